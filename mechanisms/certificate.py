@@ -1,0 +1,125 @@
+"""What a randomizer's integers prove: its true epsilon, its bias and its row sums, in exact rational arithmetic.
+
+The randomizer draws output c for label y with probability W[y, c] / 2^b, and W is what the sampler uses; so the
+certificate speaks of what runs, not of what a solver meant.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
+from functools import cached_property
+from operator import mul
+
+import numpy as np
+
+from .prior import round_up
+
+# exp and ln of the decimal module are correctly rounded (to half a unit in the last place), so one step
+# outwards at this precision is a bound.
+_DIGITS = 60
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Facts recomputed from integer weights.
+
+    ratio: the largest ratio of two labels' probabilities of one output; epsilon = ln(ratio). None where some
+    output is possible for one label and not for another: no epsilon holds.
+    biases: (k,) exact E[M(y)] - y. bits: every row sums to 2^bits.
+    """
+
+    ratio: Fraction | None
+    biases: tuple[Fraction, ...]
+    bits: int
+
+    @cached_property
+    def epsilon(self) -> float:
+        """The smallest float that is certainly not below ln(ratio); infinite where no epsilon holds."""
+        return math.inf if self.ratio is None else log_above(self.ratio)
+
+    @property
+    def max_bias(self) -> float:
+        """The largest absolute bias, rounded up. In units of the label."""
+        return round_up(max(map(abs, self.biases)))
+
+    def to_dict(self) -> dict[str, object]:
+        """For a mechanism file: integers as decimal strings, epsilon and max_bias rounded up."""
+        if self.ratio is None:
+            raise ValueError("a randomizer without an epsilon has no certificate to write")
+        return {
+            "epsilon": self.epsilon,
+            "ratio": [str(self.ratio.numerator), str(self.ratio.denominator)],
+            "bias": [float(bias) for bias in self.biases],
+            "max_bias": self.max_bias,
+            "row_sum": str(1 << self.bits),
+        }
+
+
+def certify(labels: np.ndarray, outputs: np.ndarray, weights: np.ndarray, bits: int) -> Certificate:
+    """The certificate of integer weights.
+
+    labels: (k,) and outputs: (m,) float64, taken as the exact rationals that they are. weights: (k, m) uint64.
+    Raises ValueError when a row does not sum to exactly 2^bits.
+    """
+    check_row_sums(weights, bits)
+    return Certificate(likelihood_ratio(weights), _biases(labels, outputs, weights, bits), bits)
+
+
+def check_row_sums(weights: np.ndarray, bits: int) -> None:
+    """Raises ValueError, naming the first label's index, unless every row of weights sums to exactly 2^bits."""
+    # Halves of 32 bits, so that no sum wraps around.
+    high = (weights >> np.uint64(32)).sum(axis=1, dtype=np.uint64)
+    low = (weights & np.uint64(0xFFFFFFFF)).sum(axis=1, dtype=np.uint64)
+    for row, (upper, lower) in enumerate(zip(high.tolist(), low.tolist(), strict=True)):
+        if (upper << 32) + lower != 1 << bits:
+            raise ValueError(f"the weights of label index {row} do not sum to 2^{bits}")
+
+
+def likelihood_ratio(weights: np.ndarray) -> Fraction | None:
+    """The largest ratio within a column of weights, exactly; None when a column mixes zero and positive weights.
+
+    weights: (k, m) uint64. Columns of zeros only are outputs that never occur and do not count.
+    """
+    largest, smallest = weights.max(axis=0).tolist(), weights.min(axis=0).tolist()
+    columns = [(top, bottom) for top, bottom in zip(largest, smallest, strict=True) if top]
+    if any(bottom == 0 for _, bottom in columns):
+        return None
+    return max(Fraction(top, bottom) for top, bottom in columns)
+
+
+def _biases(labels: np.ndarray, outputs: np.ndarray, weights: np.ndarray, bits: int) -> tuple[Fraction, ...]:
+    exact = [Fraction(output) for output in outputs.tolist()]
+    # Floats are dyadic: over their largest denominator they are integers, and integer products are fast.
+    denominator = max(output.denominator for output in exact)
+    numerators = [output.numerator * (denominator // output.denominator) for output in exact]
+    scale = denominator << bits
+    return tuple(
+        Fraction(sum(map(mul, row.tolist(), numerators)), scale) - Fraction(label)
+        for row, label in zip(weights, labels.tolist(), strict=True)
+    )
+
+
+def exp_below(exponent: Fraction) -> Fraction:
+    """A rational that is certainly not above exp(exponent), and within a relative 10^-50 of it. exponent >= 0."""
+    if exponent == 0:
+        return Fraction(1)
+    below = Context(prec=_DIGITS, rounding=ROUND_FLOOR)
+    argument = below.divide(Decimal(exponent.numerator), Decimal(exponent.denominator))
+    return max(Fraction(below.next_minus(below.exp(argument))), Fraction(1))
+
+
+def log_above(ratio: Fraction) -> float:
+    """The smallest float that is certainly not below ln(ratio). ratio >= 1."""
+    if ratio == 1:
+        return 0.0
+    above = Context(prec=_DIGITS, rounding=ROUND_CEILING)
+    argument = above.divide(Decimal(ratio.numerator), Decimal(ratio.denominator))
+    return round_up(Fraction(above.next_plus(above.ln(argument))))
+
+
+def within(ratio: Fraction, epsilon: float) -> bool:
+    """Whether ln(ratio) <= epsilon is proven."""
+    return ratio <= exp_below(Fraction(epsilon))

@@ -1,0 +1,263 @@
+"""A randomizer: for every label of a finite domain, integer weights over finitely many outputs.
+
+The weights of a label sum to exactly 2^62, so one 64-bit word draws an output exactly, with no rejection and no
+float, from an alias table (Walker 1977; Vose 1991), and a batch of draws is a few numpy gathers. A randomizer whose
+certificate exceeds the epsilon that it was built for cannot be built.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .certificate import Certificate, certify, check_row_sums, likelihood_ratio, within
+from .losses import Loss
+from .prior import Prior, check_domain, check_epsilon
+
+FORMAT = "labeldp-mechanism-1"
+BITS = 62
+TOTAL = 1 << BITS
+MAX_CELLS = 1 << 26
+"""Labels times outputs: more would not fit a worker's memory as an alias table."""
+
+_WORD_BITS = 64
+
+
+class Randomizer:
+    """Replaces label y by output c with probability weights[y, c] / 2^62, under label DP with `epsilon`.
+
+    labels: (k,) float64, strictly ascending, the public domain. outputs: (m,) float64, strictly ascending.
+    weights: (k, m) uint64. epsilon: the bound it was built for, in (0, 30]; `certificate().epsilon` is what the
+    integers prove, and is never more. mechanism, parameters: what solved it.
+    """
+
+    def __init__(
+        self,
+        labels: np.ndarray,
+        outputs: np.ndarray,
+        weights: np.ndarray,
+        epsilon: float,
+        mechanism: str,
+        parameters: Mapping[str, Any] | None = None,
+    ):
+        """Outputs need not be sorted: equal ones are merged and impossible ones dropped, which keeps the epsilon.
+
+        Raises ValueError when shapes disagree, a value is not finite, a row does not sum to exactly 2^62, or the
+        weights' exact likelihood ratio is above exp(epsilon).
+        """
+        check_epsilon(epsilon)
+        labels, outputs = np.array(labels, np.float64), np.array(outputs, np.float64)
+        weights = np.array(weights, np.uint64)
+        check_domain(labels)
+        if not np.all(np.isfinite(outputs)):
+            raise ValueError("outputs must be finite")
+        if weights.shape != (len(labels), len(outputs)):
+            raise ValueError(f"weights have shape {weights.shape}, not {(len(labels), len(outputs))}")
+        if weights.size > MAX_CELLS:
+            raise ValueError(
+                f"{len(labels)} labels times {len(outputs)} outputs is more than {MAX_CELLS}: use a larger label step"
+            )
+        check_row_sums(weights, BITS)
+        self.labels = labels
+        self.outputs, self.weights = _canonical(outputs, weights)
+        self.epsilon = float(epsilon)
+        self.mechanism = mechanism
+        self.parameters = dict(parameters or {})
+        ratio = likelihood_ratio(self.weights)
+        if ratio is None or not within(ratio, self.epsilon):
+            raise ValueError(f"the weights do not satisfy epsilon {self.epsilon!r}: this randomizer cannot be built")
+        for array in (self.labels, self.outputs, self.weights):
+            array.setflags(write=False)
+
+    def probabilities(self) -> np.ndarray:
+        """(k, m) float64: the integers divided, for people; sampling uses the integers."""
+        return self.weights / float(TOTAL)
+
+    def certificate(self) -> Certificate:
+        """The exact facts of this randomizer. Computed once."""
+        return self._certificate
+
+    @cached_property
+    def _certificate(self) -> Certificate:
+        return certify(self.labels, self.outputs, self.weights, BITS)
+
+    def bias(self) -> np.ndarray:
+        """(k,) float64: E[M(y)] - y for every label, from the exact certificate."""
+        return np.array([float(bias) for bias in self._certificate.biases])
+
+    def expected_loss(self, prior: Prior, loss: Loss) -> float:
+        """The mean of g(M(y), y) for y drawn from the prior. Labels of no mass do not count.
+
+        Raises ValueError when the prior is over another domain, or the loss is not defined on it.
+        """
+        if not np.array_equal(prior.labels, self.labels):
+            raise ValueError("the prior and the randomizer have different label domains")
+        loss.check(self.labels)
+        likely = prior.weights > 0
+        losses = loss.value(self.outputs[None, :], self.labels[likely, None])
+        return float(prior.weights[likely] @ (self.probabilities()[likely] * losses).sum(axis=1))
+
+    def sample(self, label_indices: np.ndarray, words: np.ndarray) -> np.ndarray:
+        """The output of each record, exactly distributed when its word is uniform.
+
+        label_indices: (n,) integers in [0, k). words: (n,) uint64, one per record, never used for another.
+        Returns (n,) float64.
+        """
+        columns = (words >> self._alias.shift).astype(np.intp)
+        cells = label_indices * self._alias.width + columns
+        keep = (words & self._alias.mask) < self._alias.thresholds[cells]
+        return self.outputs[np.where(keep, columns, self._alias.aliases[cells])]
+
+    @cached_property
+    def _alias(self) -> _AliasTable:
+        return _AliasTable(self.weights)
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """32 bytes that identify the domain, the outputs and the weights: BLAKE2b of their canonical JSON."""
+        return hashlib.blake2b(_canonical_json(self._essence()).encode(), digest_size=32).digest()
+
+    def _essence(self) -> dict[str, Any]:
+        return {
+            "bits": BITS,
+            "labels": self.labels.tolist(),
+            "outputs": self.outputs.tolist(),
+            "columns": [_run_lengths(column) for column in self.weights.T],
+        }
+
+    def to_json(self, **extra: Any) -> str:
+        """The mechanism file: the integers in run-length form, the certificate, the fingerprint, and extra keys."""
+        return json.dumps(
+            {
+                "format": FORMAT,
+                "mechanism": self.mechanism,
+                "parameters": self.parameters,
+                "epsilon": self.epsilon,
+                **self._essence(),
+                "certificate": self._certificate.to_dict(),
+                "fingerprint": self.fingerprint.hex(),
+                **extra,
+            },
+            allow_nan=False,
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Randomizer:
+        """The randomizer of a mechanism file, certified anew from its integers.
+
+        Raises ValueError when the text is not a mechanism file, its integers do not hold its epsilon, or its
+        fingerprint is another's.
+        """
+        try:
+            document = json.loads(text)
+            if document["format"] != FORMAT:
+                raise ValueError(f"format {document['format']!r} is not {FORMAT!r}")
+            if document["bits"] != BITS:
+                raise ValueError(f"weights of {document['bits']} bits; this version reads {BITS}")
+            labels = np.array(document["labels"], np.float64)
+            outputs = np.array(document["outputs"], np.float64)
+            if labels.size * outputs.size > MAX_CELLS:
+                raise ValueError("more labels times outputs than a worker holds")
+            weights = np.empty((len(labels), len(outputs)), np.uint64)
+            for column, runs in enumerate(document["columns"]):
+                weights[:, column] = _expand(runs, len(labels))
+            randomizer = cls(
+                labels, outputs, weights, document["epsilon"], document["mechanism"], document["parameters"]
+            )
+            fingerprint = document["fingerprint"]
+        except (KeyError, TypeError, IndexError, OverflowError, RecursionError) as error:
+            raise ValueError(f"not a mechanism file ({type(error).__name__})") from None
+        if randomizer.fingerprint.hex() != fingerprint:
+            raise ValueError("the fingerprint does not match the weights: the file was changed or damaged")
+        return randomizer
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The compact form travels; alias tables are rebuilt where they are used.
+        return Randomizer.from_json, (self.to_json(),)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Randomizer) and self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+    def __repr__(self) -> str:
+        return (
+            f"Randomizer({self.mechanism}, {len(self.labels)} labels, {len(self.outputs)} outputs, "
+            f"epsilon {self._certificate.epsilon:.6g})"
+        )
+
+
+class _AliasTable:
+    """Vose's alias table over integers: column by the word's high bits, then one comparison of the rest.
+
+    m outputs are padded to a power of two, width; each column holds 2^64 / width of the word's range. thresholds
+    and aliases: (k * width,): a word whose low part is below the threshold takes its own column, else the alias.
+    """
+
+    def __init__(self, weights: np.ndarray):
+        labels, outputs = weights.shape
+        # At least two columns: a single one would hold 2^64, one more than a word can say.
+        exponent = max(1, (outputs - 1).bit_length())
+        self.width = 1 << exponent
+        self.shift = np.uint64(_WORD_BITS - exponent)
+        capacity = 1 << (_WORD_BITS - exponent)
+        self.mask = np.uint64(capacity - 1)
+        thresholds = np.empty((labels, self.width), np.uint64)
+        aliases = np.empty((labels, self.width), np.int32)
+        known: dict[bytes, int] = {}
+        for label, row in enumerate(weights):
+            same = known.setdefault(row.tobytes(), label)
+            if same == label:
+                thresholds[label], aliases[label] = self._fill(row, capacity)
+            else:
+                thresholds[label], aliases[label] = thresholds[same], aliases[same]
+        self.thresholds, self.aliases = thresholds.ravel(), aliases.ravel()
+
+    def _fill(self, row: np.ndarray, capacity: int) -> tuple[list[int], list[int]]:
+        # Python integers: a weight of 2^62 becomes 2^64 here.
+        mass = [weight << (_WORD_BITS - BITS) for weight in row.tolist()] + [0] * (self.width - len(row))
+        alias = list(range(self.width))
+        small = [column for column in range(self.width) if mass[column] < capacity]
+        large = [column for column in range(self.width) if mass[column] > capacity]
+        while small:
+            under, over = small.pop(), large[-1]
+            alias[under] = over
+            mass[over] -= capacity - mass[under]
+            if mass[over] <= capacity:
+                large.pop()
+                if mass[over] < capacity:
+                    small.append(over)
+        return mass, alias
+
+
+def _canonical(outputs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Ascending outputs, equal ones merged, impossible ones dropped."""
+    distinct, place = np.unique(outputs + 0.0, return_inverse=True)
+    merged = np.zeros((len(weights), len(distinct)), np.uint64)
+    np.add.at(merged.T, place.ravel(), weights.T)
+    possible = merged.any(axis=0)
+    return distinct[possible], np.ascontiguousarray(merged[:, possible])
+
+
+def _run_lengths(column: np.ndarray) -> list[list[Any]]:
+    starts = np.flatnonzero(np.concatenate(([True], column[1:] != column[:-1])))
+    lengths = np.diff(np.append(starts, len(column)))
+    return [[str(w), n] for w, n in zip(column[starts].tolist(), lengths.tolist(), strict=True)]
+
+
+def _expand(runs: list[list[Any]], labels: int) -> np.ndarray:
+    weights = np.array([int(weight) for weight, _ in runs], np.uint64)
+    lengths = np.array([length for _, length in runs], np.int64)
+    if lengths.min() < 1 or lengths.max() > labels or lengths.sum() != labels:
+        raise ValueError("a column's runs do not cover the labels")
+    return np.repeat(weights, lengths)
+
+
+def _canonical_json(document: dict[str, Any]) -> str:
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)

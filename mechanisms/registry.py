@@ -1,0 +1,50 @@
+"""Every mechanism by its name. A new one is one new file and one line here."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Protocol
+
+from .losses import Loss, loss_named
+from .prior import Prior
+from .randomized_response import RandomizedResponse
+from .randomizer import Randomizer
+from .rr_on_bins import RROnBins
+
+
+class Mechanism(Protocol):
+    """A frozen dataclass of parameters that solves for a randomizer."""
+
+    def solve(self, prior: Prior, epsilon: float) -> Randomizer:
+        """The mechanism's randomizer for this prior, label DP with epsilon."""
+        ...
+
+
+MECHANISMS: dict[str, Any] = {family.name: family for family in (RROnBins, RandomizedResponse)}
+"""Mechanism families by name; each is called with its parameters and gives a `Mechanism`."""
+
+
+def mechanism_named(name: str, **parameters: Any) -> Mechanism:
+    """The mechanism of that name. A `loss` is given as a Loss or by its name; families without one ignore it.
+
+    Raises ValueError, listing what is known, for an unknown name or parameter.
+    """
+    if name not in MECHANISMS:
+        raise ValueError(f"unknown mechanism {name!r}; known: {', '.join(MECHANISMS)}")
+    family = MECHANISMS[name]
+    known = {field.name for field in dataclasses.fields(family)}
+    loss = parameters.pop("loss", None)
+    if loss is not None and "loss" in known:
+        parameters["loss"] = loss if isinstance(loss, Loss) else loss_named(loss)
+    for parameter in parameters:
+        if parameter not in known:
+            raise ValueError(f"mechanism {name} has no parameter {parameter!r}")
+    return family(**parameters)
+
+
+def solve(name: str, prior: Prior, epsilon: float, **parameters: Any) -> Randomizer:
+    """The randomizer of the named mechanism for a prior, under label DP with epsilon.
+
+    Raises ValueError for an unknown name or parameter, or when the mechanism refuses the prior or the epsilon.
+    """
+    return mechanism_named(name, **parameters).solve(prior, epsilon)

@@ -1,0 +1,300 @@
+"""The flags of `privatize`, `fit` and `apply`, in Beam's conventions, and the validated plan that they make."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from ..mechanisms.losses import LOSSES, loss_named
+from ..mechanisms.prior import check_domain, check_epsilon, label_grid, split_budget
+from ..mechanisms.registry import MECHANISMS, mechanism_named
+from ..transforms.errors import InputError
+from ..transforms.noise_key import NoiseKeyFile, is_remote
+from ..transforms.prior import LabelColumn, Threshold
+from ..transforms.progress import LOGGER
+from ..transforms.read import FORMATS, Equals, Format, absolute, match
+from ..transforms.write import COMPRESSIONS
+from .release import MechanismFile, ledger_beside, read_mechanism_file
+from .usage import ArgumentParser, UsageError
+
+OUTPUT_FORMATS = ("tfrecord", "parquet")
+_FITTED = ("label_min", "label_max", "label_step", "label_values", "epsilon", "prior_epsilon")
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The project's own flags. Which of them a command needs is checked by `make_plan`.
+
+    Not a PipelineOptions family: Beam keeps `--label` for Google Cloud resource labels (also `--labels`, which
+    still reaches it), and refuses a second one.
+    """
+    add = parser.add_argument
+    add("--input", metavar="GLOB", help="files of labelled records")
+    add("--input_format", choices=FORMATS, help="how the files are laid out")
+    add("--csv_types", metavar="NAME=TYPE,...", help="int64, float64 or string for CSV columns guessed wrongly")
+    add("--where", metavar="NAME=VALUE", help="keep only records whose public feature NAME has this value")
+    add("--output", metavar="DIR", help="the folder to release; it must not exist, or be empty")
+    add("--output_format", choices=OUTPUT_FORMATS, default="tfrecord", help="default tfrecord")
+    add("--num_shards", type=int, metavar="N", help="files to write; default as many as were read")
+    add("--compression", choices=COMPRESSIONS, default="none", help="default none")
+    add("--label", metavar="NAME", help="the private column")
+    add("--label_min", metavar="A", help="least label of the public domain")
+    add("--label_max", metavar="B", help="largest label of the public domain")
+    add("--label_step", metavar="S", help="distance of the domain's labels")
+    add("--label_values", metavar="FILE", help="the domain as one label a line, instead of min, max and step")
+    add("--epsilon", type=float, metavar="E", help="the whole privacy budget, prior and labels together")
+    add("--prior_epsilon", type=float, metavar="E1", help="what the histogram may spend; default sqrt(k/n), <= E/2")
+    add("--mechanism", default="rr_on_bins", metavar="NAME", help=f"{', '.join(MECHANISMS)}; default rr_on_bins")
+    add("--loss", choices=list(LOSSES), default="squared", help="what to minimise; default squared")
+    add("--id_column", metavar="NAME", help="unique ids to name records by; default their file and row")
+    add("--noise_key_file", metavar="FILE", help="32 secret bytes, mode 0600; default one made for the user")
+    add("--mechanism_file", metavar="FILE", help="what fit writes and apply reads")
+    add("--max_unusable_fraction", type=float, default=0.001, metavar="F",
+        help="records without a usable label that are tolerated; default 0.001")  # fmt: skip
+    add("--ledger", metavar="FILE", help="the record of what was spent; default labeldp_ledger.jsonl beside output")
+    add("--epsilon_cap", type=float, metavar="E", help="refuse to release when the ledger would exceed this")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A job that was checked as far as that is possible without reading records.
+
+    Fields are named after the flags. paths: what the input matches now. fitted: the mechanism file of `apply`.
+    """
+
+    command: str
+    pattern: str
+    paths: tuple[str, ...]
+    format: Format
+    where: Equals | None
+    column: LabelColumn
+    key: NoiseKeyFile
+    threshold: Threshold
+    ledger: str
+    epsilon: float = 0.0
+    prior_epsilon: float | None = None
+    mechanism: str = ""
+    loss: str = "squared"
+    output: str | None = None
+    output_format: str = "tfrecord"
+    num_shards: int = 1
+    compression: str = "none"
+    mechanism_file: str | None = None
+    epsilon_cap: float | None = None
+    fitted: MechanismFile | None = None
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The mechanism's parameters."""
+        return {"loss": self.loss}
+
+
+def parse(command: str, description: str, argv: Sequence[str]) -> tuple[argparse.Namespace, PipelineOptions]:
+    """The project's flags and the runner's. Exits with 2 for a flag that neither knows."""
+    parser = ArgumentParser(f"labeldp {command}", description)
+    parser.epilog = "Runner flags (--runner, --direct_num_workers, --flink_master, ...) pass through to Beam."
+    add_flags(parser)
+    args, others = parser.parse_known_args(argv)
+    unknown = _unknown_to_beam(others)
+    if unknown:
+        parser.error(f"unknown flag {unknown[0]}")
+    return args, PipelineOptions(others)
+
+
+def _unknown_to_beam(flags: Sequence[str]) -> list[str]:
+    beam = argparse.ArgumentParser(allow_abbrev=False, add_help=False, conflict_handler="resolve", exit_on_error=False)
+    for family in _families(PipelineOptions):
+        family._add_argparse_args(beam)
+    try:
+        return beam.parse_known_args(list(flags))[1]
+    except argparse.ArgumentError as error:
+        raise UsageError(str(error)) from None
+
+
+def _families(family: type) -> list[Any]:
+    below = family.__subclasses__()
+    return below + [deeper for one in below for deeper in _families(one)]
+
+
+def make_plan(command: str, args: argparse.Namespace) -> Plan:
+    """Checks the flags of a command. Raises UsageError, naming the flag."""
+    _require(command, args)
+    try:
+        threshold = Threshold(args.max_unusable_fraction)
+        format = Format(args.input_format, _csv_types(args.csv_types))
+    except ValueError as error:
+        raise UsageError(f"--{error}") from None
+    fitted = _fitted(args.mechanism_file) if command == "apply" else None
+    column = _column(args, fitted)
+    where = _where(args.where, column)
+    if command != "apply":
+        _check_solvable(args, column)
+    if args.epsilon_cap is not None and not args.epsilon_cap > 0:
+        raise UsageError(f"--epsilon_cap must be above 0, not {args.epsilon_cap:g}")
+    target = args.mechanism_file if command == "fit" else args.output
+    _check_target(command, target)
+    if args.num_shards is not None and args.num_shards < 1:
+        raise UsageError(f"--num_shards must be at least 1, not {args.num_shards}")
+    try:
+        paths = match(absolute(args.input))
+    except InputError as error:
+        raise UsageError(str(error)) from None
+    return Plan(
+        command=command,
+        pattern=absolute(args.input),
+        paths=tuple(paths),
+        format=format,
+        where=where,
+        column=column,
+        key=_key(args.noise_key_file, target),
+        threshold=threshold,
+        ledger=args.ledger or ledger_beside(target),
+        epsilon=fitted.randomizer.epsilon if fitted else args.epsilon,
+        prior_epsilon=args.prior_epsilon,
+        mechanism=fitted.randomizer.mechanism if fitted else args.mechanism,
+        loss=args.loss,
+        output=args.output and absolute(args.output),
+        output_format=args.output_format,
+        num_shards=args.num_shards or len(paths),
+        compression=args.compression,
+        mechanism_file=args.mechanism_file,
+        epsilon_cap=args.epsilon_cap,
+        fitted=fitted,
+    )
+
+
+def _require(command: str, args: argparse.Namespace) -> None:
+    needed = ["input", "input_format", "label"]
+    needed += {
+        "privatize": ["epsilon", "output"],
+        "fit": ["epsilon", "mechanism_file"],
+        "apply": ["mechanism_file", "output"],
+    }[command]
+    missing = [name for name in needed if getattr(args, name) is None]
+    if missing:
+        raise UsageError(f"--{missing[0]} is missing")
+    if command == "privatize" and args.mechanism_file is not None:
+        raise UsageError("--mechanism_file is for fit and apply: privatize writes mechanism.json to --output")
+    if command == "fit" and args.output is not None:
+        raise UsageError("--output is for privatize and apply: fit writes --mechanism_file")
+    given = [name for name in _FITTED if getattr(args, name) is not None] if command == "apply" else []
+    if given:
+        raise UsageError(f"--{given[0]} is settled by the mechanism file: leave it out")
+
+
+def _csv_types(text: str | None) -> dict[str, str] | None:
+    if text is None:
+        return None
+    types = {}
+    for pair in text.split(","):
+        name, _, kind = pair.partition("=")
+        if kind not in ("int64", "float64", "string"):
+            raise ValueError(f"csv_types takes NAME=int64, float64 or string, not {pair!r}")
+        types[name] = kind
+    return types
+
+
+def _fitted(path: str) -> MechanismFile:
+    try:
+        return read_mechanism_file(path)
+    except InputError as error:
+        raise UsageError(f"--mechanism_file {error}") from None
+
+
+def _column(args: argparse.Namespace, fitted: MechanismFile | None) -> LabelColumn:
+    if args.id_column == args.label:
+        raise UsageError("--id_column must be another column than --label")
+    if fitted is not None:
+        return LabelColumn(args.label, tuple(fitted.randomizer.labels.tolist()), args.id_column)
+    grid = [args.label_min, args.label_max, args.label_step]
+    if args.label_values is not None:
+        if any(flag is not None for flag in grid):
+            raise UsageError("--label_values replaces --label_min, --label_max and --label_step: give one or the other")
+        labels = _label_values(args.label_values)
+    elif any(flag is None for flag in grid):
+        raise UsageError(
+            "the public label domain is missing: give --label_min, --label_max and --label_step, or --label_values"
+        )
+    else:
+        try:
+            labels = label_grid(*grid)
+        except ValueError as error:
+            raise UsageError(f"--{error}") from None
+    return LabelColumn(args.label, tuple(labels.tolist()), args.id_column)
+
+
+def _label_values(path: str) -> np.ndarray:
+    try:
+        with FileSystems.open(path) as file:
+            labels = np.array([float(line) for line in file.read().decode().split()])
+        check_domain(labels)
+    except ValueError as error:
+        raise UsageError(f"--label_values {path}: one number a line, strictly ascending ({error})") from None
+    except Exception:
+        raise UsageError(f"--label_values {path} cannot be read: check the path") from None
+    return labels
+
+
+def _where(text: str | None, column: LabelColumn) -> Equals | None:
+    if text is None:
+        return None
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise UsageError(f"--where takes NAME=VALUE, not {text!r}")
+    if name == column.name:
+        raise UsageError("--where must not look at the label: which records are released would depend on it")
+    return Equals(name, value)
+
+
+def _check_solvable(args: argparse.Namespace, column: LabelColumn) -> None:
+    try:
+        mechanism_named(args.mechanism, loss=args.loss)
+    except ValueError as error:
+        raise UsageError(f"--mechanism: {error}") from None
+    try:
+        loss_named(args.loss).check(column.labels)
+    except ValueError as error:
+        raise UsageError(f"--loss: {error}") from None
+    try:
+        check_epsilon(args.epsilon)
+        if args.prior_epsilon is not None:
+            split_budget(args.epsilon, 1, 1, args.prior_epsilon)
+    except ValueError as error:
+        raise UsageError(f"--{error}") from None
+
+
+def _check_target(command: str, target: str) -> None:
+    if command == "fit":
+        if FileSystems.exists(target):
+            raise UsageError(f"--mechanism_file {target} exists: name another, or delete it")
+        return
+    if is_remote(target):
+        occupied = bool(FileSystems.match([FileSystems.join(target, "*")], [1])[0].metadata_list)
+    else:
+        occupied = os.path.exists(target) and not (os.path.isdir(target) and not os.listdir(target))
+    if occupied:
+        raise UsageError(f"--output {target} exists and is not empty: name another folder, or delete it")
+
+
+def _key(path: str | None, target: str) -> NoiseKeyFile:
+    key = NoiseKeyFile(absolute(path) if path else _default_key_path())
+    if path is None and key.create():
+        LOGGER.info("made a secret noise key: %s (keep it private; the README says when to destroy it)", key.path)
+    if not is_remote(target) and os.path.commonpath([key.path, absolute(target)]) == absolute(target):
+        raise UsageError(f"--noise_key_file {key.path} lies inside --output, which is released: keep it elsewhere")
+    try:
+        key.load()
+    except InputError as error:
+        raise UsageError(f"--noise_key_file: {error}") from None
+    return key
+
+
+def _default_key_path() -> str:
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return os.path.join(home, "labeldp", "noise.key")

@@ -1,0 +1,304 @@
+"""`labeldp privatize`, `fit` and `apply`: the main job, in one go or in its two halves."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import re
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions, SetupOptions, StandardOptions
+from apache_beam.pvalue import AsList, AsSingleton, PCollection
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from ..mechanisms.prior import round_up
+from ..mechanisms.randomizer import Randomizer
+from ..transforms.batches import LabelledBatch
+from ..transforms.errors import InputError, describe
+from ..transforms.prior import BindNoise, NoiseBinding, NoisyPrior, PriorRelease
+from ..transforms.privatize import DeadLetter, PrivatizedLabels, PrivatizeLabels
+from ..transforms.progress import LOGGER
+from ..transforms.read import ReadRecordBatches
+from ..transforms.solve import SolveRandomizer
+from ..transforms.write import ShardFile, WriteParquet, WriteTFRecords
+from .options import Plan, make_plan, parse
+from .release import (
+    DATA_NAME,
+    DEAD_LETTERS_NAME,
+    MANIFEST_NAME,
+    MECHANISM_NAME,
+    Charge,
+    Facts,
+    Ledger,
+    charges,
+    manifest,
+    mechanism_text,
+    publish_folder,
+    read_mechanism_file,
+    staging_folder,
+    write_text,
+)
+from .usage import BAD_USAGE, FAILURE, SUCCESS, UsageError, log_to_stderr
+
+_FACTS_NAME = "facts.json"
+_TEMP_NAME = "segments"
+_LOCAL_RUNNERS = (None, "DirectRunner", "FnApiRunner")
+
+
+def run_privatize(argv: Sequence[str]) -> int:
+    """`labeldp privatize`. Returns the exit code."""
+    return _run("privatize", "Release a log with randomized labels: fit and apply in one job.", argv)
+
+
+def run_fit(argv: Sequence[str]) -> int:
+    """`labeldp fit`. Returns the exit code."""
+    return _run("fit", "Release the label histogram of a log and the mechanism solved for it.", argv)
+
+
+def run_apply(argv: Sequence[str]) -> int:
+    """`labeldp apply`. Returns the exit code."""
+    return _run("apply", "Release a log with labels randomized by a mechanism file.", argv)
+
+
+def _run(command: str, description: str, argv: Sequence[str]) -> int:
+    log_to_stderr()
+    try:
+        args, options = parse(command, description, argv)
+        plan = make_plan(command, args)
+        with _terminated_as_interrupt():
+            _release(plan, options)
+    except UsageError as error:
+        print(f"labeldp {command}: error: {error}", file=sys.stderr)
+        return BAD_USAGE
+    except InputError as error:
+        print(f"labeldp {command}: error: {error}", file=sys.stderr)
+        return FAILURE
+    except KeyboardInterrupt:
+        print(f"labeldp {command}: interrupted; nothing is released", file=sys.stderr)
+        return FAILURE
+    except Exception as error:
+        # The text of an unforeseen exception could quote a label; its class and place cannot.
+        print(f"labeldp {command}: error: the job failed: {_failure(error)}", file=sys.stderr)
+        return FAILURE
+    return SUCCESS
+
+
+@contextlib.contextmanager
+def _terminated_as_interrupt() -> Iterator[None]:
+    """SIGTERM ends the job as Ctrl-C does, so that the hidden folder is cleaned up."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _failure(error: BaseException) -> str:
+    found = re.search(r"\b(?:StageError): ([^\n]*)", str(error))
+    return re.sub(r" \[while running .*", "", found[1]) if found else describe(error)
+
+
+def _release(plan: Plan, options: PipelineOptions) -> None:
+    ledger = Ledger(plan.ledger)
+    request = _request(plan)
+    _check_cap(plan, ledger, request)
+    target = plan.mechanism_file if plan.command == "fit" else plan.output
+    assert target is not None
+    with staging_folder(target) as staging:
+        LOGGER.info("%s: %d input files, %d labels", plan.command, len(plan.paths), len(plan.column.domain))
+        run_pipeline(plan, options, staging)
+        facts = Facts.from_json(_text(staging, _FACTS_NAME))
+        facts.check_same_input()
+        mechanism = read_mechanism_file(FileSystems.join(staging, MECHANISM_NAME))
+        spent = charges(
+            facts.binding,
+            None if plan.command == "fit" else mechanism.randomizer,
+            with_prior=plan.command != "apply",
+        )
+        FileSystems.delete([FileSystems.join(staging, _FACTS_NAME)])
+        if plan.command == "fit":
+            _charge(ledger, plan, request, facts, spent)
+            FileSystems.rename([FileSystems.join(staging, MECHANISM_NAME)], [target])
+            _announce(plan, facts, mechanism.randomizer)
+            return
+        document = manifest(facts, mechanism.randomizer, mechanism.prior, _details(plan, facts))
+        write_text(FileSystems.join(staging, MANIFEST_NAME), json.dumps(document, indent=2) + "\n")
+        FileSystems.delete([FileSystems.join(staging, _TEMP_NAME)])
+        _charge(ledger, plan, request, facts, spent)
+        publish_folder(staging, target)
+        _announce(plan, facts, mechanism.randomizer)
+
+
+def _text(staging: str, name: str) -> str:
+    with FileSystems.open(FileSystems.join(staging, name)) as file:
+        return file.read().decode()
+
+
+def _request(plan: Plan) -> str:
+    """Names what is asked for, without looking at a record."""
+    asked = [
+        plan.command, plan.paths, plan.column.name, plan.column.domain, plan.column.id_column, plan.epsilon,
+        plan.prior_epsilon, plan.mechanism, plan.parameters, plan.where and [plan.where.column, plan.where.value],
+    ]  # fmt: skip
+    return hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()
+
+
+def _check_cap(plan: Plan, ledger: Ledger, request: str) -> None:
+    """Refuses to start a run that would exceed the cap; the ledger checks again before anything is released.
+
+    A run of a request that is in the ledger may start: over unchanged input it is the same release, and free.
+    """
+    asked = Charge("request", plan.epsilon, f"request {request}")
+    if plan.epsilon_cap is not None and not ledger.knows(request) and ledger.spent([asked]) > plan.epsilon_cap:
+        raise UsageError(
+            f"--epsilon_cap {plan.epsilon_cap:g} would be exceeded: the ledger {plan.ledger} says "
+            f"{float(ledger.spent()):g} is spent, and this run asks for {plan.epsilon:g}"
+        )
+
+
+def _charge(ledger: Ledger, plan: Plan, request: str, facts: Facts, spent: list[Charge]) -> None:
+    with ledger.locked():
+        ledger.charge(
+            spent,
+            plan.epsilon_cap,
+            command=plan.command,
+            request=request,
+            label=plan.column.name,
+            records=facts.binding.records,
+            input_digest=f"{facts.binding.digest:064x}",
+            output=plan.output or plan.mechanism_file,
+        )
+
+
+def _details(plan: Plan, facts: Facts) -> dict[str, Any]:
+    return {
+        "epsilon": plan.epsilon if plan.fitted is None else sum_up(facts.binding.epsilons),
+        "label": plan.column.name,
+        "identity": plan.column.id_column or "file and row",
+        "where": plan.where and f"{plan.where.column}={plan.where.value}",
+    }
+
+
+def sum_up(epsilons: tuple[float, float]) -> float:
+    """Both parts of the budget of a mechanism that was fitted before, rounded up."""
+    return round_up(Fraction(epsilons[0]) + Fraction(epsilons[1]))
+
+
+def _announce(plan: Plan, facts: Facts, randomizer: Randomizer) -> None:
+    binding = facts.binding
+    epsilons = " + ".join(f"{epsilon:.6g}" for epsilon in binding.epsilons)
+    print(f"released   {plan.output or plan.mechanism_file}")
+    print(f"records    {binding.records:,} ({binding.unusable:,} without a usable label left out)")
+    print(f"budget     epsilon {epsilons} (prior + labels)")
+    print(f"mechanism  {randomizer.mechanism}, {len(randomizer.labels)} labels to {len(randomizer.outputs)} outputs")
+    print(
+        f"certified  epsilon {randomizer.certificate().epsilon!r}, largest bias {randomizer.certificate().max_bias:.6g}"
+    )
+
+
+def run_pipeline(plan: Plan, options: PipelineOptions, staging: str) -> None:
+    """Runs the job to its end. Raises InputError when a stage finds the input at fault."""
+    runner = options.view_as(StandardOptions).runner
+    local = runner in _LOCAL_RUNNERS
+    options.view_as(SetupOptions).save_main_session = False
+    # Sampling would ship raw labels, and exceptions, to the runner's user interface.
+    _forbid_sampling(options)
+    if local:
+        # Failures are reported in one line by this command.
+        logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
+    pipeline = beam.Pipeline(runner=FnApiRunner() if local else None, options=options)
+    build(pipeline, plan, staging)
+    try:
+        pipeline.run().wait_until_finish()
+    except Exception as error:
+        found = re.search(r"\bInputError: (.*?)(?: \[while running '|\n|$)", str(error))
+        if found:
+            raise InputError(found[1]) from None
+        raise
+
+
+def _forbid_sampling(options: PipelineOptions) -> None:
+    debug = options.view_as(DebugOptions)
+    asked = [name for name in debug.experiments or [] if "sampling" in name]
+    if asked:
+        raise UsageError(f"--experiments {asked[0]} would show raw labels in the runner's interface: leave it out")
+
+
+def build(pipeline: beam.Pipeline, plan: Plan, staging: str) -> None:
+    """Wires the job of a plan. It writes its shards, mechanism.json and facts.json below staging."""
+    if plan.command == "apply":
+        assert plan.fitted is not None
+        spent = (plan.fitted.prior_epsilon, plan.fitted.randomizer.epsilon)
+        binding: Any = _labels(pipeline, plan) | "BindNoise" >> BindNoise(plan.column, spent, plan.key, plan.threshold)
+        text = mechanism_text(plan.fitted.randomizer, plan.fitted.prior, plan.fitted.prior_epsilon)
+        texts = pipeline | "MechanismText" >> beam.Create([text])
+        randomizer: Any = plan.fitted.randomizer
+    else:
+        binding = _labels(pipeline, plan) | "NoisyPrior" >> NoisyPrior(
+            plan.column, plan.epsilon, plan.key, plan.prior_epsilon, plan.threshold
+        )
+        randomizer: Any = binding | "SolveRandomizer" >> SolveRandomizer(plan.mechanism, plan.parameters)
+        texts = randomizer | "MechanismText" >> beam.Map(_mechanism_text, AsSingleton(binding)).with_output_types(str)
+    _ = texts | "WriteMechanism" >> beam.Map(_write, FileSystems.join(staging, MECHANISM_NAME))
+    digest, shards = None, None
+    if plan.command != "fit":
+        privatized, shards = _apply(pipeline, plan, randomizer, binding, staging)
+        digest = AsSingleton(privatized.digest)
+    facts = FileSystems.join(staging, _FACTS_NAME)
+    _ = binding | "WriteFacts" >> beam.Map(_write_facts, facts, digest, AsList(shards) if shards is not None else [])
+
+
+def _labels(pipeline: beam.Pipeline, plan: Plan) -> PCollection[LabelledBatch]:
+    """The columns that fitting needs. A read of its own: the whole batches are never kept between the two passes."""
+    return pipeline | "ReadLabels" >> ReadRecordBatches(
+        plan.pattern, plan.format, plan.column.columns, plan.where, plan.column.name
+    )
+
+
+def _apply(
+    pipeline: beam.Pipeline, plan: Plan, randomizer: Any, binding: PCollection[NoiseBinding], staging: str
+) -> tuple[PrivatizedLabels, PCollection[ShardFile]]:
+    batches = pipeline | "ReadRecords" >> ReadRecordBatches(
+        plan.pattern, plan.format, where=plan.where, label=plan.column.name
+    )
+    privatized: Any = batches | "PrivatizeLabels" >> PrivatizeLabels(randomizer, binding, plan.column, plan.key)
+    writer = {"tfrecord": WriteTFRecords, "parquet": WriteParquet}[plan.output_format]
+    data, temp = FileSystems.join(staging, DATA_NAME), FileSystems.join(staging, _TEMP_NAME)
+    shards: Any = privatized.batches | "Write" >> writer(data, temp, plan.num_shards, plan.compression)
+    _ = (
+        privatized.dead_letters
+        | "GatherDeadLetters" >> beam.combiners.ToList()
+        | "WriteDeadLetters" >> beam.Map(_write_dead_letters, FileSystems.join(staging, DEAD_LETTERS_NAME))
+    )
+    return privatized, shards
+
+
+def _mechanism_text(randomizer: Randomizer, release: PriorRelease) -> str:
+    return mechanism_text(randomizer, release.prior, release.epsilons[0])
+
+
+def _write(text: str, path: str) -> None:
+    write_text(path, text)
+
+
+def _write_facts(binding: NoiseBinding, path: str, digest: int | None, shards: Sequence[ShardFile]) -> None:
+    records = {FileSystems.split(shard.path)[1]: shard.records for shard in sorted(shards, key=lambda s: s.path)}
+    write_text(path, Facts(binding, digest, records).to_json())
+
+
+def _write_dead_letters(letters: Sequence[DeadLetter], path: str) -> None:
+    if letters:
+        ordered = sorted(letters, key=lambda letter: (letter.source, letter.row))
+        write_text(path, "".join(letter.to_json() + "\n" for letter in ordered))

@@ -1,0 +1,40 @@
+"""What every command shares: errors of usage, exit codes, log lines on standard error."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from typing import NoReturn
+
+SUCCESS = 0
+FAILURE = 1
+BAD_USAGE = 2
+
+
+class UsageError(Exception):
+    """The command line is at fault. The message names the flag and says what to do."""
+
+
+class ArgumentParser(argparse.ArgumentParser):
+    """argparse with one-line errors and no abbreviated flags."""
+
+    def __init__(self, prog: str, description: str):
+        super().__init__(prog=prog, description=description, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        """Exits with 2 and one line on standard error."""
+        self.exit(BAD_USAGE, f"{self.prog}: error: {message} (see `{self.prog} --help`)\n")
+
+
+def log_to_stderr() -> None:
+    """Sends the project's progress to standard error, and of other libraries only what warns.
+
+    Beam's workers log the tracebacks of failures; the command reports failures itself, in one line.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("labeldp: %(message)s"))
+    logger = logging.getLogger("labeldp")
+    logger.handlers[:] = [handler]
+    logger.setLevel(logging.INFO)
+    logger.propagate = False

@@ -1,0 +1,44 @@
+"""Packaging of labeldp: the folders of this repository under one import root.
+
+`mechanisms/` is imported as `labeldp.mechanisms`, and so on: top-level names such as `transforms`
+would collide with every Beam project that installs this.
+"""
+
+from setuptools import setup
+
+ROOMS = ["mechanisms", "transforms", "pipelines"]
+
+setup(
+    name="labeldp",
+    version="0.1.0",
+    description="Label differential privacy for regression labels, as one Apache Beam job",
+    license="Apache-2.0",
+    python_requires=">=3.10,<3.14",
+    packages=[f"labeldp.{room}" for room in ROOMS],
+    package_dir={f"labeldp.{room}": room for room in ROOMS},
+    install_requires=[
+        "apache-beam>=2.69",
+        "numpy>=1.26",
+        "scipy>=1.11",
+        "pyarrow>=10.0.1",
+    ],
+    extras_require={
+        "tfx": [
+            "tensorflow-data-validation>=1.16.1",
+            "tfx-bsl>=1.16.1",
+            "google-crc32c>=1.5",
+            "dill>=0.3.8",
+        ],
+        "dev": [
+            "build",
+            "hypothesis",
+            "opendp",
+            "pyright",
+            "pytest",
+            "pytest-xdist",
+            "ruff",
+            "uv",
+        ],
+    },
+    entry_points={"console_scripts": ["labeldp = labeldp.pipelines.cli:main"]},
+)

@@ -1,0 +1,96 @@
+"""Finding records that share an id, before anything random is drawn under it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.pvalue import PCollection
+
+from ..mechanisms.noise import IDENTITY_BYTES
+from .batches import LabelledBatch, record_identities
+from .errors import InputError, guarded
+
+# Groups of ids that are sorted by themselves: of a billion ids each holds some four million.
+_GROUPS = 256
+
+
+@dataclass(frozen=True, eq=False)
+class _Ids:
+    """Identities (n, 24) bytes of one group, and where they came from."""
+
+    source: str
+    rows: np.ndarray
+    identities: np.ndarray
+
+
+@dataclass
+class CountUniqueIds(beam.PTransform):
+    """Counts records and fails when two share an id.
+
+    Takes a PCollection of LabelledBatch with the id column; gives one number, how many ids there are. Arrays of
+    24-byte identities are shuffled, never rows.
+
+    id_column: integers or text, one per record. Raises InputError, naming two rows, for an id that occurs twice:
+    two records under one random word would reveal whether their labels agree.
+    """
+
+    id_column: str
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[int]:
+        return (
+            batches
+            | "Split" >> beam.ParDo(_Split(self.id_column)).with_output_types(tuple[int, _Ids])
+            | "Group" >> beam.GroupByKey()
+            | "Check" >> beam.ParDo(_Check(self.id_column)).with_output_types(int)
+            | "Count" >> beam.CombineGlobally(sum)
+        )
+
+
+class _Split(beam.DoFn):
+    def __init__(self, id_column: str):
+        self._id_column = id_column
+
+    @guarded("checking ids")
+    def process(self, batch: LabelledBatch) -> Iterator[tuple[int, _Ids]]:
+        identities = record_identities(batch, self._id_column)
+        groups = _group(identities)
+        for group in np.unique(groups).tolist():
+            mask = groups == group
+            yield group, _Ids(batch.source, batch.rows[mask], identities[mask])
+
+
+def _group(identities: np.ndarray) -> np.ndarray:
+    """Spreads ids that are consecutive integers, too: multiplicative hashing of the last eight bytes."""
+    last = np.ascontiguousarray(identities[:, -8:]).view("<u8").ravel()
+    return ((last * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(56)).astype(np.int64) % _GROUPS
+
+
+class _Check(beam.DoFn):
+    def __init__(self, id_column: str):
+        self._id_column = id_column
+
+    @guarded("checking ids")
+    def process(self, group: tuple[int, Iterable[_Ids]]) -> Iterator[int]:
+        parts = list(group[1])
+        identities = np.ascontiguousarray(np.concatenate([part.identities for part in parts]))
+        keys = identities.view(f"V{IDENTITY_BYTES}").ravel()
+        order = np.argsort(keys, kind="stable")
+        repeated = np.flatnonzero(keys[order][1:] == keys[order][:-1])
+        if repeated.size:
+            one, two = (_place(parts, int(order[repeated[0] + step])) for step in (0, 1))
+            raise InputError(f"{one} and {two} have the same id in --id_column {self._id_column}: ids must be unique")
+        yield len(keys)
+
+
+def _place(parts: list[_Ids], index: int) -> str:
+    for part in parts:
+        if index < len(part.rows):
+            return f"{part.source} row {part.rows[index]}"
+        index -= len(part.rows)
+    raise IndexError(index)

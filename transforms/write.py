@@ -1,0 +1,388 @@
+"""Writing batches into a fixed number of shards, byte for byte the same however the runner cut its bundles.
+
+Records go to shards by blocks of their row number. Each bundle writes what it has to segment files of its own; then
+every shard is put together from its segments in the order of source and row, under a temporary name, and renamed.
+Only the names of segments are shuffled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import uuid
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Protocol
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.pvalue import PCollection
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.timestamp import MIN_TIMESTAMP
+from apache_beam.utils.windowed_value import WindowedValue
+
+from .batches import LabelledBatch, filter_batch
+from .errors import InputError, guarded
+
+COMPRESSIONS = ("none", "gzip")
+# Records that stay together: small, so that a small log still fills every shard.
+_BLOCK_ROWS = 256
+_MAX_OPEN_SEGMENTS = 256
+_ROW_GROUP = 1 << 16
+_COPY_BYTES = 1 << 22
+_GZIP_LEVEL = 6
+
+
+class Layout(Protocol):
+    """How records become the bytes of a shard."""
+
+    @property
+    def suffix(self) -> str:
+        """What shard names end in."""
+        ...
+
+    def open_segment(self, path: str) -> SegmentWriter:
+        """A writer of a new segment file."""
+        ...
+
+    def assemble(self, segments: list[str], file: BinaryIO) -> None:
+        """Writes one shard from its segments, in order."""
+        ...
+
+
+class SegmentWriter(Protocol):
+    """Writes batches to one segment file."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Appends the records."""
+        ...
+
+    def close(self) -> None:
+        """Finishes the file."""
+        ...
+
+
+@dataclass(frozen=True)
+class ShardFile:
+    """A finished shard. path: where. records: how many it holds."""
+
+    path: str
+    records: int
+
+
+@dataclass(frozen=True)
+class _Segment:
+    source: str
+    start: int
+    path: str
+    records: int
+
+
+@dataclass
+class WriteTFRecords(beam.PTransform):
+    """Takes a PCollection of LabelledBatch, writes TFRecord shards of tf.Example; gives a ShardFile for each.
+
+    directory: part-00000-of-00004.tfrecord and so on appear in it when they are complete. temp_directory: on the
+    same filesystem, holds unfinished files of privatized records; delete it when the job has ended. num_shards:
+    >= 1, all of them are written. compression: none or gzip. The same batches give the same bytes on every runner.
+    """
+
+    directory: str
+    temp_directory: str
+    num_shards: int
+    compression: str = "none"
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for an unknown compression or fewer than one shard."""
+        super().__init__()
+        _check(self.num_shards, self.compression)
+
+    def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[ShardFile]:
+        return _write(batches, self.directory, self.temp_directory, self.num_shards, _TFRecordLayout(self.compression))
+
+
+@dataclass
+class WriteParquet(beam.PTransform):
+    """Takes a PCollection of LabelledBatch, writes Parquet shards; gives a ShardFile for each.
+
+    As `WriteTFRecords`, with row groups of 65,536 records. compression: none or gzip.
+    """
+
+    directory: str
+    temp_directory: str
+    num_shards: int
+    compression: str = "none"
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for an unknown compression or fewer than one shard."""
+        super().__init__()
+        _check(self.num_shards, self.compression)
+
+    def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[ShardFile]:
+        return _write(batches, self.directory, self.temp_directory, self.num_shards, _ParquetLayout(self.compression))
+
+
+def _check(num_shards: int, compression: str) -> None:
+    if num_shards < 1:
+        raise ValueError(f"num_shards must be at least 1, not {num_shards}")
+    if compression not in COMPRESSIONS:
+        raise ValueError(f"unknown compression {compression!r}; known: {', '.join(COMPRESSIONS)}")
+
+
+def _write(
+    batches: PCollection[LabelledBatch], directory: str, temp: str, num_shards: int, layout: Layout
+) -> PCollection[ShardFile]:
+    written = batches | "WriteSegments" >> beam.ParDo(_WriteSegments(temp, num_shards, layout)).with_output_types(
+        tuple[int, _Segment]
+    )
+    # Shards that no record falls into are written, too.
+    every = batches.pipeline | "Shards" >> beam.Create([(shard, None) for shard in range(num_shards)])
+    return (
+        (written, every)
+        | "Flatten" >> beam.Flatten()
+        | "Gather" >> beam.GroupByKey()
+        | "Assemble" >> beam.ParDo(_Assemble(directory, temp, num_shards, layout)).with_output_types(ShardFile)
+    )
+
+
+def shard_of_rows(source: str, rows: np.ndarray, num_shards: int) -> np.ndarray:
+    """The shard of each row of a source: blocks of 256 rows in turn, each source starting at another shard."""
+    return (rows // _BLOCK_ROWS + zlib.crc32(source.encode())) % num_shards
+
+
+class _WriteSegments(beam.DoFn):
+    """Appends to one segment per shard while the batches of a source follow each other without a gap."""
+
+    def __init__(self, temp: str, num_shards: int, layout: Layout):
+        self._temp = temp
+        self._num_shards = num_shards
+        self._layout = layout
+
+    def start_bundle(self) -> None:
+        self._open: dict[int, _OpenSegment] = {}
+        self._next: tuple[str, int] | None = None
+
+    @guarded("writing")
+    def process(self, batch: LabelledBatch) -> Iterator[tuple[int, _Segment]]:
+        if self._next != (batch.source, batch.start):
+            yield from self._close_all()
+        self._next = (batch.source, batch.stop)
+        shards = shard_of_rows(batch.source, batch.rows, self._num_shards)
+        for shard in np.unique(shards).tolist():
+            if shard not in self._open:
+                if len(self._open) >= _MAX_OPEN_SEGMENTS:
+                    yield from self._close_all()
+                path = FileSystems.join(self._temp, f"{shard:05d}-{uuid.uuid4().hex}")
+                self._open[shard] = _OpenSegment(batch.source, batch.start, path, self._layout.open_segment(path))
+            self._open[shard].write(
+                batch.batch if self._num_shards == 1 else filter_batch(batch.batch, np.flatnonzero(shards == shard))
+            )
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        for element in self._close_all():
+            yield WindowedValue(element, MIN_TIMESTAMP, (GlobalWindow(),))
+
+    def _close_all(self) -> Iterator[tuple[int, _Segment]]:
+        closing, self._open = self._open, {}
+        for shard, segment in closing.items():
+            yield shard, segment.close()
+
+
+class _OpenSegment:
+    def __init__(self, source: str, start: int, path: str, writer: SegmentWriter):
+        self._source = source
+        self._start = start
+        self._path = path
+        self._writer = writer
+        self._records = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write(batch)
+        self._records += batch.num_rows
+
+    def close(self) -> _Segment:
+        self._writer.close()
+        return _Segment(self._source, self._start, self._path, self._records)
+
+
+class _Assemble(beam.DoFn):
+    def __init__(self, directory: str, temp: str, num_shards: int, layout: Layout):
+        self._directory = directory
+        self._temp = temp
+        self._num_shards = num_shards
+        self._layout = layout
+
+    @guarded("writing")
+    def process(self, element: tuple[int, Iterable[_Segment | None]]) -> Iterator[ShardFile]:
+        shard, found = element
+        segments = sorted(
+            (segment for segment in found if segment is not None), key=lambda segment: (segment.source, segment.start)
+        )
+        name = f"part-{shard:05d}-of-{self._num_shards:05d}.{self._layout.suffix}"
+        partial = FileSystems.join(self._temp, f"{name}-{uuid.uuid4().hex}")
+        final = FileSystems.join(self._directory, name)
+        with create(partial) as file:
+            self._layout.assemble([segment.path for segment in segments], file)
+        _make_directory(self._directory)
+        FileSystems.rename([partial], [final])
+        yield ShardFile(final, sum(segment.records for segment in segments))
+
+
+def _make_directory(path: str) -> None:
+    if not FileSystems.exists(path):
+        # Another worker may make it first.
+        with contextlib.suppress(OSError):
+            FileSystems.mkdirs(path)
+
+
+def create(path: str) -> BinaryIO:
+    """A new file of exactly the bytes that are written to it, whatever its name ends in."""
+    return FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED)
+
+
+def _open(path: str) -> BinaryIO:
+    return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+
+
+@dataclass(frozen=True)
+class _TFRecordLayout:
+    compression: str
+
+    @property
+    def suffix(self) -> str:
+        return "tfrecord.gz" if self.compression == "gzip" else "tfrecord"
+
+    def open_segment(self, path: str) -> SegmentWriter:
+        return _TFRecordSegment(path)
+
+    def assemble(self, segments: list[str], file: BinaryIO) -> None:
+        if self.compression == "gzip":
+            # No name and no time in the header: the same records give the same bytes.
+            with gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0) as compressed:
+                self._copy(segments, compressed)
+        else:
+            self._copy(segments, file)
+
+    @staticmethod
+    def _copy(segments: list[str], file: Any) -> None:
+        for path in segments:
+            with _open(path) as segment:
+                while chunk := segment.read(_COPY_BYTES):
+                    file.write(chunk)
+
+
+class _TFRecordSegment:
+    def __init__(self, path: str):
+        # The extra `tfx`, loaded only where TFRecords are.
+        from .tf_example import encode_examples
+        from .tfrecord import frame
+
+        self._bytes_of = lambda batch: frame(encode_examples(batch))
+        self._file = create(path)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._file.write(self._bytes_of(batch))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@dataclass(frozen=True)
+class _ParquetLayout:
+    compression: str
+
+    @property
+    def suffix(self) -> str:
+        return "parquet"
+
+    def open_segment(self, path: str) -> SegmentWriter:
+        return _ArrowSegment(path)
+
+    def assemble(self, segments: list[str], file: BinaryIO) -> None:
+        schema = _common_schema(segments)
+        with pa.parquet.ParquetWriter(pa.PythonFile(file, "w"), schema, compression=self.compression) as writer:
+            for group in _row_groups(_conformed(segments, schema)):
+                writer.write_table(group, row_group_size=_ROW_GROUP)
+
+
+class _ArrowSegment:
+    """Arrow streams one after the other; a new one begins where the schema changes."""
+
+    def __init__(self, path: str):
+        self._file = create(path)
+        self._writer: pa.ipc.RecordBatchStreamWriter | None = None
+        self._schema: pa.Schema | None = None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if self._writer is None or not batch.schema.equals(self._schema):
+            if self._writer is not None:
+                self._writer.close()
+            self._schema = batch.schema
+            self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, "w"), batch.schema)
+        self._writer.write_batch(batch)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._file.close()
+
+
+def _streams(path: str) -> Iterator[pa.ipc.RecordBatchStreamReader]:
+    with _open(path) as file:
+        source = pa.PythonFile(file, "r")
+        while True:
+            try:
+                reader = pa.ipc.open_stream(source)
+            except pa.ArrowInvalid:
+                # Arrow's way to say that the file ends where a stream should begin.
+                return
+            yield reader
+
+
+def _common_schema(segments: list[str]) -> pa.Schema:
+    schemas = [reader.schema for path in segments for reader in _drained(path)]
+    try:
+        return pa.unify_schemas(schemas) if schemas else pa.schema([])
+    except pa.ArrowException:
+        raise InputError("a column changes its type between files: Parquet output needs one type a column") from None
+
+
+def _drained(path: str) -> Iterator[pa.ipc.RecordBatchStreamReader]:
+    for reader in _streams(path):
+        yield reader
+        for _ in reader:
+            pass
+
+
+def _conformed(segments: list[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for path in segments:
+        for reader in _streams(path):
+            for batch in reader:
+                columns = [
+                    pa.nulls(batch.num_rows, field.type)
+                    if (place := batch.schema.get_field_index(field.name)) < 0
+                    else batch.column(place).cast(field.type)
+                    for field in schema
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Tables of exactly 65,536 rows, the last one shorter, whatever the batches."""
+    pending: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        pending.append(batch)
+        rows += batch.num_rows
+        while rows >= _ROW_GROUP:
+            table = pa.Table.from_batches(pending)
+            yield table.slice(0, _ROW_GROUP).combine_chunks()
+            pending = table.slice(_ROW_GROUP).to_batches()
+            rows -= _ROW_GROUP
+    if rows:
+        yield pa.Table.from_batches(pending).combine_chunks()
