@@ -14,11 +14,13 @@ from fractions import Fraction
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions, SetupOptions, StandardOptions
 from apache_beam.pvalue import AsList, AsSingleton, PCollection
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
+from ..mechanisms.losses import LOSSES
 from ..mechanisms.prior import round_up
 from ..mechanisms.randomizer import Randomizer
 from ..transforms.batches import LabelledBatch
@@ -38,6 +40,7 @@ from .release import (
     Charge,
     Facts,
     Ledger,
+    MechanismFile,
     charges,
     manifest,
     mechanism_text,
@@ -50,6 +53,7 @@ from .usage import BAD_USAGE, FAILURE, SUCCESS, UsageError, log_to_stderr
 
 _FACTS_NAME = "facts.json"
 _TEMP_NAME = "segments"
+_OUTPUTS_SHOWN = 6
 _LOCAL_RUNNERS = (None, "DirectRunner", "FnApiRunner")
 
 
@@ -131,14 +135,14 @@ def _release(plan: Plan, options: PipelineOptions) -> None:
         if plan.command == "fit":
             _charge(ledger, plan, request, facts, spent)
             FileSystems.rename([FileSystems.join(staging, MECHANISM_NAME)], [target])
-            _announce(plan, facts, mechanism.randomizer)
+            _announce(plan, facts, mechanism)
             return
         document = manifest(facts, mechanism.randomizer, mechanism.prior, _details(plan, facts))
         write_text(FileSystems.join(staging, MANIFEST_NAME), json.dumps(document, indent=2) + "\n")
         FileSystems.delete([FileSystems.join(staging, _TEMP_NAME)])
         _charge(ledger, plan, request, facts, spent)
         publish_folder(staging, target)
-        _announce(plan, facts, mechanism.randomizer)
+        _announce(plan, facts, mechanism)
 
 
 def _text(staging: str, name: str) -> str:
@@ -196,16 +200,34 @@ def sum_up(epsilons: tuple[float, float]) -> float:
     return round_up(Fraction(epsilons[0]) + Fraction(epsilons[1]))
 
 
-def _announce(plan: Plan, facts: Facts, randomizer: Randomizer) -> None:
-    binding = facts.binding
-    epsilons = " + ".join(f"{epsilon:.6g}" for epsilon in binding.epsilons)
+def _announce(plan: Plan, facts: Facts, mechanism: MechanismFile) -> None:
+    """Says on standard output what was released, in a few lines."""
+    binding, randomizer = facts.binding, mechanism.randomizer
+    certificate = randomizer.certificate()
+    loss = LOSSES[plan.loss]
+    shards = f" in {len(facts.shards)} shards" if facts.shards else ""
     print(f"released   {plan.output or plan.mechanism_file}")
-    print(f"records    {binding.records:,} ({binding.unusable:,} without a usable label left out)")
-    print(f"budget     epsilon {epsilons} (prior + labels)")
-    print(f"mechanism  {randomizer.mechanism}, {len(randomizer.labels)} labels to {len(randomizer.outputs)} outputs")
+    print(f"records    {binding.records:,}{shards}; {binding.unusable:,} without a usable label left out")
     print(
-        f"certified  epsilon {randomizer.certificate().epsilon!r}, largest bias {randomizer.certificate().max_bias:.6g}"
+        f"budget     epsilon {binding.epsilons[0]:.6g} for the label histogram + {binding.epsilons[1]:.6g} for labels"
     )
+    print(f"mechanism  {randomizer.mechanism}: {len(randomizer.labels)} labels to {_outputs(randomizer)}")
+    print(f"certified  epsilon {certificate.epsilon!r} for the labels, largest bias {certificate.max_bias:.6g}")
+    print(
+        f"expected   {loss.name} loss {randomizer.expected_loss(mechanism.prior, loss):.6g}, under the noised histogram"
+    )
+
+
+def _outputs(randomizer: Randomizer) -> str:
+    """Which labels mostly become which output, or, for many outputs, how many there are."""
+    if len(randomizer.outputs) > _OUTPUTS_SHOWN:
+        return f"{len(randomizer.outputs)} outputs"
+    likeliest = randomizer.weights.argmax(axis=1)
+    groups = []
+    for output in np.unique(likeliest):
+        labels = randomizer.labels[likeliest == output]
+        groups.append(f"{labels[0]:g}..{labels[-1]:g} -> {randomizer.outputs[output]:.4g}")
+    return f"{len(randomizer.outputs)} outputs: {', '.join(groups)}"
 
 
 def run_pipeline(plan: Plan, options: PipelineOptions, staging: str) -> None:
@@ -218,12 +240,17 @@ def run_pipeline(plan: Plan, options: PipelineOptions, staging: str) -> None:
     if local:
         # Failures are reported in one line by this command.
         logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
-    pipeline = beam.Pipeline(runner=FnApiRunner() if local else None, options=options)
+    try:
+        pipeline = beam.Pipeline(runner=FnApiRunner() if local else None, options=options)
+    except ValueError as error:
+        # Nothing was read yet: this is about the runner's flags.
+        raise UsageError(f"--runner: {error}") from None
     build(pipeline, plan, staging)
     try:
         pipeline.run().wait_until_finish()
     except Exception as error:
-        found = re.search(r"\bInputError: (.*?)(?: \[while running '|\n|$)", str(error))
+        text = f"InputError: {error}" if isinstance(error, InputError) else str(error)
+        found = re.search(r"\bInputError: (.*?)(?: \[while running |\n|$)", text)
         if found:
             raise InputError(found[1]) from None
         raise
@@ -271,7 +298,7 @@ def _apply(
     pipeline: beam.Pipeline, plan: Plan, randomizer: Any, binding: PCollection[NoiseBinding], staging: str
 ) -> tuple[PrivatizedLabels, PCollection[ShardFile]]:
     batches = pipeline | "ReadRecords" >> ReadRecordBatches(
-        plan.pattern, plan.format, where=plan.where, label=plan.column.name
+        plan.pattern, plan.format, where=plan.where, label_column=plan.column.name
     )
     privatized: Any = batches | "PrivatizeLabels" >> PrivatizeLabels(randomizer, binding, plan.column, plan.key)
     writer = {"tfrecord": WriteTFRecords, "parquet": WriteParquet}[plan.output_format]

@@ -63,14 +63,14 @@ class ReadRecordBatches(beam.PTransform):
     have.
 
     pattern: a path or glob; it is matched when the job runs. format: tfrecord, parquet or csv; .gz is seen through.
-    columns: what to read; None reads all. where: a filter on a public feature. label: read as float64 from CSV.
+    columns: what to read; None reads all. where: a filter on a public feature. label_column: read as float64 from CSV.
     """
 
     pattern: str
     format: Format
     columns: Sequence[str] | None = None
     where: Equals | None = None
-    label: str | None = None
+    label_column: str | None = None
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class ReadRecordBatches(beam.PTransform):
             | "Match" >> beam.FlatMap(_sources).with_output_types(_Source)
             # Files spread over the workers here, and nothing that follows is read before it is needed.
             | "Spread" >> beam.Reshuffle()
-            | "Read" >> beam.ParDo(_ReadFile(self.format, self.columns, self.where, self.label))
+            | "Read" >> beam.ParDo(_ReadFile(self.format, self.columns, self.where, self.label_column))
         )
 
 
