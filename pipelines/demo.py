@@ -27,10 +27,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     if args.clicks < 1:
         parser.error(f"--clicks must be at least 1, not {args.clicks}")
     if os.path.exists(args.output):
-        print(
-            f"{parser.prog}: error: --output {args.output} exists: name another folder, or delete it", file=sys.stderr
-        )
-        return BAD_USAGE
+        parser.error(f"--output {args.output} exists: name another folder, or delete it")
     started = time.perf_counter()
     _write_log(os.path.join(args.output, "clicks"), args.clicks, args.seed)
     generated = time.perf_counter()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -130,6 +131,7 @@ def make_plan(command: str, args: argparse.Namespace) -> Plan:
         format = Format(args.input_format, _csv_types(args.csv_types))
     except ValueError as error:
         raise UsageError(f"--{error}") from None
+    _check_extra(args)
     fitted = _fitted(args.mechanism_file) if command == "apply" else None
     column = _column(args, fitted)
     where = _where(args.where, column)
@@ -186,6 +188,22 @@ def _require(command: str, args: argparse.Namespace) -> None:
     given = [name for name in _FITTED if getattr(args, name) is not None] if command == "apply" else []
     if given:
         raise UsageError(f"--{given[0]} is settled by the mechanism file: leave it out")
+
+
+def _check_extra(args: argparse.Namespace) -> None:
+    formats = {"--input_format": args.input_format}
+    if args.output is not None:
+        formats["--output_format"] = args.output_format
+    for flag, format in formats.items():
+        if format == "tfrecord" and not all(map(_importable, ("tfx_bsl", "tensorflow_metadata", "google_crc32c"))):
+            raise UsageError(f"{flag} tfrecord needs the extra tfx: pip install 'labeldp[tfx]', or use parquet")
+
+
+def _importable(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ImportError:
+        return False
 
 
 def _csv_types(text: str | None) -> dict[str, str] | None:

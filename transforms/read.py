@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.csv
 import pyarrow.parquet
 from apache_beam.io.filesystem import CompressionTypes
@@ -250,7 +251,7 @@ def _read_csv(
         try:
             yield from _csv_reader(file, types, wanted)
         except (pa.ArrowInvalid, OSError, EOFError) as error:
-            raise InputError(f"{path}: {_safe_csv_message(str(error), names, types)}") from None
+            raise InputError(f"{path}: {_safe_csv_message(str(error), names, types, label)}") from None
 
 
 def _csv_types(first: str, format: Format, label: str | None) -> dict[str, pa.DataType]:
@@ -287,7 +288,7 @@ def _csv_schema(file: BinaryIO, path: str) -> pa.Schema:
     try:
         return _csv_reader(file, {}, None).schema
     except (pa.ArrowInvalid, OSError, EOFError) as error:
-        raise InputError(f"{path}: {_safe_csv_message(str(error), [], {})}") from None
+        raise InputError(f"{path}: {_safe_csv_message(str(error), [], {}, None)}") from None
 
 
 def _csv_header(path: str) -> list[str]:
@@ -295,7 +296,7 @@ def _csv_header(path: str) -> list[str]:
         return _csv_schema(file, path).names
 
 
-def _safe_csv_message(message: str, names: Sequence[str], types: Mapping[str, Any]) -> str:
+def _safe_csv_message(message: str, names: Sequence[str], types: Mapping[str, Any], label: str | None) -> str:
     """What Arrow says of a bad CSV file, less the text that it quotes from the file."""
     if "Empty CSV file" in message:
         return "the CSV file is empty: it needs a header line and rows"
