@@ -308,7 +308,7 @@ def _safe_csv_message(message: str, names: Sequence[str], types: Mapping[str, An
     if column and int(column[1]) < len(names):
         name = names[int(column[1])]
         line = f"line {column[2]}" if column[2] else "a line"
-        return (
-            f"column {name!r} on {line} is not a {types[name]}: mend it, or declare it with --csv_types {name}=string"
-        )
+        if name == label:
+            return f"label column {name!r} holds text on {line}, not a number: name another with --label, or mend it"
+        return f"column {name!r} on {line} is not a {types[name]}: mend it, or give --csv_types {name}=string"
     return "not a CSV file that can be read, or damaged"
