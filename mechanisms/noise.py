@@ -114,15 +114,17 @@ def add_digests(digests: Sequence[int]) -> int:
     return sum(digests) % (1 << DIGEST_BITS)
 
 
-def derive_noise_key(secret: bytes, digest: int, labels: np.ndarray, epsilons: Sequence[float]) -> bytes:
+def derive_noise_key(secret: bytes, digest: int, column: str, labels: np.ndarray, epsilons: Sequence[float]) -> bytes:
     """The key of all noise of one release, bound to the data and to what is asked of it.
 
-    secret: 32 bytes. digest: the input's `multiset_digest`. labels: (k,) the declared label domain.
-    epsilons: what the prior and the randomizer may spend.
+    secret: 32 bytes. digest: the input's `multiset_digest`. column: the label column's name, so that two columns
+    of the same values get independent noise. labels: (k,) the declared label domain. epsilons: what the prior and
+    the randomizer may spend.
     Returns 32 bytes: the same for the same input and request, independent for any other.
     """
     bound_to = {
         "digest": f"{digest:064x}",
+        "column": column,
         "labels": [float(label).hex() for label in labels],
         "epsilons": [float(epsilon).hex() for epsilon in epsilons],
     }

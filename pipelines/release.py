@@ -105,6 +105,7 @@ class Facts:
         return json.dumps(
             {
                 "digest": f"{self.binding.digest:064x}",
+                "column": self.binding.column,
                 "domain": list(self.binding.domain),
                 "epsilons": list(self.binding.epsilons),
                 "records": self.binding.records,
@@ -121,6 +122,7 @@ class Facts:
         applied = facts["digest_applied"]
         binding = NoiseBinding(
             int(facts["digest"], 16),
+            facts["column"],
             tuple(facts["domain"]),
             (facts["epsilons"][0], facts["epsilons"][1]),
             facts["records"],
@@ -227,7 +229,7 @@ def charges(binding: NoiseBinding, randomizer: Randomizer | None, with_prior: bo
     Releases are named by what their noise is bound to, so a run again over the same input under the same secret
     costs nothing, and any other run is charged.
     """
-    bound_to = json.dumps([f"{binding.digest:064x}", list(binding.domain), list(binding.epsilons)])
+    bound_to = json.dumps([f"{binding.digest:064x}", binding.column, list(binding.domain), list(binding.epsilons)])
     prior = hashlib.blake2b(bound_to.encode(), digest_size=16, person=b"labeldp ledger").hexdigest()
     found = [Charge("prior", binding.epsilons[0], prior)] if with_prior else []
     if randomizer is not None:

@@ -138,11 +138,12 @@ class _Summarize(beam.DoFn):
 class NoiseBinding:
     """What the noise of one release is bound to, besides the secret. Safe to show.
 
-    digest: the input's keyed digest. domain: the labels. epsilons: what the prior and the randomizer may spend.
+    digest: the input's keyed digest. column: the label column's name. domain: the labels. epsilons: what the prior and the randomizer may spend.
     records: how many records have a label. unusable: how many do not.
     """
 
     digest: int
+    column: str
     domain: tuple[float, ...]
     epsilons: tuple[float, float]
     records: int
@@ -150,7 +151,7 @@ class NoiseBinding:
 
     def noise_key(self, secret: bytes) -> bytes:
         """The 32-byte key of all noise of this release."""
-        return derive_noise_key(secret, self.digest, np.array(self.domain), self.epsilons)
+        return derive_noise_key(secret, self.digest, self.column, np.array(self.domain), self.epsilons)
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,10 +252,10 @@ class _AddNoise(beam.DoFn):
         self._threshold.check(summary.records, summary.unusable, self._column.name)
         domain = self._column.domain
         epsilons = split_budget(self._epsilon, len(domain), summary.records, self._prior_epsilon)
-        binding = NoiseBinding(summary.digest, domain, epsilons, summary.records, summary.unusable)
+        binding = NoiseBinding(summary.digest, self._column.name, domain, epsilons, summary.records, summary.unusable)
         prior = noisy_prior(self._column.labels, summary.counts, epsilons[0], binding.noise_key(self._key.load()))
         LOGGER.info("released the prior of %s labels over %s records", f"{len(domain):,}", f"{summary.records:,}")
-        yield PriorRelease(summary.digest, domain, epsilons, summary.records, summary.unusable, prior)
+        yield PriorRelease(**vars(binding), prior=prior)
 
 
 @dataclass
@@ -294,4 +295,6 @@ class _Bind(beam.DoFn):
     @guarded("binding the noise")
     def process(self, summary: LabelSummary, unique_ids: int = 0) -> Iterator[NoiseBinding]:
         self._threshold.check(summary.records, summary.unusable, self._column.name)
-        yield NoiseBinding(summary.digest, self._column.domain, self._epsilons, summary.records, summary.unusable)
+        yield NoiseBinding(
+            summary.digest, self._column.name, self._column.domain, self._epsilons, summary.records, summary.unusable
+        )

@@ -259,9 +259,7 @@ def test_each_check_stands_alone(path, value, problem):
 
 def test_a_sound_change_leaves_only_the_fingerprint_wrong():
     document = changed(RESPONSE, ("columns", 0), [["128", 1], ["64", 1], ["64", 1]])
-    assert audit_mechanism(document).problems == (
-        "fingerprint is not that of the bits, columns, labels and outputs",
-    )
+    assert audit_mechanism(document).problems == ("fingerprint is not that of the bits, columns, labels and outputs",)
     assert not audit_mechanism(resigned(document)).problems
 
 
