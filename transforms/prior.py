@@ -138,7 +138,8 @@ class _Summarize(beam.DoFn):
 class NoiseBinding:
     """What the noise of one release is bound to, besides the secret. Safe to show.
 
-    digest: the input's keyed digest. column: the label column's name. domain: the labels. epsilons: what the prior and the randomizer may spend.
+    digest: the input's keyed digest. column: the label column's name. domain: the labels. epsilons: what the prior
+    and the randomizer may spend.
     records: how many records have a label. unusable: how many do not.
     """
 
