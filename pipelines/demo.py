@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 from ..transforms.noise_key import NoiseKeyFile
 from ..transforms.progress import Progress
+from ..transforms.tf_example_encoder import encode_examples
+from ..transforms.tfrecord import frame
 from .conversion_log import CONVERTED, LABEL, LABEL_MAX, click_batches
 from .privatize import run_privatize
 from .usage import ArgumentParser, log_to_stderr
@@ -55,9 +57,6 @@ def run(argv: Sequence[str] | None = None) -> int:
 
 
 def _write_log(folder: str, clicks: int, seed: int) -> None:
-    from ..transforms.tf_example import encode_examples
-    from ..transforms.tfrecord import frame
-
     os.makedirs(folder)
     progress = Progress("generated")
     rows = -(-clicks // _FILES)

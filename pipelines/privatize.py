@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import os
 import re
 import signal
 import sys
@@ -16,9 +17,18 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions, SetupOptions, StandardOptions
+from apache_beam.options.pipeline_options import (
+    DebugOptions,
+    PipelineOptions,
+    SetupOptions,
+    StandardOptions,
+    WorkerOptions,
+)
+from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.pvalue import AsList, AsSingleton, PCollection
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.portability.fn_api_runner.fn_runner import ExtendedProvisionInfo
+from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
 from ..mechanisms.losses import LOSSES
 from ..mechanisms.prior import round_up
@@ -208,9 +218,7 @@ def _announce(plan: Plan, facts: Facts, mechanism: MechanismFile) -> None:
     shards = f" in {len(facts.shards)} shards" if facts.shards else ""
     print(f"released   {plan.output or plan.mechanism_file}")
     print(f"records    {binding.records:,}{shards}; {binding.unusable:,} without a usable label left out")
-    print(
-        f"budget     epsilon {binding.epsilons[0]:.6g} for the label histogram + {binding.epsilons[1]:.6g} for labels"
-    )
+    print(f"budget     epsilon {binding.epsilons[0]:.6g} for the histogram + {binding.epsilons[1]:.6g} for the labels")
     print(f"mechanism  {randomizer.mechanism}: {len(randomizer.labels)} labels to {_outputs(randomizer)}")
     print(f"certified  epsilon {certificate.epsilon!r} for the labels, largest bias {certificate.max_bias:.6g}")
     print(
@@ -237,11 +245,8 @@ def run_pipeline(plan: Plan, options: PipelineOptions, staging: str) -> None:
     options.view_as(SetupOptions).save_main_session = False
     # Sampling would ship raw labels, and exceptions, to the runner's user interface.
     _forbid_sampling(options)
-    if local:
-        # Failures are reported in one line by this command.
-        logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
     try:
-        pipeline = beam.Pipeline(runner=FnApiRunner() if local else None, options=options)
+        pipeline = beam.Pipeline(runner=_local_runner(options) if local else None, options=options)
     except ValueError as error:
         # Nothing was read yet: this is about the runner's flags.
         raise UsageError(f"--runner: {error}") from None
@@ -254,6 +259,22 @@ def run_pipeline(plan: Plan, options: PipelineOptions, staging: str) -> None:
         if found:
             raise InputError(found[1]) from None
         raise
+
+
+def _local_runner(options: PipelineOptions) -> FnApiRunner:
+    """Beam's portable runner in this process, and in worker processes where --direct_running_mode asks for them.
+
+    Its log is kept to progress: this command reports failures itself, in one line.
+    """
+    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
+    workers = options.view_as(WorkerOptions)
+    workers.default_sdk_harness_log_level = "CRITICAL"
+    workers.sdk_harness_log_level_overrides = {"labeldp": "INFO"}
+    os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")
+    encoded = JobServiceHandle.encode_pipeline_options(options.get_all_options())
+    return FnApiRunner(
+        provision_info=ExtendedProvisionInfo(beam_provision_api_pb2.ProvisionInfo(pipeline_options=encoded))
+    )
 
 
 def _forbid_sampling(options: PipelineOptions) -> None:

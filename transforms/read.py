@@ -24,6 +24,7 @@ from apache_beam.pvalue import PBegin, PCollection
 from .batches import LabelledBatch, only_values
 from .errors import InputError, guarded
 from .noise_key import is_remote
+from .tfrecord import read_records
 
 FORMATS = ("tfrecord", "parquet", "csv")
 BATCH_ROWS = 1 << 14
@@ -188,7 +189,6 @@ def _read_tfrecord(
 ) -> Iterator[pa.RecordBatch]:
     # The extra `tfx`, loaded only where TFRecords are.
     from .tf_example import ExampleDecoder
-    from .tfrecord import read_records
 
     decoder = ExampleDecoder(path, wanted)
     with _open(path) as file:

@@ -1,18 +1,13 @@
-"""tf.Example to Arrow and back. The only file that knows tfx_bsl, of the extra `tfx`; imported where it is needed.
-
-tf.Example holds lists of float32, int64 and bytes. Other Arrow types are cast on the way out: booleans to int64,
-text to bytes, float64 and decimals to float32, which rounds them to 24 bits.
-"""
+"""tf.Example to Arrow. The only file that knows tfx_bsl, of the extra `tfx`; imported where it is needed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from tensorflow_metadata.proto.v0 import schema_pb2 as generated
-from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder, RecordBatchToExamplesEncoder
+from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 from .errors import InputError
 
@@ -63,44 +58,3 @@ def _feature_type(kind: pa.DataType) -> int:
     if pa.types.is_floating(kind.value_type):
         return schema_pb2.FLOAT
     return schema_pb2.BYTES if not pa.types.is_null(kind.value_type) else schema_pb2.TYPE_UNKNOWN
-
-
-def encode_examples(batch: pa.RecordBatch) -> list[bytes]:
-    """Each record as a serialized tf.Example. A null becomes a feature without a value.
-
-    Raises InputError, naming the column, for a type that tf.Example cannot hold.
-    """
-    columns = [_feature_column(name, batch.column(i)) for i, name in enumerate(batch.schema.names)]
-    return RecordBatchToExamplesEncoder().encode(pa.RecordBatch.from_arrays(columns, batch.schema.names))
-
-
-def _feature_column(name: str, column: pa.Array) -> pa.Array:
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        return _feature_column(name, column.dictionary_decode())
-    if pa.types.is_null(kind):
-        return _feature_column(name, column.cast(pa.int64()))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        values = _example_values(name, column.values)
-        if values is column.values:
-            return column
-        return pa.LargeListArray.from_arrays(column.offsets.cast(pa.int64()), values)
-    present = np.asarray(column.is_valid())
-    offsets = np.append(0, np.cumsum(present))
-    # A null offset makes a null list: the feature has no value there.
-    nulls = np.append(~present, False)
-    values = _example_values(name, column.filter(pa.array(present)) if column.null_count else column)
-    return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64(), mask=nulls), values)
-
-
-def _example_values(name: str, values: pa.Array) -> pa.Array:
-    kind = values.type
-    if kind in (pa.float32(), pa.int64(), pa.binary(), pa.large_binary()):
-        return values
-    if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
-        return values.cast(pa.int64(), safe=False)
-    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return values.cast(pa.float64()).cast(pa.float32(), safe=False)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return values.cast(pa.large_binary())
-    raise InputError(f"column {name!r} holds {kind}, which tf.Example cannot: cast it to a number or text first")

@@ -28,6 +28,8 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from .batches import LabelledBatch, filter_batch
 from .errors import InputError, guarded
+from .tf_example_encoder import encode_examples
+from .tfrecord import frame
 
 COMPRESSIONS = ("none", "gzip")
 # Records that stay together: small, so that a small log still fills every shard.
@@ -278,15 +280,10 @@ class _TFRecordLayout:
 
 class _TFRecordSegment:
     def __init__(self, path: str):
-        # The extra `tfx`, loaded only where TFRecords are.
-        from .tf_example import encode_examples
-        from .tfrecord import frame
-
-        self._bytes_of = lambda batch: frame(encode_examples(batch))
         self._file = create(path)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._file.write(self._bytes_of(batch))
+        self._file.write(frame(encode_examples(batch)))
 
     def close(self) -> None:
         self._file.close()
