@@ -54,13 +54,17 @@ def read_records(file: BinaryIO, source: str, batch_size: int) -> Iterator[list[
     pending: list[bytes] = []
     starts: list[int] = []
     claimed: list[int] = []
+    # Records repeat their lengths: each header is checked once.
+    lengths: dict[bytes, int] = {}
     while chunk := _read(file, source, base + len(buffer)):
         buffer, base, position = buffer[position:] + chunk, base + position, 0
         while len(buffer) - position >= _HEADER.size:
-            length, length_checksum = _HEADER.unpack_from(buffer, position)
-            if _checksums([buffer[position : position + 8]])[0] != length_checksum:
-                raise InputError(f"{source}: corrupt TFRecord at byte offset {base + position}")
-            end = position + _HEADER.size + length
+            header = buffer[position : position + _HEADER.size]
+            if header not in lengths:
+                if _checksums([header[:8]])[0] != _CHECKSUM.unpack_from(header, 8)[0]:
+                    raise InputError(f"{source}: corrupt TFRecord at byte offset {base + position}")
+                lengths[header] = int.from_bytes(header[:8], "little")
+            end = position + _HEADER.size + lengths[header]
             if end + _CHECKSUM.size > len(buffer):
                 break
             pending.append(buffer[position + _HEADER.size : end])
