@@ -13,6 +13,8 @@ setup: .venv/ready
 	$(BIN)/python -m pip install -q --disable-pip-version-check "$$(grep -oE '^uv==[^ ]+' requirements.lock)"
 	$(BIN)/uv pip sync -q --python $(BIN)/python --require-hashes requirements.lock
 	$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
+	mkdir -p .venv/types/labeldp
+	for room in mechanisms transforms pipelines; do ln -s ../../../$$room .venv/types/labeldp/$$room; done
 	@touch $@
 
 demo: setup

@@ -28,8 +28,11 @@ def _poisson(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def _poisson_divergence(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """The Poisson log loss above its least value, which it takes at t = y: y log(y / t) - y + t, never negative."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(labels > 0, labels / outputs, 1.0)
-    return np.maximum(_times_log(labels, ratio) - labels + outputs, 0.0)
+        # Near the label, log1p keeps the digits that y log(y / t) - y + t would lose.
+        step = (outputs - labels) / labels
+        near = step - np.log1p(step)
+        far = step - np.log(outputs / labels)
+        return np.where(labels > 0, labels * np.maximum(np.where(np.abs(step) < 0.5, near, far), 0.0), outputs)
 
 
 def _times_log(factors: np.ndarray, arguments: np.ndarray) -> np.ndarray:

@@ -73,6 +73,7 @@ class Prior:
         The JSON object holds `labels` and `weights`, or it is a mechanism file, whose noisy prior is taken.
         Raises ValueError, naming the line, when it is neither.
         """
+        text = text.removeprefix("\ufeff")
         if text.lstrip().startswith("{"):
             return cls._from_json(text)
         pairs: dict[float, float] = {}
@@ -82,7 +83,7 @@ class Prior:
             try:
                 label, weight = (float(cell) for cell in line.split(","))
             except ValueError:
-                if number == 1:
+                if number == 1 and not any(_is_number(cell) for cell in line.split(",")):
                     continue
                 raise ValueError(f"line {number} is not two numbers, label,weight") from None
             if label in pairs:
@@ -104,13 +105,21 @@ class Prior:
             raise ValueError("a JSON prior is an object with the lists labels and weights") from None
 
 
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
 def check_domain(labels: np.ndarray) -> None:
     """Raises ValueError unless labels is a (k,) array, k >= 1, of finite numbers in strictly ascending order."""
     if labels.ndim != 1 or labels.size == 0:
         raise ValueError("the label domain needs at least one label")
     if not np.all(np.isfinite(labels)):
         raise ValueError("labels of the domain must be finite")
-    if np.any(np.diff(labels) <= 0):
+    if np.any(labels[1:] <= labels[:-1]):
         raise ValueError("labels of the domain must be strictly ascending")
 
 
@@ -130,7 +139,12 @@ def label_grid(low: str, high: str, step: str) -> np.ndarray:
         raise ValueError(f"label_step {step} does not divide the range from {low} to {high}")
     if steps >= 1 << 20:
         raise ValueError(f"label_step {step} makes {int(steps) + 1} labels; at most {1 << 20} are allowed")
-    return np.array([float(first + i * stride) for i in range(int(steps) + 1)])
+    try:
+        labels = np.array([float(first + i * stride) for i in range(int(steps) + 1)])
+    except OverflowError:
+        raise ValueError(f"label_min {low} and label_max {high} must be finite floats") from None
+    check_domain(labels)
+    return labels
 
 
 def _decimal(name: str, text: str) -> Fraction:
@@ -145,8 +159,9 @@ def nearest_label(labels: np.ndarray, values: np.ndarray) -> np.ndarray:
 
     labels: (k,) strictly ascending. values: (n,) finite. Returns (n,) integers in [0, k).
     """
-    midpoints = labels[:-1] + np.diff(labels) / 2
-    return np.searchsorted(midpoints, values, side="right")
+    above = np.clip(np.searchsorted(labels, values), 0, len(labels) - 1)
+    below = np.maximum(above - 1, 0)
+    return np.where(np.abs(labels[above] - values) <= np.abs(values - labels[below]), above, below)
 
 
 def split_budget(epsilon: float, labels: int, records: int, prior_epsilon: float | None = None) -> tuple[float, float]:
@@ -154,9 +169,12 @@ def split_budget(epsilon: float, labels: int, records: int, prior_epsilon: float
 
     Ghazi et al. 2022, Theorem 7. labels: k. records: n. prior_epsilon: overrides e1.
     Returns (e1, e2), floats with e1 + e2 <= epsilon in exact arithmetic.
-    Raises ValueError for an epsilon out of range or a prior_epsilon that is not in (0, epsilon).
+    Raises ValueError for no records, an epsilon out of range or too small to split, or a prior_epsilon that is not
+    in (0, epsilon).
     """
     check_epsilon(epsilon)
+    if records < 1:
+        raise ValueError("there must be at least one record")
     if prior_epsilon is None:
         rule = min(Fraction(math.sqrt(labels / records)), Fraction(epsilon) / 2)
         grains = rule // _SPLIT_GRAIN
@@ -169,7 +187,7 @@ def split_budget(epsilon: float, labels: int, records: int, prior_epsilon: float
         first = Fraction(prior_epsilon)
     second = Fraction(epsilon) - first
     if second < Fraction(MIN_EPSILON):
-        raise ValueError(f"prior_epsilon {prior_epsilon} leaves nothing of epsilon {epsilon:g} for the labels")
+        raise ValueError(f"prior_epsilon {float(first):g} leaves too little of epsilon {epsilon:g} for the labels")
     return float(first), round_down(second)
 
 
@@ -181,7 +199,7 @@ def round_down(exact: Fraction) -> float:
 
 def round_up(exact: Fraction) -> float:
     """The smallest float that is not below exact."""
-    return -round_down(-exact)
+    return 0.0 - round_down(-exact)
 
 
 def noisy_prior(labels: np.ndarray, counts: np.ndarray, prior_epsilon: float, noise_key: bytes) -> Prior:
@@ -190,8 +208,9 @@ def noisy_prior(labels: np.ndarray, counts: np.ndarray, prior_epsilon: float, no
     Label DP with e1 for datasets of equal size that differ in one label: Ghazi et al. 2022, Algorithm 3.
 
     labels: (k,). counts: (k,) integers, how many records carry each label. prior_epsilon: e1 > 0.
-    noise_key: 32 bytes; the same key and counts give the same prior.
+    noise_key: 32 bytes; the same key and counts give the same prior. Raises ValueError for a bad prior_epsilon.
     """
+    check_epsilon(prior_epsilon)
     stream = ByteStream(noise_key, b"prior")
     noise = discrete_laplace(stream, _HISTOGRAM_SENSITIVITY / Fraction(prior_epsilon), len(labels))
     return Prior.from_counts(labels, np.asarray(counts, np.int64) + noise)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .certificate import exp_below
-from .prior import Prior
+from .prior import Prior, check_epsilon
 from .randomizer import MAX_CELLS, TOTAL, Randomizer
 
 
@@ -34,6 +34,7 @@ def randomized_response(
     labels: (k,). outputs: (d,). output_of_label: (k,) integers in [0, d).
     Raises ValueError when epsilon is so small, or d so large, that 2^62 cannot hold the ratio.
     """
+    check_epsilon(epsilon)
     d = len(outputs)
     if len(labels) * d > MAX_CELLS:
         raise ValueError(f"{len(labels)} labels times {d} outputs is more than {MAX_CELLS}: use a larger label step")

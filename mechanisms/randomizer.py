@@ -109,7 +109,7 @@ class Randomizer:
         Returns (n,) float64.
         """
         columns = (words >> self._alias.shift).astype(np.intp)
-        cells = label_indices * self._alias.width + columns
+        cells = label_indices.astype(np.intp) * self._alias.width + columns
         keep = (words & self._alias.mask) < self._alias.thresholds[cells]
         return self.outputs[np.where(keep, columns, self._alias.aliases[cells])]
 
@@ -163,6 +163,8 @@ class Randomizer:
             outputs = np.array(document["outputs"], np.float64)
             if labels.size * outputs.size > MAX_CELLS:
                 raise ValueError("more labels times outputs than a worker holds")
+            if len(document["columns"]) != len(outputs):
+                raise ValueError(f"{len(outputs)} outputs need as many columns, not {len(document['columns'])}")
             weights = np.empty((len(labels), len(outputs)), np.uint64)
             for column, runs in enumerate(document["columns"]):
                 weights[:, column] = _expand(runs, len(labels))
@@ -252,7 +254,10 @@ def _run_lengths(column: np.ndarray) -> list[list[Any]]:
 
 
 def _expand(runs: list[list[Any]], labels: int) -> np.ndarray:
-    weights = np.array([int(weight) for weight, _ in runs], np.uint64)
+    integers = [int(weight) for weight, _ in runs]
+    if min(integers) < 0:
+        raise ValueError("weights must not be negative")
+    weights = np.array(integers, np.uint64)
     lengths = np.array([length for _, length in runs], np.int64)
     if lengths.min() < 1 or lengths.max() > labels or lengths.sum() != labels:
         raise ValueError("a column's runs do not cover the labels")

@@ -63,10 +63,10 @@ def interval_costs(prior: Prior, epsilon: float, loss: Loss) -> np.ndarray:
     The divergence is the loss above its least value per label, so costs are never negative. Returns (k, k) float64,
     infinite for r > i. Labels are scaled to [0, 1] for squared and absolute loss: only comparisons matter.
     """
+    labels = prior.labels
     if not loss.nonnegative:
-        spread = max(prior.labels[-1] - prior.labels[0], np.finfo(float).tiny)
-        prior = Prior((prior.labels - prior.labels[0]) / spread, prior.weights)
-    return (_mean_costs if loss.mean_optimal else _median_costs)(prior, np.exp(epsilon), loss)
+        labels = (labels - labels[0]) / max(labels[-1] - labels[0], np.finfo(float).tiny)
+    return (_mean_costs if loss.mean_optimal else _median_costs)(labels, prior.weights, np.exp(epsilon), loss)
 
 
 @dataclass
@@ -85,11 +85,18 @@ class _Cluster:
         mass = self.mass + other.mass
         share = np.divide(other.mass, mass, out=np.zeros_like(mass), where=mass > 0)
         mean = self.mean + (other.mean - self.mean) * share
-        moved = self.mass * loss.divergence(mean, self.mean) + other.mass * loss.divergence(mean, other.mean)
-        return _Cluster(mass, mean, self.spread + other.spread + np.where(mass > 0, moved, 0.0))
+        moved = _weighted(self.mass, loss.divergence(mean, self.mean)) + _weighted(
+            other.mass, loss.divergence(mean, other.mean)
+        )
+        return _Cluster(mass, mean, self.spread + other.spread + moved)
 
     def __getitem__(self, index: slice | int) -> _Cluster:
         return _Cluster(self.mass[index], self.mean[index], self.spread[index])
+
+
+def _weighted(mass: np.ndarray, divergence: np.ndarray) -> np.ndarray:
+    """mass * divergence, and 0 where there is no mass, though the divergence may be infinite there."""
+    return np.multiply(mass, divergence, out=np.zeros(np.broadcast(mass, divergence).shape), where=mass > 0)
 
 
 def _point(labels: np.ndarray, weights: np.ndarray) -> _Cluster:
@@ -106,8 +113,7 @@ def _running(labels: np.ndarray, weights: np.ndarray, loss: Loss) -> _Cluster:
     return result
 
 
-def _mean_costs(prior: Prior, ratio: float, loss: Loss) -> np.ndarray:
-    labels, weights = prior.labels, prior.weights
+def _mean_costs(labels: np.ndarray, weights: np.ndarray, ratio: float, loss: Loss) -> np.ndarray:
     k = len(labels)
     before = _running(labels, weights, loss)
     after = _running(labels[::-1], weights[::-1], loss)
@@ -122,8 +128,7 @@ def _mean_costs(prior: Prior, ratio: float, loss: Loss) -> np.ndarray:
     return costs
 
 
-def _median_costs(prior: Prior, ratio: float, loss: Loss) -> np.ndarray:
-    labels, weights = prior.labels, prior.weights
+def _median_costs(labels: np.ndarray, weights: np.ndarray, ratio: float, loss: Loss) -> np.ndarray:
     k = len(labels)
     mass = np.append(0.0, np.cumsum(weights))
     moment = np.append(0.0, np.cumsum(weights * labels))
@@ -164,9 +169,9 @@ def _best_output(prior: Prior, epsilon: float, loss: Loss, r: int, i: int) -> fl
     if not loss.mean_optimal:
         cumulative = np.cumsum(weights)
         return float(prior.labels[np.searchsorted(cumulative, cumulative[-1] / 2)])
-    # Around an end of the domain the mean of equal labels is exactly that label.
-    first = prior.labels[r]
-    return float(first + weights @ (prior.labels - first) / weights.sum())
+    # Rounding must not carry the mean of the first or last labels out of the domain.
+    low, high = prior.labels[0], prior.labels[-1]
+    return float(min(max((weights / weights.sum()) @ prior.labels, low), high))
 
 
 def best_partition(costs: np.ndarray, epsilon: float) -> np.ndarray:
@@ -175,13 +180,12 @@ def best_partition(costs: np.ndarray, epsilon: float) -> np.ndarray:
     costs: (k, k) as from `interval_costs`. Returns (d,) integers, ascending, the first 0.
 
     The loop over d stops early. Costs grow with the interval, so d bins cost at least the d smallest costs of
-    single labels; when that bound is above the best value for every larger d, no more bins can help. (This is
-    the bound d <= best (E - 1) / (B - best) of the papers' digest, sharpened: every single label costs at least B.)
+    single labels. That bound, divided by d - 1 + E, grows with d; once it is above the best value, no more bins can
+    help. (It sharpens d <= best (E - 1) / (B - best), B the least loss of one output: every single label costs B.)
     """
     k = len(costs)
     ratio = np.exp(epsilon)
     at_least = np.cumsum(np.sort(np.diagonal(costs))) / (np.arange(k) + ratio)
-    at_least = np.minimum.accumulate(at_least[::-1])[::-1]
     # sums[j][i]: the least cost of covering labels 0..i with j + 1 bins.
     sums = [costs[:, 0].copy()]
     best, bins = sums[0][-1] / ratio, 1

@@ -1,0 +1,104 @@
+"""The registry, and what holds for every mechanism in it: the certificate, the row sums, the order of the outputs."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from labeldp.mechanisms import ABSOLUTE, MECHANISMS, POISSON, SQUARED, Prior, mechanism_named, solve
+from labeldp.mechanisms.randomized_response import RandomizedResponse
+from labeldp.mechanisms.rr_on_bins import RROnBins
+
+TOTAL = 1 << 62
+PRIOR = Prior(np.arange(3.0), np.array([0.6, 0.25, 0.15]))
+
+
+@st.composite
+def priors(draw: st.DrawFn) -> Prior:
+    """1 to 200 labels, evenly spaced or not, with ties, spikes and zero masses."""
+    k = draw(st.integers(1, 200))
+    rng = np.random.default_rng(draw(st.integers(0, 1 << 32)))
+    labels = np.cumsum(rng.choice([0.25, 1.0, 7.5], k) if draw(st.booleans()) else np.ones(k))
+    kind = draw(st.sampled_from(["random", "few values", "spikes", "sparse"]))
+    weights = {
+        "random": rng.random(k),
+        "few values": rng.choice([1.0, 2.0], k),
+        "spikes": 10 ** rng.uniform(-9, 0, k),
+        "sparse": rng.random(k) * (rng.random(k) < 0.3),
+    }[kind]
+    weights[draw(st.integers(0, k - 1))] += 0.5
+    return Prior(labels - draw(st.sampled_from([0.0, 0.25])), weights)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_every_mechanism_proves_its_epsilon(name, data):
+    prior = data.draw(priors())
+    epsilon = data.draw(st.floats(0.01, 20))
+    loss = data.draw(st.sampled_from([SQUARED, ABSOLUTE, POISSON]))
+    randomizer = solve(name, prior, epsilon, loss=loss)
+    rows = randomizer.weights.tolist()
+    assert [sum(row) for row in rows] == [TOTAL] * len(prior.labels)
+    columns = list(zip(*rows, strict=True))
+    ratio = max(Fraction(max(column), min(column)) for column in columns)
+    certificate = randomizer.certificate()
+    assert certificate.ratio == ratio
+    assert certificate.epsilon <= epsilon
+    assert certificate.epsilon >= math.log(ratio) * (1 - 1e-14)
+    assert np.all(np.diff(randomizer.outputs) > 0)
+    assert randomizer.mechanism == name
+    np.testing.assert_array_equal(randomizer.labels, prior.labels)
+    assert not math.isnan(randomizer.expected_loss(prior, loss))
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_every_mechanism_is_a_function_of_its_arguments(name):
+    assert solve(name, PRIOR, 1.0) == solve(name, PRIOR, 1.0)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_every_mechanism_handles_a_domain_of_one_label(name):
+    randomizer = solve(name, Prior(np.array([5.0]), np.array([1.0])), 1.0)
+    assert randomizer.outputs.tolist() == [5.0]
+    assert randomizer.certificate().epsilon == 0
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, 31.0, math.inf, math.nan])
+def test_every_mechanism_refuses_an_epsilon_out_of_range(name, epsilon):
+    with pytest.raises(ValueError, match="epsilon must be between"):
+        solve(name, PRIOR, epsilon)
+
+
+def test_mechanisms_are_found_by_name():
+    assert mechanism_named("rr_on_bins") == RROnBins()
+    assert mechanism_named("rr") == RandomizedResponse()
+    assert all(family.name == name for name, family in MECHANISMS.items())
+
+
+def test_an_unknown_mechanism_is_refused_listing_the_known_ones():
+    with pytest.raises(ValueError, match="unknown mechanism 'gauss'; known: ") as caught:
+        solve("gauss", PRIOR, 1.0)
+    for name in MECHANISMS:
+        assert name in str(caught.value)
+
+
+def test_an_unknown_parameter_is_refused():
+    with pytest.raises(ValueError, match="mechanism rr_on_bins has no parameter 'scale'"):
+        mechanism_named("rr_on_bins", scale=3)
+    with pytest.raises(ValueError, match="mechanism rr has no parameter 'scale'"):
+        solve("rr", PRIOR, 1.0, scale=3)
+
+
+def test_a_loss_is_given_by_name_or_as_a_loss():
+    assert mechanism_named("rr_on_bins", loss="poisson") == mechanism_named("rr_on_bins", loss=POISSON)
+    assert mechanism_named("rr_on_bins", loss=None) == mechanism_named("rr_on_bins") == RROnBins(SQUARED)
+    with pytest.raises(ValueError, match="unknown loss 'huber'; known: squared, absolute, poisson"):
+        mechanism_named("rr_on_bins", loss="huber")
+
+
+def test_a_mechanism_without_a_loss_ignores_it():
+    assert mechanism_named("rr", loss="poisson") == RandomizedResponse()
