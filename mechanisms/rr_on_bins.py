@@ -137,18 +137,26 @@ def _median_costs(labels: np.ndarray, weights: np.ndarray, ratio: float, loss: L
         r = np.arange(i + 1)
         median = _median_indices(mass, ratio, r, i)
         t = labels[median]
-        costs[i, : i + 1] = _distance_below(mass, moment, t, median, k, np.zeros_like(r)) + (
-            ratio - 1
-        ) * _distance_below(mass, moment, t, median, np.full_like(r, i + 1), r)
+        below = t * mass[median + 1] - moment[median + 1]
+        above = (moment[-1] - moment[median + 1]) - t * (mass[-1] - mass[median + 1])
+        inside = _distance_inside(labels[: i + 1], weights[: i + 1], t, np.clip(median + 1, r, i + 1))
+        costs[i, : i + 1] = below + above + (ratio - 1) * inside
     return np.maximum(costs, 0.0)
 
 
-def _distance_below(mass, moment, t, median, stop, start) -> np.ndarray:
-    """sum over start <= y < stop of p_y |t - y|, from prefix sums; median is t's index among the labels."""
-    cut = np.clip(median + 1, start, stop)
-    below = t * (mass[cut] - mass[start]) - (moment[cut] - moment[start])
-    above = (moment[stop] - moment[cut]) - t * (mass[stop] - mass[cut])
-    return below + above
+def _distance_inside(labels: np.ndarray, weights: np.ndarray, t: np.ndarray, cut: np.ndarray) -> np.ndarray:
+    """sum of p_y |t_r - y| over the labels from each r to the last one. cut: (j,), the first label above t_r.
+
+    Sums run from the last label and are relative to it, so that short intervals, which count E times, keep their
+    digits.
+    """
+    back = labels[-1] - labels
+    mass = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
+    moment = np.append(np.cumsum((weights * back)[::-1])[::-1], 0.0)
+    from_t = labels[-1] - t
+    above = mass[cut] * from_t - moment[cut]
+    below = (moment[:-1] - moment[cut]) - from_t * (mass[:-1] - mass[cut])
+    return above + below
 
 
 def _median_indices(mass: np.ndarray, ratio: float, r: np.ndarray, i: int) -> np.ndarray:

@@ -215,7 +215,7 @@ def cost_unit(prior: Prior, loss: Loss) -> Fraction:
     return {"squared": spread**2, "absolute": spread, "poisson": Fraction(1)}[loss.name]
 
 
-@pytest.mark.parametrize("epsilon", [0.01, 1.0, 6.0, 20.0])
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 6.0, 20.0, 30.0])
 @LOSS
 def test_interval_costs_agree_with_direct_minimisation(loss, epsilon):
     rng = np.random.default_rng(7)
@@ -226,12 +226,10 @@ def test_interval_costs_agree_with_direct_minimisation(loss, epsilon):
         assert np.all(np.isinf(costs[np.triu_indices(len(costs), 1)]))
         for r, i in itertools.combinations_with_replacement(range(len(costs)), 2):
             expected = float(weighted_divergences(prior, ratio, loss, r, i) / cost_unit(prior, loss))
-            # An absolute cost is a difference of prefix sums, times exp(epsilon).
-            slack = 1e-15 * float(ratio) if loss is ABSOLUTE else 1e-15
-            assert costs[i, r] == pytest.approx(expected, rel=1e-12, abs=slack)
+            assert costs[i, r] == pytest.approx(expected, rel=1e-12, abs=1e-15)
 
 
-@pytest.mark.parametrize("loss", [SQUARED, POISSON], ids=["squared", "poisson"])
+@LOSS
 def test_a_single_label_costs_what_lies_outside_it_even_at_a_large_epsilon(loss):
     """exp(20) times a label's own mass adds nothing where the output is that label: nothing may cancel."""
     rng = np.random.default_rng(2)
