@@ -147,7 +147,7 @@ def _release(plan: Plan, options: PipelineOptions) -> None:
             FileSystems.rename([FileSystems.join(staging, MECHANISM_NAME)], [target])
             _announce(plan, facts, mechanism)
             return
-        document = manifest(facts, mechanism.randomizer, mechanism.prior, _details(plan, facts))
+        document = manifest(facts, mechanism, _budget(plan, facts), _details(plan))
         write_text(FileSystems.join(staging, MANIFEST_NAME), json.dumps(document, indent=2) + "\n")
         FileSystems.delete([FileSystems.join(staging, _TEMP_NAME)])
         _charge(ledger, plan, request, facts, spent)
@@ -196,18 +196,20 @@ def _charge(ledger: Ledger, plan: Plan, request: str, facts: Facts, spent: list[
         )
 
 
-def _details(plan: Plan, facts: Facts) -> dict[str, Any]:
+def _budget(plan: Plan, facts: Facts) -> float:
+    """The whole epsilon asked for; of a mechanism that was fitted before, both its parts, rounded up."""
+    if plan.fitted is None:
+        return plan.epsilon
+    prior_epsilon, randomizer_epsilon = facts.binding.epsilons
+    return round_up(Fraction(prior_epsilon) + Fraction(randomizer_epsilon))
+
+
+def _details(plan: Plan) -> dict[str, Any]:
     return {
-        "epsilon": plan.epsilon if plan.fitted is None else sum_up(facts.binding.epsilons),
         "label": plan.column.name,
         "identity": plan.column.id_column or "file and row",
         "where": plan.where and f"{plan.where.column}={plan.where.value}",
     }
-
-
-def sum_up(epsilons: tuple[float, float]) -> float:
-    """Both parts of the budget of a mechanism that was fitted before, rounded up."""
-    return round_up(Fraction(epsilons[0]) + Fraction(epsilons[1]))
 
 
 def _announce(plan: Plan, facts: Facts, mechanism: MechanismFile) -> None:
@@ -243,7 +245,6 @@ def run_pipeline(plan: Plan, options: PipelineOptions, staging: str) -> None:
     runner = options.view_as(StandardOptions).runner
     local = runner in _LOCAL_RUNNERS
     options.view_as(SetupOptions).save_main_session = False
-    # Sampling would ship raw labels, and exceptions, to the runner's user interface.
     _forbid_sampling(options)
     try:
         pipeline = beam.Pipeline(runner=_local_runner(options) if local else None, options=options)
@@ -278,10 +279,12 @@ def _local_runner(options: PipelineOptions) -> FnApiRunner:
 
 
 def _forbid_sampling(options: PipelineOptions) -> None:
+    """Sampling would ship raw labels, and exceptions, to the runner's user interface."""
     debug = options.view_as(DebugOptions)
-    asked = [name for name in debug.experiments or [] if "sampling" in name]
+    asked = [name for name in debug.experiments or [] if name.startswith("enable") and "sampling" in name]
     if asked:
         raise UsageError(f"--experiments {asked[0]} would show raw labels in the runner's interface: leave it out")
+    debug.add_experiment("disable_always_on_exception_sampling")
 
 
 def build(pipeline: beam.Pipeline, plan: Plan, staging: str) -> None:

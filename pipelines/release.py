@@ -166,20 +166,20 @@ def publish_folder(staging: str, output: str) -> None:
     os.rename(staging, output)
 
 
-def manifest(facts: Facts, randomizer: Randomizer, prior: Prior, details: dict[str, Any]) -> dict[str, Any]:
-    """The release's own account of itself. details: what the command adds."""
-    binding = facts.binding
+def manifest(facts: Facts, mechanism: MechanismFile, epsilon: float, details: dict[str, Any]) -> dict[str, Any]:
+    """The release's own account of itself. epsilon: the whole budget. details: what the command adds."""
+    binding, randomizer = facts.binding, mechanism.randomizer
     certificate = randomizer.certificate()
     certified = round_up(Fraction(binding.epsilons[0]) + Fraction(certificate.epsilon))
     losses = {}
     for name, loss in LOSSES.items():
         if not loss.nonnegative or randomizer.labels[0] >= 0:
-            value = randomizer.expected_loss(prior, loss)
+            value = randomizer.expected_loss(mechanism.prior, loss)
             losses[name] = value if np.isfinite(value) else None
     return {
         "format": FORMAT,
         "adjacency": ADJACENCY,
-        "epsilon": details.pop("epsilon"),
+        "epsilon": epsilon,
         "prior_epsilon": binding.epsilons[0],
         "randomizer_epsilon": binding.epsilons[1],
         "certified_epsilon": certified,
