@@ -134,13 +134,23 @@ def label_values(batch: LabelledBatch, label: str) -> np.ndarray:
     check_label_type(column.type, label, batch.source)
     found, present = only_values(column)
     if present.any():
-        values[present] = found.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        values[present] = float_values(found)
     values[~np.isfinite(values)] = np.nan
     return values
 
 
+def float_values(values: pa.Array) -> np.ndarray:
+    """Numbers as (n,) float64. values: integers, floats or decimals without nulls."""
+    if not pa.types.is_floating(values.type):
+        values = values.cast(pa.float64(), safe=False)
+    return values.to_numpy(zero_copy_only=False).astype(np.float64)
+
+
 def replace_label(batch: pa.RecordBatch, label: str, values: np.ndarray) -> pa.RecordBatch:
-    """The batch with its label column's values replaced, in its place: float64, or lists of one float32."""
+    """The batch with its label column's values replaced, in its place: float64, or lists of one float32.
+
+    What the file said about its columns is dropped: writers keep statistics and samples of values there.
+    """
     place = batch.schema.get_field_index(label)
     if _is_list(batch.schema.field(place).type):
         offsets = pa.array(np.arange(len(values) + 1), pa.int64())
@@ -149,7 +159,7 @@ def replace_label(batch: pa.RecordBatch, label: str, values: np.ndarray) -> pa.R
         column = pa.array(values, pa.float64())
     columns = list(batch.columns)
     columns[place] = column
-    schema = batch.schema.set(place, pa.field(label, column.type))
+    schema = batch.schema.set(place, pa.field(label, column.type)).remove_metadata()
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

@@ -29,10 +29,13 @@ def guarded(stage: str) -> Callable[[Callable[..., Iterator[Any]]], Callable[...
         def wrapper(*args: Any, **kwargs: Any) -> Iterator[Any]:
             try:
                 yield from generator(*args, **kwargs)
+                return
             except (InputError, StageError):
                 raise
             except Exception as error:
-                raise StageError(f"{stage} failed: {describe(error)}") from None
+                what = describe(error)
+            # Raised here, not above: there the original exception would travel along as its context.
+            raise StageError(f"{stage} failed: {what}")
 
         return wrapper
 

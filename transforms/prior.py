@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import apache_beam as beam
@@ -32,8 +32,10 @@ class LabelColumn:
     id_column: str | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a bad domain."""
+        """Raises ValueError for a bad domain, or a label that is its own id."""
         check_domain(np.array(self.domain, np.float64))
+        if self.id_column == self.name:
+            raise ValueError("id_column must be another column than the label")
 
     @property
     def labels(self) -> np.ndarray:
@@ -54,7 +56,7 @@ class LabelSummary:
     digest: the keyed multiset digest of the others.
     """
 
-    counts: np.ndarray
+    counts: np.ndarray = field(repr=False)
     unusable: int
     digest: int
 

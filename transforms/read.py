@@ -5,6 +5,8 @@ A file is read by one worker, from its first row on, so that row numbers are tru
 
 from __future__ import annotations
 
+import csv
+import gzip
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +29,7 @@ from .noise_key import is_remote
 from .tfrecord import read_records
 
 FORMATS = ("tfrecord", "parquet", "csv")
+CSV_TYPES = ("int64", "float64", "string")
 BATCH_ROWS = 1 << 14
 _CSV_BLOCK = 8 << 20
 
@@ -51,9 +54,12 @@ class Format:
     csv_types: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError for an unknown format."""
+        """Raises ValueError for an unknown format or type."""
         if self.name not in FORMATS:
             raise ValueError(f"unknown format {self.name!r}; known: {', '.join(FORMATS)}")
+        for name, kind in (self.csv_types or {}).items():
+            if kind not in CSV_TYPES:
+                raise ValueError(f"csv_types of {name!r} must be one of {', '.join(CSV_TYPES)}, not {kind!r}")
 
 
 @dataclass
@@ -85,7 +91,10 @@ class ReadRecordBatches(beam.PTransform):
             | "Match" >> beam.FlatMap(_sources).with_output_types(_Source)
             # Files spread over the workers here, and nothing that follows is read before it is needed.
             | "Spread" >> beam.Reshuffle()
-            | "Read" >> beam.ParDo(_ReadFile(self.format, self.columns, self.where, self.label_column))
+            | "Read"
+            >> beam.ParDo(_ReadFile(self.format, self.columns, self.where, self.label_column)).with_output_types(
+                LabelledBatch
+            )
         )
 
 
@@ -157,10 +166,11 @@ def _matches(batch: LabelledBatch, where: Equals) -> np.ndarray:
     if column is None:
         return np.zeros(batch.batch.num_rows, bool)
     values, present = only_values(column)
+    text = where.value
     if pa.types.is_boolean(values.type) or pa.types.is_null(values.type):
-        values = pa.array([str(value).lower() for value in values.to_pylist()], pa.string())
+        values, text = pa.array([str(value).lower() for value in values.to_pylist()], pa.string()), text.lower()
     try:
-        wanted = pa.scalar(where.value).cast(values.type if not pa.types.is_binary(values.type) else pa.binary())
+        wanted = pa.scalar(text).cast(values.type if not pa.types.is_binary(values.type) else pa.binary())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise InputError(
             f"--where {where.column}={where.value}: the column holds {values.type}, give a value of that type"
@@ -172,9 +182,24 @@ def _matches(batch: LabelledBatch, where: Equals) -> np.ndarray:
 
 def _open(path: str) -> BinaryIO:
     try:
+        if path.endswith(".gz"):
+            # Beam's own reader takes a file that ends too early for a whole one.
+            return _GzipFile(fileobj=FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED))
         return FileSystems.open(path, compression_type=CompressionTypes.AUTO)
     except Exception:
         raise InputError(f"{path}: cannot be opened") from None
+
+
+class _GzipFile(gzip.GzipFile):
+    """Closes the file below as well."""
+
+    def __init__(self, fileobj: BinaryIO):
+        super().__init__(fileobj=fileobj, mode="rb")
+        self._below = fileobj
+
+    def close(self) -> None:
+        super().close()
+        self._below.close()
 
 
 def _require(names: Sequence[str], wanted: Sequence[str] | None, path: str) -> None:
@@ -206,10 +231,10 @@ def _as_long_as(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
 def _read_parquet(
     path: str, first: str, format: Format, wanted: list[str] | None, label: str | None
 ) -> Iterator[pa.RecordBatch]:
-    with _open(path) as file:
+    with _arrow_file(path) as file:
         parquet = _parquet_file(file, path)
         if first != path:
-            with _open(first) as sibling:
+            with _arrow_file(first) as sibling:
                 _same_schema(parquet.schema_arrow, _parquet_file(sibling, first).schema_arrow, path, first)
         _require(parquet.schema_arrow.names, wanted, path)
         try:
@@ -218,9 +243,17 @@ def _read_parquet(
             raise InputError(f"{path}: the Parquet file is damaged") from None
 
 
-def _parquet_file(file: BinaryIO, path: str) -> pa.parquet.ParquetFile:
+def _arrow_file(path: str) -> pa.NativeFile:
+    """A file that Arrow reads without Python where it can."""
     try:
-        return pa.parquet.ParquetFile(pa.PythonFile(file, "r"))
+        return pa.PythonFile(_open(path), "r") if is_remote(path) else pa.OSFile(path)
+    except OSError:
+        raise InputError(f"{path}: cannot be opened") from None
+
+
+def _parquet_file(file: pa.NativeFile, path: str) -> pa.parquet.ParquetFile:
+    try:
+        return pa.parquet.ParquetFile(file)
     except (pa.ArrowException, OSError):
         raise InputError(f"{path}: not a Parquet file, or truncated") from None
 
@@ -242,24 +275,108 @@ def _same_schema(schema: pa.Schema, other: pa.Schema, path: str, first: str) -> 
 def _read_csv(
     path: str, first: str, format: Format, wanted: list[str] | None, label: str | None
 ) -> Iterator[pa.RecordBatch]:
-    types = _csv_types(first, format, label)
-    names = list(types) if path == first else _csv_header(path)
-    if set(names) != set(types):
-        raise InputError(f"{path}: another header than {first}: all files need the same columns")
-    _require(names, wanted, path)
+    types = _csv_types(first, format, wanted, label)
+    rows = 0
+    for header, block in _csv_blocks(path):
+        if rows == 0 and path != first:
+            names = _csv_header(path, header)
+            if set(names) != set(types):
+                raise InputError(f"{path}: another header than {first}: all files need the same columns")
+        for batch in _parse_csv(path, header, block, types, wanted, label, rows).to_batches(BATCH_ROWS):
+            rows += batch.num_rows
+            yield batch
+
+
+def _csv_header(path: str, header: bytes) -> list[str]:
+    """The column names. Raises InputError when there are none, one occurs twice, or they are no text."""
+    try:
+        names = next(csv.reader([header.decode("utf-8-sig")]), [])
+    except (UnicodeDecodeError, csv.Error):
+        raise InputError(f"{path}: the header line is not UTF-8 text") from None
+    if not names:
+        raise InputError(f"{path}: the CSV file is empty: it needs a header line and rows")
+    if len(set(names)) != len(names):
+        raise InputError(f"{path}: the header line has a column twice")
+    return names
+
+
+def _csv_blocks(path: str) -> Iterator[tuple[bytes, bytes]]:
+    """The header line and blocks of whole lines, some megabytes each; at least one, which may be empty.
+
+    Arrow's own streaming reader would call back into Python from threads of its own, and can deadlock there.
+    """
     with _open(path) as file:
-        try:
-            yield from _csv_reader(file, types, wanted)
-        except (pa.ArrowInvalid, OSError, EOFError) as error:
-            raise InputError(f"{path}: {_safe_csv_message(str(error), names, types, label)}") from None
+        rest, header = b"", None
+        while True:
+            chunk = _read_some(file, path)
+            rest += chunk
+            end = _last_line_end(rest) if chunk else len(rest)
+            if end == 0 and chunk:
+                continue
+            whole, rest = rest[:end], rest[end:]
+            if header is None:
+                start = _first_line_end(whole)
+                header, whole = whole[:start], whole[start:]
+            if whole or not chunk:
+                yield header, whole
+            if not chunk:
+                return
 
 
-def _csv_types(first: str, format: Format, label: str | None) -> dict[str, pa.DataType]:
+def _read_some(file: BinaryIO, path: str) -> bytes:
+    try:
+        return file.read(_CSV_BLOCK)
+    except Exception:
+        raise InputError(f"{path}: cannot be read or decompressed") from None
+
+
+def _last_line_end(text: bytes) -> int:
+    """Where the last whole line ends: after a newline that is not inside quotes."""
+    end = text.rfind(b"\n") + 1
+    while end and text.count(b'"', 0, end) % 2:
+        end = text.rfind(b"\n", 0, end - 1) + 1
+    return end
+
+
+def _first_line_end(text: bytes) -> int:
+    end = text.find(b"\n") + 1
+    while end and text.count(b'"', 0, end) % 2:
+        end = text.find(b"\n", end) + 1
+    return end or len(text)
+
+
+def _parse_csv(
+    path: str,
+    header: bytes,
+    block: bytes,
+    types: Mapping[str, pa.DataType],
+    wanted: list[str] | None,
+    label: str | None,
+    rows_before: int,
+) -> pa.Table:
+    """The records of a block. types: of the columns; those it lacks are inferred."""
+    try:
+        return pa.csv.read_csv(
+            pa.BufferReader(header + block),
+            read_options=pa.csv.ReadOptions(use_threads=False, block_size=len(header) + len(block) + 1),
+            parse_options=pa.csv.ParseOptions(newlines_in_values=True),
+            convert_options=pa.csv.ConvertOptions(column_types=types, include_columns=wanted),
+        )
+    except (pa.ArrowException, OSError) as error:
+        names = next(csv.reader([header.decode(errors="replace")]), [])
+        raise InputError(f"{path}: {_safe_csv_message(str(error), names, types, label, rows_before)}") from None
+
+
+def _csv_types(first: str, format: Format, wanted: list[str] | None, label: str | None) -> dict[str, pa.DataType]:
     """The type of every column, from the first block of the first file."""
-    with _open(first) as file:
-        schema = _csv_schema(file, first)
+    header, block = next(_csv_blocks(first))
+    names = _csv_header(first, header)
+    for name in wanted or ([label] if label else []):
+        if name not in names:
+            # Names are not listed: a file without a header has its first record there.
+            raise InputError(f"{first}: there is no column {name!r} in the header line")
     types = {}
-    for field in schema:
+    for field in _parse_csv(first, header, block, {}, None, label, 0).schema:
         kind = field.type
         # Dates have no place in tf.Example, and an empty first block says nothing.
         types[field.name] = pa.string() if pa.types.is_temporal(kind) or pa.types.is_null(kind) else kind
@@ -272,42 +389,19 @@ def _csv_types(first: str, format: Format, label: str | None) -> dict[str, pa.Da
     return types
 
 
-def _csv_reader(
-    file: BinaryIO, types: Mapping[str, pa.DataType], wanted: list[str] | None
-) -> pa.csv.CSVStreamingReader:
-    return pa.csv.open_csv(
-        pa.PythonFile(file, "r"),
-        read_options=pa.csv.ReadOptions(block_size=_CSV_BLOCK, use_threads=False),
-        convert_options=pa.csv.ConvertOptions(
-            column_types=types, include_columns=list(types) if wanted is None else wanted
-        ),
-    )
-
-
-def _csv_schema(file: BinaryIO, path: str) -> pa.Schema:
-    try:
-        return _csv_reader(file, {}, None).schema
-    except (pa.ArrowInvalid, OSError, EOFError) as error:
-        raise InputError(f"{path}: {_safe_csv_message(str(error), [], {}, None)}") from None
-
-
-def _csv_header(path: str) -> list[str]:
-    with _open(path) as file:
-        return _csv_schema(file, path).names
-
-
-def _safe_csv_message(message: str, names: Sequence[str], types: Mapping[str, Any], label: str | None) -> str:
+def _safe_csv_message(
+    message: str, names: Sequence[str], types: Mapping[str, Any], label: str | None, rows_before: int
+) -> str:
     """What Arrow says of a bad CSV file, less the text that it quotes from the file."""
-    if "Empty CSV file" in message:
-        return "the CSV file is empty: it needs a header line and rows"
-    fields = re.search(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+)", message)
+    # Only the beginning is Arrow's own; the rest may be text of the file that looks like it.
+    fields = re.match(r"CSV parse error: (?:Row #(\d+): )?Expected (\d+) columns, got (\d+)", message)
     if fields:
-        line = f"line {fields[1]} has" if fields[1] else "a line has"
+        line = f"line {int(fields[1]) + rows_before} has" if fields[1] else "a line has"
         return f"{line} {fields[3]} fields, where the header has {fields[2]}"
-    column = re.search(r"In CSV column #(\d+): (?:Row #(\d+): )?", message)
+    column = re.match(r"In CSV column #(\d+): (?:Row #(\d+): )?", message)
     if column and int(column[1]) < len(names):
         name = names[int(column[1])]
-        line = f"line {column[2]}" if column[2] else "a line"
+        line = f"line {int(column[2]) + rows_before}" if column[2] else "a line"
         if name == label:
             return f"label column {name!r} holds text on {line}, not a number: name another with --label, or mend it"
         return f"column {name!r} on {line} is not a {types[name]}: mend it, or give --csv_types {name}=string"

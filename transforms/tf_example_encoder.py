@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from .batches import float_values
 from .errors import InputError
 
 # Padding a batch to its longest record costs at most this much; beyond it the batch is halved.
@@ -180,10 +181,13 @@ def _values(name: str, values: pa.Array) -> tuple[int, np.ndarray, np.ndarray]:
     """Values on the wire: the list's kind, their bytes, and the size of each."""
     kind = values.type
     if pa.types.is_null(kind) or pa.types.is_boolean(kind) or pa.types.is_integer(kind):
-        integers = values.cast(pa.int64(), safe=False).to_numpy(zero_copy_only=False)
+        try:
+            integers = values.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        except pa.ArrowInvalid:
+            raise InputError(f"column {name!r} holds integers beyond int64, which tf.Example cannot") from None
         return (_INT64_LIST, *_varints(integers))
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        floats = values.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        floats = float_values(values)
         with np.errstate(over="ignore"):
             octets = floats.astype("<f4").view(np.uint8)
         return _FLOAT_LIST, octets, np.full(len(floats), 4)
@@ -193,6 +197,23 @@ def _values(name: str, values: pa.Array) -> tuple[int, np.ndarray, np.ndarray]:
     _, offsets, data = values.buffers()
     places = np.frombuffer(offsets, "<i8", len(values) + 1, 8 * values.offset)
     content = np.frombuffer(data or b"", np.uint8)[places[0] : places[-1]]
-    # Each value is a field of its own.
+    # Each value is a field of its own: tag, length, text.
     lengths = np.diff(places)
-    return (_BYTES_LIST, *_joined([*_field(1, lengths), _ragged(content, lengths)], len(lengths)))
+    heads, sizes = _joined(_field(1, lengths), len(lengths))
+    return _BYTES_LIST, _interleaved(heads, sizes, content, lengths), sizes + lengths
+
+
+def _interleaved(heads: np.ndarray, sizes: np.ndarray, bodies: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Each head before its body, without padding: one long text must not cost memory for all."""
+    starts = np.cumsum(sizes + lengths) - lengths
+    octets = np.empty(len(heads) + len(bodies), np.uint8)
+    in_body = np.zeros(len(octets), bool)
+    in_body[_places(starts, lengths)] = True
+    octets[in_body] = bodies
+    octets[~in_body] = heads
+    return octets
+
+
+def _places(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """start, start + 1, ... of every run, one run after the other."""
+    return np.arange(lengths.sum()) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)

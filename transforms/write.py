@@ -21,13 +21,13 @@ import pyarrow as pa
 import pyarrow.parquet
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.pvalue import PCollection
+from apache_beam.pvalue import AsSingleton, PCollection
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
 
 from .batches import LabelledBatch, filter_batch
-from .errors import InputError, guarded
+from .errors import InputError, StageError, guarded
 from .tf_example_encoder import encode_examples
 from .tfrecord import frame
 
@@ -52,8 +52,8 @@ class Layout(Protocol):
         """A writer of a new segment file."""
         ...
 
-    def assemble(self, segments: list[str], file: BinaryIO) -> None:
-        """Writes one shard from its segments, in order."""
+    def assemble(self, segments: list[_Segment], schemas: frozenset[bytes], file: BinaryIO) -> None:
+        """Writes one shard from its segments, in order. schemas: of all shards' segments."""
         ...
 
 
@@ -66,6 +66,14 @@ class SegmentWriter(Protocol):
 
     def close(self) -> None:
         """Finishes the file."""
+        ...
+
+    def size(self) -> int:
+        """What a reader can check the file against: its bytes, or its records."""
+        ...
+
+    def schemas(self) -> frozenset[bytes]:
+        """The Arrow schemas of what was written, serialized; none where the layout does not need them."""
         ...
 
 
@@ -83,6 +91,8 @@ class _Segment:
     start: int
     path: str
     records: int
+    size: int
+    schemas: frozenset[bytes]
 
 
 @dataclass
@@ -142,14 +152,24 @@ def _write(
     written = batches | "WriteSegments" >> beam.ParDo(_WriteSegments(temp, num_shards, layout)).with_output_types(
         tuple[int, _Segment]
     )
+    schemas: Any = (
+        written
+        | "Schemas" >> beam.Map(lambda element: element[1].schemas)
+        | "UniteSchemas" >> beam.CombineGlobally(_united)
+    )
     # Shards that no record falls into are written, too.
     every = batches.pipeline | "Shards" >> beam.Create([(shard, None) for shard in range(num_shards)])
     return (
         (written, every)
         | "Flatten" >> beam.Flatten()
         | "Gather" >> beam.GroupByKey()
-        | "Assemble" >> beam.ParDo(_Assemble(directory, temp, num_shards, layout)).with_output_types(ShardFile)
+        | "Assemble"
+        >> beam.ParDo(_Assemble(directory, temp, num_shards, layout), AsSingleton(schemas)).with_output_types(ShardFile)
     )
+
+
+def _united(sets: Iterable[frozenset[bytes]]) -> frozenset[bytes]:
+    return frozenset().union(*sets)
 
 
 def shard_of_rows(source: str, rows: np.ndarray, num_shards: int) -> np.ndarray:
@@ -171,6 +191,20 @@ class _WriteSegments(beam.DoFn):
 
     @guarded("writing")
     def process(self, batch: LabelledBatch) -> Iterator[tuple[int, _Segment]]:
+        try:
+            yield from self._write(batch)
+        except BaseException:
+            self.teardown()
+            raise
+
+    def teardown(self) -> None:
+        """Closes what a failed bundle leaves open."""
+        for segment in getattr(self, "_open", {}).values():
+            with contextlib.suppress(Exception):
+                segment.close()
+        self._open = {}
+
+    def _write(self, batch: LabelledBatch) -> Iterator[tuple[int, _Segment]]:
         if self._next != (batch.source, batch.start):
             yield from self._close_all()
         self._next = (batch.source, batch.stop)
@@ -209,7 +243,8 @@ class _OpenSegment:
 
     def close(self) -> _Segment:
         self._writer.close()
-        return _Segment(self._source, self._start, self._path, self._records)
+        size, schemas = self._writer.size(), self._writer.schemas()
+        return _Segment(self._source, self._start, self._path, self._records, size, schemas)
 
 
 class _Assemble(beam.DoFn):
@@ -220,7 +255,7 @@ class _Assemble(beam.DoFn):
         self._layout = layout
 
     @guarded("writing")
-    def process(self, element: tuple[int, Iterable[_Segment | None]]) -> Iterator[ShardFile]:
+    def process(self, element: tuple[int, Iterable[_Segment | None]], schemas: frozenset[bytes]) -> Iterator[ShardFile]:
         shard, found = element
         segments = sorted(
             (segment for segment in found if segment is not None), key=lambda segment: (segment.source, segment.start)
@@ -229,7 +264,7 @@ class _Assemble(beam.DoFn):
         partial = FileSystems.join(self._temp, f"{name}-{uuid.uuid4().hex}")
         final = FileSystems.join(self._directory, name)
         with create(partial) as file:
-            self._layout.assemble([segment.path for segment in segments], file)
+            self._layout.assemble(segments, schemas, file)
         _make_directory(self._directory)
         FileSystems.rename([partial], [final])
         yield ShardFile(final, sum(segment.records for segment in segments))
@@ -262,7 +297,7 @@ class _TFRecordLayout:
     def open_segment(self, path: str) -> SegmentWriter:
         return _TFRecordSegment(path)
 
-    def assemble(self, segments: list[str], file: BinaryIO) -> None:
+    def assemble(self, segments: list[_Segment], schemas: frozenset[bytes], file: BinaryIO) -> None:
         if self.compression == "gzip":
             # No name and no time in the header: the same records give the same bytes.
             with gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0) as compressed:
@@ -271,22 +306,39 @@ class _TFRecordLayout:
             self._copy(segments, file)
 
     @staticmethod
-    def _copy(segments: list[str], file: Any) -> None:
-        for path in segments:
-            with _open(path) as segment:
-                while chunk := segment.read(_COPY_BYTES):
+    def _copy(segments: list[_Segment], file: Any) -> None:
+        for segment in segments:
+            copied = 0
+            with _open(segment.path) as source:
+                while chunk := source.read(_COPY_BYTES):
                     file.write(chunk)
+                    copied += len(chunk)
+            _check_whole(segment, copied)
+
+
+def _check_whole(segment: _Segment, found: int) -> None:
+    if found != segment.size:
+        raise StageError("writing failed: a temporary file lost its end; is the disk full?")
 
 
 class _TFRecordSegment:
     def __init__(self, path: str):
         self._file = create(path)
+        self._size = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._file.write(frame(encode_examples(batch)))
+        framed = frame(encode_examples(batch))
+        self._file.write(framed)
+        self._size += len(framed)
 
     def close(self) -> None:
         self._file.close()
+
+    def size(self) -> int:
+        return self._size
+
+    def schemas(self) -> frozenset[bytes]:
+        return frozenset()
 
 
 @dataclass(frozen=True)
@@ -300,33 +352,44 @@ class _ParquetLayout:
     def open_segment(self, path: str) -> SegmentWriter:
         return _ArrowSegment(path)
 
-    def assemble(self, segments: list[str], file: BinaryIO) -> None:
-        schema = _common_schema(segments)
+    def assemble(self, segments: list[_Segment], schemas: frozenset[bytes], file: BinaryIO) -> None:
+        # Every shard has the schema of all, also one without records: readers take it from any file.
+        schema = _common_schema(schemas)
         with pa.parquet.ParquetWriter(pa.PythonFile(file, "w"), schema, compression=self.compression) as writer:
             for group in _row_groups(_conformed(segments, schema)):
                 writer.write_table(group, row_group_size=_ROW_GROUP)
 
 
 class _ArrowSegment:
-    """Arrow streams one after the other; a new one begins where the schema changes."""
+    """Arrow streams one after the other; a new one begins where the schema changes. Its size is in records."""
 
     def __init__(self, path: str):
         self._file = create(path)
         self._writer: pa.ipc.RecordBatchStreamWriter | None = None
         self._schema: pa.Schema | None = None
+        self._schemas: set[bytes] = set()
+        self._size = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         if self._writer is None or not batch.schema.equals(self._schema):
             if self._writer is not None:
                 self._writer.close()
             self._schema = batch.schema
+            self._schemas.add(batch.schema.serialize().to_pybytes())
             self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, "w"), batch.schema)
         self._writer.write_batch(batch)
+        self._size += batch.num_rows
 
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
         self._file.close()
+
+    def size(self) -> int:
+        return self._size
+
+    def schemas(self) -> frozenset[bytes]:
+        return frozenset(self._schemas)
 
 
 def _streams(path: str) -> Iterator[pa.ipc.RecordBatchStreamReader]:
@@ -336,29 +399,24 @@ def _streams(path: str) -> Iterator[pa.ipc.RecordBatchStreamReader]:
             try:
                 reader = pa.ipc.open_stream(source)
             except pa.ArrowInvalid:
-                # Arrow's way to say that the file ends where a stream should begin.
+                # Arrow's way to say that the file ends where a stream should begin; records are counted besides.
                 return
             yield reader
 
 
-def _common_schema(segments: list[str]) -> pa.Schema:
-    schemas = [reader.schema for path in segments for reader in _drained(path)]
+def _common_schema(schemas: frozenset[bytes]) -> pa.Schema:
+    # Sorted: fields must not depend on which worker spoke first.
+    found = [pa.ipc.read_schema(pa.py_buffer(schema)) for schema in sorted(schemas)]
     try:
-        return pa.unify_schemas(schemas) if schemas else pa.schema([])
+        return pa.unify_schemas(found) if found else pa.schema([])
     except pa.ArrowException:
         raise InputError("a column changes its type between files: Parquet output needs one type a column") from None
 
 
-def _drained(path: str) -> Iterator[pa.ipc.RecordBatchStreamReader]:
-    for reader in _streams(path):
-        yield reader
-        for _ in reader:
-            pass
-
-
-def _conformed(segments: list[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for path in segments:
-        for reader in _streams(path):
+def _conformed(segments: list[_Segment], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for segment in segments:
+        found = 0
+        for reader in _streams(segment.path):
             for batch in reader:
                 columns = [
                     pa.nulls(batch.num_rows, field.type)
@@ -366,7 +424,9 @@ def _conformed(segments: list[str], schema: pa.Schema) -> Iterator[pa.RecordBatc
                     else batch.column(place).cast(field.type)
                     for field in schema
                 ]
+                found += batch.num_rows
                 yield pa.RecordBatch.from_arrays(columns, schema=schema)
+        _check_whole(segment, found)
 
 
 def _row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -1,0 +1,113 @@
+"""What the tests of the transforms share: a key file, batches, and pipelines on a pinned runner."""
+
+import pickle
+import traceback
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def secret() -> bytes:
+    """The 32 bytes in the key file."""
+    return bytes(range(100, 132))
+
+
+@pytest.fixture
+def key(tmp_path: Path, secret: bytes) -> Any:
+    """A NoiseKeyFile of `secret`, mode 0600."""
+    from labeldp.transforms import NoiseKeyFile
+
+    path = tmp_path / "noise.key"
+    path.write_bytes(secret)
+    path.chmod(0o600)
+    return NoiseKeyFile(str(path))
+
+
+@pytest.fixture(scope="session")
+def labelled() -> Callable[..., Any]:
+    """(columns by name, source, first row) -> a LabelledBatch of those columns."""
+    import pyarrow as pa
+    from labeldp.transforms import LabelledBatch
+
+    def make(columns: dict[str, Any], source: str = "/logs/a", start: int = 0) -> LabelledBatch:
+        return LabelledBatch.whole(source, start, pa.RecordBatch.from_pydict(columns))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def recut() -> Callable[..., list[Any]]:
+    """(batch, rows where a new piece begins, ascending) -> the same records in pieces."""
+    from itertools import pairwise
+
+    import numpy as np
+    from labeldp.transforms import LabelledBatch
+
+    def cut(batch: LabelledBatch, *bounds: int) -> list[LabelledBatch]:
+        edges = [batch.start, *bounds, batch.stop]
+        pieces = []
+        for start, stop in pairwise(edges):
+            low, high = np.searchsorted(batch.rows, [start, stop]).tolist()
+            piece = batch.batch.slice(low, high - low)
+            pieces.append(LabelledBatch(batch.source, start, stop, batch.rows[low:high], piece))
+        return pieces
+
+    return cut
+
+
+@pytest.fixture(scope="session")
+def records_of() -> Callable[[list[Any]], dict[tuple[str, int], dict[str, Any]]]:
+    """Batches -> {(source, row): the record's columns}. A record that occurs twice is an error."""
+
+    def collect(batches: list[Any]) -> dict[tuple[str, int], dict[str, Any]]:
+        records = {}
+        for batch in batches:
+            for row, record in zip(batch.rows.tolist(), batch.batch.to_pylist(), strict=True):
+                assert (batch.source, row) not in records
+                records[batch.source, row] = record
+        return records
+
+    return collect
+
+
+Build = Callable[[Any], dict[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Build], dict[str, list[Any]]]:
+    """(pipeline -> PCollections by name) -> their elements by name, computed on FnApiRunner."""
+    import apache_beam as beam
+    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+    def compute(build: Build) -> dict[str, list[Any]]:
+        folder = tmp_path_factory.mktemp("collected")
+        with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+            for name, collection in build(pipeline).items():
+                (folder / name).mkdir()
+                _ = collection | f"Collect {name}" >> beam.Map(_save, str(folder / name))
+        return {
+            each.name: [pickle.loads(path.read_bytes()) for path in sorted(each.iterdir())]
+            for each in sorted(folder.iterdir())
+        }
+
+    return compute
+
+
+def _save(element: Any, folder: str) -> None:
+    (Path(folder) / uuid.uuid4().hex).write_bytes(pickle.dumps(element))
+
+
+@pytest.fixture(scope="session")
+def failure(run: Callable[[Build], dict[str, list[Any]]]) -> Callable[[Build], str]:
+    """(pipeline -> PCollections by name) -> the text, traceback and all, of the error that its run ends with."""
+
+    def text_of(build: Build) -> str:
+        with pytest.raises(Exception) as caught:  # noqa: PT011
+            run(build)
+        return "".join(traceback.format_exception(caught.value))
+
+    return text_of

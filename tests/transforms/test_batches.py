@@ -1,0 +1,459 @@
+"""Batches keep every record's place and columns; their coder writes a slice alone; labels and ids are read right."""
+
+import contextlib
+import datetime
+import decimal
+import math
+import pickle
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from labeldp.mechanisms.noise import bytes_identities, integer_identities, row_identities
+from labeldp.transforms import InputError, LabelledBatch
+from labeldp.transforms.batches import (
+    LabelledBatchCoder,
+    filter_batch,
+    label_values,
+    only_values,
+    record_identities,
+    replace_label,
+)
+
+SENTINEL = "SENTINEL123"
+
+NUMBERS = st.floats(allow_nan=False, width=32)
+COLUMNS = {
+    pa.int8(): st.integers(-128, 127),
+    pa.int64(): st.integers(-(2**63), 2**63 - 1),
+    pa.uint64(): st.integers(0, 2**64 - 1),
+    pa.float32(): NUMBERS,
+    pa.float64(): st.floats(allow_nan=False),
+    pa.bool_(): st.booleans(),
+    pa.string(): st.text(max_size=5),
+    pa.large_string(): st.text(max_size=5),
+    pa.binary(): st.binary(max_size=5),
+    pa.date32(): st.dates(datetime.date(1900, 1, 1)),
+    pa.decimal128(9, 2): st.integers(-(10**8), 10**8).map(lambda cents: decimal.Decimal(cents).scaleb(-2)),
+    pa.list_(pa.int64()): st.lists(st.none() | st.integers(-9, 9), max_size=3),
+    pa.large_list(pa.float32()): st.lists(st.none() | NUMBERS, max_size=3),
+    pa.list_(pa.string()): st.lists(st.none() | st.text(max_size=3), max_size=3),
+    pa.struct([("a", pa.int64())]): st.fixed_dictionaries({"a": st.integers(0, 9)}),
+    pa.dictionary(pa.int32(), pa.string()): st.sampled_from(["red", "green", "blue"]),
+    pa.null(): st.none(),
+}
+
+
+LENGTH = st.integers(0, 12)
+
+
+@st.composite
+def arrays(draw, kinds=tuple(COLUMNS), length=LENGTH):
+    """An Arrow array of any type with nulls, as a slice of a longer one."""
+    kind = draw(st.sampled_from(kinds))
+    before, wanted, after = draw(st.integers(0, 3)), draw(length), draw(st.integers(0, 3))
+    size = before + wanted + after
+    values = draw(st.lists(st.none() | COLUMNS[kind], min_size=size, max_size=size))
+    if pa.types.is_dictionary(kind):
+        return pa.array(values, pa.string()).dictionary_encode().slice(before, wanted)
+    return pa.array(values, kind).slice(before, wanted)
+
+
+@st.composite
+def batches(draw):
+    """A LabelledBatch of up to three such columns, perhaps with gaps in its rows, perhaps without records."""
+    length = draw(st.integers(0, 12))
+    columns = draw(st.lists(arrays(length=st.just(length)), min_size=1, max_size=3))
+    names = draw(st.lists(st.text(max_size=4), min_size=len(columns), max_size=len(columns)))
+    metadata = draw(st.none() | st.just({b"owner": b"team"}))
+    batch = pa.RecordBatch.from_arrays(
+        columns,
+        schema=pa.schema([pa.field(name, c.type) for name, c in zip(names, columns, strict=True)], metadata=metadata),
+    )
+    start = draw(st.integers(0, 2**40))
+    whole = LabelledBatch.whole(draw(st.text(st.characters(exclude_categories=["Cs"]))), start, batch)
+    return whole.keep(np.array(draw(st.lists(st.booleans(), min_size=length, max_size=length)), bool))
+
+
+def assert_same(one: LabelledBatch, two: LabelledBatch) -> None:
+    assert (one.source, one.start, one.stop) == (two.source, two.start, two.stop)
+    np.testing.assert_array_equal(one.rows, two.rows)
+    assert one.rows.dtype == two.rows.dtype == np.int64
+    assert one.batch.schema.equals(two.batch.schema, check_metadata=True)
+    assert one.batch.equals(two.batch)
+
+
+# The coder.
+
+
+@settings(deadline=None, max_examples=150)
+@given(batches())
+def test_coder_gives_back_what_it_was_given(batch):
+    coder = LabelledBatchCoder()
+    decoded = coder.decode(coder.encode(batch))
+    decoded.batch.validate(full=True)
+    assert_same(decoded, batch)
+
+
+@settings(deadline=None, max_examples=50)
+@given(batches())
+def test_equal_batches_have_equal_encodings(batch):
+    coder = LabelledBatchCoder()
+    assert coder.is_deterministic()
+    assert coder.encode(coder.decode(coder.encode(batch))) == coder.encode(batch)
+
+
+def test_a_column_named_row_is_no_row_number(labelled):
+    coder = LabelledBatchCoder()
+    batch = labelled({"row": [70, 80], "y": [1.0, 2.0]}, start=5)
+    assert_same(coder.decode(coder.encode(batch)), batch)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array(np.arange(200_000)),
+        pa.array(np.arange(200_000) % 2 == 0),
+        pa.array([f"text {i}" for i in range(200_000)]),
+        pa.LargeListArray.from_arrays(np.arange(200_001), np.arange(200_000)),
+        pa.array(np.arange(200_000), mask=np.arange(200_000) % 3 == 0),
+    ],
+    ids=["int", "bool", "text", "list", "nulls"],
+)
+def test_a_slice_of_a_huge_batch_is_small(column):
+    whole = pa.RecordBatch.from_arrays([column], ["x"])
+    coder = LabelledBatchCoder()
+    batch = LabelledBatch.whole("/logs/a", 150_000, whole.slice(150_000, 10))
+    encoded = coder.encode(batch)
+    assert len(encoded) < 2_000
+    assert_same(coder.decode(encoded), batch)
+
+
+def test_beam_finds_the_coder_and_uses_it_in_a_shuffle(labelled, run):
+    assert isinstance(beam.coders.registry.get_coder(LabelledBatch), LabelledBatchCoder)
+    whole = labelled({"y": [0.5, 1.5, 2.5, 3.5], "t": [[1], [], None, [2, 3]]}, start=7)
+    part = LabelledBatch(whole.source, 8, 10, whole.rows[1:3], whole.batch.slice(1, 2))
+
+    def shuffle(pipeline):
+        batches = pipeline | beam.Create([part])
+        assert batches.element_type is LabelledBatch
+        return {"out": batches | beam.Reshuffle()}
+
+    (shuffled,) = run(shuffle)["out"]
+    assert_same(shuffled, part)
+
+
+def test_text_of_a_batch_shows_no_value(labelled):
+    batch = labelled({"y": [48613.71529], "t": [SENTINEL]})
+    for text in (repr(batch), str(batch)):
+        assert "48613" not in text
+        assert SENTINEL not in text
+
+
+# Cutting records out.
+
+
+def test_whole_numbers_rows_from_its_start(labelled):
+    batch = labelled({"y": [1.0, 2.0, 3.0]}, start=40)
+    assert (batch.start, batch.stop, batch.rows.tolist()) == (40, 43, [40, 41, 42])
+    empty = labelled({"y": []}, start=40)
+    assert (empty.start, empty.stop, empty.rows.tolist()) == (40, 40, [])
+
+
+def test_keep_leaves_gaps_and_the_range(labelled):
+    batch = labelled({"y": [1.0, 2.0, 3.0, 4.0], "t": [["a"], None, ["b", "c"], []]}, start=10)
+    kept = batch.keep(np.array([False, True, False, True]))
+    assert (kept.start, kept.stop, kept.rows.tolist()) == (10, 14, [11, 13])
+    assert kept.batch.to_pydict() == {"y": [2.0, 4.0], "t": [None, []]}
+    again = kept.keep(np.array([False, True]))
+    assert (again.start, again.stop, again.rows.tolist()) == (10, 14, [13])
+    none = kept.keep(np.array([False, False]))
+    assert (none.start, none.stop, none.rows.tolist(), none.batch.num_rows) == (10, 14, [], 0)
+    assert none.batch.schema.equals(batch.batch.schema)
+
+
+def test_keeping_everything_changes_nothing(labelled):
+    batch = labelled({"y": [1.0, 2.0]}, start=3)
+    assert_same(batch.keep(np.array([True, True])), batch)
+
+
+@settings(deadline=None, max_examples=60)
+@given(arrays(), st.data())
+def test_filter_batch_takes_those_records_of_any_type(column, data):
+    batch = pa.RecordBatch.from_arrays([column], schema=pa.schema([("x", column.type)], metadata={b"k": b"v"}))
+    chosen = sorted(data.draw(st.sets(st.sampled_from(range(len(column)))))) if len(column) else []
+    taken = filter_batch(batch, np.array(chosen, np.int64))
+    values = batch.column(0).to_pylist()
+    assert taken.column(0).to_pylist() == [values[i] for i in chosen]
+    assert taken.schema.equals(batch.schema, check_metadata=True)
+
+
+def test_filtered_batch_does_not_hold_on_to_the_whole():
+    whole = pa.RecordBatch.from_arrays([pa.array(np.arange(100_000))], ["x"])
+    assert len(pickle.dumps(filter_batch(whole, np.array([5, 99_999])))) < 2_000
+
+
+def test_column_is_found_by_name_or_is_none(labelled):
+    batch = labelled({"a": [1], "y": [2.0]})
+    assert batch.column("y").to_pylist() == [2.0]
+    assert batch.column("z") is None
+
+
+# Labels.
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (pa.array([3, None, -2]), [3, math.nan, -2]),
+        (pa.array([3, 255], pa.uint8()), [3, 255]),
+        (pa.array([1.5, None, math.nan, math.inf, -math.inf]), [1.5, *[math.nan] * 4]),
+        (pa.array([1.5, None], pa.float32()), [1.5, math.nan]),
+        (pa.array([decimal.Decimal("12.25"), None, decimal.Decimal("-0.5")]), [12.25, math.nan, -0.5]),
+        (pa.array([decimal.Decimal("12.25"), None], pa.decimal256(50, 4)), [12.25, math.nan]),
+        (pa.nulls(2), [math.nan, math.nan]),
+        (pa.array([[1.5], [], None, [2.5, 3.5], [None], [math.nan], [math.inf], [4.5]]), [1.5, *[math.nan] * 6, 4.5]),
+        (pa.array([[7], [], [8]], pa.large_list(pa.int64())), [7, math.nan, 8]),
+        (pa.array([[], None]), [math.nan, math.nan]),
+        (pa.array([], pa.float64()), []),
+        (pa.array([], pa.list_(pa.float64())), []),
+        (pa.array([2**53 + 1]), [2.0**53]),
+    ],
+    ids=str,
+)
+def test_label_values(column, expected):
+    batch = LabelledBatch.whole("/logs/a", 0, pa.RecordBatch.from_arrays([column], ["y"]))
+    values = label_values(batch, "y")
+    assert values.dtype == np.float64
+    np.testing.assert_array_equal(values, np.array(expected, np.float64))
+
+
+def test_half_precision_labels_are_read_or_refused_as_input():
+    """Arrow casts them from version 13 on."""
+    column = pa.array([np.float16(1.5), np.float16(-2)])
+    batch = LabelledBatch.whole("/logs/a", 0, pa.RecordBatch.from_arrays([column], ["y"]))
+    with contextlib.suppress(InputError):
+        assert label_values(batch, "y").tolist() == [1.5, -2.0]
+
+
+def test_values_hidden_under_a_null_list_are_no_labels():
+    """A null list may have values in its place: they are not the record's."""
+    offsets = pa.array([0, 1, 2, 3], pa.int32()).buffers()[1]
+    valid = pa.py_buffer(bytes([0b101]))
+    column = pa.ListArray.from_buffers(pa.list_(pa.int64()), 3, [valid, offsets], children=[pa.array([1, 77, 4])])
+    assert column.to_pylist() == [[1], None, [4]]
+    batch = LabelledBatch.whole("/logs/a", 0, pa.RecordBatch.from_arrays([column], ["y"]))
+    np.testing.assert_array_equal(label_values(batch, "y"), [1, math.nan, 4])
+
+
+FLAT = tuple(kind for kind in COLUMNS if not pa.types.is_nested(kind) and not pa.types.is_dictionary(kind))
+LISTS = tuple(kind for kind in COLUMNS if pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+@settings(deadline=None, max_examples=200)
+@given(arrays(LISTS))
+def test_only_values_of_sliced_lists_are_those_of_lists_of_one(column):
+    values, present = only_values(column)
+    plain = column.to_pylist()
+    expected = [one is not None and len(one) == 1 and one[0] is not None for one in plain]
+    assert present.tolist() == expected
+    assert values.to_pylist() == [one[0] for one, there in zip(plain, expected, strict=True) if there]
+
+
+@settings(deadline=None, max_examples=100)
+@given(arrays(FLAT))
+def test_only_values_of_sliced_flat_columns_are_those_not_null(column):
+    values, present = only_values(column)
+    plain = column.to_pylist()
+    assert present.tolist() == [value is not None for value in plain]
+    assert values.to_pylist() == [value for value in plain if value is not None]
+
+
+@settings(deadline=None, max_examples=60)
+@given(arrays((pa.large_list(pa.float32()), pa.float64(), pa.list_(pa.int64()), pa.int8())))
+def test_label_values_are_those_that_python_sees(column):
+    batch = LabelledBatch.whole("/logs/a", 0, pa.RecordBatch.from_arrays([column], ["y"]))
+    expected = []
+    for one in column.to_pylist():
+        value = (one[0] if len(one) == 1 else None) if isinstance(one, list) else one
+        expected.append(value if value is not None and math.isfinite(value) else math.nan)
+    np.testing.assert_array_equal(label_values(batch, "y"), np.array(expected, np.float64))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([SENTINEL]),
+        pa.array([[SENTINEL]]),
+        pa.array([SENTINEL.encode()]),
+        pa.array(["48613.71529"]),
+        pa.array([True]),
+        pa.array([datetime.date(2020, 1, 1)]),
+        pa.array([{"a": 1}]),
+        pa.array([[[1.0]]]),
+        pa.array([1, 2]).dictionary_encode(),
+        pa.array([[1.0]], pa.list_(pa.float64(), 1)),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_labels_that_are_no_numbers_are_refused_without_their_values(column):
+    batch = LabelledBatch.whole("/logs/a", 0, pa.RecordBatch.from_arrays([column], ["y"]))
+    with pytest.raises(InputError, match=r"/logs/a: label column 'y' holds .*--label") as caught:
+        label_values(batch, "y")
+    for text in (SENTINEL, "48613", "2020"):
+        assert text not in str(caught.value)
+
+
+def test_without_a_label_column_no_record_has_a_label(labelled):
+    assert np.isnan(label_values(labelled({"x": [1, 2]}), "y")).tolist() == [True, True]
+
+
+def test_of_two_columns_with_the_label_name_neither_is_guessed():
+    batch = pa.RecordBatch.from_arrays([pa.array([1.0]), pa.array([2.0])], ["y", "y"])
+    assert np.isnan(label_values(LabelledBatch.whole("/logs/a", 0, batch), "y")).all()
+
+
+# Replacing labels.
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("label", "replaced", "kind"),
+    [
+        (pa.array([1, 2, 3]), [7.25, 8.1, 9.0], pa.float64()),
+        (pa.array([1.5, 2, 3], pa.float32()), [7.25, 8.1, 9.0], pa.float64()),
+        (pa.array([[1], [2], [3]]), None, pa.large_list(pa.float32())),
+        (pa.array([[0.0], [1], [2], [3]], pa.large_list(pa.float32())).slice(1), None, pa.large_list(pa.float32())),
+    ],
+    ids=["int", "float32", "list", "sliced list"],
+)
+def test_replace_label_changes_that_column_alone(place, label, replaced, kind):
+    others = [pa.array(["a", None, "c"]), pa.array([[1], [], [2, 3]])]
+    names = ["t", "l"]
+    columns = [*others[:place], label, *others[place:]]
+    batch = pa.RecordBatch.from_arrays(columns, [*names[:place], "y", *names[place:]])
+    result = replace_label(batch, "y", np.array([7.25, 8.1, 9.0]))
+    result.validate(full=True)
+    assert result.schema.names == batch.schema.names
+    assert result.column(place).type == kind
+    assert result.column(place).to_pylist() == (replaced or [[7.25], [float(np.float32(8.1))], [9.0]])
+    for name, other in zip(names, others, strict=True):
+        assert result.column(result.schema.get_field_index(name)).equals(other)
+
+
+def test_replace_label_keeps_other_fields_as_they_are():
+    schema = pa.schema(
+        [pa.field("x", pa.int64(), nullable=False, metadata={"k": "v"}), pa.field("y", pa.float64(), nullable=False)]
+    )
+    batch = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2.0])], schema=schema)
+    result = replace_label(batch, "y", np.array([3.0]))
+    assert result.schema.field("x").equals(schema.field("x"), check_metadata=True)
+
+
+@pytest.mark.parametrize("label", [pa.array([], pa.float64()), pa.array([], pa.list_(pa.int64()))], ids=str)
+def test_replace_label_of_no_record(label):
+    batch = pa.RecordBatch.from_arrays([label], ["y"])
+    assert replace_label(batch, "y", np.array([])).num_rows == 0
+
+
+def test_what_a_file_says_about_its_label_does_not_outlive_it():
+    """Spark, for one, keeps the raw values of a categorical label in Parquet metadata."""
+    told = {b"ml_attr": b"vals: SENTINEL123"}
+    schema = pa.schema([pa.field("y", pa.float64(), metadata=told)], metadata=told)
+    batch = pa.RecordBatch.from_arrays([pa.array([1.0])], schema=schema)
+    result = replace_label(batch, "y", np.array([2.0]))
+    assert SENTINEL not in str(result.schema.field("y").metadata)
+    assert SENTINEL not in str(result.schema.metadata)
+
+
+# Identities.
+
+
+def test_rows_are_told_apart_by_source_and_number(labelled):
+    some = [
+        labelled({"y": [1.0] * 50}, "/logs/a"),
+        labelled({"y": [1.0] * 50}, "/logs/b"),
+        labelled({"y": [1.0] * 50}, "/logs/a", 50),
+    ]
+    identities = np.concatenate([record_identities(batch, None) for batch in some])
+    assert identities.shape == (150, 24)
+    assert len({row.tobytes() for row in identities}) == 150
+
+
+def test_row_identities_follow_the_row_through_cuts_and_filters(labelled, recut):
+    batch = labelled({"y": [float(i) for i in range(20)]}, start=100)
+    whole = record_identities(batch, None)
+    np.testing.assert_array_equal(whole, row_identities("/logs/a", np.arange(100, 120)))
+    pieces = recut(batch, 103, 103, 117)
+    np.testing.assert_array_equal(np.concatenate([record_identities(piece, None) for piece in pieces]), whole)
+    mask = np.arange(20) % 3 == 0
+    np.testing.assert_array_equal(record_identities(batch.keep(mask), None), whole[mask])
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([1, 2, -(2**63), 2**63 - 1]),
+        pa.array([1, 2, 3, 4], pa.uint8()),
+        pa.array([[1], [2], [3], [4]]),
+        pa.array([0, 1, 2, 3, 4]).slice(1),
+    ],
+    ids=["int64", "uint8", "list", "slice"],
+)
+def test_integer_ids_are_the_identity(column, labelled):
+    plain = [one[0] if isinstance(one, list) else one for one in column.to_pylist()]
+    expected = integer_identities(np.array(plain, np.int64))
+    np.testing.assert_array_equal(record_identities(labelled({"id": column}), "id"), expected)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()], ids=str)
+@pytest.mark.parametrize("nested", [False, True])
+def test_text_ids_are_the_identity_of_their_bytes(kind, nested, labelled):
+    ids = ["", "a", "é", "1"]
+    values = pa.array([[one] for one in ids], pa.list_(kind)) if nested else pa.array(ids, kind)
+    expected = bytes_identities([one.encode() for one in ids])
+    np.testing.assert_array_equal(record_identities(labelled({"id": values}), "id"), expected)
+
+
+def test_unsigned_ids_beyond_int64_stay_different(labelled):
+    ids = pa.array([0, 1, 2**63 - 1, 2**63, 2**64 - 1], pa.uint64())
+    assert len({row.tobytes() for row in record_identities(labelled({"id": ids}), "id")}) == 5
+
+
+def test_the_number_one_is_not_the_text_one(labelled):
+    number, text = (record_identities(labelled({"id": ids}), "id") for ids in ([1], ["1"]))
+    assert number.tobytes() != text.tobytes()
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [pa.array([1, 2, None]), pa.array(["a", "b", None]), pa.array([[1], [2], []]), pa.array([[1], [2], [3, 4]])],
+    ids=["null", "null text", "empty list", "two ids"],
+)
+def test_a_record_without_one_id_is_named(ids, labelled):
+    batch = labelled({"id": ids}, start=70)
+    with pytest.raises(InputError, match=r"/logs/a: row 72 .*'id' \(--id_column\)"):
+        record_identities(batch, "id")
+    with pytest.raises(InputError, match="row 72 "):
+        record_identities(batch.keep(np.array([False, True, True])), "id")
+
+
+@pytest.mark.parametrize(
+    "ids", [pa.array([1.5]), pa.array([True]), pa.array([datetime.date(2020, 1, 1)]), pa.array([[1.5]])], ids=str
+)
+def test_ids_are_integers_or_text(ids, labelled):
+    with pytest.raises(InputError, match=r"id column 'id' holds .* not integers or text.*--id_column"):
+        record_identities(labelled({"id": ids}), "id")
+
+
+def test_the_id_column_must_be_there(labelled):
+    with pytest.raises(InputError, match=r"/logs/a: there is no column 'id'.*--id_column"):
+        record_identities(labelled({"y": [1.0]}), "id")
+
+
+def test_no_record_needs_no_id(labelled):
+    assert record_identities(labelled({"y": []}), "id").shape == (0, 24)
+    assert record_identities(labelled({"id": pa.array([], pa.int64())}), "id").shape == (0, 24)

@@ -1,0 +1,203 @@
+"""What leaves a guarded stage says where it failed and never what a library said about a value."""
+
+import io
+import logging
+import pickle
+import traceback
+
+import apache_beam as beam
+import pytest
+from labeldp.transforms import InputError, StageError
+from labeldp.transforms.errors import describe, guarded
+
+SECRET = "secret 123.4"
+
+
+def everything_shown(error: BaseException) -> str:
+    """The error as tracebacks and logs show it."""
+    stream = io.StringIO()
+    logger = logging.Logger("shown")
+    logger.addHandler(logging.StreamHandler(stream))
+    try:
+        raise error
+    except type(error):
+        logger.exception("failed: %r", error)
+        return traceback.format_exc() + stream.getvalue() + str(error) + repr(error) + repr(error.args)
+
+
+class Quoting(KeyError):
+    """An error with its value in more than the message."""
+
+    def __str__(self) -> str:
+        return f"no key {self.args[0]}"
+
+
+def raise_plain():
+    raise ValueError(SECRET)
+
+
+def raise_subclass():
+    raise Quoting(SECRET)
+
+
+def raise_chained():
+    try:
+        raise KeyError(SECRET)
+    except KeyError as error:
+        raise RuntimeError(f"while at {SECRET}") from error
+
+
+def raise_in_handler():
+    try:
+        raise KeyError(SECRET)
+    except KeyError:
+        raise OSError(5, SECRET, SECRET) from None
+
+
+def raise_with_note():
+    error = ValueError("x")
+    error.__notes__ = [SECRET]  # type: ignore[attr-defined]
+    raise error
+
+
+FAILURES = {
+    raise_plain: "ValueError",
+    raise_subclass: "Quoting",
+    raise_chained: "RuntimeError",
+    raise_in_handler: "OSError",
+    raise_with_note: "ValueError",
+}
+
+
+@pytest.mark.parametrize("fail", FAILURES, ids=lambda fail: fail.__name__)
+def test_the_original_text_does_not_leave(fail):
+    @guarded("counting labels")
+    def process():
+        yield 1
+        fail()
+
+    with pytest.raises(StageError) as caught:
+        list(process())
+    text = everything_shown(caught.value)
+    assert "secret" not in text
+    assert "123.4" not in text
+    assert str(caught.value).startswith(f"counting labels failed: {FAILURES[fail]} at test_errors.py:")
+
+
+def test_the_place_is_the_line_that_raised():
+    @guarded("reading")
+    def process():
+        raise_plain()
+        yield
+
+    with pytest.raises(StageError) as caught:
+        list(process())
+    line = raise_plain.__code__.co_firstlineno + 1
+    assert str(caught.value) == f"reading failed: ValueError at test_errors.py:{line}"
+
+
+@pytest.mark.parametrize("error", [InputError("row 3 has no id"), StageError("writing failed: OSError")], ids=str)
+def test_safe_errors_pass_as_they_are(error):
+    @guarded("counting labels")
+    def process():
+        yield 1
+        raise error
+
+    found = process()
+    assert next(found) == 1
+    with pytest.raises(type(error)) as caught:
+        next(found)
+    assert caught.value is error
+
+
+def test_a_guarded_generator_is_lazy_and_passes_what_came_before_the_failure():
+    steps = []
+
+    @guarded("reading")
+    def process(first, *, second):
+        for step in (first, second):
+            steps.append(step)
+            yield step
+        raise ValueError(SECRET)
+
+    found = process(1, second=2)
+    assert steps == []
+    assert next(found) == 1
+    assert steps == [1]
+    assert next(found) == 2
+    with pytest.raises(StageError):
+        next(found)
+    with pytest.raises(StopIteration):
+        next(found)
+
+
+def test_closing_a_guarded_generator_closes_the_inner_one():
+    closed = []
+
+    @guarded("reading")
+    def process():
+        try:
+            yield 1
+        finally:
+            closed.append(True)
+
+    found = process()
+    next(found)
+    found.close()  # type: ignore[attr-defined]
+    assert closed == [True]
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_interrupts_are_no_failures(interrupt):
+    @guarded("reading")
+    def process():
+        raise interrupt
+        yield
+
+    with pytest.raises(interrupt):
+        list(process())
+
+
+def test_guarded_keeps_the_name_and_the_docstring():
+    @guarded("reading")
+    def process(self):
+        """Reads."""
+        yield
+
+    assert process.__name__ == "process"
+    assert process.__doc__ == "Reads."
+
+
+def test_safe_errors_travel_between_processes():
+    for error in (InputError("row 3"), StageError("writing failed")):
+        copy = pickle.loads(pickle.dumps(error))
+        assert type(copy) is type(error)
+        assert str(copy) == str(error)
+
+
+def test_describe_without_a_traceback_is_the_class_alone():
+    assert describe(ValueError(SECRET)) == "ValueError"
+
+
+class _Failing(beam.DoFn):
+    @guarded("privatizing labels")
+    def process(self, element):
+        yield element
+        raise ValueError(f"cannot handle {element}")
+
+
+def test_through_beam_neither_the_error_nor_any_log_has_the_text(failure, caplog, capfd, tmp_path):
+    caplog.set_level(logging.DEBUG)
+    source = tmp_path / "values"
+    source.write_text("48613.71529\n")
+
+    def build(pipeline):
+        values = pipeline | beam.io.ReadFromText(str(source)) | beam.ParDo(_Failing())
+        return {"out": values}
+
+    text = failure(build)
+    assert "privatizing labels failed: ValueError at test_errors.py:" in text
+    assert "StageError" in text
+    captured = capfd.readouterr()
+    for shown in (text, caplog.text, captured.out, captured.err):
+        assert "48613" not in shown

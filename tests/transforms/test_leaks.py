@@ -1,0 +1,215 @@
+"""No stage shows a label: not in an error, not in a log at its finest, not in a file beside the input.
+
+The labels are rare numbers outside of the public domain, so that no output can be one of them; libraries are made to
+fail with those numbers in their messages, as real ones do.
+"""
+
+import logging
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from labeldp.transforms import (
+    Equals,
+    Format,
+    LabelColumn,
+    NoisyPrior,
+    PrivatizeLabels,
+    ReadRecordBatches,
+    SolveRandomizer,
+    Threshold,
+    WriteParquet,
+    WriteTFRecords,
+    batches,
+    prior,
+    privatize,
+    read,
+    unique_ids,
+    write,
+)
+from labeldp.transforms.tf_example_encoder import encode_examples
+from labeldp.transforms.tfrecord import frame
+
+SENTINELS = [48613.71529, -77031.0625, 59127.5]
+ROWS = 60
+COLUMN = LabelColumn("y", (0.0, 1.0, 2.0, 3.0), "id")
+
+
+def traces() -> list[bytes]:
+    """What a sentinel looks like, in text and in memory."""
+    found = []
+    for value in SENTINELS:
+        rounded = float(np.float32(value))
+        found += [str(abs(value)).encode(), str(int(abs(value))).encode(), repr(rounded)[:7].encode()]
+        found += [struct.pack(code, one) for one in (value, -value) for code in ("<d", "<f", ">d", ">f")]
+    return found
+
+
+TRACES = traces()
+
+
+def leaks_in(content: str | bytes) -> list[bytes]:
+    content = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
+    return [trace for trace in TRACES if trace in content]
+
+
+def make_input(folder: Path, format: str) -> str:
+    """Two files whose labels are the sentinels, one of them missing. Returns a glob."""
+    folder.mkdir()
+    for file in range(2):
+        labels: list[float | None] = [SENTINELS[i % 3] for i in range(ROWS)]
+        labels[7] = None
+        ids = [f"user {file} {i}" for i in range(ROWS)]
+        batch = pa.RecordBatch.from_pydict({"id": ids, "x": list(range(ROWS)), "y": labels})
+        path = folder / f"part-{file}.{format}"
+        if format == "parquet":
+            pa.parquet.write_table(pa.Table.from_batches([batch]), str(path))
+        elif format == "tfrecord":
+            pytest.importorskip("google_crc32c")
+            path.write_bytes(frame(encode_examples(batch)))
+        else:
+            lines = [f"{i},{x},{'' if y is None else y}" for i, x, y in zip(*batch.to_pydict().values(), strict=True)]
+            path.write_text("\n".join(["id,x,y", *lines]) + "\n")
+    assert leaks_in(b"".join(path.read_bytes() for path in folder.iterdir()))
+    return f"{folder}/part-*"
+
+
+@pytest.fixture
+def whole_flow(tmp_path: Path, key: Any) -> Callable[[str, str], Callable[[Any], dict[str, Any]]]:
+    """(input format, output format) -> pipeline -> PCollections: read, fit, solve, privatize, write."""
+
+    def make(input_format: str, output_format: str = "parquet", where: Equals | None = None):
+        pattern = make_input(tmp_path / "input", input_format)
+        transform = {"parquet": WriteParquet, "tfrecord": WriteTFRecords}[output_format]
+
+        def build(pipeline):
+            source = ReadRecordBatches(pattern, Format(input_format), None, where, "y")
+            found = pipeline | source
+            release = found | NoisyPrior(COLUMN, 1.0, key, threshold=Threshold(0.1))
+            result = found | PrivatizeLabels(release | SolveRandomizer("rr"), release, COLUMN, key)
+            files = result.batches | transform(str(tmp_path / "data"), str(tmp_path / "temp"), 2)
+            return {"files": files, "letters": result.dead_letters}
+
+        return build
+
+    return make
+
+
+@pytest.fixture
+def shown(tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture) -> Callable[[], str]:
+    """All logs of all loggers, both streams, and every file that is not the input, as one text."""
+    caplog.set_level(logging.DEBUG)
+    for name in list(logging.root.manager.loggerDict):
+        caplog.set_level(logging.DEBUG, name)
+
+    def collect() -> str:
+        captured = capfd.readouterr()
+        texts = [caplog.text, captured.out, captured.err]
+        texts += [repr(record.args) + repr(record.exc_info) for record in caplog.records]
+        for path in tmp_path.rglob("*"):
+            texts.append(str(path))
+            if path.is_file() and path.parent.name != "input":
+                texts.append(path.read_bytes().decode("utf-8", "surrogateescape"))
+        return "\n".join(texts)
+
+    return collect
+
+
+def quoting(*args: Any, **kwargs: Any) -> Any:
+    """Fails with the labels in its message and in its cause."""
+    quoted = ", ".join(map(str, SENTINELS))
+    try:
+        raise KeyError(quoted)
+    except KeyError as error:
+        raise pa.ArrowNotImplementedError(f"cannot cast [{quoted}]") from error
+
+
+STAGES = [
+    (read, "_as_long_as", "tfrecord", "reading"),
+    (read, "_parse_csv", "csv", "reading"),
+    (read, "_require", "parquet", "reading"),
+    (read, "only_values", "csv", "reading"),
+    (unique_ids, "record_identities", "csv", "checking ids"),
+    (unique_ids, "_group", "csv", "checking ids"),
+    (prior, "label_values", "csv", "counting labels"),
+    (prior, "nearest_label", "parquet", "counting labels"),
+    (prior, "multiset_digest", "tfrecord", "counting labels"),
+    (prior, "split_budget", "csv", "noising the prior"),
+    (prior, "noisy_prior", "csv", "noising the prior"),
+    (privatize, "label_values", "csv", "privatizing labels"),
+    (privatize, "multiset_digest", "parquet", "privatizing labels"),
+    (privatize, "words", "tfrecord", "privatizing labels"),
+    (privatize, "replace_label", "csv", "privatizing labels"),
+    (write, "filter_batch", "csv", "writing"),
+    (write, "_common_schema", "csv", "writing"),
+    (write, "_row_groups", "csv", "writing"),
+]
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "format", "stage"), STAGES, ids=[f"{stage} {name}" for _, name, _, stage in STAGES]
+)
+def test_a_failing_stage_shows_no_label(whole_flow, failure, shown, monkeypatch, module, name, format, stage):
+    if format == "tfrecord":
+        pytest.importorskip("tfx_bsl")
+    build = whole_flow(format, where=Equals("x", "7") if name == "only_values" else None)
+    monkeypatch.setattr(module, name, quoting)
+    text = failure(build)
+    assert f"StageError: {stage} failed: ArrowNotImplementedError at test_leaks.py:" in text
+    assert leaks_in(text) == []
+    assert leaks_in(shown()) == []
+
+
+@pytest.mark.parametrize("kind", ["array", "batch"])
+def test_arrow_itself_may_quote_what_it_chokes_on(whole_flow, failure, shown, monkeypatch, kind):
+    """Arrow's own message, from a cast that the labels do not survive."""
+
+    def cast(batch, label):
+        values = batch.column(label)
+        if kind == "array":
+            return values.cast(pa.int8())
+        raise ValueError(str(batch.batch.to_pydict()))
+
+    build = whole_flow("csv")
+    monkeypatch.setattr(privatize, "label_values", cast)
+    text = failure(build)
+    assert "StageError: privatizing labels failed: " in text
+    assert leaks_in(text) == []
+    assert leaks_in(shown()) == []
+
+
+@pytest.mark.parametrize(("format", "output"), [("csv", "parquet"), ("parquet", "tfrecord"), ("tfrecord", "parquet")])
+def test_a_job_that_succeeds_shows_neither_label_nor_key(whole_flow, run, shown, tmp_path, format, output, secret, key):
+    if format == "tfrecord":
+        pytest.importorskip("tfx_bsl")
+    if output == "tfrecord":
+        pytest.importorskip("google_crc32c")
+    found = run(whole_flow(format, output))
+    Path(key.path).unlink()
+    assert len(found["files"]) == len(os.listdir(tmp_path / "data")) == 2
+    assert sorted(letter.row for letter in found["letters"]) == [7, 7]
+    assert leaks_in(repr(found["letters"])) == []
+    text = shown()
+    assert leaks_in(text) == []
+    for form in (secret.decode("utf-8", "surrogateescape"), secret.hex(), repr(secret)):
+        assert form not in text
+
+
+def test_the_sentinels_would_be_seen():
+    """The net has no hole: what is looked for is found in each of its forms."""
+    for value in SENTINELS:
+        batch = pa.RecordBatch.from_pydict({"y": [value]})
+        for form in (f"bad {value}", repr(batch.to_pydict()), str(batch.column(0)), str(np.float32(value))):
+            assert leaks_in(form)
+        for content in (
+            encode_examples(batch)[0],
+            batches.LabelledBatchCoder().encode(batches.LabelledBatch.whole("/a", 0, batch)),
+        ):
+            assert leaks_in(content)
+            assert leaks_in(content.decode("utf-8", "surrogateescape"))

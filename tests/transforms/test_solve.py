@@ -1,0 +1,86 @@
+"""One release in, one randomizer out; what a solver refuses is the user's to change."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import apache_beam as beam
+import numpy as np
+import pytest
+from labeldp.mechanisms import MECHANISMS, Prior, solve
+from labeldp.transforms import PriorRelease, SolveRandomizer
+
+DOMAIN = (0.0, 1.0, 2.0, 5.0)
+
+
+def release_of(*weights: float, epsilon: float = 1.5) -> PriorRelease:
+    prior = Prior(np.array(DOMAIN), np.array(weights))
+    return PriorRelease(7, "y", DOMAIN, (0.25, epsilon), 100, 0, prior=prior)
+
+
+@pytest.fixture
+def solved(run):
+    """(releases, arguments of SolveRandomizer) -> the randomizers."""
+    return lambda releases, *args: run(lambda p: {"out": p | beam.Create(releases) | SolveRandomizer(*args)})["out"]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_release_gives_the_randomizer_of_its_prior_at_what_is_left(solved, mechanism):
+    release = release_of(5, 1, 3, 2)
+    (randomizer,) = solved([release], mechanism)
+    assert randomizer == solve(mechanism, release.prior, 1.5)
+    assert randomizer.labels.tolist() == list(DOMAIN)
+    assert randomizer.certificate().epsilon <= 1.5
+
+
+def test_the_default_is_rr_on_bins(solved):
+    assert solved([release_of(5, 1, 3, 2)])[0].mechanism == "rr_on_bins"
+
+
+def test_parameters_reach_the_mechanism(solved):
+    release = release_of(5, 1, 3, 2, epsilon=0.5)
+    (randomizer,) = solved([release], "rr_on_bins", {"loss": "absolute"})
+    assert randomizer == solve("rr_on_bins", release.prior, 0.5, loss="absolute")
+    assert randomizer != solve("rr_on_bins", release.prior, 0.5)
+
+
+def test_every_release_gives_one(solved):
+    assert solved([], "rr") == []
+    assert len(solved([release_of(5, 1, 3, 2), release_of(1, 1, 1, 1, epsilon=0.5)], "rr")) == 2
+
+
+def test_two_consumers_see_one_randomizer(run):
+    def build(pipeline):
+        randomizer = pipeline | beam.Create([release_of(5, 1, 3, 2)]) | SolveRandomizer()
+        return {name: randomizer | name >> beam.Map(lambda found: found.fingerprint) for name in ("one", "two")}
+
+    found = run(build)
+    assert found["one"] == found["two"]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("nope",), "unknown mechanism 'nope'; known: "),
+        (("rr", {"bins": 3}), "mechanism rr has no parameter 'bins'"),
+        (("rr_on_bins", {"loss": "nope"}), "nope"),
+    ],
+)
+def test_unknown_names_are_refused_before_the_job_runs(args, message):
+    with pytest.raises(ValueError, match=message):
+        SolveRandomizer(*args)
+
+
+@dataclass(frozen=True)
+class Fussy:
+    """A mechanism that refuses."""
+
+    name: ClassVar[str] = "fussy"
+
+    def solve(self, prior, epsilon):
+        raise ValueError(f"epsilon {epsilon:g} is too small for {len(prior.labels)} labels")
+
+
+def test_what_a_solver_refuses_becomes_an_input_error(failure, monkeypatch):
+    monkeypatch.setitem(MECHANISMS, "fussy", Fussy)
+    text = failure(lambda p: {"out": p | beam.Create([release_of(1, 1, 1, 1)]) | SolveRandomizer("fussy")})
+    assert "InputError: --mechanism fussy: epsilon 1.5 is too small for 4 labels" in text

@@ -1,0 +1,158 @@
+"""tf.Example to Arrow: a column of lists for every feature, and no bad record goes unnoticed."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from labeldp.transforms import InputError
+from labeldp.transforms.tf_example_encoder import encode_examples
+
+tf: Any = pytest.importorskip("tensorflow")
+pytest.importorskip("tfx_bsl")
+
+from labeldp.transforms.tf_example import ExampleDecoder  # noqa: E402
+
+SENTINEL = "SENTINEL123"
+
+
+def feature(kind: str | None, *values: Any) -> Any:
+    """A tf.train.Feature of that kind of list, or of none."""
+    if kind is None:
+        return tf.train.Feature()
+    lists = {"int64": tf.train.Int64List, "float": tf.train.FloatList, "bytes": tf.train.BytesList}
+    return tf.train.Feature(**{f"{kind}_list": lists[kind](value=values)})
+
+
+def example(**features: Any) -> bytes:
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+def decoded(records: list[bytes], columns: list[str] | None = None) -> pa.RecordBatch:
+    return ExampleDecoder("/logs/a", columns).decode(records)
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
+RECORDS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "i": st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=3),
+            "f": st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=3),
+            "b": st.lists(st.binary(max_size=4), min_size=1, max_size=3),
+            "t": TEXTS,
+        }
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(RECORDS, st.integers(0, 3))
+def test_encoding_and_decoding_give_the_lists_back(records, skip):
+    batch = pa.RecordBatch.from_arrays(
+        [
+            pa.array([record["i"] for record in records], pa.list_(pa.int64())),
+            pa.array([record["f"] for record in records], pa.large_list(pa.float32())),
+            pa.array([record["b"] for record in records], pa.list_(pa.binary())),
+            pa.array([record["t"] for record in records], pa.string()),
+        ],
+        ["i", "f", "b", "t"],
+    ).slice(skip)
+    if not batch.num_rows:
+        return
+    back = decoded(encode_examples(batch)).to_pylist()
+    expected = [{**record, "t": [record["t"].encode()]} for record in records[skip:]]
+    assert [{name: record[name] for name in "ifbt"} for record in back] == expected
+
+
+THREE = [
+    example(id=feature("bytes", b"a"), x=feature("float", 1.5), y=feature("float", 0.5)),
+    example(id=feature("bytes", b"b"), x=feature("float"), y=feature("float", 2.5)),
+    example(id=feature("bytes", b"c"), y=feature("float", 3.5, 4.5)),
+]
+
+
+def test_decoder_gives_a_column_of_lists_for_every_feature():
+    batch = decoded(THREE)
+    assert batch.num_rows == 3
+    assert sorted(batch.schema.names) == ["id", "x", "y"]
+    assert all(pa.types.is_large_list(kind) for kind in batch.schema.types)
+    assert batch.column(batch.schema.get_field_index("x")).to_pylist() == [[1.5], [], None]
+    assert batch.column(batch.schema.get_field_index("y")).to_pylist() == [[0.5], [2.5], [3.5, 4.5]]
+
+
+def test_decoder_of_some_columns_gives_the_same_columns_batch_after_batch():
+    decoder, whole = ExampleDecoder("/logs/a", ["y", "id"]), ExampleDecoder("/logs/a")
+    for _ in range(3):
+        part, everything = decoder.decode(THREE), whole.decode(THREE)
+        assert sorted(part.schema.names) == ["id", "y"]
+        for name in ("y", "id"):
+            one, two = (batch.column(batch.schema.get_field_index(name)) for batch in (part, everything))
+            assert one.type == two.type
+            assert one.equals(two)
+
+
+def test_a_column_that_the_first_batch_lacks_is_found_later():
+    decoder = ExampleDecoder("/logs/a", ["y", "id"])
+    first = decoder.decode([example(id=feature("bytes", b"a"))] * 2)
+    assert first.schema.names == ["id"]
+    assert first.num_rows == 2
+    second = decoder.decode(THREE).to_pydict()
+    assert second == {"y": [[0.5], [2.5], [3.5, 4.5]], "id": [[b"a"], [b"b"], [b"c"]]}
+    third = decoder.decode(THREE[:1])
+    assert third.to_pydict() == {"y": [[0.5]], "id": [[b"a"]]}
+
+
+def test_a_column_without_any_value_at_first_gets_its_type_later():
+    decoder = ExampleDecoder("/logs/a", ["y"])
+    first = decoder.decode([example(y=feature(None)), example(y=feature(None))])
+    assert first.num_rows == 2
+    assert decoder.decode(THREE).to_pydict() == {"y": [[0.5], [2.5], [3.5, 4.5]]}
+    assert decoder.decode(THREE[2:]).to_pydict() == {"y": [[3.5, 4.5]]}
+
+
+def test_a_column_that_a_later_batch_lacks_has_no_value_there():
+    decoder = ExampleDecoder("/logs/a", ["y", "id"])
+    decoder.decode(THREE)
+    later = decoder.decode([example(id=feature("bytes", b"z"))])
+    assert later.num_rows == 1
+    assert later.to_pydict().get("y", [None]) == [None]
+
+
+def test_columns_that_are_not_wanted_may_change():
+    decoder = ExampleDecoder("/logs/a", ["y"])
+    decoder.decode([example(x=feature("int64", 1), y=feature("float", 0.5))])
+    later = decoder.decode([example(x=feature("bytes", b"a"), y=feature("float", 1.5))])
+    assert later.to_pydict() == {"y": [[1.5]]}
+
+
+BAD = {
+    "no example": [b"\xff\xff not a protocol buffer " + SENTINEL.encode()],
+    "truncated": [example(y=feature("bytes", SENTINEL.encode()))[:-3]],
+    "two types in a batch": [example(y=feature("float", 48613.71)), example(y=feature("bytes", SENTINEL.encode()))],
+}
+
+
+@pytest.mark.parametrize("columns", [None, ["y"]], ids=["all", "y"])
+@pytest.mark.parametrize("records", BAD.values(), ids=list(BAD))
+@pytest.mark.parametrize("first", [[], THREE], ids=["first batch", "second batch"])
+def test_bad_records_are_an_input_error_without_their_values(columns, records, first):
+    decoder = ExampleDecoder("/logs/a", columns)
+    if first:
+        decoder.decode(first)
+    with pytest.raises(InputError, match=r"^/logs/a: ") as caught:
+        decoder.decode(records)
+    assert SENTINEL not in str(caught.value)
+    assert "48613" not in str(caught.value)
+
+
+@pytest.mark.parametrize("change", [feature("bytes", SENTINEL.encode()), feature("int64", 48613)], ids=["text", "int"])
+def test_a_type_that_changes_between_batches_is_an_input_error_without_values(change):
+    decoder = ExampleDecoder("/logs/a", ["y"])
+    decoder.decode(THREE)
+    with pytest.raises(InputError, match=r"^/logs/a: ") as caught:
+        decoder.decode([example(y=change)])
+    assert SENTINEL not in str(caught.value)
+    assert "48613" not in str(caught.value)
