@@ -6,7 +6,7 @@ would collide with every Beam project that installs this.
 
 from setuptools import setup
 
-ROOMS = ["mechanisms", "transforms", "pipelines"]
+ROOMS = ["mechanisms", "mechanisms.quantization", "transforms", "pipelines"]
 
 setup(
     name="labeldp",
@@ -15,11 +15,12 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.10,<3.14",
     packages=[f"labeldp.{room}" for room in ROOMS],
-    package_dir={f"labeldp.{room}": room for room in ROOMS},
+    package_dir={f"labeldp.{room}": room.replace(".", "/") for room in ROOMS},
     install_requires=[
         "apache-beam>=2.69",
         "numpy>=1.26",
         "scipy>=1.11",
+        "highspy>=1.7",
         "pyarrow>=10.0.1",
     ],
     extras_require={

@@ -27,18 +27,30 @@ class Certificate:
     """Facts recomputed from integer weights.
 
     ratio: the largest ratio of two labels' probabilities of one output; epsilon = ln(ratio). None where some
-    output is possible for one label and not for another: no epsilon holds.
+    output is possible for one label and not for another: no epsilon holds by itself.
     biases: (k,) exact E[M(y)] - y. bits: every row sums to 2^bits.
+    approximate: for (epsilon, delta)-DP, an epsilon and the `hockey_stick` divergence at it; None for pure DP.
     """
 
     ratio: Fraction | None
     biases: tuple[Fraction, ...]
     bits: int
+    approximate: tuple[float, Fraction] | None = None
 
     @cached_property
     def epsilon(self) -> float:
-        """The smallest float that is certainly not below ln(ratio); infinite where no epsilon holds."""
+        """The smallest float that is certainly not below ln(ratio); infinite where no epsilon holds.
+
+        For (epsilon, delta)-DP: the epsilon at which delta was computed.
+        """
+        if self.approximate is not None:
+            return self.approximate[0]
         return math.inf if self.ratio is None else log_above(self.ratio)
+
+    @property
+    def delta(self) -> float:
+        """0 for pure DP; else the hockey-stick divergence at epsilon, rounded up."""
+        return 0.0 if self.approximate is None else round_up(self.approximate[1])
 
     @property
     def max_bias(self) -> float:
@@ -46,12 +58,19 @@ class Certificate:
         return round_up(max(map(abs, self.biases)))
 
     def to_dict(self) -> dict[str, object]:
-        """For a mechanism file: integers as decimal strings, epsilon and max_bias rounded up."""
-        if self.ratio is None:
+        """For a mechanism file: integers as decimal strings; epsilon, delta and max_bias rounded up.
+
+        Pure DP is proven by the ratio, (epsilon, delta)-DP by delta.
+        """
+        if self.approximate is not None:
+            proof: dict[str, object] = {"delta": self.delta}
+        elif self.ratio is not None:
+            proof = {"ratio": [str(self.ratio.numerator), str(self.ratio.denominator)]}
+        else:
             raise ValueError("a randomizer without an epsilon has no certificate to write")
         return {
             "epsilon": self.epsilon,
-            "ratio": [str(self.ratio.numerator), str(self.ratio.denominator)],
+            **proof,
             "bias": [float(bias) for bias in self.biases],
             "max_bias": self.max_bias,
             "row_sum": str(1 << self.bits),
@@ -88,6 +107,45 @@ def likelihood_ratio(weights: np.ndarray) -> Fraction | None:
     if any(bottom == 0 for _, bottom in columns):
         return None
     return max(Fraction(top, bottom) for top, bottom in columns)
+
+
+def hockey_stick(weights: np.ndarray, epsilon: float, bits: int) -> Fraction:
+    """The least delta for (epsilon, delta)-DP, from above: the maximum, over ordered pairs of labels y and y', of the
+    sum over outputs c of max(0, P(c | y) - E P(c | y')), E = exp_below(epsilon). Exact for that E.
+
+    Floats of a proven accuracy find the pairs that may have the maximum; integers decide among those.
+
+    weights: (k, m) uint64, every row summing to 2^bits.
+    """
+    ratio = exp_below(Fraction(epsilon))
+    pure = likelihood_ratio(weights)
+    if pure is not None and pure <= ratio:
+        return Fraction(0)
+    scaled = weights * 2.0**-bits
+    raised = scaled * float(ratio)
+    # Against the least probability of each output, no label's sum is below what it is against another label.
+    bounds = np.maximum(scaled - raised.min(axis=0), 0.0).sum(axis=1)
+    # Conversions, the product and the difference move a term by at most 2^-50 P(c | y), and terms below 0 stay there
+    # unless they are that near to 0; adding m terms up is off by a relative m 2^-52 at most.
+    slack, growth = 2.0**-50, 1 + weights.shape[1] * 2.0**-51
+    best, near = 0.0, []
+    for y in np.argsort(-bounds).tolist():
+        if (bounds[y] + slack) * growth < best:
+            break
+        sums = np.maximum(scaled[y] - raised, 0.0).sum(axis=1)
+        best = max(best, float(sums.max()) / growth - slack)
+        near += [(value, y, other) for other, value in enumerate(sums.tolist()) if (value + slack) * growth >= best]
+    pairs = {
+        (weights[y].tobytes(), weights[other].tobytes()) for value, y, other in near if (value + slack) * growth >= best
+    }
+    return max(_divergence(np.frombuffer(p, np.uint64), np.frombuffer(q, np.uint64), ratio) for p, q in pairs) / 2**bits
+
+
+def _divergence(first: np.ndarray, second: np.ndarray, ratio: Fraction) -> Fraction:
+    """The sum of max(0, first - ratio second), exactly."""
+    top, bottom = ratio.numerator, ratio.denominator
+    terms = (bottom * p - top * q for p, q in zip(first.tolist(), second.tolist(), strict=True))
+    return Fraction(sum(term for term in terms if term > 0), bottom)
 
 
 def _biases(labels: np.ndarray, outputs: np.ndarray, weights: np.ndarray, bits: int) -> tuple[Fraction, ...]:

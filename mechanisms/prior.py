@@ -21,6 +21,7 @@ MAX_EPSILON = 30.0
 
 # The counts of two datasets that differ in one label differ by one in two cells.
 _HISTOGRAM_SENSITIVITY = 2
+_NORMALISED = 1e-12
 # Splits are multiples of this, so that the noise's scale is a small fraction and sampling stays cheap.
 _SPLIT_GRAIN = Fraction(1, 1 << 24)
 
@@ -53,8 +54,10 @@ class Prior:
         largest = np.max(weights)
         if largest <= 0:
             raise ValueError("at least one weight must be positive")
-        weights = weights / largest
-        weights /= weights.sum()
+        # What is normalised already stays as it is, to the bit: priors are written to files and read again.
+        if abs(math.fsum(weights) - 1) > _NORMALISED:
+            weights = weights / largest
+            weights /= weights.sum()
         labels.setflags(write=False)
         weights.setflags(write=False)
         object.__setattr__(self, "labels", labels)
@@ -83,7 +86,8 @@ class Prior:
             try:
                 label, weight = (float(cell) for cell in line.split(","))
             except ValueError:
-                if number == 1 and not any(_is_number(cell) for cell in line.split(",")):
+                cells = line.split(",")
+                if number == 1 and len(cells) == 2 and not any(map(_is_number, cells)):
                     continue
                 raise ValueError(f"line {number} is not two numbers, label,weight") from None
             if label in pairs:
@@ -142,7 +146,7 @@ def label_grid(low: str, high: str, step: str) -> np.ndarray:
     try:
         labels = np.array([float(first + i * stride) for i in range(int(steps) + 1)])
     except OverflowError:
-        raise ValueError(f"label_min {low} and label_max {high} must be finite floats") from None
+        raise ValueError(f"label_max {high} or label_min {low} is beyond floating point") from None
     check_domain(labels)
     return labels
 

@@ -7,15 +7,17 @@ certificate exceeds the epsilon that it was built for cannot be built.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from .certificate import Certificate, certify, check_row_sums, likelihood_ratio, within
+from .certificate import Certificate, certify, check_row_sums, hockey_stick, likelihood_ratio, within
 from .losses import Loss
 from .prior import Prior, check_domain, check_epsilon
 
@@ -33,7 +35,9 @@ class Randomizer:
 
     labels: (k,) float64, strictly ascending, the public domain. outputs: (m,) float64, strictly ascending.
     weights: (k, m) uint64. epsilon: the bound it was built for, in (0, 30]; `certificate().epsilon` is what the
-    integers prove, and is never more. mechanism, parameters: what solved it.
+    integers prove, and is never more. mechanism, parameters: what solved it. gap: the proven relative distance of
+    its loss from the optimum, where the solver has a proof; None elsewhere. delta: 0 for pure label DP, else the
+    bound for (epsilon, delta)-label DP; `certificate().delta` is what the integers prove.
     """
 
     def __init__(
@@ -44,13 +48,18 @@ class Randomizer:
         epsilon: float,
         mechanism: str,
         parameters: Mapping[str, Any] | None = None,
+        gap: float | None = None,
+        delta: float = 0.0,
     ):
         """Outputs need not be sorted: equal ones are merged and impossible ones dropped, which keeps the epsilon.
 
         Raises ValueError when shapes disagree, a value is not finite, a row does not sum to exactly 2^62, or the
-        weights' exact likelihood ratio is above exp(epsilon).
+        weights' exact likelihood ratio is above exp(epsilon) or, with a delta, their exact hockey-stick divergence is
+        above it.
         """
         check_epsilon(epsilon)
+        if not 0 <= delta < 1:
+            raise ValueError(f"delta must be at least 0 and below 1, not {delta!r}")
         labels, outputs = np.array(labels, np.float64), np.array(outputs, np.float64)
         weights = np.array(weights, np.uint64)
         check_domain(labels)
@@ -68,11 +77,30 @@ class Randomizer:
         self.epsilon = float(epsilon)
         self.mechanism = mechanism
         self.parameters = dict(parameters or {})
-        ratio = likelihood_ratio(self.weights)
-        if ratio is None or not within(ratio, self.epsilon):
-            raise ValueError(f"the weights do not satisfy epsilon {self.epsilon!r}: this randomizer cannot be built")
+        self.gap = gap
+        self.delta = float(delta)
+        self._check_privacy()
         for array in (self.labels, self.outputs, self.weights):
             array.setflags(write=False)
+
+    def _check_privacy(self) -> None:
+        self._divergence = hockey_stick(self.weights, self.epsilon, BITS) if self.delta else None
+        if self._divergence is None:
+            ratio = likelihood_ratio(self.weights)
+            if ratio is None or not within(ratio, self.epsilon):
+                raise ValueError(
+                    f"the weights do not satisfy epsilon {self.epsilon!r}: this randomizer cannot be built"
+                )
+        elif self._divergence > Fraction(self.delta):
+            raise ValueError(
+                f"the weights do not satisfy epsilon {self.epsilon!r} with delta {self.delta!r}: "
+                "this randomizer cannot be built"
+            )
+
+    @property
+    def pure(self) -> bool:
+        """Whether epsilon holds by itself, without a delta."""
+        return self.delta == 0
 
     def probabilities(self) -> np.ndarray:
         """(k, m) float64: the integers divided, for people; sampling uses the integers."""
@@ -84,7 +112,10 @@ class Randomizer:
 
     @cached_property
     def _certificate(self) -> Certificate:
-        return certify(self.labels, self.outputs, self.weights, BITS)
+        certificate = certify(self.labels, self.outputs, self.weights, BITS)
+        if self._divergence is None:
+            return certificate
+        return dataclasses.replace(certificate, approximate=(self.epsilon, self._divergence))
 
     def bias(self) -> np.ndarray:
         """(k,) float64: E[M(y)] - y for every label, from the exact certificate."""
@@ -138,8 +169,10 @@ class Randomizer:
                 "mechanism": self.mechanism,
                 "parameters": self.parameters,
                 "epsilon": self.epsilon,
+                **({} if self.pure else {"delta": self.delta}),
                 **self._essence(),
                 "certificate": self._certificate.to_dict(),
+                "gap": self.gap,
                 "fingerprint": self.fingerprint.hex(),
                 **extra,
             },
@@ -150,7 +183,7 @@ class Randomizer:
     def from_json(cls, text: str) -> Randomizer:
         """The randomizer of a mechanism file, certified anew from its integers.
 
-        Raises ValueError when the text is not a mechanism file, its integers do not hold its epsilon, or its
+        Raises ValueError when the text is not a mechanism file, its integers do not hold its epsilon and delta, or its
         fingerprint is another's.
         """
         try:
@@ -169,7 +202,14 @@ class Randomizer:
             for column, runs in enumerate(document["columns"]):
                 weights[:, column] = _expand(runs, len(labels))
             randomizer = cls(
-                labels, outputs, weights, document["epsilon"], document["mechanism"], document["parameters"]
+                labels,
+                outputs,
+                weights,
+                document["epsilon"],
+                document["mechanism"],
+                document["parameters"],
+                document.get("gap"),
+                document.get("delta", 0.0),
             )
             fingerprint = document["fingerprint"]
         except (KeyError, TypeError, IndexError, OverflowError, RecursionError) as error:

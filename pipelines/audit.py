@@ -5,7 +5,8 @@ the solvers cannot hide itself here. Every check is decided in exact integers an
 a file stands for the rational number that it is. A file is hostile until it has been checked.
 
 A mechanism file gives integers W with P(output c | label y) = W[y, c] / 2^bits. Its true epsilon is ln of the
-largest ratio, over outputs and pairs of labels, of two weights for one output.
+largest ratio, over outputs and pairs of labels, of two weights for one output. A file with a delta claims
+(epsilon, delta)-DP instead: there the sum over outputs of what P(c | y) has above e^epsilon P(c | y') is recomputed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import math
 import os
 import re
 import sys
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -29,6 +31,8 @@ MECHANISM_FORMAT = "labeldp-mechanism-1"
 RELEASE_FORMAT = "labeldp-release-1"
 
 _MAX_FILE_BYTES = 1 << 27
+_MAX_DENSE_CELLS = 1 << 24  # labels times outputs, where runs must be expanded
+_MAX_DENSE_EPSILON = 64
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,19}")  # 2^63 has 19 digits
 _NAME = re.compile(r"[A-Za-z0-9_.+-]{1,64}")  # it is printed: no line break may forge a verdict
 _JSON_TYPES = {dict: "an object", list: "an array", str: "a string", int: "an integer", object: "a number"}
@@ -52,6 +56,9 @@ class Audit:
     ratio: Fraction | None = None  # >= 1; None where a row does not sum to 2^bits or a probability is zero
     max_bias: float = math.inf  # largest |E[output] - label|, rounded up; in the label's unit
     fingerprint: str = ""
+    requested_delta: float = 0.0  # the file's word; 0 for pure DP
+    certified_delta: float = 0.0  # the file's word
+    delta: float = 0.0  # for (epsilon, delta)-DP, the least float >= what certified_epsilon needs
     prior_epsilon: float | None = None  # the release's word; None where no release was audited
     total_epsilon: float | None = None  # the release's word; None where no release was audited
 
@@ -96,12 +103,14 @@ def report(audit: Audit) -> str:
     """The audit in a few plain ASCII lines, the last of them "PASS", or "FAIL: " and every problem."""
     lines = []
     if audit.labels:
+        delta = f"at most {audit.delta!r}; certified {audit.certified_delta!r}, requested {audit.requested_delta!r}"
         ratio = "unbounded" if audit.ratio is None else f"{audit.ratio.numerator}/{audit.ratio.denominator}"
         lines += [
             f"mechanism    {audit.mechanism}: {audit.labels} labels, {audit.outputs} outputs, "
             f"probabilities in units of 2^-{audit.bits}",
             f"epsilon      at most {audit.epsilon!r}, recomputed from the weights; "
             f"certified {audit.certified_epsilon!r}, requested {audit.requested_epsilon!r}",
+            *([f"delta        {delta}"] if audit.requested_delta > 0 else []),
             f"ratio        {ratio}, the largest factor between two labels' chances of one output",
             f"bias         at most {audit.max_bias!r}, for every label",
             f"fingerprint  {audit.fingerprint}",
@@ -283,6 +292,9 @@ def _audit(document: dict[str, Any]) -> Audit:
         raise _Refused("bits is not between 1 and 63")
     _member(document, "parameters", dict)
     requested = _bound(document, "epsilon")
+    requested_delta = _bound(document, "delta") if "delta" in document else Fraction(0)
+    if not requested_delta < 1:
+        raise _Refused("delta is not below 1")
     labels, outputs = _ascending(document, "labels"), _ascending(document, "outputs")
     columns = _member(document, "columns", list)
     if len(columns) != len(outputs):
@@ -294,11 +306,22 @@ def _audit(document: dict[str, Any]) -> Audit:
     # The denominators of floats are powers of two, so the largest is common to all.
     scale = max(value.as_integer_ratio()[1] for value in labels + outputs)
     sums, moments, ranges = _tally(columns, [_scaled(output, scale) for output in outputs], len(labels))
-    problems = list(_weight_problems(sums, ranges, 1 << bits))
+    pure = requested_delta == 0
+    problems = list(_weight_problems(sums, ranges, 1 << bits, pure))
     # Without such problems, and only then, ratios of weights are ratios of probabilities.
-    ratio = None if problems else max(Fraction(most, least) for least, most in set(ranges))
+    ratio = None
+    if not problems and all(least for least, _ in ranges):
+        ratio = max(Fraction(most, least) for least, most in set(ranges))
     biases = [moment - (_scaled(y, scale) << bits) for y, moment in zip(labels, moments, strict=True)]
-    problems += _epsilon_problems(certificate, ratio, requested, 1 << bits)
+    certified, delta = _bound(certificate, "certificate.epsilon"), Fraction(0)
+    if pure:
+        problems += _epsilon_problems(certificate, ratio, requested, 1 << bits)
+    else:
+        delta = Fraction(1) if problems else _divergence(columns, len(labels), certified, bits)
+        problems += _delta_problems(certificate, delta, requested, requested_delta, 1 << bits)
+    epsilon = math.inf if ratio is None else _ln_rounded_up(ratio)
+    if not pure and not problems:
+        epsilon = float(certified)
     problems += _bias_problems(certificate, biases, scale << bits)
     signed = {"bits": bits, "columns": columns, "labels": labels, "outputs": outputs}
     canonical = json.dumps(signed, sort_keys=True, separators=(",", ":"))
@@ -312,11 +335,14 @@ def _audit(document: dict[str, Any]) -> Audit:
         outputs=len(outputs),
         bits=bits,
         requested_epsilon=float(requested),
-        certified_epsilon=float(_bound(certificate, "certificate.epsilon")),
-        epsilon=math.inf if ratio is None else _ln_rounded_up(ratio),
+        certified_epsilon=float(certified),
+        epsilon=epsilon,
         ratio=ratio,
         max_bias=_rounded_up(Fraction(max(map(abs, biases)), scale << bits)),
         fingerprint=fingerprint,
+        requested_delta=float(requested_delta),
+        certified_delta=0.0 if pure else float(_bound(certificate, "certificate.delta")),
+        delta=_rounded_up(delta),
     )
 
 
@@ -343,12 +369,67 @@ def _tally(columns: list[Any], targets: list[int], labels: int) -> tuple[list[in
     return list(accumulate(sums)), list(accumulate(moments)), ranges
 
 
-def _weight_problems(sums: list[int], ranges: list[tuple[int, int]], unit: int) -> Iterator[str]:
+def _divergence(columns: list[Any], labels: int, epsilon: Fraction, bits: int) -> Fraction:
+    """The largest sum over outputs of max(0, P(c | y) - E P(c | y')), E = e^epsilon rounded down by less than 2^-300.
+
+    Against the least weight of every column no label's sum is smaller than against another label; so labels are
+    taken by that bound, down to the largest sum found, and only columns that count there are looked at.
+    """
+    if labels * len(columns) > _MAX_DENSE_CELLS or epsilon > _MAX_DENSE_EPSILON:
+        raise _Refused(f"an audit of delta takes at most {_MAX_DENSE_CELLS} cells, and epsilon {_MAX_DENSE_EPSILON}")
+    shift = 300
+    factor = math.floor(_exp_below(epsilon) * (1 << shift))
+    # Rows sum to 2^bits, so 64 bits hold a weight.
+    counting, dense, bounds = [array("L") for _ in range(labels)], [], [0] * labels
+    for c, column in enumerate(columns):
+        weights = array("Q", (weight for _, weight, length in _spans(column, labels) for _ in range(length)))
+        dense.append(weights)
+        floor = factor * min(weights)
+        for y, weight in enumerate(weights):
+            above = (weight << shift) - floor
+            if above > 0:
+                bounds[y] += above
+                counting[y].append(c)
+    best = 0
+    for y in sorted(range(labels), key=lambda label: -bounds[label]):
+        if bounds[y] <= best:
+            break
+        sums = [0] * labels
+        for c in counting[y]:
+            own = dense[c][y] << shift
+            for other, weight in enumerate(dense[c]):
+                above = own - factor * weight
+                if above > 0:
+                    sums[other] += above
+        best = max(best, *sums)
+    return Fraction(best, 1 << (shift + bits))
+
+
+def _spans(column: Any, labels: int) -> Iterator[tuple[int, int, int]]:
+    """The runs of a column as (first label, weight, length)."""
+    runs = _runs(column, "a column", labels)
+    for (start, weight), (stop, _) in pairwise([*runs, (labels, 0)]):
+        yield start, weight, stop - start
+
+
+def _exp_below(x: Fraction) -> Fraction:
+    """A rational <= e^x, within a relative 2^-340 or so, for 0 <= x <= 64: a sum of the first terms, each rounded
+    down."""
+    unit = 1 << 512
+    power, total, n = unit, 0, 0
+    while power:
+        total += power
+        n += 1
+        power = power * x.numerator // (n * x.denominator)
+    return Fraction(total, unit)
+
+
+def _weight_problems(sums: list[int], ranges: list[tuple[int, int]], unit: int, pure: bool) -> Iterator[str]:
     if wrong := [y for y, total in enumerate(sums) if total != unit]:
         yield f"the weights of {len(wrong)} labels do not sum to 2^bits, first label number {wrong[0]}"
     if never := [c for c, (_, most) in enumerate(ranges) if most == 0]:
         yield f"{len(never)} outputs have probability zero for every label, first output number {never[0]}"
-    if mixed := [c for c, (least, most) in enumerate(ranges) if least == 0 < most]:
+    if pure and (mixed := [c for c, (least, most) in enumerate(ranges) if least == 0 < most]):
         yield f"epsilon is infinite: only some labels can give {len(mixed)} outputs, first number {mixed[0]}"
 
 
@@ -367,6 +448,21 @@ def _epsilon_problems(
     if ratio is not None and not ln_at_most(ratio, certified):
         yield "certificate.epsilon is below the true epsilon"
     if certified > requested:
+        yield "certificate.epsilon is above the epsilon requested"
+
+
+def _delta_problems(
+    certificate: dict[str, Any], delta: Fraction, requested: Fraction, requested_delta: Fraction, unit: int
+) -> Iterator[str]:
+    """delta: the true one at certificate.epsilon."""
+    certified = _bound(certificate, "certificate.delta")
+    if _decimal(_member(certificate, "certificate.row_sum", str), "certificate.row_sum") != unit:
+        yield "certificate.row_sum is not 2^bits"
+    if certified < delta:
+        yield "certificate.delta is below the true delta at certificate.epsilon"
+    if certified > requested_delta:
+        yield "certificate.delta is above the delta requested"
+    if _bound(certificate, "certificate.epsilon") > requested:
         yield "certificate.epsilon is above the epsilon requested"
 
 
@@ -404,4 +500,6 @@ def _audit_release(folder: Path, release: dict[str, Any]) -> Audit:
         problems.append("release.certified_epsilon is above release.epsilon")
     if prior + _bound(release, "release.randomizer_epsilon") > total:
         problems.append("release.prior_epsilon + release.randomizer_epsilon is above release.epsilon")
+    if audit.requested_delta > 0 and Fraction(audit.certified_delta) > _bound(release, "release.delta"):
+        problems.append("release.delta is below certificate.delta")
     return dataclasses.replace(audit, problems=tuple(problems), total_epsilon=float(total), prior_epsilon=float(prior))

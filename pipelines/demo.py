@@ -6,13 +6,15 @@ import os
 import time
 from collections.abc import Sequence
 
+from ..mechanisms.prior import check_epsilon
 from ..transforms.noise_key import NoiseKeyFile
 from ..transforms.progress import Progress
 from ..transforms.tf_example_encoder import encode_examples
 from ..transforms.tfrecord import frame
 from .conversion_log import CONVERTED, LABEL, LABEL_MAX, click_batches
+from .options import check_tfx
 from .privatize import run_privatize
-from .usage import ArgumentParser, log_to_stderr
+from .usage import ArgumentParser, UsageError, log_to_stderr
 
 _FILES = 8
 
@@ -23,13 +25,20 @@ def run(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", required=True, metavar="DIR", help="a new folder for the log and the release")
     parser.add_argument("--clicks", type=int, default=1_000_000, metavar="N", help="default 1000000")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="of the generated log; default 1")
-    parser.add_argument("--epsilon", default="1", metavar="E", help="the whole budget; default 1")
+    parser.add_argument("--epsilon", type=float, default=1.0, metavar="E", help="the whole budget; default 1")
     args = parser.parse_args(argv)
     log_to_stderr()
     if args.clicks < 1:
         parser.error(f"--clicks must be at least 1, not {args.clicks}")
     if os.path.exists(args.output):
         parser.error(f"--output {args.output} exists: name another folder, or delete it")
+    try:
+        check_epsilon(args.epsilon)
+        check_tfx("the log, which is of tfrecord files,")
+    except ValueError as error:
+        parser.error(f"--{error}")
+    except UsageError as error:
+        parser.error(str(error))
     started = time.perf_counter()
     _write_log(os.path.join(args.output, "clicks"), args.clicks, args.seed)
     generated = time.perf_counter()

@@ -140,7 +140,7 @@ def make_plan(command: str, args: argparse.Namespace) -> Plan:
     if args.epsilon_cap is not None and not args.epsilon_cap > 0:
         raise UsageError(f"--epsilon_cap must be above 0, not {args.epsilon_cap:g}")
     target = args.mechanism_file if command == "fit" else args.output
-    _check_target(command, target)
+    _check_target("--mechanism_file" if command == "fit" else "--output", target)
     if args.num_shards is not None and args.num_shards < 1:
         raise UsageError(f"--num_shards must be at least 1, not {args.num_shards}")
     try:
@@ -156,7 +156,7 @@ def make_plan(command: str, args: argparse.Namespace) -> Plan:
         column=column,
         key=_key(args.noise_key_file, target),
         threshold=threshold,
-        ledger=args.ledger or ledger_beside(target),
+        ledger=_ledger(args.ledger, target),
         epsilon=fitted.randomizer.epsilon if fitted else args.epsilon,
         prior_epsilon=args.prior_epsilon,
         mechanism=fitted.randomizer.mechanism if fitted else args.mechanism,
@@ -195,8 +195,14 @@ def _check_extra(args: argparse.Namespace) -> None:
     if args.output is not None:
         formats["--output_format"] = args.output_format
     for flag, format in formats.items():
-        if format == "tfrecord" and not all(map(_importable, ("tfx_bsl", "tensorflow_metadata", "google_crc32c"))):
-            raise UsageError(f"{flag} tfrecord needs the extra tfx: pip install 'labeldp[tfx]', or use parquet")
+        if format == "tfrecord":
+            check_tfx(f"{flag} tfrecord")
+
+
+def check_tfx(what: str) -> None:
+    """Raises UsageError, naming what needs it, when the extra `tfx` is not installed."""
+    if not all(map(_importable, ("tfx_bsl", "tensorflow_metadata", "google_crc32c"))):
+        raise UsageError(f"{what} needs the extra tfx: pip install 'labeldp[tfx]'")
 
 
 def _importable(module: str) -> bool:
@@ -287,24 +293,45 @@ def _check_solvable(args: argparse.Namespace, column: LabelColumn) -> None:
         raise UsageError(f"--{error}") from None
 
 
-def _check_target(command: str, target: str) -> None:
-    if command == "fit":
-        if FileSystems.exists(target):
-            raise UsageError(f"--mechanism_file {target} exists: name another, or delete it")
-        return
+def _check_target(flag: str, target: str) -> None:
+    """Raises UsageError unless the target can be made where it is: it is new, or an empty folder."""
+    if not target.strip():
+        raise UsageError(f"{flag} is empty: name a place")
     if is_remote(target):
-        occupied = bool(FileSystems.match([FileSystems.join(target, "*")], [1])[0].metadata_list)
-    else:
-        occupied = os.path.exists(target) and not (os.path.isdir(target) and not os.listdir(target))
-    if occupied:
-        raise UsageError(f"--output {target} exists and is not empty: name another folder, or delete it")
+        if FileSystems.exists(target) or FileSystems.match([FileSystems.join(target, "*")], [1])[0].metadata_list:
+            raise UsageError(f"{flag} {target} exists and is not empty: name another, or delete it")
+        return
+    folder = flag == "--output"
+    empty = folder and os.path.isdir(target) and not os.path.islink(target) and not os.listdir(target)
+    if os.path.lexists(target) and not empty:
+        kind = "exists and is not an empty folder" if folder else "exists"
+        raise UsageError(f"{flag} {target} {kind}: name another, or delete it")
+    parent = os.path.dirname(os.path.abspath(target))
+    while not os.path.lexists(parent):
+        parent = os.path.dirname(parent)
+    if not (os.path.isdir(parent) and os.access(parent, os.W_OK)):
+        raise UsageError(f"{flag} {target} cannot be made: {parent} is not a folder that can be written to")
+
+
+def _ledger(path: str | None, target: str) -> str:
+    found = absolute(path) if path else ledger_beside(absolute(target))
+    if not is_remote(found):
+        if os.path.isdir(found):
+            raise UsageError(f"--ledger {found} is a folder: name a file")
+        if not is_remote(target) and _inside(found, target):
+            raise UsageError(f"--ledger {found} lies inside --output, which is released: keep it elsewhere")
+    return found
+
+
+def _inside(path: str, folder: str) -> bool:
+    return os.path.commonpath([path, absolute(folder)]) == absolute(folder)
 
 
 def _key(path: str | None, target: str) -> NoiseKeyFile:
     key = NoiseKeyFile(absolute(path) if path else _default_key_path())
     if path is None and key.create():
         LOGGER.info("made a secret noise key: %s (keep it private; the README says when to destroy it)", key.path)
-    if not is_remote(target) and os.path.commonpath([key.path, absolute(target)]) == absolute(target):
+    if not is_remote(key.path) and not is_remote(target) and _inside(key.path, target):
         raise UsageError(f"--noise_key_file {key.path} lies inside --output, which is released: keep it elsewhere")
     try:
         key.load()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import logging
 import os
 import re
-import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -34,13 +32,14 @@ from ..mechanisms.losses import LOSSES
 from ..mechanisms.prior import round_up
 from ..mechanisms.randomizer import Randomizer
 from ..transforms.batches import LabelledBatch
-from ..transforms.errors import InputError, describe
+from ..transforms.errors import InputError, StageError, describe
 from ..transforms.prior import BindNoise, NoiseBinding, NoisyPrior, PriorRelease
 from ..transforms.privatize import DeadLetter, PrivatizedLabels, PrivatizeLabels
 from ..transforms.progress import LOGGER
 from ..transforms.read import ReadRecordBatches
 from ..transforms.solve import SolveRandomizer
 from ..transforms.write import ShardFile, WriteParquet, WriteTFRecords
+from .interrupt import in_background, signalled, signals_as_interrupts
 from .options import Plan, make_plan, parse
 from .release import (
     DATA_NAME,
@@ -87,7 +86,7 @@ def _run(command: str, description: str, argv: Sequence[str]) -> int:
     try:
         args, options = parse(command, description, argv)
         plan = make_plan(command, args)
-        with _terminated_as_interrupt():
+        with signals_as_interrupts():
             _release(plan, options)
     except UsageError as error:
         print(f"labeldp {command}: error: {error}", file=sys.stderr)
@@ -96,31 +95,28 @@ def _run(command: str, description: str, argv: Sequence[str]) -> int:
         print(f"labeldp {command}: error: {error}", file=sys.stderr)
         return FAILURE
     except KeyboardInterrupt:
-        print(f"labeldp {command}: interrupted; nothing is released", file=sys.stderr)
-        return FAILURE
+        return _interrupted(command)
     except Exception as error:
+        if signalled():
+            # Beam wraps what the signal raised in errors of its own.
+            return _interrupted(command)
         # The text of an unforeseen exception could quote a label; its class and place cannot.
         print(f"labeldp {command}: error: the job failed: {_failure(error)}", file=sys.stderr)
         return FAILURE
     return SUCCESS
 
 
-@contextlib.contextmanager
-def _terminated_as_interrupt() -> Iterator[None]:
-    """SIGTERM ends the job as Ctrl-C does, so that the hidden folder is cleaned up."""
-
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def _interrupted(command: str) -> int:
+    print(f"labeldp {command}: interrupted; nothing is released", file=sys.stderr, flush=True)
+    if signalled():
+        # The process was told to end; threads that a runner leaves behind must not keep it.
+        os._exit(FAILURE)
+    return FAILURE
 
 
 def _failure(error: BaseException) -> str:
-    found = re.search(r"\b(?:StageError): ([^\n]*)", str(error))
+    text = f"StageError: {error}" if isinstance(error, StageError) else str(error)
+    found = re.search(r"\bStageError: ([^\n]*)", text)
     return re.sub(r" \[while running .*", "", found[1]) if found else describe(error)
 
 
@@ -175,10 +171,12 @@ def _check_cap(plan: Plan, ledger: Ledger, request: str) -> None:
     A run of a request that is in the ledger may start: over unchanged input it is the same release, and free.
     """
     asked = Charge("request", plan.epsilon, f"request {request}")
+    # Read in any case: a damaged ledger is to be noticed before the work is done.
+    before = ledger.spent()
     if plan.epsilon_cap is not None and not ledger.knows(request) and ledger.spent([asked]) > plan.epsilon_cap:
         raise UsageError(
             f"--epsilon_cap {plan.epsilon_cap:g} would be exceeded: the ledger {plan.ledger} says "
-            f"{float(ledger.spent()):g} is spent, and this run asks for {plan.epsilon:g}"
+            f"{float(before):g} is spent, and this run asks for {plan.epsilon:g}"
         )
 
 
@@ -253,7 +251,7 @@ def run_pipeline(plan: Plan, options: PipelineOptions, staging: str) -> None:
         raise UsageError(f"--runner: {error}") from None
     build(pipeline, plan, staging)
     try:
-        pipeline.run().wait_until_finish()
+        in_background(lambda: pipeline.run().wait_until_finish())
     except Exception as error:
         text = f"InputError: {error}" if isinstance(error, InputError) else str(error)
         found = re.search(r"\bInputError: (.*?)(?: \[while running |\n|$)", text)

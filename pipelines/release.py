@@ -41,6 +41,7 @@ MECHANISM_NAME = "mechanism.json"
 MANIFEST_NAME = "release.json"
 DEAD_LETTERS_NAME = "dead_letters.jsonl"
 DATA_NAME = "data"
+_DELETIONS = 3
 
 
 @dataclass(frozen=True)
@@ -147,9 +148,11 @@ def staging_folder(target: str) -> Iterator[str]:
     try:
         yield staging
     finally:
-        if FileSystems.exists(staging) or is_remote(staging):
-            with contextlib.suppress(BeamIOError):
-                FileSystems.delete([staging])
+        # More than once: a runner that was interrupted may still be writing.
+        for _ in range(_DELETIONS):
+            if FileSystems.exists(staging) or is_remote(staging):
+                with contextlib.suppress(BeamIOError):
+                    FileSystems.delete([staging])
 
 
 def publish_folder(staging: str, output: str) -> None:
@@ -254,9 +257,12 @@ class Ledger:
         if not FileSystems.exists(self.path):
             return []
         try:
-            return [json.loads(line) for line in read_text(self.path).splitlines() if line.strip()]
-        except json.JSONDecodeError:
+            entries = [json.loads(line) for line in read_text(self.path).splitlines() if line.strip()]
+            for entry in entries:
+                _ = str(entry["request"]), [(str(c["release"]), Fraction(c["epsilon"])) for c in entry["charges"]]
+        except (ValueError, KeyError, TypeError):
             raise InputError(f"ledger {self.path} is damaged: mend it, it says what was spent") from None
+        return entries
 
     def spent(self, more: list[Charge] | None = None) -> Fraction:
         """The epsilon of all distinct releases so far, and of `more`."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
 from collections.abc import Sequence
 
 from ..mechanisms.losses import LOSSES, loss_named
-from ..mechanisms.prior import Prior
+from ..mechanisms.prior import Prior, check_epsilon
 from ..mechanisms.registry import MECHANISMS, mechanism_named
 from .usage import BAD_USAGE, FAILURE, SUCCESS, ArgumentParser, UsageError
 
@@ -40,14 +41,24 @@ def _solve(prior_path: str, epsilon: float, name: str, loss: str, output: str) -
     except ValueError as error:
         raise UsageError(f"--mechanism: {error}") from None
     try:
+        check_epsilon(epsilon)
+    except ValueError as error:
+        raise UsageError(f"--{error}") from None
+    if not os.path.isdir(os.path.dirname(os.path.abspath(output))):
+        raise UsageError(f"--output {output} lies in a folder that does not exist: make it first")
+    try:
         with open(prior_path, encoding="utf-8") as file:
-            text = file.read()
+            prior = Prior.from_text(file.read())
     except OSError as error:
         raise UsageError(f"--prior {prior_path} cannot be read: {error.strerror}") from None
-    try:
-        prior = Prior.from_text(text)
+    except UnicodeDecodeError:
+        raise ValueError(f"--prior {prior_path}: not UTF-8 text") from None
     except ValueError as error:
         raise ValueError(f"--prior {prior_path}: {error}") from None
+    try:
+        loss_named(loss).check(prior.labels)
+    except ValueError as error:
+        raise UsageError(f"--loss: {error}") from None
     started = time.perf_counter()
     try:
         randomizer = mechanism.solve(prior, epsilon)
@@ -55,6 +66,7 @@ def _solve(prior_path: str, epsilon: float, name: str, loss: str, output: str) -
         raise UsageError(str(error)) from None
     seconds = time.perf_counter() - started
     certificate = randomizer.certificate()
+    expected = randomizer.expected_loss(prior, loss_named(loss))
     partial = f"{output}.partial"
     with open(partial, "w", encoding="utf-8") as file:
         file.write(randomizer.to_json(prior={"weights": prior.weights.tolist(), "epsilon": 0.0}) + "\n")
@@ -65,8 +77,10 @@ def _solve(prior_path: str, epsilon: float, name: str, loss: str, output: str) -
             "labels": len(randomizer.labels),
             "outputs": len(randomizer.outputs),
             "epsilon": certificate.epsilon,
-            "loss": randomizer.expected_loss(prior, loss_named(loss)),
+            # JSON has no infinity: a Poisson loss of outputs that are not positive.
+            "loss": expected if math.isfinite(expected) else None,
             "max_bias": certificate.max_bias,
+            **({} if randomizer.gap is None else {"gap": randomizer.gap}),
             "seconds": round(seconds, 6),
         }
     )

@@ -236,6 +236,7 @@ def _read_parquet(
         if first != path:
             with _arrow_file(first) as sibling:
                 _same_schema(parquet.schema_arrow, _parquet_file(sibling, first).schema_arrow, path, first)
+        _check_unique(parquet.schema_arrow.names, path)
         _require(parquet.schema_arrow.names, wanted, path)
         try:
             yield from parquet.iter_batches(batch_size=BATCH_ROWS, columns=wanted)
@@ -280,7 +281,7 @@ def _read_csv(
     for header, block in _csv_blocks(path):
         if rows == 0 and path != first:
             names = _csv_header(path, header)
-            if set(names) != set(types):
+            if sorted(names) != sorted(types):
                 raise InputError(f"{path}: another header than {first}: all files need the same columns")
         for batch in _parse_csv(path, header, block, types, wanted, label, rows).to_batches(BATCH_ROWS):
             rows += batch.num_rows
@@ -288,16 +289,20 @@ def _read_csv(
 
 
 def _csv_header(path: str, header: bytes) -> list[str]:
-    """The column names. Raises InputError when there are none, one occurs twice, or they are no text."""
+    """The column names. Raises InputError when there are none or they are no text."""
     try:
         names = next(csv.reader([header.decode("utf-8-sig")]), [])
     except (UnicodeDecodeError, csv.Error):
         raise InputError(f"{path}: the header line is not UTF-8 text") from None
     if not names:
         raise InputError(f"{path}: the CSV file is empty: it needs a header line and rows")
-    if len(set(names)) != len(names):
-        raise InputError(f"{path}: the header line has a column twice")
     return names
+
+
+def _check_unique(names: Sequence[str], path: str) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"{path}: column {name!r} occurs twice: give each a name of its own")
 
 
 def _csv_blocks(path: str) -> Iterator[tuple[bytes, bytes]]:
@@ -375,6 +380,7 @@ def _csv_types(first: str, format: Format, wanted: list[str] | None, label: str 
         if name not in names:
             # Names are not listed: a file without a header has its first record there.
             raise InputError(f"{first}: there is no column {name!r} in the header line")
+    _check_unique(names, first)
     types = {}
     for field in _parse_csv(first, header, block, {}, None, label, 0).schema:
         kind = field.type

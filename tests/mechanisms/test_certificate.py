@@ -12,6 +12,7 @@ from labeldp.mechanisms.certificate import (
     certify,
     check_row_sums,
     exp_below,
+    hockey_stick,
     likelihood_ratio,
     log_above,
     within,
@@ -225,3 +226,50 @@ def test_biases_agree_with_brute_force_fractions(k, m, data):
     ]
     assert list(certificate.biases) == expected
     assert Fraction(certificate.max_bias) >= max(map(abs, expected))
+
+
+# Approximate DP.
+
+
+def divergence(first: list[int], second: list[int], ratio: Fraction) -> Fraction:
+    return sum((max(Fraction(0), p - ratio * q) for p, q in zip(first, second, strict=True)), Fraction(0))
+
+
+def test_a_hockey_stick_done_by_hand():
+    # Over 16: the first label's 9 is above twice the second's 3 by 3, its 4 of an impossible output by 4.
+    weights = matrix([9, 4, 3, 0], [3, 0, 9, 4])
+    ratio = exp_below(Fraction(math.log(2)))
+    assert hockey_stick(weights, math.log(2), 4) == (9 - 3 * ratio + 4) / 16
+    assert float(hockey_stick(weights, math.log(2), 4)) == pytest.approx(7 / 16)
+
+
+def test_pure_weights_have_no_hockey_stick():
+    assert hockey_stick(matrix([2, 1, 1], [1, 2, 1], [1, 1, 2]), 0.7, 2) == 0
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.integers(1, 5), st.integers(1, 6), st.floats(1e-9, 30), st.data())
+def test_hockey_stick_agrees_with_every_pair_of_labels(k, m, epsilon, data):
+    point = st.one_of(st.integers(0, 1 << 62), st.integers(0, 3), st.integers(0, 62).map(lambda b: 1 << b))
+    rows = []
+    for _ in range(k):
+        cuts = sorted(data.draw(st.lists(point, min_size=m - 1, max_size=m - 1)))
+        rows.append([high - low for low, high in zip([0, *cuts], [*cuts, 1 << 62], strict=True)])
+    ratio = exp_below(Fraction(epsilon))
+    expected = max(divergence(first, second, ratio) for first in rows for second in rows) / (1 << 62)
+    assert hockey_stick(matrix(*rows), epsilon, 62) == expected
+
+
+def test_a_certificate_of_approximate_dp_states_its_delta():
+    certificate = Certificate(None, (Fraction(0),), 4, (0.5, Fraction(1, 3)))
+    assert certificate.epsilon == 0.5
+    assert Fraction(certificate.delta) >= Fraction(1, 3) > Fraction(math.nextafter(certificate.delta, 0))
+    document = certificate.to_dict()
+    assert (document["epsilon"], document["delta"]) == (0.5, certificate.delta)
+    assert "ratio" not in document
+
+
+def test_a_pure_certificate_states_no_delta():
+    certificate = Certificate(Fraction(2), (Fraction(0),), 4)
+    assert certificate.delta == 0
+    assert "delta" not in certificate.to_dict()

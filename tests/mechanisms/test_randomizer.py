@@ -460,3 +460,55 @@ def test_a_file_of_absurd_size_is_refused_before_it_is_expanded():
 
 def test_repr_is_short_and_shows_no_numbers_but_sizes_and_epsilon():
     assert repr(solve("rr", uniform(3), 1.0)) == "Randomizer(rr, 3 labels, 3 outputs, epsilon 1)"
+
+
+# Approximate DP.
+
+EIGHTH = TOTAL >> 3
+SKEWED = [[5 * EIGHTH, 3 * EIGHTH, 0], [0, 3 * EIGHTH, 5 * EIGHTH]]
+"""No epsilon holds without a delta of 5/8."""
+
+
+def approximate(delta: float) -> Randomizer:
+    labels, outputs = np.arange(2.0), np.arange(3.0)
+    return Randomizer(labels, outputs, np.array(SKEWED, np.uint64), 1.0, "test", delta=delta)
+
+
+def test_a_delta_is_checked_to_the_last_bit():
+    randomizer = approximate(0.625)
+    assert not randomizer.pure
+    assert (randomizer.certificate().epsilon, randomizer.certificate().delta) == (1.0, 0.625)
+    for delta in (0.0, math.nextafter(0.625, 0)):
+        with pytest.raises(ValueError, match=r"do not satisfy epsilon 1.0.*cannot be built"):
+            approximate(delta)
+
+
+@pytest.mark.parametrize("delta", [-0.1, 1.0, math.nan, math.inf])
+def test_a_delta_out_of_range_is_refused(delta):
+    with pytest.raises(ValueError, match="delta must be at least 0 and below 1"):
+        approximate(delta)
+
+
+def test_a_delta_travels_in_the_file():
+    randomizer = approximate(0.7)
+    document = json.loads(randomizer.to_json())
+    assert (document["delta"], document["certificate"]["delta"]) == (0.7, 0.625)
+    for copied in (Randomizer.from_json(randomizer.to_json()), pickle.loads(pickle.dumps(randomizer))):
+        assert copied == randomizer
+        assert copied.delta == 0.7
+
+
+@pytest.mark.parametrize("delta", [..., 0.0, 0.5, 1.0, "0.7", None])
+def test_a_file_with_another_delta_is_refused(delta):
+    document = json.loads(approximate(0.7).to_json())
+    del document["delta"]
+    if delta is not ...:
+        document["delta"] = delta
+    with pytest.raises(ValueError, match=r"cannot be built|delta must|not a mechanism file"):
+        Randomizer.from_json(json.dumps(document))
+
+
+def test_a_pure_file_does_not_mention_delta():
+    randomizer = build([[TOTAL // 2, TOTAL // 2]])
+    assert randomizer.pure
+    assert "delta" not in randomizer.to_json()

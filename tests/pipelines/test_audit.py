@@ -272,7 +272,8 @@ def test_a_sound_change_leaves_only_the_fingerprint_wrong():
 )
 def test_only_plain_decimals_are_read(path, text):
     problems = audit_mechanism(resigned(changed(RESPONSE, path, text))).problems
-    assert len(problems) == 1 and problems[0].endswith("is not a string of 1 to 20 decimal digits")
+    assert len(problems) == 1
+    assert problems[0].endswith("is not a string of 1 to 20 decimal digits")
 
 
 def test_an_unreduced_ratio_is_the_same_fraction():
@@ -288,7 +289,8 @@ def test_whole_numbers_do_for_epsilons():
 
 def test_no_ratio_is_claimed_for_rows_that_are_not_distributions():
     audit = audit_mechanism(changed(RESPONSE, ("columns", 0, 0, 0), "100"))
-    assert audit.ratio is None and audit.epsilon == math.inf
+    assert audit.ratio is None
+    assert audit.epsilon == math.inf
     assert "unbounded" in report(audit)
 
 
@@ -296,7 +298,9 @@ def test_epsilon_zero():
     document = mechanism_of([[3, 5], [3, 5]], [-1.5, 2.0], [-2.0, 7.25], 3)
     assert document["certificate"]["epsilon"] == 0.0
     audit = audit_mechanism(document)
-    assert not audit.problems and audit.epsilon == 0.0 and audit.ratio == 1
+    assert not audit.problems
+    assert audit.epsilon == 0.0
+    assert audit.ratio == 1
 
 
 def test_one_label_and_one_output():
@@ -308,7 +312,8 @@ def test_extreme_floats():
     tiny, huge = 5e-324, sys.float_info.max
     assert not audit_mechanism(mechanism_of(rows, [tiny, 2 * tiny], [tiny, huge], 63)).problems
     audit = audit_mechanism(mechanism_of(rows, [tiny, 2 * tiny], [-tiny, tiny], 63))
-    assert not audit.problems and audit.max_bias == 2 * tiny  # 1.99.. of the least float there is, rounded up
+    assert not audit.problems
+    assert audit.max_bias == 2 * tiny
     overflow = changed(RESPONSE, ("labels",), [-huge, 0.0, 1.0])
     overflow["outputs"] = [1.0, 2.0, huge]
     overflow["columns"] = overflow["columns"][::-1]  # most weight on huge for the label -huge
@@ -446,7 +451,9 @@ def test_hostile_files_fail_in_one_line(tmp_path, capsys, content, problem):
     path.write_bytes(content)
     assert run([str(path)]) == 1
     out = capsys.readouterr().out
-    assert out.isascii() and out.startswith("FAIL: ") and out.count("\n") == 1
+    assert out.isascii()
+    assert out.startswith("FAIL: ")
+    assert out.count("\n") == 1
     assert problem in out
 
 
@@ -487,7 +494,8 @@ def folder(tmp_path):
 def test_a_release_is_audited_by_folder_or_by_manifest(folder):
     by_folder = audit_path(str(folder))
     assert by_folder == audit_path(str(folder / "release.json"))
-    assert by_folder.problems == () and (by_folder.total_epsilon, by_folder.prior_epsilon) == (1.0, 0.25)
+    assert by_folder.problems == ()
+    assert (by_folder.total_epsilon, by_folder.prior_epsilon) == (1.0, 0.25)
     assert "epsilon 1.0 in total, of it 0.25 for the prior" in report(by_folder)
     assert audit_path(str(folder / "mechanism.json")).total_epsilon is None
 
@@ -577,7 +585,8 @@ def test_a_path_that_does_not_exist_is_bad_usage(tmp_path, capsys, name):
     with pytest.raises(SystemExit) as stopped:
         run([path])
     captured = capsys.readouterr()
-    assert stopped.value.code == 2 and captured.out == ""
+    assert stopped.value.code == 2
+    assert captured.out == ""
     assert f"{path!a} does not exist: name a mechanism file" in captured.err
 
 
@@ -589,7 +598,8 @@ def test_the_auditor_imports_the_standard_library_only():
             names.add((node.module or "").split(".")[0])
         elif isinstance(node, ast.Import):
             names.update(alias.name.split(".")[0] for alias in node.names)
-    assert "labeldp" not in names and names <= set(sys.stdlib_module_names)
+    assert "labeldp" not in names
+    assert names <= set(sys.stdlib_module_names)
 
 
 @pytest.mark.parametrize(("labels", "outputs"), [(5000, 20), (401, 401)])
@@ -601,3 +611,103 @@ def test_speed(tmp_path, labels, outputs):
     start = time.perf_counter()
     assert audit_path(path).problems == ()
     assert time.perf_counter() - start < 2
+
+
+# Approximate DP.
+
+# Over 16: against either label, the other has 5 of an output that it never gives, and at epsilon 0 one more.
+APPROXIMATE: dict[str, Any] = {
+    "format": "labeldp-mechanism-1",
+    "mechanism": "gaussian",
+    "parameters": {},
+    "epsilon": 0.0,
+    "delta": 0.5,
+    "bits": 4,
+    "labels": [0.0, 1.0],
+    "outputs": [0.0, 1.0, 2.0, 3.0],
+    "columns": [[["5", 1], ["0", 1]], [["6", 1], ["5", 1]], [["5", 1], ["6", 1]], [["0", 1], ["5", 1]]],
+    "certificate": {
+        "epsilon": 0.0,
+        "delta": 0.375,
+        "bias": [1.0, 1.0],
+        "max_bias": 1.0,
+        "row_sum": "16",
+    },
+}
+APPROXIMATE["fingerprint"] = fingerprint_of(APPROXIMATE)
+
+
+def test_a_delta_done_by_hand_holds():
+    audit = audit_mechanism(APPROXIMATE)
+    assert audit.problems == ()
+    assert (audit.epsilon, audit.delta, audit.certified_delta, audit.requested_delta) == (0.0, 0.375, 0.375, 0.5)
+    assert "delta        at most 0.375; certified 0.375, requested 0.5" in report(audit)
+    assert "delta" not in report(audit_mechanism(RESPONSE))
+
+
+def test_a_delta_falls_with_epsilon():
+    document = changed(APPROXIMATE, ("epsilon",), 0.1)
+    document = changed(document, ("certificate", "epsilon"), 0.1)
+    true = (5 + 6 - 5 * math.exp(0.1)) / 16
+    document = changed(document, ("certificate", "delta"), true * (1 + 1e-12))
+    assert audit_mechanism(document).problems == ()
+    assert audit_mechanism(document).delta == pytest.approx(true, rel=1e-12)
+    document = changed(document, ("certificate", "delta"), true * (1 - 1e-12))
+    assert audit_mechanism(document).problems == ("certificate.delta is below the true delta at certificate.epsilon",)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "problem"),
+    [
+        (("delta",), ..., "epsilon is infinite"),
+        (("delta",), 0.0, "epsilon is infinite"),
+        (("delta",), 0.374, "certificate.delta is above the delta requested"),
+        (("delta",), 1.0, "delta is not below 1"),
+        (("delta",), "0.5", "delta is not a finite float >= 0"),
+        (("certificate", "delta"), math.nextafter(0.375, 0), "certificate.delta is below the true delta"),
+        (("certificate", "delta"), ..., "certificate.delta is missing"),
+        (("certificate", "epsilon"), 0.1, "certificate.epsilon is above the epsilon requested"),
+        (("certificate", "row_sum"), "8", "certificate.row_sum is not 2^bits"),
+        (("columns", 0), [["6", 1], ["0", 1]], "do not sum to 2^bits"),
+    ],
+)
+def test_a_false_delta_is_found(path, value, problem):
+    document = resigned(changed(APPROXIMATE, path, value))
+    if path == ("delta",) and value in (..., 0.0):
+        document["certificate"]["ratio"] = ["2", "1"]
+    assert problem in "; ".join(audit_mechanism(document).problems)
+
+
+def test_an_epsilon_too_large_to_recompute_delta_is_refused():
+    document = changed(changed(APPROXIMATE, ("epsilon",), 1e9), ("certificate", "epsilon"), 1e9)
+    assert "an audit of delta takes at most" in audit_mechanism(document).problems[0]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_delta_agrees_with_every_pair_of_labels(seed):
+    rng = random.Random(seed)
+    k, m, bits = rng.randint(1, 6), rng.randint(2, 6), 62
+    rows = [random_row(rng, m, bits) for _ in range(k)]
+    document = mechanism_of(rows, [float(y) for y in range(k)], [float(c) for c in range(m)], bits)
+    epsilon = rng.choice([0.0, 0.1, 1.0, 5.0])
+    factor = Fraction(Decimal(epsilon).exp())
+    true = max(
+        sum(max(Fraction(0), p - factor * q) for p, q in zip(first, second, strict=True)) / 2**bits
+        for first in rows
+        for second in rows
+    )
+    document.update({"epsilon": epsilon, "delta": 0.999})
+    document["certificate"] |= {"epsilon": epsilon, "delta": min(float(true) * (1 + 1e-12), 0.999)}
+    audit = audit_mechanism(document)
+    assert audit.problems == ()
+    assert audit.delta == pytest.approx(float(true), rel=1e-12, abs=1e-25)
+
+
+def test_a_release_must_own_up_to_its_delta(tmp_path):
+    write(tmp_path / "mechanism.json", APPROXIMATE)
+    release = {**RELEASE, "mechanism_fingerprint": APPROXIMATE["fingerprint"]}
+    for delta, problem in ((0.375, ""), (0.374, "release.delta is below certificate.delta")):
+        write(tmp_path / "release.json", {**release, "delta": delta})
+        assert "; ".join(audit_path(str(tmp_path)).problems) == problem
+    write(tmp_path / "release.json", release)
+    assert audit_path(str(tmp_path)).problems == ("release.delta is missing",)

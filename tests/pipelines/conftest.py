@@ -1,0 +1,283 @@
+"""What the tests of the jobs share: ways to run a command, logs to run it on, and readers of what it wrote.
+
+Readers use nothing of the code under test: the csv module, pyarrow.parquet and tf.data.
+"""
+
+import contextlib
+import csv
+import hashlib
+import io
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+SECRET = hashlib.blake2b(b"the key of the tests", digest_size=32).digest()
+TIMEOUT_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command did: its exit code, and what it printed where."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def errors(self) -> list[str]:
+        """The lines on standard error that are not progress."""
+        lines = self.err.splitlines()
+        return [line for line in lines if not line.startswith("labeldp: ") or line.startswith("labeldp: error: ")]
+
+    @property
+    def error(self) -> str:
+        """The one line that says what was wrong."""
+        assert "Traceback" not in self.err, self.err
+        assert len(self.errors) == 1, self.err
+        return self.errors[0]
+
+    def ok(self) -> "Outcome":
+        """Itself, if the command succeeded."""
+        assert self.code == 0, self.err
+        return self
+
+
+Invoke = Callable[[Sequence[str]], Outcome]
+Job = Callable[..., list[str]]
+
+
+@pytest.fixture(scope="session")
+def secret() -> bytes:
+    """The 32 bytes in `key_file`."""
+    return SECRET
+
+
+@pytest.fixture(scope="session")
+def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of SECRET: records that are named by ids get the same noise every time."""
+    return _key_file(tmp_path_factory.mktemp("key") / "noise.key", SECRET)
+
+
+@pytest.fixture(scope="session")
+def other_key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another key."""
+    return _key_file(tmp_path_factory.mktemp("key") / "other.key", hashlib.blake2b(SECRET, digest_size=32).digest())
+
+
+def _key_file(path: Path, key: bytes) -> Path:
+    path.write_bytes(key)
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the default key is made: never the user's own."""
+    return tmp_path_factory.mktemp("config")
+
+
+@pytest.fixture(scope="session")
+def environment(home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Of subprocesses: folders for configuration and temporary files that belong to these tests."""
+    return {**os.environ, "XDG_CONFIG_HOME": str(home), "TMPDIR": str(tmp_path_factory.mktemp("tmp"))}
+
+
+@pytest.fixture(scope="session")
+def spawn(environment: dict[str, str]) -> Invoke:
+    """Runs `labeldp` as a process of its own: (arguments) -> Outcome. Costs some seconds of imports."""
+
+    def run(argv: Sequence[str]) -> Outcome:
+        done = subprocess.run(
+            [sys.executable, "-m", "labeldp.pipelines.cli", *argv],
+            check=False,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+        )
+        return Outcome(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def invoke(home: Path) -> Invoke:
+    """Runs `labeldp` in this process: (arguments) -> Outcome."""
+    from labeldp.pipelines.cli import main
+
+    def run(argv: Sequence[str]) -> Outcome:
+        out, err = io.StringIO(), io.StringIO()
+        with (
+            mock.patch.dict(os.environ, XDG_CONFIG_HOME=str(home)),
+            _logging_restored(),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            code = main(argv)
+        return Outcome(code, out.getvalue(), err.getvalue())
+
+    return run
+
+
+@contextlib.contextmanager
+def _logging_restored() -> Iterator[None]:
+    """A command sets up logging for its process; other tests have theirs."""
+    loggers = [logging.getLogger(name) for name in ("labeldp", "apache_beam")]
+    before = [(logger, logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
+    try:
+        yield
+    finally:
+        for logger, handlers, level, propagate in before:
+            logger.handlers[:] = handlers
+            logger.setLevel(level)
+            logger.propagate = propagate
+
+
+def command_line(command: str, flags: Mapping[str, Any]) -> list[str]:
+    """`labeldp`'s arguments. A flag of None is left out."""
+    return [command, *(f"--{name}={value}" for name, value in flags.items() if value is not None)]
+
+
+@pytest.fixture(scope="session")
+def command() -> Callable[[str, Mapping[str, Any]], list[str]]:
+    """(command, value by flag) -> its arguments; a flag of None is left out."""
+    return command_line
+
+
+@pytest.fixture(scope="session")
+def write_csv() -> Callable[..., Path]:
+    """(path, rows, header) -> the path of a CSV file with those lines."""
+
+    def write(path: Path, rows: Sequence[str], header: str = "f,y") -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"{line}\n" for line in [header, *rows]))
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def small_log(tmp_path_factory: pytest.TempPathFactory, write_csv: Callable[..., Path]) -> Path:
+    """A CSV file of 1,000 records: f the row number, y in 0..4."""
+    return write_csv(tmp_path_factory.mktemp("log") / "small.csv", [f"{i},{i % 5}" for i in range(1000)])
+
+
+@pytest.fixture
+def outputs(tmp_path: Path) -> Path:
+    """The folder that outputs and ledgers are to appear in, and nothing else."""
+    folder = tmp_path / "outputs"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def job(outputs: Path, small_log: Path, key_file: Path) -> Job:
+    """(command="privatize", flag=value, ...) -> the arguments of a job that is right but for those flags.
+
+    It reads `small_log` and writes Parquet into `outputs` / "released", or `outputs` / "mechanism.json".
+    """
+
+    def arguments(command: str = "privatize", **flags: Any) -> list[str]:
+        standard: dict[str, Any] = {
+            "input": small_log,
+            "input_format": "csv",
+            "label": "y",
+            "noise_key_file": key_file,
+        }
+        if command != "apply":
+            standard |= {"label_min": 0, "label_max": 4, "label_step": 1, "epsilon": 1}
+        if command != "privatize":
+            standard["mechanism_file"] = outputs / "mechanism.json"
+        if command != "fit":
+            standard |= {"output": outputs / "released", "output_format": "parquet"}
+        return command_line(command, standard | flags)
+
+    return arguments
+
+
+@pytest.fixture(scope="session")
+def census(pytestconfig: pytest.Config) -> Path:
+    """census_weeks.csv; its label is `work`, in 0..52."""
+    folder = Path(os.environ.get("LABELDP_DATA") or pytestconfig.rootpath / ".." / "shared" / "data")
+    path = folder / "census_weeks.csv"
+    if not path.is_file():
+        pytest.fail(f"{path} is missing: put it there, or name its folder in the environment variable LABELDP_DATA")
+    return path.resolve()
+
+
+@pytest.fixture(scope="session")
+def read_csv() -> Callable[[Path], dict[str, list[str]]]:
+    """(CSV file) -> the text of its columns, by name."""
+
+    def read(path: Path) -> dict[str, list[str]]:
+        with path.open(newline="") as file:
+            header, *rows = csv.reader(file)
+        return dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def shard_paths() -> Callable[[Path], list[Path]]:
+    """(output folder) -> its shards, in order."""
+    return lambda output: sorted((output / "data").iterdir())
+
+
+@pytest.fixture(scope="session")
+def read_examples() -> Callable[[Path, Mapping[str, type]], dict[str, np.ndarray]]:
+    """(TFRecord file, type of each feature: float, int or bytes) -> the features' values, one per record."""
+    tensorflow: Any = pytest.importorskip("tensorflow", reason="the extra tfx is not installed")
+
+    def read(path: Path, types: Mapping[str, type]) -> dict[str, np.ndarray]:
+        kinds = {float: tensorflow.float32, int: tensorflow.int64, bytes: tensorflow.string}
+        features = {name: tensorflow.io.FixedLenFeature([], kinds[kind]) for name, kind in types.items()}
+        batches = [
+            tensorflow.io.parse_example(batch, features)
+            for batch in tensorflow.data.TFRecordDataset(str(path)).batch(1 << 16)
+        ]
+        return {name: np.concatenate([batch[name].numpy() for batch in batches]) for name in types}
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def tree() -> Callable[[Path], dict[str, bytes]]:
+    """(folder) -> the bytes of every file below it, hidden ones too, by path; links are not followed."""
+
+    def read(folder: Path) -> dict[str, bytes]:
+        return {
+            str(Path(root, name).relative_to(folder)): Path(root, name).read_bytes()
+            for root, _, names in os.walk(folder)
+            for name in names
+        }
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def spent() -> Callable[[Path], float]:
+    """(folder with a ledger) -> the epsilon of its distinct releases. 0 without a ledger."""
+
+    def total(folder: Path) -> float:
+        path = folder / "labeldp_ledger.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        charges = [charge for line in lines for charge in json.loads(line)["charges"]]
+        return sum({charge["release"]: charge["epsilon"] for charge in charges}.values())
+
+    return total
+
+
+@pytest.fixture(scope="session")
+def outcome() -> type[Outcome]:
+    """The class, for tests that start their own processes."""
+    return Outcome

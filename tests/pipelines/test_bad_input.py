@@ -1,0 +1,492 @@
+"""Whatever is wrong: one line that names the flag, file or row, the right exit code, and nothing half done.
+
+Exit code 2 is for what the command line is to blame for, 1 for what is found in the data.
+"""
+
+import gc
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+NOWHERE = "/nowhere/at/all"
+
+
+@pytest.fixture
+def refused(invoke: Any, outputs: Path) -> Callable[..., str]:
+    """(arguments, exit code, *texts of the message) -> the message, once it is clear that nothing else happened."""
+
+    def check(argv: list[str], code: int, *texts: str) -> str:
+        outcome = invoke(argv)
+        assert outcome.code == code, outcome.err
+        for text in texts:
+            assert text in outcome.error
+        assert outcome.error.startswith(f"labeldp {argv[0]}: error: ")
+        assert outcome.out == ""
+        assert list(outputs.iterdir()) == [], "something was left where the output should be"
+        return outcome.error
+
+    return check
+
+
+# The command line.
+
+
+@pytest.mark.parametrize("epsilon", ["0", "-1", "nan", "inf", "-inf", "30.1", "1e-10", "one"])
+def test_epsilon_out_of_range(job: Any, refused: Any, epsilon: str) -> None:
+    refused(job(epsilon=epsilon), 2, "--epsilon", epsilon)
+
+
+@pytest.mark.parametrize("prior_epsilon", ["0", "-1", "nan", "inf", "1", "2", "half"])
+def test_prior_epsilon_out_of_range(job: Any, refused: Any, prior_epsilon: str) -> None:
+    refused(job(prior_epsilon=prior_epsilon), 2, "--prior_epsilon", prior_epsilon)
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ({"label_min": 4}, "--label_min"),
+        ({"label_min": 5}, "--label_min"),
+        ({"label_min": "nan"}, "--label_min"),
+        ({"label_min": "low"}, "--label_min"),
+        ({"label_max": "inf"}, "--label_max"),
+        ({"label_step": 3}, "--label_step"),
+        ({"label_step": 0}, "--label_step"),
+        ({"label_step": -1}, "--label_step"),
+        ({"label_step": "nan"}, "--label_step"),
+        ({"label_step": "1e-9"}, "--label_step"),  # four billion labels
+        ({"label_max": "1e400", "label_step": "1e399"}, "--label_max"),  # no float is that large
+    ],
+)
+def test_a_domain_that_is_none(job: Any, refused: Any, flags: dict[str, Any], named: str) -> None:
+    refused(job(**flags), 2, named)
+
+
+@pytest.mark.parametrize("missing", ["label_min", "label_max", "label_step"])
+def test_a_domain_that_is_incomplete(job: Any, refused: Any, missing: str) -> None:
+    refused(job(**{missing: None}), 2, "--label_min, --label_max and --label_step, or --label_values")
+
+
+@pytest.mark.parametrize("text", ["", "1\n3\n2\n", "1\n1\n", "1\nnan\n", "1\ntwo\n"])
+def test_label_values_that_are_no_domain(job: Any, refused: Any, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "values"
+    path.write_text(text)
+    refused(job(label_min=None, label_max=None, label_step=None, label_values=path), 2, "--label_values", str(path))
+
+
+def test_label_values_that_are_missing(job: Any, refused: Any) -> None:
+    refused(job(label_min=None, label_max=None, label_step=None, label_values=NOWHERE), 2, "--label_values", NOWHERE)
+
+
+def test_two_domains(job: Any, refused: Any) -> None:
+    refused(job(label_values=NOWHERE), 2, "--label_values", "--label_min")
+
+
+@pytest.mark.parametrize("flag", ["input", "input_format", "label", "epsilon", "output"])
+def test_a_flag_that_is_needed(job: Any, refused: Any, flag: str) -> None:
+    refused(job(**{flag: None}), 2, f"--{flag} is missing")
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ({"mechanism": "magic"}, "--mechanism"),
+        ({"loss": "cubic"}, "--loss"),
+        ({"loss": "poisson", "label_min": -1}, "--loss"),
+        ({"input_format": "xml"}, "--input_format"),
+        ({"output_format": "csv"}, "--output_format"),
+        ({"compression": "zip"}, "--compression"),
+        ({"num_shards": 0}, "--num_shards"),
+        ({"num_shards": "many"}, "--num_shards"),
+        ({"csv_types": "f=date"}, "--csv_types"),
+        ({"where": "f"}, "--where"),
+        ({"where": "y=1"}, "--where"),  # which records are released would depend on the label
+        ({"id_column": "y"}, "--id_column"),
+        ({"max_unusable_fraction": 1.1}, "--max_unusable_fraction"),
+        ({"max_unusable_fraction": "nan"}, "--max_unusable_fraction"),
+        ({"epsilon_cap": 0}, "--epsilon_cap"),
+        ({"epsilon_cap": "nan"}, "--epsilon_cap"),
+        ({"mechanism_file": NOWHERE}, "--mechanism_file"),
+        ({"runner": "NoSuchRunner"}, "--runner"),
+        ({"experiments": "enable_data_sampling"}, "--experiments"),
+        ({"experiments": "use_portable_job_submission,enable_always_on_exception_sampling"}, "--experiments"),
+        ({"output": ""}, "--output"),
+    ],
+)
+def test_flags_that_make_no_sense(job: Any, refused: Any, flags: dict[str, Any], named: str) -> None:
+    refused(job(**flags), 2, named)
+
+
+@pytest.mark.parametrize("flag", ["--no_such_flag=1", "--no_such_flag", "stray", "--eps=1", "--direct_num_work=1"])
+def test_unknown_flags_and_abbreviations(job: Any, refused: Any, flag: str) -> None:
+    refused([*job(), flag], 2, flag)
+
+
+@pytest.mark.parametrize("command", ["privatize", "fit"])
+def test_a_glob_that_matches_nothing(job: Any, refused: Any, tmp_path: Path, command: str) -> None:
+    refused(job(command, input=tmp_path / "none-*.csv"), 2, "--input", str(tmp_path / "none-*.csv"))
+
+
+def test_an_output_that_is_not_empty(job: Any, invoke: Any, outputs: Path) -> None:
+    (outputs / "released").mkdir()
+    (outputs / "released" / "kept").write_text("kept")
+
+    outcome = invoke(job())
+
+    assert outcome.code == 2
+    assert "--output" in outcome.error
+    assert [path.name for path in outputs.iterdir()] == ["released"]
+    assert [path.name for path in (outputs / "released").iterdir()] == ["kept"]
+
+
+def test_an_output_that_is_a_file(job: Any, invoke: Any, outputs: Path) -> None:
+    (outputs / "released").write_text("kept")
+
+    outcome = invoke(job())
+
+    assert outcome.code == 2
+    assert "--output" in outcome.error
+    assert (outputs / "released").read_text() == "kept"
+
+
+def test_an_output_below_a_file(job: Any, refused: Any, small_log: Path) -> None:
+    refused(job(output=small_log / "released"), 2, "--output", str(small_log))
+
+
+def test_an_output_that_is_a_link_to_an_empty_folder(job: Any, invoke: Any, tmp_path: Path, outputs: Path) -> None:
+    """Either it works or it is refused; not a job that runs, is charged and then fails."""
+    (tmp_path / "real").mkdir()
+    (outputs / "released").symlink_to(tmp_path / "real")
+
+    outcome = invoke(job())
+
+    if outcome.code == 0:
+        assert (outputs / "released" / "release.json").exists()
+    else:
+        assert outcome.code == 2
+        assert "--output" in outcome.error
+        assert [path.name for path in outputs.iterdir()] == ["released"]
+
+
+def test_an_empty_output_folder_is_used(job: Any, invoke: Any, outputs: Path) -> None:
+    (outputs / "released").mkdir()
+    invoke(job()).ok()
+    assert (outputs / "released" / "release.json").exists()
+
+
+def test_a_ledger_inside_the_output(job: Any, refused: Any, outputs: Path) -> None:
+    refused(job(ledger=outputs / "released" / "ledger"), 2, "--ledger")
+
+
+@pytest.mark.parametrize("cap", [None, 9])
+@pytest.mark.parametrize("text", ["{not json\n", '{"charges": 1}\n', "[]\n", '{"request": "r", "charges": [{}]}\n'])
+def test_a_damaged_ledger(job: Any, refused: Any, tmp_path: Path, text: str, cap: float | None) -> None:
+    path = tmp_path / "ledger"
+    path.write_text(text)
+
+    refused(job(ledger=path, epsilon_cap=cap), 1, "ledger", str(path))
+
+    assert path.read_text() == text
+
+
+# The key.
+
+
+def test_a_key_file_that_is_missing(job: Any, refused: Any) -> None:
+    refused(job(noise_key_file=NOWHERE), 2, "--noise_key_file", NOWHERE)
+
+
+@pytest.mark.parametrize("size", [0, 31, 33])
+def test_a_key_of_another_length(job: Any, refused: Any, tmp_path: Path, size: int) -> None:
+    path = tmp_path / "key"
+    path.write_bytes(b"k" * size)
+    path.chmod(0o600)
+    refused(job(noise_key_file=path), 2, "--noise_key_file", str(path), "32 bytes")
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
+def test_a_key_that_others_can_read(job: Any, refused: Any, tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "key"
+    path.write_bytes(b"k" * 32)
+    path.chmod(mode)
+    refused(job(noise_key_file=path), 2, "--noise_key_file", f"chmod 600 {path}")
+
+
+def test_a_key_that_is_a_folder(job: Any, refused: Any, tmp_path: Path) -> None:
+    refused(job(noise_key_file=tmp_path), 2, "--noise_key_file", str(tmp_path))
+
+
+def test_a_key_inside_the_output(job: Any, refused: Any, outputs: Path) -> None:
+    refused(job(noise_key_file=outputs / "released" / "key"), 2, "--noise_key_file", "--output")
+
+
+# The data.
+
+
+def test_a_label_column_that_is_missing(job: Any, refused: Any, small_log: Path) -> None:
+    refused(job(label="z"), 1, str(small_log), "'z'")
+
+
+@pytest.mark.parametrize("rows", [["1,two", "2,1"], ["1,1"] * 50 + ["2,two"], [f"{i},no" for i in range(9)]])
+def test_a_label_that_is_text(job: Any, refused: Any, tmp_path: Path, write_csv: Any, rows: list[str]) -> None:
+    path = write_csv(tmp_path / "in.csv", rows)
+    line = 2 + next(i for i, row in enumerate(rows) if not row.endswith(",1"))
+    refused(job(input=path), 1, str(path), "'y'", f"line {line}", "--label")
+
+
+def test_a_label_that_is_text_in_parquet(job: Any, refused: Any, tmp_path: Path) -> None:
+    path = tmp_path / "in.parquet"
+    pq.write_table(pa.table({"f": [1, 2], "y": ["1", "2"]}), path)
+    refused(job(input=path, input_format="parquet"), 1, str(path), "'y'", "--label")
+
+
+@pytest.fixture
+def holed(tmp_path: Path, write_csv: Any) -> Callable[..., Path]:
+    """(what stands for a label, in how many of 2,000 rows) -> a CSV file."""
+
+    def write(hole: str, holes: int) -> Path:
+        return write_csv(tmp_path / "in.csv", [f"{i},{hole if i < holes else i % 5}" for i in range(2000)])
+
+    return write
+
+
+@pytest.mark.parametrize("hole", ["", "nan", "inf", "-inf", "NA"])
+def test_too_many_unusable_labels(job: Any, refused: Any, holed: Any, hole: str) -> None:
+    refused(job(input=holed(hole, 3)), 1, "3 of 2,000", "'y'", "--max_unusable_fraction 0.001")
+
+
+def test_unusable_labels_within_the_threshold(job: Any, invoke: Any, holed: Any, outputs: Path) -> None:
+    path = holed("", 2)
+    outcome = invoke(job(input=path)).ok()  # 0.1 % is not more than 0.1 %
+
+    assert "2 without a usable label" in outcome.out
+    lines = [json.loads(line) for line in (outputs / "released" / "dead_letters.jsonl").read_text().splitlines()]
+    assert [line["row"] for line in lines] == [0, 1]
+    manifest = json.loads((outputs / "released" / "release.json").read_text())
+    assert (manifest["records"], manifest["records_without_label"]) == (1998, 2)
+
+
+def test_a_higher_threshold_lets_them_pass(job: Any, invoke: Any, holed: Any, outputs: Path) -> None:
+    path = holed("inf", 200)
+    invoke(job(input=path, max_unusable_fraction=0.1)).ok()
+
+    lines = [json.loads(line) for line in (outputs / "released" / "dead_letters.jsonl").read_text().splitlines()]
+    assert all(set(line) == {"source", "row", "stage", "error"} for line in lines)
+    assert [line["row"] for line in lines] == list(range(200))
+    assert {line["source"] for line in lines} == {str(path)}
+    assert "inf" not in (outputs / "released" / "dead_letters.jsonl").read_text().replace(str(path), "")
+    table = pq.read_table(outputs / "released" / "data")
+    assert table.column("f").to_pylist() == list(range(200, 2000))
+    assert table.column("y").null_count == 0
+
+
+def test_no_usable_label_at_all(job: Any, refused: Any, holed: Any) -> None:
+    refused(job(input=holed("", 2000), max_unusable_fraction=1), 1, "no record has a usable label", "--label")
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet", "tfrecord"])
+def test_input_without_records(job: Any, refused: Any, tmp_path: Path, write_csv: Any, format: str) -> None:
+    path = tmp_path / f"in.{format}"
+    if format == "csv":
+        write_csv(path, [])
+    elif format == "parquet":
+        pq.write_table(pa.table({"f": pa.array([], pa.int64()), "y": pa.array([], pa.float64())}), path)
+    else:
+        pytest.importorskip("tfx_bsl", reason="the extra tfx is not installed")
+        path.write_bytes(b"")
+    refused(job(input=path, input_format=format), 1, "the input is empty", "--input")
+
+
+def test_a_csv_file_of_no_bytes(job: Any, refused: Any, tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_bytes(b"")
+    refused(job(input=path), 1, str(path), "empty")
+
+
+def test_a_line_with_too_many_fields(job: Any, refused: Any, tmp_path: Path, write_csv: Any) -> None:
+    path = write_csv(tmp_path / "in.csv", ["1,2", "1,2,3", "1,2"])
+    refused(job(input=path), 1, str(path), "line 3", "3 fields")
+
+
+def test_a_column_whose_type_changes(job: Any, refused: Any, tmp_path: Path, write_csv: Any) -> None:
+    one = write_csv(tmp_path / "one.csv", ["1,2"] * 10)
+    two = write_csv(tmp_path / "two.csv", ["1,2", "x,2"])
+    message = refused(job(input=tmp_path / "*.csv"), 1, str(two), "'f'", "line 3", "--csv_types f=string")
+    assert str(one) not in message
+    gc.collect()  # a file that is left open would make a warning here
+
+
+@pytest.mark.parametrize("header", ["f,z", "f,y,z", "y"])
+def test_another_header_than_its_siblings(job: Any, refused: Any, tmp_path: Path, write_csv: Any, header: str) -> None:
+    one = write_csv(tmp_path / "one.csv", ["1,2"])
+    two = write_csv(tmp_path / "two.csv", [",".join("1" for _ in header.split(","))], header)
+    refused(job(input=tmp_path / "*.csv"), 1, str(one), str(two))
+
+
+@pytest.mark.parametrize("header", ["y,f,y", "f,f,y"])
+def test_two_columns_of_one_name(job: Any, refused: Any, tmp_path: Path, write_csv: Any, header: str) -> None:
+    """One of them would be lost. The name is not told: what stands in the place of a header may be a record."""
+    path = write_csv(tmp_path / "in.csv", ["1,2,3"] * 5, header)
+    refused(job(input=path), 1, str(path), "occurs twice")
+
+
+@pytest.mark.parametrize("names", [["y", "f", "y"], ["f", "f", "y"]])
+def test_two_columns_of_one_name_in_parquet(job: Any, refused: Any, tmp_path: Path, names: list[str]) -> None:
+    path = tmp_path / "in.parquet"
+    pq.write_table(pa.Table.from_arrays([pa.array([1.0, 2.0])] * 3, names), path)
+    refused(job(input=path, input_format="parquet"), 1, str(path), repr(max(names, key=names.count)))
+
+
+@pytest.mark.parametrize(
+    ("columns", "named"),
+    [
+        ({"f": ["1"], "y": [1.0]}, "'f'"),
+        ({"f": [1], "y": [1.0], "g": [1]}, "'g'"),
+        ({"y": [1.0]}, "one.parquet"),
+        ({"y": [1.0], "f": [1]}, "one.parquet"),
+    ],
+)
+def test_another_schema_than_its_siblings(
+    job: Any, refused: Any, tmp_path: Path, columns: dict[str, list[Any]], named: str
+) -> None:
+    pq.write_table(pa.table({"f": [1], "y": [1.0]}), tmp_path / "one.parquet")
+    pq.write_table(pa.table(columns), tmp_path / "two.parquet")
+    refused(
+        job(input=tmp_path / "*.parquet", input_format="parquet"), 1, str(tmp_path / "two.parquet"), named, "schema"
+    )
+
+
+@pytest.mark.parametrize("kept", [3, 40, -3])
+def test_a_truncated_parquet_file(job: Any, refused: Any, tmp_path: Path, kept: int) -> None:
+    path = tmp_path / "in.parquet"
+    pq.write_table(pa.table({"f": range(1000), "y": [1.0] * 1000}), path)
+    path.write_bytes(path.read_bytes()[:kept])
+    refused(job(input=path, input_format="parquet"), 1, str(path), "truncated")
+
+
+@pytest.fixture
+def tfrecord(tmp_path: Path) -> tuple[Path, list[int]]:
+    """A TFRecord file of 500 Examples, written by TensorFlow, and the offset at which each begins."""
+    tensorflow: Any = pytest.importorskip("tensorflow", reason="the extra tfx is not installed")
+    path = tmp_path / "in.tfrecord"
+    offsets, at = [], 0
+    with tensorflow.io.TFRecordWriter(str(path)) as writer:
+        for i in range(500):
+            example = tensorflow.train.Example()
+            example.features.feature["f"].int64_list.value.append(i)
+            example.features.feature["y"].float_list.value.append(i % 5)
+            record = example.SerializeToString()
+            writer.write(record)
+            offsets.append(at)
+            at += len(record) + 16  # length, its checksum, data, its checksum
+    assert path.stat().st_size == at
+    return path, offsets
+
+
+@pytest.mark.parametrize("place", [0, 8, 14, -1], ids=["length", "length checksum", "data", "data checksum"])
+def test_a_corrupt_tfrecord(job: Any, refused: Any, tfrecord: tuple[Path, list[int]], place: int) -> None:
+    path, offsets = tfrecord
+    number = 123
+    content = bytearray(path.read_bytes())
+    content[offsets[number] + place if place >= 0 else offsets[number + 1] + place] ^= 0x10
+    path.write_bytes(bytes(content))
+    refused(
+        job(input=path, input_format="tfrecord"), 1, str(path), f"corrupt TFRecord at byte offset {offsets[number]}"
+    )
+
+
+@pytest.mark.parametrize("lost", [1, 4, 20])
+def test_a_truncated_tfrecord(job: Any, refused: Any, tfrecord: tuple[Path, list[int]], lost: int) -> None:
+    path, offsets = tfrecord
+    path.write_bytes(path.read_bytes()[:-lost])
+    refused(job(input=path, input_format="tfrecord"), 1, str(path), f"truncated TFRecord at byte offset {offsets[-1]}")
+
+
+def test_a_file_of_another_format(job: Any, refused: Any, small_log: Path) -> None:
+    refused(job(input_format="parquet"), 1, str(small_log), "Parquet")
+    pytest.importorskip("tfx_bsl", reason="the extra tfx is not installed")
+    refused(job(input_format="tfrecord"), 1, str(small_log), "TFRecord at byte offset 0")
+
+
+def test_records_that_are_no_examples(job: Any, refused: Any, tmp_path: Path) -> None:
+    tensorflow: Any = pytest.importorskip("tensorflow", reason="the extra tfx is not installed")
+    path = tmp_path / "in.tfrecord"
+    with tensorflow.io.TFRecordWriter(str(path)) as writer:
+        writer.write(b"\xff\xff not a protocol buffer")
+    refused(job(input=path, input_format="tfrecord"), 1, str(path), "tf.Example")
+
+
+def test_an_id_that_occurs_twice(job: Any, refused: Any, tmp_path: Path, write_csv: Any) -> None:
+    one = write_csv(tmp_path / "one.csv", [f"{i},{i % 5}" for i in range(100)])
+    two = write_csv(tmp_path / "two.csv", [f"{i},{i % 5}" for i in range(200, 100, -1)] + ["42,1"])
+    refused(
+        job(input=tmp_path / "*.csv", id_column="f"), 1, f"{one} row 42", f"{two} row 100", "--id_column f", "unique"
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "named"), [(["1,1", ",1", "3,1"], "row 1"), (["1.5,1", "2.5,1"], "double"), (["true,1"], "bool")]
+)
+def test_ids_that_are_none(job: Any, refused: Any, tmp_path: Path, write_csv: Any, rows: list[str], named: str) -> None:
+    path = write_csv(tmp_path / "in.csv", rows)
+    refused(job(input=path, id_column="f"), 1, str(path), "'f'", "--id_column", named)
+
+
+@pytest.mark.parametrize("flags", [{"id_column": "g"}, {"where": "g=1"}])
+def test_a_column_that_is_missing(job: Any, refused: Any, small_log: Path, flags: dict[str, str]) -> None:
+    refused(job(**flags), 1, str(small_log), "'g'")
+
+
+def test_where_of_another_type(job: Any, refused: Any) -> None:
+    refused(job(where="f=text"), 1, "--where f=text", "int64")
+
+
+def test_csv_types_of_a_column_that_is_missing(job: Any, refused: Any, small_log: Path) -> None:
+    refused(job(csv_types="g=string"), 1, "--csv_types", "'g'", str(small_log))
+
+
+@pytest.mark.parametrize("columns", [{"s": [{"a": 1}]}, {"s": [[[1]]]}])
+def test_features_that_an_example_cannot_hold(
+    job: Any, refused: Any, tmp_path: Path, columns: dict[str, list[Any]]
+) -> None:
+    pytest.importorskip("tfx_bsl", reason="the extra tfx is not installed")
+    path = tmp_path / "in.parquet"
+    pq.write_table(pa.table(columns | {"y": [1.0]}), path)
+    refused(job(input=path, input_format="parquet", output_format="tfrecord"), 1, "'s'", "tf.Example")
+    gc.collect()  # a file that is left open would make a warning here
+
+
+def test_a_failed_run_leaves_what_was_there(job: Any, invoke: Any, outputs: Path, tree: Any) -> None:
+    invoke(job()).ok()
+    before = tree(outputs)
+
+    assert invoke(job(output=outputs / "second", label="z")).code == 1
+
+    assert tree(outputs) == before
+
+
+# As a process: what the shell sees.
+
+
+def test_a_process_fails_with_one_line(job: Any, spawn: Any, outputs: Path, small_log: Path) -> None:
+    outcome = spawn(job(label="z"))
+
+    assert outcome.code == 1
+    assert outcome.error.startswith(f"labeldp privatize: error: {small_log}: there is no column 'z'")
+    assert outcome.out == ""
+    assert list(outputs.iterdir()) == []
+
+
+def test_workers_behind_a_connection_end_with_the_same_line(
+    job: Any, invoke: Any, outputs: Path, small_log: Path
+) -> None:
+    """What went wrong travels as text there; Beam's workers print its traceback before."""
+    outcome = invoke(job(label="z", direct_running_mode="multi_threading", direct_num_workers=2))
+
+    assert outcome.code == 1
+    assert outcome.err.splitlines()[-1].startswith(f"labeldp privatize: error: {small_log}: there is no column 'z'")
+    assert list(outputs.iterdir()) == []
