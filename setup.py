@@ -6,7 +6,7 @@ would collide with every Beam project that installs this.
 
 from setuptools import setup
 
-ROOMS = ["mechanisms", "transforms", "pipelines"]
+ROOMS = ["mechanisms", "mechanisms.quantization", "transforms", "pipelines"]
 
 setup(
     name="labeldp",

@@ -21,8 +21,8 @@ def _absolute(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def _poisson(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """t - y log t: infinite at t = 0 for y > 0, and 0 at t = y = 0."""
-    return outputs - _times_log(labels, outputs)
+    """t - y log t: infinite at t = 0 for y > 0 and for t < 0, and 0 at t = y = 0."""
+    return np.where(outputs < 0, np.inf, outputs - _times_log(labels, np.maximum(outputs, 0.0)))
 
 
 def _poisson_divergence(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:

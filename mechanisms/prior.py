@@ -55,7 +55,7 @@ class Prior:
         if largest <= 0:
             raise ValueError("at least one weight must be positive")
         # What is normalised already stays as it is, to the bit: priors are written to files and read again.
-        if abs(math.fsum(weights) - 1) > _NORMALISED:
+        if largest > 1 or abs(weights.sum() - 1) > _NORMALISED:
             weights = weights / largest
             weights /= weights.sum()
         labels.setflags(write=False)

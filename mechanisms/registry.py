@@ -5,11 +5,17 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Protocol
 
+from .additive import Exponential, Laplace, Staircase
+from .debiased_response import DebiasedResponse
 from .losses import Loss, loss_named
 from .prior import Prior
+from .quantization import ERM, MVU, OPTM, RQM, Quantizer
 from .randomized_response import RandomizedResponse
 from .randomizer import Randomizer
+from .rp_with_prior import RPWithPrior
 from .rr_on_bins import RROnBins
+from .top_k import RRTopK
+from .unbiased import BiasLimited, Unbiased
 
 
 class Mechanism(Protocol):
@@ -20,7 +26,24 @@ class Mechanism(Protocol):
         ...
 
 
-MECHANISMS: dict[str, Any] = {family.name: family for family in (RROnBins, RandomizedResponse)}
+_FAMILIES = (
+    RROnBins,
+    Unbiased,
+    BiasLimited,
+    DebiasedResponse,
+    RandomizedResponse,
+    RRTopK,
+    RPWithPrior,
+    Laplace,
+    Staircase,
+    Exponential,
+    RQM,
+    ERM,
+    OPTM,
+    MVU,
+    Quantizer,
+)
+MECHANISMS: dict[str, Any] = {family.name: family for family in _FAMILIES}
 """Mechanism families by name; each is called with its parameters and gives a `Mechanism`."""
 
 

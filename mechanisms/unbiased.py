@@ -24,11 +24,14 @@ from .randomizer import Randomizer
 from .rounding import HAIR, integer_weights
 
 _MAX_ROUNDS = 500
+_MAX_STALLED = 40
 _COARSEST = 24
 _COARSE_GAP = 1e-3
 # A column is worth adding when its reduced cost is below this; the scaled labels lie in [-1, 1].
 _WORTHWHILE = -1e-13
 _ROUNDING = 1e-12
+# About epsilon 14. Beyond it the masses and losses that matter drown in HiGHS' tolerances.
+_LARGEST_RATIO = 1e6
 
 
 @dataclass(frozen=True)
@@ -39,10 +42,11 @@ class Unbiased:
     """
 
     name: ClassVar[str] = "unbiased"
-    gap: float = 1e-7
+    gap: float = 1e-6
 
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
-        """Some hundreds of labels take a fraction of a second. Raises ValueError for an epsilon out of range."""
+        """Some hundreds of labels take a fraction of a second. Beyond epsilon 14 it is debiased randomized response,
+        which the optimum tends to, with no gap proven. Raises ValueError for an epsilon out of range."""
         return _solve(self.name, prior, epsilon, 0.0, self.gap, {})
 
 
@@ -55,7 +59,7 @@ class BiasLimited:
 
     name: ClassVar[str] = "bias_limited"
     bias: float = 0.1
-    gap: float = 1e-7
+    gap: float = 1e-6
 
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
         """As `Unbiased.solve`. Raises ValueError for a bias that is negative or not a number, too."""
@@ -187,14 +191,15 @@ def _multiscale(problem: _Problem, gap: float) -> _Solution:
 def _generate(problem: _Problem, start: _Columns, gap: float) -> _Solution:
     """Column generation from a feasible start, until the gap is reached or no column helps.
 
-    Where the linear program is beyond floating point (epsilon of some 15 and more), the last solution stands, at
-    worst debiased randomized response, with whatever gap is proven for it.
+    Where the linear program is beyond floating point, the last solution stands, at worst debiased randomized
+    response, with whatever gap is proven for it.
     """
     master = _Master(problem)
     master.add(start)
     columns, masses = problem.debiased_response()
     bound = 0.0
-    for _ in range(_MAX_ROUNDS):
+    distance, stalled = np.inf, 0
+    for _ in range(_MAX_ROUNDS if problem.ratio <= _LARGEST_RATIO else 0):
         prices = master.solve()
         if prices is None:
             break
@@ -203,7 +208,10 @@ def _generate(problem: _Problem, start: _Columns, gap: float) -> _Solution:
         # Masses sum to at most 1, so no set of columns can save more than the best reduced cost.
         bound = max(bound, problem.dual_value(*prices) + min(float(costs.min()), 0.0))
         found = _worthwhile(outputs, costs)
-        if problem.loss(columns, masses) * (1 - gap) <= bound or found is None:
+        loss = problem.loss(columns, masses)
+        stalled = 0 if loss - bound < 0.99 * distance else stalled + 1
+        distance = min(distance, loss - bound)
+        if loss * (1 - gap) <= bound or found is None or stalled > _MAX_STALLED:
             break
         master.add(found)
     return _Solution(columns, masses, bound)

@@ -1,0 +1,239 @@
+"""OPTM, the optimal randomized quantization mechanism: bins and selection distributions of least expected loss.
+
+Source: Cai et al., section 4 and Algorithm 2. Algorithm 2 searches bounds of the probabilities on a grid because its
+linear programs need them; the bounds cost accuracy. With constraints "exact" the bilinear program behind them is
+solved instead, under the privacy loss at the one-sided limits; "theorem5" and "theorem6" are the paper's programs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from scipy.optimize import minimize
+
+from ..losses import ABSOLUTE, Loss
+from ..prior import Prior
+from ..randomizer import Randomizer
+from ..rounding import HAIR
+from .exponential_selection import two_scale_bins
+from .geometric import RQM, geometric_selection
+from .programs import Layout, coupled_selection, exact_selection, theorem5_selection, theorem6_selection
+from .scale import Inputs, check, nearest_outer, solved
+from .selection import Selection, channel, expected_loss, privacy_loss
+
+_CONSTRAINTS = ("exact", "theorem5", "theorem6")
+_SMALL = 4
+"""With more bins than this, the bins are searched mostly by the coupled program alone."""
+_BANDS = (0.003, 0.01, 0.03, 0.1)
+"""Theorem 5's bounds lie this far, times epsilon, from a reference on either side."""
+_UPPER_BOUNDS = (0.5, 0.75, 1.0)
+_LOWER_BOUNDS = np.linspace(0.05, 0.95, 10)
+
+
+@dataclass(frozen=True)
+class OPTM:
+    """The best selection mechanism found, unbiased for every input between the outermost labels.
+
+    outputs: m, the number of bins. distance: D >= 0, how far the outermost bins lie beyond the labels; inner: how far
+    from the centre the other m - 2 bins reach, evenly; both in halves of the label range, both searched where they
+    are None. symmetric: whether bins and selection are; otherwise both ends of the inner and of the outer bins are
+    searched. reach: the outermost bins are searched up to reach * coth(epsilon / 2), at least 1; see `Quantizer`.
+    constraints: "exact", "theorem5" or "theorem6" (symmetric only). loss: absolute or squared.
+    """
+
+    name: ClassVar[str] = "optm"
+    outputs: int = 4
+    distance: float | None = None
+    inner: float | None = None
+    symmetric: bool = True
+    reach: float = 2.0
+    constraints: str = "exact"
+    loss: Loss = ABSOLUTE
+
+    def solve(self, prior: Prior, epsilon: float) -> Randomizer:
+        """A few seconds for m = 4, whatever the number of labels; some ten for theorem6 or asymmetric bins.
+
+        Raises ValueError for a parameter out of range, or where the parameters given cannot keep epsilon.
+        """
+        check(epsilon, self.outputs, self.loss)
+        if self.constraints not in _CONSTRAINTS:
+            raise ValueError(f"constraints must be one of {', '.join(_CONSTRAINTS)}, not {self.constraints!r}")
+        if not 1 <= self.reach < np.inf:
+            raise ValueError(f"reach must be at least 1 and finite, not {self.reach:g}")
+        if self.constraints == "theorem6" and not self.symmetric:
+            raise ValueError("theorem6 is for symmetric bins")
+        if self.distance is not None and not self.distance >= 0:
+            raise ValueError(f"distance must be at least 0, not {self.distance:g}")
+        if self.inner is not None and not (
+            self.inner > 0 and (self.distance is None or self.inner < 1 + self.distance)
+        ):
+            raise ValueError(f"inner must lie between 0 and the outermost bins, not be {self.inner:g}")
+        parameters: dict[str, object] = {"outputs": self.outputs}
+
+        def scaled(inputs: Inputs) -> tuple[np.ndarray, np.ndarray]:
+            selection, program = self._search(_Goal(inputs, epsilon - HAIR, self.loss, self.constraints))
+            parameters["constraints"] = program
+            parameters["bins"] = selection.bins.tolist()
+            return selection.bins, channel(selection, inputs.values)
+
+        return solved(prior, epsilon, self.name, parameters, scaled)
+
+    def _search(self, goal: _Goal) -> tuple[Selection, str]:
+        """The best selection, and the program that found it: "rqm" where none found a better one than RQM."""
+        least = nearest_outer(goal.epsilon)
+        points = self._grid(least)
+        bounds = np.array([goal.coupled(self._bins(point, least)) for point in points])
+        order = np.argsort(bounds, kind="stable")
+        starts = [points[place] for place in order[:4] if np.isfinite(bounds[place])]
+        if self.symmetric:
+            fixed = [self.distance is not None, self.inner is not None or self.outputs <= 3]
+        else:
+            fixed = [self.distance is not None] * 2 + [self.inner is not None or self.outputs <= 3, self.outputs <= 2]
+        best: tuple[float, Selection | None, str] = (np.inf, None, "")
+        if not self.symmetric:
+            with contextlib.suppress(ValueError):
+                mirrored, program = replace(self, symmetric=True)._search(goal)
+                best = (float(expected_loss(mirrored, goal.inputs, self.loss)), mirrored, program)
+        elif self.distance is None and self.inner is None:
+            fallback, _ = RQM(self.outputs, loss=self.loss).search(goal.inputs, goal.epsilon)
+            best = (float(expected_loss(fallback, goal.inputs, self.loss)), fallback, "rqm")
+
+        def value(point: np.ndarray) -> float:
+            nonlocal best
+            found = goal.best(self._bins(point, least), self.symmetric)
+            if found is None:
+                return np.inf
+            loss = float(expected_loss(found, goal.inputs, self.loss))
+            if loss < best[0]:
+                best = (loss, found, self.constraints)
+            return loss
+
+        quick = goal.constraints == "exact" and self.outputs <= _SMALL
+        refined = [_descend(lambda p: goal.coupled(self._bins(p, least)), start, fixed, 120) for start in starts[:3]]
+        candidates = sorted(starts + refined, key=value)[: 2 if quick else 1]
+        for start in candidates:
+            _descend(value, start, fixed, 100 if quick else 15)
+        if best[1] is None:
+            raise ValueError(
+                f"optm with these parameters does not keep epsilon {goal.epsilon:g}: leave them to the search"
+            )
+        return best[1], best[2]
+
+    def _grid(self, least: float) -> list[np.ndarray]:
+        """Points to start from: ln(outer / least) and the reach of the inner bins, and the same off the centre."""
+        farthest = np.log(self.reach)
+        outers = [0.0 if self.outputs == 2 else min(1e-4, farthest)]
+        outers += [x for x in (0.03, 0.1, 0.2, 0.35, 0.5, 0.8) if x <= farthest] + [farthest]
+        if self.distance is not None:
+            outers = [np.log((1 + self.distance) / least)]
+        inners = [self.inner] if self.inner is not None else [0.05, 0.2, 0.35, 0.5, 0.7, 0.95, 1.3 * least]
+        if self.outputs <= 3:
+            inners = inners[:1]
+        if self.symmetric:
+            return [np.array([a, b]) for a in outers for b in inners]
+        return [np.array([a, a, b, c]) for a in outers for b in inners for c in (-0.6, -0.3, 0.0, 0.3, 0.6)]
+
+    def _bins(self, point: np.ndarray, least: float) -> np.ndarray | None:
+        """The bins of a point of the search; None where they are not in order."""
+        logs = point[:-2] if not self.symmetric else point[:1]
+        if self.distance is None and np.max(logs) > np.log(self.reach) + 1e-12:
+            return None
+        outer = least * np.exp(logs)
+        inner, centre = (point[1], 0.0) if self.symmetric else point[2:]
+        bins = two_scale_bins(np.array(outer[-1]), np.array(inner), self.outputs)
+        bins[0] = -outer[0]
+        bins[1:-1] += centre
+        ordered = np.all(np.diff(bins) > 1e-6) and bins[0] <= -1 and bins[-1] >= 1
+        return bins if ordered and (inner > 0 or self.outputs <= 3) else None
+
+
+@dataclass(frozen=True, eq=False)
+class _Goal:
+    """What the search minimises, and under which program."""
+
+    inputs: Inputs
+    epsilon: float
+    loss: Loss
+    constraints: str
+
+    def coupled(self, bins: np.ndarray | None) -> float:
+        """A lower bound on the loss of any selection over these bins; infinite where there is none."""
+        found = None if bins is None else coupled_selection(bins, self.inputs, self.epsilon, self.loss)
+        return np.inf if found is None else found[0]
+
+    def best(self, bins: np.ndarray | None, symmetric: bool) -> Selection | None:
+        """The best selection over these bins that keeps epsilon; None where none was found."""
+        if bins is None:
+            return None
+        layout = Layout(bins, symmetric)
+        programs: dict[str, Callable[[Layout], list[Selection | None]]] = {
+            "exact": lambda layout: [self._exact(layout, self.epsilon)],
+            "theorem5": self._theorem5,
+            "theorem6": self._theorem6,
+        }
+        found = [one for one in programs[self.constraints](layout) if one is not None]
+        # The theorems promise as much; only the exact loss is believed.
+        found = [one for one in found if privacy_loss(one) <= self.epsilon]
+        return min(found, key=lambda one: float(expected_loss(one, self.inputs, self.loss)), default=None)
+
+    def _exact(self, layout: Layout, epsilon: float) -> Selection | None:
+        coupled = coupled_selection(layout.bins, self.inputs, epsilon, self.loss)
+        if coupled is None:
+            return None
+        found = exact_selection(layout, self.inputs, epsilon, self.loss, coupled[1])
+        if found is not None:
+            return found
+        # Nearly always the outermost two bins: keeps epsilon, with some room, unless they are as near as they can be.
+        start = geometric_selection(layout.bins, np.array(1e-3))
+        found = exact_selection(layout, self.inputs, epsilon, self.loss, start)
+        if found is None and privacy_loss(start) <= epsilon:
+            return start
+        return found
+
+    def _theorem5(self, layout: Layout) -> list[Selection | None]:
+        """Bounds around what is optimal for a smaller epsilon, which the program then can reach."""
+        found = []
+        for band in _BANDS:
+            width = band * self.epsilon
+            reference = self._exact(layout, self.epsilon - 2.01 * width)
+            if reference is not None:
+                centre = layout.variables(reference)
+                lower, upper = centre * (1 - width), np.minimum(centre * (1 + width), 1.0)
+                found.append(theorem5_selection(layout, self.inputs, self.epsilon, lower, upper))
+        return found
+
+    def _theorem6(self, layout: Layout) -> list[Selection | None]:
+        """A grid over the three bounds; the upper one is 1 where the first cell has a single bin to its left."""
+        uppers = _UPPER_BOUNDS if layout.cells[0] else (1.0,)
+        return [
+            theorem6_selection(layout, self.inputs, self.epsilon, upper, (first, second))
+            for upper in uppers
+            for first in _LOWER_BOUNDS
+            for second in _LOWER_BOUNDS[first >= _LOWER_BOUNDS]
+        ]
+
+
+def _descend(value: Callable[[np.ndarray], float], start: np.ndarray, fixed: list[bool], steps: int) -> np.ndarray:
+    """Nelder and Mead's search over the coordinates that are not fixed."""
+    free = ~np.array(fixed)
+    if not free.any():
+        value(start)
+        return start
+
+    def finite(part: np.ndarray) -> float:
+        # The search subtracts values: infinite ones would make it compare with NaN.
+        return min(value(whole(part)), 1e30)
+
+    def whole(part: np.ndarray) -> np.ndarray:
+        point = start.copy()
+        point[free] = part
+        return point
+
+    simplex = np.vstack([start[free], start[free] + np.diag(np.where(np.abs(start[free]) > 0.3, 0.1, 0.05))])
+    options = {"initial_simplex": simplex, "maxfev": steps, "xatol": 1e-4, "fatol": 1e-7}
+    answer = minimize(finite, start[free], method="Nelder-Mead", options=options)
+    return whole(answer.x)
