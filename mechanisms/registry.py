@@ -55,13 +55,17 @@ def mechanism_named(name: str, **parameters: Any) -> Mechanism:
     if name not in MECHANISMS:
         raise ValueError(f"unknown mechanism {name!r}; known: {', '.join(MECHANISMS)}")
     family = MECHANISMS[name]
-    known = {field.name for field in dataclasses.fields(family)}
+    known = {field.name: field.default for field in dataclasses.fields(family)}
     loss = parameters.pop("loss", None)
     if loss is not None and "loss" in known:
         parameters["loss"] = loss if isinstance(loss, Loss) else loss_named(loss)
-    for parameter in parameters:
+    for parameter, value in parameters.items():
         if parameter not in known:
-            raise ValueError(f"mechanism {name} has no parameter {parameter!r}")
+            raise ValueError(f"mechanism {name} has no parameter {parameter!r}; it has: {', '.join(known) or 'none'}")
+        default = known[parameter]
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if isinstance(default, bool) != isinstance(value, bool) or (isinstance(default, (int, float)) > is_number):
+            raise ValueError(f"parameter {parameter!r} of {name} must be like {default!r}, not {value!r}")
     return family(**parameters)
 
 

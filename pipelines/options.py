@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,10 +23,10 @@ from ..transforms.progress import LOGGER
 from ..transforms.read import FORMATS, Equals, Format, absolute, match
 from ..transforms.write import COMPRESSIONS
 from .release import MechanismFile, ledger_beside, read_mechanism_file
-from .usage import ArgumentParser, UsageError
+from .usage import ArgumentParser, UsageError, parse_parameters
 
 OUTPUT_FORMATS = ("tfrecord", "parquet")
-_FITTED = ("label_min", "label_max", "label_step", "label_values", "epsilon", "prior_epsilon")
+_FITTED = ("label_min", "label_max", "label_step", "label_values", "epsilon", "prior_epsilon", "mechanism_parameters")
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -52,6 +52,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--epsilon", type=float, metavar="E", help="the whole privacy budget, prior and labels together")
     add("--prior_epsilon", type=float, metavar="E1", help="what the histogram may spend; default sqrt(k/n), <= E/2")
     add("--mechanism", default="rr_on_bins", metavar="NAME", help=f"{', '.join(MECHANISMS)}; default rr_on_bins")
+    add("--mechanism_parameters", metavar="NAME=VALUE,...", help="the mechanism's own, as in bias=0.2")
     add("--loss", choices=list(LOSSES), default="squared", help="what to minimise; default squared")
     add("--id_column", metavar="NAME", help="unique ids to name records by; default their file and row")
     add("--noise_key_file", metavar="FILE", help="32 secret bytes, mode 0600; default one made for the user")
@@ -82,6 +83,7 @@ class Plan:
     prior_epsilon: float | None = None
     mechanism: str = ""
     loss: str = "squared"
+    own_parameters: Mapping[str, Any] = field(default_factory=dict)
     output: str | None = None
     output_format: str = "tfrecord"
     num_shards: int = 1
@@ -93,7 +95,7 @@ class Plan:
     @property
     def parameters(self) -> dict[str, Any]:
         """The mechanism's parameters."""
-        return {"loss": self.loss}
+        return {"loss": self.loss, **self.own_parameters}
 
 
 def parse(command: str, description: str, argv: Sequence[str]) -> tuple[argparse.Namespace, PipelineOptions]:
@@ -161,6 +163,7 @@ def make_plan(command: str, args: argparse.Namespace) -> Plan:
         prior_epsilon=args.prior_epsilon,
         mechanism=fitted.randomizer.mechanism if fitted else args.mechanism,
         loss=args.loss,
+        own_parameters=parse_parameters(args.mechanism_parameters),
         output=args.output and absolute(args.output),
         output_format=args.output_format,
         num_shards=args.num_shards or len(paths),
@@ -278,7 +281,7 @@ def _where(text: str | None, column: LabelColumn) -> Equals | None:
 
 def _check_solvable(args: argparse.Namespace, column: LabelColumn) -> None:
     try:
-        mechanism_named(args.mechanism, loss=args.loss)
+        mechanism_named(args.mechanism, loss=args.loss, **parse_parameters(args.mechanism_parameters))
     except ValueError as error:
         raise UsageError(f"--mechanism: {error}") from None
     try:

@@ -63,6 +63,8 @@ def read_mechanism_file(path: str) -> MechanismFile:
     text = read_text(path)
     try:
         randomizer = Randomizer.from_json(text)
+        if not randomizer.pure:
+            raise InputError(f"{path} has a delta: jobs promise pure label DP, and refuse it")
         prior = json.loads(text)["prior"]
         weights, epsilon = np.array(prior["weights"], np.float64), float(prior["epsilon"])
         return MechanismFile(randomizer, Prior(randomizer.labels, weights), epsilon)

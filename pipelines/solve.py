@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from ..mechanisms.losses import LOSSES, loss_named
 from ..mechanisms.prior import Prior, check_epsilon
 from ..mechanisms.registry import MECHANISMS, mechanism_named
-from .usage import BAD_USAGE, FAILURE, SUCCESS, ArgumentParser, UsageError
+from .usage import BAD_USAGE, FAILURE, SUCCESS, ArgumentParser, UsageError, parse_parameters
 
 
 def run(argv: Sequence[str] | None = None) -> int:
@@ -22,10 +23,11 @@ def run(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--epsilon", required=True, type=float, metavar="E", help="what the labels may spend")
     parser.add_argument("--mechanism", default="rr_on_bins", metavar="NAME", help=", ".join(MECHANISMS))
     parser.add_argument("--loss", default="squared", choices=list(LOSSES), help="what to minimise; default squared")
+    parser.add_argument("--mechanism_parameters", metavar="NAME=VALUE,...", help="the mechanism's own, as in bias=0.2")
     parser.add_argument("--output", required=True, metavar="FILE", help="the mechanism file to write")
     args = parser.parse_args(argv)
     try:
-        print(_solve(args.prior, args.epsilon, args.mechanism, args.loss, args.output))
+        print(_solve(args))
     except UsageError as error:
         print(f"{parser.prog}: error: {error}", file=sys.stderr)
         return BAD_USAGE
@@ -35,9 +37,10 @@ def run(argv: Sequence[str] | None = None) -> int:
     return SUCCESS
 
 
-def _solve(prior_path: str, epsilon: float, name: str, loss: str, output: str) -> str:
+def _solve(args: argparse.Namespace) -> str:
+    prior_path, epsilon, name, loss, output = args.prior, args.epsilon, args.mechanism, args.loss, args.output
     try:
-        mechanism = mechanism_named(name, loss=loss)
+        mechanism = mechanism_named(name, loss=loss, **parse_parameters(args.mechanism_parameters))
     except ValueError as error:
         raise UsageError(f"--mechanism: {error}") from None
     try:

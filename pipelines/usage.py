@@ -16,6 +16,28 @@ class UsageError(Exception):
     """The command line is at fault. The message names the flag and says what to do."""
 
 
+def parse_parameters(text: str | None) -> dict[str, bool | int | float | str]:
+    """NAME=VALUE,... as a dictionary; values are numbers, true, false or text. Raises UsageError for anything else."""
+    parameters: dict[str, bool | int | float | str] = {}
+    for pair in text.split(",") if text else []:
+        name, equals, value = pair.partition("=")
+        if not (name and equals and value) or name in parameters:
+            raise UsageError(f"--mechanism_parameters takes NAME=VALUE,..., each name once, not {pair!r}")
+        parameters[name] = _value(value)
+    return parameters
+
+
+def _value(text: str) -> bool | int | float | str:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
 class ArgumentParser(argparse.ArgumentParser):
     """argparse with one-line errors and no abbreviated flags."""
 

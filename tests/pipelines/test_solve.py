@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from labeldp.pipelines.cli import main
 
 KEYS = {"mechanism", "labels", "outputs", "epsilon", "loss", "max_bias", "seconds"}
 LABELS, WEIGHTS = [1.0, 2.0, 3.0, 6.0], [4.0, 3.0, 2.0, 1.0]
@@ -209,3 +210,23 @@ def test_the_command_needs_neither_beam_nor_tensorflow(tmp_path: Path, environme
     assert set(json.loads(facts)) - {"gap"} == KEYS
     assert imported == "[]"
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("text", ["bias", "bias=", "=1", "bias=0.1,bias=0.2", "bias=much", "magic=1", "gap=true"])
+def test_parameters_that_the_mechanism_does_not_have(tmp_path, capsys, text):
+    prior = tmp_path / "prior.csv"
+    prior.write_text("0,1\n1,2\n2,1\n")
+    flags = ["--prior", str(prior), "--epsilon", "1", "--mechanism", "bias_limited", "--output", str(tmp_path / "m")]
+    assert main(["solve", *flags, "--mechanism_parameters", text]) == 2
+    assert "--mechanism" in capsys.readouterr().err
+    assert not (tmp_path / "m").exists()
+
+
+def test_parameters_reach_the_mechanism(tmp_path, capsys):
+    prior = tmp_path / "prior.csv"
+    prior.write_text("0,1\n1,2\n2,1\n5,3\n")
+    flags = ["--prior", str(prior), "--epsilon", "1", "--mechanism", "bias_limited", "--output", str(tmp_path / "m")]
+    assert main(["solve", *flags, "--mechanism_parameters", "bias=0.2"]) == 0
+    line = json.loads(capsys.readouterr().out)
+    assert 0.9 <= line["max_bias"] <= 1.0 + 1e-9
+    assert line["gap"] <= 1e-6
