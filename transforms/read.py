@@ -336,17 +336,23 @@ def _read_some(file: BinaryIO, path: str) -> bytes:
 
 
 def _last_line_end(text: bytes) -> int:
-    """Where the last whole line ends: after a newline that is not inside quotes."""
+    """Where the last whole line ends: after a newline that is not inside quotes. Each byte is looked at once."""
     end = text.rfind(b"\n") + 1
-    while end and text.count(b'"', 0, end) % 2:
-        end = text.rfind(b"\n", 0, end - 1) + 1
+    quotes = text.count(b'"', 0, end)
+    while end and quotes % 2:
+        before = text.rfind(b"\n", 0, end - 1) + 1
+        quotes -= text.count(b'"', before, end)
+        end = before
     return end
 
 
 def _first_line_end(text: bytes) -> int:
     end = text.find(b"\n") + 1
-    while end and text.count(b'"', 0, end) % 2:
-        end = text.find(b"\n", end) + 1
+    quotes = text.count(b'"', 0, end)
+    while end and quotes % 2:
+        after = text.find(b"\n", end) + 1
+        quotes += text.count(b'"', end, after) if after else 0
+        end = after
     return end or len(text)
 
 
