@@ -121,10 +121,11 @@ class _Problem:
         inside = (columns.start <= place) & (place <= columns.stop)
         return np.where(inside, self.ratio, 1.0)
 
-    def stepped_sums(self, terms: np.ndarray) -> np.ndarray:
-        """[a, b]: the sum of the terms, those of the interval a..b counted E times. Meaningless for b < a."""
+    def stepped_sums(self, terms: np.ndarray, start: np.ndarray, stop: np.ndarray) -> np.ndarray:
+        """The sum of the terms, those of start..stop (included) counted E times. terms: (k,); start and stop
+        broadcast. Meaningless for stop < start."""
         cumulated = np.append(0.0, np.cumsum(terms))
-        return cumulated[-1] + (self.ratio - 1) * (cumulated[None, 1:] - cumulated[:-1, None])
+        return cumulated[-1] + (self.ratio - 1) * (cumulated[stop + 1] - cumulated[start])
 
     def loss(self, columns: _Columns, masses: np.ndarray) -> float:
         """The expected squared loss of columns with these masses."""
@@ -221,10 +222,14 @@ def _price(problem: _Problem, prices: np.ndarray, bias_prices: np.ndarray) -> tu
     """The best output of every interval and its reduced cost, a quadratic in the output; (k, k), infinite below
     the diagonal."""
     p, y = problem.weights, problem.labels
-    mass, mean = problem.stepped_sums(p), problem.stepped_sums(p * y)
-    price, bias_price = problem.stepped_sums(prices), problem.stepped_sums(bias_prices)
-    outputs = (mean + bias_price / 2) / mass
-    costs = problem.stepped_sums(p * y * y) - price - outputs**2 * mass
+    place = np.arange(len(y))
+
+    def stepped(terms: np.ndarray) -> np.ndarray:
+        return problem.stepped_sums(terms, place[:, None], place[None, :])
+
+    mass = stepped(p)
+    outputs = (stepped(p * y) + stepped(bias_prices) / 2) / mass
+    costs = stepped(p * y * y) - stepped(prices) - outputs**2 * mass
     costs[np.tril_indices(len(y), -1)] = np.inf
     return outputs, costs
 
@@ -292,8 +297,7 @@ class _Master:
         k, a, b, t = len(y), columns.start, columns.stop, columns.output
 
         def stepped(terms: np.ndarray) -> np.ndarray:
-            cumulated = np.append(0.0, np.cumsum(terms))
-            return cumulated[-1] + (ratio - 1) * (cumulated[b + 1] - cumulated[a])
+            return self._problem.stepped_sums(terms, a, b)
 
         costs = stepped(p) * t**2 - 2 * stepped(p * y) * t + stepped(p * y * y)
         up, down = (a > 0).astype(float), -(b < k - 1).astype(float)
