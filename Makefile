@@ -29,7 +29,7 @@ test: setup
 
 # Renews requirements.lock from setup.py, with hashes, for Python 3.11.
 lock: setup
-	$(BIN)/uv pip compile -q --upgrade setup.py --extra tfx --extra dev --python-version 3.11 --generate-hashes \
+	$(BIN)/uv pip compile -q --upgrade setup.py --extra tfx --extra evaluation --extra yaml --extra dev --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" -o requirements.lock
 
 clean:

@@ -30,9 +30,17 @@ setup(
             "google-crc32c>=1.5",
             "dill>=0.3.8",
         ],
+        "evaluation": [
+            "jinja2>=3.1",
+            "matplotlib>=3.8",
+            "scikit-learn>=1.4",
+            "tqdm>=4.66",
+        ],
+        "yaml": ["apache-beam[yaml]>=2.69"],
         "dev": [
             "build",
             "hypothesis",
+            "jsonschema",
             "opendp",
             "pyright",
             "pytest",
