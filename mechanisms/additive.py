@@ -37,7 +37,6 @@ class Laplace:
     """
 
     name: ClassVar[str] = "laplace"
-    pure: ClassVar[bool] = True
     step: float | None = None
     clip: bool = True
 
@@ -69,7 +68,6 @@ class Staircase:
     """
 
     name: ClassVar[str] = "staircase"
-    pure: ClassVar[bool] = True
     loss: Loss = SQUARED
     gamma: float | None = None
     step: float | None = None
@@ -117,7 +115,6 @@ class Exponential:
     """
 
     name: ClassVar[str] = "exponential"
-    pure: ClassVar[bool] = True
     step: float | None = None
 
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
@@ -138,23 +135,28 @@ class Gaussian:
     """Adds discrete Gaussian noise: z steps with probability proportional to exp(-z^2 / (2 sigma^2)).
 
     (epsilon, delta)-label DP, not pure: sigma is the least for which the integer weights' exact hockey-stick
-    divergence is at most delta. delta: from 1e-12 to 0.5. step, clip: as for `Laplace`.
+    divergence is at most delta. delta: from 1e-12 to 0.5; there is no default, so nobody gives up pure DP unawares.
+    step, clip: as for `Laplace`.
     """
 
     name: ClassVar[str] = "gaussian"
-    pure: ClassVar[bool] = False
-    delta: float = 1e-6
+    delta: float = 0.0
     step: float | None = None
     clip: bool = True
+
+    def __post_init__(self) -> None:
+        """Raises ValueError without a delta, and for one out of range."""
+        if self.delta == 0:
+            raise ValueError("gaussian is not pure label DP: it needs a delta (--delta)")
+        if not _LEAST_DELTA <= self.delta <= _LARGEST_DELTA:
+            raise ValueError(f"delta must be between {_LEAST_DELTA:g} and {_LARGEST_DELTA:g}, not {self.delta:g}")
 
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
         """The prior's weights play no part. Cost O(k m), and up to O(k^2 m) to prove delta, for m outputs.
 
-        Raises ValueError as `Laplace.solve`, and for a delta out of range.
+        Raises ValueError as `Laplace.solve`.
         """
         check_epsilon(epsilon)
-        if not _LEAST_DELTA <= self.delta <= _LARGEST_DELTA:
-            raise ValueError(f"delta must be between {_LEAST_DELTA:g} and {_LARGEST_DELTA:g}, not {self.delta:g}")
         parameters = {"clip": self.clip, "delta": self.delta}
         if len(prior.labels) == 1:
             return _single(self.name, prior, epsilon, parameters, self.delta)

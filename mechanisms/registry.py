@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Protocol
 
-from .additive import Exponential, Laplace, Staircase
+from .additive import Exponential, Gaussian, Laplace, Staircase
 from .debiased_response import DebiasedResponse
 from .losses import Loss, loss_named
 from .prior import Prior
@@ -37,6 +37,7 @@ _FAMILIES = (
     Laplace,
     Staircase,
     Exponential,
+    Gaussian,
     RQM,
     ERM,
     OPTM,

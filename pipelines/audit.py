@@ -500,6 +500,8 @@ def _audit_release(folder: Path, release: dict[str, Any]) -> Audit:
         problems.append("release.certified_epsilon is above release.epsilon")
     if prior + _bound(release, "release.randomizer_epsilon") > total:
         problems.append("release.prior_epsilon + release.randomizer_epsilon is above release.epsilon")
+    if Fraction(audit.certified_epsilon) > _bound(release, "release.randomizer_epsilon"):
+        problems.append("release.randomizer_epsilon is below certificate.epsilon")
     if audit.requested_delta > 0 and Fraction(audit.certified_delta) > _bound(release, "release.delta"):
         problems.append("release.delta is below certificate.delta")
     return dataclasses.replace(audit, problems=tuple(problems), total_epsilon=float(total), prior_epsilon=float(prior))

@@ -22,7 +22,8 @@ from ..transforms.prior import LabelColumn, Threshold
 from ..transforms.progress import LOGGER
 from ..transforms.read import FORMATS, Equals, Format, absolute, match
 from ..transforms.write import COMPRESSIONS
-from .release import MechanismFile, ledger_beside, read_mechanism_file
+from .ledger import Caps, ledger_beside
+from .release import MechanismFile, read_mechanism_file
 from .usage import ArgumentParser, UsageError, parse_parameters
 
 OUTPUT_FORMATS = ("tfrecord", "parquet")
@@ -50,6 +51,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--label_step", metavar="S", help="distance of the domain's labels")
     add("--label_values", metavar="FILE", help="the domain as one label a line, instead of min, max and step")
     add("--epsilon", type=float, metavar="E", help="the whole privacy budget, prior and labels together")
+    add("--delta", type=float, metavar="D", help="for (epsilon, delta)-DP, as gaussian needs; default none: pure DP")
     add("--prior_epsilon", type=float, metavar="E1", help="what the histogram may spend; default sqrt(k/n), <= E/2")
     add("--mechanism", default="rr_on_bins", metavar="NAME", help=f"{', '.join(MECHANISMS)}; default rr_on_bins")
     add("--mechanism_parameters", metavar="NAME=VALUE,...", help="the mechanism's own, as in bias=0.2")
@@ -61,6 +63,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="records without a usable label that are tolerated; default 0.001")  # fmt: skip
     add("--ledger", metavar="FILE", help="the record of what was spent; default labeldp_ledger.jsonl beside output")
     add("--epsilon_cap", type=float, metavar="E", help="refuse to release when the ledger would exceed this")
+    add("--delta_cap", type=float, metavar="D", help="the same for delta; default 0 with --epsilon_cap, else none")
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,7 @@ class Plan:
     threshold: Threshold
     ledger: str
     epsilon: float = 0.0
+    delta: float = 0.0
     prior_epsilon: float | None = None
     mechanism: str = ""
     loss: str = "squared"
@@ -89,7 +93,7 @@ class Plan:
     num_shards: int = 1
     compression: str = "none"
     mechanism_file: str | None = None
-    epsilon_cap: float | None = None
+    caps: Caps = field(default_factory=Caps)
     fitted: MechanismFile | None = None
 
     @property
@@ -134,13 +138,15 @@ def make_plan(command: str, args: argparse.Namespace) -> Plan:
     except ValueError as error:
         raise UsageError(f"--{error}") from None
     _check_extra(args)
-    fitted = _fitted(args.mechanism_file) if command == "apply" else None
+    fitted = _fitted(args.mechanism_file, args.delta) if command == "apply" else None
     column = _column(args, fitted)
     where = _where(args.where, column)
     if command != "apply":
         _check_solvable(args, column)
     if args.epsilon_cap is not None and not args.epsilon_cap > 0:
         raise UsageError(f"--epsilon_cap must be above 0, not {args.epsilon_cap:g}")
+    if args.delta_cap is not None and not 0 <= args.delta_cap < 1:
+        raise UsageError(f"--delta_cap must be at least 0 and below 1, not {args.delta_cap:g}")
     target = args.mechanism_file if command == "fit" else args.output
     _check_target("--mechanism_file" if command == "fit" else "--output", target)
     if args.num_shards is not None and args.num_shards < 1:
@@ -160,16 +166,18 @@ def make_plan(command: str, args: argparse.Namespace) -> Plan:
         threshold=threshold,
         ledger=_ledger(args.ledger, target),
         epsilon=fitted.randomizer.epsilon if fitted else args.epsilon,
+        delta=fitted.randomizer.delta if fitted else args.delta or 0.0,
         prior_epsilon=args.prior_epsilon,
         mechanism=fitted.randomizer.mechanism if fitted else args.mechanism,
         loss=args.loss,
-        own_parameters=parse_parameters(args.mechanism_parameters),
+        own_parameters=parse_parameters(args.mechanism_parameters, args.delta if fitted is None else None),
         output=args.output and absolute(args.output),
         output_format=args.output_format,
         num_shards=args.num_shards or len(paths),
         compression=args.compression,
         mechanism_file=args.mechanism_file,
-        epsilon_cap=args.epsilon_cap,
+        # Who caps epsilon alone expects pure DP.
+        caps=Caps(args.epsilon_cap, 0.0 if args.delta_cap is None and args.epsilon_cap is not None else args.delta_cap),
         fitted=fitted,
     )
 
@@ -227,11 +235,18 @@ def _csv_types(text: str | None) -> dict[str, str] | None:
     return types
 
 
-def _fitted(path: str) -> MechanismFile:
+def _fitted(path: str, delta: float | None) -> MechanismFile:
     try:
-        return read_mechanism_file(path)
+        fitted = read_mechanism_file(path)
     except InputError as error:
         raise UsageError(f"--mechanism_file {error}") from None
+    needed = fitted.randomizer.delta
+    if needed > (delta or 0.0):
+        raise UsageError(
+            f"--mechanism_file {path} is not pure: its epsilon holds with delta {needed:g}. "
+            f"Give --delta {needed:g} to accept that"
+        )
+    return fitted
 
 
 def _column(args: argparse.Namespace, fitted: MechanismFile | None) -> LabelColumn:
@@ -281,7 +296,7 @@ def _where(text: str | None, column: LabelColumn) -> Equals | None:
 
 def _check_solvable(args: argparse.Namespace, column: LabelColumn) -> None:
     try:
-        mechanism_named(args.mechanism, loss=args.loss, **parse_parameters(args.mechanism_parameters))
+        mechanism_named(args.mechanism, loss=args.loss, **parse_parameters(args.mechanism_parameters, args.delta))
     except ValueError as error:
         raise UsageError(f"--mechanism: {error}") from None
     try:

@@ -40,17 +40,15 @@ from ..transforms.read import ReadRecordBatches
 from ..transforms.solve import SolveRandomizer
 from ..transforms.write import ShardFile, WriteParquet, WriteTFRecords
 from .interrupt import in_background, signalled, signals_as_interrupts
+from .ledger import Charge, Ledger, charges
 from .options import Plan, make_plan, parse
 from .release import (
     DATA_NAME,
     DEAD_LETTERS_NAME,
     MANIFEST_NAME,
     MECHANISM_NAME,
-    Charge,
     Facts,
-    Ledger,
     MechanismFile,
-    charges,
     manifest,
     mechanism_text,
     publish_folder,
@@ -166,25 +164,22 @@ def _request(plan: Plan) -> str:
 
 
 def _check_cap(plan: Plan, ledger: Ledger, request: str) -> None:
-    """Refuses to start a run that would exceed the cap; the ledger checks again before anything is released.
+    """Refuses to start a run that would exceed a cap; the ledger checks again before anything is released.
 
     A run of a request that is in the ledger may start: over unchanged input it is the same release, and free.
     """
-    asked = Charge("request", plan.epsilon, f"request {request}")
-    # Read in any case: a damaged ledger is to be noticed before the work is done.
-    before = ledger.spent()
-    if plan.epsilon_cap is not None and not ledger.knows(request) and ledger.spent([asked]) > plan.epsilon_cap:
-        raise UsageError(
-            f"--epsilon_cap {plan.epsilon_cap:g} would be exceeded: the ledger {plan.ledger} says "
-            f"{float(before):g} is spent, and this run asks for {plan.epsilon:g}"
-        )
+    asked = Charge("request", plan.epsilon, f"request {request}", plan.delta)
+    # Summed in any case: a damaged ledger is to be noticed before the work is done.
+    exceeded = plan.caps.exceeded(ledger.spent([asked]))
+    if exceeded and not ledger.knows(request):
+        raise UsageError(f"{exceeded}; the ledger {plan.ledger} says what was spent before")
 
 
 def _charge(ledger: Ledger, plan: Plan, request: str, facts: Facts, spent: list[Charge]) -> None:
     with ledger.locked():
         ledger.charge(
             spent,
-            plan.epsilon_cap,
+            plan.caps,
             command=plan.command,
             request=request,
             label=plan.column.name,
@@ -220,7 +215,8 @@ def _announce(plan: Plan, facts: Facts, mechanism: MechanismFile) -> None:
     print(f"records    {binding.records:,}{shards}; {binding.unusable:,} without a usable label left out")
     print(f"budget     epsilon {binding.epsilons[0]:.6g} for the histogram + {binding.epsilons[1]:.6g} for the labels")
     print(f"mechanism  {randomizer.mechanism}: {len(randomizer.labels)} labels to {_outputs(randomizer)}")
-    print(f"certified  epsilon {certificate.epsilon!r} for the labels, largest bias {certificate.max_bias:.6g}")
+    delta = "" if randomizer.pure else f" with delta {certificate.delta!r}"
+    print(f"certified  epsilon {certificate.epsilon!r}{delta} for the labels, largest bias {certificate.max_bias:.6g}")
     print(
         f"expected   {loss.name} loss {randomizer.expected_loss(mechanism.prior, loss):.6g}, under the noised histogram"
     )

@@ -1,4 +1,4 @@
-"""The output folder, its manifest, the mechanism file and the ledger: what becomes public, and when.
+"""The output folder, its manifest and the mechanism file: what becomes public, and when.
 
 Everything is written to a hidden folder beside the output and moved in at the end, after the ledger has been
 charged: a failed run leaves nothing that looks finished, and nothing is released that was not charged.
@@ -7,11 +7,9 @@ charged: a failed run leaves nothing that looks finished, and nothing is release
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import platform
-import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -63,8 +61,6 @@ def read_mechanism_file(path: str) -> MechanismFile:
     text = read_text(path)
     try:
         randomizer = Randomizer.from_json(text)
-        if not randomizer.pure:
-            raise InputError(f"{path} has a delta: jobs promise pure label DP, and refuse it")
         prior = json.loads(text)["prior"]
         weights, epsilon = np.array(prior["weights"], np.float64), float(prior["epsilon"])
         return MechanismFile(randomizer, Prior(randomizer.labels, weights), epsilon)
@@ -188,6 +184,8 @@ def manifest(facts: Facts, mechanism: MechanismFile, epsilon: float, details: di
         "prior_epsilon": binding.epsilons[0],
         "randomizer_epsilon": binding.epsilons[1],
         "certified_epsilon": certified,
+        "delta": randomizer.delta,
+        "certified_delta": certificate.delta,
         "mechanism": randomizer.mechanism,
         "parameters": randomizer.parameters,
         "mechanism_fingerprint": randomizer.fingerprint.hex(),
@@ -216,102 +214,3 @@ def versions() -> dict[str, str]:
         "numpy": np.__version__,
         "pyarrow": pa.__version__,
     }
-
-
-@dataclass(frozen=True)
-class Charge:
-    """Epsilon spent on one thing. release: what was released; the same release is charged once, however often
-    it is made."""
-
-    what: str
-    epsilon: float
-    release: str
-
-
-def charges(binding: NoiseBinding, randomizer: Randomizer | None, with_prior: bool) -> list[Charge]:
-    """What a release costs: the prior, if it was released, and the labels, if they were.
-
-    Releases are named by what their noise is bound to, so a run again over the same input under the same secret
-    costs nothing, and any other run is charged.
-    """
-    bound_to = json.dumps([f"{binding.digest:064x}", binding.column, list(binding.domain), list(binding.epsilons)])
-    prior = hashlib.blake2b(bound_to.encode(), digest_size=16, person=b"labeldp ledger").hexdigest()
-    found = [Charge("prior", binding.epsilons[0], prior)] if with_prior else []
-    if randomizer is not None:
-        found.append(Charge("labels", randomizer.certificate().epsilon, f"{prior}-{randomizer.fingerprint.hex()[:32]}"))
-    return found
-
-
-def ledger_beside(target: str) -> str:
-    """Where the ledger of an output lies by default: in the folder that holds the output."""
-    return FileSystems.join(FileSystems.split(target.rstrip("/"))[0], "labeldp_ledger.jsonl")
-
-
-class Ledger:
-    """What was released from one log: a file of JSON lines, one per run. Epsilons add up (basic composition)."""
-
-    def __init__(self, path: str):
-        """path: the file; it need not exist yet."""
-        self.path = path
-
-    def entries(self) -> list[dict[str, Any]]:
-        """All runs so far. Raises InputError when the file is damaged."""
-        if not FileSystems.exists(self.path):
-            return []
-        try:
-            entries = [json.loads(line) for line in read_text(self.path).splitlines() if line.strip()]
-            for entry in entries:
-                _ = str(entry["request"]), [(str(c["release"]), Fraction(c["epsilon"])) for c in entry["charges"]]
-        except (ValueError, KeyError, TypeError):
-            raise InputError(f"ledger {self.path} is damaged: mend it, it says what was spent") from None
-        return entries
-
-    def spent(self, more: list[Charge] | None = None) -> Fraction:
-        """The epsilon of all distinct releases so far, and of `more`."""
-        epsilons = {
-            charge["release"]: Fraction(charge["epsilon"]) for entry in self.entries() for charge in entry["charges"]
-        }
-        epsilons.update({charge.release: Fraction(charge.epsilon) for charge in more or []})
-        return sum(epsilons.values(), Fraction(0))
-
-    def knows(self, request: str) -> bool:
-        """Whether a run of the same request is in the ledger: it may turn out to be the same release."""
-        return any(entry["request"] == request for entry in self.entries())
-
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keeps other processes of this machine from the ledger meanwhile."""
-        if is_remote(self.path):
-            yield
-            return
-        import fcntl
-
-        os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
-        with open(self.path, "ab") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
-
-    def charge(self, found: list[Charge], cap: float | None, **entry: Any) -> None:
-        """Writes a run down. Raises InputError, and writes nothing, when the cap would be exceeded."""
-        spent = self.spent(found)
-        if cap is not None and spent > Fraction(cap):
-            raise InputError(
-                f"--epsilon_cap {cap:g} would be exceeded: with this run the ledger {self.path} comes to "
-                f"{float(spent):g}; nothing is released"
-            )
-        line = json.dumps(
-            {
-                "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-                **entry,
-                "adjacency": "label",
-                "charges": [{"what": c.what, "epsilon": c.epsilon, "release": c.release} for c in found],
-            }
-        )
-        if is_remote(self.path):
-            before = read_text(self.path) if FileSystems.exists(self.path) else ""
-            write_text(self.path, f"{before}{line}\n")
-            return
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write(f"{line}\n")
-            file.flush()
-            os.fsync(file.fileno())

@@ -21,6 +21,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     parser = ArgumentParser("labeldp solve", "Solve for a mechanism from a public prior and write its file.")
     parser.add_argument("--prior", required=True, metavar="FILE", help="CSV of label,weight, or JSON")
     parser.add_argument("--epsilon", required=True, type=float, metavar="E", help="what the labels may spend")
+    parser.add_argument("--delta", type=float, metavar="D", help="for (epsilon, delta)-DP, as gaussian needs")
     parser.add_argument("--mechanism", default="rr_on_bins", metavar="NAME", help=", ".join(MECHANISMS))
     parser.add_argument("--loss", default="squared", choices=list(LOSSES), help="what to minimise; default squared")
     parser.add_argument("--mechanism_parameters", metavar="NAME=VALUE,...", help="the mechanism's own, as in bias=0.2")
@@ -40,7 +41,7 @@ def run(argv: Sequence[str] | None = None) -> int:
 def _solve(args: argparse.Namespace) -> str:
     prior_path, epsilon, name, loss, output = args.prior, args.epsilon, args.mechanism, args.loss, args.output
     try:
-        mechanism = mechanism_named(name, loss=loss, **parse_parameters(args.mechanism_parameters))
+        mechanism = mechanism_named(name, loss=loss, **parse_parameters(args.mechanism_parameters, args.delta))
     except ValueError as error:
         raise UsageError(f"--mechanism: {error}") from None
     try:
@@ -80,6 +81,7 @@ def _solve(args: argparse.Namespace) -> str:
             "labels": len(randomizer.labels),
             "outputs": len(randomizer.outputs),
             "epsilon": certificate.epsilon,
+            **({} if randomizer.pure else {"delta": certificate.delta}),
             # JSON has no infinity: a Poisson loss of outputs that are not positive.
             "loss": expected if math.isfinite(expected) else None,
             "max_bias": certificate.max_bias,

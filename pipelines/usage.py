@@ -16,14 +16,24 @@ class UsageError(Exception):
     """The command line is at fault. The message names the flag and says what to do."""
 
 
-def parse_parameters(text: str | None) -> dict[str, bool | int | float | str]:
-    """NAME=VALUE,... as a dictionary; values are numbers, true, false or text. Raises UsageError for anything else."""
+def parse_parameters(
+    text: str | None, delta: float | None = None, flag: str = "--mechanism_parameters"
+) -> dict[str, bool | int | float | str]:
+    """NAME=VALUE,... as a dictionary, with the budget's delta where there is one; values are numbers, true, false or
+    text. Raises UsageError, naming the flag, for anything else, and for a delta that is no budget.
+    """
     parameters: dict[str, bool | int | float | str] = {}
     for pair in text.split(",") if text else []:
         name, equals, value = pair.partition("=")
         if not (name and equals and value) or name in parameters:
-            raise UsageError(f"--mechanism_parameters takes NAME=VALUE,..., each name once, not {pair!r}")
+            raise UsageError(f"{flag} takes NAME=VALUE,..., each name once, not {pair!r}")
         parameters[name] = _value(value)
+    if "delta" in parameters:
+        raise UsageError(f"{flag} delta: a delta is a part of the budget, give it as --delta")
+    if delta is not None:
+        if not 0 < delta < 1:
+            raise UsageError(f"--delta must be above 0 and below 1, not {delta:g}: for pure label DP leave it out")
+        parameters["delta"] = delta
     return parameters
 
 

@@ -265,6 +265,12 @@ def tree() -> Callable[[Path], dict[str, bytes]]:
 
 
 @pytest.fixture(scope="session")
+def entries() -> Callable[[Path], list[dict[str, Any]]]:
+    """(folder with a ledger) -> its lines."""
+    return lambda folder: [json.loads(line) for line in (folder / "labeldp_ledger.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="session")
 def spent() -> Callable[[Path], float]:
     """(folder with a ledger) -> the epsilon of its distinct releases. 0 without a ledger."""
 

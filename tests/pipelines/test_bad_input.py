@@ -110,6 +110,13 @@ def test_a_flag_that_is_needed(job: Any, refused: Any, flag: str) -> None:
         ({"max_unusable_fraction": "nan"}, "--max_unusable_fraction"),
         ({"epsilon_cap": 0}, "--epsilon_cap"),
         ({"epsilon_cap": "nan"}, "--epsilon_cap"),
+        ({"delta_cap": -1e-6}, "--delta_cap"),
+        ({"delta_cap": "nan"}, "--delta_cap"),
+        ({"mechanism": "gaussian"}, "--delta"),  # pure DP is asked for
+        ({"delta": 1e-6}, "'delta'"),  # rr_on_bins has none
+        ({"mechanism": "gaussian", "delta": 0}, "--delta"),
+        ({"mechanism": "gaussian", "delta": 0.9}, "delta must be between"),
+        ({"mechanism": "gaussian", "mechanism_parameters": "delta=0.1"}, "--delta"),
         ({"mechanism_file": NOWHERE}, "--mechanism_file"),
         ({"runner": "NoSuchRunner"}, "--runner"),
         ({"experiments": "enable_data_sampling"}, "--experiments"),

@@ -222,6 +222,16 @@ def test_parameters_that_the_mechanism_does_not_have(tmp_path, capsys, text):
     assert not (tmp_path / "m").exists()
 
 
+def test_gaussian_needs_a_delta_and_says_what_it_came_to(solve: Any, invoke: Any, tmp_path: Path) -> None:
+    outcome = solve(mechanism="gaussian")
+    assert outcome.code == 2
+    assert "--delta" in outcome.error
+
+    line = json.loads(solve(mechanism="gaussian", delta=1e-6).ok().out)
+    assert 0 < line["delta"] <= 1e-6
+    assert invoke(["audit", str(tmp_path / "solved.json")]).code == 0
+
+
 def test_parameters_reach_the_mechanism(tmp_path, capsys):
     prior = tmp_path / "prior.csv"
     prior.write_text("0,1\n1,2\n2,1\n5,3\n")

@@ -1,0 +1,153 @@
+"""The ledger: what was released from a log, what that cost, and what it may cost at most."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from apache_beam.io.filesystems import FileSystems
+
+from ..mechanisms.randomizer import Randomizer
+from ..transforms.errors import InputError
+from ..transforms.noise_key import is_remote
+from ..transforms.prior import NoiseBinding
+from .release import read_text, write_text
+
+
+@dataclass(frozen=True)
+class Charge:
+    """Epsilon, and delta, spent on one thing. release: what was released; the same release is charged once, however
+    often it is made."""
+
+    what: str
+    epsilon: float
+    release: str
+    delta: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the ledger has it."""
+        delta = {"delta": self.delta} if self.delta else {}
+        return {"what": self.what, "epsilon": self.epsilon, **delta, "release": self.release}
+
+    @classmethod
+    def from_dict(cls, entry: dict[str, Any]) -> Charge:
+        """Raises ValueError, KeyError or TypeError for what is no charge."""
+        for bound in (entry["epsilon"], entry.get("delta", 0.0)):
+            if isinstance(bound, bool) or not (Fraction(bound) >= 0):
+                raise ValueError("a charge must not be negative")
+        return cls(str(entry["what"]), entry["epsilon"], str(entry["release"]), entry.get("delta", 0.0))
+
+
+class Spent(NamedTuple):
+    """Exact sums (basic composition)."""
+
+    epsilon: Fraction
+    delta: Fraction
+
+
+@dataclass(frozen=True)
+class Caps:
+    """What a ledger may come to; None for no bound."""
+
+    epsilon: float | None = None
+    delta: float | None = None
+
+    def exceeded(self, spent: Spent) -> str | None:
+        """Which flag forbids this, and what it would come to; None when all is within the caps."""
+        for name, cap, sum in (("epsilon", self.epsilon, spent.epsilon), ("delta", self.delta, spent.delta)):
+            if cap is not None and sum > Fraction(cap):
+                return f"--{name}_cap {cap:g} would be exceeded: with this run the {name} spent comes to {float(sum):g}"
+        return None
+
+
+def charges(binding: NoiseBinding, randomizer: Randomizer | None, with_prior: bool) -> list[Charge]:
+    """What a release costs: the prior, if it was released, and the labels, if they were.
+
+    Releases are named by what their noise is bound to, so a run again over the same input under the same secret
+    costs nothing, and any other run is charged.
+    """
+    bound_to = json.dumps([f"{binding.digest:064x}", binding.column, list(binding.domain), list(binding.epsilons)])
+    prior = hashlib.blake2b(bound_to.encode(), digest_size=16, person=b"labeldp ledger").hexdigest()
+    found = [Charge("prior", binding.epsilons[0], prior)] if with_prior else []
+    if randomizer is not None:
+        name, certificate = f"{prior}-{randomizer.fingerprint.hex()[:32]}", randomizer.certificate()
+        found.append(Charge("labels", certificate.epsilon, name, certificate.delta))
+    return found
+
+
+def ledger_beside(target: str) -> str:
+    """Where the ledger of an output lies by default: in the folder that holds the output."""
+    return FileSystems.join(FileSystems.split(target.rstrip("/"))[0], "labeldp_ledger.jsonl")
+
+
+class Ledger:
+    """What was released from one log: a file of JSON lines, one per run. Epsilons and deltas add up."""
+
+    def __init__(self, path: str):
+        """path: the file; it need not exist yet."""
+        self.path = path
+
+    def entries(self) -> list[dict[str, Any]]:
+        """All runs so far. Raises InputError when the file is damaged."""
+        if not FileSystems.exists(self.path):
+            return []
+        try:
+            entries = [json.loads(line) for line in read_text(self.path).splitlines() if line.strip()]
+            for entry in entries:
+                _ = str(entry["request"]), [Charge.from_dict(charge) for charge in entry["charges"]]
+        except (ValueError, KeyError, TypeError):
+            raise InputError(f"ledger {self.path} is damaged: mend it, it says what was spent") from None
+        return entries
+
+    def spent(self, more: Sequence[Charge] = ()) -> Spent:
+        """What all distinct releases so far cost, and `more`."""
+        before = [Charge.from_dict(charge) for entry in self.entries() for charge in entry["charges"]]
+        distinct = {charge.release: charge for charge in [*before, *more]}.values()
+        epsilon = sum((Fraction(charge.epsilon) for charge in distinct), Fraction(0))
+        return Spent(epsilon, sum((Fraction(charge.delta) for charge in distinct), Fraction(0)))
+
+    def knows(self, request: str) -> bool:
+        """Whether a run of the same request is in the ledger: it may turn out to be the same release."""
+        return any(entry["request"] == request for entry in self.entries())
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps other processes of this machine from the ledger meanwhile."""
+        if is_remote(self.path):
+            yield
+            return
+        import fcntl
+
+        os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
+        with open(self.path, "ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def charge(self, found: Sequence[Charge], caps: Caps, **entry: Any) -> None:
+        """Writes a run down. Raises InputError, and writes nothing, when a cap would be exceeded."""
+        exceeded = caps.exceeded(self.spent(found))
+        if exceeded:
+            raise InputError(f"{exceeded} (ledger {self.path}); nothing is released")
+        line = json.dumps(
+            {
+                "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                **entry,
+                "adjacency": "label",
+                "charges": [charge.to_dict() for charge in found],
+            }
+        )
+        if is_remote(self.path):
+            before = read_text(self.path) if FileSystems.exists(self.path) else ""
+            write_text(self.path, f"{before}{line}\n")
+            return
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+            file.flush()
+            os.fsync(file.fileno())

@@ -1,0 +1,142 @@
+"""Signals: a run that is told to end leaves nothing behind, and nothing that looks finished."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WAIT_SECONDS = 60
+DOMAIN_FLAGS = ("label_min", "label_max", "label_step", "epsilon")
+
+
+class Running:
+    """A job as a process of its own, in a process group of its own."""
+
+    def __init__(self, argv: list[str], environment: dict[str, str]):
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "labeldp.pipelines.cli", *argv],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self._said: list[str] = []
+
+    def wait_for(self, text: str) -> None:
+        """Until the job says so on standard error."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self._said.append(line)
+            if text in line:
+                return
+        pytest.fail(f"the job ended before it said {text!r}: {''.join(self._said)}")
+
+    def end(self, number: int) -> tuple[int, str]:
+        """Sends the signal. Returns the exit code, and all of standard error."""
+        self.process.send_signal(number)
+        out, rest = self.process.communicate(timeout=WAIT_SECONDS)
+        assert out == ""
+        return self.process.returncode, "".join(self._said) + rest
+
+    def clean_up(self) -> None:
+        """Ends what is left of the process and its workers."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.communicate()
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+@pytest.fixture
+def start(job: Any, census: Path, environment: dict[str, str]) -> Iterator[Callable[..., Running]]:
+    """(flag=value, ...) -> the job over the census, running. Its second half alone takes more than a second."""
+    started: list[Running] = []
+
+    def run(**flags: Any) -> Running:
+        standard = {"input": census, "label": "work", "label_max": 52, "output_format": "tfrecord"}
+        started.append(Running(job(**(standard | flags)), environment))
+        return started[-1]
+
+    yield run
+    for each in started:
+        each.clean_up()
+
+
+@pytest.mark.parametrize("moment", ["input files", "solved"], ids=["while counting", "while privatizing"])
+def test_sigterm_ends_a_run_and_leaves_nothing(start: Any, outputs: Path, moment: str) -> None:
+    run = start()
+    run.wait_for(moment)
+    assert [path.name[:10] for path in outputs.iterdir()] == [".released."]
+
+    code, err = run.end(signal.SIGTERM)
+
+    assert code == 1
+    assert list(outputs.iterdir()) == []
+    assert "Traceback" not in err
+    assert err.splitlines()[-1] == "labeldp privatize: interrupted; nothing is released"
+
+
+def test_sigterm_ends_worker_processes_too(start: Any, outputs: Path) -> None:
+    run = start(direct_running_mode="multi_processing", direct_num_workers=2)
+    run.wait_for("solved")
+
+    code, _ = run.end(signal.SIGTERM)
+
+    assert code == 1
+    assert list(outputs.iterdir()) == []
+    with pytest.raises(ProcessLookupError):
+        os.killpg(run.process.pid, 0)  # nobody of the process group is left
+
+
+STUCK = """
+import os, signal, sys, threading, time
+import labeldp.pipelines.privatize as job
+from labeldp.pipelines.cli import main
+
+
+def run_pipeline(*arguments):
+    threading.Thread(target=time.sleep, args=(1000,)).start()
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(1000)
+
+
+job.run_pipeline = run_pipeline
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_sigterm_does_not_wait_for_threads_of_the_runner(job: Any, environment: dict[str, str], outputs: Path) -> None:
+    """Beam's state sampler is such a thread: an interrupt at the wrong moment leaves it running for ever."""
+    with subprocess.Popen(
+        [sys.executable, "-c", STUCK, *job()], env=environment, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            _, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
+
+    assert process.returncode == 1
+    assert err.splitlines()[-1] == "labeldp privatize: interrupted; nothing is released"
+    assert list(outputs.iterdir()) == []
+
+
+def test_sigkill_leaves_nothing_that_looks_finished(start: Any, outputs: Path, spent: Any) -> None:
+    run = start()
+    run.wait_for("solved")
+
+    code, _ = run.end(signal.SIGKILL)
+
+    assert code == -signal.SIGKILL
+    assert not (outputs / "released").exists()
+    left = [path.name for path in outputs.iterdir()]
+    assert len(left) == 1
+    assert left[0].startswith(".released.")
+    assert not (outputs / left[0] / "release.json").exists()
+    assert spent(outputs) == 0
