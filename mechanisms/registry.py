@@ -64,10 +64,13 @@ def mechanism_named(name: str, **parameters: Any) -> Mechanism:
         if parameter not in known:
             raise ValueError(f"mechanism {name} has no parameter {parameter!r}; it has: {', '.join(known) or 'none'}")
         default = known[parameter]
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if isinstance(default, bool) != isinstance(value, bool) or (isinstance(default, (int, float)) > is_number):
+        if isinstance(default, bool) != isinstance(value, bool) or (_is_number(default) and not _is_number(value)):
             raise ValueError(f"parameter {parameter!r} of {name} must be like {default!r}, not {value!r}")
     return family(**parameters)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def solve(name: str, prior: Prior, epsilon: float, **parameters: Any) -> Randomizer:

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms import ABSOLUTE, MECHANISMS, POISSON, SQUARED, Prior, mechanism_named, solve
+from labeldp.mechanisms.additive import Laplace
 from labeldp.mechanisms.randomized_response import RandomizedResponse
 from labeldp.mechanisms.rr_on_bins import RROnBins
+from labeldp.mechanisms.unbiased import BiasLimited
 
 TOTAL = 1 << 62
 PRIOR = Prior(np.arange(3.0), np.array([0.6, 0.25, 0.15]))
@@ -100,6 +102,18 @@ def test_an_unknown_parameter_is_refused():
         mechanism_named("rr_on_bins", scale=3)
     with pytest.raises(ValueError, match="mechanism rr has no parameter 'scale'"):
         solve("rr", PRIOR, 1.0, scale=3)
+
+
+def test_parameters_have_the_type_of_their_default():
+    assert mechanism_named("laplace", clip=False) == Laplace(clip=False)
+    assert mechanism_named("bias_limited", bias=0) == BiasLimited(bias=0)
+    for name, parameters in (
+        ("laplace", {"clip": 1}),
+        ("bias_limited", {"bias": True}),
+        ("bias_limited", {"bias": "x"}),
+    ):
+        with pytest.raises(ValueError, match="must be like"):
+            mechanism_named(name, **parameters)
 
 
 def test_a_loss_is_given_by_name_or_as_a_loss():

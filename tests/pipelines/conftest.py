@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -246,6 +247,19 @@ def read_examples() -> Callable[[Path, Mapping[str, type]], dict[str, np.ndarray
             for batch in tensorflow.data.TFRecordDataset(str(path)).batch(1 << 16)
         ]
         return {name: np.concatenate([batch[name].numpy() for batch in batches]) for name in types}
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def mechanism_of() -> Callable[[Path], tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """(output folder) -> labels (k,), outputs (m,) and probabilities (k, m), from the integers in mechanism.json."""
+
+    def read(output: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        document = json.loads((output / "mechanism.json").read_text())
+        columns = [[int(weight) for weight, times in runs for _ in range(times)] for runs in document["columns"]]
+        probabilities = [[float(Fraction(weight, 1 << document["bits"])) for weight in column] for column in columns]
+        return np.array(document["labels"]), np.array(document["outputs"]), np.array(probabilities).T
 
     return read
 

@@ -41,7 +41,8 @@ def test_defaults(plan: Any, small_log: Path, outputs: Path, key_file: Path) -> 
     assert found.num_shards == 1
     assert found.compression == "none"
     assert (found.mechanism, found.loss, found.parameters) == ("rr_on_bins", "squared", {"loss": "squared"})
-    assert (found.epsilon, found.prior_epsilon, found.epsilon_cap) == (1.0, None, None)
+    assert (found.epsilon, found.prior_epsilon, found.delta) == (1.0, None, 0.0)
+    assert (found.caps.epsilon, found.caps.delta) == (None, None)
     assert found.threshold.fraction == 0.001
     assert found.ledger == str(outputs / "labeldp_ledger.jsonl")
     assert found.key.path == str(key_file)

@@ -4,7 +4,6 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -31,14 +30,6 @@ CENSUS_FLAGS = {
 }
 
 Columns = dict[str, np.ndarray]
-
-
-def mechanism_of(output: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Labels (k,), outputs (m,) and probabilities (k, m), from the integers in mechanism.json."""
-    document = json.loads((output / "mechanism.json").read_text())
-    columns = [[int(weight) for weight, times in runs for _ in range(times)] for runs in document["columns"]]
-    probabilities = [[float(Fraction(weight, 1 << document["bits"])) for weight in column] for column in columns]
-    return np.array(document["labels"]), np.array(document["outputs"]), np.array(probabilities).T
 
 
 def in_shards(files: dict[str, Columns], shards: int) -> list[Columns]:
@@ -147,7 +138,9 @@ class TestCensus:
             for name in CENSUS_TYPES:
                 np.testing.assert_array_equal(came_out[name], went_in[name], err_msg=name)
 
-    def test_labels_are_outputs_of_the_mechanism(self, tfrecord_run: CensusRun, parquet_run: CensusRun) -> None:
+    def test_labels_are_outputs_of_the_mechanism(
+        self, tfrecord_run: CensusRun, parquet_run: CensusRun, mechanism_of: Any
+    ) -> None:
         for run, kind in ((tfrecord_run, np.float32), (parquet_run, np.float64)):
             _, outputs, _ = mechanism_of(run.output)
             _, came_out = run.labels()
@@ -155,7 +148,7 @@ class TestCensus:
             assert came_out.dtype == kind
             assert set(came_out) == set(outputs.astype(kind))
 
-    def test_frequencies_are_those_of_the_certificate(self, census_run: CensusRun) -> None:
+    def test_frequencies_are_those_of_the_certificate(self, census_run: CensusRun, mechanism_of: Any) -> None:
         labels, outputs, probabilities = mechanism_of(census_run.output)
         went_in, came_out = census_run.labels()
         alphabet = outputs.astype(came_out.dtype)
@@ -402,7 +395,7 @@ class TestOneLabelChanged:
         assert table.column("f").to_pylist() == list(range(RR_RECORDS))
         return table.column("y").to_numpy()
 
-    def test_outputs_agree_as_often_as_independent_draws(self, two_versions: list[Path]) -> None:
+    def test_outputs_agree_as_often_as_independent_draws(self, two_versions: list[Path], mechanism_of: Any) -> None:
         _, _, p = mechanism_of(two_versions[0])
         _, _, q = mechanism_of(two_versions[1])
         agreeing = (p * q).sum(axis=1)  # for each label, two independent draws are equal
