@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from .label_rounding import RANDOMIZED
 from .prior import Prior
 from .randomized_response import randomized_response
 from .randomizer import TOTAL, Randomizer
@@ -22,6 +23,7 @@ class DebiasedResponse:
     """k-ary randomized response with outputs Phi(y) such that E[M(y)] = y; the prior's weights play no part."""
 
     name: ClassVar[str] = "debiased_rr"
+    rounding: ClassVar[str] = RANDOMIZED
 
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
         """Phi(y) with probability E / (E + k - 1), else another label's. Cost O(k^2).

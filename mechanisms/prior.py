@@ -158,16 +158,6 @@ def _decimal(name: str, text: str) -> Fraction:
         raise ValueError(f"{name} must be a number, not {text!r}") from None
 
 
-def nearest_label(labels: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The index of the domain's label nearest to each value; halfway goes up, outside is clamped to the ends.
-
-    labels: (k,) strictly ascending. values: (n,) finite. Returns (n,) integers in [0, k).
-    """
-    above = np.clip(np.searchsorted(labels, values), 0, len(labels) - 1)
-    below = np.maximum(above - 1, 0)
-    return np.where(np.abs(labels[above] - values) <= np.abs(values - labels[below]), above, below)
-
-
 def split_budget(epsilon: float, labels: int, records: int, prior_epsilon: float | None = None) -> tuple[float, float]:
     """What the histogram and the randomizer may spend: e1 = sqrt(k / n), never more than epsilon / 2.
 

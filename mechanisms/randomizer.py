@@ -131,6 +131,8 @@ class Randomizer:
         loss.check(self.labels)
         likely = prior.weights > 0
         losses = loss.value(self.outputs[None, :], self.labels[likely, None])
+        # What cannot come out costs nothing, even where the loss would be infinite.
+        losses = np.where(self.weights[likely] > 0, losses, 0.0)
         return float(prior.weights[likely] @ (self.probabilities()[likely] * losses).sum(axis=1))
 
     def sample(self, label_indices: np.ndarray, words: np.ndarray) -> np.ndarray:

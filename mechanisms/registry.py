@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from .additive import Exponential, Gaussian, Laplace, Staircase
 from .debiased_response import DebiasedResponse
+from .label_rounding import NEAREST
 from .losses import Loss, loss_named
 from .prior import Prior
 from .quantization import ERM, MVU, OPTM, RQM, Quantizer
@@ -19,7 +20,11 @@ from .unbiased import BiasLimited, Unbiased
 
 
 class Mechanism(Protocol):
-    """A frozen dataclass of parameters that solves for a randomizer."""
+    """A frozen dataclass of parameters that solves for a randomizer.
+
+    Its class has a `name`, and may have a `rounding`: how labels between those of the domain are brought to it unless
+    the user says otherwise, which is `RANDOMIZED` for mechanisms that are there to be unbiased.
+    """
 
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
         """The mechanism's randomizer for this prior, label DP with epsilon."""
@@ -67,6 +72,11 @@ def mechanism_named(name: str, **parameters: Any) -> Mechanism:
         if isinstance(default, bool) != isinstance(value, bool) or (_is_number(default) and not _is_number(value)):
             raise ValueError(f"parameter {parameter!r} of {name} must be like {default!r}, not {value!r}")
     return family(**parameters)
+
+
+def default_rounding(name: str) -> str:
+    """How the named mechanism's labels are rounded unless the user says otherwise. "nearest" for unknown names."""
+    return getattr(MECHANISMS.get(name), "rounding", NEAREST)
 
 
 def _is_number(value: Any) -> bool:

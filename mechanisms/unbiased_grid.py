@@ -14,6 +14,7 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import csr_array, eye_array, hstack, kron, vstack
 
+from .label_rounding import RANDOMIZED
 from .prior import Prior, check_epsilon
 from .randomizer import Randomizer
 from .rounding import integer_weights
@@ -30,6 +31,7 @@ class UnbiasedGrid:
     """
 
     name: ClassVar[str] = "unbiased_grid"
+    rounding: ClassVar[str] = RANDOMIZED
     mesh: int = 104
 
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ..label_rounding import RANDOMIZED
 from ..losses import ABSOLUTE, Loss
 from ..prior import Prior
 from ..randomizer import Randomizer
@@ -48,6 +49,7 @@ class ERM:
     """
 
     name: ClassVar[str] = "erm"
+    rounding: ClassVar[str] = RANDOMIZED
     outputs: int = 4
     distance: float | None = None
     inner: float | None = None

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ..label_rounding import RANDOMIZED
 from ..losses import ABSOLUTE, Loss
 from ..prior import Prior
 from ..randomizer import Randomizer
@@ -44,6 +45,7 @@ class RQM:
     """
 
     name: ClassVar[str] = "rqm"
+    rounding: ClassVar[str] = RANDOMIZED
     outputs: int = 4
     distance: float | None = None
     q: float | None = None

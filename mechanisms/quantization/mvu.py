@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ..label_rounding import RANDOMIZED
 from ..losses import SQUARED, Loss
 from ..prior import Prior
 from ..randomizer import Randomizer
@@ -29,6 +30,7 @@ class MVU:
     """
 
     name: ClassVar[str] = "mvu"
+    rounding: ClassVar[str] = RANDOMIZED
     outputs: int = 4
     inputs: int = 8
     reach: float = 2.0

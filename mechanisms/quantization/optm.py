@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.optimize import minimize
 
+from ..label_rounding import RANDOMIZED
 from ..losses import ABSOLUTE, Loss
 from ..prior import Prior
 from ..randomizer import Randomizer
@@ -46,6 +47,7 @@ class OPTM:
     """
 
     name: ClassVar[str] = "optm"
+    rounding: ClassVar[str] = RANDOMIZED
     outputs: int = 4
     distance: float | None = None
     inner: float | None = None

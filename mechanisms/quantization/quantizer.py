@@ -16,6 +16,7 @@ import highspy
 import numpy as np
 from scipy.optimize import minimize
 
+from ..label_rounding import RANDOMIZED
 from ..losses import ABSOLUTE, Loss
 from ..prior import Prior
 from ..randomizer import Randomizer
@@ -240,6 +241,7 @@ class Quantizer:
     """
 
     name: ClassVar[str] = "quantizer"
+    rounding: ClassVar[str] = RANDOMIZED
     outputs: int = 4
     values: tuple[float, ...] = ()
     symmetric: bool = False

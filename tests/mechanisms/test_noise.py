@@ -1,6 +1,6 @@
 """The noise: uniform where it says so, a function of its key and purpose, and in a format that is pinned.
 
-The format is restated here from the docstrings with hashlib alone, so that an accidental change of a byte layout,
+The format is restated here from the docstrings, a record at a time, so that an accidental change of a byte layout,
 which would silently draw new noise for an old release, is seen.
 """
 
@@ -9,13 +9,16 @@ import json
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms import noise
+from labeldp.mechanisms.identities import Identities, bytes_identities, integer_identities, row_identities
 from labeldp.mechanisms.noise import ByteStream, discrete_laplace
 from opendp.domains import atom_domain, vector_domain
 from opendp.measurements import make_laplace
@@ -28,90 +31,98 @@ OTHER_KEY = bytes(range(1, 33))
 FINGERPRINT = hashlib.sha256(b"a mechanism").digest()
 MODULUS = 1 << 256
 
-LABEL = st.floats(allow_nan=False, allow_infinity=False)
-RECORDS = st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), LABEL), max_size=30)
+
+def rows(*numbers: int, source: str = "a") -> Identities:
+    return row_identities(source, np.array(numbers))
 
 
-def digest_of(records: list[tuple[int, float]], secret: bytes = KEY) -> int:
-    ids = np.array([identity for identity, _ in records], np.int64)
-    labels = np.array([label for _, label in records], np.float64)
-    return noise.multiset_digest(secret, noise.integer_identities(ids), labels)
+# AES.
+
+NIST_KEY = bytes.fromhex("603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4")
+"""NIST SP 800-38A, appendix F: the key of all vectors of AES-256."""
+NIST_ECB = [
+    ("6bc1bee22e409f96e93d7e117393172a", "f3eed1bdb5d2a03c064b5a7e3db181f8"),
+    ("ae2d8a571e03ac9c9eb76fac45af8e51", "591ccb10d410ed26dc5ba74a31362870"),
+    ("30c81c46a35ce411e5fbc1191a0a52ef", "b6ed21b99ca6f4f9f153e7b1beafed1d"),
+    ("f69f2445df4f9b17ad2b417be66c3710", "23304b7a39f9f3ff067d8d8f9e24ecc7"),
+]
+"""F.1.5, ECB-AES256.Encrypt: plaintext, ciphertext."""
+NIST_CTR = [
+    ("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff", "0bdf7df1591716335e9a8b15c860c502"),
+    ("f0f1f2f3f4f5f6f7f8f9fafbfcfdff00", "5a6e699d536119065433863c8f657b94"),
+    ("f0f1f2f3f4f5f6f7f8f9fafbfcfdff01", "1bc12c9c01610d5d0d8bd6a3378eca62"),
+    ("f0f1f2f3f4f5f6f7f8f9fafbfcfdff02", "2956e1c8693536b1bee99c73a31576b6"),
+]
+"""F.5.5, CTR-AES256.Encrypt: counter, output block."""
 
 
-def little_endian(number: int, size: int = 8) -> bytes:
-    return number.to_bytes(size, "little", signed=True)
+@pytest.mark.parametrize("vectors", [NIST_ECB, NIST_CTR], ids=["ECB", "CTR"])
+def test_blocks_are_those_of_nist(vectors):
+    plain = b"".join(bytes.fromhex(block) for block, _ in vectors)
+    found = noise.keyed_blocks(NIST_KEY, np.frombuffer(plain, "<u8").reshape(-1, 2))
+    assert [block.tobytes().hex() for block in found] == [block for _, block in vectors]
 
 
-# Identities.
-
-
-def test_row_identity_is_hashed_source_then_row_number():
-    tag = hashlib.blake2b(b"logs/day=1.csv", digest_size=16, person=b"labeldp source").digest()
-    identities = noise.row_identities("logs/day=1.csv", np.array([0, 1, 2**40]))
-    assert [row.tobytes() for row in identities] == [tag + little_endian(row) for row in (0, 1, 2**40)]
-
-
-def test_integer_identity_is_tag_then_id():
-    tag = hashlib.blake2b(b"", digest_size=16, person=b"labeldp int id").digest()
-    identities = noise.integer_identities(np.array([-5, 7]))
-    assert [row.tobytes() for row in identities] == [tag + little_endian(-5), tag + little_endian(7)]
-
-
-def test_bytes_identity_is_hashed_id():
-    ids = [b"", b"a", b"a longer id"]
-    expected = [hashlib.blake2b(one, digest_size=24, person=b"labeldp bytes id").digest() for one in ids]
-    assert [row.tobytes() for row in noise.bytes_identities(ids)] == expected
-
-
-def test_integer_identities_do_not_depend_on_dtype_or_layout():
-    ids = np.arange(20, dtype=np.int64)
-    for same in (ids.astype(np.int32), ids.astype(np.uint8), np.arange(40)[::2] // 2, ids.astype(">i8")):
-        np.testing.assert_array_equal(noise.integer_identities(same), noise.integer_identities(ids))
-
-
-def test_identities_are_unique_across_sources_rows_and_kinds():
-    numbers = np.arange(100)
-    kinds = [
-        noise.row_identities("a", numbers),
-        noise.row_identities("b", numbers),
-        noise.row_identities("", numbers),
-        noise.integer_identities(numbers),
-        noise.integer_identities(-1 - numbers),
-        noise.bytes_identities([b"%d" % number for number in numbers]),
-        noise.bytes_identities([little_endian(int(number)) for number in numbers]),
-    ]
-    assert len({row.tobytes() for row in np.concatenate(kinds)}) == 100 * len(kinds)
-
-
-def test_no_records_have_no_identities():
-    assert noise.integer_identities(np.array([], np.int64)).shape == (0, 24)
-    assert noise.row_identities("a", np.array([], np.int64)).shape == (0, 24)
-    assert noise.bytes_identities([]).shape == (0, 24)
+def test_blocks_are_encrypted_each_by_itself_whatever_their_layout():
+    blocks = np.random.default_rng(1).integers(0, 1 << 63, (10_000, 2), np.uint64)
+    found = noise.keyed_blocks(KEY, blocks)
+    cipher = Cipher(algorithms.AES(KEY), modes.ECB())
+    for place in (0, 1, 4096, 9_999):
+        assert found[place].tobytes() == cipher.encryptor().update(blocks[place].tobytes())
+    np.testing.assert_array_equal(noise.keyed_blocks(KEY, np.asfortranarray(blocks)), found)
+    np.testing.assert_array_equal(noise.keyed_blocks(KEY, blocks.astype(">u8")), found)
+    np.testing.assert_array_equal(noise.keyed_blocks(KEY, blocks[::3]), found[::3])
 
 
 # Words.
 
 
-def test_words_are_keyed_blake2b_of_fingerprint_and_identity():
-    identities = noise.bytes_identities([b"a", b"b"])
-    expected = [
-        int.from_bytes(
-            hashlib.blake2b(FINGERPRINT + row.tobytes(), key=KEY, digest_size=8, person=b"labeldp word").digest(),
-            "little",
-        )
-        for row in identities
-    ]
+def restated_word(key: bytes, purpose: bytes, space: bytes, block: bytes) -> int:
+    message = len(purpose).to_bytes(8, "little") + purpose + space
+    derived = hashlib.blake2b(message, key=key, digest_size=32, person=b"labeldp words").digest()
+    encrypted = Cipher(algorithms.AES(derived), modes.ECB()).encryptor().update(block)
+    return int.from_bytes(encrypted[:8], "little")
+
+
+@pytest.mark.parametrize(
+    "identities",
+    [
+        rows(0, 1, 5, 4_000_000_000, 2**40, 2**63 - 1),
+        rows(5, 0, source="logs/day=1 \u00e9.csv"),
+        integer_identities(np.array([-5, 7])),
+        bytes_identities([b"a", b"b"]),
+    ],
+    ids=["rows", "rows of another file", "integer ids", "text ids"],
+)
+def test_words_are_aes_under_a_key_of_purpose_and_space(identities):
     words = noise.words(KEY, FINGERPRINT, identities)
     assert words.dtype == np.uint64
-    assert words.tolist() == expected
+    assert words.tolist() == [
+        restated_word(KEY, FINGERPRINT, identities.space, block.tobytes()) for block in identities.blocks
+    ]
 
 
 def test_words_of_no_records_are_none():
-    assert noise.words(KEY, FINGERPRINT, noise.bytes_identities([])).shape == (0,)
+    assert noise.words(KEY, FINGERPRINT, bytes_identities([])).shape == (0,)
 
 
-def test_words_are_uniform_in_every_byte():
-    words = noise.words(KEY, FINGERPRINT, noise.integer_identities(np.arange(30_000)))
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 2**62), st.lists(st.integers(0, 200), max_size=5), st.randoms(use_true_random=False))
+def test_a_records_word_does_not_depend_on_the_other_records(first, cuts, random):
+    """Batches, gaps and order."""
+    numbers = np.arange(first, first + 200)
+    whole = noise.words(KEY, FINGERPRINT, row_identities("a", numbers))
+    edges = [0, *sorted(cuts), 200]
+    pieces = [numbers[start:stop] for start, stop in pairwise(edges)]
+    found = [noise.words(KEY, FINGERPRINT, row_identities("a", piece)) for piece in pieces]
+    np.testing.assert_array_equal(np.concatenate(found), whole)
+    some = np.array(random.sample(range(200), 50))
+    np.testing.assert_array_equal(noise.words(KEY, FINGERPRINT, row_identities("a", numbers[some])), whole[some])
+
+
+@pytest.mark.parametrize("start", [0, 2**32 - 15_000, 2**62], ids=["first rows", "around 2^32", "around 2^62"])
+def test_words_are_uniform_in_every_byte(start):
+    words = noise.words(KEY, FINGERPRINT, row_identities("a", np.arange(start, start + 30_000)))
     table = words.view(np.uint8).reshape(-1, 8)
     expected = len(table) / 256
     statistic = sum(
@@ -121,99 +132,45 @@ def test_words_are_uniform_in_every_byte():
     assert chi2.ppf(1e-6, 8 * 255) <= statistic <= chi2.ppf(1 - 1e-6, 8 * 255)
 
 
-def test_words_differ_by_key_fingerprint_and_identity():
-    identities = noise.integer_identities(np.arange(1000))
-    words = noise.words(KEY, FINGERPRINT, identities)
-    others = [
-        noise.words(OTHER_KEY, FINGERPRINT, identities),
-        noise.words(KEY, FINGERPRINT[::-1], identities),
-        noise.words(KEY, FINGERPRINT, noise.integer_identities(np.arange(1000, 2000))),
+def test_words_of_neighbouring_rows_are_independent():
+    """Pairs of top four bits of a row and the next: 255 degrees of freedom."""
+    top = (noise.words(KEY, FINGERPRINT, row_identities("a", np.arange(60_000))) >> np.uint64(60)).astype(int)
+    observed = np.bincount(top[0::2] * 16 + top[1::2], minlength=256)
+    statistic = ((observed - 30_000 / 256) ** 2 / (30_000 / 256)).sum()
+    assert chi2.ppf(1e-6, 255) <= statistic <= chi2.ppf(1 - 1e-6, 255)
+
+
+def test_no_word_repeats_over_keys_purposes_files_rows_and_kinds():
+    numbers = np.arange(1000)
+    drawn = [
+        noise.words(key, purpose, identities)
+        for key in (KEY, OTHER_KEY)
+        for purpose in (FINGERPRINT, FINGERPRINT[::-1], b"", b"file x")
+        for identities in (
+            row_identities("a", numbers),
+            row_identities("b", numbers),
+            row_identities("a", numbers + 2**32),
+            row_identities("", numbers),
+            # As the purpose "file x" before the file "a" would be, were the two not kept apart.
+            row_identities("xfile a", numbers),
+            integer_identities(numbers),
+            bytes_identities([b"%d" % number for number in numbers]),
+        )
     ]
-    assert len(np.unique(np.concatenate([words, *others]))) == 4000
-    np.testing.assert_array_equal(noise.words(KEY, FINGERPRINT, identities[::-1]), words[::-1])
+    assert len(np.unique(np.concatenate(drawn))) == 2 * 4 * 7 * 1000
 
 
 @pytest.mark.parametrize("key", [b"", bytes(31), bytes(33), bytes(64)], ids=len)
 def test_a_key_of_another_size_is_refused(key):
-    identities = noise.integer_identities(np.arange(2))
     uses: list[Callable[[], object]] = [
-        lambda: noise.words(key, FINGERPRINT, identities),
-        lambda: noise.multiset_digest(key, identities, np.zeros(2)),
-        lambda: noise.derive_noise_key(key, 0, "y", np.zeros(1), [1.0]),
+        lambda: noise.words(key, FINGERPRINT, rows(1, 2)),
+        lambda: noise.keyed_hash(key, b"use", b""),
+        lambda: noise.derive_noise_key(key, 0, "y", np.zeros(1), [1.0], "nearest"),
         lambda: ByteStream(key, b""),
     ]
     for use in uses:
         with pytest.raises(ValueError, match="32 bytes"):
             use()
-
-
-# The digest of the input.
-
-
-@settings(deadline=None)
-@given(RECORDS)
-def test_digest_is_the_sum_of_the_records_hashes(records):
-    tag = hashlib.blake2b(b"", digest_size=16, person=b"labeldp int id").digest()
-    expected = 0
-    for identity, label in records:
-        message = tag + little_endian(identity) + np.array(label + 0.0, "<f8").tobytes()
-        digest = hashlib.blake2b(message, key=KEY, digest_size=32, person=b"labeldp digest").digest()
-        expected += int.from_bytes(digest, "little")
-    assert digest_of(records) == expected % MODULUS
-
-
-@settings(deadline=None)
-@given(RECORDS, st.randoms(use_true_random=False))
-def test_digest_does_not_depend_on_order(records, random):
-    shuffled = list(records)
-    random.shuffle(shuffled)
-    assert digest_of(shuffled) == digest_of(records)
-
-
-@settings(deadline=None)
-@given(st.lists(RECORDS, max_size=5))
-def test_digests_of_parts_add_up(parts):
-    whole = [record for part in parts for record in part]
-    assert noise.add_digests([digest_of(part) for part in parts]) == digest_of(whole)
-
-
-def test_digest_of_nothing_is_zero():
-    assert digest_of([]) == 0
-    assert noise.add_digests([]) == 0
-
-
-@settings(deadline=None)
-@given(RECORDS.filter(bool), st.data())
-def test_digest_changes_with_any_label_or_identity(records, data):
-    place = data.draw(st.integers(0, len(records) - 1))
-    identity, label = records[place]
-    other_label = data.draw(LABEL.filter(lambda other: other != label))
-    other_identity = data.draw(st.integers(-(2**63), 2**63 - 1).filter(lambda other: other != identity))
-    before, after = records[:place], records[place + 1 :]
-    digests = {
-        digest_of(records),
-        digest_of([*before, (identity, other_label), *after]),
-        digest_of([*before, (other_identity, label), *after]),
-        digest_of([*before, *after]),
-        digest_of([*records, (identity, label)]),
-        digest_of(records, OTHER_KEY),
-    }
-    assert len(digests) == 6
-
-
-def test_swapping_two_records_labels_changes_the_digest():
-    assert digest_of([(1, 0.0), (2, 1.0)]) != digest_of([(1, 1.0), (2, 0.0)])
-
-
-def test_minus_zero_is_zero():
-    assert digest_of([(1, -0.0)]) == digest_of([(1, 0.0)])
-
-
-def test_float32_labels_give_the_digest_of_the_same_numbers():
-    labels = np.array([0.1, 2.5], np.float32)
-    identities = noise.integer_identities(np.arange(2))
-    same = noise.multiset_digest(KEY, identities, labels.astype(np.float64))
-    assert noise.multiset_digest(KEY, identities, labels) == same
 
 
 # The noise key.
@@ -227,27 +184,29 @@ def test_noise_key_is_keyed_blake2b_of_sorted_json():
             "digest": format(77, "064x"),
             "epsilons": ["0x1.0000000000000p-2", "0x1.8000000000000p-1"],
             "labels": ["0x0.0p+0", "0x1.999999999999ap-4", "0x1.8000000000000p+1"],
+            "rounding": "nearest",
         }
     )
     expected = hashlib.blake2b(document.encode(), key=KEY, digest_size=32, person=b"labeldp noise").digest()
-    assert noise.derive_noise_key(KEY, 77, "weight \u00e9", labels, epsilons) == expected
+    assert noise.derive_noise_key(KEY, 77, "weight \u00e9", labels, epsilons, "nearest") == expected
 
 
-def test_noise_key_is_bound_to_secret_digest_column_domain_and_epsilons():
+def test_noise_key_is_bound_to_secret_digest_column_domain_epsilons_and_rounding():
     labels = np.array([0.0, 1.0])
     keys = {
-        noise.derive_noise_key(KEY, 1, "y", labels, (0.5, 0.5)),
-        noise.derive_noise_key(OTHER_KEY, 1, "y", labels, (0.5, 0.5)),
-        noise.derive_noise_key(KEY, 2, "y", labels, (0.5, 0.5)),
-        noise.derive_noise_key(KEY, MODULUS - 1, "y", labels, (0.5, 0.5)),
-        noise.derive_noise_key(KEY, 1, "z", labels, (0.5, 0.5)),
-        noise.derive_noise_key(KEY, 1, "", labels, (0.5, 0.5)),
-        noise.derive_noise_key(KEY, 1, "y", np.array([0.0, np.nextafter(1.0, 2.0)]), (0.5, 0.5)),
-        noise.derive_noise_key(KEY, 1, "y", np.array([0.0]), (1.0, 0.5, 0.5)),
-        noise.derive_noise_key(KEY, 1, "y", labels, (0.5, np.nextafter(0.5, 1.0))),
-        noise.derive_noise_key(KEY, 1, "y", labels, (0.5,)),
+        noise.derive_noise_key(KEY, 1, "y", labels, (0.5, 0.5), "nearest"),
+        noise.derive_noise_key(OTHER_KEY, 1, "y", labels, (0.5, 0.5), "nearest"),
+        noise.derive_noise_key(KEY, 2, "y", labels, (0.5, 0.5), "nearest"),
+        noise.derive_noise_key(KEY, MODULUS - 1, "y", labels, (0.5, 0.5), "nearest"),
+        noise.derive_noise_key(KEY, 1, "z", labels, (0.5, 0.5), "nearest"),
+        noise.derive_noise_key(KEY, 1, "", labels, (0.5, 0.5), "nearest"),
+        noise.derive_noise_key(KEY, 1, "y", np.array([0.0, np.nextafter(1.0, 2.0)]), (0.5, 0.5), "nearest"),
+        noise.derive_noise_key(KEY, 1, "y", np.array([0.0]), (1.0, 0.5, 0.5), "nearest"),
+        noise.derive_noise_key(KEY, 1, "y", labels, (0.5, np.nextafter(0.5, 1.0)), "nearest"),
+        noise.derive_noise_key(KEY, 1, "y", labels, (0.5,), "nearest"),
+        noise.derive_noise_key(KEY, 1, "y", labels, (0.5, 0.5), "randomized"),
     }
-    assert len(keys) == 10
+    assert len(keys) == 11
     assert {len(key) for key in keys} == {32}
 
 

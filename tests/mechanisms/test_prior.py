@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from labeldp.mechanisms import Prior, label_grid, solve, split_budget
 from labeldp.mechanisms import prior as prior_module
 from labeldp.mechanisms.noise import ByteStream, discrete_laplace
-from labeldp.mechanisms.prior import check_epsilon, nearest_label, noisy_prior, round_down, round_up
+from labeldp.mechanisms.prior import check_epsilon, noisy_prior, round_down, round_up
 
 KEY = bytes(range(32))
 EPSILON = st.floats(2e-9, 30.0)
@@ -187,57 +187,6 @@ def test_three_tenths_are_a_label_of_the_grid_of_tenths():
 def test_a_bad_grid_is_refused_naming_the_flag(low, high, step, message):
     with pytest.raises(ValueError, match=message):
         label_grid(low, high, step)
-
-
-def nearest_by_brute_force(labels: list[float], value: float) -> int:
-    """In exact arithmetic; of two that are equally near, the upper."""
-    distances = [abs(Fraction(label) - Fraction(value)) for label in labels]
-    return max(i for i, distance in enumerate(distances) if distance == min(distances))
-
-
-@settings(deadline=None)
-@given(
-    st.lists(st.integers(-1000, 1000), min_size=1, max_size=30, unique=True).map(sorted),
-    st.lists(st.integers(-8200, 8200), max_size=30),
-)
-def test_nearest_label_agrees_with_brute_force_ties_going_up(labels, eighths):
-    values = np.array(eighths, np.float64) / 8
-    found = nearest_label(np.array(labels, np.float64), values)
-    assert found.tolist() == [nearest_by_brute_force(labels, value) for value in values.tolist()]
-
-
-@settings(deadline=None)
-@given(
-    st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30, unique=True).map(sorted),
-    st.lists(st.floats(-2e6, 2e6), min_size=1, max_size=30),
-)
-def test_nearest_label_of_any_floats_is_nearest_but_for_one_rounding(labels, values):
-    assume(np.all(np.diff(labels) > 0))
-    for value, found in zip(values, nearest_label(np.array(labels), np.array(values)).tolist(), strict=True):
-        best = abs(Fraction(labels[nearest_by_brute_force(labels, value)]) - Fraction(value))
-        slack = Fraction(math.ulp(max(map(abs, labels))))
-        assert abs(Fraction(labels[found]) - Fraction(value)) <= best + 2 * slack
-
-
-def test_values_outside_the_domain_are_clamped_to_its_ends():
-    labels = np.array([0.0, 1.0, 3.0])
-    values = np.array([-1e308, -0.1, 0.5, 2.0, np.nextafter(2.0, 0.0), 3.1, 1e308])
-    assert nearest_label(labels, values).tolist() == [0, 0, 1, 2, 1, 2, 2]
-
-
-@pytest.mark.parametrize(
-    "labels",
-    [
-        np.array([5.0]),
-        label_grid("0", "1", "0.1"),
-        label_grid("-1000000", "1000000", "1000"),
-        np.array([-1e300, 0.0, 5e-324, 1e300]),
-        np.nextafter(1.0, [1.0, 2.0]),
-    ],
-    ids=["one", "tenths", "integers", "extremes", "neighbouring floats"],
-)
-def test_every_label_is_nearest_to_itself(labels):
-    assert nearest_label(labels, labels).tolist() == list(range(len(labels)))
 
 
 # The budget.

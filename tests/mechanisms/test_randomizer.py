@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms import ABSOLUTE, LOSSES, POISSON, SQUARED, Prior, Randomizer, solve
-from labeldp.mechanisms.noise import integer_identities, words
+from labeldp.mechanisms.identities import integer_identities
+from labeldp.mechanisms.noise import words
 from labeldp.mechanisms.randomized_response import randomized_response
 from labeldp.mechanisms.randomizer import _AliasTable
 
@@ -294,6 +295,14 @@ def test_labels_of_no_mass_do_not_count_even_where_their_loss_is_infinite():
     randomizer = build([[HALF, HALF]] * 3, outputs=[0.0, 2.0])
     assert randomizer.expected_loss(Prior(np.arange(3.0), np.array([1, 0, 0])), POISSON) == 1.0
     assert randomizer.expected_loss(Prior(np.arange(3.0), np.array([1, 1, 0])), POISSON) == math.inf
+
+
+def test_an_output_that_cannot_come_out_costs_nothing():
+    """Its loss would be infinite: -1 is no Poisson mean."""
+    weights = np.array([[0, TOTAL], [1, TOTAL - 1]], np.uint64)
+    randomizer = Randomizer(np.arange(2.0), np.array([-1.0, 1.0]), weights, 1.0, "drawn", delta=0.5)
+    assert randomizer.expected_loss(Prior(np.arange(2.0), np.array([1.0, 0.0])), POISSON) == 1.0
+    assert randomizer.expected_loss(Prior(np.arange(2.0), np.array([1.0, 1.0])), POISSON) == math.inf
 
 
 def test_expected_loss_refuses_another_domain_or_an_undefined_loss():

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from labeldp.mechanisms import ABSOLUTE, MECHANISMS, POISSON, SQUARED, Prior, mechanism_named, solve
 from labeldp.mechanisms.additive import Laplace
 from labeldp.mechanisms.randomized_response import RandomizedResponse
+from labeldp.mechanisms.registry import default_rounding
 from labeldp.mechanisms.rr_on_bins import RROnBins
 from labeldp.mechanisms.unbiased import BiasLimited
+from labeldp.mechanisms.unbiased_grid import UnbiasedGrid
 
 TOTAL = 1 << 62
 PRIOR = Prior(np.arange(3.0), np.array([0.6, 0.25, 0.15]))
@@ -32,6 +34,13 @@ def priors(draw: st.DrawFn) -> Prior:
     }[kind]
     weights[draw(st.integers(0, k - 1))] += 0.5
     return Prior(labels - draw(st.sampled_from([0.0, 0.25])), weights)
+
+
+def test_unbiased_mechanisms_round_at_random_by_default():
+    unbiased = {"unbiased", "bias_limited", "debiased_rr", "rqm", "erm", "optm", "mvu", "quantizer"}
+    assert {name for name in MECHANISMS if default_rounding(name) == "randomized"} == unbiased
+    assert {default_rounding(name) for name in {*MECHANISMS, "no mechanism"} - unbiased} == {"nearest"}
+    assert UnbiasedGrid.rounding == "randomized"
 
 
 # The quantization mechanisms search for seconds and take some losses only: they have properties of their own.
