@@ -6,11 +6,15 @@ from .noise_key import NoiseKeyFile
 from .prior import BindNoise, LabelColumn, NoiseBinding, NoisyPrior, PriorRelease, Threshold
 from .privatize import DeadLetter, PrivatizedLabels, PrivatizeLabels
 from .read import Equals, Format, ReadRecordBatches
+from .rows import BatchesToRows, RowsToBatches, row_fields
 from .solve import SolveRandomizer
+from .stream import StreamBinding
 from .unique_ids import CountUniqueIds
+from .validate import ValidateExamples, Validation
 from .write import ShardFile, WriteParquet, WriteTFRecords
 
 __all__ = [
+    "BatchesToRows",
     "BindNoise",
     "CountUniqueIds",
     "DeadLetter",
@@ -26,10 +30,15 @@ __all__ = [
     "PrivatizeLabels",
     "PrivatizedLabels",
     "ReadRecordBatches",
+    "RowsToBatches",
     "ShardFile",
     "SolveRandomizer",
     "StageError",
+    "StreamBinding",
     "Threshold",
+    "ValidateExamples",
+    "Validation",
     "WriteParquet",
     "WriteTFRecords",
+    "row_fields",
 ]

@@ -9,7 +9,8 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from ..mechanisms.noise import bytes_identities, integer_identities, row_identities
+from ..mechanisms.identities import Identities, bytes_identities, integer_identities, row_identities
+from .encoded import is_encoded, with_label
 from .errors import InputError
 
 _METADATA = b"labeldp.batch"
@@ -78,6 +79,10 @@ class LabelledBatchCoder(beam.coders.Coder):
         schema = pa.schema(list(table.schema)[1:], metadata=metadata or None)
         batch = pa.RecordBatch.from_arrays(table.columns[1:], schema=schema)
         return LabelledBatch(place["source"], place["start"], place["stop"], table.column(0).to_numpy(), batch)
+
+    def estimate_size(self, value: LabelledBatch) -> int:
+        """Without encoding: runners ask for most batches, also where none is encoded."""
+        return value.batch.nbytes + value.rows.nbytes
 
     def is_deterministic(self) -> bool:
         return True
@@ -149,8 +154,11 @@ def float_values(values: pa.Array) -> np.ndarray:
 def replace_label(batch: pa.RecordBatch, label: str, values: np.ndarray) -> pa.RecordBatch:
     """The batch with its label column's values replaced, in its place: float64, or lists of one float32.
 
-    What the file said about its columns is dropped: writers keep statistics and samples of values there.
+    What the file said about its columns is dropped: writers keep statistics and samples of values there. Records that
+    the batch carries along as they stand in their file get the labels, too.
     """
+    if is_encoded(batch.schema):
+        return with_label(batch, label, values)
     place = batch.schema.get_field_index(label)
     if _is_list(batch.schema.field(place).type):
         offsets = pa.array(np.arange(len(values) + 1), pa.int64())
@@ -163,8 +171,8 @@ def replace_label(batch: pa.RecordBatch, label: str, values: np.ndarray) -> pa.R
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def record_identities(batch: LabelledBatch, id_column: str | None) -> np.ndarray:
-    """What makes each record itself: its source and row, or the value of its id column. Returns (n, 24) bytes.
+def record_identities(batch: LabelledBatch, id_column: str | None) -> Identities:
+    """What makes each record itself: its source and row, or the value of its id column.
 
     Raises InputError, naming the row, when a record has no id or the column holds neither integers nor text.
     """
@@ -173,7 +181,7 @@ def record_identities(batch: LabelledBatch, id_column: str | None) -> np.ndarray
     column = batch.column(id_column)
     if column is None:
         if not batch.batch.num_rows:
-            return np.empty((0, 24), np.uint8)
+            return bytes_identities([])
         raise InputError(f"{batch.source}: there is no column {id_column!r}: name another with --id_column")
     values, present = only_values(column)
     if not present.all():

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsSingleton, PCollection
 
-from ..mechanisms.noise import add_digests, derive_noise_key, multiset_digest
-from ..mechanisms.prior import Prior, check_domain, check_epsilon, nearest_label, noisy_prior, split_budget
+from ..mechanisms.digest import RawSums, add_sums, digest_sums, input_digest
+from ..mechanisms.identities import Identities
+from ..mechanisms.label_rounding import NEAREST, ROUNDINGS, LabelRounder
+from ..mechanisms.noise import derive_noise_key, words
+from ..mechanisms.prior import Prior, check_domain, check_epsilon, noisy_prior, split_budget
 from .batches import LabelledBatch, label_values, record_identities
 from .errors import InputError, guarded
 from .noise_key import NoiseKeyFile
@@ -24,16 +28,20 @@ class LabelColumn:
     """Which column is private, over which public domain, and what names a record.
 
     name: the column. domain: (k,) ascending; labels outside are clamped. id_column: unique ids that follow a record
-    wherever it moves; None for its file and row.
+    wherever it moves; None for its file and row. rounding: labels between two of the domain become the "nearest", or
+    are "randomized", which is right on average (see `label_rounding`).
     """
 
     name: str
     domain: tuple[float, ...]
     id_column: str | None = None
+    rounding: str = NEAREST
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a bad domain, or a label that is its own id."""
+        """Raises ValueError for a bad domain, a label that is its own id, or an unknown rounding."""
         check_domain(np.array(self.domain, np.float64))
+        if self.rounding not in ROUNDINGS:
+            raise ValueError(f"rounding must be {' or '.join(ROUNDINGS)}, not {self.rounding!r}")
         if self.id_column == self.name:
             raise ValueError("id_column must be another column than the label")
 
@@ -41,6 +49,22 @@ class LabelColumn:
     def labels(self) -> np.ndarray:
         """(k,) float64."""
         return np.array(self.domain, np.float64)
+
+    def indices(self, values: np.ndarray, identities: Identities, secret: bytes) -> np.ndarray:
+        """Which labels of the domain these labels become: the same whenever they are asked for.
+
+        values: (n,) finite float64. identities: their records' names. secret: 32 bytes, of the coins.
+        Returns (n,) integers in [0, k).
+        """
+        if self.rounding == NEAREST:
+            return self._rounder.nearest(values)
+        purpose = f"rounding {self.name}".encode()
+        return self._rounder.randomized(values, lambda: words(secret, purpose, identities))
+
+    @cached_property
+    def _rounder(self) -> LabelRounder:
+        # Made once: it costs as much as the domain is long.
+        return LabelRounder(self.labels)
 
     @property
     def columns(self) -> list[str]:
@@ -53,12 +77,12 @@ class LabelSummary:
     """Raw facts of some records; they stay inside the job.
 
     counts: (k,) int64, records per label of the domain. unusable: how many records have no label that can be used.
-    digest: the keyed multiset digest of the others.
+    sums: what the others' digest is made of.
     """
 
     counts: np.ndarray = field(repr=False)
     unusable: int
-    digest: int
+    sums: RawSums
 
     @property
     def records(self) -> int:
@@ -70,20 +94,20 @@ def summarize(batch: LabelledBatch, column: LabelColumn, secret: bytes) -> Label
     """The summary of one batch. secret: 32 bytes."""
     values = label_values(batch, column.name)
     usable = np.isfinite(values)
-    identities = record_identities(batch, column.id_column)[usable]
-    indices = nearest_label(column.labels, values[usable])
-    counts = np.bincount(indices, minlength=len(column.domain))
-    return LabelSummary(counts, int((~usable).sum()), multiset_digest(secret, identities, values[usable]))
+    kept, values = batch.keep(usable), values[usable]
+    identities = record_identities(kept, column.id_column)
+    counts = np.bincount(column.indices(values, identities, secret), minlength=len(column.domain))
+    return LabelSummary(counts, int((~usable).sum()), digest_sums(secret, identities, values))
 
 
 class MergeSummaries(beam.CombineFn):
-    """Adds summaries up: counts, unusable records, and digests modulo 2^256."""
+    """Adds summaries up: counts, unusable records, and the sums modulo 2^64."""
 
     def __init__(self, labels: int):
         self._labels = labels
 
     def create_accumulator(self) -> LabelSummary:
-        return LabelSummary(np.zeros(self._labels, np.int64), 0, 0)
+        return LabelSummary(np.zeros(self._labels, np.int64), 0, add_sums([]))
 
     def add_input(self, accumulator: LabelSummary, element: LabelSummary) -> LabelSummary:
         return self.merge_accumulators([accumulator, element])
@@ -93,7 +117,7 @@ class MergeSummaries(beam.CombineFn):
         return LabelSummary(
             np.sum([part.counts for part in parts], axis=0),
             sum(part.unusable for part in parts),
-            add_digests([part.digest for part in parts]),
+            add_sums(part.sums for part in parts),
         )
 
     def extract_output(self, accumulator: LabelSummary) -> LabelSummary:
@@ -114,6 +138,12 @@ class SummarizeLabels(beam.PTransform):
         super().__init__()
 
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[LabelSummary]:
+        """Raises InputError for an unbounded input: its labels are never all counted."""
+        if not batches.is_bounded:
+            raise InputError(
+                "labels of an unbounded input cannot be counted to the end: fit on a bounded part of it, and apply the "
+                "mechanism file to the stream (PrivatizeLabels with a StreamBinding)"
+            )
         return (
             batches
             | "Summarize" >> beam.ParDo(_Summarize(self.column, self.key)).with_output_types(LabelSummary)
@@ -142,7 +172,7 @@ class NoiseBinding:
 
     digest: the input's keyed digest. column: the label column's name. domain: the labels. epsilons: what the prior
     and the randomizer may spend.
-    records: how many records have a label. unusable: how many do not.
+    records: how many records have a label. unusable: how many do not. rounding: how labels were brought to the domain.
     """
 
     digest: int
@@ -151,17 +181,25 @@ class NoiseBinding:
     epsilons: tuple[float, float]
     records: int
     unusable: int
+    rounding: str = NEAREST
 
     def noise_key(self, secret: bytes) -> bytes:
         """The 32-byte key of all noise of this release."""
-        return derive_noise_key(secret, self.digest, self.column, np.array(self.domain), self.epsilons)
+        domain = np.array(self.domain)
+        return derive_noise_key(secret, self.digest, self.column, domain, self.epsilons, self.rounding)
+
+
+def _binding(summary: LabelSummary, column: LabelColumn, epsilons: tuple[float, float], secret: bytes) -> NoiseBinding:
+    """What may be shown of a summary."""
+    digest, counts = input_digest(secret, summary.sums), (summary.records, summary.unusable)
+    return NoiseBinding(digest, column.name, column.domain, epsilons, *counts, column.rounding)
 
 
 @dataclass(frozen=True, eq=False)
 class PriorRelease(NoiseBinding):
     """The released prior and all that it is bound to. epsilons: (e1, e2), e1 spent on it, e2 left for the labels."""
 
-    prior: Prior
+    prior: Prior = field(kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -255,8 +293,9 @@ class _AddNoise(beam.DoFn):
         self._threshold.check(summary.records, summary.unusable, self._column.name)
         domain = self._column.domain
         epsilons = split_budget(self._epsilon, len(domain), summary.records, self._prior_epsilon)
-        binding = NoiseBinding(summary.digest, self._column.name, domain, epsilons, summary.records, summary.unusable)
-        prior = noisy_prior(self._column.labels, summary.counts, epsilons[0], binding.noise_key(self._key.load()))
+        secret = self._key.load()
+        binding = _binding(summary, self._column, epsilons, secret)
+        prior = noisy_prior(self._column.labels, summary.counts, epsilons[0], binding.noise_key(secret))
         LOGGER.info("released the prior of %s labels over %s records", f"{len(domain):,}", f"{summary.records:,}")
         yield PriorRelease(**vars(binding), prior=prior)
 
@@ -283,21 +322,20 @@ class BindNoise(beam.PTransform):
             | "SummarizeLabels" >> SummarizeLabels(self.column, self.key)
             | "Bind"
             >> beam.ParDo(
-                _Bind(self.column, self.epsilons, self.threshold), *_after_unique_ids(batches, self.column)
+                _Bind(self.column, self.epsilons, self.key, self.threshold), *_after_unique_ids(batches, self.column)
             ).with_output_types(NoiseBinding)
             | "Keep" >> beam.Reshuffle()
         )
 
 
 class _Bind(beam.DoFn):
-    def __init__(self, column: LabelColumn, epsilons: tuple[float, float], threshold: Threshold):
+    def __init__(self, column: LabelColumn, epsilons: tuple[float, float], key: NoiseKeyFile, threshold: Threshold):
         self._column = column
         self._epsilons = epsilons
+        self._key = key
         self._threshold = threshold
 
     @guarded("binding the noise")
     def process(self, summary: LabelSummary, unique_ids: int = 0) -> Iterator[NoiseBinding]:
         self._threshold.check(summary.records, summary.unusable, self._column.name)
-        yield NoiseBinding(
-            summary.digest, self._column.name, self._column.domain, self._epsilons, summary.records, summary.unusable
-        )
+        yield _binding(summary, self._column, self._epsilons, self._key.load())

@@ -12,18 +12,20 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 
-from ..mechanisms.noise import add_digests, multiset_digest, words
-from ..mechanisms.prior import nearest_label
+from ..mechanisms.digest import RawSums, add_sums, digest_sums, input_digest
+from ..mechanisms.identities import Identities
+from ..mechanisms.noise import labelled_words, words
 from ..mechanisms.randomizer import Randomizer
 from .batches import LabelledBatch, label_values, record_identities, replace_label
 from .errors import InputError, guarded
 from .noise_key import NoiseKeyFile
 from .prior import LabelColumn, NoiseBinding
 from .progress import Progress
+from .stream import StreamBinding
 
 _BATCHES = "batches"
 _DEAD_LETTERS = "dead_letters"
-_DIGESTS = "digests"
+_SUMS = "sums"
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,12 @@ class PrivatizedLabels(NamedTuple):
     """What `PrivatizeLabels` gives.
 
     batches: privatized batches. dead_letters: records that were left out. digest: one number, the keyed digest of
-    the labels that went in.
+    the labels that went in; None for a stream.
     """
 
     batches: PCollection[LabelledBatch]
     dead_letters: PCollection[DeadLetter]
-    digest: PCollection[int]
+    digest: PCollection[int] | None
 
 
 @dataclass
@@ -64,44 +66,67 @@ class PrivatizeLabels(beam.PTransform):
     The digest differs from the binding's when the input changed between the two passes over it; the noise may then
     have been used for other data before, and the output must be thrown away.
 
+    An input without an end, in windows, is privatized with a randomizer and a StreamBinding, both values: it has no
+    digest, and its records need ids.
+
     randomizer: exactly one, as a PCollection or a value. binding: exactly one NoiseBinding (a PriorRelease is
-    one), as a PCollection. column: the private column; its domain is the randomizer's. key: the secret.
+    one), as a PCollection; or a StreamBinding. column: the private column; its domain is the randomizer's. key: the
+    secret.
     """
 
     randomizer: PCollection[Randomizer] | Randomizer
-    binding: PCollection[NoiseBinding]
+    binding: PCollection[NoiseBinding] | StreamBinding
     column: LabelColumn
     key: NoiseKeyFile
 
     def __post_init__(self) -> None:
+        """Raises ValueError for a stream whose records have no ids."""
         super().__init__()
+        if isinstance(self.binding, StreamBinding) and self.column.id_column is None:
+            raise ValueError("records of a stream have no file and row that names them: give an id_column")
 
     def expand(self, batches: PCollection[LabelledBatch]) -> PrivatizedLabels:
+        """Raises InputError for an unbounded input without a StreamBinding."""
+        binding = self.binding if isinstance(self.binding, StreamBinding) else AsSingleton(self.binding)
+        endless = binding is self.binding
+        if not (batches.is_bounded or endless):
+            raise InputError("an unbounded input has no digest to bind noise to: give a StreamBinding")
         randomizer = self.randomizer if isinstance(self.randomizer, Randomizer) else AsSingleton(self.randomizer)
         outputs: Any = batches | "Randomize" >> beam.ParDo(
-            _Randomize(self.column, self.key), randomizer, AsSingleton(self.binding)
-        ).with_output_types(LabelledBatch).with_outputs(_DEAD_LETTERS, _DIGESTS, main=_BATCHES)
-        return PrivatizedLabels(
-            outputs[_BATCHES],
-            outputs[_DEAD_LETTERS],
-            outputs[_DIGESTS] | "AddDigests" >> beam.CombineGlobally(add_digests),
+            _Randomize(self.column, self.key), randomizer, binding
+        ).with_output_types(LabelledBatch).with_outputs(_DEAD_LETTERS, _SUMS, main=_BATCHES)
+        if endless:
+            return PrivatizedLabels(outputs[_BATCHES], outputs[_DEAD_LETTERS], None)
+        digest: Any = (
+            outputs[_SUMS]
+            | "AddSums" >> beam.CombineGlobally(add_sums)
+            # Beam's coder of int holds 64 bits.
+            | "Digest" >> beam.ParDo(_Digest(self.key)).with_output_types(object)
         )
+        return PrivatizedLabels(outputs[_BATCHES], outputs[_DEAD_LETTERS], digest)
 
 
 def privatize_batch(
     batch: LabelledBatch,
     values: np.ndarray,
-    identities: np.ndarray,
+    identities: Identities,
     column: LabelColumn,
     randomizer: Randomizer,
     noise_key: bytes,
+    secret: bytes,
+    endless: bool = False,
 ) -> LabelledBatch:
     """The batch with each label replaced by a draw under the record's own word.
 
-    values: (n,) finite float64, the labels. identities: (n, 24) bytes. noise_key: 32 bytes.
+    values: (n,) finite float64, the labels. identities: their records' names. noise_key, secret: 32 bytes each.
+    endless: whether the key is of a StreamBinding, so that words have to be bound to the labels.
     """
-    indices = nearest_label(randomizer.labels, values)
-    outputs = randomizer.sample(indices, words(noise_key, randomizer.fingerprint, identities))
+    indices = column.indices(values, identities, secret)
+    if endless:
+        drawn = labelled_words(noise_key, randomizer.fingerprint, identities, values)
+    else:
+        drawn = words(noise_key, randomizer.fingerprint, identities)
+    outputs = randomizer.sample(indices, drawn)
     return dataclasses.replace(batch, batch=replace_label(batch.batch, column.name, outputs))
 
 
@@ -113,11 +138,11 @@ class _Randomize(beam.DoFn):
     def setup(self) -> None:
         self._secret = self._key.load()
         self._progress = Progress("privatized")
-        self._prepared: dict[tuple[bytes, NoiseBinding], tuple[Randomizer, bytes]] = {}
+        self._prepared: dict[tuple[bytes, NoiseBinding | StreamBinding], tuple[Randomizer, bytes]] = {}
 
     @guarded("privatizing labels")
     def process(
-        self, batch: LabelledBatch, randomizer: Randomizer, binding: NoiseBinding
+        self, batch: LabelledBatch, randomizer: Randomizer, binding: NoiseBinding | StreamBinding
     ) -> Iterator[LabelledBatch | TaggedOutput]:
         randomizer, noise_key = self._prepare(randomizer, binding)
         values = label_values(batch, self._column.name)
@@ -127,16 +152,33 @@ class _Randomize(beam.DoFn):
             yield TaggedOutput(_DEAD_LETTERS, letter)
         kept, values = batch.keep(usable), values[usable]
         identities = record_identities(kept, self._column.id_column)
-        yield TaggedOutput(_DIGESTS, multiset_digest(self._secret, identities, values))
+        endless = isinstance(binding, StreamBinding)
+        if not endless:
+            yield TaggedOutput(_SUMS, digest_sums(self._secret, identities, values))
         if len(values):
-            yield privatize_batch(kept, values, identities, self._column, randomizer, noise_key)
+            yield privatize_batch(kept, values, identities, self._column, randomizer, noise_key, self._secret, endless)
         self._progress.add(len(values))
 
-    def _prepare(self, randomizer: Randomizer, binding: NoiseBinding) -> tuple[Randomizer, bytes]:
+    def _prepare(self, randomizer: Randomizer, binding: NoiseBinding | StreamBinding) -> tuple[Randomizer, bytes]:
         """The randomizer whose alias table is built already, and the noise key: side inputs come anew per bundle."""
         wanted = (randomizer.fingerprint, binding)
         if wanted not in self._prepared:
             if tuple(randomizer.labels.tolist()) != self._column.domain:
                 raise InputError("the mechanism is for another label domain than the one declared")
-            self._prepared = {wanted: (randomizer, binding.noise_key(self._secret))}
+            if isinstance(binding, StreamBinding):
+                noise_key = binding.noise_key(self._secret, self._column)
+            else:
+                noise_key = binding.noise_key(self._secret)
+            self._prepared = {wanted: (randomizer, noise_key)}
         return self._prepared[wanted]
+
+
+class _Digest(beam.DoFn):
+    """Raw sums to what may be compared with the binding, and shown."""
+
+    def __init__(self, key: NoiseKeyFile):
+        self._key = key
+
+    @guarded("comparing the passes")
+    def process(self, sums: RawSums) -> Iterator[int]:
+        yield input_digest(self._key.load(), sums)

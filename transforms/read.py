@@ -72,6 +72,8 @@ class ReadRecordBatches(beam.PTransform):
 
     pattern: a path or glob; it is matched when the job runs. format: tfrecord, parquet or csv; .gz is seen through.
     columns: what to read; None reads all. where: a filter on a public feature. label_column: read as float64 from CSV.
+    encoded: for TFRecords that become TFRecords: batches carry the records as they stand in the file, and the columns
+    beside, with one value or none for each record; `WriteTFRecords` writes them once their labels are replaced.
     """
 
     pattern: str
@@ -79,10 +81,14 @@ class ReadRecordBatches(beam.PTransform):
     columns: Sequence[str] | None = None
     where: Equals | None = None
     label_column: str | None = None
+    encoded: bool = False
 
     def __post_init__(self) -> None:
+        """Raises ValueError for encoded records of another format, or whose columns or label nobody named."""
         super().__init__()
         self.pattern = absolute(self.pattern)
+        if self.encoded and (self.format.name != "tfrecord" or not self.columns or self.label_column is None):
+            raise ValueError("encoded needs the format tfrecord, columns and a label_column")
 
     def expand(self, pbegin: PBegin) -> PCollection[LabelledBatch]:
         return (
@@ -92,9 +98,9 @@ class ReadRecordBatches(beam.PTransform):
             # Files spread over the workers here, and nothing that follows is read before it is needed.
             | "Spread" >> beam.Reshuffle()
             | "Read"
-            >> beam.ParDo(_ReadFile(self.format, self.columns, self.where, self.label_column)).with_output_types(
-                LabelledBatch
-            )
+            >> beam.ParDo(
+                _ReadFile(self.format, self.columns, self.where, self.label_column, self.encoded)
+            ).with_output_types(LabelledBatch)
         )
 
 
@@ -126,15 +132,35 @@ def _sources(pattern: str) -> list[_Source]:
 
 
 class _ReadFile(beam.DoFn):
-    def __init__(self, format: Format, columns: Sequence[str] | None, where: Equals | None, label: str | None):
+    def __init__(
+        self,
+        format: Format,
+        columns: Sequence[str] | None,
+        where: Equals | None,
+        label: str | None,
+        encoded: bool,
+    ):
         self._format = format
         self._columns = columns
         self._where = where
         self._label = label
+        self._encoded = encoded
+
+    def setup(self) -> None:
+        self._learned: dict[str, dict[str, pa.DataType]] = {}
 
     @guarded("reading")
     def process(self, source: _Source) -> Iterator[LabelledBatch]:
-        yield from read_file(source.path, source.first, self._format, self._columns, self._where, self._label)
+        yield from read_file(
+            source.path,
+            source.first,
+            self._format,
+            self._columns,
+            self._where,
+            self._label,
+            self._encoded,
+            self._learned,
+        )
 
 
 def read_file(
@@ -144,18 +170,25 @@ def read_file(
     columns: Sequence[str] | None = None,
     where: Equals | None = None,
     label: str | None = None,
+    encoded: bool = False,
+    learned: dict[str, dict[str, pa.DataType]] | None = None,
 ) -> Iterator[LabelledBatch]:
-    """The batches of one file, in order. first: the file whose schema this one must have; the rest as for
-    `ReadRecordBatches`.
+    """The batches of one file, in order. first: the file whose schema this one must have. learned: keeps the types of
+    its columns from one CSV file to the next. The rest is as for `ReadRecordBatches`.
 
     Raises InputError when the file is missing, damaged, of another schema, or lacks a column that is asked for.
     """
     wanted = None if columns is None else list(columns)
     if wanted is not None and where is not None and where.column not in wanted:
         wanted.append(where.column)
-    reader = {"tfrecord": _read_tfrecord, "parquet": _read_parquet, "csv": _read_csv}[format.name]
+    if format.name == "tfrecord":
+        batches = _read_tfrecord(path, wanted, label if encoded else None)
+    elif format.name == "parquet":
+        batches = _read_parquet(path, first, wanted)
+    else:
+        batches = _read_csv(path, first, format, wanted, label, {} if learned is None else learned)
     start = 0
-    for batch in reader(path, first, format, wanted, label):
+    for batch in batches:
         labelled = LabelledBatch.whole(path, start, batch)
         start = labelled.stop
         yield labelled if where is None else labelled.keep(_matches(labelled, where))
@@ -209,16 +242,20 @@ def _require(names: Sequence[str], wanted: Sequence[str] | None, path: str) -> N
             raise InputError(f"{path}: there is no column {name!r}; it has: {listed}")
 
 
-def _read_tfrecord(
-    path: str, first: str, format: Format, wanted: list[str] | None, label: str | None
-) -> Iterator[pa.RecordBatch]:
+def _read_tfrecord(path: str, wanted: list[str] | None, replaced: str | None) -> Iterator[pa.RecordBatch]:
+    """replaced: the label of records that are carried along as they stand in the file; None for columns alone."""
     # The extra `tfx`, loaded only where TFRecords are.
+    from .example_columns import ExampleColumns
     from .tf_example import ExampleDecoder
 
-    decoder = ExampleDecoder(path, wanted)
+    decoder, columns = ExampleDecoder(path), ExampleColumns(path, wanted or ())
     with _open(path) as file:
-        for records in read_records(file, path, BATCH_ROWS):
-            yield _as_long_as(decoder.decode(records), len(records))
+        for frames in read_records(file, path, BATCH_ROWS):
+            if replaced is not None:
+                yield columns.read_encoded(frames, replaced)
+            else:
+                batch = decoder.decode(frames.records()) if wanted is None else columns.read(frames)
+                yield _as_long_as(batch, len(frames))
 
 
 def _as_long_as(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
@@ -228,9 +265,7 @@ def _as_long_as(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.nulls(rows)], [""])
 
 
-def _read_parquet(
-    path: str, first: str, format: Format, wanted: list[str] | None, label: str | None
-) -> Iterator[pa.RecordBatch]:
+def _read_parquet(path: str, first: str, wanted: list[str] | None) -> Iterator[pa.RecordBatch]:
     with _arrow_file(path) as file:
         parquet = _parquet_file(file, path)
         if first != path:
@@ -274,9 +309,16 @@ def _same_schema(schema: pa.Schema, other: pa.Schema, path: str, first: str) -> 
 
 
 def _read_csv(
-    path: str, first: str, format: Format, wanted: list[str] | None, label: str | None
+    path: str,
+    first: str,
+    format: Format,
+    wanted: list[str] | None,
+    label: str | None,
+    learned: dict[str, dict[str, pa.DataType]],
 ) -> Iterator[pa.RecordBatch]:
-    types = _csv_types(first, format, wanted, label)
+    if first not in learned:
+        learned[first] = _csv_types(first, format, wanted, label)
+    types = learned[first]
     rows = 0
     for header, block in _csv_blocks(path):
         if rows == 0 and path != first:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from .batches import float_values
 from .errors import InputError
+from .tfrecord import TAIL, heads, seal
 
 # Padding a batch to its longest record costs at most this much; beyond it the batch is halved.
 _MAX_MATRIX_BYTES = 1 << 28
@@ -25,21 +26,40 @@ _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
 _TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
 
 
-def encode_examples(batch: pa.RecordBatch) -> list[bytes]:
-    """Each record as a serialized tf.Example. A null becomes a feature without a value.
+def encode_examples(batch: pa.RecordBatch, with_nulls: bool = True) -> list[bytes]:
+    """Each record as a serialized tf.Example. A null becomes a feature without a value, or none at all.
 
     Raises InputError, naming the column, for a type that tf.Example cannot hold.
     """
+    octets, lengths = _encoded(batch, with_nulls, framed=False)
+    blob, ends = octets.tobytes(), np.cumsum(lengths).tolist()
+    return [blob[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)] if ends else []
+
+
+def encode_frames(batch: pa.RecordBatch) -> memoryview:
+    """The records of `encode_examples` as they stand in a TFRecord file, one after the other."""
+    octets, lengths = _encoded(batch, with_nulls=True, framed=True)
+    seal(octets, np.append(0, np.cumsum(lengths)))
+    return memoryview(octets)  # type: ignore[arg-type]
+
+
+def _encoded(batch: pa.RecordBatch, with_nulls: bool, framed: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (all records, or frames without their checksums, one after the other; (n,) the length of each)."""
     features = [_feature(name, batch.column(i)) for i, name in enumerate(batch.schema.names)]
     rows = batch.num_rows
     longest = sum(int(feature.lengths.max(initial=0)) + len(feature.name) + 32 for feature in features)
     if rows > 1 and rows * longest > _MAX_MATRIX_BYTES:
         half = rows // 2
-        return encode_examples(batch.slice(0, half)) + encode_examples(batch.slice(half))
-    pieces = [piece for feature in features for piece in _entry(feature)]
-    octets, lengths = _joined([*_field(1, _total(pieces, rows)), *pieces], rows)
-    blob, ends = octets.tobytes(), np.cumsum(lengths).tolist()
-    return [blob[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)] if rows else []
+        parts = [_encoded(part, with_nulls, framed) for part in (batch.slice(0, half), batch.slice(half))]
+        octets, lengths = zip(*parts, strict=True)
+        return np.concatenate(octets), np.concatenate(lengths)
+    pieces = [
+        piece if with_nulls else piece.where(feature.present) for feature in features for piece in _entry(feature)
+    ]
+    pieces = [*_field(1, _total(pieces, rows)), *pieces]
+    if framed:
+        pieces = [_Piece(heads(_total(pieces, rows))), *pieces, _constant(bytes(TAIL), rows)]
+    return _joined(pieces, rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,14 +118,16 @@ def _entry(feature: _Feature) -> list[_Piece]:
     content = [*_field(feature.kind, feature.lengths), _ragged(feature.values, feature.lengths)]
     content = [piece.where(feature.present) for piece in content]
     value = [*_field(2, _total(content, rows)), *content]
-    key = _constant(b"\x0a" + _varint(len(feature.name)) + feature.name, rows)
+    key = _constant(b"\x0a" + varint(len(feature.name)) + feature.name, rows)
     return [*_field(1, _total([key, *value], rows)), key, *value]
 
 
 def _field(number: int, lengths: np.ndarray) -> list[_Piece]:
     """The tag of a length-delimited field and its length."""
+    if len(lengths) and (lengths == lengths[0]).all():
+        return [_constant(bytes([number << 3 | _LENGTH_DELIMITED]) + varint(int(lengths[0])), len(lengths))]
     tag = _constant(bytes([number << 3 | _LENGTH_DELIMITED]), len(lengths))
-    values, sizes = _varints(lengths)
+    values, sizes = encode_varints(lengths)
     return [tag, _ragged(values, sizes)]
 
 
@@ -124,11 +146,16 @@ def _ragged(values: np.ndarray, lengths: np.ndarray) -> _Piece:
     return _Piece(octets, mask)
 
 
-def _varint(value: int) -> bytes:
-    return _varints(np.array([value]))[0].tobytes()
+def varint(value: int) -> bytes:
+    """One base-128 varint of a number >= 0."""
+    octets = bytearray()
+    while value >= 0x80:
+        octets.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*octets, value])
 
 
-def _varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def encode_varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Base-128 varints of int64 (negative ones as 64-bit two's complement). Returns (bytes, length of each)."""
     unsigned = np.ascontiguousarray(values, np.int64).view(np.uint64)
     sizes = np.ones(len(unsigned), np.int64)
@@ -166,6 +193,8 @@ def _feature(name: str, column: pa.Array) -> _Feature:
 
 def _sums(sizes: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Per record, the sum of its values' sizes."""
+    if len(sizes) == len(counts) and (counts == 1).all():
+        return sizes
     cumulated = np.append(0, np.cumsum(sizes))
     ends = np.cumsum(counts)
     return cumulated[ends] - cumulated[ends - counts]
@@ -185,7 +214,7 @@ def _values(name: str, values: pa.Array) -> tuple[int, np.ndarray, np.ndarray]:
             integers = values.cast(pa.int64()).to_numpy(zero_copy_only=False)
         except pa.ArrowInvalid:
             raise InputError(f"column {name!r} holds integers beyond int64, which tf.Example cannot") from None
-        return (_INT64_LIST, *_varints(integers))
+        return (_INT64_LIST, *encode_varints(integers))
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         floats = float_values(values)
         with np.errstate(over="ignore"):

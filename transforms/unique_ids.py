@@ -9,7 +9,7 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import PCollection
 
-from ..mechanisms.noise import IDENTITY_BYTES
+from ..mechanisms.identities import IDENTITY_BYTES
 from .batches import LabelledBatch, record_identities
 from .errors import InputError, guarded
 
@@ -19,11 +19,11 @@ _GROUPS = 256
 
 @dataclass(frozen=True, eq=False)
 class _Ids:
-    """Identities (n, 24) bytes of one group, and where they came from."""
+    """Ids of one group, (n, 2) uint64 blocks of `Identities`, and where they came from."""
 
     source: str
     rows: np.ndarray
-    identities: np.ndarray
+    blocks: np.ndarray
 
 
 @dataclass
@@ -31,7 +31,7 @@ class CountUniqueIds(beam.PTransform):
     """Counts records and fails when two share an id.
 
     Takes a PCollection of LabelledBatch with the id column; gives one number, how many ids there are. Arrays of
-    24-byte identities are shuffled, never rows.
+    16-byte identities are shuffled, never rows.
 
     id_column: integers or text, one per record. Raises InputError, naming two rows, for an id that occurs twice:
     two records under one random word would reveal whether their labels agree.
@@ -58,17 +58,16 @@ class _Split(beam.DoFn):
 
     @guarded("checking ids")
     def process(self, batch: LabelledBatch) -> Iterator[tuple[int, _Ids]]:
-        identities = record_identities(batch, self._id_column)
-        groups = _group(identities)
+        blocks = record_identities(batch, self._id_column).blocks
+        groups = _group(blocks)
         for group in np.unique(groups).tolist():
             mask = groups == group
-            yield group, _Ids(batch.source, batch.rows[mask], identities[mask])
+            yield group, _Ids(batch.source, batch.rows[mask], blocks[mask])
 
 
-def _group(identities: np.ndarray) -> np.ndarray:
-    """Spreads ids that are consecutive integers, too: multiplicative hashing of the last eight bytes."""
-    last = np.ascontiguousarray(identities[:, -8:]).view("<u8").ravel()
-    return ((last * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(56)).astype(np.int64) % _GROUPS
+def _group(blocks: np.ndarray) -> np.ndarray:
+    """Spreads ids that are consecutive integers, too: multiplicative hashing of the first eight bytes."""
+    return ((blocks[:, 0] * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(56)).astype(np.int64) % _GROUPS
 
 
 class _Check(beam.DoFn):
@@ -78,8 +77,8 @@ class _Check(beam.DoFn):
     @guarded("checking ids")
     def process(self, group: tuple[int, Iterable[_Ids]]) -> Iterator[int]:
         parts = list(group[1])
-        identities = np.ascontiguousarray(np.concatenate([part.identities for part in parts]))
-        keys = identities.view(f"V{IDENTITY_BYTES}").ravel()
+        blocks = np.ascontiguousarray(np.concatenate([part.blocks for part in parts]))
+        keys = blocks.view(f"V{IDENTITY_BYTES}").ravel()
         order = np.argsort(keys, kind="stable")
         repeated = np.flatnonzero(keys[order][1:] == keys[order][:-1])
         if repeated.size:

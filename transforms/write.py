@@ -27,9 +27,9 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
 
 from .batches import LabelledBatch, filter_batch
+from .encoded import framed_records, is_encoded
 from .errors import InputError, StageError, guarded
-from .tf_example_encoder import encode_examples
-from .tfrecord import frame
+from .tf_example_encoder import encode_frames
 
 COMPRESSIONS = ("none", "gzip")
 # Records that stay together: small, so that a small log still fills every shard.
@@ -327,7 +327,7 @@ class _TFRecordSegment:
         self._size = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        framed = frame(encode_examples(batch))
+        framed = framed_records(batch) if is_encoded(batch.schema) else encode_frames(batch)
         self._file.write(framed)
         self._size += len(framed)
 
@@ -371,6 +371,8 @@ class _ArrowSegment:
         self._size = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
+        if is_encoded(batch.schema):
+            raise ValueError("encoded records become TFRecords only")
         if self._writer is None or not batch.schema.equals(self._schema):
             if self._writer is not None:
                 self._writer.close()

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from labeldp.mechanisms.digest import RawSums, input_digest
 from labeldp.transforms import (
     Equals,
     Format,
@@ -138,12 +139,14 @@ STAGES = [
     (unique_ids, "record_identities", "csv", "checking ids"),
     (unique_ids, "_group", "csv", "checking ids"),
     (prior, "label_values", "csv", "counting labels"),
-    (prior, "nearest_label", "parquet", "counting labels"),
-    (prior, "multiset_digest", "tfrecord", "counting labels"),
+    (prior, "LabelRounder", "parquet", "counting labels"),
+    (prior, "digest_sums", "tfrecord", "counting labels"),
+    (prior, "input_digest", "csv", "noising the prior"),
     (prior, "split_budget", "csv", "noising the prior"),
     (prior, "noisy_prior", "csv", "noising the prior"),
     (privatize, "label_values", "csv", "privatizing labels"),
-    (privatize, "multiset_digest", "parquet", "privatizing labels"),
+    (privatize, "digest_sums", "parquet", "privatizing labels"),
+    (privatize, "input_digest", "csv", "comparing the passes"),
     (privatize, "words", "tfrecord", "privatizing labels"),
     (privatize, "replace_label", "csv", "privatizing labels"),
     (write, "filter_batch", "csv", "writing"),
@@ -184,8 +187,24 @@ def test_arrow_itself_may_quote_what_it_chokes_on(whole_flow, failure, shown, mo
     assert leaks_in(shown()) == []
 
 
+@pytest.fixture
+def raw_sums(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What `input_digest` was given meanwhile, of either pass, lane by lane."""
+    found: list[int] = []
+
+    def spy(secret: bytes, sums: RawSums) -> int:
+        found.extend(sums.lanes.tolist())
+        return input_digest(secret, sums)
+
+    for module in (prior, privatize):
+        monkeypatch.setattr(module, "input_digest", spy)
+    return found
+
+
 @pytest.mark.parametrize(("format", "output"), [("csv", "parquet"), ("parquet", "tfrecord"), ("tfrecord", "parquet")])
-def test_a_job_that_succeeds_shows_neither_label_nor_key(whole_flow, run, shown, tmp_path, format, output, secret, key):
+def test_a_job_that_succeeds_shows_neither_label_nor_key(
+    whole_flow, run, shown, raw_sums, tmp_path, format, output, secret, key
+):
     if format == "tfrecord":
         pytest.importorskip("tfx_bsl")
     if output == "tfrecord":
@@ -199,6 +218,11 @@ def test_a_job_that_succeeds_shows_neither_label_nor_key(whole_flow, run, shown,
     assert leaks_in(text) == []
     for form in (secret.decode("utf-8", "surrogateescape"), secret.hex(), repr(secret)):
         assert form not in text
+    assert len(raw_sums) >= 8
+    for lane in raw_sums:
+        both = (lane.to_bytes(8, order) for order in ("little", "big"))
+        for form in (str(lane), f"{lane:x}", *(one.decode("utf-8", "surrogateescape") for one in both)):
+            assert form not in text
 
 
 def test_the_sentinels_would_be_seen():

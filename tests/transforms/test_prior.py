@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from labeldp.mechanisms.noise import add_digests, multiset_digest, row_identities
+from labeldp.mechanisms.digest import RawSums, add_sums, digest_sums, input_digest
+from labeldp.mechanisms.identities import row_identities
+from labeldp.mechanisms.noise import words
 from labeldp.mechanisms.prior import noisy_prior, split_budget
 from labeldp.transforms import (
     BindNoise,
@@ -54,12 +56,17 @@ SUMMARIES = st.builds(
     LabelSummary,
     st.lists(st.integers(0, 2**40), min_size=3, max_size=3).map(lambda counts: np.array(counts, np.int64)),
     st.integers(0, 2**40),
-    st.integers(0, 2**256 - 1),
+    st.lists(st.integers(0, 2**64 - 1), min_size=4, max_size=4).map(lambda lanes: RawSums(np.array(lanes, np.uint64))),
 )
 
 
-def facts(summary: LabelSummary) -> tuple[list[int], int, int]:
-    return summary.counts.tolist(), summary.unusable, summary.digest
+def facts(summary: LabelSummary) -> tuple[list[int], int, list[int]]:
+    return summary.counts.tolist(), summary.unusable, summary.sums.lanes.tolist()
+
+
+def rows_sums(rows: np.ndarray, values: list[float] | np.ndarray, secret: bytes = SECRET) -> RawSums:
+    """Of records of /logs/a."""
+    return digest_sums(secret, row_identities("/logs/a", rows), np.array(values))
 
 
 @settings(deadline=None)
@@ -69,7 +76,7 @@ def test_merging_adds_up_in_any_order_and_grouping(parts, data):
     expected = (
         [sum(int(part.counts[i]) for part in parts) for i in range(3)],
         sum(part.unusable for part in parts),
-        sum(part.digest for part in parts) % 2**256,
+        [sum(int(part.sums.lanes[lane]) for part in parts) % 2**64 for lane in range(4)],
     )
     assert facts(merge.merge_accumulators(parts)) == expected
     accumulators = [merge.create_accumulator() for _ in range(3)]
@@ -91,7 +98,7 @@ def test_merging_with_nothing_changes_nothing(summary):
         merge.add_input(merge.create_accumulator(), summary),
     ):
         assert facts(merged) == before
-    assert facts(merge.merge_accumulators([])) == ([0, 0, 0], 0, 0)
+    assert facts(merge.merge_accumulators([])) == ([0, 0, 0], 0, [0] * 4)
 
 
 @settings(deadline=None)
@@ -110,21 +117,19 @@ def test_a_summary_counts_the_nearest_label_and_digests_what_was_read(labelled):
     summary = summarize(labelled({"y": values}), COLUMN, SECRET)
     assert summary.counts.tolist() == counted(values)
     assert (summary.unusable, summary.records) == (0, 200)
-    assert summary.digest == multiset_digest(SECRET, row_identities("/logs/a", np.arange(200)), np.array(values))
+    assert summary.sums.lanes.tolist() == rows_sums(np.arange(200), values).lanes.tolist()
 
 
 def test_a_summary_leaves_out_records_without_a_usable_label(labelled):
     values = [1.0, None, math.nan, 4.0, math.inf, -math.inf]
     summary = summarize(labelled({"y": values}, start=10), COLUMN, SECRET)
     assert (summary.counts.tolist(), summary.unusable, summary.records) == ([0, 1, 0, 1], 4, 2)
-    assert summary.digest == multiset_digest(
-        SECRET, row_identities("/logs/a", np.array([10, 13])), np.array([1.0, 4.0])
-    )
+    assert summary.sums.lanes.tolist() == rows_sums(np.array([10, 13]), [1.0, 4.0]).lanes.tolist()
 
 
 def test_a_summary_of_no_record(labelled):
     summary = summarize(labelled({"y": []}), COLUMN, SECRET)
-    assert (summary.counts.tolist(), summary.unusable, summary.digest) == ([0, 0, 0, 0], 0, 0)
+    assert facts(summary) == ([0, 0, 0, 0], 0, [0] * 4)
 
 
 def test_lists_of_one_are_labels_like_any_other(labelled):
@@ -157,13 +162,14 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
 def test_any_change_changes_the_digest(labelled, change):
     values = [-50.0, 0.4, *labels_of(50)]
-    one, two = (summarize(labelled({"y": v}), COLUMN, SECRET).digest for v in (values, change(values)))
-    assert one != two
+    one, two = (summarize(labelled({"y": v}), COLUMN, SECRET).sums.lanes for v in (values, change(values)))
+    assert np.all(one != two)
 
 
 def test_the_digest_is_the_keys_own(labelled):
     batch = labelled({"y": labels_of(10)})
-    assert summarize(batch, COLUMN, SECRET).digest != summarize(batch, COLUMN, bytes(31) + b"\x01").digest
+    one, two = (summarize(batch, COLUMN, secret).sums.lanes for secret in (SECRET, bytes(31) + b"\x01"))
+    assert np.all(one != two)
 
 
 def test_with_ids_the_digest_follows_the_record_wherever_it_moves(labelled):
@@ -172,12 +178,12 @@ def test_with_ids_the_digest_follows_the_record_wherever_it_moves(labelled):
     two = summarize(labelled({"y": [4.0, 1.0, 0.0], "id": [3, 1, 2]}, "/elsewhere/b"), column, SECRET)
     other = summarize(labelled({"id": [1, 2, 3], "y": [0.0, 1.0, 4.0]}, "/logs/a", 5), column, SECRET)
     assert facts(one) == facts(two)
-    assert one.digest != other.digest
+    assert np.all(one.sums.lanes != other.sums.lanes)
 
 
-def test_raw_counts_have_no_text(labelled):
-    """Whatever prints a summary, a log or an error, must not print the histogram."""
-    summary = LabelSummary(np.array([48613, 0, 0]), 0, 0)
+def test_raw_counts_and_sums_have_no_text(labelled):
+    """Whatever prints a summary, a log or an error, must not print the histogram, or what the digest is made of."""
+    summary = LabelSummary(np.array([48613, 0, 0]), 0, RawSums(np.full(4, 48613, np.uint64)))
     assert "48613" not in repr(summary)
     assert "48613" not in str(summary)
 
@@ -190,7 +196,7 @@ def test_summarize_labels_gives_one_summary(labelled, recut, run, key, secret):
 
 def test_summarize_labels_of_no_batch_gives_one_empty_summary(run, key):
     (summary,) = run(lambda p: {"out": p | beam.Create([]) | SummarizeLabels(COLUMN, key)})["out"]
-    assert facts(summary) == ([0, 0, 0, 0], 0, 0)
+    assert facts(summary) == ([0, 0, 0, 0], 0, [0] * 4)
 
 
 # The release.
@@ -213,7 +219,7 @@ def test_the_release_is_the_noisy_prior_of_the_counts(labelled, release, secret,
     values = [*labels_of(500), math.nan]
     found = release([labelled({"y": values})], prior_epsilon=prior_epsilon, threshold=Threshold(0.1))
     epsilons = split_budget(2.0, 4, 500, prior_epsilon)
-    digest = multiset_digest(secret, row_identities("/logs/a", np.arange(500)), np.array(values[:-1]))
+    digest = input_digest(secret, rows_sums(np.arange(500), values[:-1], secret))
     binding = NoiseBinding(digest, "y", DOMAIN, epsilons, 500, 1)
     assert NoiseBinding(**{name: getattr(found, name) for name in vars(binding)}) == binding
     expected = noisy_prior(np.array(DOMAIN), np.array(counted(values[:-1])), epsilons[0], binding.noise_key(secret))
@@ -245,7 +251,7 @@ def test_the_same_input_gives_the_same_release_to_two_consumers(labelled, run, k
     assert same(found["one"][0], found["two"][0])
 
 
-def test_another_input_key_column_domain_or_budget_gives_other_noise(labelled, release, tmp_path, secret):
+def test_another_input_key_column_domain_rounding_or_budget_gives_other_noise(labelled, release, tmp_path, secret):
     values = labels_of(400)
     other = tmp_path / "other.key"
     other.write_bytes(bytes(range(32)))
@@ -257,6 +263,7 @@ def test_another_input_key_column_domain_or_budget_gives_other_noise(labelled, r
         release([labelled({"y": values}, "/logs/b")]).noise_key(secret),
         release([batch], LabelColumn("y", (*DOMAIN, 5.0))).noise_key(secret),
         release([batch], LabelColumn("x", DOMAIN)).noise_key(secret),
+        release([batch], LabelColumn("y", DOMAIN, rounding="randomized")).noise_key(secret),
         release([batch], epsilon=2.5).noise_key(secret),
         release([batch], prior_epsilon=0.01).noise_key(secret),
         release([batch], key=NoiseKeyFile(str(other))).noise_key(bytes(range(32))),
@@ -415,6 +422,49 @@ def test_the_label_is_no_id():
         LabelColumn("y", DOMAIN, "y")
 
 
+ROUNDED = LabelColumn("y", DOMAIN, rounding="randomized")
+
+
+def test_labels_round_to_the_nearest_by_default():
+    values = np.array([-9.0, 0.4, 0.5, 1.75, 3.0, 99.0])
+    assert COLUMN.indices(values, row_identities("/logs/a", np.arange(6)), SECRET).tolist() == [0, 0, 1, 2, 2, 3]
+
+
+def test_coins_are_the_records_own():
+    """A function of secret, column and name: not of the batch, nor of the label."""
+    values, rows = np.full(1000, 1.75), np.arange(1000)
+    coins = ROUNDED.indices(values, row_identities("/logs/a", rows), SECRET)
+    assert set(coins.tolist()) == {1, 2}
+    order = np.random.default_rng(1).permutation(1000)[:300]
+    again = ROUNDED.indices(values[order], row_identities("/logs/a", rows[order]), SECRET)
+    assert again.tolist() == coins[order].tolist()
+    # The same words, of another gap.
+    higher = ROUNDED.indices(np.full(1000, 3.25), row_identities("/logs/a", rows), SECRET)
+    assert (higher - 2).tolist() == (coins - 1).tolist()
+    others = [
+        ROUNDED.indices(values, row_identities("/logs/b", rows), SECRET),
+        ROUNDED.indices(values, row_identities("/logs/a", rows), bytes(31) + b"\x01"),
+        LabelColumn("z", DOMAIN, rounding="randomized").indices(values, row_identities("/logs/a", rows), SECRET),
+    ]
+    # Of a thousand fair coins between 400 and 600 agree, but for one in 10^9.
+    assert all(400 < (other == coins).sum() < 600 for other in others)
+
+
+def test_coins_are_not_the_words_that_draw_outputs(secret):
+    """Else an output would depend on its label's rounding in more than the rounded label."""
+    names = row_identities("/logs/a", np.arange(1000))
+    coins = ROUNDED.indices(np.full(1000, 1.75), names, secret) == 2
+    noise_key = NoiseBinding(1, "y", DOMAIN, (0.5, 0.5), 1000, 0, "randomized").noise_key(secret)
+    for key in (secret, noise_key):
+        drawn = words(key, bytes(32), names) < np.uint64(1 << 63)
+        assert 400 < (drawn == coins).sum() < 600
+
+
+def test_an_unknown_rounding_is_refused():
+    with pytest.raises(ValueError, match="rounding must be nearest or randomized, not 'up'"):
+        LabelColumn("y", DOMAIN, rounding="up")
+
+
 # The binding.
 
 
@@ -450,7 +500,27 @@ def test_bindings_and_releases_hold_no_secret(labelled, release, secret):
 
 def test_a_release_holds_no_raw_count(labelled, release):
     released = release([labelled({"y": [1.0] * 400 + [4.0] * 31})])
-    assert set(vars(released)) == {"digest", "column", "domain", "epsilons", "records", "unusable", "prior"}
+    assert set(vars(released)) == {
+        "digest", "column", "domain", "epsilons", "records", "unusable", "rounding", "prior",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("id_column", [None, "id"], ids=["rows", "ids"])
+def test_releases_and_bindings_hold_the_keyed_hash_of_the_sums_and_not_the_sums(
+    labelled, release, run, key, secret, id_column
+):
+    """Sums of two runs would show how labels differ."""
+    column = LabelColumn("y", DOMAIN, id_column)
+    batch = labelled({"id": np.arange(50), "y": labels_of(50)})
+    sums = summarize(batch, column, secret).sums
+    released = release([batch], column)
+    (binding,) = run(lambda p: {"out": p | beam.Create([batch]) | BindNoise(column, (0.5, 0.5), key)})["out"]
+    for one in (released, binding):
+        assert one.digest == input_digest(secret, sums)
+        shown = pickle.dumps(one) + repr(one).encode() + str(vars(one)).encode() + one.digest.to_bytes(32, "little")
+        for lane in sums.lanes.tolist():
+            for form in (lane.to_bytes(8, "little"), lane.to_bytes(8, "big"), b"%d" % lane, b"%x" % lane):
+                assert form not in shown
 
 
 def test_a_binding_cannot_be_changed():
@@ -467,6 +537,8 @@ def test_records_and_unusable_do_not_enter_the_noise_key(secret):
 
 def test_digests_of_sources_add_up(labelled):
     one, two = labelled({"y": labels_of(20)}), labelled({"y": labels_of(20)}, "/logs/b")
-    parts = [summarize(batch, COLUMN, SECRET).digest for batch in (one, two)]
-    identities = np.concatenate([row_identities(source, np.arange(20)) for source in ("/logs/a", "/logs/b")])
-    assert add_digests(parts) == multiset_digest(SECRET, identities, np.array(labels_of(20) * 2))
+    parts = [summarize(batch, COLUMN, SECRET).sums for batch in (one, two)]
+    labels = np.array(labels_of(20))
+    expected = [digest_sums(SECRET, row_identities(name, np.arange(20)), labels) for name in ("/logs/a", "/logs/b")]
+    assert add_sums(parts).lanes.tolist() == add_sums(expected).lanes.tolist()
+    assert parts[0].lanes.tolist() != parts[1].lanes.tolist()

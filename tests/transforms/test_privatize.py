@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from labeldp.mechanisms import Prior, solve
-from labeldp.mechanisms.noise import multiset_digest, row_identities, words
+from labeldp.mechanisms.digest import add_sums, digest_sums, input_digest
+from labeldp.mechanisms.identities import row_identities
+from labeldp.mechanisms.noise import words
 from labeldp.transforms import (
     BindNoise,
     DeadLetter,
@@ -41,14 +43,14 @@ def labels_of(rows: int, seed: int = 1) -> list[float]:
 
 
 def binding_of(*batches: LabelledBatch, column=COLUMN, secret: bytes, epsilons=(0.25, 1.0)) -> NoiseBinding:
-    digest = sum(summarize(batch, column, secret).digest for batch in batches) % 2**256
-    return NoiseBinding(digest, column.name, column.domain, epsilons, 0, 0)
+    sums = add_sums(summarize(batch, column, secret).sums for batch in batches)
+    return NoiseBinding(input_digest(secret, sums), column.name, column.domain, epsilons, 0, 0)
 
 
 def drawn(batch: LabelledBatch, noise_key: bytes, randomizer=RR, column=COLUMN) -> np.ndarray:
     """The privatized labels of a batch all of whose labels are usable."""
     values, identities = label_values(batch, column.name), record_identities(batch, column.id_column)
-    result = privatize_batch(batch, values, identities, column, randomizer, noise_key)
+    result = privatize_batch(batch, values, identities, column, randomizer, noise_key, bytes(32))
     return label_values(result, column.name)
 
 
@@ -257,6 +259,30 @@ def test_labels_outside_the_domain_are_drawn_as_the_nearest_one(labelled, secret
     np.testing.assert_array_equal(outside, inside)
 
 
+# Rounding.
+
+ROUNDED = LabelColumn("y", DOMAIN, rounding="randomized")
+
+
+def test_counting_and_privatizing_round_alike(labelled, recut, privatize, secret):
+    """At epsilon 30 an output is the rounded label, but for one in 10^12."""
+    values = np.random.default_rng(5).uniform(-0.5, 3.5, 3_000)
+    values[::7] = np.round(values[::7])
+    batch = labelled({"y": values})
+    summary = summarize(batch, ROUNDED, secret)
+    same = solve("rr", UNIFORM, 30.0)
+    results = privatize(recut(batch, 1, 500, 2_000), same, ROUNDED)["batches"]
+    outputs = np.full(3_000, math.nan)
+    for result in results:
+        outputs[result.rows] = label_values(result, "y")
+    assert [(outputs == label).sum() for label in DOMAIN] == summary.counts.tolist()
+    assert np.all(np.abs(outputs - np.clip(values, 0, 3)) < 1)
+    assert np.all(outputs[::7] == np.clip(values[::7], 0, 3))
+    nearest = summarize(batch, COLUMN, secret)
+    assert nearest.counts.tolist() != summary.counts.tolist()
+    assert nearest.sums.lanes.tolist() == summary.sums.lanes.tolist()
+
+
 # Ids.
 
 WITH_IDS = LabelColumn("y", DOMAIN, "id")
@@ -316,15 +342,16 @@ def test_a_dead_letter_says_where_and_why_and_nothing_else():
 
 
 @pytest.mark.parametrize("columns", [{"x": [1, 2]}, {"y": [None, math.nan]}, {"y": [[], [1.0, 2.0]]}], ids=str)
-def test_a_batch_without_a_usable_label_is_all_dead_letters(labelled, privatize, columns):
+def test_a_batch_without_a_usable_label_is_all_dead_letters(labelled, privatize, secret, columns):
     found = privatize([labelled(columns)])
     assert found["batches"] == []
     assert sorted(letter.row for letter in found["letters"]) == [0, 1]
-    assert found["digest"] == [0]
+    assert found["digest"] == [input_digest(secret, add_sums([]))]
 
 
-def test_no_batch_gives_an_empty_digest(privatize):
-    assert privatize([]) == {"batches": [], "digest": [0], "letters": []}
+def test_no_batch_gives_the_digest_of_nothing(privatize, secret):
+    nothing = input_digest(secret, add_sums([]))
+    assert privatize([]) == {"batches": [], "digest": [nothing], "letters": []}
 
 
 # The digest.
@@ -344,8 +371,8 @@ def test_the_digest_shows_that_the_input_changed_in_between(labelled, privatize,
     binding = binding_of(before, secret=secret)
     (found,) = privatize([after], binding=binding)["digest"]
     assert found != binding.digest
-    identities = row_identities("/logs/a", np.arange(50))
-    assert found == multiset_digest(secret, identities, label_values(after, "y"))
+    sums = digest_sums(secret, row_identities("/logs/a", np.arange(50)), label_values(after, "y"))
+    assert found == input_digest(secret, sums)
 
 
 # What is refused.

@@ -68,7 +68,7 @@ def test_consecutive_ids_spread_over_the_groups(step, labelled):
     from labeldp.transforms.batches import record_identities
 
     ids = np.arange(20_000, dtype=np.int64) * step
-    sizes = np.bincount(_group(record_identities(labelled({"id": ids}), "id")), minlength=256)
+    sizes = np.bincount(_group(record_identities(labelled({"id": ids}), "id").blocks), minlength=256)
     assert len(sizes) == 256
     assert sizes.max() < 20_000 / 256 * 3
 
