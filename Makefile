@@ -2,30 +2,68 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
 DEMO_OUTPUT ?= demo_output
+PRISM := github.com/apache/beam/sdks/v2/go/cmd/prism@v2.71.0
 
-.PHONY: setup demo test lock clean
+.PHONY: setup browser demo test flink prism flink-test bench results lock clean
 
 setup: .venv/ready
 
 .venv/ready: requirements.lock setup.py pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is not on the path: install it, or run make PYTHON=..."; exit 1; }
-	$(PYTHON) -m venv --clear .venv
+	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --disable-pip-version-check "$$(grep -oE '^uv==[^ ]+' requirements.lock)"
 	$(BIN)/uv pip sync -q --python $(BIN)/python --require-hashes requirements.lock
 	$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
 	mkdir -p .venv/types/labeldp
-	for room in mechanisms transforms pipelines; do ln -s ../../../$$room .venv/types/labeldp/$$room; done
+	for room in mechanisms transforms pipelines templates; do ln -sfn ../../../$$room .venv/types/labeldp/$$room; done
 	@touch $@
 
 demo: setup
 	rm -rf $(DEMO_OUTPUT)
 	$(BIN)/labeldp demo --output $(DEMO_OUTPUT)
 
-test: setup
+# What the tests open reports in: CHROMIUM, or a browser on the path; else Debian's, which only root can install.
+browser:
+	@for name in "$$CHROMIUM" chromium google-chrome chromium-browser; do command -v "$$name" >/dev/null && exit; done; \
+		[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null || \
+		{ echo "no browser for the tests: install chromium, or name one in CHROMIUM"; exit 1; }
+
+test: setup browser
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+# Flink and Beam's runner for it, as Maven fetches them, with all their files below .flink.
+flink: .flink/flink.jar
+
+.flink/flink.jar: templates/flink/pom.xml
+	@command -v java >/dev/null && command -v mvn >/dev/null || { echo "Flink needs java (11 or 17) and mvn on the path"; exit 1; }
+	mvn -q -B -ntp --strict-checksums -Dmaven.repo.local=$(CURDIR)/.flink/repository -f $< package
+	@touch $@
+
+# Beam's Prism runner, where there is Go to build it with; tests do without.
+prism:
+	@test -x .flink/prism || ! command -v go >/dev/null || { \
+		GOBIN=$(CURDIR)/.flink GOPATH=$(CURDIR)/.flink/go GOCACHE=$(CURDIR)/.flink/go/build GOFLAGS=-modcacherw \
+		go install $(PRISM) || echo "Prism was not built: its test is skipped"; rm -rf .flink/go; }
+
+# The job on a Flink cluster of its own, whose processes are killed: some minutes, and three gigabytes of memory.
+flink-test: setup flink prism
+	LABELDP_FLINK=1 $(BIN)/python -m pytest tests/flink
+
+# Renews the figures in docs/performance.md; an estimated 40 minutes on two idle cores.
+bench: setup
+	rm -rf build/benchmarks
+	mkdir -p build/benchmarks
+	set -e; for name in throughput parquet memory cores stages startup $(notdir $(basename $(wildcard benchmarks/solvers.py))); do \
+		$(BIN)/python benchmarks/$$name.py > build/benchmarks/$$name.out; done
+	$(BIN)/python benchmarks/report.py build/benchmarks
+
+# Renews docs/results from the data sets that its README names, in LABELDP_DATA; hours on one core, finished cells are kept.
+results: setup
+	OMP_NUM_THREADS=1 $(BIN)/python docs/results/run.py $${LABELDP_DATA:-../shared/data} build/results
 
 # Renews requirements.lock from setup.py, with hashes, for Python 3.11.
 lock: setup
@@ -33,4 +71,4 @@ lock: setup
 		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" -o requirements.lock
 
 clean:
-	rm -rf .venv $(DEMO_OUTPUT)
+	rm -rf .venv .flink $(DEMO_OUTPUT)

@@ -6,7 +6,7 @@ would collide with every Beam project that installs this.
 
 from setuptools import setup
 
-ROOMS = ["mechanisms", "mechanisms.quantization", "transforms", "pipelines"]
+ROOMS = ["mechanisms", "mechanisms.quantization", "transforms", "pipelines", "templates"]
 
 setup(
     name="labeldp",
@@ -16,8 +16,13 @@ setup(
     python_requires=">=3.10,<3.14",
     packages=[f"labeldp.{room}" for room in ROOMS],
     package_dir={f"labeldp.{room}": room.replace(".", "/") for room in ROOMS},
+    package_data={
+        "labeldp.pipelines": ["*.j2", "*.css"],
+        "labeldp.templates": ["yaml/*.yaml", "dataflow/*", "kubernetes/*.yaml", "flink/**/*"],
+    },
     install_requires=[
         "apache-beam>=2.69",
+        "cryptography>=39",
         "numpy>=1.26",
         "scipy>=1.11",
         "highspy>=1.7",

@@ -35,6 +35,7 @@ _MAX_DENSE_CELLS = 1 << 24  # labels times outputs, where runs must be expanded
 _MAX_DENSE_EPSILON = 64
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,19}")  # 2^63 has 19 digits
 _NAME = re.compile(r"[A-Za-z0-9_.+-]{1,64}")  # it is printed: no line break may forge a verdict
+_ROUNDINGS = ("nearest", "randomized")
 _JSON_TYPES = {dict: "an object", list: "an array", str: "a string", int: "an integer", object: "a number"}
 
 
@@ -291,6 +292,8 @@ def _audit(document: dict[str, Any]) -> Audit:
     if not 1 <= bits <= 63:
         raise _Refused("bits is not between 1 and 63")
     _member(document, "parameters", dict)
+    if document.get("rounding", "nearest") not in _ROUNDINGS:
+        raise _Refused(f"rounding is not {' or '.join(_ROUNDINGS)}")
     requested = _bound(document, "epsilon")
     requested_delta = _bound(document, "delta") if "delta" in document else Fraction(0)
     if not requested_delta < 1:
@@ -485,7 +488,8 @@ def _bias_problems(certificate: dict[str, Any], biases: list[int], denominator: 
 
 def _audit_release(folder: Path, release: dict[str, Any]) -> Audit:
     """Audits the mechanism.json in folder, and this manifest of it."""
-    audit = _audit(_load(folder / "mechanism.json"))
+    mechanism = _load(folder / "mechanism.json")
+    audit = _audit(mechanism)
     if release.get("format") != RELEASE_FORMAT:
         raise _Refused(f"release.json is not a release manifest: its format is not {RELEASE_FORMAT}")
     release = {f"release.{key}": value for key, value in release.items()}
@@ -494,6 +498,8 @@ def _audit_release(folder: Path, release: dict[str, Any]) -> Audit:
     problems = list(audit.problems)
     if _member(release, "release.mechanism_fingerprint", str) != audit.fingerprint:
         problems.append("release.mechanism_fingerprint is not that of mechanism.json")
+    if release.get("release.rounding") != mechanism.get("rounding"):
+        problems.append("release.rounding is not that of mechanism.json")
     if prior + Fraction(audit.certified_epsilon) > certified:
         problems.append("release.certified_epsilon is below release.prior_epsilon + certificate.epsilon")
     if certified > total:

@@ -15,7 +15,11 @@ COMMANDS = {
     "fit": ("privatize", "spend part of epsilon on the label histogram and write the mechanism file"),
     "apply": ("privatize", "privatize labels with a mechanism file"),
     "solve": ("solve", "solve for a mechanism from a public prior, without data"),
+    "compare": ("compare", "solve several mechanisms for one prior and compare what they cost"),
+    "plan": ("plan", "what a budget will buy: the split of epsilon, the loss, a mechanism for a model"),
+    "evaluate": ("evaluate", "train models on privatized labels and score them on true ones, for research"),
     "audit": ("audit", "recompute the certificate of a mechanism file or a release"),
+    "report": ("report", "explain a release as one HTML page, after auditing it"),
     "demo": ("demo", "privatize a generated conversion log and say what was released"),
 }
 

@@ -12,7 +12,7 @@ from ..transforms.progress import Progress
 from ..transforms.tf_example_encoder import encode_examples
 from ..transforms.tfrecord import frame
 from .conversion_log import CONVERTED, LABEL, LABEL_MAX, click_batches
-from .options import check_tfx
+from .extras import check_tfx
 from .privatize import run_privatize
 from .usage import ArgumentParser, UsageError, log_to_stderr
 

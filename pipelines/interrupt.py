@@ -22,11 +22,16 @@ def signalled() -> bool:
 
 
 @contextlib.contextmanager
-def signals_as_interrupts() -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the job in the same way, and the hidden folder is cleaned up."""
+def signals_as_interrupts(first: Callable[[], Any] = lambda: None) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the job in the same way, and the hidden folder is cleaned up.
+
+    first: what to do before worker processes are ended.
+    """
 
     def interrupt(number: int, _: Any) -> None:
         _SIGNALS.append(number)
+        with contextlib.suppress(Exception):
+            first()
         # First, so that they write nothing any more when the hidden folder is removed.
         _end_workers()
         raise KeyboardInterrupt

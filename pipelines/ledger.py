@@ -73,8 +73,8 @@ def charges(binding: NoiseBinding, randomizer: Randomizer | None, with_prior: bo
     Releases are named by what their noise is bound to, so a run again over the same input under the same secret
     costs nothing, and any other run is charged.
     """
-    bound_to = json.dumps([f"{binding.digest:064x}", binding.column, list(binding.domain), list(binding.epsilons)])
-    prior = hashlib.blake2b(bound_to.encode(), digest_size=16, person=b"labeldp ledger").hexdigest()
+    noise = [f"{binding.digest:064x}", binding.column, list(binding.domain), list(binding.epsilons), binding.rounding]
+    prior = hashlib.blake2b(json.dumps(noise).encode(), digest_size=16, person=b"labeldp ledger").hexdigest()
     found = [Charge("prior", binding.epsilons[0], prior)] if with_prior else []
     if randomizer is not None:
         name, certificate = f"{prior}-{randomizer.fingerprint.hex()[:32]}", randomizer.certificate()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,21 +12,33 @@ import numpy as np
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from ..mechanisms.label_rounding import ROUNDINGS
 from ..mechanisms.losses import LOSSES, loss_named
 from ..mechanisms.prior import check_domain, check_epsilon, label_grid, split_budget
-from ..mechanisms.registry import MECHANISMS, mechanism_named
+from ..mechanisms.registry import MECHANISMS, default_rounding, mechanism_named
 from ..transforms.errors import InputError
+from ..transforms.metadata import without_feature
 from ..transforms.noise_key import NoiseKeyFile, is_remote
 from ..transforms.prior import LabelColumn, Threshold
 from ..transforms.progress import LOGGER
 from ..transforms.read import FORMATS, Equals, Format, absolute, match
 from ..transforms.write import COMPRESSIONS
+from .extras import check_extra, check_tfx
 from .ledger import Caps, ledger_beside
-from .release import MechanismFile, read_mechanism_file
+from .release import MechanismFile, read_mechanism_file, read_text
 from .usage import ArgumentParser, UsageError, parse_parameters
 
 OUTPUT_FORMATS = ("tfrecord", "parquet")
-_FITTED = ("label_min", "label_max", "label_step", "label_values", "epsilon", "prior_epsilon", "mechanism_parameters")
+NEEDED = {
+    "privatize": ("input", "input_format", "label", "epsilon", "output"),
+    "fit": ("input", "input_format", "label", "epsilon", "mechanism_file"),
+    "apply": ("input", "input_format", "label", "mechanism_file", "output"),
+}
+"""The flags that a command cannot do without. The label domain is needed as well, in one of its two forms."""
+_FITTED = (
+    "label_min", "label_max", "label_step", "label_values", "rounding", "epsilon", "prior_epsilon",
+    "mechanism_parameters",
+)  # fmt: skip
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -50,6 +61,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--label_max", metavar="B", help="largest label of the public domain")
     add("--label_step", metavar="S", help="distance of the domain's labels")
     add("--label_values", metavar="FILE", help="the domain as one label a line, instead of min, max and step")
+    add("--rounding", choices=ROUNDINGS,
+        help="of labels off the domain's points; default randomized for unbiased mechanisms, else nearest")  # fmt: skip
     add("--epsilon", type=float, metavar="E", help="the whole privacy budget, prior and labels together")
     add("--delta", type=float, metavar="D", help="for (epsilon, delta)-DP, as gaussian needs; default none: pure DP")
     add("--prior_epsilon", type=float, metavar="E1", help="what the histogram may spend; default sqrt(k/n), <= E/2")
@@ -61,6 +74,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--mechanism_file", metavar="FILE", help="what fit writes and apply reads")
     add("--max_unusable_fraction", type=float, default=0.001, metavar="F",
         help="records without a usable label that are tolerated; default 0.001")  # fmt: skip
+    add("--validate", action="store_true", help="also release TFDV statistics and a schema, in validation/")
+    add("--schema", metavar="FILE", help="refuse features that are against this TFDV schema; implies --validate")
     add("--ledger", metavar="FILE", help="the record of what was spent; default labeldp_ledger.jsonl beside output")
     add("--epsilon_cap", type=float, metavar="E", help="refuse to release when the ledger would exceed this")
     add("--delta_cap", type=float, metavar="D", help="the same for delta; default 0 with --epsilon_cap, else none")
@@ -71,6 +86,7 @@ class Plan:
     """A job that was checked as far as that is possible without reading records.
 
     Fields are named after the flags. paths: what the input matches now. fitted: the mechanism file of `apply`.
+    schema: the text of the file, without the label.
     """
 
     command: str
@@ -95,6 +111,8 @@ class Plan:
     mechanism_file: str | None = None
     caps: Caps = field(default_factory=Caps)
     fitted: MechanismFile | None = None
+    validate: bool = False
+    schema: str | None = None
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -141,6 +159,7 @@ def make_plan(command: str, args: argparse.Namespace) -> Plan:
     fitted = _fitted(args.mechanism_file, args.delta) if command == "apply" else None
     column = _column(args, fitted)
     where = _where(args.where, column)
+    schema = _schema(args)
     if command != "apply":
         _check_solvable(args, column)
     if args.epsilon_cap is not None and not args.epsilon_cap > 0:
@@ -179,23 +198,21 @@ def make_plan(command: str, args: argparse.Namespace) -> Plan:
         # Who caps epsilon alone expects pure DP.
         caps=Caps(args.epsilon_cap, 0.0 if args.delta_cap is None and args.epsilon_cap is not None else args.delta_cap),
         fitted=fitted,
+        validate=args.validate or args.schema is not None,
+        schema=schema,
     )
 
 
 def _require(command: str, args: argparse.Namespace) -> None:
-    needed = ["input", "input_format", "label"]
-    needed += {
-        "privatize": ["epsilon", "output"],
-        "fit": ["epsilon", "mechanism_file"],
-        "apply": ["mechanism_file", "output"],
-    }[command]
-    missing = [name for name in needed if getattr(args, name) is None]
+    missing = [name for name in NEEDED[command] if getattr(args, name) is None]
     if missing:
         raise UsageError(f"--{missing[0]} is missing")
     if command == "privatize" and args.mechanism_file is not None:
         raise UsageError("--mechanism_file is for fit and apply: privatize writes mechanism.json to --output")
     if command == "fit" and args.output is not None:
         raise UsageError("--output is for privatize and apply: fit writes --mechanism_file")
+    if command == "fit" and args.validate and args.schema is None:
+        raise UsageError("--validate writes to --output, which fit has not: give --schema to check features first")
     given = [name for name in _FITTED if getattr(args, name) is not None] if command == "apply" else []
     if given:
         raise UsageError(f"--{given[0]} is settled by the mechanism file: leave it out")
@@ -208,19 +225,6 @@ def _check_extra(args: argparse.Namespace) -> None:
     for flag, format in formats.items():
         if format == "tfrecord":
             check_tfx(f"{flag} tfrecord")
-
-
-def check_tfx(what: str) -> None:
-    """Raises UsageError, naming what needs it, when the extra `tfx` is not installed."""
-    if not all(map(_importable, ("tfx_bsl", "tensorflow_metadata", "google_crc32c"))):
-        raise UsageError(f"{what} needs the extra tfx: pip install 'labeldp[tfx]'")
-
-
-def _importable(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ImportError:
-        return False
 
 
 def _csv_types(text: str | None) -> dict[str, str] | None:
@@ -253,7 +257,7 @@ def _column(args: argparse.Namespace, fitted: MechanismFile | None) -> LabelColu
     if args.id_column == args.label:
         raise UsageError("--id_column must be another column than --label")
     if fitted is not None:
-        return LabelColumn(args.label, tuple(fitted.randomizer.labels.tolist()), args.id_column)
+        return LabelColumn(args.label, tuple(fitted.randomizer.labels.tolist()), args.id_column, fitted.rounding)
     grid = [args.label_min, args.label_max, args.label_step]
     if args.label_values is not None:
         if any(flag is not None for flag in grid):
@@ -268,7 +272,8 @@ def _column(args: argparse.Namespace, fitted: MechanismFile | None) -> LabelColu
             labels = label_grid(*grid)
         except ValueError as error:
             raise UsageError(f"--{error}") from None
-    return LabelColumn(args.label, tuple(labels.tolist()), args.id_column)
+    rounding = args.rounding or default_rounding(args.mechanism)
+    return LabelColumn(args.label, tuple(labels.tolist()), args.id_column, rounding)
 
 
 def _label_values(path: str) -> np.ndarray:
@@ -309,6 +314,20 @@ def _check_solvable(args: argparse.Namespace, column: LabelColumn) -> None:
             split_budget(args.epsilon, 1, 1, args.prior_epsilon)
     except ValueError as error:
         raise UsageError(f"--{error}") from None
+
+
+def _schema(args: argparse.Namespace) -> str | None:
+    """The schema of the features; None when none was given."""
+    if args.validate or args.schema is not None:
+        check_extra("--validate", "tfx", "tensorflow_data_validation", "tensorflow_metadata")
+    if args.schema is None:
+        return None
+    try:
+        return without_feature(read_text(args.schema), args.label)
+    except InputError as error:
+        raise UsageError(f"--schema {error}") from None
+    except ValueError as error:
+        raise UsageError(f"--schema {args.schema}: {error}") from None
 
 
 def _check_target(flag: str, target: str) -> None:

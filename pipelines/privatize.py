@@ -8,7 +8,8 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Sequence
+import uuid
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -17,6 +18,8 @@ import numpy as np
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import (
     DebugOptions,
+    FlinkRunnerOptions,
+    GoogleCloudOptions,
     PipelineOptions,
     SetupOptions,
     StandardOptions,
@@ -24,6 +27,7 @@ from apache_beam.options.pipeline_options import (
 )
 from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.pvalue import AsList, AsSingleton, PCollection
+from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.fn_api_runner.fn_runner import ExtendedProvisionInfo
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
@@ -39,6 +43,7 @@ from ..transforms.progress import LOGGER
 from ..transforms.read import ReadRecordBatches
 from ..transforms.solve import SolveRandomizer
 from ..transforms.write import ShardFile, WriteParquet, WriteTFRecords
+from . import flink
 from .interrupt import in_background, signalled, signals_as_interrupts
 from .ledger import Charge, Ledger, charges
 from .options import Plan, make_plan, parse
@@ -57,6 +62,7 @@ from .release import (
     write_text,
 )
 from .usage import BAD_USAGE, FAILURE, SUCCESS, UsageError, log_to_stderr
+from .validation import check_features, check_output
 
 _FACTS_NAME = "facts.json"
 _TEMP_NAME = "segments"
@@ -126,7 +132,9 @@ def _release(plan: Plan, options: PipelineOptions) -> None:
     assert target is not None
     with staging_folder(target) as staging:
         LOGGER.info("%s: %d input files, %d labels", plan.command, len(plan.paths), len(plan.column.domain))
-        run_pipeline(plan, options, staging)
+        if plan.validate:
+            check_features(plan, lambda wire: run_pipeline(plan, options, wire), staging)
+        run_pipeline(plan, options, lambda pipeline: build(pipeline, plan, staging))
         facts = Facts.from_json(_text(staging, _FACTS_NAME))
         facts.check_same_input()
         mechanism = read_mechanism_file(FileSystems.join(staging, MECHANISM_NAME))
@@ -144,6 +152,8 @@ def _release(plan: Plan, options: PipelineOptions) -> None:
         document = manifest(facts, mechanism, _budget(plan, facts), _details(plan))
         write_text(FileSystems.join(staging, MANIFEST_NAME), json.dumps(document, indent=2) + "\n")
         FileSystems.delete([FileSystems.join(staging, _TEMP_NAME)])
+        if plan.validate:
+            check_output(plan, lambda wire: run_pipeline(plan, options, wire), staging, mechanism.randomizer.outputs)
         _charge(ledger, plan, request, facts, spent)
         publish_folder(staging, target)
         _announce(plan, facts, mechanism)
@@ -157,8 +167,9 @@ def _text(staging: str, name: str) -> str:
 def _request(plan: Plan) -> str:
     """Names what is asked for, without looking at a record."""
     asked = [
-        plan.command, plan.paths, plan.column.name, plan.column.domain, plan.column.id_column, plan.epsilon,
-        plan.prior_epsilon, plan.mechanism, plan.parameters, plan.where and [plan.where.column, plan.where.value],
+        plan.command, plan.paths, plan.column.name, plan.column.domain, plan.column.id_column,
+        plan.column.rounding, plan.epsilon, plan.prior_epsilon, plan.mechanism, plan.parameters,
+        plan.where and [plan.where.column, plan.where.value],
     ]  # fmt: skip
     return hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()
 
@@ -202,6 +213,7 @@ def _details(plan: Plan) -> dict[str, Any]:
         "label": plan.column.name,
         "identity": plan.column.id_column or "file and row",
         "where": plan.where and f"{plan.where.column}={plan.where.value}",
+        **({"validation": "inferred schema" if plan.schema is None else "given schema"} if plan.validate else {}),
     }
 
 
@@ -220,6 +232,8 @@ def _announce(plan: Plan, facts: Facts, mechanism: MechanismFile) -> None:
     print(
         f"expected   {loss.name} loss {randomizer.expected_loss(mechanism.prior, loss):.6g}, under the noised histogram"
     )
+    if plan.validate:
+        print(f"validated  against {'an inferred' if plan.schema is None else 'the given'} schema: no anomalies")
 
 
 def _outputs(randomizer: Randomizer) -> str:
@@ -234,26 +248,51 @@ def _outputs(randomizer: Randomizer) -> str:
     return f"{len(randomizer.outputs)} outputs: {', '.join(groups)}"
 
 
-def run_pipeline(plan: Plan, options: PipelineOptions, staging: str) -> None:
-    """Runs the job to its end. Raises InputError when a stage finds the input at fault."""
+def run_pipeline(plan: Plan, options: PipelineOptions, wire: Callable[[beam.Pipeline], None]) -> None:
+    """Runs the pipeline that `wire` builds to its end. Raises InputError when a stage finds the input at fault."""
     runner = options.view_as(StandardOptions).runner
     local = runner in _LOCAL_RUNNERS
     options.view_as(SetupOptions).save_main_session = False
     _forbid_sampling(options)
+    cloud = options.view_as(GoogleCloudOptions)
+    cloud.job_name = cloud.job_name or f"labeldp-{uuid.uuid4().hex[:12]}"
     try:
         pipeline = beam.Pipeline(runner=_local_runner(options) if local else None, options=options)
     except ValueError as error:
         # Nothing was read yet: this is about the runner's flags.
         raise UsageError(f"--runner: {error}") from None
-    build(pipeline, plan, staging)
+    wire(pipeline)
     try:
-        in_background(lambda: pipeline.run().wait_until_finish())
+        if local:
+            in_background(lambda: pipeline.run().wait_until_finish())
+        else:
+            _run_elsewhere(pipeline, options)
     except Exception as error:
         text = f"InputError: {error}" if isinstance(error, InputError) else str(error)
         found = re.search(r"\bInputError: (.*?)(?: \[while running |\n|$)", text)
         if found:
             raise InputError(found[1]) from None
+        if not local and "StageError: " not in text:
+            raise StageError(f"{runner} gave it up ({describe(error)}); its own log says why") from None
         raise
+
+
+def _run_elsewhere(pipeline: beam.Pipeline, options: PipelineOptions) -> None:
+    """Submits the job to a cluster and waits for it; if this process is told to end, the job is cancelled there."""
+    # What a cluster says of a failure is many lines long.
+    logging.getLogger().setLevel(logging.CRITICAL)
+    # By the main thread: a job server that starts here sets signal handlers.
+    result: Any = pipeline.run()
+
+    def cancel() -> None:
+        master = options.view_as(FlinkRunnerOptions).flink_master
+        if master in MAGIC_HOST_NAMES:
+            result.cancel()
+        else:
+            flink.cancel(master, options.view_as(GoogleCloudOptions).job_name)
+
+    with signals_as_interrupts(cancel):
+        in_background(result.wait_until_finish)
 
 
 def _local_runner(options: PipelineOptions) -> FnApiRunner:
@@ -284,12 +323,13 @@ def _forbid_sampling(options: PipelineOptions) -> None:
 def build(pipeline: beam.Pipeline, plan: Plan, staging: str) -> None:
     """Wires the job of a plan. It writes its shards, mechanism.json and facts.json below staging."""
     if plan.command == "apply":
-        assert plan.fitted is not None
-        spent = (plan.fitted.prior_epsilon, plan.fitted.randomizer.epsilon)
+        fitted = plan.fitted
+        assert fitted is not None
+        spent = (fitted.prior_epsilon, fitted.randomizer.epsilon)
         binding: Any = _labels(pipeline, plan) | "BindNoise" >> BindNoise(plan.column, spent, plan.key, plan.threshold)
-        text = mechanism_text(plan.fitted.randomizer, plan.fitted.prior, plan.fitted.prior_epsilon)
+        text = mechanism_text(fitted.randomizer, fitted.prior, fitted.prior_epsilon, fitted.rounding)
         texts = pipeline | "MechanismText" >> beam.Create([text])
-        randomizer: Any = plan.fitted.randomizer
+        randomizer: Any = fitted.randomizer
     else:
         binding = _labels(pipeline, plan) | "NoisyPrior" >> NoisyPrior(
             plan.column, plan.epsilon, plan.key, plan.prior_epsilon, plan.threshold
@@ -300,6 +340,7 @@ def build(pipeline: beam.Pipeline, plan: Plan, staging: str) -> None:
     digest, shards = None, None
     if plan.command != "fit":
         privatized, shards = _apply(pipeline, plan, randomizer, binding, staging)
+        assert privatized.digest is not None
         digest = AsSingleton(privatized.digest)
     facts = FileSystems.join(staging, _FACTS_NAME)
     _ = binding | "WriteFacts" >> beam.Map(_write_facts, facts, digest, AsList(shards) if shards is not None else [])
@@ -315,8 +356,15 @@ def _labels(pipeline: beam.Pipeline, plan: Plan) -> PCollection[LabelledBatch]:
 def _apply(
     pipeline: beam.Pipeline, plan: Plan, randomizer: Any, binding: PCollection[NoiseBinding], staging: str
 ) -> tuple[PrivatizedLabels, PCollection[ShardFile]]:
+    # Features that leave as they came need not be decoded.
+    encoded = plan.format.name == plan.output_format == "tfrecord"
     batches = pipeline | "ReadRecords" >> ReadRecordBatches(
-        plan.pattern, plan.format, where=plan.where, label_column=plan.column.name
+        plan.pattern,
+        plan.format,
+        plan.column.columns if encoded else None,
+        plan.where,
+        plan.column.name,
+        encoded,
     )
     privatized: Any = batches | "PrivatizeLabels" >> PrivatizeLabels(randomizer, binding, plan.column, plan.key)
     writer = {"tfrecord": WriteTFRecords, "parquet": WriteParquet}[plan.output_format]
@@ -331,7 +379,7 @@ def _apply(
 
 
 def _mechanism_text(randomizer: Randomizer, release: PriorRelease) -> str:
-    return mechanism_text(randomizer, release.prior, release.epsilons[0])
+    return mechanism_text(randomizer, release.prior, release.epsilons[0], release.rounding)
 
 
 def _write(text: str, path: str) -> None:

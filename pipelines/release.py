@@ -23,9 +23,11 @@ import pyarrow as pa
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
+from ..mechanisms.label_rounding import NEAREST, ROUNDINGS
 from ..mechanisms.losses import LOSSES
 from ..mechanisms.prior import Prior, round_up
 from ..mechanisms.randomizer import Randomizer
+from ..mechanisms.registry import default_rounding
 from ..transforms.errors import InputError
 from ..transforms.noise_key import is_remote
 from ..transforms.prior import NoiseBinding
@@ -44,16 +46,19 @@ _DELETIONS = 3
 
 @dataclass(frozen=True)
 class MechanismFile:
-    """A mechanism file. prior: the weights that it was solved for; prior_epsilon: what their release spent."""
+    """A mechanism file. prior: the weights that it was solved for; prior_epsilon: what their release spent. rounding:
+    how labels between those of the domain are brought to it."""
 
     randomizer: Randomizer
     prior: Prior
     prior_epsilon: float
+    rounding: str = NEAREST
 
 
-def mechanism_text(randomizer: Randomizer, prior: Prior, prior_epsilon: float) -> str:
+def mechanism_text(randomizer: Randomizer, prior: Prior, prior_epsilon: float, rounding: str = NEAREST) -> str:
     """The text of a mechanism file with the prior in it."""
-    return randomizer.to_json(prior={"weights": prior.weights.tolist(), "epsilon": prior_epsilon}) + "\n"
+    released = {"weights": prior.weights.tolist(), "epsilon": prior_epsilon}
+    return randomizer.to_json(prior=released, rounding=rounding) + "\n"
 
 
 def read_mechanism_file(path: str) -> MechanismFile:
@@ -61,9 +66,12 @@ def read_mechanism_file(path: str) -> MechanismFile:
     text = read_text(path)
     try:
         randomizer = Randomizer.from_json(text)
-        prior = json.loads(text)["prior"]
+        document = json.loads(text)
+        prior, rounding = document["prior"], document.get("rounding", default_rounding(randomizer.mechanism))
+        if rounding not in ROUNDINGS:
+            raise ValueError(f"its rounding is not {' or '.join(ROUNDINGS)}")
         weights, epsilon = np.array(prior["weights"], np.float64), float(prior["epsilon"])
-        return MechanismFile(randomizer, Prior(randomizer.labels, weights), epsilon)
+        return MechanismFile(randomizer, Prior(randomizer.labels, weights), epsilon, rounding)
     except (KeyError, TypeError):
         raise InputError(f"{path} has no prior: it was not written by fit, solve or privatize") from None
     except ValueError as error:
@@ -109,6 +117,7 @@ class Facts:
                 "epsilons": list(self.binding.epsilons),
                 "records": self.binding.records,
                 "unusable": self.binding.unusable,
+                "rounding": self.binding.rounding,
                 "digest_applied": None if self.digest_applied is None else f"{self.digest_applied:064x}",
                 "shards": self.shards,
             }
@@ -126,6 +135,7 @@ class Facts:
             (facts["epsilons"][0], facts["epsilons"][1]),
             facts["records"],
             facts["unusable"],
+            facts["rounding"],
         )
         return cls(binding, None if applied is None else int(applied, 16), facts["shards"])
 
@@ -190,6 +200,7 @@ def manifest(facts: Facts, mechanism: MechanismFile, epsilon: float, details: di
         "parameters": randomizer.parameters,
         "mechanism_fingerprint": randomizer.fingerprint.hex(),
         "domain": {"min": binding.domain[0], "max": binding.domain[-1], "labels": len(binding.domain)},
+        "rounding": binding.rounding,
         "records": binding.records,
         "records_without_label": binding.unusable,
         "input_digest": f"{binding.digest:064x}",

@@ -5,21 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import sys
 import time
 from collections.abc import Sequence
 
 from ..mechanisms.losses import LOSSES, loss_named
-from ..mechanisms.prior import Prior, check_epsilon
-from ..mechanisms.registry import MECHANISMS, mechanism_named
+from ..mechanisms.prior import check_epsilon
+from ..mechanisms.registry import MECHANISMS, default_rounding, mechanism_named
+from .files import check_file, write_file
+from .prior_file import HELP, read_prior
 from .usage import BAD_USAGE, FAILURE, SUCCESS, ArgumentParser, UsageError, parse_parameters
 
 
 def run(argv: Sequence[str] | None = None) -> int:
     """Solves and writes a mechanism file; prints one JSON line of facts. Returns the exit code."""
     parser = ArgumentParser("labeldp solve", "Solve for a mechanism from a public prior and write its file.")
-    parser.add_argument("--prior", required=True, metavar="FILE", help="CSV of label,weight, or JSON")
+    parser.add_argument("--prior", required=True, metavar="FILE", help=HELP)
     parser.add_argument("--epsilon", required=True, type=float, metavar="E", help="what the labels may spend")
     parser.add_argument("--delta", type=float, metavar="D", help="for (epsilon, delta)-DP, as gaussian needs")
     parser.add_argument("--mechanism", default="rr_on_bins", metavar="NAME", help=", ".join(MECHANISMS))
@@ -48,17 +49,8 @@ def _solve(args: argparse.Namespace) -> str:
         check_epsilon(epsilon)
     except ValueError as error:
         raise UsageError(f"--{error}") from None
-    if not os.path.isdir(os.path.dirname(os.path.abspath(output))):
-        raise UsageError(f"--output {output} lies in a folder that does not exist: make it first")
-    try:
-        with open(prior_path, encoding="utf-8") as file:
-            prior = Prior.from_text(file.read())
-    except OSError as error:
-        raise UsageError(f"--prior {prior_path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"--prior {prior_path}: not UTF-8 text") from None
-    except ValueError as error:
-        raise ValueError(f"--prior {prior_path}: {error}") from None
+    check_file("--output", output)
+    prior = read_prior(prior_path).prior
     try:
         loss_named(loss).check(prior.labels)
     except ValueError as error:
@@ -71,10 +63,8 @@ def _solve(args: argparse.Namespace) -> str:
     seconds = time.perf_counter() - started
     certificate = randomizer.certificate()
     expected = randomizer.expected_loss(prior, loss_named(loss))
-    partial = f"{output}.partial"
-    with open(partial, "w", encoding="utf-8") as file:
-        file.write(randomizer.to_json(prior={"weights": prior.weights.tolist(), "epsilon": 0.0}) + "\n")
-    os.replace(partial, output)
+    released = {"weights": prior.weights.tolist(), "epsilon": 0.0}
+    write_file(output, randomizer.to_json(prior=released, rounding=default_rounding(name)) + "\n")
     return json.dumps(
         {
             "mechanism": name,

@@ -58,6 +58,8 @@ def test_an_unknown_command(invoke: Any, name: str) -> None:
         ("fit", ["input", "mechanism_file"]),
         ("apply", ["input", "mechanism_file", "output"]),
         ("solve", ["prior", "epsilon", "mechanism", "output"]),
+        ("compare", ["prior", "epsilon", "mechanism", "delta", "loss", "csv", "json", "picture", "processes"]),
+        ("plan", ["prior", "records", "features", "explained", "epsilon", "mechanism", "draws", "picture"]),
         ("audit", []),
         ("demo", ["output", "clicks", "seed"]),
     ],

@@ -332,9 +332,9 @@ def test_an_id_that_occurs_twice(fails: Any, tmp_path: Path, write_csv: Any) -> 
 @pytest.mark.parametrize(
     ("module", "function", "stage"),
     [
-        ("labeldp.transforms.prior", "nearest_label", "counting labels"),
+        ("labeldp.transforms.prior", "digest_sums", "counting labels"),
         ("labeldp.transforms.prior", "noisy_prior", "noising the prior"),
-        ("labeldp.transforms.privatize", "nearest_label", "privatizing labels"),
+        ("labeldp.transforms.privatize", "digest_sums", "privatizing labels"),
         ("labeldp.transforms.write", "filter_batch", "writing"),
         ("labeldp.transforms.read", "_csv_types", "reading"),
     ],

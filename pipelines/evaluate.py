@@ -1,0 +1,230 @@
+"""`labeldp evaluate`: how well models do that are trained on privatized labels, over a grid that runs on Beam.
+
+For research, on data that one may look at: the scores are measured on true labels, and are not private.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions, StandardOptions
+from apache_beam.pvalue import PCollection
+
+from ..transforms.errors import InputError, guarded
+from . import options as shared
+from . import privatize
+from .bars import progress
+from .dataset import Dataset, read_dataset
+from .evaluation_cell import Cell, Score, Task, cell_key, score
+from .evaluation_figure import draw_evaluation
+from .evaluation_plan import Plan, Source, make_parser, make_plan
+from .evaluation_store import Store
+from .evaluation_table import WARNING, markdown, summarize_cells
+from .interrupt import signalled, signals_as_interrupts
+from .release import versions
+from .tables import csv_text, json_text, table_lines
+from .usage import BAD_USAGE, FAILURE, SUCCESS, UsageError, log_to_stderr
+
+_LIBRARIES = ("labeldp", "numpy", "scipy", "highspy", "scikit-learn", "keras", "tensorflow")
+_LOOK_SECONDS = 0.5
+
+
+@functools.lru_cache(maxsize=1)
+def _dataset(source: Source) -> Dataset:
+    """Read once per process, however many cells it computes."""
+    return read_dataset(source.pattern, source.format, source.label, source.features, source.where)
+
+
+@dataclass
+class EvaluateCells(beam.PTransform):
+    """Takes a PCollection of (key, Cell); gives the keys as the cells are done, each kept in the store first.
+
+    Every cell is an element of its own, after a Reshuffle: cells spread over all workers, and each worker reads the
+    records once. digest: of the records that the keys are for; others fail the job.
+    """
+
+    source: Source
+    task: Task
+    store: Store
+    digest: str
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, cells: PCollection[tuple[str, Cell]]) -> PCollection[str]:
+        return (
+            cells
+            | "Spread" >> beam.Reshuffle()
+            | "Evaluate"
+            >> beam.ParDo(_Evaluate(self.source, self.task, self.store, self.digest)).with_output_types(str)
+        )
+
+
+class _Evaluate(beam.DoFn):
+    def __init__(self, source: Source, task: Task, store: Store, digest: str):
+        self._source = source
+        self._task = task
+        self._store = store
+        self._digest = digest
+
+    @guarded("evaluating")
+    def process(self, element: tuple[str, Cell]) -> Iterator[str]:
+        key, cell = element
+        dataset = _dataset(self._source)
+        if dataset.digest != self._digest:
+            raise InputError("the records of --input changed while they were evaluated: run again")
+        started = time.perf_counter()
+        found = score(cell, self._task, dataset)
+        self._store.add(key, cell, found, time.perf_counter() - started)
+        yield key
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """Runs what is missing of the grid, writes the results and prints the table. Returns the exit code."""
+    log_to_stderr()
+    parser = make_parser()
+    args, others = parser.parse_known_args(argv)
+    try:
+        unknown = shared._unknown_to_beam(others)
+        if unknown:
+            raise UsageError(f"unknown flag {unknown[0]} (see `{parser.prog} --help`)")
+        plan = make_plan(args)
+        with signals_as_interrupts():
+            _evaluate(plan, PipelineOptions(others))
+    except UsageError as error:
+        print(f"{parser.prog}: error: {error}", file=sys.stderr)
+        return BAD_USAGE
+    except (InputError, OSError) as error:
+        print(f"{parser.prog}: error: {error}", file=sys.stderr)
+        return FAILURE
+    except KeyboardInterrupt:
+        return _interrupted(parser.prog)
+    except Exception as error:
+        if signalled():
+            return _interrupted(parser.prog)
+        print(f"{parser.prog}: error: the job failed: {privatize._failure(error)}", file=sys.stderr)
+        return FAILURE
+    return SUCCESS
+
+
+def _interrupted(prog: str) -> int:
+    print(f"{prog}: interrupted; finished cells are kept: run again to go on", file=sys.stderr, flush=True)
+    if signalled():
+        os._exit(FAILURE)
+    return FAILURE
+
+
+def _evaluate(plan: Plan, options: PipelineOptions) -> None:
+    # Files may have changed since another run in this process.
+    _dataset.cache_clear()
+    dataset = _dataset(plan.source)
+    made_with = _versions()
+    keys = {cell: cell_key(cell, plan.task, dataset, made_with) for cell in plan.cells}
+    missing = set(keys.values()) - plan.store.finished(keys.values())
+    todo = [(key, cell) for cell, key in keys.items() if key in missing]
+    if len(todo) < len(keys):
+        print(f"labeldp: {len(keys) - len(todo)} of {len(keys)} cells are there already", file=sys.stderr)
+    if todo:
+        stage = EvaluateCells(plan.source, plan.task, plan.store, dataset.digest)
+        pipeline = _pipeline(options)
+        _ = pipeline | "Cells" >> beam.Create(todo) | "EvaluateCells" >> stage
+        for _ in progress(_done(pipeline, plan.store, [key for key, _ in todo]), len(todo), "evaluated"):
+            pass
+    scores = {cell: plan.store.score(key) for cell, key in keys.items()}
+    _write(plan, scores, dataset, made_with)
+
+
+def _versions() -> dict[str, str]:
+    """Of what computes the scores, as far as it is installed."""
+    found = versions()
+    for library in _LIBRARIES:
+        try:
+            found[library] = version(library)
+        except PackageNotFoundError:
+            continue
+    return {name: found[name] for name in _LIBRARIES if name in found}
+
+
+def _pipeline(options: PipelineOptions) -> beam.Pipeline:
+    options.view_as(SetupOptions).save_main_session = False
+    privatize._forbid_sampling(options)
+    local = options.view_as(StandardOptions).runner in privatize._LOCAL_RUNNERS
+    try:
+        return beam.Pipeline(runner=privatize._local_runner(options) if local else None, options=options)
+    except ValueError as error:
+        raise UsageError(f"--runner: {error}") from None
+
+
+def _done(pipeline: beam.Pipeline, store: Store, keys: Sequence[str]) -> Iterator[str]:
+    """Runs the pipeline in another thread, and gives each key when its cell is kept. Raises what the job raised."""
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            pipeline.run().wait_until_finish()
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    seen: set[str] = set()
+    while True:
+        # First, so that what was kept before the thread ended is seen.
+        alive = thread.is_alive()
+        new = store.finished(keys) - seen
+        seen |= new
+        yield from new
+        if not alive:
+            break
+        thread.join(_LOOK_SECONDS)
+    if failed:
+        error = failed[0]
+        text = f"InputError: {error}" if isinstance(error, InputError) else str(error)
+        found = re.search(r"\bInputError: (.*?)(?: \[while running |\n|$)", text)
+        if found:
+            raise InputError(found[1]) from None
+        raise error
+
+
+def _write(plan: Plan, scores: dict[Cell, Score], dataset: Dataset, made_with: dict[str, str]) -> None:
+    summaries = summarize_cells(scores)
+    rows = [each.row() for each in summaries]
+    models = list(dict.fromkeys(cell.model for cell in plan.cells if cell.private))
+    facts: dict[str, Any] = {
+        "warning": WARNING,
+        "title": plan.title,
+        "label": plan.task.label,
+        "domain": {"min": plan.task.domain[0], "max": plan.task.domain[-1], "labels": len(plan.task.domain)},
+        "loss": plan.task.loss,
+        "records": len(dataset.labels),
+        "features": dataset.features.shape[1],
+        "versions": made_with,
+    }
+    text = "\n".join(_text(rows, plan))
+    plan.store.put("results.csv", csv_text(rows))
+    plan.store.put("results.json", json_text(rows, **facts))
+    plan.store.put("results.md", markdown(plan.title, summaries, plan.task.loss, plan.published))
+    plan.store.put("results.txt", text + "\n")
+    for model in models:
+        title = f"{plan.title}, {model}"
+        picture = draw_evaluation(summaries, model, plan.task.loss, title, plan.published)
+        plan.store.put(f"results-{model}.png", picture)
+    print(text)
+    print(f"\nresults    {plan.store.folder}")
+
+
+def _text(rows: Sequence[Any], plan: Plan) -> list[str]:
+    hidden = {"reason"} if all(row["reason"] is None for row in rows) else set()
+    columns = [name for name in rows[0] if name not in hidden]
+    ordered = sorted(rows, key=lambda row: (row["model"], row["epsilon"] is not None, row["epsilon"] or 0.0))
+    return [plan.title, "", *table_lines(ordered, columns), "", WARNING]
