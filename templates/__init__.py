@@ -1,0 +1,1 @@
+"""Reusable job templates: Beam YAML, Dataflow and Flink."""

@@ -1,0 +1,9 @@
+"""What the Flex Template's launcher runs: `labeldp privatize` with the template's parameters, on Dataflow."""
+
+import sys
+
+from labeldp.pipelines.privatize import run_privatize
+from labeldp.templates.dataflow_metadata import arguments
+
+if __name__ == "__main__":
+    sys.exit(run_privatize(["--runner=DataflowRunner", *arguments(sys.argv[1:])]))

@@ -1,0 +1,274 @@
+"""What the tests on Flink share: a session cluster, a log, jobs that run there, and what DirectRunner releases.
+
+They run where LABELDP_FLINK is set, as `make flink-test` does: the cluster takes half a minute and two gigabytes.
+LABELDP_FLINK_REPEAT says how often each fault is repeated.
+"""
+
+import contextlib
+import hashlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+collect_ignore_glob = [] if os.environ.get("LABELDP_FLINK") else ["test_*.py"]
+
+ROOT = Path(__file__).resolve().parents[2]
+SECRET = hashlib.blake2b(b"the key of the tests on Flink", digest_size=32).digest()
+FILES = 4
+RECORDS_PER_FILE = 250_000
+LABELS = 20
+SECONDS_FOR_A_JOB = 300.0
+POLL_SECONDS = 0.005
+
+
+def load(path: str) -> ModuleType:
+    """A Python file of the project that is no module of a package."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that asks for `repetition` runs LABELDP_FLINK_REPEAT times."""
+    if "repetition" in metafunc.fixturenames:
+        metafunc.parametrize("repetition", range(int(os.environ.get("LABELDP_FLINK_REPEAT", "1"))))
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The project's folder."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def leaks() -> ModuleType:
+    """How tests search for labels and the key."""
+    return load("tests/pipelines/test_leaks.py")
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Of all commands: a configuration folder that belongs to these tests."""
+    return {**os.environ, "XDG_CONFIG_HOME": str(tmp_path_factory.mktemp("config"))}
+
+
+@pytest.fixture(scope="session")
+def local_cluster() -> ModuleType:
+    """The file that starts a cluster."""
+    return load("templates/flink/local_cluster.py")
+
+
+@pytest.fixture(scope="session")
+def children(local_cluster: ModuleType) -> Callable[[int], list[int]]:
+    """(process id) -> those of the processes that it started."""
+    return local_cluster.children
+
+
+@pytest.fixture(scope="session")
+def cluster(local_cluster: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Two TaskManagers of two task slots: when one is gone, the other can take all of a job of parallelism 2."""
+    with local_cluster.FlinkCluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def secret() -> bytes:
+    """The 32 bytes in `key_file`."""
+    return SECRET
+
+
+@pytest.fixture(scope="session")
+def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of SECRET."""
+    path = tmp_path_factory.mktemp("key") / "noise.key"
+    path.write_bytes(SECRET)
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture(scope="session")
+def parquet_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A million records with a label y in 0..19, in four Parquet files, and their glob."""
+    folder = tmp_path_factory.mktemp("parquet")
+    generator = np.random.default_rng(7)
+    for number in range(FILES):
+        columns = {
+            "f": np.arange(RECORDS_PER_FILE) + number * RECORDS_PER_FILE,
+            "x": generator.normal(size=RECORDS_PER_FILE).astype(np.float32),
+            "y": generator.binomial(LABELS - 1, 0.3, RECORDS_PER_FILE).astype(np.float64),
+        }
+        pq.write_table(pa.table(columns), folder / f"in-{number}.parquet")
+    return folder / "in-*.parquet"
+
+
+@pytest.fixture(scope="session")
+def small_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some thousand records in two CSV files, and their glob."""
+    folder = tmp_path_factory.mktemp("csv")
+    for name, label in {"a": 3, "b": 7}.items():
+        rows = "".join(f"{i},{i * label % LABELS}\n" for i in range(4000))
+        (folder / f"{name}.csv").write_text("f,y\n" + rows)
+    return folder / "*.csv"
+
+
+@dataclass(frozen=True)
+class Running:
+    """A command that was started. outputs: the folder that the release and the ledger appear in."""
+
+    process: "subprocess.Popen[str]"
+    outputs: Path
+    temporary: Path
+
+    @property
+    def release(self) -> Path:
+        """The output folder."""
+        return self.outputs / "released"
+
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        """Until the condition holds; fails when the command ends before."""
+        while not condition():
+            assert self.process.poll() is None, f"ended before {what}: {self.process.communicate()}"
+            time.sleep(POLL_SECONDS)
+
+    def segments(self) -> int:
+        """How many bytes of privatized records its workers have written for shards that are not complete yet."""
+        paths = self.outputs.glob(".released.*/segments/*")
+        return sum(path.stat().st_size for path in paths if path.exists())
+
+    def finish(self) -> "Outcome":
+        """Waits for its end."""
+        out, err = self.process.communicate(timeout=SECONDS_FOR_A_JOB)
+        return Outcome(self.process.returncode, out, err, self)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command did: its exit code, and what it printed where."""
+
+    code: int
+    out: str
+    err: str
+    ran: Running = field(repr=False)
+
+    @property
+    def error(self) -> str:
+        """The one line on standard error that is not progress."""
+        lines = [line for line in self.err.splitlines() if not line.startswith("labeldp: ")]
+        assert len(lines) == 1, self.err
+        return lines[0]
+
+    def ok(self) -> "Outcome":
+        """Itself, if the command succeeded."""
+        assert self.code == 0, self.err
+        return self
+
+
+Start = Callable[..., Running]
+
+
+@pytest.fixture(scope="session")
+def start(
+    environment: dict[str, str], key_file: Path, parquet_log: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Start]:
+    """(runner's flags, command="privatize", flag=value, ...) -> the command, running; a flag of None is left out."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(runner: Sequence[str] = (), command: str = "privatize", **flags: Any) -> Running:
+        folder = tmp_path_factory.mktemp("job")
+        outputs, temporary = folder / "outputs", folder / "tmp"
+        outputs.mkdir()
+        temporary.mkdir()
+        standard: dict[str, Any] = {
+            "input": parquet_log, "input_format": "parquet", "label": "y", "label_min": 0, "label_max": LABELS - 1,
+            "label_step": 1, "epsilon": 2, "num_shards": 3, "output": outputs / "released", "noise_key_file": key_file,
+        }  # fmt: skip
+        arguments = [f"--{name}={value}" for name, value in (standard | flags).items() if value is not None]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "labeldp.pipelines.cli", command, *arguments, *runner],
+            env=environment | {"TMPDIR": str(temporary)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return Running(process, outputs, temporary)
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="session")
+def on_flink(cluster: Any) -> list[str]:
+    """The flags of a job in two slots, one of each TaskManager."""
+    return [*cluster.flags, "--parallelism=2"]
+
+
+@pytest.fixture(scope="session")
+def tree() -> Callable[..., dict[str, bytes]]:
+    """(folder) -> the bytes of every file below it, by path. changed_since: what was read before; it is kept up."""
+
+    def read(folder: Path, changed_since: dict[Path, tuple[int, int]] | None = None) -> dict[str, bytes]:
+        found = {}
+        for root, _, names in os.walk(folder):
+            for path in (Path(root, name) for name in names):
+                # A running cluster removes files at any moment.
+                with contextlib.suppress(OSError):
+                    state = path.stat().st_size, path.stat().st_mtime_ns
+                    if changed_since is None or changed_since.get(path) != state:
+                        found[str(path.relative_to(folder))] = path.read_bytes()
+                        if changed_since is not None:
+                            changed_since[path] = state
+        return found
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def reference(start: Start) -> Callable[..., Path]:
+    """(flag=value, ...) -> the folder that DirectRunner releases."""
+    made: dict[str, Path] = {}
+
+    def release(**flags: Any) -> Path:
+        name = json.dumps(flags, default=str, sort_keys=True)
+        if name not in made:
+            made[name] = start(**flags).finish().ok().ran.release
+        return made[name]
+
+    return release
+
+
+@pytest.fixture(scope="session")
+def undisturbed(reference: Callable[..., Path], tree: Any) -> Callable[..., dict[str, bytes]]:
+    """(flag=value, ...) -> what DirectRunner releases, by path."""
+    return lambda **flags: tree(reference(**flags))
+
+
+@pytest.fixture(scope="session")
+def charges() -> Callable[[Path], list[Mapping[str, Any]]]:
+    """(folder with a ledger) -> what was charged, one entry for each time that something was."""
+
+    def read(folder: Path) -> list[Mapping[str, Any]]:
+        lines = (folder / "labeldp_ledger.jsonl").read_text().splitlines()
+        return [charge for line in lines for charge in json.loads(line)["charges"]]
+
+    return read

@@ -1,0 +1,139 @@
+"""Processes of the cluster are killed in the middle of a job, and nothing is lost, doubled or noised again."""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SECONDS_TO_GIVE_UP = 120.0
+
+
+class Watch:
+    """Looks at a running job from outside: which files its Python workers have open, and what they have written."""
+
+    def __init__(self, cluster: Any, running: Any, log: Path, whole: int):
+        """log: the glob of the input. whole: how many bytes of records an undisturbed run releases."""
+        self._cluster, self._running, self._whole = cluster, running, whole
+        self._input, self._segments = str(log), f"{running.outputs}/.released.*/segments/*"
+        self._read: set[str] = set()
+        self.busy: list[int] = []
+
+    def in_the_fit(self) -> bool:
+        """The labels are being counted: the third file is open, and nothing is written yet. `busy`: who reads."""
+        files = self._open(self._input)
+        self._read |= files
+        return bool(files) and len(self._read) >= 3 and not self._running.segments()
+
+    def in_the_privatizing(self) -> bool:
+        """A third of the records is written, and the files are still open. `busy`: who writes."""
+        return self._running.segments() > self._whole / 3 and bool(self._open(self._segments))
+
+    def _open(self, glob: str) -> set[str]:
+        files, self.busy = set(), []
+        for worker in self._cluster.workers():
+            with contextlib.suppress(OSError):
+                links = [os.readlink(link) for link in Path(f"/proc/{worker}/fd").iterdir()]
+                found = {link for link in links if Path(link).match(glob)}
+                self.busy += [worker] if found else []
+                files |= found
+        return files
+
+
+@pytest.fixture
+def job(start: Any, on_flink: list[str], undisturbed: Any, cluster: Any, parquet_log: Path) -> tuple[Any, Watch]:
+    """A job that has just been started, and what watches it."""
+    whole = sum(len(content) for name, content in undisturbed().items() if name.startswith("data/"))
+    cluster.wait_for_task_managers(2)
+    running = start(on_flink)
+    return running, Watch(cluster, running, parquet_log, whole)
+
+
+def kill_a_task_manager(cluster: Any, watch: Watch) -> None:
+    """The one whose worker is busy; another takes its place, as a cluster's supervisor would see to."""
+    worker = watch.busy[0]
+    with open(f"/proc/{worker}/stat") as file:
+        parent = int(file.read().rpartition(")")[2].split()[1])
+    [victim] = [process for process in cluster.task_managers if process.pid == parent]
+    victim.kill()
+    victim.wait()
+    cluster.task_managers.remove(victim)
+    cluster.start_task_manager()
+
+
+def kill_a_python_worker(cluster: Any, watch: Watch) -> None:
+    """One that is busy."""
+    os.kill(watch.busy[0], signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("moment", "kill"),
+    [
+        (Watch.in_the_fit, kill_a_task_manager),
+        (Watch.in_the_privatizing, kill_a_task_manager),
+        (Watch.in_the_privatizing, kill_a_python_worker),
+    ],
+    ids=["task_manager_in_the_fit", "task_manager_in_the_privatizing", "python_worker_in_the_privatizing"],
+)
+def test_killed(
+    moment: Callable[[Watch], bool],
+    kill: Callable[[Any, Watch], None],
+    repetition: int,
+    job: tuple[Any, Watch],
+    cluster: Any,
+    undisturbed: Any,
+    tree: Any,
+    charges: Any,
+) -> None:
+    """The job starts again, and releases what an undisturbed run does, once."""
+    running, watch = job
+    running.wait_until(lambda: moment(watch), moment.__name__)
+    [name] = cluster.running_jobs()
+    kill(cluster, watch)
+    outcome = running.finish().ok()
+
+    assert cluster.rest(f"/jobs/{name}/exceptions")["exceptionHistory"]["entries"]
+    assert tree(running.release) == undisturbed()
+    assert len(charges(running.outputs)) == 2
+    assert sorted(path.name for path in running.outputs.iterdir()) == ["labeldp_ledger.jsonl", "released"]
+    assert "Traceback" not in outcome.err
+
+
+def test_job_manager_killed(
+    repetition: int, job: tuple[Any, Watch], start: Any, on_flink: list[str], cluster: Any, undisturbed: Any, tree: Any
+) -> None:
+    """It held the job: the command says so in one line and leaves nothing. Another JobManager runs it anew."""
+    running, watch = job
+    running.wait_until(watch.in_the_privatizing, "in_the_privatizing")
+    cluster.job_manager.kill()
+    cluster.job_manager.wait()
+    killed = time.monotonic()
+    outcome = running.finish()
+
+    assert time.monotonic() - killed < SECONDS_TO_GIVE_UP
+    assert outcome.code == 1
+    assert "gave it up" in outcome.error
+    assert list(running.outputs.iterdir()) == []
+
+    cluster.start_job_manager()
+    cluster.wait_for_task_managers(2)
+    assert tree(start(on_flink).finish().ok().ran.release) == undisturbed()
+    assert list(running.outputs.iterdir()) == []
+
+
+def test_told_to_end(repetition: int, job: tuple[Any, Watch], cluster: Any) -> None:
+    """Ctrl-C ends the job on the cluster, too: nothing goes on writing."""
+    running, watch = job
+    running.wait_until(watch.in_the_privatizing, "in_the_privatizing")
+    [name] = cluster.running_jobs()
+    running.process.send_signal(signal.SIGINT)
+    outcome = running.finish()
+
+    assert outcome.code == 1
+    assert "interrupted" in outcome.error
+    assert list(running.outputs.iterdir()) == []
+    assert cluster.rest(f"/jobs/{name}")["state"] in ("CANCELLING", "CANCELED")

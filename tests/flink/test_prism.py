@@ -1,0 +1,29 @@
+"""On Prism, Beam's own runner of one machine written in Go, the same job releases the same bytes."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def prism(root: Path) -> Path:
+    """The binary that `make prism` builds."""
+    path = root / ".flink" / "prism"
+    if not path.exists():
+        pytest.skip("there is no .flink/prism: `make prism` builds it where there is Go")
+    return path.resolve()
+
+
+def test_same_bytes(start: Any, undisturbed: Any, tree: Any, prism: Path, small_log: Path, children: Any) -> None:
+    flags = {"input": small_log, "input_format": "csv"}
+    running = start(["--runner=PrismRunner", f"--prism_location={prism}"], **flags)
+
+    def runs() -> bool:
+        return any(os.path.realpath(f"/proc/{child}/exe") == str(prism) for child in children(running.process.pid))
+
+    # No other runner has taken its place.
+    running.wait_until(runs, "Prism was started")
+    running.finish().ok()
+    assert tree(running.release) == undisturbed(**flags)

@@ -1,0 +1,60 @@
+"""On Flink the same job, unchanged, releases the same bytes as on DirectRunner."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(params=["parquet", "tfrecord"])
+def flags(request: pytest.FixtureRequest, parquet_log: Path, reference: Callable[..., Path]) -> dict[str, Any]:
+    """Of a job that reads and writes a format. The TFRecords are a release, whose labels serve as labels again."""
+    tfrecord = request.param == "tfrecord"
+    log = reference() / "data" / "part-*" if tfrecord else parquet_log
+    return {"input": log, "input_format": request.param, "output_format": request.param}
+
+
+def test_of_either_format(
+    flags: dict[str, Any], start: Any, on_flink: list[str], undisturbed: Any, tree: Any, charges: Any
+) -> None:
+    """Shards, mechanism and manifest. The auditor agrees, and the ledger is charged once."""
+    outcome = start(on_flink, **flags).finish().ok()
+
+    assert tree(outcome.ran.release) == undisturbed(**flags)
+    assert len(charges(outcome.ran.outputs)) == 2  # the prior and the labels
+    audit = [sys.executable, "-m", "labeldp.pipelines.cli", "audit", str(outcome.ran.release)]
+    assert subprocess.run(audit, check=False, capture_output=True).returncode == 0
+
+
+def test_with_the_job_server_that_the_runner_starts(
+    cluster: Any, start: Any, undisturbed: Any, tree: Any, small_log: Path
+) -> None:
+    """--runner FlinkRunner, as one would submit to a cluster that is there already."""
+    flags = {"input": small_log, "input_format": "csv"}
+    others = [flag for flag in cluster.flags if not flag.startswith(("--runner=", "--job_endpoint="))]
+    runner = ["--runner=FlinkRunner", f"--flink_job_server_jar={cluster.jar}", "--parallelism=2", *others]
+    outcome = start(runner, **flags).finish().ok()
+
+    assert tree(outcome.ran.release) == undisturbed(**flags)
+    # Beam leaves a list of the installed packages behind, and nothing else.
+    left = {Path(name).name for name in tree(outcome.ran.temporary)}
+    assert left <= {"submission_environment_dependencies.txt"}
+
+
+def test_in_two_halves(
+    start: Any, on_flink: list[str], undisturbed: Any, tree: Any, small_log: Path, tmp_path: Path
+) -> None:
+    """`fit` and `apply` release the shards that `privatize` does."""
+    flags = {"input": small_log, "input_format": "csv"}
+    mechanism = tmp_path / "mechanism.json"
+    start(on_flink, "fit", mechanism_file=mechanism, output=None, num_shards=None, **flags).finish().ok()
+    settled = dict.fromkeys(("label_min", "label_max", "label_step", "epsilon"))
+    outcome = start(on_flink, "apply", mechanism_file=mechanism, **settled, **flags).finish().ok()
+
+    whole, found = undisturbed(**flags), tree(outcome.ran.release)
+    shards = {name for name in whole | found if name.startswith("data/")}
+    assert len(shards) == 3
+    assert {name: found.get(name) for name in shards} == {name: whole.get(name) for name in shards}

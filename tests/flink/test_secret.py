@@ -1,0 +1,135 @@
+"""Nothing that Flink and Beam keep, show or say of a job holds the key, nor what they leave behind a raw label."""
+
+import base64
+import bz2
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
+
+SHOWN = ("", "/config", "/plan", "/exceptions", "/accumulators")
+RECORDS = 4000
+SECONDS_TO_RELEASE = 20.0
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory, leaks: Any) -> Path:
+    """A folder with a log of rare labels, and the domain's file."""
+    folder = tmp_path_factory.mktemp("sentinels")
+    labels = (leaks.SENTINELS[i % len(leaks.SENTINELS)] for i in range(RECORDS))
+    (folder / "log.csv").write_text("f,y\n" + "".join(f"{i},{label}\n" for i, label in enumerate(labels)))
+    (folder / "domain").write_text("".join(f"{label}\n" for label in leaks.DOMAIN))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def flags(log: Path) -> dict[str, Any]:
+    """Of a job over that log; ids make its noise the same everywhere."""
+    domain = {"label_min": None, "label_max": None, "label_step": None, "label_values": log / "domain"}
+    return {"input": log / "log.csv", "input_format": "csv", "id_column": "f", **domain}
+
+
+@pytest.fixture
+def seen(cluster: Any, tree: Callable[..., dict[str, bytes]]) -> Iterator[dict[str, bytes]]:
+    """What can be seen of the cluster while the test runs: all files, and what the web interface shows of jobs."""
+    contents: dict[str, bytes] = {}
+    read: dict[Path, tuple[int, int]] = {}
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.is_set():
+            contents.update(tree(cluster.folder, read))
+            for name in cluster.running_jobs():
+                contents.update(shown(cluster, name))
+            ended.wait(0.1)
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    yield contents
+    ended.set()
+    watcher.join()
+
+
+def shown(cluster: Any, name: str) -> dict[str, bytes]:
+    """What the web interface shows of a job."""
+    return {f"web interface {page}": str(cluster.rest(f"/jobs/{name}{page}")).encode() for page in SHOWN}
+
+
+def submitted(cluster: Any) -> dict[str, bytes]:
+    """The graphs and options of all jobs that Beam's job server has, as it would hand them out."""
+    contents = {}
+    with grpc.insecure_channel(cluster.job_endpoint) as channel:
+        service = beam_job_api_pb2_grpc.JobServiceStub(channel)
+        for job in service.GetJobs(beam_job_api_pb2.GetJobsRequest()).job_info:
+            request = beam_job_api_pb2.GetJobPipelineRequest(job_id=job.job_id)
+            contents[f"graph of {job.job_name}"] = unpacked(service.GetPipeline(request).SerializeToString())
+            contents[f"options of {job.job_name}"] = str(job.pipeline_options).encode()
+    return contents
+
+
+def unpacked(graph: bytes) -> bytes:
+    """A graph, and after it what was pickled into it: Beam compresses that and writes it in base64."""
+    contents = [graph]
+    for packed in re.findall(rb"QlpoO[A-Za-z0-9+/]+={0,2}", graph):
+        contents.append(bz2.BZ2Decompressor().decompress(base64.b64decode(packed[: len(packed) // 4 * 4])))
+    return b"\0".join(contents)
+
+
+def test_of_a_job_that_succeeds(
+    flags: dict[str, Any], start: Any, on_flink: list[str], cluster: Any, seen: dict[str, bytes], leaks: Any,
+    secret: bytes, tree: Callable[..., dict[str, bytes]],
+) -> None:  # fmt: skip
+    running = start(on_flink, **flags)
+    running.wait_until(cluster.running_jobs, "it was submitted")
+    [name] = cluster.running_jobs()
+    outcome = running.finish().ok()
+
+    said = {"out": outcome.out.encode(), "err": outcome.err.encode()}
+    told = shown(cluster, name) | submitted(cluster) | said
+    kept = tree(cluster.logs) | tree(running.temporary) | tree(running.outputs)
+    # The search looks at what it is for.
+    assert any("disable_always_on_exception_sampling" in str(content) for content in told.values())
+    assert any(b"released the prior" in content for path, content in seen.items() if path.startswith("logs/"))
+    assert any(path.startswith("tmp/artifacts/") for path in seen)
+    graphs = [content for page, content in told.items() if page.startswith("graph")]
+    assert any(b"noise.key" in content and b"_Randomize" in content for content in graphs)
+
+    keys = set(leaks.key_spellings(secret))
+    assert leaks.found(told | kept | seen, keys) == []
+    # Of four bytes that are equal to a float's, some would be found by chance in so many files.
+    labels = {spelling for spelling in leaks.LABEL_SPELLINGS if len(spelling) > 4}
+    assert leaks.found(told | kept, labels) == []
+    assert sorted(path.name for path in running.outputs.iterdir()) == ["labeldp_ledger.jsonl", "released"]
+
+    # What Flink exchanges between tasks holds labels, until the job has ended.
+    until = time.monotonic() + SECONDS_TO_RELEASE
+    while (left := leaks.found(tree(cluster.temporary), labels)) and time.monotonic() < until:
+        time.sleep(0.5)
+    assert left == []
+
+
+def test_of_a_job_that_fails(
+    flags: dict[str, Any], start: Any, on_flink: list[str], cluster: Any, leaks: Any, secret: bytes, tmp_path: Path,
+    tree: Callable[..., dict[str, bytes]],
+) -> None:  # fmt: skip
+    """What a stage says of the input arrives through Flink as one line, without the text that it choked on."""
+    (tmp_path / "log.csv").write_text(f"f,y\n1,271.8281\n2,{leaks.TEXT_SENTINEL}\n")
+    running = start(on_flink, **(flags | {"input": tmp_path / "log.csv"}))
+    running.wait_until(cluster.running_jobs, "it was submitted")
+    [name] = cluster.running_jobs()
+    outcome = running.finish()
+
+    assert outcome.code == 1
+    assert "label column 'y' holds text" in outcome.error
+    assert list(running.outputs.iterdir()) == []
+    exceptions = shown(cluster, name)
+    assert b"holds text" in exceptions["web interface /exceptions"]
+    contents = exceptions | tree(cluster.logs) | {"err": outcome.err.encode()} | tree(running.temporary)
+    labels = {spelling for spelling in leaks.LABEL_SPELLINGS if len(spelling) > 4}
+    assert leaks.found(contents, labels | set(leaks.key_spellings(secret))) == []

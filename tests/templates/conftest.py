@@ -1,0 +1,41 @@
+"""What the tests of the templates share."""
+
+import json
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
+
+
+@pytest.fixture(scope="session")
+def templates() -> Path:
+    """The folder of the templates."""
+    return TEMPLATES
+
+
+@pytest.fixture(scope="session")
+def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh secret."""
+    path = tmp_path_factory.mktemp("key") / "noise.key"
+    path.write_bytes(secrets.token_bytes(32))
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture(scope="session")
+def run_yaml(templates: Path) -> Callable[..., None]:
+    """(name of a job in templates/yaml, variables, Beam's flags) -> runs it in this process."""
+    from apache_beam.yaml import main
+
+    def run(job: str, variables: dict[str, Any], *flags: str) -> None:
+        values = {"providers": str(templates / "yaml" / "providers.yaml")} | {
+            name: str(value) if isinstance(value, Path) else value for name, value in variables.items()
+        }
+        path = templates / "yaml" / f"{job}.yaml"
+        main.run([f"--yaml_pipeline_file={path}", f"--jinja_variables={json.dumps(values)}", *flags])
+
+    return run

@@ -1,0 +1,111 @@
+"""The Flex Template: its parameters are the command's flags, in the words of the Dataflow API."""
+
+import argparse
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def document(templates: Path) -> dict[str, Any]:
+    """metadata.json."""
+    return json.loads((templates / "dataflow" / "metadata.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def flags() -> dict[str, argparse.Action]:
+    """The flags of `labeldp privatize`, by name."""
+    from labeldp.pipelines.options import add_flags
+
+    parser = argparse.ArgumentParser(add_help=False)
+    add_flags(parser)
+    return {action.dest: action for action in parser._actions}
+
+
+def test_the_file_is_what_the_flags_make(document: dict[str, Any]) -> None:
+    """Renew it: python -m labeldp.templates.dataflow_metadata > templates/dataflow/metadata.json"""
+    from labeldp.templates.dataflow_metadata import metadata
+
+    assert document == json.loads(json.dumps(metadata()))
+
+
+def test_it_is_valid_by_the_public_api(document: dict[str, Any]) -> None:
+    """Decoded by the messages of Beam's own Dataflow client: unknown fields and kinds would be left over."""
+    from apache_beam.runners.dataflow.internal.clients.dataflow import dataflow_v1b3_messages as messages
+    from apitools.base.py import encoding
+
+    decoded: Any = encoding.JsonToMessage(messages.TemplateMetadata, json.dumps(document))
+
+    assert decoded.all_unrecognized_fields() == []
+    for parameter in decoded.parameters:
+        assert parameter.all_unrecognized_fields() == []
+        assert parameter.name
+        assert parameter.label
+        assert parameter.helpText
+        assert parameter.paramType is not None
+        assert [option.value for option in parameter.enumOptions if option.all_unrecognized_fields()] == []
+
+
+def test_parameters_are_flags_with_their_choices_and_defaults(
+    document: dict[str, Any], flags: dict[str, argparse.Action]
+) -> None:
+    parameters = {parameter["name"]: parameter for parameter in document["parameters"]}
+
+    assert set(parameters) == set(flags) - {"mechanism_file"}
+    for name, parameter in parameters.items():
+        choices = flags[name].choices
+        assert [option["value"] for option in parameter.get("enumOptions", [])] == list(map(str, choices or []))
+        assert (parameter["paramType"] == "ENUM") == (choices is not None)
+        default = flags[name].default
+        assert parameter.get("defaultValue", "").lower() == ("" if default is None else str(default).lower())
+
+
+def test_what_the_command_needs_is_not_optional(document: dict[str, Any]) -> None:
+    from labeldp.pipelines.options import NEEDED
+
+    needed = {parameter["name"] for parameter in document["parameters"] if not parameter["isOptional"]}
+    # The default key would be made on a launcher that is gone after the job.
+    assert needed == {*NEEDED["privatize"], "noise_key_file"}
+
+
+def test_the_launcher_passes_flags_without_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    from labeldp.templates import dataflow_metadata
+
+    def with_a_switch(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--switch", action="store_true", help="on or off")
+        parser.add_argument("--label", help="a name")
+
+    monkeypatch.setattr(dataflow_metadata, "add_flags", with_a_switch)
+    assert dataflow_metadata.metadata()["parameters"][0] == {
+        "name": "switch", "label": "Switch", "helpText": "on or off", "isOptional": True, "paramType": "BOOLEAN",
+        "defaultValue": "false",
+    }  # fmt: skip
+    passed = ["--switch=true", "--label=switch=true", "--region=here"]
+    assert dataflow_metadata.arguments(passed) == ["--switch", "--label=switch=true", "--region=here"]
+    assert dataflow_metadata.arguments(["--switch=False"]) == []
+
+
+@pytest.mark.parametrize("script", ["build.sh", "run.sh", "submit.sh"])
+def test_scripts_say_how_they_are_used(templates: Path, script: str) -> None:
+    done = subprocess.run(
+        ["bash", str(templates / "dataflow" / script)], check=False, capture_output=True, text=True, timeout=20
+    )
+
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage: ")
+
+
+def test_the_image_has_what_the_lock_has(templates: Path) -> None:
+    """The Beam of the base image is the Beam of the lock, or workers and launcher would disagree."""
+    dockerfile = (templates / "dataflow" / "Dockerfile").read_text()
+    lock = (templates.parent / "requirements.lock").read_text()
+    version = dockerfile.split("ARG BEAM_VERSION=")[1].splitlines()[0]
+
+    assert f"apache-beam[gcp,yaml]=={version}" in lock or f"apache-beam=={version} " in lock
+    for line in dockerfile.splitlines():
+        if line.startswith("COPY ") and "--from" not in line:
+            for name in line.split()[1:-1]:
+                assert (templates.parent / name).exists(), name
