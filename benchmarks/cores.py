@@ -1,0 +1,58 @@
+"""Beam's local runner with one worker, with two processes and with two threads, on logs cut into files differently.
+
+The number of files stays the same at every size: what files cost by themselves is in the fixed seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from layout import FORMATS
+from race import Rival, parser, race, result
+from workspace import Log, Workspace, open_workspace
+
+_SIZES = (200_000, 500_000, 1_000_000, 2_000_000)
+SETTINGS = {
+    "in_process": [],
+    "multi_processing": ["--direct_running_mode=multi_processing", "--direct_num_workers=2"],
+    "multi_threading": ["--direct_running_mode=multi_threading", "--direct_num_workers=2"],
+}
+LAYOUTS = {"8_files": 8, "1_file": 1, "1000_files": 1000}
+# As a log of 1,000 small files is not to be released as 1,000 shards.
+_SHARDS = 8
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Runs every setting on every layout and prints the JSON line."""
+    flags = parser(__doc__, _SIZES, rounds=1)
+    flags.add_argument("--format", choices=FORMATS, default="tfrecord", help="default tfrecord")
+    flags.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS), help="default all")
+    flags.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=list(LAYOUTS), help="default all")
+    args = flags.parse_args(argv)
+    with open_workspace(args.temp_location) as space:
+        layouts = {name: _layout(space, name, args) for name in args.layouts}
+    result("cores", {"format": args.format, "layouts": layouts})
+
+
+def _layout(space: Workspace, layout: str, args: Any) -> dict[str, Any]:
+    def log(size: int) -> Log:
+        return space.log(args.format, size, LAYOUTS[layout])
+
+    rivals = [
+        Rival(f"{layout} {name}", args.sizes, log, partial(_arguments, space, SETTINGS[name])) for name in args.settings
+    ]
+    facts = race(space, rivals, args.rounds)
+    for size in args.sizes:
+        log(size).delete()
+    return {name: facts[f"{layout} {name}"] for name in args.settings}
+
+
+def _arguments(space: Workspace, flags: Sequence[str], log: Log, output: Path) -> list[str]:
+    return space.privatize(log, output, f"--num_shards={_SHARDS}", *flags)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""The whole job on a Flink cluster of this machine, in one task slot and in two, beside Beam's local runner.
+
+`make flink` fetches the cluster. Its two TaskManagers have a slot each, so that two slots are two Python workers. They
+are warm: a job at each parallelism runs before anything is measured. CPU time is not told, since the cluster's belongs
+to no run.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from race import Rival, parser, race, ratio, result, say
+from workspace import Log, Workspace, open_workspace
+
+_SIZES = (300_000, 750_000, 1_500_000, 3_000_000)
+_WARM_UP = 50_000
+_CLUSTER = Path(__file__).resolve().parents[1] / "templates" / "flink" / "local_cluster.py"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Runs the race and prints its JSON line."""
+    flags = parser(__doc__, _SIZES, rounds=3)
+    flags.add_argument("--files", type=int, default=8, metavar="N", help="files of a log; default 8")
+    args = flags.parse_args(argv)
+    with open_workspace(args.temp_location) as space, _cluster(space) as cluster:
+        say(f"Flink runs on {cluster.master}")
+
+        def log(size: int) -> Log:
+            return space.log("tfrecord", size, args.files)
+
+        slots = {f"flink_{slots}_slot": [*cluster.flags, f"--parallelism={slots}"] for slots in (1, 2)}
+        for runner in slots.values():
+            with space.output() as output:
+                space.run(space.privatize(log(_WARM_UP), output, *runner))
+        local = Rival("direct", args.sizes, log, space.privatize)
+        rivals = [Rival(name, args.sizes, log, partial(_on_flink, space, runner)) for name, runner in slots.items()]
+        facts = race(space, [local, *rivals], args.rounds)
+    direct, one, two = facts["direct"], facts["flink_1_slot"], facts["flink_2_slot"]
+    result(
+        "flink",
+        {
+            "cost_per_record_over_direct": ratio(one, direct),
+            "speedup_of_two_slots": ratio(one, two),
+            "fixed_seconds_over_direct": one["fixed_seconds"] - direct["fixed_seconds"],
+            "rivals": {
+                name: {key: value for key, value in each.items() if "cpu" not in key} for name, each in facts.items()
+            },
+        },
+    )
+
+
+def _cluster(space: Workspace) -> Any:
+    spec = importlib.util.spec_from_file_location(_CLUSTER.stem, _CLUSTER)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module.FlinkCluster(space.folder / "cluster", task_managers=2, slots=1)
+
+
+def _on_flink(space: Workspace, runner: Sequence[str], log: Log, output: Path) -> list[str]:
+    return space.privatize(log, output, *runner)
+
+
+if __name__ == "__main__":
+    main()

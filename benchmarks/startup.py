@@ -1,0 +1,92 @@
+"""How soon the command answers: `labeldp --help` and `labeldp solve`, and which libraries they load.
+
+The rivals are the bare interpreter, and one that loads numpy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from layout import EPSILON
+from processes import Cost
+from race import result, say
+from workspace import Workspace, open_workspace
+
+TARGET_SECONDS = {"help": 0.5, "solve": 1.5}
+_FORBIDDEN = ("tensorflow", "tfx_bsl", "apache_beam", "google.cloud")
+_PROBE = """
+import json, sys
+before = set(sys.modules)
+from labeldp.pipelines.cli import main
+code = main(sys.argv[1:])
+print(json.dumps({"code": code, "modules": sorted(set(sys.modules) - before)}))
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Times the commands and prints the JSON line."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--rounds", type=int, default=10, metavar="N", help="runs of each; default 10")
+    args = parser.parse_args(argv)
+    with open_workspace() as space:
+        commands = {"help": ["--help"], "solve": _solve(space)}
+        programs = {
+            **{name: [*_labeldp(), *arguments] for name, arguments in commands.items()},
+            "python": ["-c", "pass"],
+            "numpy": ["-c", "import numpy"],
+        }
+        costs: dict[str, list[Cost]] = {name: [] for name in programs}
+        for number in range(args.rounds):
+            for name, program in programs.items():
+                costs[name].append(space.run(program))
+            said = ", ".join(f"{name} {runs[-1].wall_seconds:.2f} s" for name, runs in costs.items())
+            say(f"round {number + 1} of {args.rounds}: {said}")
+        facts = {name: _facts(runs) for name, runs in costs.items()}
+        for name, arguments in commands.items():
+            facts[name] |= {"target_seconds": TARGET_SECONDS[name], **_loaded(space, arguments)}
+    result("startup", facts)
+
+
+def _solve(space: Workspace) -> list[str]:
+    return ["solve", f"--prior={space.prior()}", f"--epsilon={EPSILON}", f"--output={space.folder / 'solved.json'}"]
+
+
+def _labeldp() -> list[str]:
+    """The installed script where there is one."""
+    script = Path(sys.executable).with_name("labeldp")
+    return [str(script)] if script.is_file() else ["-m", "labeldp.pipelines.cli"]
+
+
+def _facts(runs: Sequence[Cost]) -> dict[str, Any]:
+    return {
+        "median_seconds": statistics.median(run.wall_seconds for run in runs),
+        "least_seconds": min(run.wall_seconds for run in runs),
+        "cpu_seconds": statistics.median(run.cpu_seconds for run in runs),
+    }
+
+
+def _loaded(space: Workspace, arguments: Sequence[str]) -> dict[str, Any]:
+    """What a command loads that a bare interpreter does not, which some packages have load empty modules of theirs.
+
+    forbidden: libraries that it must not load; libraries: all but Python's own.
+    """
+    said = json.loads(space.run(["-c", _PROBE, *arguments]).output.splitlines()[-1])
+    if said["code"] != 0:
+        raise RuntimeError(f"labeldp {' '.join(arguments)} exited with {said['code']}")
+    modules = set(said["modules"])
+    libraries = {name.partition(".")[0] for name in modules} - set(sys.stdlib_module_names)
+    return {
+        "modules": len(modules),
+        "libraries": sorted(name for name in libraries if not name.startswith("_")),
+        "forbidden": [name for name in _FORBIDDEN if name in modules],
+    }
+
+
+if __name__ == "__main__":
+    main()

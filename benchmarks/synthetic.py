@@ -1,0 +1,104 @@
+"""Made-up logs of records with an id, 8 floats and a label, as TFRecord or Parquet: the same files for the same seed.
+
+A record is about 100 bytes as a tf.Example in a TFRecord file. Its features come in any of their orders, as protocol
+buffers in C++ write maps: a reader cannot count on one layout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+from layout import FLOATS, FORMATS, ID, LABEL, LABEL_MAX, ORDERS
+
+_BATCH_ROWS = 1 << 16
+
+
+def write_log(folder: Path, format: str, records: int, files: int, seed: int = 1, order: str = "mixed") -> None:
+    """Writes files part-00000.FORMAT and so on of equal length into a new folder.
+
+    order: of the features of a tf.Example; mixed is another one for each record, fixed is id, floats, label.
+    """
+    folder.mkdir(parents=True)
+    for number in range(files):
+        rows = range(records * number // files, records * (number + 1) // files)
+        path = folder / f"part-{number:05d}.{format}"
+        generator = np.random.default_rng([seed, number])
+        if format == "parquet":
+            _write_parquet(path, _columns(generator, rows))
+        else:
+            _write_tfrecord(path, _columns(generator, rows), np.random.default_rng([seed, number, 1]), order)
+
+
+def _columns(generator: np.random.Generator, rows: range) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """ids (n,) int64, floats (n, 8) float32 and labels (n,) float32 in [0, 400], batch after batch."""
+    for start in range(rows.start, rows.stop, _BATCH_ROWS):
+        ids = np.arange(start, min(start + _BATCH_ROWS, rows.stop))
+        floats = generator.standard_normal((len(ids), FLOATS), np.float32)
+        values = 60 * np.exp(generator.standard_normal(len(ids)) + 0.3 * floats[:, 0])
+        yield ids, floats, np.minimum(np.round(values, 2), LABEL_MAX).astype(np.float32)
+
+
+def _write_parquet(path: Path, batches: Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> None:
+    names = [ID, *(f"float_{place}" for place in range(FLOATS)), LABEL]
+    schema = pa.schema(
+        [pa.field(name, kind) for name, kind in zip(names, [pa.int64()] + [pa.float32()] * 9, strict=True)]
+    )
+    with pa.parquet.ParquetWriter(path, schema) as writer:
+        for ids, floats, labels in batches:
+            columns = [ids, *np.ascontiguousarray(floats.T), labels]
+            writer.write_table(pa.Table.from_arrays([pa.array(column) for column in columns], schema=schema))
+
+
+def _write_tfrecord(
+    path: Path,
+    batches: Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]],
+    generator: np.random.Generator,
+    order: str,
+) -> None:
+    # The extra `tfx`: Parquet does not need it.
+    from labeldp.transforms.tf_example_encoder import encode_examples
+    from labeldp.transforms.tfrecord import frame
+
+    names = [ID, "floats", LABEL]
+    orders = list(itertools.permutations(range(3))) if order == "mixed" else [(0, 1, 2)]
+    with path.open("wb") as file:
+        for ids, floats, labels in batches:
+            columns = [pa.array(ids), _lists(floats), pa.array(labels)]
+            chosen = generator.integers(len(orders), size=len(ids))
+            examples = np.empty(len(ids), object)
+            for place, permutation in enumerate(orders):
+                rows = np.flatnonzero(chosen == place)
+                batch = pa.RecordBatch.from_arrays(
+                    [columns[column].take(pa.array(rows)) for column in permutation],
+                    [names[column] for column in permutation],
+                )
+                examples[rows] = encode_examples(batch)
+            file.write(frame(examples.tolist()))
+
+
+def _lists(table: np.ndarray) -> pa.Array:
+    offsets = np.arange(0, table.size + 1, table.shape[1])
+    return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(table.ravel()))
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Writes a log."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="a new folder")
+    parser.add_argument("--format", required=True, choices=FORMATS)
+    parser.add_argument("--records", required=True, type=int, metavar="N")
+    parser.add_argument("--files", type=int, default=8, metavar="N")
+    parser.add_argument("--seed", type=int, default=1, metavar="S")
+    parser.add_argument("--feature_order", choices=ORDERS, default="mixed", help="of tf.Examples; default mixed")
+    args = parser.parse_args(argv)
+    write_log(args.output, args.format, args.records, args.files, args.seed, args.feature_order)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Runs the evaluations of docs/results and puts their tables and pictures here: (data folder, work folder, [names]).
+
+What the work folder has of finished cells is not computed again. `make results` calls this.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from prepare import prepare
+from summary import main as write_summary
+
+HERE = Path(__file__).resolve().parent
+MECHANISMS = (
+    "rr_on_bins", "unbiased", "bias_limited:bias=0.1", "debiased_rr", "rp_with_prior", "laplace", "laplace:clip=false",
+    "staircase", "staircase:clip=false",
+)  # fmt: skip
+MODELS = ("linear", "trees", "network")
+TWO_MODELS = ("linear", "trees")
+BIASES = ("unbiased", *(f"bias_limited:bias={bias:g}" for bias in (0.1, 0.2, 0.4, 0.6, 0.8)), "rr_on_bins")
+PUBLISHED_EPSILONS = (0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 3, 4, 6, 8)
+SMALL_EPSILONS = (0.05, 0.1, 0.3, 0.5, 0.8, 1)
+
+CENSUS = {"label": "work", "label_max": 52, "label_step": 1}
+HOUSING = {"label": "value", "label_min": 0, "label_max": "5.00001", "label_step": "0.1000002"}
+COMMUNITIES = {"label": "ViolentCrimesPerPop", "label_min": 0, "label_max": 1}
+"""Flags by name; steps that divide the range."""
+
+
+def flags(data: str, title: str, columns: dict[str, object], **more: object) -> dict[str, object]:
+    """The flags of one evaluation of a prepared file."""
+    return {"data": data, "title": title, "mechanism": MECHANISMS, "model": MODELS, **columns, **more}
+
+
+RUNS = {
+    "communities": flags("communities", "Communities and Crime, labels in steps of 0.01", COMMUNITIES,
+        label_step="0.01", epsilon=PUBLISHED_EPSILONS, seeds=3, published="communities"),
+    "communities_coarse": flags("communities", "Communities and Crime, labels in steps of 0.1", COMMUNITIES,
+        label_step="0.1", epsilon=PUBLISHED_EPSILONS, seeds=3, published="communities"),
+    "housing": flags("housing", "California housing", HOUSING,
+        epsilon=PUBLISHED_EPSILONS, seeds=3, published="housing"),
+    "communities_bias": flags("communities", "Communities and Crime, by bias", COMMUNITIES,
+        label_step="0.1", epsilon=SMALL_EPSILONS, seeds=3, mechanism=BIASES, model=TWO_MODELS),
+    "housing_bias": flags("housing", "California housing, by bias", HOUSING,
+        epsilon=SMALL_EPSILONS, seeds=3, mechanism=BIASES, model=TWO_MODELS),
+    "census_1_52": flags("census_1_52", "Weeks worked, 1 to 52", CENSUS,
+        label_min=1, epsilon=(0.5, 1, 2, 4, 8), seeds=3, model=TWO_MODELS),
+    "census_0_52": flags("census_0_52", "Weeks worked, 0 to 52", CENSUS,
+        label_min=0, epsilon=(0.5, 1, 2, 4, 8), seeds=3, model=TWO_MODELS),
+}  # fmt: skip
+
+
+def command(name: str, work: Path) -> list[str]:
+    """The `labeldp evaluate` of one run."""
+    given = dict(RUNS[name])
+    data, published = given.pop("data"), given.pop("published", None)
+    parts = ["evaluate", f"--input={work / 'data' / f'{data}.csv'}", "--input_format=csv", f"--output={work / name}"]
+    if published:
+        parts.append(f"--published={HERE / f'{published}_published.csv'}")
+    for flag, value in given.items():
+        parts += [f"--{flag}", *map(str, value)] if isinstance(value, tuple) else [f"--{flag}={value}"]
+    return parts
+
+
+def main(data: str, work: str, names: Sequence[str]) -> None:
+    """Runs the named evaluations, or all."""
+    folder = Path(work)
+    prepare(data, str(folder / "data"))
+    cells = folder / "cells"
+    cells.mkdir(exist_ok=True)
+    for name in names or RUNS:
+        # Cells are named by all that determines them: evaluations that overlap share them.
+        (folder / name).mkdir(exist_ok=True)
+        if not (folder / name / "cells").exists():
+            (folder / name / "cells").symlink_to(cells, target_is_directory=True)
+        print(f"labeldp {' '.join(command(name, folder))}", flush=True)
+        subprocess.run([sys.executable, "-m", "labeldp.pipelines.cli", *command(name, folder)], check=True)
+        for path in sorted((folder / name).glob("results*")):
+            if path.suffix in (".md", ".csv", ".png"):
+                shutil.copyfile(path, HERE / path.name.replace("results", name, 1))
+    write_summary()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(f"usage: run.py DATA_FOLDER WORK_FOLDER [{'|'.join(RUNS)} ...]")
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])

@@ -1,0 +1,146 @@
+"""Puts the tables of README.md together from the CSV files beside it, so that no figure is copied by hand."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).resolve().parent
+
+
+class Result(NamedTuple):
+    """One row of an evaluation."""
+
+    run: str
+    mechanism: str
+    model: str
+    epsilon: float | None
+    seeds: int
+    loss: float
+    deviation: float
+
+
+def read(*runs: str) -> list[Result]:
+    """The rows of these evaluations that have a score; those that have not been run have none."""
+    found = []
+    for run in runs:
+        path = HERE / f"{run}.csv"
+        if not path.exists():
+            continue
+        with path.open(newline="") as file:
+            for row in csv.DictReader(file):
+                if row["test_loss"]:
+                    epsilon = float(row["epsilon"]) if row["epsilon"] else None
+                    figures = float(row["test_loss"]), float(row["test_loss_std"] or 0)
+                    found.append(Result(run, row["mechanism"], row["model"], epsilon, int(row["seeds"]), *figures))
+    return found
+
+
+def published(name: str) -> list[Result]:
+    """The table of others."""
+    with (HERE / f"{name}_published.csv").open(newline="") as file:
+        return [
+            Result("published", row["mechanism"], "", float(row["epsilon"]), 10, float(row["mean"]), float(row["std"]))
+            for row in csv.DictReader(file)
+        ]
+
+
+def table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Markdown."""
+    lines = [heading, ["---:"] * len(heading), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def figure(result: Result | None, digits: int, bold: bool = False) -> str:
+    """Mean and deviation."""
+    if result is None:
+        return "-"
+    text = f"{result.loss:.{digits}f} ± {result.deviation:.{digits}f}"
+    return f"**{text}**" if bold else text
+
+
+def least(results: Iterable[Result]) -> Result | None:
+    """The one with the least loss."""
+    return min(results, key=lambda result: result.loss, default=None)
+
+
+def against_published(name: str, runs: Sequence[str], fixed: tuple[str, str, str], digits: int) -> str:
+    """Best published, one choice of ours for all epsilons, and the best of ours. fixed: run, mechanism, model."""
+    ours, theirs = read(*runs), published(name)
+    rows = []
+    for epsilon in sorted({result.epsilon or 0.0 for result in theirs}):
+        other = least(result for result in theirs if result.epsilon == epsilon)
+        same = least(result for result in ours if result.epsilon == epsilon and result[:3] == fixed)
+        best = least(result for result in ours if result.epsilon == epsilon)
+        if other is None or best is None:
+            continue
+        steps = " (step 0.1)" if best.run.endswith("_coarse") else ""
+        ratio = f"{best.loss / other.loss:.2f}"
+        what = f"{best.mechanism}, {best.model}{steps}"
+        rows.append(
+            [
+                f"{epsilon:g}",
+                f"{figure(other, digits)} ({other.mechanism})",
+                figure(same, digits),
+                f"{figure(best, digits, bold=True)} ({what})",
+                ratio,
+            ]
+        )
+    heading = ["epsilon", "best published", f"ours: {fixed[1]}, {fixed[2]}", "ours: the best", "ratio"]
+    return table(heading, rows)
+
+
+def by_mechanism(run: str, model: str, digits: int) -> str:
+    """Epsilon by mechanism."""
+    ours = [result for result in read(run) if result.model == model]
+    private = [result for result in ours if result.epsilon is not None]
+    mechanisms = list(dict.fromkeys(result.mechanism for result in private))
+    rows = []
+    for epsilon in sorted({result.epsilon or 0.0 for result in private}):
+        best = least(result for result in private if result.epsilon == epsilon)
+        line = [f"{epsilon:g}"]
+        for mechanism in mechanisms:
+            found = least(result for result in private if result.epsilon == epsilon and result.mechanism == mechanism)
+            line.append(figure(found, digits, bold=found == best))
+        rows.append(line)
+    clean = least(result for result in ours if result.mechanism == "clean")
+    mean = least(result for result in read(run) if result.mechanism == "mean_predictor")
+    note = f"True labels {figure(clean, digits)}, mean predictor {figure(mean, digits)}."
+    return f"{table(['epsilon', *mechanisms], rows)}\n\n{note}"
+
+
+def blocks() -> dict[str, str]:
+    """The tables of README.md by name."""
+    runs = ("communities", "communities_coarse")
+    return {
+        "communities": against_published("communities", runs, ("communities_coarse", "unbiased", "linear"), 4),
+        "housing": against_published("housing", ("housing",), ("housing", "unbiased", "trees"), 3),
+        "census_1_52": by_mechanism("census_1_52", "trees", 1),
+        "census_0_52": by_mechanism("census_0_52", "trees", 1),
+        "housing_bias": by_mechanism("housing_bias", "trees", 3),
+        "housing_bias_linear": by_mechanism("housing_bias", "linear", 3),
+        "communities_bias": by_mechanism("communities_bias", "linear", 4),
+    }
+
+
+def main() -> None:
+    """Renews the blocks between `<!-- NAME -->` and `<!-- end -->`."""
+    path = HERE / "README.md"
+    page = path.read_text(encoding="utf-8")
+    for name, text in blocks().items():
+        page, count = re.subn(
+            rf"(<!-- {name} -->\n).*?(<!-- end -->)",
+            lambda match, text=text: f"{match[1]}{text}\n{match[2]}",
+            page,
+            flags=re.DOTALL,
+        )
+        if count != 1:
+            raise SystemExit(f"README.md must have one block <!-- {name} -->")
+    path.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""Every benchmark runs, at a tiny size, and ends in its JSON line. What the figures are is not looked at."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.xdist_group("benchmarks")
+
+SIZES = ["--sizes", "1000", "2000", "--rounds", "1"]
+RIVAL_FIELDS = {
+    "sizes", "wall_seconds", "cpu_seconds", "peak_bytes", "runs", "fixed_seconds", "seconds_per_record", "r_squared",
+    "cpu",
+}  # fmt: skip
+
+
+def tfx() -> None:
+    pytest.importorskip("tensorflow", reason="the extra tfx is not installed")
+
+
+def check(facts: dict[str, Any], name: str, *figures: str) -> None:
+    assert facts["benchmark"] == name
+    assert set(facts["machine"]) == {"date", "processor", "cores", "load_before", "python", "versions"}
+    # Tiny sizes may have no rising line, and then no ratio.
+    assert all(facts[figure] is None or math.isfinite(facts[figure]) for figure in figures)
+
+
+def check_rival(facts: dict[str, Any], sizes: list[int]) -> None:
+    assert set(facts) >= RIVAL_FIELDS
+    assert facts["sizes"] == sizes
+    assert [len(runs) for runs in facts["runs"]] == [1] * len(sizes)
+    assert min(*facts["wall_seconds"], *facts["cpu_seconds"], *facts["peak_bytes"]) > 0
+
+
+@pytest.mark.usefixtures("jobs_in_process")
+def test_throughput(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
+    tfx()
+    benchmark("throughput").main(
+        [*SIZES, "--per_element_sizes", "100", "200", "--files=2", f"--temp_location={tmp_path}"]
+    )
+
+    facts = last_line()
+    check(
+        facts, "throughput", "cost_per_record_over_codec_loop", "cpu_per_record_over_codec_loop",
+        "speedup_over_per_element_beam", "cpu_speedup_over_per_element_beam", "fixed_seconds", "r_squared",
+        "peak_bytes",
+    )  # fmt: skip
+    assert set(facts["rivals"]) == {
+        "labeldp",
+        "labeldp_one_order",
+        "codec_loop",
+        "codec_loop_parallel",
+        "per_element_beam",
+    }
+    for name, rival in facts["rivals"].items():
+        check_rival(rival, [100, 200] if name == "per_element_beam" else [1000, 2000])
+    assert facts["fixed_seconds"] == facts["rivals"]["labeldp"]["fixed_seconds"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("jobs_in_process")
+def test_parquet(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
+    benchmark("parquet").main([*SIZES, "--files=2", f"--temp_location={tmp_path}"])
+
+    facts = last_line()
+    check(
+        facts, "parquet", "cost_per_record_over_arrow_loop", "cpu_per_record_over_arrow_loop", "fixed_seconds",
+        "r_squared", "peak_bytes",
+    )  # fmt: skip
+    assert set(facts["rivals"]) == {"labeldp", "arrow_loop"}
+    for rival in facts["rivals"].values():
+        check_rival(rival, [1000, 2000])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("jobs_in_process")
+def test_memory(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
+    benchmark("memory").main([*SIZES, "--formats=parquet", f"--temp_location={tmp_path}"])
+
+    facts = last_line()
+    check(facts, "memory", "peak_bytes")
+    check_rival(facts["formats"]["parquet"], [1000, 2000])
+    assert facts["flat"] is (facts["formats"]["parquet"]["largest_over_smallest_peak"] <= 1.2)
+    assert facts["linear"] is (facts["formats"]["parquet"]["r_squared"] >= 0.99)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("jobs_in_process")
+def test_cores(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
+    """Worker processes take some seconds to start: here, one worker and two threads."""
+    benchmark("cores").main(
+        [*SIZES, "--format=parquet", "--settings", "in_process", "multi_threading", "--layouts=1_file",
+         f"--temp_location={tmp_path}"]
+    )  # fmt: skip
+
+    facts = last_line()
+    check(facts, "cores")
+    assert set(facts["layouts"]) == {"1_file"}
+    assert set(facts["layouts"]["1_file"]) == {"in_process", "multi_threading"}
+    for rival in facts["layouts"]["1_file"].values():
+        check_rival(rival, [1000, 2000])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("jobs_in_process")
+def test_stages(benchmark: Any, last_line: Any) -> None:
+    tfx()
+    benchmark("stages").main(["--records=2000", "--seconds=0.001"])
+
+    facts = last_line()
+    check(facts, "stages", "records")
+    assert len(facts["stages"]) > 8
+    for one in facts["stages"].values():
+        assert one["records_per_cpu_second"] > 0
+        assert all(speed > 0 for speed in one["speed_over"].values())
+
+
+def test_startup(benchmark: Any, last_line: Any) -> None:
+    benchmark("startup").main(["--rounds=1"])
+
+    facts = last_line()
+    check(facts, "startup")
+    for name in ("help", "solve"):
+        assert 0 < facts[name]["least_seconds"] <= facts[name]["median_seconds"]
+        assert "labeldp" in facts[name]["libraries"]
+        assert facts[name]["forbidden"] == []
+    assert "numpy" in facts["solve"]["libraries"]
+
+
+def line(seconds_per_record: float, r_squared: float) -> dict[str, float]:
+    return {"fixed_seconds": 1.0, "seconds_per_record": seconds_per_record, "r_squared": r_squared}
+
+
+def test_a_ratio_needs_two_rising_lines(benchmark: Any) -> None:
+    race = benchmark("race")
+    good = line(4e-6, 0.99)
+
+    assert race.ratio(good, line(2e-6, 0.95)) == pytest.approx(2.0)
+    assert race.cpu_ratio({**good, "cpu": line(3e-6, 1.0)}, {**good, "cpu": good}) == pytest.approx(0.75)
+    for bad in (line(2e-6, 0.5), line(-2e-6, 0.99), line(0.0, 1.0)):
+        assert race.ratio(good, bad) is None
+        assert race.ratio(bad, good) is None
+
+
+def test_the_fastest_loop_counts(benchmark: Any) -> None:
+    throughput, race = benchmark("throughput"), benchmark("race")
+    ours, slow, fast = line(4e-6, 1.0), line(8e-6, 1.0), line(2e-6, 1.0)
+
+    assert throughput._over_fastest(race.ratio, ours, [slow, fast]) == pytest.approx(2.0)
+    assert throughput._over_fastest(race.ratio, ours, [slow, line(2e-6, 0.1)]) is None
+
+
+def test_an_output_that_is_too_small_is_no_run(
+    benchmark: Any, jobs_in_process: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A rival that left records out would look fast."""
+    race, workspace = benchmark("race"), benchmark("workspace")
+    with workspace.open_workspace(str(tmp_path)) as space:
+        halved = space.log("parquet", 500, 2)
+        rival = race.Rival(
+            "half", [2000], lambda size: space.log("parquet", size, 2), lambda log, output: space.loop(halved, output)
+        )
+
+        with pytest.raises(RuntimeError, match="half wrote"):
+            race.race(space, [rival], 1)
+
+
+def test_no_room_on_the_disk(benchmark: Any, tmp_path: Path) -> None:
+    with (
+        benchmark("workspace").open_workspace(str(tmp_path)) as space,
+        pytest.raises(RuntimeError, match="GB of disk"),
+    ):
+        space.log("parquet", 10**15)

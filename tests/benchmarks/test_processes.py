@@ -1,0 +1,61 @@
+"""What a program costs, by programs whose cost is known."""
+
+from typing import Any
+
+import pytest
+
+MEGABYTE = 10**6
+# As many megabytes as its argument says, all of them written to.
+_FILL = "import sys; filled = bytearray(b'x') * (int(sys.argv[1]) * 10**6)"
+_TWO_WORKERS = f"""
+import subprocess, sys, time
+code = {_FILL!r} + "; print(flush=True); sys.stdin.read()"
+workers = [subprocess.Popen([sys.executable, "-c", code, "100"], stdin=-1, stdout=-1) for _ in range(2)]
+for worker in workers:
+    worker.stdout.readline()
+time.sleep(2)
+for worker in workers:
+    worker.communicate()
+"""
+_SPIN = "import time\nwhile time.process_time() < 0.5: pass"
+
+
+@pytest.fixture
+def run(benchmark: Any) -> Any:
+    return benchmark("processes").run_python
+
+
+def test_memory_is_its_peak(run: Any) -> None:
+    small, large = run(["-c", _FILL, "1"]).peak_bytes, run(["-c", _FILL, "200"]).peak_bytes
+
+    # The rest is the interpreter's, or this process's, which both begin with.
+    assert large >= 200 * MEGABYTE
+    assert small < large + 60 * MEGABYTE
+
+
+def test_memory_of_workers_adds_up(run: Any) -> None:
+    assert run(["-c", _TWO_WORKERS]).peak_bytes >= 200 * MEGABYTE
+
+
+def test_time_that_is_slept_is_no_cpu_time(run: Any) -> None:
+    slept, spun = run(["-c", "import time; time.sleep(1)"]), run(["-c", _SPIN])
+
+    assert slept.wall_seconds >= 1
+    assert slept.cpu_seconds < 0.5 <= spun.cpu_seconds
+
+
+def test_cpu_time_of_workers_counts(run: Any) -> None:
+    spinner = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {_SPIN!r}])"
+
+    assert run(["-c", spinner]).cpu_seconds >= 0.5
+
+
+def test_what_it_says(run: Any) -> None:
+    cost = run(["-c", "import os, sys; print(os.environ['ASKED']); print('aside', file=sys.stderr)"], {"ASKED": "yes"})
+
+    assert cost.output == "yes\n"
+
+
+def test_a_failure_shows_its_last_lines(run: Any) -> None:
+    with pytest.raises(RuntimeError, match=r"exited with 3:\nbecause"):
+        run(["-c", "import sys; print('because', file=sys.stderr); sys.exit(3)"])

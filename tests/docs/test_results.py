@@ -1,0 +1,102 @@
+"""The scripts behind docs/results: data sets as described, flags that the command accepts, tables that are in place."""
+
+import importlib
+import os
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pandas as pd
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "docs" / "results"
+
+pytest.importorskip("sklearn", reason="the extra evaluation is not installed")
+
+
+def _module(name: str) -> ModuleType:
+    """Of the scripts, which import each other by name."""
+    sys.path.insert(0, str(FOLDER))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(FOLDER))
+
+
+@pytest.fixture(scope="module")
+def prepared(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A work folder with the data sets."""
+    data = Path(os.environ.get("LABELDP_DATA") or pytestconfig.rootpath / ".." / "shared" / "data")
+    if not data.is_dir():
+        pytest.fail(f"{data} is missing: put the data sets there, or name their folder in LABELDP_DATA")
+    work = tmp_path_factory.mktemp("work")
+    _module("prepare").prepare(str(data), str(work / "data"))
+    return work
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "records", "columns", "mean", "bounds"),
+    [
+        ("census_0_52", "work", 254_654, 8, 19.018, (0, 52)),
+        ("census_1_52", "work", 134_513, 8, 36.004, (1, 52)),
+        ("housing", "value", 20_640, 9, 2.0686, (0.14999, 5.00001)),
+        ("communities", "ViolentCrimesPerPop", 1_994, 101, 0.23798, (0, 1)),
+    ],
+)
+def test_data_sets_are_as_the_papers_describe_them(
+    prepared: Path, name: str, label: str, records: int, columns: int, mean: float, bounds: tuple[float, float]
+) -> None:
+    table = pd.read_csv(prepared / "data" / f"{name}.csv")
+
+    assert table.shape == (records, columns)
+    assert table[label].mean() == pytest.approx(mean, rel=1e-4)
+    assert (table[label].min(), table[label].max()) == bounds
+    assert not table.isna().all().any()
+
+
+@pytest.mark.parametrize("name", sorted(_module("run").RUNS))
+def test_every_evaluation_is_one_that_the_command_accepts(prepared: Path, name: str) -> None:
+    from labeldp.pipelines.evaluation_plan import make_parser, make_plan
+
+    command, *flags = _module("run").command(name, prepared)
+    plan = make_plan(make_parser().parse_args(flags))
+
+    assert command == "evaluate"
+    assert len(plan.task.domain) in (11, 51, 52, 53, 101)
+    assert len({cell.seed for cell in plan.cells}) >= 3
+
+
+@pytest.mark.parametrize(
+    ("name", "cell"), [("communities", "RPWithPrior,0.5,0.0544,0.0065"), ("housing", "Unbiased,0.8,1.42420,0.0700")]
+)
+def test_published_figures_are_whole(name: str, cell: str) -> None:
+    from labeldp.pipelines.published import read_published
+
+    path = FOLDER / f"{name}_published.csv"
+    found = read_published(str(path))
+
+    assert len({(each.mechanism, each.epsilon) for each in found}) == len(found) == 6 * 12
+    assert {each.epsilon for each in found} == set(_module("run").PUBLISHED_EPSILONS)
+    assert cell in path.read_text().splitlines()
+
+
+def test_the_tables_of_the_page_are_those_of_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Renewing them changes nothing."""
+    for path in FOLDER.iterdir():
+        if path.suffix in (".csv", ".md"):
+            shutil.copy(path, tmp_path)
+    summary = _module("summary")
+    monkeypatch.setattr(summary, "HERE", tmp_path)
+    summary.main()
+
+    assert (tmp_path / "README.md").read_text() == (FOLDER / "README.md").read_text()
+
+
+def test_our_best_is_below_the_published_best_at_every_epsilon() -> None:
+    summary = _module("summary")
+    for name, runs in (("communities", ("communities", "communities_coarse")), ("housing", ("housing",))):
+        ours, theirs = summary.read(*runs), summary.published(name)
+        for epsilon in _module("run").PUBLISHED_EPSILONS:
+            best = min(result.loss for result in ours if result.epsilon == epsilon)
+            assert best < min(result.loss for result in theirs if result.epsilon == epsilon), (name, epsilon)

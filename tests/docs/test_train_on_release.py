@@ -1,0 +1,75 @@
+"""The training example runs as a user would run it, on a small census, and says what it should."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "train_on_release.py"
+RECORDS, EPSILON = 4000, 20.0
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="the extra tfx is not installed")
+
+
+@pytest.fixture(scope="module")
+def census(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file like the census, in which age and gender1 settle the weeks but for a little noise."""
+    rng = np.random.default_rng(4)
+    header = "morekids,gender1,gender2,age,afam,hispanic,other,work"
+    rows = []
+    for _ in range(RECORDS):
+        age, male = int(rng.integers(21, 36)), bool(rng.integers(2))
+        weeks = np.clip(round(2.5 * (age - 20) + 10 * male + rng.normal()), 0, 52)
+        rows.append(f"no,{'male' if male else 'female'},male,{age},no,yes,no,{weeks:.0f}")
+    path = tmp_path_factory.mktemp("census") / "census.csv"
+    path.write_text("\n".join([header, *rows]) + "\n")
+    return path
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Nothing is written elsewhere."""
+    return {**os.environ, "XDG_CONFIG_HOME": str(tmp_path / "config")}
+
+
+def test_it_trains_on_both_releases_and_compares(census: Path, tmp_path: Path, environment: Mapping[str, str]) -> None:
+    """At a large epsilon labels are nearly true: both models must have learned nearly all there is."""
+    folder = tmp_path / "work"
+    flags = [f"--epsilon={EPSILON}", "--epochs=60", "--batch=128"]
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLE), str(census), str(folder), *flags],
+        check=False, env=environment, capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    line = r"^(unbiased|rr_on_bins|one prediction) +test mean squared error ([0-9.]+)$"
+    errors = {name: float(error) for name, error in re.findall(line, done.stdout, re.MULTILINE)}
+
+    assert set(errors) == {"unbiased", "rr_on_bins", "one prediction"}
+    assert errors["unbiased"] < 0.1 * errors["one prediction"]
+    assert errors["rr_on_bins"] < 0.1 * errors["one prediction"]
+    assert (folder / "noise.key").stat().st_mode & 0o777 == 0o600
+    for mechanism in ("unbiased", "rr_on_bins"):
+        assert len(list((folder / mechanism / "data").glob("part-*"))) == 4
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "config" / "labeldp").exists()
+
+
+def test_training_and_test_records_are_the_census(census: Path, tmp_path: Path, environment: Mapping[str, str]) -> None:
+    script = (
+        "import sys, pathlib; sys.path.insert(0, sys.argv[1]); import train_on_release; "
+        "train_on_release.split(pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3]), None)"
+    )
+    argv = [sys.executable, "-c", script, str(EXAMPLE.parent), str(census), str(tmp_path)]
+    subprocess.run(argv, check=True, env=environment, capture_output=True, timeout=120)
+    header, *rows = census.read_text().splitlines()
+    parts = [(tmp_path / name).read_text().splitlines() for name in ("train.csv", "test.csv")]
+
+    assert [part[0] for part in parts] == [header, header]
+    assert sorted(parts[0][1:] + parts[1][1:]) == sorted(rows)
+    assert len(parts[1]) - 1 == RECORDS // 5
