@@ -159,7 +159,7 @@ def records(draw: Any) -> bytes:
     return {1: record + record, 2: record + b"\x12\x03odd", 3: b"", 4: b"\x0a\x00" + record}.get(oddity, record)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=120)
 @given(st.lists(records(), min_size=1, max_size=12))
 def test_what_is_found_is_what_protocol_buffers_read(batch):
     found, start = find(batch), 0

@@ -8,10 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.transforms import InputError
 from labeldp.transforms.tf_example_encoder import encode_examples
+from labeldp.transforms.tfrecord import Frames
 
 tf: Any = pytest.importorskip("tensorflow")
 pytest.importorskip("tfx_bsl")
 
+from labeldp.transforms.example_columns import ExampleColumns  # noqa: E402
 from labeldp.transforms.tf_example import ExampleDecoder  # noqa: E402
 
 SENTINEL = "SENTINEL123"
@@ -29,8 +31,8 @@ def example(**features: Any) -> bytes:
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
 
 
-def decoded(records: list[bytes], columns: list[str] | None = None) -> pa.RecordBatch:
-    return ExampleDecoder("/logs/a", columns).decode(records)
+def decoded(records: list[bytes]) -> pa.RecordBatch:
+    return ExampleDecoder("/logs/a").decode(records)
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
@@ -83,49 +85,35 @@ def test_decoder_gives_a_column_of_lists_for_every_feature():
     assert batch.column(batch.schema.get_field_index("y")).to_pylist() == [[0.5], [2.5], [3.5, 4.5]]
 
 
-def test_decoder_of_some_columns_gives_the_same_columns_batch_after_batch():
-    decoder, whole = ExampleDecoder("/logs/a", ["y", "id"]), ExampleDecoder("/logs/a")
+def columns_of(columns: ExampleColumns, records: list[bytes]) -> dict[str, list[Any]]:
+    """What the columns say of some records."""
+    return columns.read(Frames.of(records)).to_pydict()
+
+
+def test_some_columns_hold_single_values_batch_after_batch():
+    columns = ExampleColumns("/logs/a", ["y", "id"])
     for _ in range(3):
-        part, everything = decoder.decode(THREE), whole.decode(THREE)
-        assert sorted(part.schema.names) == ["id", "y"]
-        for name in ("y", "id"):
-            one, two = (batch.column(batch.schema.get_field_index(name)) for batch in (part, everything))
-            assert one.type == two.type
-            assert one.equals(two)
+        assert columns_of(columns, THREE) == {"y": [0.5, 2.5, None], "id": [b"a", b"b", b"c"]}
 
 
-def test_a_column_that_the_first_batch_lacks_is_found_later():
-    decoder = ExampleDecoder("/logs/a", ["y", "id"])
-    first = decoder.decode([example(id=feature("bytes", b"a"))] * 2)
-    assert first.schema.names == ["id"]
-    assert first.num_rows == 2
-    second = decoder.decode(THREE).to_pydict()
-    assert second == {"y": [[0.5], [2.5], [3.5, 4.5]], "id": [[b"a"], [b"b"], [b"c"]]}
-    third = decoder.decode(THREE[:1])
-    assert third.to_pydict() == {"y": [[0.5]], "id": [[b"a"]]}
+def test_a_column_that_a_batch_lacks_comes_and_goes():
+    columns = ExampleColumns("/logs/a", ["y", "id"])
+    lacking = [example(id=feature("bytes", b"a"))] * 2
+    for _ in range(2):
+        assert columns_of(columns, lacking) == {"id": [b"a", b"a"]}
+        assert columns_of(columns, THREE[:1]) == {"y": [0.5], "id": [b"a"]}
 
 
 def test_a_column_without_any_value_at_first_gets_its_type_later():
-    decoder = ExampleDecoder("/logs/a", ["y"])
-    first = decoder.decode([example(y=feature(None)), example(y=feature(None))])
-    assert first.num_rows == 2
-    assert decoder.decode(THREE).to_pydict() == {"y": [[0.5], [2.5], [3.5, 4.5]]}
-    assert decoder.decode(THREE[2:]).to_pydict() == {"y": [[3.5, 4.5]]}
-
-
-def test_a_column_that_a_later_batch_lacks_has_no_value_there():
-    decoder = ExampleDecoder("/logs/a", ["y", "id"])
-    decoder.decode(THREE)
-    later = decoder.decode([example(id=feature("bytes", b"z"))])
-    assert later.num_rows == 1
-    assert later.to_pydict().get("y", [None]) == [None]
+    columns = ExampleColumns("/logs/a", ["y"])
+    assert columns_of(columns, [example(y=feature(None))] * 2).get("y", [None, None]) == [None, None]
+    assert columns_of(columns, THREE) == {"y": [0.5, 2.5, None]}
 
 
 def test_columns_that_are_not_wanted_may_change():
-    decoder = ExampleDecoder("/logs/a", ["y"])
-    decoder.decode([example(x=feature("int64", 1), y=feature("float", 0.5))])
-    later = decoder.decode([example(x=feature("bytes", b"a"), y=feature("float", 1.5))])
-    assert later.to_pydict() == {"y": [[1.5]]}
+    columns = ExampleColumns("/logs/a", ["y"])
+    assert columns_of(columns, [example(x=feature("int64", 1), y=feature("float", 0.5))]) == {"y": [0.5]}
+    assert columns_of(columns, [example(x=feature("bytes", b"a"), y=feature("float", 1.5))]) == {"y": [1.5]}
 
 
 BAD = {
@@ -135,24 +123,31 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("columns", [None, ["y"]], ids=["all", "y"])
+def read_all(first: list[bytes], records: list[bytes]) -> None:
+    decoder = ExampleDecoder("/logs/a")
+    for part in (first, records):
+        decoder.decode(part)
+
+
+def read_some(first: list[bytes], records: list[bytes]) -> None:
+    columns = ExampleColumns("/logs/a", ["y"])
+    for part in (first, records):
+        columns.read(Frames.of(part))
+
+
+@pytest.mark.parametrize("read", [read_all, read_some])
 @pytest.mark.parametrize("records", BAD.values(), ids=list(BAD))
 @pytest.mark.parametrize("first", [[], THREE], ids=["first batch", "second batch"])
-def test_bad_records_are_an_input_error_without_their_values(columns, records, first):
-    decoder = ExampleDecoder("/logs/a", columns)
-    if first:
-        decoder.decode(first)
+def test_bad_records_are_an_input_error_without_their_values(read, records, first):
     with pytest.raises(InputError, match=r"^/logs/a: ") as caught:
-        decoder.decode(records)
+        read(first, records)
     assert SENTINEL not in str(caught.value)
     assert "48613" not in str(caught.value)
 
 
 @pytest.mark.parametrize("change", [feature("bytes", SENTINEL.encode()), feature("int64", 48613)], ids=["text", "int"])
 def test_a_type_that_changes_between_batches_is_an_input_error_without_values(change):
-    decoder = ExampleDecoder("/logs/a", ["y"])
-    decoder.decode(THREE)
     with pytest.raises(InputError, match=r"^/logs/a: ") as caught:
-        decoder.decode([example(y=change)])
+        read_some(THREE, [example(y=change)])
     assert SENTINEL not in str(caught.value)
     assert "48613" not in str(caught.value)

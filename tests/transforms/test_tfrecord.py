@@ -76,7 +76,7 @@ def test_records_survive_any_chunks_and_batches(records, chunk, batch_size):
         patch.setattr(tfrecord, "_CHUNK", chunk)
         batches = list(read_records(io.BytesIO(content), "/logs/a", batch_size))
     assert [record for batch in batches for record in batch] == records
-    assert all(len(batch) == batch_size for batch in batches[:-1])
+    # Batches end early where their bytes fill a chunk.
     assert all(1 <= len(batch) <= batch_size for batch in batches)
 
 
@@ -151,7 +151,7 @@ def test_a_file_cut_anywhere_but_between_records_is_truncated(chunk, monkeypatch
 
 def test_a_true_length_beyond_the_file_is_truncation():
     head = (1 << 60).to_bytes(8, "little")
-    checksum = int(tfrecord._checksums([head])[0]).to_bytes(4, "little")
+    checksum = int(tfrecord.checksums([head])[0]).to_bytes(4, "little")
     good = frame([b"abc"])
     with pytest.raises(InputError, match=f"truncated TFRecord at byte offset {len(good)}$"):
         read(good + head + checksum + bytes(100))
