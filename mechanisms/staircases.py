@@ -36,14 +36,6 @@ class Columns:
         """Those of a mask or of indices."""
         return Columns(self.start[which], self.stop[which], self.height[which], self.output[which])
 
-    def highest(self, k: int) -> Columns:
-        """For each of k labels the highest column that starts there, and the highest one that stops there."""
-        order = np.argsort(self.height)
-        best = np.full((2, k), -1)
-        best[0, self.start[order]] = order
-        best[1, self.stop[order]] = order
-        return self.chosen(np.unique(best[best >= 0]))
-
 
 @dataclass(frozen=True, eq=False)
 class Curves:

@@ -161,7 +161,7 @@ def _multiscale(program: Program, gap: float) -> tuple[Interior, Proof]:
     weights = np.bincount(np.searchsorted(middles, program.labels), program.weights, len(chosen))
     coarse = Program(program.labels[chosen], weights, program.base, program.slack)
     interior, proof = _multiscale(coarse, max(gap, _COARSE_GAP))
-    used = interior.columns.chosen(interior.used).highest(len(chosen))
+    used = interior.columns.chosen(interior.used)
     start, stop = np.append(used.start, proof.start), np.append(used.stop, proof.stop)
     return _generate(program, *_neighbours(chosen[start], chosen[stop], k), gap)
 

@@ -31,6 +31,7 @@ from ..mechanisms.registry import default_rounding
 from ..transforms.errors import InputError
 from ..transforms.noise_key import is_remote
 from ..transforms.prior import NoiseBinding
+from ..transforms.write import create
 
 FORMAT = "labeldp-release-1"
 ADJACENCY = (
@@ -88,9 +89,9 @@ def read_text(path: str) -> str:
 
 
 def write_text(path: str, text: str) -> None:
-    """Writes a text file on any filesystem, under another name first."""
+    """Writes a text file on any filesystem, in a folder that is there, under another name first."""
     partial = f"{path}.{uuid.uuid4().hex}"
-    with FileSystems.create(partial, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+    with create(partial) as file:
         file.write(text.encode())
     FileSystems.rename([partial], [path])
 

@@ -20,6 +20,7 @@ from ..transforms.metadata import parse_anomalies, with_privatized_label
 from ..transforms.progress import LOGGER
 from ..transforms.read import Format, ReadRecordBatches
 from ..transforms.validate import ValidateExamples, Validation
+from ..transforms.write import make_directory
 from .options import Plan
 from .release import DATA_NAME, read_text, write_text
 
@@ -103,6 +104,7 @@ def _check_anomalies(folder: str, what: str, consequence: str) -> None:
 
 
 def _write(validation: Validation, folder: str, statistics_name: str) -> None:
+    make_directory(folder)
     write_text(FileSystems.join(folder, SCHEMA_NAME), validation.schema)
     write_text(FileSystems.join(folder, ANOMALIES_NAME), validation.anomalies)
     path = FileSystems.join(folder, statistics_name)

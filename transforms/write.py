@@ -29,6 +29,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from .batches import LabelledBatch, filter_batch
 from .encoded import framed_records, is_encoded
 from .errors import InputError, StageError, guarded
+from .noise_key import is_remote
 from .tf_example_encoder import encode_frames
 
 COMPRESSIONS = ("none", "gzip")
@@ -186,6 +187,7 @@ class _WriteSegments(beam.DoFn):
         self._layout = layout
 
     def start_bundle(self) -> None:
+        make_directory(self._temp)
         self._open: dict[int, _OpenSegment] = {}
         self._next: tuple[str, int] | None = None
 
@@ -254,6 +256,10 @@ class _Assemble(beam.DoFn):
         self._num_shards = num_shards
         self._layout = layout
 
+    def setup(self) -> None:
+        # No bundle of segments was begun where there is no record.
+        make_directory(self._temp)
+
     @guarded("writing")
     def process(self, element: tuple[int, Iterable[_Segment | None]], schemas: frozenset[bytes]) -> Iterator[ShardFile]:
         shard, found = element
@@ -265,12 +271,13 @@ class _Assemble(beam.DoFn):
         final = FileSystems.join(self._directory, name)
         with create(partial) as file:
             self._layout.assemble(segments, schemas, file)
-        _make_directory(self._directory)
+        make_directory(self._directory)
         FileSystems.rename([partial], [final])
         yield ShardFile(final, sum(segment.records for segment in segments))
 
 
-def _make_directory(path: str) -> None:
+def make_directory(path: str) -> None:
+    """Makes a folder, and those above it, unless it is there."""
     if not FileSystems.exists(path):
         # Another worker may make it first.
         with contextlib.suppress(OSError):
@@ -278,7 +285,12 @@ def _make_directory(path: str) -> None:
 
 
 def create(path: str) -> BinaryIO:
-    """A new file of exactly the bytes that are written to it, whatever its name ends in."""
+    """A new file of exactly the bytes that are written to it, whatever its name ends in.
+
+    Local folders are not made: a worker that outlives its job does not bring back what the job's end has removed.
+    """
+    if not is_remote(path):
+        return open(path, "wb")
     return FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED)
 
 

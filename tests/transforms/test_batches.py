@@ -106,6 +106,16 @@ def test_equal_batches_have_equal_encodings(batch):
     assert coder.encode(coder.decode(coder.encode(batch))) == coder.encode(batch)
 
 
+@settings(deadline=None, max_examples=60)
+@given(batches())
+def test_sizes_are_estimated_without_encoding(batch):
+    """Runners ask for most of them, to count bytes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LabelledBatchCoder, "encode", None)
+        size = LabelledBatchCoder().estimate_size(batch)
+    assert 8 * len(batch.rows) <= size <= len(LabelledBatchCoder().encode(batch)) + 64 * (1 + batch.batch.num_columns)
+
+
 def test_a_column_named_row_is_no_row_number(labelled):
     coder = LabelledBatchCoder()
     batch = labelled({"row": [70, 80], "y": [1.0, 2.0]}, start=5)

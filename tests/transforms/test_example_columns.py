@@ -149,38 +149,6 @@ def test_canonical_records_differ_in_four_bytes_only(rows):
         assert after == before[:place] + struct.pack("<f", output) + before[place + 4 :]
 
 
-@pytest.mark.parametrize("label", [0, 127, 128, 300, -1, 2**62])
-@pytest.mark.parametrize("size", [0, 90, 100, 101, 16_340, 16_350, 16_360])
-@pytest.mark.parametrize("packed", [True, False])
-def test_an_integer_label_makes_room_for_a_float(label, size, packed):
-    """Whatever that does to the lengths around it."""
-    record = example(x=feature("bytes", bytes(size)), y=feature("int64", label), z=feature("float", 1.5))
-    if not packed:
-        content = tf.train.Int64List(value=[label]).SerializeToString()
-        unpacked = b"\x08" + content[2:]
-        inner = b"\x1a" + bytes([len(unpacked)]) + unpacked
-        old = b"\x12" + bytes([len(content) + 2]) + b"\x1a" + bytes([len(content)]) + content
-        body = b"\x0a\x01y\x12" + bytes([len(inner)]) + inner
-        whole = b"\x0a\x01y" + old
-        entry = b"\x0a" + bytes([len(whole)]) + whole
-        assert entry in record
-        inside = (
-            tf.train.Example.FromString(record)
-            .features.SerializeToString()
-            .replace(entry, b"\x0a" + bytes([len(body)]) + body)
-        )
-        record = tf.train.Example(features=tf.train.Features.FromString(inside)).SerializeToString()
-        sizes = len(inside)
-        prefix = tf.train.BytesList(value=[bytes(sizes)]).SerializeToString()[:-sizes]
-        record = prefix + inside
-    batch = encoded([record, PLAIN[0].replace(b"\x12\x06\x0a\x04" + struct.pack("<f", 0.5), b""), record][::2])
-    assert label_values(batch, "y").tolist() == [float(label)] * 2
-    (one, two) = replaced(batch, np.array([2.5, -3.5]))
-    for output, after in ((2.5, one), (-3.5, two)):
-        assert features_of(after) == features_of(record) | {"y": feature("float", output).SerializeToString()}
-        assert len(after) == tf.train.Example.FromString(after).ByteSize()
-
-
 HIDDEN = struct.pack("<f", 48613.5)
 HIDING = {
     "merged": example(y=feature("float", 48613.5)) + example(y=feature("float", 0.5)),
@@ -234,6 +202,17 @@ def test_a_feature_that_no_record_has_is_no_column():
 def test_a_feature_without_one_value_anywhere_is_a_column_of_nulls():
     batch = read([example(id=feature("bytes", b"a", b"b")), example(id=feature(None)), example(id=feature("bytes"))])
     assert batch.to_pydict() == {"id": [None] * 3}
+
+
+def test_a_column_comes_and_goes_and_gets_its_type_when_it_has_a_value():
+    columns = ExampleColumns("/logs/a", ["y", "id"])
+    for _ in range(2):
+        for record, expected in (
+            (example(y=feature(None)), {"y": [None]}),
+            (example(id=feature("bytes", b"a")), {"id": [b"a"]}),
+            (example(y=feature("float", 0.5), id=feature("bytes", b"b")), {"y": [0.5], "id": [b"b"]}),
+        ):
+            assert columns.read(Frames.of([record])).to_pydict() == expected
 
 
 def test_types_come_from_the_wire():

@@ -3,6 +3,7 @@
 import datetime
 import decimal
 import gzip
+import io
 import logging
 import os
 import subprocess
@@ -19,10 +20,11 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from labeldp.transforms import Equals, Format, InputError, LabelledBatch, ReadRecordBatches, read
-from labeldp.transforms.batches import only_values
+from labeldp.transforms.batches import label_values, only_values, replace_label
+from labeldp.transforms.encoded import framed_records
 from labeldp.transforms.read import read_file
 from labeldp.transforms.tf_example_encoder import encode_examples
-from labeldp.transforms.tfrecord import frame
+from labeldp.transforms.tfrecord import frame, read_records
 
 SENTINEL = "SENTINEL123"
 COLUMNS: dict[str, list[Any]] = {
@@ -464,6 +466,24 @@ def test_csv_types_come_from_the_first_file_for_all(tmp_path):
     assert SENTINEL not in message
 
 
+def test_csv_types_are_learned_once_for_all_files(tmp_path, run, monkeypatch):
+    """They take the first file's first block: for a thousand small files, a thousand times would be too often."""
+    for i in range(5):
+        csv_file(tmp_path, f"id,y\n{i},2\n", f"{i}.csv")
+    seen = tmp_path / "seen"
+    learn = read._csv_types
+
+    def counting(first: str, *rest: Any) -> Any:
+        with seen.open("a") as file:
+            file.write(f"{first}\n")
+        return learn(first, *rest)
+
+    monkeypatch.setattr(read, "_csv_types", counting)
+    found = run(lambda p: {"out": p | ReadRecordBatches(f"{tmp_path}/*.csv", Format("csv"))})["out"]
+    assert sorted(batch.column("id").to_pylist()[0] for batch in found) == [0, 1, 2, 3, 4]
+    assert seen.read_text().splitlines() == [str(tmp_path / "0.csv")]
+
+
 def test_a_swapped_header_names_the_right_column(tmp_path):
     first = csv_file(tmp_path, "id,y\n1,2\n", "a.csv")
     other = csv_file(tmp_path, f"y,id\n1,{SENTINEL}\n", "b.csv")
@@ -714,6 +734,50 @@ def test_a_corrupt_record_names_file_and_offset(tmp_path):
 def test_an_empty_tfrecord_file_has_no_record(tmp_path):
     (tmp_path / "a").write_bytes(b"")
     assert read_all(str(tmp_path / "a"), "tfrecord") == []
+
+
+# Records that are carried along.
+
+
+def examples_of(columns: dict[str, list[Any]]) -> list[bytes]:
+    return encode_examples(pa.RecordBatch.from_pydict(columns))
+
+
+@pytest.mark.usefixtures("small_batches")
+@pytest.mark.parametrize("name", ["a.tfrecord", "a.tfrecord.gz"])
+@pytest.mark.parametrize("where", [None, Equals("kind", "red")], ids=["all", "where"])
+def test_encoded_records_come_with_their_columns_and_go_out_as_they_were(tmp_path, name, where):
+    path = write(tmp_path / name, "tfrecord", COLUMNS)
+    options: dict[str, Any] = {"columns": ["y", "id"], "where": where, "label": "y"}
+    batches = read_all(path, "tfrecord", encoded=True, **options)
+    assert_tiles(batches, path, 50)
+    plainly = plain(read_all(path, "tfrecord", **options))
+    assert len(plainly) == (50 if where is None else 25)
+    found = {}
+    for batch in batches:
+        values = label_values(batch, "y")
+        (same, ids) = (replace_label(batch.batch, "y", values), batch.column("id").to_pylist())
+        framed = framed_records(same).to_pybytes()
+        records = [record for frames in read_records(io.BytesIO(framed), "out", 99) for record in frames]
+        for row, label, key, record in zip(batch.rows.tolist(), values.tolist(), ids, records, strict=True):
+            assert plainly[row]["y"] == label
+            assert plainly[row]["id"] == key
+            found[row] = record
+    assert found == {row: record for row, record in enumerate(examples_of(COLUMNS)) if row in plainly}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"format": Format("csv"), "columns": ["y"], "label_column": "y"},
+        {"format": Format("tfrecord"), "label_column": "y"},
+        {"format": Format("tfrecord"), "columns": ["y"]},
+    ],
+    ids=["format", "columns", "label"],
+)
+def test_encoded_records_need_their_format_columns_and_label(options):
+    with pytest.raises(ValueError, match="encoded needs the format tfrecord, columns and a label_column"):
+        ReadRecordBatches("a", encoded=True, **options)
 
 
 # Files that cannot be opened.

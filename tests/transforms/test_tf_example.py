@@ -8,12 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.transforms import InputError
 from labeldp.transforms.tf_example_encoder import encode_examples
-from labeldp.transforms.tfrecord import Frames
 
 tf: Any = pytest.importorskip("tensorflow")
 pytest.importorskip("tfx_bsl")
 
-from labeldp.transforms.example_columns import ExampleColumns  # noqa: E402
 from labeldp.transforms.tf_example import ExampleDecoder  # noqa: E402
 
 SENTINEL = "SENTINEL123"
@@ -85,37 +83,6 @@ def test_decoder_gives_a_column_of_lists_for_every_feature():
     assert batch.column(batch.schema.get_field_index("y")).to_pylist() == [[0.5], [2.5], [3.5, 4.5]]
 
 
-def columns_of(columns: ExampleColumns, records: list[bytes]) -> dict[str, list[Any]]:
-    """What the columns say of some records."""
-    return columns.read(Frames.of(records)).to_pydict()
-
-
-def test_some_columns_hold_single_values_batch_after_batch():
-    columns = ExampleColumns("/logs/a", ["y", "id"])
-    for _ in range(3):
-        assert columns_of(columns, THREE) == {"y": [0.5, 2.5, None], "id": [b"a", b"b", b"c"]}
-
-
-def test_a_column_that_a_batch_lacks_comes_and_goes():
-    columns = ExampleColumns("/logs/a", ["y", "id"])
-    lacking = [example(id=feature("bytes", b"a"))] * 2
-    for _ in range(2):
-        assert columns_of(columns, lacking) == {"id": [b"a", b"a"]}
-        assert columns_of(columns, THREE[:1]) == {"y": [0.5], "id": [b"a"]}
-
-
-def test_a_column_without_any_value_at_first_gets_its_type_later():
-    columns = ExampleColumns("/logs/a", ["y"])
-    assert columns_of(columns, [example(y=feature(None))] * 2).get("y", [None, None]) == [None, None]
-    assert columns_of(columns, THREE) == {"y": [0.5, 2.5, None]}
-
-
-def test_columns_that_are_not_wanted_may_change():
-    columns = ExampleColumns("/logs/a", ["y"])
-    assert columns_of(columns, [example(x=feature("int64", 1), y=feature("float", 0.5))]) == {"y": [0.5]}
-    assert columns_of(columns, [example(x=feature("bytes", b"a"), y=feature("float", 1.5))]) == {"y": [1.5]}
-
-
 BAD = {
     "no example": [b"\xff\xff not a protocol buffer " + SENTINEL.encode()],
     "truncated": [example(y=feature("bytes", SENTINEL.encode()))[:-3]],
@@ -123,31 +90,12 @@ BAD = {
 }
 
 
-def read_all(first: list[bytes], records: list[bytes]) -> None:
-    decoder = ExampleDecoder("/logs/a")
-    for part in (first, records):
-        decoder.decode(part)
-
-
-def read_some(first: list[bytes], records: list[bytes]) -> None:
-    columns = ExampleColumns("/logs/a", ["y"])
-    for part in (first, records):
-        columns.read(Frames.of(part))
-
-
-@pytest.mark.parametrize("read", [read_all, read_some])
 @pytest.mark.parametrize("records", BAD.values(), ids=list(BAD))
 @pytest.mark.parametrize("first", [[], THREE], ids=["first batch", "second batch"])
-def test_bad_records_are_an_input_error_without_their_values(read, records, first):
+def test_bad_records_are_an_input_error_without_their_values(records, first):
+    decoder = ExampleDecoder("/logs/a")
+    decoder.decode(first)
     with pytest.raises(InputError, match=r"^/logs/a: ") as caught:
-        read(first, records)
-    assert SENTINEL not in str(caught.value)
-    assert "48613" not in str(caught.value)
-
-
-@pytest.mark.parametrize("change", [feature("bytes", SENTINEL.encode()), feature("int64", 48613)], ids=["text", "int"])
-def test_a_type_that_changes_between_batches_is_an_input_error_without_values(change):
-    with pytest.raises(InputError, match=r"^/logs/a: ") as caught:
-        read_some(THREE, [example(y=change)])
+        decoder.decode(records)
     assert SENTINEL not in str(caught.value)
     assert "48613" not in str(caught.value)

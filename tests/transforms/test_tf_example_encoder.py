@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.transforms import InputError, tf_example_encoder
-from labeldp.transforms.tf_example_encoder import encode_examples
+from labeldp.transforms.tf_example_encoder import encode_examples, encode_frames
+from labeldp.transforms.tfrecord import frame
 
 tf: Any = pytest.importorskip("tensorflow")
 
@@ -156,6 +157,21 @@ def test_each_record_has_all_of_its_columns():
     )
     assert set(two.features.feature) == {"id", "x", "y"}
     assert two.features.feature["y"].WhichOneof("kind") is None
+
+
+def test_nulls_may_be_left_out():
+    batch = pa.RecordBatch.from_pydict({"id": ["a", None], "x": [[1.0, 2.0], []], "y": [None, None]})
+    one, two = (tf.train.Example.FromString(record) for record in encode_examples(batch, with_nulls=False))
+    assert one == tf.train.Example.FromString(example(id=feature("bytes", b"a"), x=feature("float", 1.0, 2.0)))
+    assert two == tf.train.Example.FromString(example(x=feature("float")))
+
+
+@pytest.mark.parametrize("limit", [1 << 28, 500], ids=["whole", "halves"])
+def test_frames_are_the_records_in_their_container(limit, monkeypatch):
+    monkeypatch.setattr(tf_example_encoder, "_MAX_MATRIX_BYTES", limit)
+    batch = pa.RecordBatch.from_pydict({"id": ["a" * i for i in range(9)], "y": [0.5, None, 1.5] * 3})
+    assert bytes(encode_frames(batch)) == frame(encode_examples(batch))
+    assert bytes(encode_frames(batch.slice(0, 0))) == b""
 
 
 def test_a_record_does_not_depend_on_the_batch_it_is_in():

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.transforms import InputError, tfrecord
-from labeldp.transforms.tfrecord import frame, read_records
+from labeldp.transforms.tfrecord import Frames, frame, read_records
 
 tf = pytest.importorskip("tensorflow")
 
@@ -80,6 +80,27 @@ def test_records_survive_any_chunks_and_batches(records, chunk, batch_size):
     assert all(1 <= len(batch) <= batch_size for batch in batches)
 
 
+def test_batches_are_full_but_for_large_records():
+    """A batch of small records is as long as asked for; one of large records stays within some megabytes."""
+    sizes = [len(batch) for batch in read_records(io.BytesIO(frame([bytes(90)] * 100_000)), "/logs/a", 16_384)]
+    assert sizes == [16_384] * 6 + [100_000 - 6 * 16_384]
+    large = frame([bytes(3 << 20)] * 8 + [b"small"] * 3)
+    batches = list(read_records(io.BytesIO(large), "/logs/a", 16_384))
+    assert max(batch.bounds[-1] - batch.bounds[0] for batch in batches) <= 3 * tfrecord._CHUNK
+    assert sum(map(len, batches)) == 11
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 60)), max_size=8), st.integers(1, 400), st.integers(1, 99))
+def test_records_of_one_length_in_a_row(runs, chunk, batch_size):
+    """Those are not looked at one by one."""
+    records = [bytes([length]) * length for length, count in runs for _ in range(count)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tfrecord, "_CHUNK", chunk)
+        batches = read_records(io.BytesIO(frame(records)), "/logs/a", batch_size)
+        assert [record for batch in batches for record in batch] == records
+
+
 class Dripping(io.BytesIO):
     """Gives fewer bytes than asked for, as sockets do."""
 
@@ -97,9 +118,26 @@ def test_an_empty_file_has_no_record():
     assert list(read_records(io.BytesIO(b""), "/logs/a", 10)) == []
 
 
+def test_what_is_written_over_has_the_right_checksum():
+    frames = Frames.of([b"ahead" * i + b"here" + b"behind" * (9 - i) for i in range(10)])
+    octets = np.frombuffer(frames.content, np.uint8).copy()
+    tfrecord.write_over(octets, frames.bounds, frames.starts + 5 * np.arange(10), np.frombuffer(b"gone" * 10, "<u4"))
+    assert read(octets.tobytes()[: frames.bounds[-1]]) == [
+        b"ahead" * i + b"gone" + b"behind" * (9 - i) for i in range(10)
+    ]
+
+
 # Damage.
 
 SMALL = [b"SENTINEL123", b"", b"SENTINEL123 and more"]
+
+
+@pytest.mark.parametrize("place", range(0, 12))
+def test_a_head_that_breaks_a_run_of_equal_ones_is_named(place):
+    content, start = bytearray(frame([b"abc"] * 100)), 19 * 70
+    content[start + place] ^= 1
+    with pytest.raises(InputError, match=rf"/logs/a: corrupt TFRecord at byte offset {start}$"):
+        read(bytes(content))
 
 
 @pytest.mark.parametrize("chunk", [1, 20, 1 << 20])

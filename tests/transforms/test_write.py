@@ -5,6 +5,7 @@ import io
 import os
 import random
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.transforms import LabelledBatch, ShardFile, WriteParquet, WriteTFRecords, write
-from labeldp.transforms.tfrecord import read_records
+from labeldp.transforms.encoded import encoded_batch
+from labeldp.transforms.errors import StageError
+from labeldp.transforms.tfrecord import Frames, read_records
 from labeldp.transforms.write import _Assemble, _ParquetLayout, _TFRecordLayout, _WriteSegments, shard_of_rows
 
 KINDS = [("tfrecord", "none"), ("tfrecord", "gzip"), ("parquet", "none"), ("parquet", "gzip")]
@@ -352,6 +355,28 @@ def test_a_segment_that_lost_its_end_is_noticed(tmp_path, kind, part):
     assemble = _Assemble(str(tmp_path / "data"), str(tmp_path / "temp"), 1, layout)
     with pytest.raises(Exception, match="writing"):
         list(assemble.process((0, [segment]), segment.schemas))
+
+
+def test_encoded_records_do_not_become_parquet(tmp_path):
+    """What a reader of them would find is a column of frames."""
+    pytest.importorskip("google_crc32c")
+    batch = encoded_batch(Frames.of([b"1234"]), np.array([12]), {"y": pa.array([0.5], pa.float32())})
+    stage = _WriteSegments(str(tmp_path), 1, _ParquetLayout("none"))
+    stage.start_bundle()
+    with pytest.raises(StageError, match="writing failed: ValueError"):
+        list(stage.process(LabelledBatch.whole("/logs/a", 0, batch)))
+
+
+@pytest.mark.parametrize("kind", ["tfrecord", "parquet"])
+def test_a_worker_that_outlives_its_job_brings_no_folder_back(tmp_path, kind):
+    """Records would stay in it that nobody charged."""
+    stage = _WriteSegments(str(tmp_path / "temp"), 1, LAYOUTS[kind]("none"))
+    stage.start_bundle()
+    list(stage.process(log(30)))
+    shutil.rmtree(tmp_path / "temp")
+    with pytest.raises(StageError, match="writing failed: FileNotFoundError"):
+        list(stage.process(log(30, start=60)))
+    assert list(tmp_path.iterdir()) == []
 
 
 # As others read it.

@@ -1,0 +1,196 @@
+"""TFRecords in, TFRecords out: the whole job, seen by TensorFlow alone. Only labels change, and nothing brings one along."""
+
+import gzip
+import json
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+tf: Any = pytest.importorskip("tensorflow", reason="the extra tfx is not installed")
+pytest.importorskip("tfx_bsl")
+
+LABELS = 8
+ROWS = 1200
+SHARDS = 3
+DOMAIN = {"label": "y", "label_min": 0, "label_max": LABELS - 1, "label_step": 1, "epsilon": 3, "mechanism": "rr"}
+# A rare number, which no output can be: where records hide a second label, it is this one.
+HIDDEN = struct.pack("<f", 48613.5)
+
+
+def feature(kind: str, *values: Any) -> Any:
+    lists = {"int64": tf.train.Int64List, "float": tf.train.FloatList, "bytes": tf.train.BytesList}
+    return tf.train.Feature(**{f"{kind}_list": lists[kind](value=values)})
+
+
+def example(**features: Any) -> bytes:
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+def features_of(record: bytes) -> dict[str, bytes]:
+    found = tf.train.Example.FromString(record).features.feature
+    return {name: one.SerializeToString(deterministic=True) for name, one in found.items() if one.WhichOneof("kind")}
+
+
+def write(path: Path, records: list[bytes], compression: str = "") -> None:
+    with tf.io.TFRecordWriter(str(path), compression) as writer:
+        for record in records:
+            writer.write(record)
+
+
+def records_in(folder: Path) -> list[bytes]:
+    found = []
+    for path in sorted((folder / "data").iterdir()):
+        kind = "GZIP" if path.suffix == ".gz" else ""
+        found += list(tf.data.TFRecordDataset(str(path), kind).as_numpy_iterator())
+    return found
+
+
+def label_of(record: bytes) -> float:
+    (value,) = tf.train.Example.FromString(record).features.feature["y"].float_list.value
+    return value
+
+
+@dataclass(frozen=True)
+class Log:
+    """Records by their id, and the glob of their files."""
+
+    records: dict[int, bytes]
+    pattern: str
+
+    @property
+    def usable(self) -> set[int]:
+        """The ids of those that have a label."""
+        return {row for row in self.records if row % 50 != 7}
+
+
+def record_of(row: int, kind: str) -> bytes:
+    """Most have all features; one in fifty has no label; texts, lists and integers have any length."""
+    y = row % LABELS if kind == "int64" else float(row % LABELS)
+    features = {
+        "id": feature("int64", row),
+        "group": feature("int64", row % 2),
+        "x": feature("float", row / 3, -1.5),
+        "t": feature("bytes", *[b"word" * (row % 5)] * (row % 3)),
+        "n": feature("int64", *range(-(row % 4), 0)),
+    }
+    if row % 50 != 7:
+        features["y"] = feature(kind, y)
+    record = example(**features)
+    if row % 40 == 3:
+        # Two messages after each other are merged by parsers: the first label is overwritten, but still there.
+        hidden = feature("float", 48613.5) if kind == "float" else feature("int64", 48613)
+        record = example(y=hidden) + record
+    return record + b"\x12\x04" + HIDDEN if row % 40 == 9 else record
+
+
+@pytest.fixture(scope="session", params=["float", "int64"])
+def log(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Log:
+    """Two files, the second one compressed."""
+    folder = tmp_path_factory.mktemp("log")
+    # A label that is missing hides nothing: these must not be merged ones.
+    records = {row: record_of(row, request.param) for row in range(ROWS)}
+    rows = list(records.values())
+    write(folder / "a.tfrecord", rows[: ROWS // 2])
+    write(folder / "b.tfrecord.gz", rows[ROWS // 2 :], "GZIP")
+    return Log(records, f"{folder}/*.tfrecord*")
+
+
+@pytest.fixture(scope="session")
+def release(
+    log: Log, key_file: Path, invoke: Any, command: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Path]:
+    """(runner=invoke, flag=value, ...) -> the output folder of a job over the log."""
+
+    def run(runner: Any = invoke, **flags: Any) -> Path:
+        output = tmp_path_factory.mktemp("release") / "released"
+        standard = {
+            **DOMAIN,
+            "input": log.pattern,
+            "input_format": "tfrecord",
+            "output": output,
+            "num_shards": SHARDS,
+            "noise_key_file": key_file,
+            "max_unusable_fraction": 0.1,
+        }
+        runner(command("privatize", standard | flags)).ok()
+        return output
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def released(release: Any) -> Path:
+    """TFRecords."""
+    return release()
+
+
+def by_id(records: list[bytes]) -> dict[int, bytes]:
+    found = {
+        tf.train.Example.FromString(record).features.feature["id"].int64_list.value[0]: record for record in records
+    }
+    assert len(found) == len(records)
+    return found
+
+
+@pytest.mark.xdist_group("tfrecord_through")
+class TestThrough:
+    """A log with labels of either kind, with records in which a second label hides, and some without any."""
+
+    def test_every_record_with_a_label_comes_out_and_only_its_label_changes(self, log: Log, released: Path) -> None:
+        came_out = by_id(records_in(released))
+
+        assert set(came_out) == log.usable
+        for row, record in came_out.items():
+            expected = features_of(log.records[row])
+            assert features_of(record) == expected | {"y": feature("float", label_of(record)).SerializeToString()}
+
+    def test_nothing_is_in_a_record_that_a_parser_does_not_see(self, released: Path) -> None:
+        for record in records_in(released):
+            assert len(record) == tf.train.Example.FromString(record).ByteSize()
+            assert HIDDEN not in record
+
+    def test_labels_are_drawn(self, log: Log, released: Path) -> None:
+        came_out = by_id(records_in(released))
+        kept = [label_of(record) == row % LABELS for row, record in came_out.items()]
+
+        assert {label_of(record) for record in came_out.values()} == set(range(LABELS))
+        assert 0.3 < np.mean(kept) < 0.95  # e^3 / (e^3 + 7) of them, if all epsilon went into the labels
+
+    def test_records_without_a_label_are_named(self, log: Log, released: Path) -> None:
+        letters = [json.loads(line) for line in (released / "dead_letters.jsonl").read_text().splitlines()]
+        rows = {letter["row"] + (ROWS // 2 if letter["source"].endswith(".gz") else 0) for letter in letters}
+
+        assert rows == set(log.records) - log.usable
+
+    def test_parquet_gets_the_same_labels(self, released: Path, release: Any) -> None:
+        """There, all records are decoded: two ways through the same records under the same noise."""
+        parquet = release(output_format="parquet")
+        tables = [pq.read_table(path).select(["id", "y"]).to_pydict() for path in sorted((parquet / "data").iterdir())]
+        labels = {i[0]: y[0] for table in tables for i, y in zip(table["id"], table["y"], strict=True)}
+
+        assert labels == {row: label_of(record) for row, record in by_id(records_in(released)).items()}
+        digests = [json.loads((run / "release.json").read_text())["input_digest"] for run in (released, parquet)]
+        assert digests[0] == digests[1]
+
+    def test_two_processes_write_the_same_bytes(self, released: Path, release: Any, spawn: Any) -> None:
+        again = release(spawn, direct_running_mode="multi_processing", direct_num_workers=2)
+
+        for path in sorted((released / "data").iterdir()):
+            assert (again / "data" / path.name).read_bytes() == path.read_bytes()
+
+    def test_gzip_changes_the_container_only(self, released: Path, release: Any) -> None:
+        zipped = release(compression="gzip")
+
+        for path in sorted((released / "data").iterdir()):
+            assert gzip.decompress((zipped / "data" / f"{path.name}.gz").read_bytes()) == path.read_bytes()
+
+    def test_ids_and_filters_are_seen(self, log: Log, release: Any) -> None:
+        output = release(id_column="id", where="group=1", num_shards=1)
+
+        assert set(by_id(records_in(output))) == {row for row in log.usable if row % 2}
