@@ -154,7 +154,7 @@ class _State:
         give = self._give()
         if not self._matrix.factorise(h / cost, (half + 0.5 * shift * h) / cost, third / cost, give):
             return False
-        boxes = self._multiplier * self._room
+        boxes: np.ndarray = np.asarray(self._multiplier * self._room)
         ahead = self._direction(-h, -z, -q, -boxes, give)
         primal, dual = (min(1.0, length) for length in self._lengths(ahead))
         reached = self._inner(
@@ -222,7 +222,7 @@ class _State:
         first = -price - self._curves.centre * slope
         bent_h, bent_z, bent_q = self._bent(self._h, self._z, self._q, first, slope)
         if room.size:
-            bias = (pull - np.diff(potentials[1])) * give
+            bias = np.asarray((pull - np.diff(potentials[1])) * give, np.float64)
             by_room = np.stack([-bias, bias])
             room, multiplier = by_room, wanted - multiplier / room * by_room
         return _Direction(potentials, first, slope, h - bent_h, z - bent_z, q - bent_q, bias, room, multiplier)

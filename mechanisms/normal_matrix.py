@@ -7,6 +7,8 @@ sparse.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.linalg import lapack
 from scipy.sparse import csc_array
@@ -17,6 +19,8 @@ from .staircases import Program
 _DENSE = 64
 """Up to this many labels the matrix is factorised as a full one."""
 _RIDGE = 1e-12
+# Made at run time: type checkers do not see its functions.
+_LAPACK: Any = lapack
 
 
 class NormalMatrix:
@@ -109,8 +113,8 @@ class NormalMatrix:
         for p in (0, 1):
             for q in (0, 1):
                 whole[:, p, :, q] = halves[p + q].reshape(places, places)
-        factor, failed = lapack.dpotrf(whole[1:, :, 1:, :].reshape(size, size), lower=1)
-        self._solve = lambda sides: lapack.dpotrs(factor, sides, lower=1)[0]
+        factor, failed = _LAPACK.dpotrf(whole[1:, :, 1:, :].reshape(size, size), lower=1)
+        self._solve = lambda sides: _LAPACK.dpotrs(factor, sides, lower=1)[0]
         return not failed
 
     def solve(self, sides: np.ndarray) -> np.ndarray:

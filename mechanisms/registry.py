@@ -17,6 +17,7 @@ from .rp_with_prior import RPWithPrior
 from .rr_on_bins import RROnBins
 from .top_k import RRTopK
 from .unbiased import BiasLimited, Unbiased
+from .unbiased_grid import UnbiasedGrid
 
 
 class Mechanism(Protocol):
@@ -35,6 +36,7 @@ _FAMILIES = (
     RROnBins,
     Unbiased,
     BiasLimited,
+    UnbiasedGrid,
     DebiasedResponse,
     RandomizedResponse,
     RRTopK,

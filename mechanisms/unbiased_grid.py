@@ -55,11 +55,19 @@ class UnbiasedGrid:
         step = np.expm1(epsilon - min(_MARGIN, epsilon / 2))
         ends = scaled[[0, -1]] + (k * scaled[[0, -1]] - scaled.sum()) / step
         grid = np.linspace(ends[0], ends[1], int(self.mesh))
-        weights = integer_weights(_optimum(scaled, prior.weights, grid, step + 1), epsilon)
+        try:
+            weights = integer_weights(_optimum(scaled, prior.weights, grid, step + 1), epsilon)
+        except (ValueError, np.linalg.LinAlgError):
+            raise self._failure(epsilon) from None
         randomizer = Randomizer(labels, grid * half + middle, weights, epsilon, self.name, {"mesh": self.mesh})
-        if randomizer.certificate().max_bias > _LARGEST_BIAS * max(2 * half, 1.0):
-            raise ValueError(f"epsilon {epsilon:g} is beyond this linear program: use unbiased")
+        if randomizer.certificate().max_bias > _LARGEST_BIAS * 2 * half:
+            raise self._failure(epsilon)
         return randomizer
+
+    def _failure(self, epsilon: float) -> ValueError:
+        return ValueError(
+            f"HiGHS finds no solution without bias at epsilon {epsilon:g} and mesh {self.mesh}: use unbiased"
+        )
 
 
 def _optimum(labels: np.ndarray, prior: np.ndarray, grid: np.ndarray, ratio: float) -> np.ndarray:
@@ -80,5 +88,5 @@ def _optimum(labels: np.ndarray, prior: np.ndarray, grid: np.ndarray, ratio: flo
         method="highs",
     )
     if found.x is None:
-        raise ValueError("the linear program has no solution on this grid: use a larger mesh or epsilon")
+        raise ValueError(found.message)
     return np.maximum(mended(found.x[: k * n].reshape(k, n), grid, labels), 0.0)

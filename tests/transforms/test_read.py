@@ -480,7 +480,7 @@ def test_csv_types_are_learned_once_for_all_files(tmp_path, run, monkeypatch):
 
     monkeypatch.setattr(read, "_csv_types", counting)
     found = run(lambda p: {"out": p | ReadRecordBatches(f"{tmp_path}/*.csv", Format("csv"))})["out"]
-    assert sorted(batch.column("id").to_pylist()[0] for batch in found) == [0, 1, 2, 3, 4]
+    assert sorted(batch.batch.to_pydict()["id"][0] for batch in found) == [0, 1, 2, 3, 4]
     assert seen.read_text().splitlines() == [str(tmp_path / "0.csv")]
 
 
@@ -756,8 +756,8 @@ def test_encoded_records_come_with_their_columns_and_go_out_as_they_were(tmp_pat
     found = {}
     for batch in batches:
         values = label_values(batch, "y")
-        (same, ids) = (replace_label(batch.batch, "y", values), batch.column("id").to_pylist())
-        framed = framed_records(same).to_pybytes()
+        ids = batch.batch.column(batch.batch.schema.get_field_index("id")).to_pylist()
+        framed = framed_records(replace_label(batch.batch, "y", values)).to_pybytes()
         records = [record for frames in read_records(io.BytesIO(framed), "out", 99) for record in frames]
         for row, label, key, record in zip(batch.rows.tolist(), values.tolist(), ids, records, strict=True):
             assert plainly[row]["y"] == label
