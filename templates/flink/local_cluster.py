@@ -34,8 +34,9 @@ WORKER_FLAGS = [
     "--environment_type=PROCESS",
     f"--environment_config={json.dumps({'command': str(WORKER)})}",
     f"--environment_cache_millis={_CACHE_MILLIS}",
+    f"--files_to_stage={FLINK_JAR}",
 ]
-"""TaskManagers run this file for a Python worker, and keep it for the next stage."""
+"""TaskManagers run `worker.py` for a Python worker, and keep it for the next stage; jars are there already, 150 MB."""
 
 # Flink reflects on classes of the JDK; its distribution passes the same.
 _OPENED = ("lang", "lang.reflect", "io", "net", "nio", "text", "time", "util", "util.concurrent",
@@ -77,6 +78,7 @@ restart-strategy.fixed-delay.delay: 5 s
 # How long a client goes on asking a JobManager that does not answer.
 rest.retry.max-attempts: 8
 rest.retry.delay: 1000
+blob.service.cleanup.interval: 10
 # What Flink's start script computes for a TaskManager.
 taskmanager.cpu.cores: {slots}
 taskmanager.memory.framework.heap.size: 128m

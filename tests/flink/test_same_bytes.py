@@ -32,9 +32,9 @@ def test_of_either_format(
 def test_with_the_job_server_that_the_runner_starts(
     cluster: Any, start: Any, undisturbed: Any, tree: Any, small_log: Path
 ) -> None:
-    """--runner FlinkRunner, as one would submit to a cluster that is there already."""
+    """--runner FlinkRunner, which sends Beam's jars along: as one would submit to any cluster."""
     flags = {"input": small_log, "input_format": "csv"}
-    others = [flag for flag in cluster.flags if not flag.startswith(("--runner=", "--job_endpoint="))]
+    others = [flag for flag in cluster.flags if not flag.startswith(("--runner=", "--job_endpoint=", "--files_"))]
     runner = ["--runner=FlinkRunner", f"--flink_job_server_jar={cluster.jar}", "--parallelism=2", *others]
     outcome = start(runner, **flags).finish().ok()
 

@@ -39,12 +39,14 @@ def flags(log: Path) -> dict[str, Any]:
 def seen(cluster: Any, tree: Callable[..., dict[str, bytes]]) -> Iterator[dict[str, bytes]]:
     """What can be seen of the cluster while the test runs: all files, and what the web interface shows of jobs."""
     contents: dict[str, bytes] = {}
-    read: dict[Path, tuple[int, int]] = {}
     ended = threading.Event()
 
     def look() -> None:
+        read: dict[Path, tuple[int, int]] = {}
         while not ended.is_set():
-            contents.update(tree(cluster.folder, read))
+            # Jars are what Maven fetched.
+            found = {path: content for path, content in tree(cluster.folder, read).items() if content[:2] != b"PK"}
+            contents.update(found)
             for name in cluster.running_jobs():
                 contents.update(shown(cluster, name))
             ended.wait(0.1)

@@ -1,4 +1,4 @@
-"""TFRecords in, TFRecords out, as TensorFlow sees it. Only labels change, and nothing brings one along."""
+"""TFRecords in, TFRecords out: the whole job as TensorFlow sees it. Only labels change, and no other comes along."""
 
 import gzip
 import json
