@@ -6,8 +6,6 @@ not see in them is gone then, and their features come in the order of their name
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pyarrow as pa
 
@@ -22,11 +20,11 @@ from .tfrecord import Frames
 class ExampleColumns:
     """Reads some features of the records of one source, batch after batch."""
 
-    def __init__(self, source: str, columns: Sequence[str]):
-        """columns: the features wanted."""
+    def __init__(self, source: str, finder: ValueFinder):
+        """finder: of the features wanted; it may come from another source, having learned there."""
         self._source = source
-        self._finder = ValueFinder(columns)
-        self._again = ValueFinder(columns)
+        self._finder = finder
+        self._again = ValueFinder(finder.names)
         self._decoder = ExampleDecoder(source)
         self._kinds: dict[str, int] = {}
 

@@ -78,20 +78,20 @@ class ValueFinder:
 
     def __init__(self, names: Sequence[str]):
         """names: of the features wanted."""
-        self._names = list(names)
+        self.names = tuple(names)
         self._templates: dict[int, list[_Template]] = {}
         self._failures = 0
 
     def find(self, octets: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> Found:
         """octets: (m,) uint8, `PADDING` of them behind the last record. starts, stops: (n,) int64, of the records."""
         rows = np.arange(len(starts))
-        found = Found(np.zeros(len(starts), bool), {name: Values.none(len(starts)) for name in self._names})
+        found = Found(np.zeros(len(starts), bool), {name: Values.none(len(starts)) for name in self.names})
         # The entries of a map may come in any order: then there are too many forms to learn.
         if self._failures < _MOST_FAILURES:
             rows = self._compare(octets, starts, stops, found)
             self._failures += 2 * len(rows) > len(starts) >= _LEAST_GROUP
         if len(rows):
-            walk = _Walk(octets, starts[rows], stops[rows], self._names)
+            walk = _Walk(octets, starts[rows], stops[rows], self.names)
             found.canonical[rows] = walk.canonical
             for name, values in found.values.items():
                 values.put(rows, **vars(walk.values[name]))
@@ -111,7 +111,7 @@ class ValueFinder:
         known, content = self._templates.setdefault(length, []), _rows(octets, starts[rows], length)
         for place in range(_TEMPLATES_PER_LENGTH):
             if place == len(known):
-                walk = _Walk(octets, starts[rows[:1]], starts[rows[:1]] + length, self._names)
+                walk = _Walk(octets, starts[rows[:1]], starts[rows[:1]] + length, self.names)
                 if not walk.canonical[0]:
                     break
                 known.append(_Template.of(walk))

@@ -6,6 +6,7 @@ A file is read by one worker, from its first row on, so that row numbers are tru
 from __future__ import annotations
 
 import csv
+import dataclasses
 import gzip
 import os
 import re
@@ -25,6 +26,7 @@ from apache_beam.pvalue import PBegin, PCollection
 
 from .batches import LabelledBatch, only_values
 from .errors import InputError, guarded
+from .example_wire import ValueFinder
 from .noise_key import is_remote
 from .tfrecord import read_records
 
@@ -147,7 +149,7 @@ class _ReadFile(beam.DoFn):
         self._encoded = encoded
 
     def setup(self) -> None:
-        self._learned: dict[str, dict[str, pa.DataType]] = {}
+        self._learned = Learned()
 
     @guarded("reading")
     def process(self, source: _Source) -> Iterator[LabelledBatch]:
@@ -163,6 +165,15 @@ class _ReadFile(beam.DoFn):
         )
 
 
+@dataclass
+class Learned:
+    """What files taught about those after them, for one set of columns. csv_types: by first file. finder: of TFRecords'
+    values."""
+
+    csv_types: dict[str, dict[str, pa.DataType]] = dataclasses.field(default_factory=dict)
+    finder: ValueFinder | None = None
+
+
 def read_file(
     path: str,
     first: str,
@@ -171,22 +182,23 @@ def read_file(
     where: Equals | None = None,
     label: str | None = None,
     encoded: bool = False,
-    learned: dict[str, dict[str, pa.DataType]] | None = None,
+    learned: Learned | None = None,
 ) -> Iterator[LabelledBatch]:
-    """The batches of one file, in order. first: the file whose schema this one must have. learned: keeps the types of
-    its columns from one CSV file to the next. The rest is as for `ReadRecordBatches`.
+    """The batches of one file, in order. first: the file whose schema this one must have. learned: from files before,
+    read with the same options. The rest is as for `ReadRecordBatches`.
 
     Raises InputError when the file is missing, damaged, of another schema, or lacks a column that is asked for.
     """
     wanted = None if columns is None else list(columns)
     if wanted is not None and where is not None and where.column not in wanted:
         wanted.append(where.column)
+    learned = learned or Learned()
     if format.name == "tfrecord":
-        batches = _read_tfrecord(path, wanted, label if encoded else None)
+        batches = _read_tfrecord(path, wanted, label if encoded else None, learned)
     elif format.name == "parquet":
         batches = _read_parquet(path, first, wanted)
     else:
-        batches = _read_csv(path, first, format, wanted, label, {} if learned is None else learned)
+        batches = _read_csv(path, first, format, wanted, label, learned.csv_types)
     start = 0
     for batch in batches:
         labelled = LabelledBatch.whole(path, start, batch)
@@ -242,13 +254,16 @@ def _require(names: Sequence[str], wanted: Sequence[str] | None, path: str) -> N
             raise InputError(f"{path}: there is no column {name!r}; it has: {listed}")
 
 
-def _read_tfrecord(path: str, wanted: list[str] | None, replaced: str | None) -> Iterator[pa.RecordBatch]:
+def _read_tfrecord(
+    path: str, wanted: list[str] | None, replaced: str | None, learned: Learned
+) -> Iterator[pa.RecordBatch]:
     """replaced: the label of records that are carried along as they stand in the file; None for columns alone."""
     # The extra `tfx`, loaded only where TFRecords are.
     from .example_columns import ExampleColumns
     from .tf_example import ExampleDecoder
 
-    decoder, columns = ExampleDecoder(path), ExampleColumns(path, wanted or ())
+    finder = learned.finder = learned.finder or ValueFinder(wanted or ())
+    decoder, columns = ExampleDecoder(path), ExampleColumns(path, finder)
     with _open(path) as file:
         for frames in read_records(file, path, BATCH_ROWS):
             if replaced is not None:
@@ -314,11 +329,11 @@ def _read_csv(
     format: Format,
     wanted: list[str] | None,
     label: str | None,
-    learned: dict[str, dict[str, pa.DataType]],
+    known: dict[str, dict[str, pa.DataType]],
 ) -> Iterator[pa.RecordBatch]:
-    if first not in learned:
-        learned[first] = _csv_types(first, format, wanted, label)
-    types = learned[first]
+    if first not in known:
+        known[first] = _csv_types(first, format, wanted, label)
+    types = known[first]
     rows = 0
     for header, block in _csv_blocks(path):
         if rows == 0 and path != first:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from labeldp.transforms import InputError, LabelledBatch
 from labeldp.transforms.batches import label_values, only_values, replace_label
 from labeldp.transforms.encoded import framed_records
+from labeldp.transforms.example_wire import ValueFinder
 from labeldp.transforms.tf_example_encoder import encode_examples
 from labeldp.transforms.tfrecord import Frames, read_records
 
@@ -43,11 +44,11 @@ def features_of(record: bytes) -> dict[str, bytes]:
 
 
 def read(records: list[bytes], columns: tuple[str, ...] = ("y", "id")) -> pa.RecordBatch:
-    return ExampleColumns("/logs/a", columns).read(Frames.of(records))
+    return ExampleColumns("/logs/a", ValueFinder(columns)).read(Frames.of(records))
 
 
 def encoded(records: list[bytes]) -> LabelledBatch:
-    batch = ExampleColumns("/logs/a", ["y", "id"]).read_encoded(Frames.of(records), "y")
+    batch = ExampleColumns("/logs/a", ValueFinder(["y", "id"])).read_encoded(Frames.of(records), "y")
     return LabelledBatch.whole("/logs/a", 0, batch)
 
 
@@ -57,11 +58,11 @@ def replaced(batch: LabelledBatch, values: np.ndarray) -> list[bytes]:
     return [record for frames in read_records(io.BytesIO(framed), "shard", 1000) for record in frames]
 
 
-def singles(batch: pa.RecordBatch, name: str) -> list[Any]:
-    """The single value of each record, None where it has none."""
+def singles(batch: pa.RecordBatch, name: str, rows: int) -> list[Any]:
+    """The single value of each record, None where it has none. A batch without columns forgets how many there are."""
     place = batch.schema.get_field_index(name)
     if place < 0:
-        return [None] * batch.num_rows
+        return [None] * rows
     values, present = only_values(batch.column(place))
     found = np.full(batch.num_rows, None, object)
     found[present] = values.to_pylist()
@@ -108,7 +109,7 @@ def logs(draw: Any) -> list[bytes]:
 def test_columns_are_those_that_are_decoded(log):
     decoded, found = ExampleDecoder("/logs/a").decode(log), read(log)
     for name in ("y", "id"):
-        assert singles(found, name) == singles(decoded, name)
+        assert singles(found, name, len(log)) == singles(decoded, name, len(log))
 
 
 @settings(deadline=None, max_examples=100)
@@ -116,7 +117,7 @@ def test_columns_are_those_that_are_decoded(log):
 def test_only_the_label_of_what_goes_through_changes(log, seed):
     batch = encoded(log)
     values = label_values(batch, "y")
-    assert singles(batch.batch, "id") == singles(ExampleDecoder("/logs/a").decode(log), "id")
+    assert singles(batch.batch, "id", len(log)) == singles(ExampleDecoder("/logs/a").decode(log), "id", len(log))
     usable = np.isfinite(values)
     if not usable.any():
         return
@@ -196,7 +197,16 @@ def test_a_feature_that_no_record_has_is_no_column():
     batch = read([example(y=feature("float", 0.5))] * 3)
     assert batch.schema.names == ["y"]
     assert batch.column(0).type == pa.float32()
-    assert ExampleColumns("/logs/a", ["nope"]).read(Frames.of(PLAIN)).num_columns == 0
+    assert ExampleColumns("/logs/a", ValueFinder(["nope"])).read(Frames.of(PLAIN)).num_columns == 0
+
+
+@pytest.mark.parametrize("odd", [b"\x12\x03odd", b"\x0a\x00" * 2, example(y=feature(None)) + b"\x12\x03odd"])
+def test_odd_records_may_have_nothing_in_them(odd):
+    good = example(y=feature("float", 0.5))
+    assert read([odd, good, odd]).to_pydict() == {"y": [None, 0.5, None]}
+    assert read([odd, odd]).to_pydict().get("y", [None, None]) == [None, None]
+    batch = encoded([odd, good, odd])
+    assert replaced(batch.keep(np.array([False, True, False])), np.array([1.5])) == [example(y=feature("float", 1.5))]
 
 
 def test_a_feature_without_one_value_anywhere_is_a_column_of_nulls():
@@ -205,7 +215,7 @@ def test_a_feature_without_one_value_anywhere_is_a_column_of_nulls():
 
 
 def test_a_column_comes_and_goes_and_gets_its_type_when_it_has_a_value():
-    columns = ExampleColumns("/logs/a", ["y", "id"])
+    columns = ExampleColumns("/logs/a", ValueFinder(["y", "id"]))
     for _ in range(2):
         for record, expected in (
             (example(y=feature(None)), {"y": [None]}),
@@ -232,7 +242,7 @@ BAD = {
 @pytest.mark.parametrize("records", BAD.values(), ids=list(BAD))
 @pytest.mark.parametrize("way", ["read", "read_encoded"])
 def test_bad_records_are_an_input_error_without_their_values(records, way):
-    columns = ExampleColumns("/logs/a", ["y", "id"])
+    columns = ExampleColumns("/logs/a", ValueFinder(["y", "id"]))
     with pytest.raises(InputError, match=r"^/logs/a: a record is not a tf.Example, or a feature changes") as caught:
         getattr(columns, way)(Frames.of(records), *(["y"] if way == "read_encoded" else []))
     assert SENTINEL not in str(caught.value)
@@ -241,7 +251,7 @@ def test_bad_records_are_an_input_error_without_their_values(records, way):
 
 @pytest.mark.parametrize("change", [feature("bytes", SENTINEL.encode()), feature("int64", 48613)], ids=["text", "int"])
 def test_a_type_that_changes_between_batches_is_an_input_error_without_values(change):
-    columns = ExampleColumns("/logs/a", ["y"])
+    columns = ExampleColumns("/logs/a", ValueFinder(["y"]))
     columns.read(Frames.of(PLAIN))
     with pytest.raises(InputError, match=r"^/logs/a: ") as caught:
         columns.read(Frames.of([example(y=change)]))
