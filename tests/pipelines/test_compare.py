@@ -296,6 +296,7 @@ def test_an_interrupt_leaves_no_file_and_no_process(
     finally:
         if _alive(process.pid):
             os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
 
 def _alive(group: int) -> bool:
