@@ -3,7 +3,8 @@
 A record is answered for only in canonical form, in which nothing can hide: Example holds one `features` field and
 nothing else; each map entry holds its key, then its value, and nothing else; no key occurs twice; keys are UTF-8; a
 Feature holds one list or none, a list one packed field, or texts; tags and lengths are minimal and add up exactly.
-There, the bytes of the value found are all that any parser can take for the feature. Every other record, whether a
+There, the bytes of the value found are all that any parser can take for the feature, and parsers see every field;
+only an integer among other features may be spelled in more bytes than it needs. Every other record, whether a
 parser would accept it or not, is for the caller to decode: a second entry under the same key, a kind that another one
 overwrites or an unknown field would otherwise go unseen, with whatever is in it.
 

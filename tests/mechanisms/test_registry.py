@@ -13,7 +13,6 @@ from labeldp.mechanisms.randomized_response import RandomizedResponse
 from labeldp.mechanisms.registry import default_rounding
 from labeldp.mechanisms.rr_on_bins import RROnBins
 from labeldp.mechanisms.unbiased import BiasLimited
-from labeldp.mechanisms.unbiased_grid import UnbiasedGrid
 
 TOTAL = 1 << 62
 PRIOR = Prior(np.arange(3.0), np.array([0.6, 0.25, 0.15]))
@@ -37,10 +36,9 @@ def priors(draw: st.DrawFn) -> Prior:
 
 
 def test_unbiased_mechanisms_round_at_random_by_default():
-    unbiased = {"unbiased", "bias_limited", "debiased_rr", "rqm", "erm", "optm", "mvu", "quantizer"}
+    unbiased = {"unbiased", "unbiased_grid", "bias_limited", "debiased_rr", "rqm", "erm", "optm", "mvu", "quantizer"}
     assert {name for name in MECHANISMS if default_rounding(name) == "randomized"} == unbiased
     assert {default_rounding(name) for name in {*MECHANISMS, "no mechanism"} - unbiased} == {"nearest"}
-    assert UnbiasedGrid.rounding == "randomized"
 
 
 # These search or solve large programs for seconds, and refuse what they cannot do: they have properties of their own.
