@@ -48,7 +48,7 @@ _JAVA_OPTIONS = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package
 ]
 # Short-lived Java processes: most of their time would go into compiling.
 _JAVA_OPTIONS += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-_SECONDS_TO_START = 60.0
+_SECONDS_TO_START = 120.0
 _SECONDS_TO_STOP = 10.0
 _PR_SET_PDEATHSIG = 1
 
@@ -126,7 +126,6 @@ class FlinkCluster:
         self._environment = {
             **environment,
             "TMPDIR": str(self.temporary),
-            "FLINK_CONF_DIR": str(self._conf),
             "JDK_JAVA_OPTIONS": " ".join([*_JAVA_OPTIONS, f"-Djava.io.tmpdir={self.temporary}"]),
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")]),
         }
@@ -279,7 +278,8 @@ def children(parent: int) -> list[int]:
 
 def _end_with_parent() -> None:
     """Nothing is left behind, however this process ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @contextlib.contextmanager
