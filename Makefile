@@ -22,12 +22,15 @@ demo: setup
 	rm -rf $(DEMO_OUTPUT)
 	$(BIN)/labeldp demo --output $(DEMO_OUTPUT)
 
-# What the tests open reports in: CHROMIUM, or a browser on the path; else Debian's, which only root can install.
+# $(call debian,PACKAGES,ADVICE): installs packages of Debian's, which only root can.
+debian = [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(1) >/dev/null || \
+	{ echo "$(2)"; exit 1; }
+
+# What the tests open reports in: CHROMIUM, or a browser on the path; else Debian's.
 browser:
 	@for name in "$$CHROMIUM" chromium google-chrome chromium-browser; do command -v "$$name" >/dev/null && exit; done; \
-		[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
-		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null || \
-		{ echo "no browser for the tests: install chromium, or name one in CHROMIUM"; exit 1; }
+		$(call debian,chromium,no browser for the tests: install chromium or name one in CHROMIUM)
 
 test: setup browser
 	$(BIN)/ruff check .
@@ -39,7 +42,8 @@ test: setup browser
 flink: .flink/flink.jar
 
 .flink/flink.jar: templates/flink/pom.xml
-	@command -v java >/dev/null && command -v mvn >/dev/null || { echo "Flink needs java (11 or 17) and mvn on the path"; exit 1; }
+	@command -v java >/dev/null && command -v mvn >/dev/null || { \
+		$(call debian,default-jre-headless maven,Flink needs java (11 or 17) and mvn on the path); }
 	mvn -q -B -ntp --strict-checksums -Dmaven.repo.local=$(CURDIR)/.flink/repository -f $< package
 	@touch $@
 
@@ -53,7 +57,7 @@ prism:
 flink-test: setup flink prism
 	LABELDP_FLINK=1 $(BIN)/python -m pytest tests/flink
 
-# Renews the figures in docs/performance.md; an estimated 40 minutes on two idle cores.
+# Renews the figures in docs/performance.md; 25 minutes on two idle cores.
 bench: setup
 	rm -rf build/benchmarks
 	mkdir -p build/benchmarks

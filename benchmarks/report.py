@@ -264,7 +264,7 @@ def plot(results: Mapping[str, Facts], path: Path) -> None:
     # The same figures give the same file.
     with matplotlib.rc_context({"svg.hashsalt": "labeldp", "svg.fonttype": "none"}):
         panels = [name for name in _PANELS if name in results]
-        figure = Figure(figsize=(4.5 * len(panels), 3.6), layout="tight")
+        figure = Figure(figsize=(4.5 * len(panels), 4.6), layout="tight")
         for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
             _draw(axes, results[panel]["rivals"])
             axes.set_title(_PANELS[panel])
@@ -282,7 +282,7 @@ def _draw(axes: Any, rivals: Mapping[str, Facts]) -> None:
         axes.plot([end / 1e6 for end in ends[1:]], seconds[1:], ":", color=points.get_color())
     highest = max(second for facts in rivals.values() for second in facts["wall_seconds"])
     axes.set(xlabel="million records", ylabel="seconds", xlim=0, ylim=(0, 1.15 * highest))
-    axes.legend(fontsize="small")
+    axes.legend(fontsize="small", frameon=False, loc="upper left", bbox_to_anchor=(0, -0.18))
 
 
 if __name__ == "__main__":

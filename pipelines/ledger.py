@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -50,6 +50,13 @@ class Spent(NamedTuple):
 
     epsilon: Fraction
     delta: Fraction
+
+
+def total(charges: Iterable[Charge]) -> Spent:
+    """What they come to: of one release, which may be charged more than once, the last counts."""
+    distinct = {charge.release: charge for charge in charges}.values()
+    epsilon = sum((Fraction(charge.epsilon) for charge in distinct), Fraction(0))
+    return Spent(epsilon, sum((Fraction(charge.delta) for charge in distinct), Fraction(0)))
 
 
 @dataclass(frozen=True)
@@ -109,9 +116,7 @@ class Ledger:
     def spent(self, more: Sequence[Charge] = ()) -> Spent:
         """What all distinct releases so far cost, and `more`."""
         before = [Charge.from_dict(charge) for entry in self.entries() for charge in entry["charges"]]
-        distinct = {charge.release: charge for charge in [*before, *more]}.values()
-        epsilon = sum((Fraction(charge.epsilon) for charge in distinct), Fraction(0))
-        return Spent(epsilon, sum((Fraction(charge.delta) for charge in distinct), Fraction(0)))
+        return total([*before, *more])
 
     def knows(self, request: str) -> bool:
         """Whether a run of the same request is in the ledger: it may turn out to be the same release."""

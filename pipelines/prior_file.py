@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -38,12 +39,14 @@ def read_prior(path: str) -> PriorFile:
     except ValueError as error:
         raise ValueError(f"--prior {path}: {error}") from None
     noised = _object(text).get("prior")
-    spent = noised.get("epsilon") if isinstance(noised, dict) else None
+    spent = noised.get("epsilon", 0.0) if isinstance(noised, dict) else 0.0
+    if isinstance(spent, bool) or not isinstance(spent, (int, float)) or not 0 <= spent < math.inf:
+        raise ValueError(f"--prior {path}: the prior's epsilon must be a number, and not negative")
     manifest = os.path.join(folder, "release.json") if folder else ""
     records = _object(_text(manifest)).get("records") if os.path.exists(manifest) else None
     return PriorFile(
         prior,
-        float(spent) if isinstance(spent, (int, float)) else 0.0,
+        float(spent),
         records if isinstance(records, int) and records > 0 else None,
     )
 

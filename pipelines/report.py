@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Context
+from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from .audit import Audit, audit_path
 from .audit import report as audit_text
 from .extras import check_extra
 from .files import check_file, write_file
-from .ledger import Charge, Ledger, ledger_beside
+from .ledger import Charge, Ledger, Spent, ledger_beside, total
 from .manifest import Manifest, read_manifest
 from .release import ADJACENCY, MANIFEST_NAME, MECHANISM_NAME, MechanismFile, read_mechanism_file
 from .usage import BAD_USAGE, FAILURE, SUCCESS, ArgumentParser, UsageError
@@ -197,27 +197,26 @@ def example(randomizer: Randomizer, prior: Prior) -> Example:
 
 @dataclass(frozen=True)
 class Run:
-    """A line of the ledger. added: what it cost that was not charged before; total: what all came to by then."""
+    """A line of the ledger. added: what it cost that was not charged before; spent: what all came to by then."""
 
     time: str
     command: str
     label: str
     output: str
     records: str
-    added: float
-    total: float
+    added: Spent
+    spent: Spent
     this: bool
 
 
 def ledger_runs(entries: Sequence[dict[str, Any]], fingerprint: str) -> list[Run]:
     """The ledger's lines with their sums: a release is charged once, however often it is made."""
-    known: dict[str, float] = {}
-    runs, total = [], Fraction(0)
+    known: list[Charge] = []
+    runs, before = [], total(known)
     for entry in entries:
         charges = [Charge.from_dict(charge) for charge in entry["charges"]]
-        before = total
-        known |= {charge.release: charge.epsilon for charge in charges}
-        total = sum(map(Fraction, known.values()), Fraction(0))
+        known += charges
+        spent = total(known)
         runs.append(
             Run(
                 str(entry.get("time", "")),
@@ -226,11 +225,12 @@ def ledger_runs(entries: Sequence[dict[str, Any]], fingerprint: str) -> list[Run
                 # Folders above it are the labels party's own affair.
                 os.path.basename(str(entry.get("output", ""))),
                 str(entry.get("records", "")),
-                float(total - before),
-                float(total),
+                Spent(spent.epsilon - before.epsilon, spent.delta - before.delta),
+                spent,
                 any(charge.release.endswith(fingerprint[:32]) for charge in charges),
             )
         )
+        before = spent
     return runs
 
 
@@ -265,9 +265,10 @@ def rows(randomizer: Randomizer, found: Utility) -> list[Row]:
     return [Row(*values) for values in zip(*(column.tolist() for column in columns), strict=True)]
 
 
-def bound(value: float) -> str:
+def bound(value: float | Fraction) -> str:
     """Four significant digits, rounded up."""
-    rounded = Context(prec=4, rounding=ROUND_CEILING).create_decimal_from_float(value)
+    exact = Fraction(value)
+    rounded = Context(prec=4, rounding=ROUND_CEILING).divide(Decimal(exact.numerator), Decimal(exact.denominator))
     return f"{float(rounded):.4g}"
 
 

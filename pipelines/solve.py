@@ -50,7 +50,8 @@ def _solve(args: argparse.Namespace) -> str:
     except ValueError as error:
         raise UsageError(f"--{error}") from None
     check_file("--output", output)
-    prior = read_prior(prior_path).prior
+    source = read_prior(prior_path)
+    prior = source.prior
     try:
         loss_named(loss).check(prior.labels)
     except ValueError as error:
@@ -63,7 +64,8 @@ def _solve(args: argparse.Namespace) -> str:
     seconds = time.perf_counter() - started
     certificate = randomizer.certificate()
     expected = randomizer.expected_loss(prior, loss_named(loss))
-    released = {"weights": prior.weights.tolist(), "epsilon": 0.0}
+    # What a release's histogram spent stays spent: labels privatized with this mechanism are told to have cost it, too.
+    released = {"weights": prior.weights.tolist(), "epsilon": source.spent}
     write_file(output, randomizer.to_json(prior=released, rounding=default_rounding(name)) + "\n")
     return json.dumps(
         {
@@ -71,6 +73,7 @@ def _solve(args: argparse.Namespace) -> str:
             "labels": len(randomizer.labels),
             "outputs": len(randomizer.outputs),
             "epsilon": certificate.epsilon,
+            "prior_epsilon": source.spent,
             **({} if randomizer.pure else {"delta": certificate.delta}),
             # JSON has no infinity: a Poisson loss of outputs that are not positive.
             "loss": expected if math.isfinite(expected) else None,

@@ -1,30 +1,48 @@
 #!/usr/bin/env python
 """Starts a Beam worker in the Python environment it is found in: the command of --environment_type PROCESS.
 
-What the `boot` program of Beam's containers does, less the installation of packages: labeldp is installed already.
+What the `boot` program of Beam's containers does: packages that were staged with the job (--setup_file,
+--extra_package) are installed, for this worker alone, into a folder that goes with it. What they need besides is there
+already: nothing is fetched.
 """
 
 import argparse
 import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
 
 import grpc
-from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_api_pb2_grpc
+from apache_beam.portability import common_urns
+from apache_beam.portability.api import beam_artifact_api_pb2 as artifact_api
+from apache_beam.portability.api import beam_artifact_api_pb2_grpc as artifact_service
+from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_api_pb2_grpc, beam_runner_api_pb2
 from apache_beam.runners.worker import sdk_worker_main
 from google.protobuf import json_format, text_format
 
+_PACKAGES = (".tar.gz", ".whl")
+_PIP = (
+    "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir", "--no-index", "--no-deps",
+    "--no-build-isolation", "--target",
+)  # fmt: skip
+
 
 def main() -> None:
-    """Runs until the TaskManager closes the connection."""
+    """Runs until the TaskManager closes the connection or ends this process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--id", required=True)
     parser.add_argument("--provision_endpoint", required=True)
     args = parser.parse_args()
+    # The folder is removed then, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    metadata = [("worker_id", args.id)]
     with grpc.insecure_channel(args.provision_endpoint) as channel:
         info = (
             beam_provision_api_pb2_grpc.ProvisionServiceStub(channel)
-            .GetProvisionInfo(
-                beam_provision_api_pb2.GetProvisionInfoRequest(), metadata=[("worker_id", args.id)], timeout=60
-            )
+            .GetProvisionInfo(beam_provision_api_pb2.GetProvisionInfoRequest(), metadata=metadata, timeout=60)
             .info
         )
     os.environ |= {
@@ -33,7 +51,42 @@ def main() -> None:
         "CONTROL_API_SERVICE_DESCRIPTOR": text_format.MessageToString(info.control_endpoint),
         "LOGGING_API_SERVICE_DESCRIPTOR": text_format.MessageToString(info.logging_endpoint),
     }
-    sdk_worker_main.main([])
+    with tempfile.TemporaryDirectory(prefix="labeldp-worker-") as folder:
+        packages = list(fetch(info.dependencies, info.artifact_endpoint.url, metadata, Path(folder, "staged")))
+        if packages:
+            installed = os.path.join(folder, "installed")
+            subprocess.run([sys.executable, *_PIP, installed, *map(str, packages)], check=True)
+            sys.path.insert(0, installed)
+        sdk_worker_main.main([])
+
+
+def fetch(
+    artifacts: Iterable[beam_runner_api_pb2.ArtifactInformation],
+    endpoint: str,
+    metadata: list[tuple[str, str]],
+    folder: Path,
+) -> Iterable[Path]:
+    """Packages among the artifacts, as they are brought into the folder. endpoint: of the artifact service."""
+    wanted = {staged_name(artifact): artifact for artifact in artifacts}
+    wanted = {name: artifact for name, artifact in wanted.items() if name.endswith(_PACKAGES)}
+    if not wanted:
+        return
+    folder.mkdir()
+    with grpc.insecure_channel(endpoint) as channel:
+        service = artifact_service.ArtifactRetrievalServiceStub(channel)
+        for name, artifact in wanted.items():
+            request = artifact_api.GetArtifactRequest(artifact=artifact)
+            with open(folder / name, "wb") as file:
+                file.writelines(chunk.data for chunk in service.GetArtifact(request, metadata=metadata))
+            yield folder / name
+
+
+def staged_name(artifact: beam_runner_api_pb2.ArtifactInformation) -> str:
+    """What the file is called, without folders; empty for what has no name."""
+    if artifact.role_urn != common_urns.artifact_roles.STAGING_TO.urn:
+        return ""
+    role = beam_runner_api_pb2.ArtifactStagingToRolePayload.FromString(artifact.role_payload)
+    return os.path.basename(role.staged_name)
 
 
 if __name__ == "__main__":

@@ -238,10 +238,10 @@ def released_parquet(release: Any) -> Path:
     return release(output_format="parquet")
 
 
-@pytest.fixture(scope="session")
-def on_two_processes(release: Any, spawn: Any) -> Path:
-    """The same as `released`, by two worker processes."""
-    return release(spawn, direct_running_mode="multi_processing", direct_num_workers=2)
+@pytest.fixture(scope="session", params=["multi_processing", "multi_threading"])
+def on_two_workers(request: pytest.FixtureRequest, release: Any, spawn: Any) -> Path:
+    """The same as `released`, by two worker processes or threads."""
+    return release(spawn, direct_running_mode=request.param, direct_num_workers=2)
 
 
 @pytest.fixture(scope="session")
@@ -276,11 +276,11 @@ class TestDeterminism:
         assert sum(map(len, shards)) == 4000
         assert len({record for shard in shards for record in shard}) > 2000
 
-    def test_on_two_processes_the_same_records(self, released: Path, on_two_processes: Path, records_of: Any) -> None:
-        assert records_of(on_two_processes) == records_of(released)
+    def test_on_two_workers_the_same_records(self, released: Path, on_two_workers: Path, records_of: Any) -> None:
+        assert records_of(on_two_workers) == records_of(released)
 
-    def test_on_two_processes_the_same_bytes(self, released: Path, on_two_processes: Path) -> None:
-        assert shard_bytes(on_two_processes) == shard_bytes(released)
+    def test_on_two_workers_the_same_bytes(self, released: Path, on_two_workers: Path) -> None:
+        assert shard_bytes(on_two_workers) == shard_bytes(released)
 
     def test_again_as_parquet_the_same_bytes(self, released_parquet: Path, release: Any) -> None:
         again = release(output_format="parquet")

@@ -242,6 +242,22 @@ def test_the_ledger_is_added_up(page: Page, released: Path, spent: Any) -> None:
     assert "does not name this release" not in page.text
 
 
+def test_deltas_of_the_ledger_are_added_up(copied: Path, invoke: Any) -> None:
+    """A release of another mechanism, of (0.5, 1e-6)-DP, made twice: charged once."""
+    ledger = copied.parent / "labeldp_ledger.jsonl"
+    charge = {"what": "labels", "epsilon": 0.5, "delta": 1e-6, "release": "gaussian"}
+    more = {"request": "x", "time": "now", "command": "apply", "charges": [charge]}
+    ledger.write_text(ledger.read_text() + f"{json.dumps(more)}\n" * 2)
+    page = report_on(copied, invoke)
+    header, *runs = page.tables["All runs"]
+
+    assert header[-2:] == ["\u03b4 added", "\u03b4 in all"]
+    assert [run[-2:] for run in runs] == [["0", "0"], ["0", "0"], ["1e\u221206", "1e\u221206"], ["0", "1e\u221206"]]
+    assert float(runs[3][5]) == 0
+    assert float(runs[3][6]) == pytest.approx(float(runs[1][6]) + 0.5, rel=1e-3)
+    assert "rare cases that \u03b4 stands for" in page.text
+
+
 def test_a_ledger_of_something_else_is_said_to_be_one(copied: Path, invoke: Any) -> None:
     ledger = copied.parent / "labeldp_ledger.jsonl"
     ledger.write_text(ledger.read_text().splitlines()[0] + "\n")

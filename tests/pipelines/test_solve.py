@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from labeldp.pipelines.cli import main
 
-KEYS = {"mechanism", "labels", "outputs", "epsilon", "loss", "max_bias", "seconds"}
+KEYS = {"mechanism", "labels", "outputs", "epsilon", "prior_epsilon", "loss", "max_bias", "seconds"}
 LABELS, WEIGHTS = [1.0, 2.0, 3.0, 6.0], [4.0, 3.0, 2.0, 1.0]
 PRIORS = {
     "with_header.csv": "label,weight\n1,4\n2,3\n3,2\n6,1\n",
@@ -87,6 +87,22 @@ def test_every_form_of_a_prior(solve: Any, tmp_path: Path, name: str) -> None:
     assert facts["labels"] == len(LABELS)
     for fact in ("epsilon", "loss", "max_bias"):
         assert facts[fact] == pytest.approx(same[fact], rel=1e-12)
+
+
+def test_what_a_released_prior_spent_stays_spent(solve: Any, invoke: Any, job: Any, tmp_path: Path, outputs: Path) -> None:
+    """Labels privatized by a mechanism that was solved for a noised histogram are told to have cost both."""
+    noised = {"labels": [0.0, 1.0, 2.0, 3.0, 4.0], "prior": {"weights": [0.2] * 5, "epsilon": 0.25}}
+    facts = json.loads(solve(json.dumps(noised)).ok().out)
+    assert facts["prior_epsilon"] == 0.25
+    text = (tmp_path / "solved.json").read_text()
+    assert json.loads(text)["prior"]["epsilon"] == 0.25
+    assert json.loads(solve(text).ok().out)["prior_epsilon"] == 0.25
+
+    invoke(job("apply", mechanism_file=tmp_path / "solved.json")).ok()
+
+    [manifest] = [json.loads(path.read_text()) for path in outputs.glob("*/release.json")]
+    assert manifest["prior_epsilon"] == 0.25
+    assert 1.25 >= manifest["certified_epsilon"] >= 0.25 + facts["epsilon"]
 
 
 def test_its_own_file_is_a_prior_and_fits_apply(
@@ -172,6 +188,9 @@ def test_a_loss_that_the_labels_do_not_have(solve: Any) -> None:
         ('{"labels": [0, 1]}', "weights"),
         ('{"labels": [0, 1], "weights": [1]}', "weights"),
         ('{"labels": ["a", "b"], "weights": [1, 2]}', "prior"),
+        ('{"labels": [0, 1], "prior": {"weights": [1, 2], "epsilon": -1}}', "epsilon"),
+        ('{"labels": [0, 1], "prior": {"weights": [1, 2], "epsilon": NaN}}', "epsilon"),
+        ('{"labels": [0, 1], "prior": {"weights": [1, 2], "epsilon": "1"}}', "epsilon"),
         ('{"labels": [1, 0], "weights": [1, 2]}', "ascending"),
     ],
 )

@@ -1,0 +1,61 @@
+"""--setup_file: workers that have no labeldp get it from the job."""
+
+import json
+import subprocess
+import sys
+import sysconfig
+import time
+import venv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SECONDS_TO_END = 20.0
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Path:
+    """An interpreter that finds what labeldp needs, but not labeldp: the finder of an editable install is not run."""
+    folder = tmp_path / "bare"
+    venv.create(folder, with_pip=False)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    (folder / "lib" / version / "site-packages" / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return folder / "bin" / "python"
+
+
+@pytest.fixture
+def workers(python: Path, root: Path, tmp_path: Path) -> str:
+    """A command that starts workers with that interpreter, from outside the checkout."""
+    copied = tmp_path / "worker.py"
+    copied.write_bytes((root / "templates" / "flink" / "worker.py").read_bytes())
+    command = tmp_path / "worker"
+    command.write_text(f'#!/bin/sh\nexec {python} {copied} "$@"\n')
+    command.chmod(0o755)
+    return str(command)
+
+
+def replaced(flags: list[str], command: str) -> list[str]:
+    """The flags with another command that starts workers."""
+    others = [flag for flag in flags if not flag.startswith("--environment_config=")]
+    return [*others, f"--environment_config={json.dumps({'command': command})}"]
+
+
+def test_the_package_is_staged(
+    python: Path, workers: str, root: Path, cluster: Any, on_flink: list[str], start: Any, undisturbed: Any, tree: Any,
+    small_log: Path, tmp_path: Path,
+) -> None:  # fmt: skip
+    probe = subprocess.run(
+        [python, "-c", "import apache_beam, pyarrow; import labeldp.pipelines"],
+        cwd=tmp_path, check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert "No module named 'labeldp'" in probe.stderr
+
+    flags = {"input": small_log, "input_format": "csv"}
+    outcome = start([*replaced(on_flink, workers), f"--setup_file={root / 'setup.py'}"], **flags).finish().ok()
+
+    assert tree(outcome.ran.release) == undisturbed(**flags)
+    until = time.monotonic() + SECONDS_TO_END
+    while list(cluster.temporary.glob("labeldp-worker-*")) and time.monotonic() < until:
+        time.sleep(0.2)
+    assert list(cluster.temporary.glob("labeldp-worker-*")) == []

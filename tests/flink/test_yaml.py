@@ -1,0 +1,64 @@
+"""The Beam YAML jobs on Flink, run by Beam's own command."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DOMAIN = {"label_min": 0, "label_max": 19, "label_step": 1}
+ROWS = 4000
+SECONDS_FOR_A_JOB = 300
+
+
+@pytest.fixture
+def run_yaml(root: Path, environment: dict[str, str], key_file: Path, tmp_path: Path) -> Callable[..., None]:
+    """(name of a job in templates/yaml, the runner's flags, variable=value, ...) -> runs it."""
+    folder = root / "templates" / "yaml"
+
+    def run(job: str, runner: Sequence[str], **variables: Any) -> None:
+        standard = {"providers": folder / "providers.yaml", "label": "y", "noise_key_file": key_file, "epsilon": 2}
+        values = {name: value if isinstance(value, int) else str(value) for name, value in variables.items()}
+        values = {name: str(value) for name, value in standard.items()} | DOMAIN | values
+        command = [sys.executable, "-W", "ignore", "-m", "apache_beam.yaml.main"]
+        files = [f"--yaml_pipeline_file={folder / job}.yaml", f"--jinja_variables={json.dumps(values)}"]
+        done = subprocess.run(
+            [*command, *files, *runner], cwd=tmp_path, env=environment, check=False, capture_output=True, text=True,
+            timeout=SECONDS_FOR_A_JOB,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+
+    return run
+
+
+def test_files_to_files(
+    run_yaml: Callable[..., None], on_flink: list[str], undisturbed: Any, parquet_log: Path, tmp_path: Path
+) -> None:
+    """Shards are those of `labeldp privatize` on DirectRunner."""
+    formats = {"input": parquet_log, "format": "parquet", "output_format": "parquet", "num_shards": 3}
+    run_yaml("privatize_files", on_flink, output=tmp_path / "released", **formats)
+
+    found = {f"data/{path.name}": path.read_bytes() for path in (tmp_path / "released").iterdir()}
+    whole = undisturbed(input=parquet_log, input_format="parquet", output_format="parquet")
+    assert found == {name: content for name, content in whole.items() if name.startswith("data/")}
+
+
+def test_rows_to_rows(run_yaml: Callable[..., None], on_flink: list[str], tmp_path: Path) -> None:
+    """Noise belongs to a row's id: whatever the order that a runner brings them in, rows are those of DirectRunner."""
+    log = tmp_path / "log.csv"
+    log.write_text("id,y\n" + "".join(f"u{i},{i * i % 20}\n" for i in range(ROWS)))
+    released = {}
+    for name, runner in {"flink": on_flink, "direct": []}.items():
+        folder = tmp_path / name
+        places = {"output": folder / "rows", "release": folder / "release"}
+        run_yaml("label_dp", runner, input=log, id_column="id", **places)
+        released[name] = {
+            kind: sorted(line for path in folder.glob(f"{kind}-*") for line in path.read_text().splitlines())
+            for kind in ("rows", "release")
+        }
+    assert len(released["flink"]["rows"]) == ROWS
+    assert len(released["flink"]["release"]) == 1
+    assert released["flink"] == released["direct"]
