@@ -89,7 +89,9 @@ def test_every_form_of_a_prior(solve: Any, tmp_path: Path, name: str) -> None:
         assert facts[fact] == pytest.approx(same[fact], rel=1e-12)
 
 
-def test_what_a_released_prior_spent_stays_spent(solve: Any, invoke: Any, job: Any, tmp_path: Path, outputs: Path) -> None:
+def test_what_a_released_prior_spent_stays_spent(
+    solve: Any, invoke: Any, job: Any, tmp_path: Path, outputs: Path
+) -> None:
     """Labels privatized by a mechanism that was solved for a noised histogram are told to have cost both."""
     noised = {"labels": [0.0, 1.0, 2.0, 3.0, 4.0], "prior": {"weights": [0.2] * 5, "epsilon": 0.25}}
     facts = json.loads(solve(json.dumps(noised)).ok().out)
