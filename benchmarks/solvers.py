@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     even = Prior(np.linspace(-1, 1, 21), np.ones(21))
     quantizers = []
     for name in QUANTIZERS:
-        (cell,) = timed(1, one=partial(solve, name, even, 1.0)).values()
+        (cell,) = timed(1, one=partial(solve, name, even, 1.0, loss="squared")).values()
         quantizers.append({"mechanism": name} | facts(*cell, even))
         say(f"{name}: loss {quantizers[-1]['loss']:.4g}, {cell[0]:.1f} s")
     result("solvers", {"grid": grid, "growth": growth, "quantizers": quantizers})

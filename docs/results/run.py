@@ -11,7 +11,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 from prepare import prepare
+from summary import least, read
 from summary import main as write_summary
 
 HERE = Path(__file__).resolve().parent
@@ -66,6 +69,42 @@ def command(name: str, work: Path) -> list[str]:
     return parts
 
 
+PLANNED = ("housing_bias", "communities_bias")
+"""For these, what `labeldp plan` recommends is kept beside what was measured."""
+
+
+def plan(name: str, work: Path) -> list[str]:
+    """The `labeldp plan` of an evaluation's training records; writes the prior that it takes, of all labels.
+
+    What the features explain is what a linear model of true labels made of them.
+    """
+    given = RUNS[name]
+    table = pd.read_csv(work / "data" / f"{given['data']}.csv")
+    low, high, step = (float(str(given[f"label_{end}"])) for end in ("min", "max", "step"))
+    labels = np.linspace(low, high, round((high - low) / step) + 1)
+    nearest = np.abs(table[str(given["label"])].to_numpy()[:, None] - labels).argmin(axis=1)
+    prior = pd.DataFrame({"label": labels, "weight": np.bincount(nearest, minlength=len(labels))})
+    prior.to_csv(work / f"{name}_prior.csv", index=False)
+    results = read(name)
+    clean, mean = (
+        least(each for each in results if each.mechanism == mechanism and each.model in (model, mechanism))
+        for mechanism, model in (("clean", "linear"), ("mean_predictor", ""))
+    )
+    assert clean is not None
+    assert mean is not None
+    return [
+        "plan", f"--prior={work / f'{name}_prior.csv'}", f"--records={round(0.8 * len(table))}",
+        f"--features={table.shape[1] - 1}", f"--explained={1 - clean.loss / mean.loss:.2f}",
+        f"--csv={HERE / f'{name}_plan.csv'}", "--epsilon", *map(str, SMALL_EPSILONS),
+    ]  # fmt: skip
+
+
+def run(arguments: Sequence[str]) -> None:
+    """A command of labeldp's, which is shown first."""
+    print(f"labeldp {' '.join(arguments)}", flush=True)
+    subprocess.run([sys.executable, "-m", "labeldp.pipelines.cli", *arguments], check=True)
+
+
 def main(data: str, work: str, names: Sequence[str]) -> None:
     """Runs the named evaluations, or all."""
     folder = Path(work)
@@ -77,11 +116,12 @@ def main(data: str, work: str, names: Sequence[str]) -> None:
         (folder / name).mkdir(exist_ok=True)
         if not (folder / name / "cells").exists():
             (folder / name / "cells").symlink_to(cells, target_is_directory=True)
-        print(f"labeldp {' '.join(command(name, folder))}", flush=True)
-        subprocess.run([sys.executable, "-m", "labeldp.pipelines.cli", *command(name, folder)], check=True)
+        run(command(name, folder))
         for path in sorted((folder / name).glob("results*")):
             if path.suffix in (".md", ".csv", ".png"):
                 shutil.copyfile(path, HERE / path.name.replace("results", name, 1))
+        if name in PLANNED:
+            run(plan(name, folder))
     write_summary()
 
 

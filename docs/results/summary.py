@@ -21,6 +21,7 @@ class Result(NamedTuple):
     seeds: int
     loss: float
     deviation: float
+    label_error: float | None = None
 
 
 def read(*runs: str) -> list[Result]:
@@ -35,7 +36,10 @@ def read(*runs: str) -> list[Result]:
                 if row["test_loss"]:
                     epsilon = float(row["epsilon"]) if row["epsilon"] else None
                     figures = float(row["test_loss"]), float(row["test_loss_std"] or 0)
-                    found.append(Result(run, row["mechanism"], row["model"], epsilon, int(row["seeds"]), *figures))
+                    error = float(row["mechanism_error"]) if row["mechanism_error"] else None
+                    found.append(
+                        Result(run, row["mechanism"], row["model"], epsilon, int(row["seeds"]), *figures, error)
+                    )
     return found
 
 
@@ -112,6 +116,118 @@ def by_mechanism(run: str, model: str, digits: int) -> str:
     return f"{table(['epsilon', *mechanisms], rows)}\n\n{note}"
 
 
+ADDITIVE = ("laplace", "staircase")
+RUNS_OF_CLAIMS = {
+    "census_1_52": ("linear", "trees"),
+    "census_0_52": ("linear", "trees"),
+    "housing": ("linear", "trees", "network"),
+    "communities_coarse": ("linear", "trees", "network"),
+}
+
+
+def verdicts(pairs: Iterable[tuple[float, float, float, float]]) -> list[str]:
+    """Epsilons at which the first loss is below the second, at which they are even, and at which it is above.
+
+    pairs: epsilon, first, second, and how far apart they may be and still count as even.
+    """
+    below, even, above = [], [], []
+    for epsilon, first, second, apart in pairs:
+        place = even if abs(first - second) <= apart else below if first < second else above
+        place.append(f"{epsilon:g}")
+    return [", ".join(place) or "-" for place in (below, even, above)]
+
+
+def compared(results: Sequence[Result], first: Sequence[str], second: Sequence[str]) -> list[str]:
+    """The verdicts on the best of some mechanisms against the best of others.
+
+    Even are means no further apart than the larger of both standard deviations over seeds.
+    """
+    pairs = []
+    for epsilon in sorted({result.epsilon for result in results if result.epsilon is not None}):
+        here = [result for result in results if result.epsilon == epsilon]
+        one, other = (least(each for each in here if each.mechanism in names) for names in (first, second))
+        if one is not None and other is not None:
+            pairs.append((epsilon, one.loss, other.loss, max(one.deviation, other.deviation)))
+    return verdicts(pairs)
+
+
+def claims() -> str:
+    """What the papers say of models and of labels, at which epsilons it is so here."""
+    rows = []
+    for run, models in RUNS_OF_CLAIMS.items():
+        results = read(run)
+        for model in models:
+            ours = [result for result in results if result.model == model]
+            for claim, first, second in (
+                ("unbiased below rr_on_bins", ["unbiased"], ["rr_on_bins"]),
+                ("rr_on_bins below additive noise", ["rr_on_bins"], ADDITIVE),
+                ("unbiased below additive noise", ["unbiased"], ADDITIVE),
+            ):
+                rows.append([claim, run, model, *compared(ours, first, second)])
+    return table(
+        ["test loss", "run", "model", "confirmed at", "even at", "refuted at"], sorted(rows, key=lambda row: row[0])
+    )
+
+
+def label_errors() -> str:
+    """Whether labels of rr_on_bins have the least error, which is Theorem 5 of Ghazi et al."""
+    rows = []
+    for run in RUNS_OF_CLAIMS:
+        errors = {
+            (result.epsilon, result.mechanism): result.label_error
+            for result in read(run)
+            if result.epsilon is not None and result.label_error is not None
+        }
+        epsilons = sorted({epsilon for epsilon, _ in errors})
+        least_of = {
+            epsilon: min((error, name) for (other, name), error in errors.items() if other == epsilon)
+            for epsilon in epsilons
+        }
+        won = [f"{epsilon:g}" for epsilon, (_, name) in least_of.items() if name == "rr_on_bins"]
+        lost = [
+            f"{epsilon:g} ({name}, by {1 - error / errors[epsilon, 'rr_on_bins']:.1%})"
+            for epsilon, (error, name) in least_of.items()
+            if name != "rr_on_bins"
+        ]
+        rows.append([run, ", ".join(won) or "-", ", ".join(lost) or "-"])
+    return table(["run", "least at", "not at"], rows)
+
+
+BOUND = "bias_limited:bias="
+
+
+def rule(run: str, digits: int) -> str:
+    """What `labeldp plan` recommends for a linear model, beside what linear models made of the labels."""
+    path = HERE / f"{run}_plan.csv"
+    results = [result for result in read(run) if result.model == "linear"]
+    rows = []
+    if path.exists():
+        with path.open(newline="") as file:
+            recommended = {float(row["epsilon"]): row["recommended"] for row in csv.DictReader(file)}
+        for epsilon, mechanism in recommended.items():
+            here = {result.mechanism: result for result in results if result.epsilon == epsilon}
+            nearest = mechanism
+            if mechanism.startswith(BOUND):
+                bounds = {name: float(name.removeprefix(BOUND)) for name in here if name.startswith(BOUND)}
+                bounds["unbiased"] = 0.0
+                wanted = float(mechanism.removeprefix(BOUND))
+                nearest = min(bounds, key=lambda name: abs(bounds[name] - wanted))
+            best = least(here.values())
+            rows.append(
+                [
+                    f"{epsilon:g}",
+                    mechanism,
+                    f"{figure(here.get(nearest), digits)} ({nearest})",
+                    f"{figure(best, digits)} ({best.mechanism if best else ''})",
+                    figure(here.get("unbiased"), digits),
+                    figure(here.get("rr_on_bins"), digits),
+                ]
+            )
+    return table(
+        ["epsilon", "recommended", "the nearest of those measured", "the best measured", "unbiased", "rr_on_bins"], rows
+    )
+
+
 def blocks() -> dict[str, str]:
     """The tables of README.md by name."""
     runs = ("communities", "communities_coarse")
@@ -123,6 +239,10 @@ def blocks() -> dict[str, str]:
         "housing_bias": by_mechanism("housing_bias", "trees", 3),
         "housing_bias_linear": by_mechanism("housing_bias", "linear", 3),
         "communities_bias": by_mechanism("communities_bias", "linear", 4),
+        "housing_rule": rule("housing_bias", 3),
+        "communities_rule": rule("communities_bias", 4),
+        "claims": claims(),
+        "label_errors": label_errors(),
     }
 
 

@@ -8,6 +8,7 @@ already: nothing is fetched.
 
 import argparse
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -36,8 +37,6 @@ def main() -> None:
     parser.add_argument("--id", required=True)
     parser.add_argument("--provision_endpoint", required=True)
     args = parser.parse_args()
-    # The folder is removed then, too.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     metadata = [("worker_id", args.id)]
     with grpc.insecure_channel(args.provision_endpoint) as channel:
         info = (
@@ -52,6 +51,8 @@ def main() -> None:
         "LOGGING_API_SERVICE_DESCRIPTOR": text_format.MessageToString(info.logging_endpoint),
     }
     with tempfile.TemporaryDirectory(prefix="labeldp-worker-") as folder:
+        # At its end a TaskManager tells workers to end, and does not wait for long.
+        signal.signal(signal.SIGTERM, lambda *_: (shutil.rmtree(folder, ignore_errors=True), os._exit(0)))
         packages = list(fetch(info.dependencies, info.artifact_endpoint.url, metadata, Path(folder, "staged")))
         if packages:
             installed = os.path.join(folder, "installed")
