@@ -22,11 +22,13 @@ MECHANISMS = (
     "rr_on_bins", "unbiased", "bias_limited:bias=0.1", "debiased_rr", "rp_with_prior", "laplace", "laplace:clip=false",
     "staircase", "staircase:clip=false",
 )  # fmt: skip
+CENSUS_MECHANISMS = ("rr_on_bins", "unbiased", "bias_limited:bias=0.1", "debiased_rr", "rp_with_prior", "laplace")
 MODELS = ("linear", "trees", "network")
 TWO_MODELS = ("linear", "trees")
 BIASES = ("unbiased", *(f"bias_limited:bias={bias:g}" for bias in (0.1, 0.2, 0.4, 0.6, 0.8)), "rr_on_bins")
 PUBLISHED_EPSILONS = (0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 3, 4, 6, 8)
 SMALL_EPSILONS = (0.05, 0.1, 0.3, 0.5, 0.8, 1)
+CENSUS_EPSILONS = (0.5, 1, 2, 4)
 
 CENSUS = {"label": "work", "label_max": 52, "label_step": 1}
 HOUSING = {"label": "value", "label_min": 0, "label_max": "5.00001", "label_step": "0.1000002"}
@@ -51,9 +53,9 @@ RUNS = {
     "housing_bias": flags("housing", "California housing, by bias", HOUSING,
         epsilon=SMALL_EPSILONS, seeds=3, mechanism=BIASES, model=TWO_MODELS),
     "census_1_52": flags("census_1_52", "Weeks worked, 1 to 52", CENSUS,
-        label_min=1, epsilon=(0.5, 1, 2, 4, 8), seeds=3, model=TWO_MODELS),
+        label_min=1, epsilon=CENSUS_EPSILONS, seeds=3, mechanism=CENSUS_MECHANISMS, model=TWO_MODELS),
     "census_0_52": flags("census_0_52", "Weeks worked, 0 to 52", CENSUS,
-        label_min=0, epsilon=(0.5, 1, 2, 4, 8), seeds=3, model=TWO_MODELS),
+        label_min=0, epsilon=CENSUS_EPSILONS, seeds=3, mechanism=CENSUS_MECHANISMS, model=TWO_MODELS),
 }  # fmt: skip
 
 
