@@ -24,6 +24,9 @@ _NAMES = {
     "in_process": "one worker, in process (default)",
     "multi_processing": "multi_processing, 2 workers",
     "multi_threading": "multi_threading, 2 workers",
+    "direct": "DirectRunner, one worker in process",
+    "flink_1_slot": "Flink, one task slot",
+    "flink_2_slot": "Flink, two task slots",
     "8_files": "8 equal files",
     "1_file": "one file",
     "1000_files": "1,000 small files",
@@ -80,6 +83,7 @@ def tables(results: Mapping[str, Facts]) -> str:
         "memory": _memory,
         "stages": _stages,
         "cores": _cores,
+        "flink": _flink,
         "startup": _startup,
     }
     sections = [_where(next(iter(results.values())))]
@@ -200,6 +204,29 @@ def _cores(facts: Facts) -> Iterator[str]:
             [_NAMES[layout], *_rival(setting, facts)[:5]]
             for layout, settings in facts["layouts"].items()
             for setting, facts in settings.items()
+        ],
+    )
+
+
+def _flink(facts: Facts) -> Iterator[str]:
+    yield "### A Flink cluster on the same machine, tfrecord"
+    rows = [
+        [
+            _NAMES[name],
+            f"{1e6 * rival['seconds_per_record']:.2f}",
+            f"{rival['fixed_seconds']:.1f}",
+            f"{rival['r_squared']:.4f}",
+            f"{max(rival['sizes']):,}",
+            f"{max(rival['wall_seconds']):.1f}",
+        ]
+        for name, rival in facts["rivals"].items()
+    ]
+    yield _table(["", "us per record", "fixed seconds", "R squared", "records up to", "seconds for these"], rows)
+    yield _table(
+        ["", "per record"],
+        [
+            _ratios("cost in one task slot over DirectRunner's", facts, "cost_per_record_over_direct"),
+            _ratios("speed-up by the second task slot", facts, "speedup_of_two_slots"),
         ],
     )
 

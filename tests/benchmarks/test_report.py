@@ -38,6 +38,11 @@ RESULTS: dict[str, Any] = {
         }
     },
     "cores": {"format": "tfrecord", "layouts": {"1_file": {"in_process": RIVAL, "multi_threading": RIVAL}}},
+    "flink": {
+        "cost_per_record_over_direct": 0.75,
+        "speedup_of_two_slots": None,
+        "rivals": {"flink_1_slot": {key: value for key, value in RIVAL.items() if key != "cpu"}},
+    },
     "startup": {
         "help": {
             "median_seconds": 0.06, "least_seconds": 0.05, "cpu_seconds": 0.04, "target_seconds": 0.5,
@@ -90,6 +95,8 @@ def test_the_page_has_all_figures_between_its_markers(run: Any, report: Any) -> 
         assert figure in page
     assert "| labeldp privatize | 2.00 | 3.00 | 4.0 | 0.9987 | 5,000,000 | 310 |" in page
     assert "| one file | multi_threading, 2 workers | 2.00 | 3.00 | 4.0 | 0.9987 |" in page
+    assert "| Flink, one task slot | 2.00 | 4.0 | 0.9987 | 5,000,000 |" in page
+    assert "| speed-up by the second task slot | no line |" in page
     assert "| `labeldp --help` | 0.06 | 0.04 | 0.5 | labeldp | none |" in page
     assert "2026-01-02" in page
     assert plot is not None
