@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 IDENTITY_BYTES = 16
+_HASHED = 0x80
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,13 +38,41 @@ def integer_identities(ids: np.ndarray) -> Identities:
 
 
 def bytes_identities(ids: Sequence[bytes]) -> Identities:
-    """Records that have a text or binary id: its BLAKE2b hash of 128 bits.
+    """Records that have a text or binary id: as `packed_identities`."""
+    data = np.frombuffer(b"".join(ids), np.uint8)
+    return packed_identities(data, np.cumsum([0, *map(len, ids)]))
 
-    Two ids of one hash, or one that hashes to an integer id, would count as one id that occurs twice: among n ids
-    that has a probability of n^2 / 2^128 at most, and costs 2^64 hashes to do on purpose.
+
+def packed_identities(data: np.ndarray, offsets: np.ndarray) -> Identities:
+    """Records that have a text or binary id: the id itself where it is short, else its BLAKE2b hash.
+
+    data: (b,) uint8, the ids one after the other. offsets: (n + 1,) int64, where each begins and the last ends.
+
+    An id of at most 15 bytes is followed by zeros, and its length + 1 is the block's last byte: no two are equal, and
+    none is an integer's, whose last byte is 0. Of a hash the last byte is at least 128. Two longer ids of one hash
+    would count as one id that occurs twice: among n ids that has a probability of n^2 / 2^128 at most, and costs 2^63
+    hashes to do on purpose.
     """
-    hashes = [hashlib.blake2b(one, digest_size=IDENTITY_BYTES, person=b"labeldp id").digest() for one in ids]
-    return Identities(b"id", np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2))
+    starts, lengths = offsets[:-1], np.diff(offsets)
+    blocks = np.zeros((len(starts), IDENTITY_BYTES), np.uint8)
+    short = np.flatnonzero(lengths < IDENTITY_BYTES)
+    if len(short) and len(data):
+        places = np.arange(IDENTITY_BYTES - 1)
+        # Where an id ends before the last place there is something else, or nothing at the end of the data.
+        found = data[np.minimum(starts[short, None] + places, len(data) - 1)]
+        blocks[short, :-1] = np.where(places < lengths[short, None], found, 0)
+    blocks[short, -1] = lengths[short] + 1
+    long = np.flatnonzero(lengths >= IDENTITY_BYTES)
+    if len(long):
+        bounds = zip(starts[long].tolist(), (starts[long] + lengths[long]).tolist(), strict=True)
+        text = data.tobytes()
+        hashes = [
+            hashlib.blake2b(text[start:end], digest_size=IDENTITY_BYTES, person=b"labeldp id").digest()
+            for start, end in bounds
+        ]
+        blocks[long] = np.frombuffer(b"".join(hashes), np.uint8).reshape(-1, IDENTITY_BYTES)
+        blocks[long, -1] |= _HASHED
+    return Identities(b"id", blocks.view("<u8"))
 
 
 def _numbered(numbers: np.ndarray) -> np.ndarray:

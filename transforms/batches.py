@@ -9,7 +9,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from ..mechanisms.identities import Identities, bytes_identities, integer_identities, row_identities
+from ..mechanisms.identities import Identities, integer_identities, packed_identities, row_identities
 from .encoded import is_encoded, with_label
 from .errors import InputError
 
@@ -171,6 +171,17 @@ def replace_label(batch: pa.RecordBatch, label: str, values: np.ndarray) -> pa.R
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+_BYTES_TYPES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+
+
+def _packed(values: pa.LargeBinaryArray) -> tuple[np.ndarray, np.ndarray]:
+    """The bytes of all values, one after the other, and (n + 1,) offsets into them."""
+    _, offsets, data = values.buffers()
+    first, last = values.offset, values.offset + len(values) + 1
+    whole = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    return whole, np.frombuffer(offsets, np.int64)[first:last] if offsets is not None else np.zeros(1, np.int64)
+
+
 def record_identities(batch: LabelledBatch, id_column: str | None) -> Identities:
     """What makes each record itself: its source and row, or the value of its id column.
 
@@ -181,7 +192,7 @@ def record_identities(batch: LabelledBatch, id_column: str | None) -> Identities
     column = batch.column(id_column)
     if column is None:
         if not batch.batch.num_rows:
-            return bytes_identities([])
+            return integer_identities(np.array([], np.int64))
         raise InputError(f"{batch.source}: there is no column {id_column!r}: name another with --id_column")
     values, present = only_values(column)
     if not present.all():
@@ -189,10 +200,8 @@ def record_identities(batch: LabelledBatch, id_column: str | None) -> Identities
         raise InputError(f"{batch.source}: row {row} does not have one id in {id_column!r} (--id_column)")
     if pa.types.is_integer(values.type):
         return integer_identities(values.cast(pa.int64(), safe=False).to_numpy(zero_copy_only=False))
-    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
-        values = values.cast(pa.large_binary())
-    if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
-        return bytes_identities(values.to_pylist())
+    if any(is_type(values.type) for is_type in _BYTES_TYPES):
+        return packed_identities(*_packed(values.cast(pa.large_binary())))
     raise InputError(
         f"{batch.source}: id column {id_column!r} holds {values.type}, not integers or text: "
         "name another with --id_column"

@@ -4,7 +4,15 @@ import hashlib
 
 import numpy as np
 import pytest
-from labeldp.mechanisms.identities import Identities, bytes_identities, integer_identities, row_identities
+from hypothesis import given
+from hypothesis import strategies as st
+from labeldp.mechanisms.identities import (
+    Identities,
+    bytes_identities,
+    integer_identities,
+    packed_identities,
+    row_identities,
+)
 
 
 def names(*parts: Identities) -> list[tuple[bytes, bytes]]:
@@ -27,10 +35,30 @@ def test_an_integer_id_is_its_own_name():
     assert names(integer_identities(np.array(ids))) == [(b"id", little_endian(one) + bytes(8)) for one in ids]
 
 
-def test_a_bytes_id_is_named_by_its_hash():
-    ids = [b"", b"a", b"a longer id" * 100]
-    expected = [(b"id", hashlib.blake2b(one, digest_size=16, person=b"labeldp id").digest()) for one in ids]
+def test_a_short_bytes_id_is_its_own_name():
+    ids = [b"", b"a", b"a\0", b"\0", b"fifteen bytes.."]
+    assert names(bytes_identities(ids)) == [(b"id", one.ljust(15, b"\0") + bytes([len(one) + 1])) for one in ids]
+
+
+def test_a_long_bytes_id_is_named_by_its_hash():
+    ids = [b"sixteen bytes...", b"a longer id" * 100]
+    hashes = [hashlib.blake2b(one, digest_size=16, person=b"labeldp id").digest() for one in ids]
+    expected = [(b"id", one[:15] + bytes([one[15] | 128])) for one in hashes]
     assert names(bytes_identities(ids)) == expected
+
+
+@given(st.lists(st.binary(max_size=20)))
+def test_ids_of_any_lengths_are_named_each_by_itself(ids: list[bytes]):
+    assert names(bytes_identities(ids)) == [name for one in ids for name in names(bytes_identities([one]))]
+    assert len(set(names(bytes_identities(ids)))) == len(set(ids))
+
+
+def test_ids_are_taken_from_the_middle_of_their_data():
+    """As a slice of an Arrow array has them."""
+    data = np.frombuffer(b"xxabcdefghijklmnopqrstuvwyy", np.uint8)
+    assert names(packed_identities(data, np.array([2, 5, 5, 23, 25]))) == names(
+        bytes_identities([b"abc", b"", b"defghijklmnopqrstu", b"vw"])
+    )
 
 
 @pytest.mark.parametrize("named", [integer_identities, lambda rows: row_identities("a", rows)], ids=["ids", "rows"])
