@@ -91,3 +91,14 @@ def test_the_tables_of_the_page_are_those_of_the_files(tmp_path: Path, monkeypat
     summary.main()
 
     assert (tmp_path / "README.md").read_text() == (FOLDER / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "runs"), [("communities", ("communities", "communities_coarse")), ("housing", ("housing",))]
+)
+def test_our_best_is_below_the_published_best_at_every_epsilon(name: str, runs: tuple[str, ...]) -> None:
+    summary = _module("summary")
+    ours, theirs = summary.read(*runs), summary.published(name)
+    for epsilon in _module("run").PUBLISHED_EPSILONS:
+        best = min(result.loss for result in ours if result.epsilon == epsilon)
+        assert best < min(result.loss for result in theirs if result.epsilon == epsilon), epsilon
