@@ -1,7 +1,7 @@
 """What a model loses when it is trained on privatized labels, and which bias of the labels makes it least.
 
 That a model inherits the bias of its labels, while their variance averages out: Badanidiyuru et al. 2023, section 3 and
-Theorem 5. The sum of the two is derived at `model_error`.
+Theorem 5. The sum of the two is derived at `model_error` and, for a model that expects noise, at `ridge_error`.
 """
 
 from __future__ import annotations
@@ -57,22 +57,76 @@ def model_error(
     records: n > features + 1. features: d >= 0. explained: r in [0, 1], None where it is unknown.
     Raises ValueError for anything else, or a prior over another domain.
     """
+    _check(randomizer, prior, features, explained)
+    if records <= features + 1:
+        raise ValueError(f"records must be more than features + 1 = {features + 1}, not {records}")
+    bias = randomizer.bias()
+    kept, unexplained = (1.0, 1.0) if explained is None else (explained, 1 - explained)
+    return ModelError(
+        bias=float(prior.weights @ bias) ** 2 + kept * _variance(prior, bias),
+        variance=(features + 1) / records * _noise(randomizer, prior, unexplained),
+    )
+
+
+def ridge_error(randomizer: Randomizer, prior: Prior, records: int, features: int, explained: float) -> ModelError:
+    """What ridge regression makes of the randomizer's labels, when its penalty suits the noise.
+
+    As `model_error`, but the model expects noise: of d whitened features, whose coefficients are alike a priori, it
+    shrinks what least squares would find, by a factor s. Let c be the slope of the line closest to E[M(y)] = y + b(y),
+    R the variance that the line leaves of b, S = r Var(y) what the features explain, and V = d / n times the variance
+    of the noise. What is fitted has the variance G = c^2 S + r R without noise; the best factor for it is
+    s = G / (G + V), and then
+
+        bias      =  (E b)^2 + (1 - s c)^2 S + s^2 r R
+        variance  =  s^2 V + V / d  (the constant is not shrunk).
+
+    Where V is small, s = 1, and these are the lines of `model_error`; where it is large, the model says the mean, and
+    the error is S: more features than the labels can pay for cost no more than that. `labeldp evaluate --model linear`
+    is such a model, and docs/results holds this against it.
+
+    records: n >= 1. features: d >= 0. explained: r in [0, 1]. Raises ValueError for anything else, or a prior over
+    another domain.
+    """
+    _check(randomizer, prior, features, explained)
+    if records < 1:
+        raise ValueError(f"records must be at least 1, not {records}")
+    bias, weights = randomizer.bias(), prior.weights
+    spread = _variance(prior, prior.labels)
+    centred = prior.labels - weights @ prior.labels
+    slope = 1 + float(weights @ (centred * bias)) / spread if spread else 1.0
+    left = max(_variance(prior, bias) - (slope - 1) ** 2 * spread, 0.0)
+    signal, fitted = explained * spread, explained * (slope**2 * spread + left)
+    noise = _noise(randomizer, prior, 1 - explained) / records
+    total = fitted + features * noise
+    factor = fitted / total if total else 0.0
+    return ModelError(
+        bias=float(weights @ bias) ** 2 + (1 - factor * slope) ** 2 * signal + factor**2 * explained * left,
+        variance=factor**2 * features * noise + noise,
+    )
+
+
+def linear_error(
+    randomizer: Randomizer, prior: Prior, records: int, features: int, explained: float | None = None
+) -> ModelError:
+    """`ridge_error` where it is known how much the features explain, else the bounds of `model_error`."""
+    if explained is None:
+        return model_error(randomizer, prior, records, features)
+    return ridge_error(randomizer, prior, records, features, explained)
+
+
+def _check(randomizer: Randomizer, prior: Prior, features: int, explained: float | None) -> None:
     if not np.array_equal(prior.labels, randomizer.labels):
         raise ValueError("the prior and the randomizer have different label domains")
     if features < 0:
         raise ValueError(f"features must be at least 0, not {features}")
-    if records <= features + 1:
-        raise ValueError(f"records must be more than features + 1 = {features + 1}, not {records}")
     if explained is not None and not 0 <= explained <= 1:
         raise ValueError(f"explained must be between 0 and 1, not {explained:g}")
-    bias, weights = randomizer.bias(), prior.weights
-    mean_bias = float(weights @ bias)
-    noise = float(weights @ variances(randomizer))
-    kept, spread = (1.0, 1.0) if explained is None else (explained, 1 - explained)
-    return ModelError(
-        bias=mean_bias**2 + kept * _variance(prior, bias),
-        variance=(features + 1) / records * (noise + spread * _variance(prior, prior.labels + bias)),
-    )
+
+
+def _noise(randomizer: Randomizer, prior: Prior, unexplained: float) -> float:
+    """The variance of a privatized label around its regression function."""
+    own = float(prior.weights @ variances(randomizer))
+    return own + unexplained * _variance(prior, prior.labels + randomizer.bias())
 
 
 def _variance(prior: Prior, values: np.ndarray) -> float:
@@ -107,13 +161,13 @@ class Recommendation:
 def recommend(
     prior: Prior, epsilon: float, records: int, features: int, explained: float | None = None
 ) -> Recommendation:
-    """The bias bound of `bias_limited` with the least `model_error`, at what the labels may spend.
+    """The bias bound of `bias_limited` with the least `linear_error`, at what the labels may spend.
 
     Bounds are tried from the largest bias of `rr_on_bins`, above which nothing binds, down by factors of 2 and then of
-    its root, besides 0; to two digits. Raises ValueError as `model_error` and the mechanisms.
+    its root, besides 0; to two digits. Raises ValueError as `linear_error` and the mechanisms.
     """
     free = RROnBins().solve(prior, epsilon)
-    unbound = model_error(free, prior, records, features, explained)
+    unbound = linear_error(free, prior, records, features, explained)
     found: dict[float, ModelError] = {}
     span = float(prior.labels[-1] - prior.labels[0])
     largest = free.certificate().max_bias / span if span else 0.0
@@ -121,10 +175,10 @@ def recommend(
     def least_of(biases: Iterable[float]) -> float:
         for bias in (short(each, 2) for each in biases):
             if bias < largest and bias not in found:
-                found[bias] = model_error(BiasLimited(bias).solve(prior, epsilon), prior, records, features, explained)
+                found[bias] = linear_error(BiasLimited(bias).solve(prior, epsilon), prior, records, features, explained)
         return min(found, key=lambda bias: found[bias].total)
 
-    found[0.0] = model_error(Unbiased().solve(prior, epsilon), prior, records, features, explained)
+    found[0.0] = linear_error(Unbiased().solve(prior, epsilon), prior, records, features, explained)
     best = least_of(largest / 2**octave for octave in range(1, _OCTAVES + 1))
     best = least_of((best / math.sqrt(2), best * math.sqrt(2)))
     if unbound.total < found[best].total:

@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 
 from .losses import Loss
-from .model_error import model_error, recommend, short
+from .model_error import linear_error, recommend, short
 from .noise import KEY_BYTES
 from .prior import MIN_EPSILON, Prior, noisy_prior, split_budget
 from .randomizer import Randomizer
@@ -156,7 +156,7 @@ def expected_counts(prior: Prior, records: int) -> np.ndarray:
 class ModelPlan:
     """How a budget of epsilon is best spent on labels for a model.
 
-    mechanism: as on the command line, NAME or NAME:PARAMETER=VALUE. split: of its `model_error`, whose parts are the
+    mechanism: as on the command line, NAME or NAME:PARAMETER=VALUE. split: of its `linear_error`, whose parts are the
     bias and the variance. unbiased: the error of that mechanism, with the share that is best for the bias bound.
     rr_on_bins: the error of that one, with its own best share.
     """
@@ -170,7 +170,7 @@ class ModelPlan:
 def plan_model(
     prior: Prior, records: int, epsilon: float, features: int, explained: float | None, draws: int
 ) -> ModelPlan:
-    """The mechanism and the split with the least `model_error`, one after the other.
+    """The mechanism and the split with the least `linear_error`, one after the other.
 
     The bias bound is recommended for labels that have all of epsilon, and the split found for it by `plan_split`:
     about 50 randomizers of bounded bias with 5 draws. It is held against rr_on_bins, whose best split is another.
@@ -178,7 +178,7 @@ def plan_model(
     """
 
     def measure(randomizer: Randomizer) -> Sequence[float]:
-        error = model_error(randomizer, prior, records, features, explained)
+        error = linear_error(randomizer, prior, records, features, explained)
         return error.total, error.bias, error.variance
 
     def split_for(mechanism: Mechanism) -> Split:

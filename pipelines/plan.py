@@ -159,14 +159,15 @@ def _text(rows: Sequence[Row], args: argparse.Namespace, source: PriorFile, reco
         if args.explained is None:
             given, scale = "at most, whatever they explain", ""
         else:
-            given = f"if they explain {args.explained:g} of the labels' variance"
+            given = f"which is regularised, if they explain {args.explained:g} of the labels' variance"
             scale = f"; the features explain {args.explained * variance:.5g} of it"
         true_labels = (args.features + 1) / records * (1 - (args.explained or 0.0)) * variance
         text += [
             "",
             f"squared error that training on such labels adds to a linear model of {args.features} features, {given}",
             *table_lines([_readable(row, variance) for row in rows], _MODEL_COLUMNS),
-            f"for scale: the labels' variance is {variance:.5g}{scale}; true labels would add {true_labels:.5g}",
+            f"for scale: the labels' variance is {variance:.5g}{scale}; "
+            f"true labels would add at most {true_labels:.5g}",
         ]
     return "\n".join(text)
 

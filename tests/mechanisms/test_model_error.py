@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms import Prior, Randomizer, solve
-from labeldp.mechanisms.model_error import model_error, recommend
+from labeldp.mechanisms.model_error import linear_error, model_error, recommend, ridge_error
 
 SKEWED = Prior(np.arange(12.0), np.array([40, 20, 10, 5, 3, 2, 1, 1, 1, 1, 1, 15.0]))
 
@@ -104,6 +104,65 @@ def test_the_error_of_least_squares_on_drawn_labels(name: str) -> None:
     assert slack < 0.35 * expected
 
 
+@pytest.mark.parametrize("name", ["unbiased", "rr"])
+def test_the_error_of_ridge_regression_on_drawn_labels(name: str) -> None:
+    """As above, with slopes so small that most of them is shrunk away."""
+    records, repeats, slopes = 1000, 400, np.array([0.1, 0.07, 0.03])
+    random = np.random.default_rng(2)
+    features = random.uniform(-1, 1, (records, 3))
+    features -= features.mean(axis=0)
+    features = features @ np.linalg.inv(np.linalg.cholesky(features.T @ features / records)).T
+    chances = 0.5 + features @ slopes / 2
+    mean, labels = 2 * chances, np.arange(3.0)
+    masses = np.array([((1 - chances) ** 2).mean(), (2 * chances * (1 - chances)).mean(), (chances**2).mean()])
+    prior = Prior(labels, masses)
+    explained = float(mean.var() / (masses @ (labels - masses @ labels) ** 2))
+    randomizer = solve(name, prior, 1.0)
+    expected = ridge_error(randomizer, prior, records, 3, explained)
+    # What least squares' variance is multiplied by is the square of the factor.
+    loose = model_error(randomizer, prior, records, 3, explained)
+    noise = loose.variance / 4
+    factor = math.sqrt((expected.variance - noise) / (3 * noise))
+    penalty = records * (1 / factor - 1)
+
+    errors = []
+    for _ in range(repeats):
+        words = random.integers(0, 2**64, records, dtype=np.uint64)
+        found = randomizer.sample(random.binomial(2, chances), words)
+        fit = features.T @ (found - found.mean()) / (records + penalty)
+        errors.append(((found.mean() + features @ fit - mean) ** 2).mean())
+
+    # Five standard errors, and the next order, (d + 1) / n.
+    slack = 5 * float(np.std(errors)) / math.sqrt(repeats) + expected.total * 4 / records
+    assert np.mean(errors) == pytest.approx(expected.total, abs=slack)
+    assert slack < 0.35 * expected.total
+    assert 0.05 < factor < 0.8
+    if name == "unbiased":
+        assert expected.total < 0.8 * loose.total
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(["rr_on_bins", "bias_limited", "unbiased", "laplace"]), st.floats(0.1, 5), st.floats(0, 1),
+    st.integers(0, 40),
+)  # fmt: skip
+def test_shrinking_helps_and_costs_nothing_where_there_are_many_records(
+    name: str, epsilon: float, explained: float, features: int
+) -> None:
+    randomizer = solve(name, SKEWED, epsilon)
+    spread = float(SKEWED.weights @ (SKEWED.labels - SKEWED.weights @ SKEWED.labels) ** 2)
+    mean_bias = float(SKEWED.weights @ randomizer.bias())
+
+    for records in (50, 10**12):
+        ridge, least = (error(randomizer, SKEWED, records, features, explained) for error in (ridge_error, model_error))
+        if randomizer.mechanism == "unbiased":
+            assert ridge.total <= least.total * (1 + 1e-9)
+            # No worse than to say the mean, which is off by what features explain and by its own noise.
+            assert ridge.total <= (explained * spread + least.variance / (features + 1) + mean_bias**2) * (1 + 1e-9)
+    if explained > 1e-3:
+        assert ridge.total == pytest.approx(least.total, rel=1e-4, abs=1e-9 * spread)
+
+
 @pytest.mark.parametrize("explained", [None, 0.05, 1.0])
 @pytest.mark.parametrize("records", [50, 2000, 10**8])
 def test_the_recommendation_beats_both_ends_and_is_what_it_names(records: int, explained: float | None) -> None:
@@ -111,16 +170,16 @@ def test_the_recommendation_beats_both_ends_and_is_what_it_names(records: int, e
 
     name, _, pairs = advice.mechanism.partition(":")
     parameters = {"bias": float(pairs.removeprefix("bias="))} if pairs else {}
-    again = model_error(solve(name, SKEWED, 1.0, **parameters), SKEWED, records, 5, explained)
+    again = linear_error(solve(name, SKEWED, 1.0, **parameters), SKEWED, records, 5, explained)
     assert advice.solver().solve(SKEWED, 1.0) == solve(name, SKEWED, 1.0, **parameters)
     assert again.total == pytest.approx(advice.error.total, rel=1e-12)
     for end, error in (("unbiased", advice.unbiased), ("rr_on_bins", advice.rr_on_bins)):
-        assert model_error(solve(end, SKEWED, 1.0), SKEWED, records, 5, explained).total == pytest.approx(error.total)
+        assert linear_error(solve(end, SKEWED, 1.0), SKEWED, records, 5, explained).total == pytest.approx(error.total)
         assert advice.error.total <= error.total
     largest = solve("rr_on_bins", SKEWED, 1.0).certificate().max_bias / 11
     for octave in range(1, 8):
         bias = float(f"{largest / 2**octave:.2g}")
-        other = model_error(solve("bias_limited", SKEWED, 1.0, bias=bias), SKEWED, records, 5, explained)
+        other = linear_error(solve("bias_limited", SKEWED, 1.0, bias=bias), SKEWED, records, 5, explained)
         assert advice.error.total <= other.total
 
 
@@ -148,6 +207,9 @@ def test_any_prior_has_a_recommendation(masses: list[int], epsilon: float) -> No
 def test_what_no_model_has(records: int, features: int, explained: float | None, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         model_error(solve("rr", SKEWED, 1.0), SKEWED, records, features, explained)
+    if explained is not None:
+        with pytest.raises(ValueError, match=said):
+            ridge_error(solve("rr", SKEWED, 1.0), SKEWED, records, features, explained)
 
 
 def test_a_prior_of_another_domain() -> None:

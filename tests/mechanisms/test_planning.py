@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms import ABSOLUTE, POISSON, SQUARED, Loss, Prior, Randomizer, mechanism_named, split_budget
-from labeldp.mechanisms.model_error import model_error, recommend
+from labeldp.mechanisms.model_error import linear_error, recommend
 from labeldp.mechanisms.planning import expected_counts, expected_loss, plan_model, plan_split, simulate
 
 SKEWED = Prior(np.arange(12.0), np.array([40, 20, 10, 5, 3, 2, 1, 1, 1, 1, 1, 15.0]))
@@ -141,7 +141,7 @@ def test_a_plan_for_a_model_with_all_of_its_parts() -> None:
     assert advice.bias
 
     def measure(randomizer: Randomizer) -> tuple[float, ...]:
-        error = model_error(randomizer, SKEWED, 1000, 5, 0.3)
+        error = linear_error(randomizer, SKEWED, 1000, 5, 0.3)
         return error.total, error.bias, error.variance
 
     again = simulate(advice.solver(), SKEWED, 1000, 1.0, share.prior_epsilon, measure, range(3, 6)).mean(axis=0)
