@@ -68,28 +68,38 @@ def model_error(
     )
 
 
-def ridge_error(randomizer: Randomizer, prior: Prior, records: int, features: int, explained: float) -> ModelError:
+def ridge_error(
+    randomizer: Randomizer,
+    prior: Prior,
+    records: int,
+    features: int,
+    explained: float,
+    mean_variance: float = 0.0,
+) -> ModelError:
     """What ridge regression makes of the randomizer's labels, when its penalty suits the noise.
 
     As `model_error`, but the model expects noise: of d whitened features, whose coefficients are alike a priori, it
     shrinks what least squares would find, by a factor s. Let c be the slope of the line closest to E[M(y)] = y + b(y),
-    R the variance that the line leaves of b, S = r Var(y) what the features explain, and V = d / n times the variance
-    of the noise. What is fitted has the variance G = c^2 S + r R without noise; the best factor for it is
-    s = G / (G + V), and then
+    R the variance that the line leaves of b, S = r Var(y) what the features explain, N the variance of the noise over
+    n, and V = d N. What is fitted has the variance G = c^2 S + r R without noise; the best factor for it is
+    s = G / (G + V). The constant is the mean of the labels and that of the noised histogram, whose variance is A, by
+    their precisions: w = A / (A + N) is the former's weight. Then
 
-        bias      =  (E b)^2 + (1 - s c)^2 S + s^2 r R
-        variance  =  s^2 V + V / d  (the constant is not shrunk).
+        bias      =  w^2 (E b)^2 + (1 - s c)^2 S + s^2 r R
+        variance  =  w N + s^2 V.
 
-    Where V is small, s = 1, and these are the lines of `model_error`; where it is large, the model says the mean, and
-    the error is S: more features than the labels can pay for cost no more than that. `labeldp evaluate --model linear`
-    is such a model, and docs/results holds this against it.
+    Where there are many records, s = 1 and these are the lines of `model_error`, but for the constant; where there are
+    few, the model says the mean, and the error is S: more features than the labels can pay for cost no more than that.
+    `labeldp evaluate --model linear` is such a model, and docs/results holds this against it.
 
-    records: n >= 1. features: d >= 0. explained: r in [0, 1]. Raises ValueError for anything else, or a prior over
-    another domain.
+    records: n >= 1. features: d >= 0. explained: r in [0, 1]. mean_variance: A >= 0; 0 where the mean of the labels is
+    known, infinite where it is not. Raises ValueError for anything else, or a prior over another domain.
     """
     _check(randomizer, prior, features, explained)
     if records < 1:
         raise ValueError(f"records must be at least 1, not {records}")
+    if not mean_variance >= 0:
+        raise ValueError(f"mean_variance must be at least 0, not {mean_variance:g}")
     bias, weights = randomizer.bias(), prior.weights
     spread = _variance(prior, prior.labels)
     centred = prior.labels - weights @ prior.labels
@@ -97,21 +107,33 @@ def ridge_error(randomizer: Randomizer, prior: Prior, records: int, features: in
     left = max(_variance(prior, bias) - (slope - 1) ** 2 * spread, 0.0)
     signal, fitted = explained * spread, explained * (slope**2 * spread + left)
     noise = _noise(randomizer, prior, 1 - explained) / records
-    total = fitted + features * noise
-    factor = fitted / total if total else 0.0
+    factor = _part(fitted, features * noise)
+    weight = _part(mean_variance, noise)
     return ModelError(
-        bias=float(weights @ bias) ** 2 + (1 - factor * slope) ** 2 * signal + factor**2 * explained * left,
-        variance=factor**2 * features * noise + noise,
+        bias=(weight * float(weights @ bias)) ** 2 + (1 - factor * slope) ** 2 * signal + factor**2 * explained * left,
+        variance=weight * noise + factor**2 * features * noise,
     )
 
 
+def _part(one: float, other: float) -> float:
+    """one / (one + other); one may be infinite. Of nothing, nothing."""
+    if math.isinf(one):
+        return 1.0
+    return one / (one + other) if one + other else 0.0
+
+
 def linear_error(
-    randomizer: Randomizer, prior: Prior, records: int, features: int, explained: float | None = None
+    randomizer: Randomizer,
+    prior: Prior,
+    records: int,
+    features: int,
+    explained: float | None = None,
+    mean_variance: float = 0.0,
 ) -> ModelError:
     """`ridge_error` where it is known how much the features explain, else the bounds of `model_error`."""
     if explained is None:
         return model_error(randomizer, prior, records, features)
-    return ridge_error(randomizer, prior, records, features, explained)
+    return ridge_error(randomizer, prior, records, features, explained, mean_variance)
 
 
 def _check(randomizer: Randomizer, prior: Prior, features: int, explained: float | None) -> None:
@@ -161,7 +183,7 @@ class Recommendation:
 def recommend(
     prior: Prior, epsilon: float, records: int, features: int, explained: float | None = None
 ) -> Recommendation:
-    """The bias bound of `bias_limited` with the least `linear_error`, at what the labels may spend.
+    """The bias bound of `bias_limited` with the least `linear_error`, at what the labels may spend, for a known prior.
 
     Bounds are tried from the largest bias of `rr_on_bins`, above which nothing binds, down by factors of 2 and then of
     its root, besides 0; to two digits. Raises ValueError as `linear_error` and the mechanisms.

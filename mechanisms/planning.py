@@ -16,7 +16,7 @@ import numpy as np
 from .losses import Loss
 from .model_error import linear_error, recommend, short
 from .noise import KEY_BYTES
-from .prior import MIN_EPSILON, Prior, noisy_prior, split_budget
+from .prior import MIN_EPSILON, Prior, mean_variance, noisy_prior, split_budget
 from .randomizer import Randomizer
 from .registry import Mechanism
 from .rr_on_bins import RROnBins
@@ -26,8 +26,9 @@ from .unbiased import Unbiased
 _HALVINGS = 10
 _LARGEST_SHARE = 0.75
 
-Measure = Callable[[Randomizer], Sequence[float]]
-"""What is wanted small, of a randomizer: its value, and after it the parts of it that are to be reported."""
+Measure = Callable[[Randomizer, float], Sequence[float]]
+"""What is wanted small, of a randomizer whose prior cost this epsilon (0: none was released; infinity: without noise):
+its value, and after it the parts of it that are to be reported."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Split:
 
 def expected_loss(prior: Prior, loss: Loss) -> Measure:
     """The measure of labels themselves: their expected loss under a prior."""
-    return lambda randomizer: (randomizer.expected_loss(prior, loss),)
+    return lambda randomizer, _: (randomizer.expected_loss(prior, loss),)
 
 
 def plan_split(mechanism: Mechanism, prior: Prior, records: int, epsilon: float, measure: Measure, draws: int) -> Split:
@@ -106,8 +107,8 @@ def plan_split(mechanism: Mechanism, prior: Prior, records: int, epsilon: float,
         epsilon=epsilon,
         default=usual,
         best=found if found.value < usual.value else usual,
-        known=measure(mechanism.solve(prior, epsilon))[0],
-        flat=measure(mechanism.solve(flat, epsilon))[0],
+        known=measure(mechanism.solve(prior, epsilon), math.inf)[0],
+        flat=measure(mechanism.solve(flat, epsilon), 0.0)[0],
     )
 
 
@@ -129,7 +130,7 @@ def simulate(
     counts = expected_counts(prior, records)
     e1, e2 = split_budget(epsilon, len(prior.labels), records, prior_epsilon)
     noised = (noisy_prior(prior.labels, counts, e1, _public_key(draw)) for draw in draws)
-    return np.array([measure(mechanism.solve(each, e2)) for each in noised])
+    return np.array([measure(mechanism.solve(each, e2), e1) for each in noised])
 
 
 def _standard_error(losses: np.ndarray) -> float:
@@ -177,8 +178,9 @@ def plan_model(
     Raises ValueError as `plan_split` and `recommend`.
     """
 
-    def measure(randomizer: Randomizer) -> Sequence[float]:
-        error = linear_error(randomizer, prior, records, features, explained)
+    def measure(randomizer: Randomizer, prior_epsilon: float) -> Sequence[float]:
+        known = mean_variance(prior, records, prior_epsilon)
+        error = linear_error(randomizer, prior, records, features, explained, known)
         return error.total, error.bias, error.variance
 
     def split_for(mechanism: Mechanism) -> Split:

@@ -208,3 +208,15 @@ def noisy_prior(labels: np.ndarray, counts: np.ndarray, prior_epsilon: float, no
     stream = ByteStream(noise_key, b"prior")
     noise = discrete_laplace(stream, _HISTOGRAM_SENSITIVITY / Fraction(prior_epsilon), len(labels))
     return Prior.from_counts(labels, np.asarray(counts, np.int64) + noise)
+
+
+def mean_variance(prior: Prior, records: int, prior_epsilon: float) -> float:
+    """What the noise of a histogram does to the variance of its mean, at most: how well a release knows the mean.
+
+    Each count is off by discrete Laplace noise of scale 2 / e1, whose variance is below twice the scale's square; to
+    first order in the noise over n, clipping left out. prior_epsilon: e1 >= 0; infinite without noise.
+    """
+    if prior_epsilon == 0:
+        return math.inf
+    centred = prior.labels - prior.weights @ prior.labels
+    return 2 * (2 / prior_epsilon) ** 2 * float(centred @ centred) / records**2

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ..mechanisms.digest import input_digest
 from ..mechanisms.losses import loss_named
-from ..mechanisms.prior import Prior, noisy_prior, split_budget
+from ..mechanisms.prior import Prior, mean_variance, noisy_prior, split_budget
 from ..mechanisms.randomizer import Randomizer
 from ..mechanisms.registry import default_rounding
 from ..mechanisms.utility import utility
@@ -160,10 +160,8 @@ def _known(privatized: Privatized, records: int) -> TrainingLabels:
     prior = privatized.prior
     facts = utility(privatized.randomizer, prior)
     mean = float(prior.weights @ prior.labels)
-    # Each count is off by discrete Laplace noise of scale 2 / e1, whose variance is at most twice the scale's square.
-    count_variance = 2 * (2 / privatized.prior_epsilon) ** 2
-    mean_variance = count_variance * float(((prior.labels - mean) ** 2).sum()) / records**2
-    return TrainingLabels(privatized.outputs, mean, facts.variance, mean_variance, facts.noise)
+    of_mean = mean_variance(prior, records, privatized.prior_epsilon)
+    return TrainingLabels(privatized.outputs, mean, facts.variance, of_mean, facts.noise)
 
 
 def _errors(privatized: Privatized, truth: np.ndarray) -> Score:

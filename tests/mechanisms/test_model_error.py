@@ -118,7 +118,7 @@ def test_the_error_of_ridge_regression_on_drawn_labels(name: str) -> None:
     prior = Prior(labels, masses)
     explained = float(mean.var() / (masses @ (labels - masses @ labels) ** 2))
     randomizer = solve(name, prior, 1.0)
-    expected = ridge_error(randomizer, prior, records, 3, explained)
+    expected = ridge_error(randomizer, prior, records, 3, explained, math.inf)
     # What least squares' variance is multiplied by is the square of the factor.
     loose = model_error(randomizer, prior, records, 3, explained)
     noise = loose.variance / 4
@@ -141,6 +141,22 @@ def test_the_error_of_ridge_regression_on_drawn_labels(name: str) -> None:
         assert expected.total < 0.8 * loose.total
 
 
+def test_the_constant_is_as_good_as_what_is_known_of_the_mean() -> None:
+    """By their precisions: a mean of the labels that is as uncertain as the histogram's counts for half."""
+    randomizer = solve("rr", SKEWED, 1.0)
+
+    def error(mean_variance: float) -> tuple[float, float]:
+        found = ridge_error(randomizer, SKEWED, 100, 0, 0.0, mean_variance)
+        return found.bias, found.variance
+
+    own_bias, own = error(math.inf)
+    assert error(0.0) == (0.0, 0.0)
+    assert error(own) == pytest.approx((own_bias / 4, own / 2))
+    assert own_bias == pytest.approx(float(SKEWED.weights @ randomizer.bias()) ** 2)
+    with pytest.raises(ValueError, match="mean_variance"):
+        error(-1.0)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(["rr_on_bins", "bias_limited", "unbiased", "laplace"]), st.floats(0.1, 5), st.floats(0, 1),
@@ -154,7 +170,8 @@ def test_shrinking_helps_and_costs_nothing_where_there_are_many_records(
     mean_bias = float(SKEWED.weights @ randomizer.bias())
 
     for records in (50, 10**12):
-        ridge, least = (error(randomizer, SKEWED, records, features, explained) for error in (ridge_error, model_error))
+        ridge = ridge_error(randomizer, SKEWED, records, features, explained, math.inf)
+        least = model_error(randomizer, SKEWED, records, features, explained)
         if randomizer.mechanism == "unbiased":
             assert ridge.total <= least.total * (1 + 1e-9)
             # No worse than to say the mean, which is off by what features explain and by its own noise.
@@ -185,11 +202,12 @@ def test_the_recommendation_beats_both_ends_and_is_what_it_names(records: int, e
 
 def test_many_records_want_no_bias_and_few_want_it() -> None:
     assert recommend(SKEWED, 1.0, 10**9, 5).mechanism == "unbiased"
-    assert recommend(SKEWED, 1.0, 30, 10, 0.02).mechanism == "rr_on_bins"
-    between = recommend(SKEWED, 1.0, 400, 5)
-    assert between.bias is not None
-    assert between.mechanism == f"bias_limited:bias={between.bias:g}"
-    assert 0 < between.bias < 1
+    assert recommend(SKEWED, 1.0, 10**9, 5, 0.02).mechanism == "unbiased"
+    assert recommend(SKEWED, 1.0, 30, 10).mechanism == "rr_on_bins"
+    for between in (recommend(SKEWED, 1.0, 400, 5), recommend(SKEWED, 1.0, 30, 10, 0.02)):
+        assert between.bias is not None
+        assert between.mechanism == f"bias_limited:bias={between.bias:g}"
+        assert 0 < between.bias < 1
 
 
 @settings(max_examples=15, deadline=None)

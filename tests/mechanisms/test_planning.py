@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from labeldp.mechanisms import ABSOLUTE, POISSON, SQUARED, Loss, Prior, Randomizer, mechanism_named, split_budget
 from labeldp.mechanisms.model_error import linear_error, recommend
 from labeldp.mechanisms.planning import expected_counts, expected_loss, plan_model, plan_split, simulate
+from labeldp.mechanisms.prior import mean_variance
 
 SKEWED = Prior(np.arange(12.0), np.array([40, 20, 10, 5, 3, 2, 1, 1, 1, 1, 1, 15.0]))
 RR_ON_BINS = mechanism_named("rr_on_bins")
@@ -140,8 +141,8 @@ def test_a_plan_for_a_model_with_all_of_its_parts() -> None:
     assert plan.mechanism == advice.mechanism
     assert advice.bias
 
-    def measure(randomizer: Randomizer) -> tuple[float, ...]:
-        error = linear_error(randomizer, SKEWED, 1000, 5, 0.3)
+    def measure(randomizer: Randomizer, prior_epsilon: float) -> tuple[float, ...]:
+        error = linear_error(randomizer, SKEWED, 1000, 5, 0.3, mean_variance(SKEWED, 1000, prior_epsilon))
         return error.total, error.bias, error.variance
 
     again = simulate(advice.solver(), SKEWED, 1000, 1.0, share.prior_epsilon, measure, range(3, 6)).mean(axis=0)
