@@ -39,6 +39,7 @@ from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder, RecordBat
 from workspace import open_workspace
 
 _KEY = bytes(range(32))
+_ID = "user"
 
 
 @dataclass(frozen=True)
@@ -220,11 +221,31 @@ def _noise(records: Records) -> Iterator[Stage]:
 
     yield Stage("count and digest", count_and_digest, {"hashlib blake2b loop": blake2b_digest}, 1.5e6)
 
+    for name, text in {
+        "of at most 15 bytes": "user-{:09d}",
+        "of 36 bytes": "{:08x}-0000-4000-8000-000000000000",
+    }.items():
+        named = [_with_ids(batch, text) for batch in records.batches]
+        column = dataclasses.replace(records.column, id_column=_ID)
+
+        def count_and_digest_ids(named: Sequence[LabelledBatch] = named, column: LabelColumn = column) -> None:
+            for batch in named:
+                summarize(batch, column, _KEY)
+
+        yield Stage(f"count and digest, records named by text {name}", count_and_digest_ids, {}, 1.5e6)
+
     def randomize() -> None:
         for batch, values, names in zip(records.batches, records.values, records.names, strict=True):
             privatize_batch(batch, values, names, records.column, randomizer, _KEY, _KEY)
 
     yield Stage("randomize: label, word, output, its bytes and checksum", randomize)
+
+
+def _with_ids(batch: LabelledBatch, text: str) -> LabelledBatch:
+    """The batch's labels, and ids of text. text: makes an id of a row's number."""
+    ids = pa.array([text.format(row) for row in batch.rows.tolist()])
+    labels = pa.array(label_values(batch, LABEL))
+    return dataclasses.replace(batch, batch=pa.RecordBatch.from_arrays([labels, ids], [LABEL, _ID]))
 
 
 def _codecs(records: Records) -> Iterator[Stage]:
