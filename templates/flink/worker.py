@@ -8,8 +8,6 @@ already: nothing is fetched.
 
 import argparse
 import os
-import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -50,15 +48,19 @@ def main() -> None:
         "CONTROL_API_SERVICE_DESCRIPTOR": text_format.MessageToString(info.control_endpoint),
         "LOGGING_API_SERVICE_DESCRIPTOR": text_format.MessageToString(info.logging_endpoint),
     }
-    with tempfile.TemporaryDirectory(prefix="labeldp-worker-") as folder:
-        # At its end a TaskManager tells workers to end, and does not wait for long.
-        signal.signal(signal.SIGTERM, lambda *_: (shutil.rmtree(folder, ignore_errors=True), os._exit(0)))
-        packages = list(fetch(info.dependencies, info.artifact_endpoint.url, metadata, Path(folder, "staged")))
-        if packages:
-            installed = os.path.join(folder, "installed")
-            subprocess.run([sys.executable, *_PIP, installed, *map(str, packages)], check=True)
-            sys.path.insert(0, installed)
-        sdk_worker_main.main([])
+    folder = tempfile.mkdtemp(prefix="labeldp-worker-")
+    # However this process ends, the pipe is closed then: a TaskManager that stops its workers does not wait for long.
+    cleaner = subprocess.Popen(
+        ["/bin/sh", "-c", 'cat; rm -rf "$0"', folder],
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    packages = list(fetch(info.dependencies, info.artifact_endpoint.url, metadata, Path(folder, "staged")))
+    if packages:
+        installed = os.path.join(folder, "installed")
+        subprocess.run([sys.executable, *_PIP, installed, *map(str, packages)], check=True)
+        sys.path.insert(0, installed)
+    sdk_worker_main.main([])
+    cleaner.communicate()
 
 
 def fetch(
