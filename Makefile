@@ -53,7 +53,7 @@ prism:
 		GOBIN=$(CURDIR)/.flink GOPATH=$(CURDIR)/.flink/go GOCACHE=$(CURDIR)/.flink/go/build GOFLAGS=-modcacherw \
 		go install $(PRISM) || echo "Prism was not built: its test is skipped"; rm -rf .flink/go; }
 
-# The job on a Flink cluster of its own, whose processes are killed: some minutes, and three gigabytes of memory.
+# The job on a Flink cluster of its own, whose processes are killed: some minutes, and six gigabytes of memory.
 flink-test: setup flink prism
 	LABELDP_FLINK=1 $(BIN)/python -m pytest tests/flink
 

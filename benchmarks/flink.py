@@ -17,7 +17,7 @@ from typing import Any
 from race import Rival, parser, race, ratio, result, say
 from workspace import Log, Workspace, open_workspace
 
-_SIZES = (1_000_000, 2_000_000, 5_000_000, 10_000_000)
+_SIZES = (1_000_000, 2_000_000, 3_500_000, 5_000_000)
 # A job on Flink starts in twenty seconds, so that smaller sizes would say little of the cost per record.
 _WARM_UP = 50_000
 _CLUSTER = Path(__file__).resolve().parents[1] / "templates" / "flink" / "local_cluster.py"

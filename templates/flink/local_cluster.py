@@ -48,6 +48,9 @@ _JAVA_OPTIONS = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package
 ]
 # Short-lived Java processes: most of their time would go into compiling.
 _JAVA_OPTIONS += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+_HEAP_PER_SLOT = 1400
+"""Megabytes. Of what a stage sends faster than the next one takes, Beam's runner keeps up to 100 messages of 10 MB."""
+_FRAMEWORK_HEAP = 128
 _SECONDS_TO_START = 120.0
 _SECONDS_TO_STOP = 10.0
 _PR_SET_PDEATHSIG = 1
@@ -83,7 +86,7 @@ blob.service.cleanup.interval: 10
 taskmanager.cpu.cores: {slots}
 taskmanager.memory.framework.heap.size: 128m
 taskmanager.memory.framework.off-heap.size: 128m
-taskmanager.memory.task.heap.size: 384m
+taskmanager.memory.task.heap.size: {heap}m
 taskmanager.memory.task.off-heap.size: 0m
 taskmanager.memory.network.min: 192m
 taskmanager.memory.network.max: 192m
@@ -164,7 +167,10 @@ class FlinkCluster:
 
     def start(self) -> None:
         """Starts everything and waits until it answers. Raises RuntimeError, naming the log, if something does not."""
-        values = {"rpc_port": self._rpc_port, "rest_port": self._rest_port, "slots": self._slots, "folder": self.folder}
+        values = {
+            "rpc_port": self._rpc_port, "rest_port": self._rest_port, "slots": self._slots, "folder": self.folder,
+            "heap": _HEAP_PER_SLOT * self._slots,
+        }  # fmt: skip
         (self._conf / "config.yaml").write_text(_CONFIGURATION.format(**values))
         (self._conf / "log4j.properties").write_text(_LOGGING)
         self.start_job_manager()
@@ -183,7 +189,9 @@ class FlinkCluster:
         """Starts one more."""
         self._started += 1
         entry = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
-        process = self._java(f"task-manager-{self._started}", entry, "-Xmx640m", "-XX:MaxMetaspaceSize=512m")
+        # Out of memory, a stream to a worker breaks off and jobs wait for ever; without this process they restart.
+        options = [f"-Xmx{_FRAMEWORK_HEAP + _HEAP_PER_SLOT * self._slots}m", "-XX:MaxMetaspaceSize=512m"]
+        process = self._java(f"task-manager-{self._started}", entry, *options, "-XX:+ExitOnOutOfMemoryError")
         self.task_managers.append(process)
         return process
 

@@ -1,6 +1,6 @@
 """What the tests on Flink share: a session cluster, a log, jobs that run there, and what DirectRunner releases.
 
-They run where LABELDP_FLINK is set, as `make flink-test` does: the cluster takes three gigabytes of memory.
+They run where LABELDP_FLINK is set, as `make flink-test` does: the cluster takes six gigabytes of memory.
 LABELDP_FLINK_REPEAT says how often each fault is repeated.
 """
 
