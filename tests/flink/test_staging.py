@@ -1,6 +1,9 @@
 """--setup_file: workers that have no labeldp get it from the job."""
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -55,6 +58,11 @@ def test_the_package_is_staged(
     outcome = start([*replaced(on_flink, workers), f"--setup_file={root / 'setup.py'}"], **flags).finish().ok()
 
     assert tree(outcome.ran.release) == undisturbed(**flags)
+    # Beam may keep workers for a job to come: those of this test end now, by SIGKILL, and what they installed goes too.
+    for worker in cluster.workers():
+        with contextlib.suppress(OSError):
+            if str(tmp_path) in Path(f"/proc/{worker}/cmdline").read_text():
+                os.kill(worker, signal.SIGKILL)
     until = time.monotonic() + SECONDS_TO_END
     while list(cluster.temporary.glob("labeldp-worker-*")) and time.monotonic() < until:
         time.sleep(0.2)
