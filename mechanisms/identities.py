@@ -64,8 +64,10 @@ def packed_identities(data: np.ndarray, offsets: np.ndarray) -> Identities:
     blocks[short, -1] = lengths[short] + 1
     long = np.flatnonzero(lengths >= IDENTITY_BYTES)
     if len(long):
-        bounds = zip(starts[long].tolist(), (starts[long] + lengths[long]).tolist(), strict=True)
-        text = data.tobytes()
+        # Of a slice, the data may be those of a whole file.
+        text = data[offsets[0] : offsets[-1]].tobytes()
+        begins = starts[long] - offsets[0]
+        bounds = zip(begins.tolist(), (begins + lengths[long]).tolist(), strict=True)
         hashes = [
             hashlib.blake2b(text[start:end], digest_size=IDENTITY_BYTES, person=b"labeldp id").digest()
             for start, end in bounds
