@@ -84,7 +84,7 @@ rest.retry.delay: 1000
 blob.service.cleanup.interval: 10
 # What Flink's start script computes for a TaskManager.
 taskmanager.cpu.cores: {slots}
-taskmanager.memory.framework.heap.size: 128m
+taskmanager.memory.framework.heap.size: {framework_heap}m
 taskmanager.memory.framework.off-heap.size: 128m
 taskmanager.memory.task.heap.size: {heap}m
 taskmanager.memory.task.off-heap.size: 0m
@@ -169,7 +169,7 @@ class FlinkCluster:
         """Starts everything and waits until it answers. Raises RuntimeError, naming the log, if something does not."""
         values = {
             "rpc_port": self._rpc_port, "rest_port": self._rest_port, "slots": self._slots, "folder": self.folder,
-            "heap": _HEAP_PER_SLOT * self._slots,
+            "framework_heap": _FRAMEWORK_HEAP, "heap": _HEAP_PER_SLOT * self._slots,
         }  # fmt: skip
         (self._conf / "config.yaml").write_text(_CONFIGURATION.format(**values))
         (self._conf / "log4j.properties").write_text(_LOGGING)

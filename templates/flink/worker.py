@@ -7,11 +7,12 @@ already: nothing is fetched.
 """
 
 import argparse
+import contextlib
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import grpc
@@ -48,36 +49,44 @@ def main() -> None:
         "CONTROL_API_SERVICE_DESCRIPTOR": text_format.MessageToString(info.control_endpoint),
         "LOGGING_API_SERVICE_DESCRIPTOR": text_format.MessageToString(info.logging_endpoint),
     }
+    packages = {staged_name(artifact): artifact for artifact in info.dependencies}
+    packages = {name: artifact for name, artifact in packages.items() if name.endswith(_PACKAGES)}
+    with contextlib.ExitStack() as until_the_end:
+        if packages:
+            folder, kept = until_the_end.enter_context(_folder())
+            paths = list(fetch(packages, info.artifact_endpoint.url, metadata, folder))
+            installed = folder / "installed"
+            # An installation that outlives this process keeps the folder until it has ended, too.
+            subprocess.run([sys.executable, *_PIP, installed, *paths], check=True, pass_fds=[kept])
+            sys.path.insert(0, str(installed))
+        sdk_worker_main.main([])
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[tuple[Path, int]]:
+    """A new folder, and a file descriptor that keeps it: it is removed when no process has that open.
+
+    However this process ends, by SIGKILL too: a TaskManager that stops its workers does not wait for long.
+    """
     folder = tempfile.mkdtemp(prefix="labeldp-worker-")
-    # However this process ends, the pipe is closed then: a TaskManager that stops its workers does not wait for long.
-    cleaner = subprocess.Popen(
+    with subprocess.Popen(
         ["/bin/sh", "-c", 'cat; rm -rf "$0"', folder],
         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
-    packages = list(fetch(info.dependencies, info.artifact_endpoint.url, metadata, Path(folder, "staged")))
-    if packages:
-        installed = os.path.join(folder, "installed")
-        subprocess.run([sys.executable, *_PIP, installed, *map(str, packages)], check=True)
-        sys.path.insert(0, installed)
-    sdk_worker_main.main([])
-    cleaner.communicate()
+    ) as cleaner:  # fmt: skip
+        assert cleaner.stdin is not None
+        yield Path(folder), cleaner.stdin.fileno()
 
 
 def fetch(
-    artifacts: Iterable[beam_runner_api_pb2.ArtifactInformation],
+    packages: Mapping[str, beam_runner_api_pb2.ArtifactInformation],
     endpoint: str,
     metadata: list[tuple[str, str]],
     folder: Path,
-) -> Iterable[Path]:
-    """Packages among the artifacts, as they are brought into the folder. endpoint: of the artifact service."""
-    wanted = {staged_name(artifact): artifact for artifact in artifacts}
-    wanted = {name: artifact for name, artifact in wanted.items() if name.endswith(_PACKAGES)}
-    if not wanted:
-        return
-    folder.mkdir()
+) -> Iterator[Path]:
+    """The packages' files, as they are brought into the folder. endpoint: of the artifact service."""
     with grpc.insecure_channel(endpoint) as channel:
         service = artifact_service.ArtifactRetrievalServiceStub(channel)
-        for name, artifact in wanted.items():
+        for name, artifact in packages.items():
             request = artifact_api.GetArtifactRequest(artifact=artifact)
             with open(folder / name, "wb") as file:
                 file.writelines(chunk.data for chunk in service.GetArtifact(request, metadata=metadata))
