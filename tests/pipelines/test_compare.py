@@ -278,6 +278,8 @@ def test_an_interrupt_leaves_no_file_and_no_process(
     process = subprocess.Popen(
         [sys.executable, "-m", "labeldp.pipelines.cli", "compare", *flags],
         env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        # Shells have background jobs ignore Ctrl-C, and the tests may run in one.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )  # fmt: skip
     try:
         assert process.stderr is not None
