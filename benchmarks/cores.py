@@ -16,7 +16,7 @@ from workspace import Log, Workspace, open_workspace
 
 _SIZES = (200_000, 500_000, 1_000_000, 2_000_000)
 SETTINGS = {
-    "in_process": [],
+    "in_process": ["--direct_num_workers=1"],
     "multi_processing": ["--direct_running_mode=multi_processing", "--direct_num_workers=2"],
     "multi_threading": ["--direct_running_mode=multi_threading", "--direct_num_workers=2"],
 }

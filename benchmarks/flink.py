@@ -25,7 +25,7 @@ _CLUSTER = Path(__file__).resolve().parents[1] / "templates" / "flink" / "local_
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the race and prints its JSON line."""
-    flags = parser(__doc__, _SIZES, rounds=1)
+    flags = parser(__doc__, _SIZES, rounds=2)
     flags.add_argument("--files", type=int, default=8, metavar="N", help="files of a log; default 8")
     args = flags.parse_args(argv)
     with open_workspace(args.temp_location) as space, _cluster(space) as cluster:
@@ -38,9 +38,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         for runner in slots.values():
             with space.output() as output:
                 space.run(space.privatize(log(_WARM_UP), output, *runner))
-        local = Rival("direct", args.sizes, log, space.privatize)
-        rivals = [Rival(name, args.sizes, log, partial(_on_flink, space, runner)) for name, runner in slots.items()]
-        facts = race(space, [local, *rivals], args.rounds)
+        runners = {"direct": ["--direct_num_workers=1"], **slots}
+        rivals = [Rival(name, args.sizes, log, partial(_on, space, runner)) for name, runner in runners.items()]
+        facts = race(space, rivals, args.rounds)
     direct, one, two = facts["direct"], facts["flink_1_slot"], facts["flink_2_slot"]
     result(
         "flink",
@@ -65,7 +65,7 @@ def _cluster(space: Workspace) -> Any:
     return module.FlinkCluster(space.folder / "cluster", task_managers=2, slots=1)
 
 
-def _on_flink(space: Workspace, runner: Sequence[str], log: Log, output: Path) -> list[str]:
+def _on(space: Workspace, runner: Sequence[str], log: Log, output: Path) -> list[str]:
     return space.privatize(log, output, *runner)
 
 

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from race import Rival, cpu_ratio, parser, race, ratio, result
 from workspace import Log, open_workspace
 
-_SIZES = (400_000, 1_000_000, 2_000_000, 4_000_000)
+# All of them large enough for the two threads that `labeldp` then uses.
+_SIZES = (1_000_000, 2_500_000, 5_000_000, 10_000_000)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

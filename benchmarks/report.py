@@ -21,7 +21,7 @@ _NAMES = {
     "codec_loop_parallel": "the same, files read in parallel",
     "per_element_beam": "usual Beam pipeline, per element",
     "arrow_loop": "bare loop of pyarrow",
-    "in_process": "one worker, in process (default)",
+    "in_process": "one worker, in process",
     "multi_processing": "multi_processing, 2 workers",
     "multi_threading": "multi_threading, 2 workers",
     "direct": "DirectRunner, one worker in process",

@@ -17,12 +17,10 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions, StandardOptions
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import PCollection
 
 from ..transforms.errors import InputError, guarded
-from . import options as shared
-from . import privatize
 from .bars import progress
 from .dataset import Dataset, read_dataset
 from .evaluation_cell import Cell, Score, Task, cell_key, score
@@ -31,6 +29,8 @@ from .evaluation_plan import Plan, Source, make_parser, make_plan
 from .evaluation_store import Store
 from .evaluation_table import WARNING, markdown, summarize_cells
 from .interrupt import signalled, signals_as_interrupts
+from .options import unknown_to_beam
+from .privatize import failure, make_pipeline
 from .release import versions
 from .tables import csv_text, json_text, table_lines
 from .usage import BAD_USAGE, FAILURE, SUCCESS, UsageError, log_to_stderr
@@ -95,7 +95,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     parser = make_parser()
     args, others = parser.parse_known_args(argv)
     try:
-        unknown = shared._unknown_to_beam(others)
+        unknown = unknown_to_beam(others)
         if unknown:
             raise UsageError(f"unknown flag {unknown[0]} (see `{parser.prog} --help`)")
         plan = make_plan(args)
@@ -112,7 +112,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if signalled():
             return _interrupted(parser.prog)
-        print(f"{parser.prog}: error: the job failed: {privatize._failure(error)}", file=sys.stderr)
+        print(f"{parser.prog}: error: the job failed: {failure(error)}", file=sys.stderr)
         return FAILURE
     return SUCCESS
 
@@ -136,7 +136,7 @@ def _evaluate(plan: Plan, options: PipelineOptions) -> None:
         print(f"labeldp: {len(keys) - len(todo)} of {len(keys)} cells are there already", file=sys.stderr)
     if todo:
         stage = EvaluateCells(plan.source, plan.task, plan.store, dataset.digest)
-        pipeline = _pipeline(options)
+        pipeline = make_pipeline(options)
         _ = pipeline | "Cells" >> beam.Create(todo) | "EvaluateCells" >> stage
         for _ in progress(_done(pipeline, plan.store, [key for key, _ in todo]), len(todo), "evaluated"):
             pass
@@ -153,16 +153,6 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return {name: found[name] for name in _LIBRARIES if name in found}
-
-
-def _pipeline(options: PipelineOptions) -> beam.Pipeline:
-    options.view_as(SetupOptions).save_main_session = False
-    privatize._forbid_sampling(options)
-    local = options.view_as(StandardOptions).runner in privatize._LOCAL_RUNNERS
-    try:
-        return beam.Pipeline(runner=privatize._local_runner(options) if local else None, options=options)
-    except ValueError as error:
-        raise UsageError(f"--runner: {error}") from None
 
 
 def _done(pipeline: beam.Pipeline, store: Store, keys: Sequence[str]) -> Iterator[str]:

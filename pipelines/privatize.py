@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -9,7 +10,7 @@ import os
 import re
 import sys
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import (
     DebugOptions,
+    DirectOptions,
     FlinkRunnerOptions,
     GoogleCloudOptions,
     PipelineOptions,
@@ -46,7 +48,7 @@ from ..transforms.write import ShardFile, WriteParquet, WriteTFRecords
 from . import flink
 from .interrupt import in_background, signalled, signals_as_interrupts
 from .ledger import Charge, Ledger, charges
-from .options import Plan, make_plan, parse
+from .options import Plan, make_plan, parse, runner_options, runs_here
 from .release import (
     DATA_NAME,
     DEAD_LETTERS_NAME,
@@ -67,7 +69,6 @@ from .validation import check_features, check_output
 _FACTS_NAME = "facts.json"
 _TEMP_NAME = "segments"
 _OUTPUTS_SHOWN = 6
-_LOCAL_RUNNERS = (None, "DirectRunner", "FnApiRunner")
 
 
 def run_privatize(argv: Sequence[str]) -> int:
@@ -88,8 +89,9 @@ def run_apply(argv: Sequence[str]) -> int:
 def _run(command: str, description: str, argv: Sequence[str]) -> int:
     log_to_stderr()
     try:
-        args, options = parse(command, description, argv)
+        args, flags = parse(command, description, argv)
         plan = make_plan(command, args)
+        options = runner_options(flags, plan.size)
         with signals_as_interrupts():
             _release(plan, options)
     except UsageError as error:
@@ -105,7 +107,7 @@ def _run(command: str, description: str, argv: Sequence[str]) -> int:
             # Beam wraps what the signal raised in errors of its own.
             return _interrupted(command)
         # The text of an unforeseen exception could quote a label; its class and place cannot.
-        print(f"labeldp {command}: error: the job failed: {_failure(error)}", file=sys.stderr)
+        print(f"labeldp {command}: error: the job failed: {failure(error)}", file=sys.stderr)
         return FAILURE
     return SUCCESS
 
@@ -118,7 +120,8 @@ def _interrupted(command: str) -> int:
     return FAILURE
 
 
-def _failure(error: BaseException) -> str:
+def failure(error: BaseException) -> str:
+    """What may be shown of an error that was not foreseen."""
     text = f"StageError: {error}" if isinstance(error, StageError) else str(error)
     found = re.search(r"\bStageError: ([^\n]*)", text)
     return re.sub(r" \[while running .*", "", found[1]) if found else describe(error)
@@ -250,21 +253,15 @@ def _outputs(randomizer: Randomizer) -> str:
 
 def run_pipeline(plan: Plan, options: PipelineOptions, wire: Callable[[beam.Pipeline], None]) -> None:
     """Runs the pipeline that `wire` builds to its end. Raises InputError when a stage finds the input at fault."""
-    runner = options.view_as(StandardOptions).runner
-    local = runner in _LOCAL_RUNNERS
-    options.view_as(SetupOptions).save_main_session = False
-    _forbid_sampling(options)
+    local = runs_here(options)
     cloud = options.view_as(GoogleCloudOptions)
     cloud.job_name = cloud.job_name or f"labeldp-{uuid.uuid4().hex[:12]}"
-    try:
-        pipeline = beam.Pipeline(runner=_local_runner(options) if local else None, options=options)
-    except ValueError as error:
-        # Nothing was read yet: this is about the runner's flags.
-        raise UsageError(f"--runner: {error}") from None
+    pipeline = make_pipeline(options)
     wire(pipeline)
     try:
         if local:
-            in_background(lambda: pipeline.run().wait_until_finish())
+            with _quiet_threads(options):
+                in_background(lambda: pipeline.run().wait_until_finish())
         else:
             _run_elsewhere(pipeline, options)
     except Exception as error:
@@ -273,8 +270,19 @@ def run_pipeline(plan: Plan, options: PipelineOptions, wire: Callable[[beam.Pipe
         if found:
             raise InputError(found[1]) from None
         if not local and "StageError: " not in text:
+            runner = options.view_as(StandardOptions).runner
             raise StageError(f"{runner} gave it up ({describe(error)}); its own log says why") from None
         raise
+
+
+def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
+    """An empty pipeline. Raises UsageError when Beam does not take the runner's flags, or when they show labels."""
+    options.view_as(SetupOptions).save_main_session = False
+    _forbid_sampling(options)
+    try:
+        return beam.Pipeline(runner=_local_runner(options) if runs_here(options) else None, options=options)
+    except ValueError as error:
+        raise UsageError(f"--runner: {error}") from None
 
 
 def _run_elsewhere(pipeline: beam.Pipeline, options: PipelineOptions) -> None:
@@ -309,6 +317,16 @@ def _local_runner(options: PipelineOptions) -> FnApiRunner:
     return FnApiRunner(
         provision_info=ExtendedProvisionInfo(beam_provision_api_pb2.ProvisionInfo(pipeline_options=encoded))
     )
+
+
+@contextlib.contextmanager
+def _quiet_threads(options: PipelineOptions) -> Iterator[None]:
+    """Beam's worker threads print the traceback of a failure, which this command reports itself, in one line."""
+    if options.view_as(DirectOptions).direct_running_mode != "multi_threading":
+        yield
+        return
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
+        yield
 
 
 def _forbid_sampling(options: PipelineOptions) -> None:

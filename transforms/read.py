@@ -1,6 +1,7 @@
 """Reading files into labelled batches: TFRecord of tf.Example, Parquet and CSV, on any Beam filesystem.
 
-A file is read by one worker, from its first row on, so that row numbers are true; many files read in parallel.
+A file is read by one worker, from its first row on, so that row numbers are true; many files read in parallel, and of
+a large Parquet file its row groups.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ FORMATS = ("tfrecord", "parquet", "csv")
 CSV_TYPES = ("int64", "float64", "string")
 BATCH_ROWS = 1 << 14
 _CSV_BLOCK = 8 << 20
+# Of a Parquet file, undone from its compression: enough work for a worker, and not too many segments to put together.
+_PART_BYTES = 32 << 20
+_MOST_PARTS = 64
 
 
 @dataclass(frozen=True)
@@ -69,8 +73,8 @@ class ReadRecordBatches(beam.PTransform):
     """Files to a PCollection of LabelledBatch.
 
     Takes a pipeline; gives batches of at most some ten thousand records, each with its file and row numbers. Rows
-    of one file come in order; files in any order. The first file that matches sets the schema that all others must
-    have.
+    of one file come in order, of a large Parquet file within each of its parts; files and parts in any order. The first
+    file that matches sets the schema that all others must have.
 
     pattern: a path or glob; it is matched when the job runs. format: tfrecord, parquet or csv; .gz is seen through.
     columns: what to read; None reads all. where: a filter on a public feature. label_column: read as float64 from CSV.
@@ -93,23 +97,37 @@ class ReadRecordBatches(beam.PTransform):
             raise ValueError("encoded needs the format tfrecord, columns and a label_column")
 
     def expand(self, pbegin: PBegin) -> PCollection[LabelledBatch]:
-        return (
+        sources: Any = (
             pbegin
             | "Pattern" >> beam.Create([self.pattern])
             | "Match" >> beam.FlatMap(_sources).with_output_types(_Source)
             # Files spread over the workers here, and nothing that follows is read before it is needed.
             | "Spread" >> beam.Reshuffle()
-            | "Read"
-            >> beam.ParDo(
-                _ReadFile(self.format, self.columns, self.where, self.label_column, self.encoded)
-            ).with_output_types(LabelledBatch)
         )
+        if self.format.name == "parquet":
+            sources = (
+                sources
+                | "Split" >> beam.FlatMap(_in_parts).with_output_types(_Source)
+                | "SpreadParts" >> beam.Reshuffle()
+            )
+        reading = _ReadFile(self.format, self.columns, self.where, self.label_column, self.encoded)
+        return sources | "Read" >> beam.ParDo(reading).with_output_types(LabelledBatch)
+
+
+@dataclass(frozen=True)
+class RowGroups:
+    """A part of a Parquet file. first, stop: its row groups. start: the row that it begins with."""
+
+    first: int
+    stop: int
+    start: int
 
 
 @dataclass(frozen=True)
 class _Source:
     path: str
     first: str
+    part: RowGroups | None = None
 
 
 def absolute(pattern: str) -> str:
@@ -117,20 +135,38 @@ def absolute(pattern: str) -> str:
     return pattern if is_remote(pattern) else os.path.abspath(pattern)
 
 
-def match(pattern: str) -> list[str]:
-    """The files that match, in order. Raises InputError when there are none."""
+def match(pattern: str) -> dict[str, int]:
+    """The files that match, in order, with their sizes in bytes. Raises InputError when there are none."""
     try:
-        found = sorted({metadata.path for metadata in FileSystems.match([pattern])[0].metadata_list})
+        files = FileSystems.match([pattern])[0].metadata_list
+        found = {file.path: file.size_in_bytes for file in sorted(files, key=lambda file: file.path)}
     except Exception:
-        found = []
+        found = {}
     if not found:
         raise InputError(f"--input {pattern} matches no file: check the path and quote the glob")
     return found
 
 
 def _sources(pattern: str) -> list[_Source]:
-    paths = match(pattern)
+    paths = list(match(pattern))
     return [_Source(path, paths[0]) for path in paths]
+
+
+@guarded("reading")
+def _in_parts(source: _Source) -> Iterator[_Source]:
+    with _arrow_file(source.path) as file:
+        metadata = _parquet_file(file, source.path).metadata
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    enough = max(_PART_BYTES, sum(group.total_byte_size for group in groups) // _MOST_PARTS)
+    first = start = size = row = 0
+    for number, group in enumerate(groups, 1):
+        row, size = row + group.num_rows, size + group.total_byte_size
+        if size >= enough or number == len(groups):
+            yield dataclasses.replace(source, part=RowGroups(first, number, start))
+            first, start, size = number, row, 0
+    if not groups:
+        # It may be refused still.
+        yield source
 
 
 class _ReadFile(beam.DoFn):
@@ -162,6 +198,7 @@ class _ReadFile(beam.DoFn):
             self._label,
             self._encoded,
             self._learned,
+            source.part,
         )
 
 
@@ -183,9 +220,10 @@ def read_file(
     label: str | None = None,
     encoded: bool = False,
     learned: Learned | None = None,
+    part: RowGroups | None = None,
 ) -> Iterator[LabelledBatch]:
     """The batches of one file, in order. first: the file whose schema this one must have. learned: from files before,
-    read with the same options. The rest is as for `ReadRecordBatches`.
+    read with the same options. part: of a Parquet file; None for all of it. The rest is as for `ReadRecordBatches`.
 
     Raises InputError when the file is missing, damaged, of another schema, or lacks a column that is asked for.
     """
@@ -196,10 +234,10 @@ def read_file(
     if format.name == "tfrecord":
         batches = _read_tfrecord(path, wanted, label if encoded else None, learned)
     elif format.name == "parquet":
-        batches = _read_parquet(path, first, wanted)
+        batches = _read_parquet(path, first, wanted, part)
     else:
         batches = _read_csv(path, first, format, wanted, label, learned.csv_types)
-    start = 0
+    start = 0 if part is None else part.start
     for batch in batches:
         labelled = LabelledBatch.whole(path, start, batch)
         start = labelled.stop
@@ -280,7 +318,7 @@ def _as_long_as(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.nulls(rows)], [""])
 
 
-def _read_parquet(path: str, first: str, wanted: list[str] | None) -> Iterator[pa.RecordBatch]:
+def _read_parquet(path: str, first: str, wanted: list[str] | None, part: RowGroups | None) -> Iterator[pa.RecordBatch]:
     with _arrow_file(path) as file:
         parquet = _parquet_file(file, path)
         if first != path:
@@ -288,8 +326,9 @@ def _read_parquet(path: str, first: str, wanted: list[str] | None) -> Iterator[p
                 _same_schema(parquet.schema_arrow, _parquet_file(sibling, first).schema_arrow, path, first)
         _check_unique(parquet.schema_arrow.names, path)
         _require(parquet.schema_arrow.names, wanted, path)
+        groups = range(parquet.num_row_groups) if part is None else range(part.first, part.stop)
         try:
-            yield from parquet.iter_batches(batch_size=BATCH_ROWS, columns=wanted)
+            yield from parquet.iter_batches(batch_size=BATCH_ROWS, row_groups=groups, columns=wanted)
         except (pa.ArrowException, OSError):
             raise InputError(f"{path}: the Parquet file is damaged") from None
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import apache_beam as beam
 import tensorflow
+from apache_beam.options.pipeline_options import PipelineOptions
 from labeldp.mechanisms.randomizer import BITS, Randomizer
 
 tf: Any = tensorflow
@@ -51,14 +52,14 @@ class RandomizeLabel(beam.DoFn):
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs the pipeline on Beam's local runner."""
+    """Runs the pipeline on Beam's local runner, with the runner's flags that are left."""
     parser = argparse.ArgumentParser(description=__doc__)
     for flag in ("input", "output", "mechanism_file", "key_file", "label", "id_column"):
         parser.add_argument(f"--{flag}", required=True)
-    args = parser.parse_args(argv)
+    args, others = parser.parse_known_args(argv)
     randomize = RandomizeLabel(args.mechanism_file, args.key_file, args.label, args.id_column)
     # The runner that `labeldp` uses for DirectRunner.
-    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+    with beam.Pipeline(runner="FnApiRunner", options=PipelineOptions(others)) as pipeline:
         _ = (
             pipeline
             | beam.io.ReadFromTFRecord(args.input)

@@ -70,8 +70,9 @@ def start(job: Any, census: Path, environment: dict[str, str]) -> Iterator[Calla
 
 
 @pytest.mark.parametrize("moment", ["input files", "solved"], ids=["while counting", "while privatizing"])
-def test_sigterm_ends_a_run_and_leaves_nothing(start: Any, outputs: Path, moment: str) -> None:
-    run = start()
+@pytest.mark.parametrize("mode", [None, "multi_threading"], ids=["in process", "in threads"])
+def test_sigterm_ends_a_run_and_leaves_nothing(start: Any, outputs: Path, moment: str, mode: str | None) -> None:
+    run = start(direct_running_mode=mode, direct_num_workers=mode and 2)
     run.wait_for(moment)
     assert [path.name[:10] for path in outputs.iterdir()] == [".released."]
 

@@ -176,7 +176,7 @@ def test_logs_counters_and_the_job_itself(
     """Everything that Beam keeps of a job, and every log line from DEBUG on."""
     import apache_beam as beam
     from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-    from labeldp.pipelines.options import make_plan, parse
+    from labeldp.pipelines.options import make_plan, parse, runner_options
     from labeldp.pipelines.privatize import build
 
     (tmp_path / "staging").mkdir()
@@ -185,7 +185,8 @@ def test_logs_counters_and_the_job_itself(
         caplog.set_level(logging.DEBUG, name)
         # A command that ran in this process before has sent them to standard error alone.
         monkeypatch.setattr(logging.getLogger(name), "propagate", True)
-    args, options = parse("privatize", "", job(input=log / "log.csv", **flags)[1:])
+    args, others = parse("privatize", "", job(input=log / "log.csv", **flags)[1:])
+    options = runner_options(others, 0)
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=options)
     build(pipeline, make_plan("privatize", args), str(tmp_path / "staging"))
     graph: Any = pipeline.to_runner_api()

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import traceback
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -265,7 +265,7 @@ def test_a_glob_reads_every_file(tmp_path, format, run):
 def test_match_gives_files_in_order(tmp_path):
     for name in ("b", "a", "c10", "c9"):
         (tmp_path / name).write_text("y\n1\n")
-    assert read.match(f"{tmp_path}/*") == [str(tmp_path / name) for name in ("a", "b", "c10", "c9")]
+    assert list(read.match(f"{tmp_path}/*").items()) == [(str(tmp_path / name), 4) for name in ("a", "b", "c10", "c9")]
 
 
 def test_no_match_is_an_error_that_says_what_to_do(tmp_path, failure):
@@ -392,6 +392,45 @@ def test_a_parquet_file_with_a_hole_in_it(tmp_path):
     Path(path).write_bytes(bytes(content))
     with pytest.raises(InputError, match="the Parquet file is damaged"):
         read_all(path, "parquet")
+
+
+def grouped(folder: Path, name: str, sizes: Sequence[int], first: int = 0) -> str:
+    """A Parquet file whose row groups have these sizes."""
+    path, schema = str(folder / name), pa.schema([("f", pa.int64()), ("y", pa.float64())])
+    with pa.parquet.ParquetWriter(path, schema) as writer:
+        for size in sizes:
+            numbers = np.arange(first, first + size)
+            writer.write_table(pa.table({"f": numbers, "y": numbers / 8}, schema))
+            first += size
+    return path
+
+
+@pytest.mark.parametrize(("part_bytes", "most", "parts"), [(1, 64, 9), (1, 4, 3), (1 << 30, 64, 1)])
+def test_row_groups_are_read_apart_and_tile_their_file(tmp_path, monkeypatch, run, part_bytes, most, parts):
+    monkeypatch.setattr(read, "_PART_BYTES", part_bytes)
+    monkeypatch.setattr(read, "_MOST_PARTS", most)
+    path = grouped(tmp_path, "a", [100] * 9)
+    found = run(lambda p: {"out": p | ReadRecordBatches(path, Format("parquet"))})["out"]
+    found.sort(key=lambda batch: batch.start)
+    assert_tiles(found, path, 900)
+    assert plain(found) == {row: {"f": row, "y": row / 8} for row in range(900)}
+    assert len(found) == parts
+
+
+@pytest.mark.parametrize("sizes", [[], [0], [0, 5, 0], [3, 0, 0, 4]], ids=str)
+def test_row_groups_without_a_row(tmp_path, monkeypatch, run, sizes):
+    monkeypatch.setattr(read, "_PART_BYTES", 1)
+    path = grouped(tmp_path, "a", sizes)
+    found = run(lambda p: {"out": p | ReadRecordBatches(path, Format("parquet"))})["out"]
+    assert plain(found) == {row: {"f": row, "y": row / 8} for row in range(sum(sizes))}
+
+
+def test_every_part_of_a_file_is_held_to_the_schema_of_the_first_file(tmp_path, monkeypatch, failure):
+    monkeypatch.setattr(read, "_PART_BYTES", 1)
+    one, two = grouped(tmp_path, "a", [10, 10]), str(tmp_path / "b")
+    pa.parquet.write_table(pa.table({"f": ["x", "y"], "y": [1.0, 2.0]}), two, row_group_size=1)
+    text = failure(lambda p: {"out": p | ReadRecordBatches(f"{tmp_path}/*", Format("parquet"))})
+    assert f"{two}: column 'f' holds string, but int64 in {one}" in text
 
 
 def test_another_format_is_no_parquet_file(tmp_path):
