@@ -1,4 +1,4 @@
-"""Beam's local runner with one worker, with two processes and with two threads, on logs cut into files differently.
+"""Beam's local runner with one worker and with two, threads of one process, on logs cut into files differently.
 
 The number of files stays the same at every size: what files cost by themselves is in the fixed seconds.
 """
@@ -15,11 +15,7 @@ from race import Rival, parser, race, result
 from workspace import Log, Workspace, open_workspace
 
 _SIZES = (200_000, 500_000, 1_000_000, 2_000_000)
-SETTINGS = {
-    "in_process": ["--direct_num_workers=1"],
-    "multi_processing": ["--direct_running_mode=multi_processing", "--direct_num_workers=2"],
-    "multi_threading": ["--direct_running_mode=multi_threading", "--direct_num_workers=2"],
-}
+SETTINGS = {f"{number}_worker": [f"--direct_num_workers={number}"] for number in (1, 2)}
 LAYOUTS = {"8_files": 8, "1_file": 1, "1000_files": 1000}
 # As a log of 1,000 small files is not to be released as 1,000 shards.
 _SHARDS = 8

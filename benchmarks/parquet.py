@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from race import Rival, cpu_ratio, parser, race, ratio, result
 from workspace import Log, open_workspace
 
-# All of them large enough for the two threads that `labeldp` then uses.
 _SIZES = (1_000_000, 2_500_000, 5_000_000, 10_000_000)
 
 

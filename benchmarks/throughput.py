@@ -18,7 +18,6 @@ from pathlib import Path
 from race import Facts, Rival, cpu_ratio, parser, race, ratio, result
 from workspace import Log, Workspace, open_workspace
 
-# All of them large enough for the two threads that `labeldp` then uses.
 _SIZES = (600_000, 1_500_000, 3_000_000, 6_000_000)
 _PER_ELEMENT_SHARE = 10
 

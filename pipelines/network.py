@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ _LEARNING_RATE = 1e-3
 _WEIGHT_DECAY = 1e-4
 _BATCH = 256
 _STEPS_PER_EPOCH = 64
+_TURN = threading.Lock()
 
 
 def fit_network(
@@ -28,9 +30,16 @@ def fit_network(
     """Trains on (n, d) features and (n,) targets of about unit size, starting from predictions of 0.
 
     Returns, for each of the other features (t, d), predictions (len(EPOCHS), t) as they were after those epochs.
-    Batches hold 256 records, or a 64th of all where that is more.
+    Batches hold 256 records, or a 64th of all where that is more. Threads take turns.
     """
-    network = _network(features.shape[1])
+    # The compiled network is one for all fits, variables included.
+    with _TURN:
+        return _fit(_network(features.shape[1]), features, targets, others, seed)
+
+
+def _fit(
+    network: _Network, features: np.ndarray, targets: np.ndarray, others: Sequence[np.ndarray], seed: int
+) -> tuple[np.ndarray, ...]:
     rng = np.random.default_rng(seed)
     for variable in network.variables:
         variable.assign(_initial(tuple(variable.shape), rng))

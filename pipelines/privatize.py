@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import logging
@@ -10,7 +9,7 @@ import os
 import re
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -23,16 +22,13 @@ from apache_beam.options.pipeline_options import (
     FlinkRunnerOptions,
     GoogleCloudOptions,
     PipelineOptions,
+    PortableOptions,
     SetupOptions,
     StandardOptions,
-    WorkerOptions,
 )
-from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.pvalue import AsList, AsSingleton, PCollection
 from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from apache_beam.runners.portability.fn_api_runner.fn_runner import ExtendedProvisionInfo
-from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
 from ..mechanisms.losses import LOSSES
 from ..mechanisms.prior import round_up
@@ -91,7 +87,7 @@ def _run(command: str, description: str, argv: Sequence[str]) -> int:
     try:
         args, flags = parse(command, description, argv)
         plan = make_plan(command, args)
-        options = runner_options(flags, plan.size)
+        options = runner_options(flags)
         with signals_as_interrupts():
             _release(plan, options)
     except UsageError as error:
@@ -260,8 +256,7 @@ def run_pipeline(plan: Plan, options: PipelineOptions, wire: Callable[[beam.Pipe
     wire(pipeline)
     try:
         if local:
-            with _quiet_threads(options):
-                in_background(lambda: pipeline.run().wait_until_finish())
+            in_background(lambda: pipeline.run().wait_until_finish())
         else:
             _run_elsewhere(pipeline, options)
     except Exception as error:
@@ -279,8 +274,13 @@ def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
     """An empty pipeline. Raises UsageError when Beam does not take the runner's flags, or when they show labels."""
     options.view_as(SetupOptions).save_main_session = False
     _forbid_sampling(options)
+    local = runs_here(options)
+    if local:
+        _forbid_ports(options)
+        # This command reports failures itself, in one line.
+        logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
     try:
-        return beam.Pipeline(runner=_local_runner(options) if runs_here(options) else None, options=options)
+        return beam.Pipeline(runner=FnApiRunner() if local else None, options=options)
     except ValueError as error:
         raise UsageError(f"--runner: {error}") from None
 
@@ -290,6 +290,7 @@ def _run_elsewhere(pipeline: beam.Pipeline, options: PipelineOptions) -> None:
     # What a cluster says of a failure is many lines long.
     logging.getLogger().setLevel(logging.CRITICAL)
     # By the main thread: a job server that starts here sets signal handlers.
+    _warn_of_ports(options)
     result: Any = pipeline.run()
 
     def cancel() -> None:
@@ -303,30 +304,23 @@ def _run_elsewhere(pipeline: beam.Pipeline, options: PipelineOptions) -> None:
         in_background(result.wait_until_finish)
 
 
-def _local_runner(options: PipelineOptions) -> FnApiRunner:
-    """Beam's portable runner in this process, and in worker processes where --direct_running_mode asks for them.
+def _warn_of_ports(options: PipelineOptions) -> None:
+    """Workers in this process that a runner reaches from outside, as Prism does, run what they are sent by anybody."""
+    runner, kind = options.view_as(StandardOptions).runner, options.view_as(PortableOptions).environment_type
+    if kind == "LOOPBACK" or (kind is None and runner in ("PrismRunner", "FlinkRunner")):
+        LOGGER.warning("workers of %s in this process open a port to the network: use it where you are alone", runner)
 
-    Its log is kept to progress: this command reports failures itself, in one line.
+
+def _forbid_ports(options: PipelineOptions) -> None:
+    """Beam's worker processes, and its threads of this name, are reached through ports on all interfaces, without a
+    password: whoever connects is sent any file that this user may read. Workers in the process need no port.
     """
-    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
-    workers = options.view_as(WorkerOptions)
-    workers.default_sdk_harness_log_level = "CRITICAL"
-    workers.sdk_harness_log_level_overrides = {"labeldp": "INFO"}
-    os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")
-    encoded = JobServiceHandle.encode_pipeline_options(options.get_all_options())
-    return FnApiRunner(
-        provision_info=ExtendedProvisionInfo(beam_provision_api_pb2.ProvisionInfo(pipeline_options=encoded))
-    )
-
-
-@contextlib.contextmanager
-def _quiet_threads(options: PipelineOptions) -> Iterator[None]:
-    """Beam's worker threads print the traceback of a failure, which this command reports itself, in one line."""
-    if options.view_as(DirectOptions).direct_running_mode != "multi_threading":
-        yield
-        return
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
-        yield
+    mode = options.view_as(DirectOptions).direct_running_mode
+    if mode != "in_memory":
+        raise UsageError(
+            f"--direct_running_mode {mode} opens ports through which anybody on the network could read the log and the "
+            "key: leave it out, --direct_num_workers N gives N threads without any"
+        )
 
 
 def _forbid_sampling(options: PipelineOptions) -> None:

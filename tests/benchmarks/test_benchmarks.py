@@ -90,14 +90,14 @@ def test_memory(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
 def test_cores(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
     """Worker processes take some seconds to start: here, one worker and two threads."""
     benchmark("cores").main(
-        [*SIZES, "--format=parquet", "--settings", "in_process", "multi_threading", "--layouts=1_file",
+        [*SIZES, "--format=parquet", "--settings", "1_worker", "2_worker", "--layouts=1_file",
          f"--temp_location={tmp_path}"]
     )  # fmt: skip
 
     facts = last_line()
     check(facts, "cores")
     assert set(facts["layouts"]) == {"1_file"}
-    assert set(facts["layouts"]["1_file"]) == {"in_process", "multi_threading"}
+    assert set(facts["layouts"]["1_file"]) == {"1_worker", "2_worker"}
     for rival in facts["layouts"]["1_file"].values():
         check_rival(rival, [1000, 2000])
     assert list(tmp_path.iterdir()) == []

@@ -37,7 +37,7 @@ RESULTS: dict[str, Any] = {
             "sampling": {"records_per_cpu_second": 9e7, "target": 2e7, "speed_over": {}},
         }
     },
-    "cores": {"format": "tfrecord", "layouts": {"1_file": {"in_process": RIVAL, "multi_threading": RIVAL}}},
+    "cores": {"format": "tfrecord", "layouts": {"1_file": {"1_worker": RIVAL, "2_worker": RIVAL}}},
     "flink": {
         "cost_per_record_over_direct": 0.75,
         "speedup_of_two_slots": None,
@@ -94,7 +94,7 @@ def test_the_page_has_all_figures_between_its_markers(run: Any, report: Any) -> 
     ):
         assert figure in page
     assert "| labeldp privatize | 2.00 | 3.00 | 4.0 | 0.9987 | 5,000,000 | 310 |" in page
-    assert "| one file | multi_threading, 2 workers | 2.00 | 3.00 | 4.0 | 0.9987 |" in page
+    assert "| one file | two workers, threads (default) | 2.00 | 3.00 | 4.0 | 0.9987 |" in page
     assert "| Flink, one task slot | 2.00 | 4.0 | 0.9987 | 5,000,000 |" in page
     assert "| speed-up by the second task slot | no line |" in page
     assert "| `labeldp --help` | 0.06 | 0.04 | 0.5 | labeldp | none |" in page

@@ -488,11 +488,8 @@ def test_a_process_fails_with_one_line(job: Any, spawn: Any, outputs: Path, smal
     assert list(outputs.iterdir()) == []
 
 
-def test_workers_behind_a_connection_end_with_the_same_line(
-    job: Any, invoke: Any, outputs: Path, small_log: Path
-) -> None:
-    """What went wrong travels as text there, and Beam's worker threads print its traceback."""
-    outcome = invoke(job(label="z", direct_running_mode="multi_threading", direct_num_workers=2))
+def test_a_worker_thread_fails_with_the_same_line(job: Any, invoke: Any, outputs: Path, small_log: Path) -> None:
+    outcome = invoke(job(label="z", direct_num_workers=2))
 
     assert outcome.code == 1
     assert outcome.error.startswith(f"labeldp privatize: error: {small_log}: there is no column 'z'")

@@ -253,8 +253,12 @@ def test_a_failure_shows_no_label(
 def test_the_network_runs(evaluation: Any, spawn: Any, tmp_path: Path) -> None:
     outcome = spawn(evaluation(mechanism=["unbiased"], epsilon=[8], seeds=1, model=["network"])).ok()
     losses = {row["mechanism"]: float(row["test_loss"]) for row in _rows(tmp_path / "output")}
+    # Threads share what TensorFlow compiles.
+    others = evaluation(mechanism=["unbiased"], epsilon=[8], seeds=1, model=["network"], output=tmp_path / "others")
+    spawn([*others, "--direct_num_workers=2"]).ok()
 
     assert outcome.errors == []
+    assert losses == {row["mechanism"]: float(row["test_loss"]) for row in _rows(tmp_path / "others")}
     assert losses["clean"] < 0.5 * losses["mean_predictor"]
     assert losses["unbiased"] < 0.7 * losses["mean_predictor"]
     assert (tmp_path / "output" / "results-network.png").exists()
@@ -291,6 +295,7 @@ def test_help_says_that_scores_are_not_private(invoke: Any) -> None:
         ({"rounding": "up"}, "--rounding"),
         ({"published": "/nowhere.csv"}, "--published"),
         ({"unknown": 1}, "--unknown"),
+        ({"direct_running_mode": "multi_processing"}, "--direct_running_mode multi_processing opens ports"),
     ],
 )
 def test_bad_usage_is_named_and_writes_nothing(

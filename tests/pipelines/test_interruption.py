@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 WAIT_SECONDS = 60
+SECONDS_TO_BE_COLLECTED = 20
 DOMAIN_FLAGS = ("label_min", "label_max", "label_step", "epsilon")
 
 
@@ -70,9 +72,9 @@ def start(job: Any, census: Path, environment: dict[str, str]) -> Iterator[Calla
 
 
 @pytest.mark.parametrize("moment", ["input files", "solved"], ids=["while counting", "while privatizing"])
-@pytest.mark.parametrize("mode", [None, "multi_threading"], ids=["in process", "in threads"])
-def test_sigterm_ends_a_run_and_leaves_nothing(start: Any, outputs: Path, moment: str, mode: str | None) -> None:
-    run = start(direct_running_mode=mode, direct_num_workers=mode and 2)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_sigterm_ends_a_run_and_leaves_nothing(start: Any, outputs: Path, moment: str, workers: int) -> None:
+    run = start(direct_num_workers=workers)
     run.wait_for(moment)
     assert [path.name[:10] for path in outputs.iterdir()] == [".released."]
 
@@ -84,26 +86,16 @@ def test_sigterm_ends_a_run_and_leaves_nothing(start: Any, outputs: Path, moment
     assert err.splitlines()[-1] == "labeldp privatize: interrupted; nothing is released"
 
 
-def test_sigterm_ends_worker_processes_too(start: Any, outputs: Path) -> None:
-    run = start(direct_running_mode="multi_processing", direct_num_workers=2)
-    run.wait_for("solved")
-
-    code, _ = run.end(signal.SIGTERM)
-
-    assert code == 1
-    assert list(outputs.iterdir()) == []
-    with pytest.raises(ProcessLookupError):
-        os.killpg(run.process.pid, 0)  # nobody of the process group is left
-
-
 STUCK = """
-import os, signal, sys, threading, time
+import os, signal, subprocess, sys, threading, time
 import labeldp.pipelines.privatize as job
 from labeldp.pipelines.cli import main
 
 
 def run_pipeline(*arguments):
     threading.Thread(target=time.sleep, args=(1000,)).start()
+    subprocess.Popen(["sh", "-c", "sleep 1000 & sleep 1000"])
+    time.sleep(0.5)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(1000)
 
@@ -113,15 +105,31 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_sigterm_does_not_wait_for_threads_of_the_runner(job: Any, environment: dict[str, str], outputs: Path) -> None:
-    """Beam's state sampler is such a thread: an interrupt at the wrong moment leaves it running for ever."""
+def alive(group: int) -> bool:
+    """Whether anybody of the process group is left, or was not collected yet."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_sigterm_ends_what_the_runner_started(job: Any, environment: dict[str, str], outputs: Path) -> None:
+    """Beam's state sampler is a thread that an interrupt at the wrong moment leaves running for ever; job servers are
+    processes."""
     with subprocess.Popen(
-        [sys.executable, "-c", STUCK, *job()], env=environment, stderr=subprocess.PIPE, text=True
-    ) as process:
+        [sys.executable, "-c", STUCK, *job()],
+        env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    ) as process:  # fmt: skip
         try:
             _, err = process.communicate(timeout=30)
+            until = time.monotonic() + SECONDS_TO_BE_COLLECTED
+            while alive(process.pid) and time.monotonic() < until:
+                time.sleep(0.1)
+            assert not alive(process.pid)
         finally:
-            process.kill()
+            if alive(process.pid):
+                os.killpg(process.pid, signal.SIGKILL)
 
     assert process.returncode == 1
     assert err.splitlines()[-1] == "labeldp privatize: interrupted; nothing is released"

@@ -5,8 +5,11 @@ those between its labels go to the nearest. Everything is searched for them as t
 """
 
 import base64
+import contextlib
 import gc
 import logging
+import os
+import socket
 import struct
 import subprocess
 import sys
@@ -186,7 +189,7 @@ def test_logs_counters_and_the_job_itself(
         # A command that ran in this process before has sent them to standard error alone.
         monkeypatch.setattr(logging.getLogger(name), "propagate", True)
     args, others = parse("privatize", "", job(input=log / "log.csv", **flags)[1:])
-    options = runner_options(others, 0)
+    options = runner_options(others)
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=options)
     build(pipeline, make_plan("privatize", args), str(tmp_path / "staging"))
     graph: Any = pipeline.to_runner_api()
@@ -257,14 +260,64 @@ def test_labels_that_are_text(fails: Any, tmp_path: Path, write_csv: Any) -> Non
 def test_labels_that_are_text_in_worker_threads(
     job: Any, flags: dict[str, Any], tmp_path: Path, write_csv: Any, invoke: Any, capfd: Any
 ) -> None:
-    """Workers send tracebacks, and print them."""
+    """Nothing is printed of them beside the command's own line."""
     path = write_csv(tmp_path / "in.csv", ["1,271.8281"] * 99 + [f"2,{TEXT_SENTINEL}"])
-    outcome = invoke(job(input=path, direct_running_mode="multi_threading", **flags))
+    outcome = invoke(job(input=path, direct_num_workers=2, **flags))
     printed = capfd.readouterr()
 
     assert outcome.code == 1
     contents = said(outcome) | {"fd 1": printed.out.encode(), "fd 2": printed.err.encode()}
     assert found(contents, LABEL_SPELLINGS) == []
+
+
+@pytest.mark.parametrize("mode", ["multi_threading", "multi_processing"])
+@pytest.mark.parametrize("command", ["privatize", "fit"])
+def test_workers_behind_open_ports_are_refused(
+    job: Any, invoke: Any, outputs: Path, entries: Any, command: str, mode: str
+) -> None:
+    """Beam's artifact service, on all interfaces and without a password, sends any file of the user's: the key, too."""
+    outcome = invoke(job(command, direct_running_mode=mode, direct_num_workers=2))
+
+    assert outcome.code == 2
+    assert outcome.error.startswith(f"labeldp {command}: error: --direct_running_mode {mode} opens ports")
+    assert list(outputs.iterdir()) == []
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/net/tcp"), reason="no /proc")
+def test_a_job_in_threads_listens_to_nobody(job: Any, census: Path, environment: dict[str, str]) -> None:
+    flags = {"input": census, "label": "work", "label_max": 52, "direct_num_workers": 2}
+    with subprocess.Popen(
+        [sys.executable, "-m", "labeldp.pipelines.cli", *job(**flags)],
+        env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        heard = [listening(process.pid) for line in process.stderr if line.startswith("labeldp: ")]
+
+    assert process.returncode == 0
+    assert len(heard) >= 3
+    assert set().union(*heard) == set()
+
+
+def listening(process: int) -> set[str]:
+    """The addresses that a process takes connections at, as /proc writes them."""
+    links = set()
+    descriptors = f"/proc/{process}/fd"
+    for name in os.listdir(descriptors) if os.path.isdir(descriptors) else []:
+        with contextlib.suppress(OSError):
+            links.add(os.readlink(f"{descriptors}/{name}"))
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in links:
+                found.add(fields[1])
+    return found
+
+
+def test_listening_finds_an_open_port() -> None:
+    with socket.create_server(("localhost", 0)) as server:
+        port = server.getsockname()[1]
+        assert [int(address.rpartition(":")[2], 16) for address in listening(os.getpid())] == [port]
 
 
 def test_labels_that_are_text_in_parquet(fails: Any, tmp_path: Path) -> None:

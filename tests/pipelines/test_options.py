@@ -28,11 +28,7 @@ def beam_options(job: Any) -> Callable[..., dict[str, Any]]:
     """(argument, ...) -> Beam's options of a job with those arguments more."""
     from labeldp.pipelines.options import parse, runner_options
 
-    def options(*more: str, size: int = 0) -> dict[str, Any]:
-        _, flags = parse("privatize", "", [*job()[1:], *more])
-        return runner_options(flags, size).get_all_options()
-
-    return options
+    return lambda *more: runner_options(parse("privatize", "", [*job()[1:], *more])[1]).get_all_options()
 
 
 def test_defaults(plan: Any, small_log: Path, outputs: Path, key_file: Path) -> None:
@@ -152,42 +148,31 @@ def test_a_default_key_that_was_spoilt(
 
 def test_runner_flags_pass_through(beam_options: Any) -> None:
     options = beam_options(
-        "--direct_num_workers=2", "--direct_running_mode", "multi_threading", "--labels=team=ads", "--temp_location=/t"
+        "--direct_num_workers=2", "--experiments", "pre_optimize=all", "--labels=team=ads", "--temp_location=/t"
     )
     assert options["direct_num_workers"] == 2
-    assert options["direct_running_mode"] == "multi_threading"
+    assert options["experiments"] == ["pre_optimize=all"]
     assert options["labels"] == ["team=ads"]
     assert options["temp_location"] == "/t"
 
 
 @pytest.mark.parametrize(
-    ("flags", "more", "processors", "mode"),
+    ("flags", "processors", "workers"),
     [
-        ((), 0, 2, ("multi_threading", 2)),
-        ((), 1, 64, ("multi_threading", 2)),
-        ((), -1, 2, ("in_memory", 1)),
-        ((), 0, 1, ("in_memory", 1)),
-        (("--runner=DirectRunner",), 0, 2, ("multi_threading", 2)),
-        (("--runner=PrismRunner",), 0, 2, ("in_memory", 1)),
-        (("--direct_num_workers=1",), 0, 2, ("in_memory", 1)),
-        (("--direct_num_workers", "3"), 0, 2, ("in_memory", 3)),
-        (("--direct_running_mode=in_memory",), 0, 2, ("in_memory", 1)),
+        ((), 2, 2),
+        ((), 64, 2),
+        ((), 1, 1),
+        (("--runner=DirectRunner",), 2, 2),
+        (("--runner=PrismRunner",), 2, 1),
+        (("--direct_num_workers=1",), 2, 1),
+        (("--direct_num_workers", "3"), 2, 3),
     ],
 )
-def test_two_threads_for_a_large_input_unless_told(
-    beam_options: Any, monkeypatch: pytest.MonkeyPatch, flags: Any, more: int, processors: int, mode: Any
+def test_two_threads_unless_told(
+    beam_options: Any, monkeypatch: pytest.MonkeyPatch, flags: Any, processors: int, workers: int
 ) -> None:
-    from labeldp.pipelines import options as module
-
-    monkeypatch.setattr(module, "processors", lambda: processors)
-    found = beam_options(*flags, size=module.LARGE_INPUT + more)
-    assert (found["direct_running_mode"], found["direct_num_workers"]) == mode
-
-
-def test_the_size_is_that_of_all_files(plan: Any, tmp_path: Path) -> None:
-    for name, size in {"a": 10, "b": 300}.items():
-        (tmp_path / name).write_text("y" * size)
-    assert plan(input=tmp_path / "?").size == 310
+    monkeypatch.setattr("labeldp.pipelines.options.processors", lambda: processors)
+    assert beam_options(*flags)["direct_num_workers"] == workers
 
 
 def test_the_key_is_in_no_option_that_a_runner_shows(beam_options: Any, key_file: Path, secret: bytes) -> None:

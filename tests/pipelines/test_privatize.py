@@ -238,10 +238,10 @@ def released_parquet(release: Any) -> Path:
     return release(output_format="parquet")
 
 
-@pytest.fixture(scope="session", params=["multi_processing", "multi_threading"])
-def on_two_workers(request: pytest.FixtureRequest, release: Any, spawn: Any) -> Path:
-    """The same as `released`, by two worker processes or threads."""
-    return release(spawn, direct_running_mode=request.param, direct_num_workers=2)
+@pytest.fixture(scope="session")
+def on_two_workers(release: Any, spawn: Any) -> Path:
+    """The same as `released`, by two worker threads."""
+    return release(spawn, direct_num_workers=2)
 
 
 @pytest.fixture(scope="session")
@@ -306,7 +306,7 @@ class TestDeterminism:
         whole = release(**flags)
         monkeypatch.setattr("labeldp.transforms.read._PART_BYTES", 1)
         in_parts = release(**flags)
-        in_parts_by_threads = release(**flags, direct_running_mode="multi_threading", direct_num_workers=2)
+        in_parts_by_threads = release(**flags, direct_num_workers=3)
 
         assert shard_bytes(in_parts) == shard_bytes(in_parts_by_threads) == shard_bytes(whole)
         assert sum(pq.read_metadata(path).num_rows for path in (whole / "data").iterdir()) == 5000

@@ -183,8 +183,8 @@ class TestThrough:
         assert digests[0] == digests[1]
 
     @pytest.mark.parametrize("log", ["int64"], indirect=True)
-    def test_two_processes_write_the_same_bytes(self, released: Path, release: Any, spawn: Any) -> None:
-        again = release(spawn, direct_running_mode="multi_processing", direct_num_workers=2)
+    def test_two_threads_write_the_same_bytes(self, released: Path, release: Any) -> None:
+        again = release(direct_num_workers=2)
 
         for path in sorted((released / "data").iterdir()):
             assert (again / "data" / path.name).read_bytes() == path.read_bytes()
