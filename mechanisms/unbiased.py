@@ -41,7 +41,8 @@ _TIED = 0.2
 _RIDGE = 1e-13
 _KEPT = 0.1
 _ROUNDING = 1e-12
-# How much less than the epsilon and the bias that were asked for is solved for.
+# How much less than the epsilon and the bias that were asked for is solved for; of the bias that is allowed or of that
+# which is not, whichever is less.
 _SMALL_EPSILON_HAIR, _LEAST_HAIR = 1e-7, 1e-14
 _BIAS_HAIR = 1e-8
 _LEAST_BIAS = 1e-9
@@ -67,7 +68,9 @@ class Unbiased:
 class BiasLimited:
     """The randomizer of least squared loss among those with |E[M(y)] - y| <= bias * (largest - smallest label).
 
-    bias: 0 gives `unbiased`, 1 or more allows any bias, which gives the loss of `rr_on_bins`. gap: as for `unbiased`.
+    bias: 0 gives `unbiased`, 1 or more allows any bias, which gives the loss of `rr_on_bins`. gap: as for `unbiased`,
+    or 1e-12 of the squared range where that is more: floats do not tell losses apart that are smaller, as those of
+    nearly any bias under a prior of one label.
     """
 
     name: ClassVar[str] = "bias_limited"
@@ -105,7 +108,7 @@ def _solve(
     # What is proven is proven for what was asked; a little less is solved for, so that rounding stays within.
     asked = Program(scaled, prior.weights, 1 / float(np.expm1(epsilon)), 2 * bias)
     hair = max(min(HAIR, _SMALL_EPSILON_HAIR * epsilon), _LEAST_HAIR)
-    slack = 2 * bias * (1 - _BIAS_HAIR) if bias > _LEAST_BIAS else 0.0
+    slack = 2 * (bias - _BIAS_HAIR * min(bias, 1 - bias)) if bias > _LEAST_BIAS else 0.0
     program = Program(scaled, prior.weights, 1 / float(np.expm1(epsilon - hair)), slack)
     table, bound = _optimum(program, asked, gap)
     if table is None:

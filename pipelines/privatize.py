@@ -132,7 +132,7 @@ def _release(plan: Plan, options: PipelineOptions) -> None:
     with staging_folder(target) as staging:
         LOGGER.info("%s: %d input files, %d labels", plan.command, len(plan.paths), len(plan.column.domain))
         if plan.validate:
-            check_features(plan, lambda wire: run_pipeline(plan, options, wire), staging)
+            check_features(plan, lambda wire: _run_in_order(plan, options, wire), staging)
         run_pipeline(plan, options, lambda pipeline: build(pipeline, plan, staging))
         facts = Facts.from_json(_text(staging, _FACTS_NAME))
         facts.check_same_input()
@@ -152,7 +152,7 @@ def _release(plan: Plan, options: PipelineOptions) -> None:
         write_text(FileSystems.join(staging, MANIFEST_NAME), json.dumps(document, indent=2) + "\n")
         FileSystems.delete([FileSystems.join(staging, _TEMP_NAME)])
         if plan.validate:
-            check_output(plan, lambda wire: run_pipeline(plan, options, wire), staging, mechanism.randomizer.outputs)
+            check_output(plan, lambda wire: _run_in_order(plan, options, wire), staging, mechanism.randomizer.outputs)
         _charge(ledger, plan, request, facts, spent)
         publish_folder(staging, target)
         _announce(plan, facts, mechanism)
@@ -268,6 +268,17 @@ def run_pipeline(plan: Plan, options: PipelineOptions, wire: Callable[[beam.Pipe
             runner = options.view_as(StandardOptions).runner
             raise StageError(f"{runner} gave it up ({describe(error)}); its own log says why") from None
         raise
+
+
+def _run_in_order(plan: Plan, options: PipelineOptions, wire: Callable[[beam.Pipeline], None]) -> None:
+    """As `run_pipeline`, in one thread: sums of floats are then the same every time, and so are statistics."""
+    direct = options.view_as(DirectOptions)
+    threads = direct.direct_num_workers
+    direct.direct_num_workers = 1
+    try:
+        run_pipeline(plan, options, wire)
+    finally:
+        direct.direct_num_workers = threads
 
 
 def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
