@@ -25,5 +25,6 @@ def test_same_bytes(start: Any, undisturbed: Any, tree: Any, prism: Path, small_
 
     # No other runner has taken its place.
     running.wait_until(runs, "Prism was started")
-    running.finish().ok()
+    outcome = running.finish().ok()
+    assert "open a port to the network" in outcome.err
     assert tree(running.release) == undisturbed(**flags)

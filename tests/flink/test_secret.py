@@ -2,6 +2,7 @@
 
 import base64
 import bz2
+import contextlib
 import re
 import threading
 import time
@@ -16,6 +17,8 @@ from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 SHOWN = ("", "/config", "/plan", "/exceptions", "/accumulators")
 RECORDS = 4000
 SECONDS_TO_RELEASE = 20.0
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+"""127.0.0.1, the same as IPv6 has it, and ::1, as /proc writes them."""
 
 
 @pytest.fixture(scope="module")
@@ -35,27 +38,52 @@ def flags(log: Path) -> dict[str, Any]:
     return {"input": log / "log.csv", "input_format": "csv", "id_column": "f", **domain}
 
 
+@contextlib.contextmanager
+def looking(look: Callable[[], None]) -> Iterator[None]:
+    """Looks again and again, while the block runs."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.is_set():
+            look()
+            ended.wait(0.1)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    yield
+    ended.set()
+    watcher.join()
+
+
 @pytest.fixture
 def seen(cluster: Any, tree: Callable[..., dict[str, bytes]]) -> Iterator[dict[str, bytes]]:
     """What can be seen of the cluster while the test runs: all files, and what the web interface shows of jobs."""
     contents: dict[str, bytes] = {}
-    ended = threading.Event()
+    read: dict[Path, tuple[int, int]] = {}
 
     def look() -> None:
-        read: dict[Path, tuple[int, int]] = {}
-        while not ended.is_set():
-            # Jars are what Maven fetched.
-            found = {path: content for path, content in tree(cluster.folder, read).items() if content[:2] != b"PK"}
-            contents.update(found)
-            for name in cluster.running_jobs():
-                contents.update(shown(cluster, name))
-            ended.wait(0.1)
+        # Jars are what Maven fetched.
+        contents.update({path: found for path, found in tree(cluster.folder, read).items() if found[:2] != b"PK"})
+        for name in cluster.running_jobs():
+            contents.update(shown(cluster, name))
 
-    watcher = threading.Thread(target=look)
-    watcher.start()
-    yield contents
-    ended.set()
-    watcher.join()
+    with looking(look):
+        yield contents
+
+
+@pytest.fixture
+def open_ports(cluster: Any, leaks: Any) -> Iterator[dict[str, set[str]]]:
+    """The addresses that the cluster's processes and its workers take connections at while the test runs."""
+    found: dict[str, set[str]] = {"flink": set(), "workers": set()}
+
+    def look() -> None:
+        for process in (cluster.job_manager, cluster.job_server, *cluster.task_managers):
+            found["flink"] |= leaks.listening(process.pid)
+        for worker in cluster.workers():
+            found["workers"] |= leaks.listening(worker)
+
+    with looking(look):
+        yield found
 
 
 def shown(cluster: Any, name: str) -> dict[str, bytes]:
@@ -85,7 +113,7 @@ def unpacked(graph: bytes) -> bytes:
 
 def test_of_a_job_that_succeeds(
     flags: dict[str, Any], start: Any, on_flink: list[str], cluster: Any, seen: dict[str, bytes], leaks: Any,
-    secret: bytes, tree: Callable[..., dict[str, bytes]],
+    secret: bytes, tree: Callable[..., dict[str, bytes]], open_ports: dict[str, set[str]],
 ) -> None:  # fmt: skip
     running = start(on_flink, **flags)
     running.wait_until(cluster.running_jobs, "it was submitted")
@@ -94,6 +122,10 @@ def test_of_a_job_that_succeeds(
 
     said = {"out": outcome.out.encode(), "err": outcome.err.encode()}
     told = shown(cluster, name) | submitted(cluster) | said
+    # Whoever connects to them is told everything.
+    assert open_ports["flink"]
+    assert {address.rpartition(":")[0] for address in open_ports["flink"]} <= LOOPBACK
+    assert open_ports["workers"] == set()
     kept = tree(cluster.logs) | tree(running.temporary) | tree(running.outputs)
     # The search looks at what it is for.
     assert any("disable_always_on_exception_sampling" in str(content) for content in told.values())

@@ -36,6 +36,7 @@ def run_yaml(templates: Path) -> Callable[..., None]:
             name: str(value) if isinstance(value, Path) else value for name, value in variables.items()
         }
         path = templates / "yaml" / f"{job}.yaml"
-        main.run([f"--yaml_pipeline_file={path}", f"--jinja_variables={json.dumps(values)}", *flags])
+        arguments = [f"--yaml_pipeline_file={path}", f"--jinja_variables={json.dumps(values)}"]
+        main.run([*arguments, "--runner=FnApiRunner", *flags])
 
     return run

@@ -53,6 +53,19 @@ def test_the_key_is_a_mounted_secret_and_nothing_else(session: dict[str, Any], j
         assert mounts == [{"name": volume["name"], "mountPath": str(Path(KEY).parent), "readOnly": True}]
 
 
+def test_nobody_connects_from_outside_but_the_operator(templates: Path, session: dict[str, Any]) -> None:
+    """Worker pools and Flink run what anybody sends them."""
+    policy = yaml.safe_load((templates / "kubernetes" / "network-policy.yaml").read_text())
+
+    assert policy["metadata"]["namespace"] == session["metadata"]["namespace"]
+    assert policy["spec"]["podSelector"] == {}
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    own, operator = policy["spec"]["ingress"]
+    assert own == {"from": [{"podSelector": {}}]}
+    assert [list(peer) for peer in operator["from"]] == [["namespaceSelector"]]
+    assert operator["ports"] == [{"port": 8081}]
+
+
 def test_versions_are_those_of_the_tested_cluster(
     session: dict[str, Any], job: dict[str, Any], versions: dict[str, str]
 ) -> None:
