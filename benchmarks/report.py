@@ -22,7 +22,7 @@ _NAMES = {
     "per_element_beam": "usual Beam pipeline, per element",
     "arrow_loop": "bare loop of pyarrow",
     "1_worker": "one worker",
-    "2_worker": "two workers, threads (default)",
+    "2_worker": "two workers, threads",
     "direct": "DirectRunner, one worker",
     "flink_1_slot": "Flink, one task slot",
     "flink_2_slot": "Flink, two task slots",

@@ -88,7 +88,7 @@ def read_dataset(
 def _read(
     pattern: str, format: Format, label: str, features: Sequence[str] | None, where: Equals | None
 ) -> list[LabelledBatch]:
-    paths = match(pattern)
+    paths = list(match(pattern))
     wanted = None if features is None else [label, *features]
     batches = [batch for path in paths for batch in read_file(path, paths[0], format, wanted, where, label)]
     if not batches or not any(batch.batch.num_rows for batch in batches):

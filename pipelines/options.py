@@ -30,8 +30,10 @@ from .release import MechanismFile, read_mechanism_file, read_text
 from .usage import ArgumentParser, UsageError, parse_parameters
 
 OUTPUT_FORMATS = ("tfrecord", "parquet")
-# Faster than one by a quarter; what more of them do was not measured.
+# What more of them do was not measured.
 _THREADS = 2
+LEAST_FILE_SIZE = 1 << 19
+"""Bytes. In files that are smaller, threads wait for each other for longer than they save."""
 NEEDED = {
     "privatize": ("input", "input_format", "label", "epsilon", "output"),
     "fit": ("input", "input_format", "label", "epsilon", "mechanism_file"),
@@ -88,13 +90,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 class Plan:
     """A job that was checked as far as that is possible without reading records.
 
-    Fields are named after the flags. paths: what the input matches now. fitted: the mechanism file of `apply`.
-    schema: the text of the file, without the label.
+    Fields are named after the flags. paths: what the input matches now. file_size: of one on average, in bytes. fitted:
+    the mechanism file of `apply`. schema: the text of the file, without the label.
     """
 
     command: str
     pattern: str
     paths: tuple[str, ...]
+    file_size: float
     format: Format
     where: Equals | None
     column: LabelColumn
@@ -135,10 +138,14 @@ def parse(command: str, description: str, argv: Sequence[str]) -> tuple[argparse
     return args, others
 
 
-def runner_options(flags: Sequence[str]) -> PipelineOptions:
-    """The runner's flags as Beam's options. In this process two threads work, unless the flags say how many."""
+def runner_options(flags: Sequence[str], file_size: float) -> PipelineOptions:
+    """The runner's flags as Beam's options. file_size: of an input file on average, in bytes.
+
+    In this process two threads work, unless the flags say how many, or the files are small.
+    """
     options = PipelineOptions(flags)
-    if runs_here(options) and not any(flag.startswith("--direct_num_workers") for flag in flags):
+    told = any(flag.startswith("--direct_num_workers") for flag in flags)
+    if runs_here(options) and not told and file_size >= LEAST_FILE_SIZE:
         options.view_as(DirectOptions).direct_num_workers = min(_THREADS, processors())
     return options
 
@@ -195,6 +202,7 @@ def make_plan(command: str, args: argparse.Namespace) -> Plan:
         command=command,
         pattern=absolute(args.input),
         paths=tuple(paths),
+        file_size=sum(paths.values()) / len(paths),
         format=format,
         where=where,
         column=column,

@@ -87,7 +87,7 @@ def _run(command: str, description: str, argv: Sequence[str]) -> int:
     try:
         args, flags = parse(command, description, argv)
         plan = make_plan(command, args)
-        options = runner_options(flags)
+        options = runner_options(flags, plan.file_size)
         with signals_as_interrupts():
             _release(plan, options)
     except UsageError as error:

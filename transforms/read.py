@@ -135,19 +135,20 @@ def absolute(pattern: str) -> str:
     return pattern if is_remote(pattern) else os.path.abspath(pattern)
 
 
-def match(pattern: str) -> list[str]:
-    """The files that match, in order. Raises InputError when there are none."""
+def match(pattern: str) -> dict[str, int]:
+    """The files that match, in order, with their sizes in bytes. Raises InputError when there are none."""
     try:
-        found = sorted({metadata.path for metadata in FileSystems.match([pattern])[0].metadata_list})
+        files = FileSystems.match([pattern])[0].metadata_list
+        found = {file.path: file.size_in_bytes for file in sorted(files, key=lambda file: file.path)}
     except Exception:
-        found = []
+        found = {}
     if not found:
         raise InputError(f"--input {pattern} matches no file: check the path and quote the glob")
     return found
 
 
 def _sources(pattern: str) -> list[_Source]:
-    paths = match(pattern)
+    paths = list(match(pattern))
     return [_Source(path, paths[0]) for path in paths]
 
 

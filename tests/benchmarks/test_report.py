@@ -94,7 +94,7 @@ def test_the_page_has_all_figures_between_its_markers(run: Any, report: Any) -> 
     ):
         assert figure in page
     assert "| labeldp privatize | 2.00 | 3.00 | 4.0 | 0.9987 | 5,000,000 | 310 |" in page
-    assert "| one file | two workers, threads (default) | 2.00 | 3.00 | 4.0 | 0.9987 |" in page
+    assert "| one file | two workers, threads | 2.00 | 3.00 | 4.0 | 0.9987 |" in page
     assert "| Flink, one task slot | 2.00 | 4.0 | 0.9987 | 5,000,000 |" in page
     assert "| speed-up by the second task slot | no line |" in page
     assert "| `labeldp --help` | 0.06 | 0.04 | 0.5 | labeldp | none |" in page

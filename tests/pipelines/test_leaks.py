@@ -189,7 +189,7 @@ def test_logs_counters_and_the_job_itself(
         # A command that ran in this process before has sent them to standard error alone.
         monkeypatch.setattr(logging.getLogger(name), "propagate", True)
     args, others = parse("privatize", "", job(input=log / "log.csv", **flags)[1:])
-    options = runner_options(others)
+    options = runner_options(others, 0)
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=options)
     build(pipeline, make_plan("privatize", args), str(tmp_path / "staging"))
     graph: Any = pipeline.to_runner_api()

@@ -28,7 +28,10 @@ def beam_options(job: Any) -> Callable[..., dict[str, Any]]:
     """(argument, ...) -> Beam's options of a job with those arguments more."""
     from labeldp.pipelines.options import parse, runner_options
 
-    return lambda *more: runner_options(parse("privatize", "", [*job()[1:], *more])[1]).get_all_options()
+    def options(*more: str, file_size: float = 0) -> dict[str, Any]:
+        return runner_options(parse("privatize", "", [*job()[1:], *more])[1], file_size).get_all_options()
+
+    return options
 
 
 def test_defaults(plan: Any, small_log: Path, outputs: Path, key_file: Path) -> None:
@@ -157,22 +160,31 @@ def test_runner_flags_pass_through(beam_options: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "processors", "workers"),
+    ("flags", "more", "processors", "workers"),
     [
-        ((), 2, 2),
-        ((), 64, 2),
-        ((), 1, 1),
-        (("--runner=DirectRunner",), 2, 2),
-        (("--runner=PrismRunner",), 2, 1),
-        (("--direct_num_workers=1",), 2, 1),
-        (("--direct_num_workers", "3"), 2, 3),
+        ((), 0, 2, 2),
+        ((), 1, 64, 2),
+        ((), -1, 2, 1),
+        ((), 0, 1, 1),
+        (("--runner=DirectRunner",), 0, 2, 2),
+        (("--runner=PrismRunner",), 0, 2, 1),
+        (("--direct_num_workers=1",), 0, 2, 1),
+        (("--direct_num_workers", "3"), -1, 2, 3),
     ],
 )
-def test_two_threads_unless_told(
-    beam_options: Any, monkeypatch: pytest.MonkeyPatch, flags: Any, processors: int, workers: int
+def test_two_threads_unless_told_or_files_are_small(
+    beam_options: Any, monkeypatch: pytest.MonkeyPatch, flags: Any, more: int, processors: int, workers: int
 ) -> None:
-    monkeypatch.setattr("labeldp.pipelines.options.processors", lambda: processors)
-    assert beam_options(*flags)["direct_num_workers"] == workers
+    from labeldp.pipelines import options as module
+
+    monkeypatch.setattr(module, "processors", lambda: processors)
+    assert beam_options(*flags, file_size=module.LEAST_FILE_SIZE + more)["direct_num_workers"] == workers
+
+
+def test_the_size_of_files_is_their_mean(plan: Any, tmp_path: Path) -> None:
+    for name, size in {"a": 10, "b": 300}.items():
+        (tmp_path / name).write_text("y" * size)
+    assert plan(input=tmp_path / "?").file_size == 155
 
 
 def test_the_key_is_in_no_option_that_a_runner_shows(beam_options: Any, key_file: Path, secret: bytes) -> None:

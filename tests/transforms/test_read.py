@@ -265,7 +265,7 @@ def test_a_glob_reads_every_file(tmp_path, format, run):
 def test_match_gives_files_in_order(tmp_path):
     for name in ("b", "a", "c10", "c9"):
         (tmp_path / name).write_text("y\n1\n")
-    assert read.match(f"{tmp_path}/*") == [str(tmp_path / name) for name in ("a", "b", "c10", "c9")]
+    assert list(read.match(f"{tmp_path}/*").items()) == [(str(tmp_path / name), 4) for name in ("a", "b", "c10", "c9")]
 
 
 def test_no_match_is_an_error_that_says_what_to_do(tmp_path, failure):
