@@ -1,11 +1,18 @@
-"""What all tests share: warnings are errors, save those that other projects raise about themselves on import."""
+"""What all tests share: warnings are errors, save those that other projects raise about themselves on import; and the
+examples that hypothesis tries are the same in every run. LABELDP_EXPLORE=1 tries others."""
+
+import os
 
 import pytest
+from hypothesis import settings
 
 _THIRD_PARTY_WARNINGS = (
     # Google's libraries announce, on import, the end of a Python version.
     "ignore:You are using a Python version:FutureWarning:google.api_core._python_version_support",
 )
+
+settings.register_profile("fixed", derandomize=True)
+settings.load_profile("default" if os.environ.get("LABELDP_EXPLORE") else "fixed")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -132,7 +132,7 @@ class _Columns(beam.DoFn):
 def _compare(statistics: Any, schema: str | None) -> Validation:
     for dataset in statistics.datasets:
         # They come in the order in which workers happened to meet them.
-        dataset.features.sort(key=lambda feature: feature.name or tuple(feature.path.step))
+        dataset.features.sort(key=lambda feature: tuple(feature.path.step) or (feature.name,))
     expected = _tfdv().infer_schema(statistics) if schema is None else parse_schema(schema)
     anomalies = _tfdv().validate_statistics(statistics, expected)
     return Validation(statistics.SerializeToString(), to_text(expected), to_text(anomalies))

@@ -1,7 +1,9 @@
 """A Flink session cluster on this machine: JobManager, TaskManagers and Beam's job server.
 
-For tests and trials: every process listens on the loopback interface, on ports that were free, and keeps its files in
-one folder. `make flink` fetches what it runs. As a command it runs until it is interrupted:
+For tests and trials: Flink listens on the loopback interface, on ports that were free, and keeps its files in one
+folder. Beam's job server, and the services that TaskManagers open for workers while a job runs, listen on all
+interfaces, without a password: use it on a machine, or in a network, of your own. `make flink` fetches what it runs. As
+a command it runs until it is interrupted:
 
     python templates/flink/local_cluster.py --task_managers 2 --slots 2
 """
@@ -312,6 +314,7 @@ def main() -> None:
         _folder(args.folder) as folder,
         FlinkCluster(folder, args.task_managers, args.slots) as cluster,
     ):
+        print("Beam's ports are open to the network, without a password: use this where you are alone", file=sys.stderr)
         print(f"web interface  http://{cluster.master}")
         print(f"logs           {cluster.logs}")
         print(f"flags          {shlex.join(cluster.flags)}", flush=True)

@@ -298,6 +298,20 @@ def spent() -> Callable[[Path], float]:
 
 
 @pytest.fixture(scope="session")
+def group_lives() -> Callable[[int], bool]:
+    """(process group) -> whether anybody in it is left, or was not collected yet."""
+
+    def lives(group: int) -> bool:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+    return lives
+
+
+@pytest.fixture(scope="session")
 def outcome() -> type[Outcome]:
     """The class, for tests that start their own processes."""
     return Outcome

@@ -268,7 +268,7 @@ def test_two_processes_and_neither_beam_nor_tensorflow(tmp_path: Path, environme
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_leaves_no_file_and_no_process(
-    tmp_path: Path, environment: dict[str, str], number: signal.Signals
+    tmp_path: Path, environment: dict[str, str], number: signal.Signals, group_lives: Callable[[int], bool]
 ) -> None:
     """Signals reach the whole group, as Ctrl-C does. There is work for half a minute, in pieces of a second."""
     labels = "".join(f"{y},{1 + y % 7}\n" for y in range(301))
@@ -292,18 +292,10 @@ def test_an_interrupt_leaves_no_file_and_no_process(
         assert "Traceback" not in err
         assert [path.name for path in tmp_path.iterdir()] == ["prior"]
         until = time.monotonic() + 10
-        while _alive(process.pid) and time.monotonic() < until:
+        while group_lives(process.pid) and time.monotonic() < until:
             time.sleep(0.05)
-        assert not _alive(process.pid)
+        assert not group_lives(process.pid)
     finally:
-        if _alive(process.pid):
+        if group_lives(process.pid):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-
-
-def _alive(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True

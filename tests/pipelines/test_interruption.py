@@ -105,16 +105,9 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def alive(group: int) -> bool:
-    """Whether anybody of the process group is left, or was not collected yet."""
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def test_sigterm_ends_what_the_runner_started(job: Any, environment: dict[str, str], outputs: Path) -> None:
+def test_sigterm_ends_what_the_runner_started(
+    job: Any, environment: dict[str, str], outputs: Path, group_lives: Callable[[int], bool]
+) -> None:
     """Beam's state sampler is a thread that an interrupt at the wrong moment leaves running for ever; job servers are
     processes."""
     with subprocess.Popen(
@@ -124,11 +117,11 @@ def test_sigterm_ends_what_the_runner_started(job: Any, environment: dict[str, s
         try:
             _, err = process.communicate(timeout=30)
             until = time.monotonic() + SECONDS_TO_BE_COLLECTED
-            while alive(process.pid) and time.monotonic() < until:
+            while group_lives(process.pid) and time.monotonic() < until:
                 time.sleep(0.1)
-            assert not alive(process.pid)
+            assert not group_lives(process.pid)
         finally:
-            if alive(process.pid):
+            if group_lives(process.pid):
                 os.killpg(process.pid, signal.SIGKILL)
 
     assert process.returncode == 1
