@@ -29,7 +29,7 @@ from .evaluation_plan import Plan, Source, make_parser, make_plan
 from .evaluation_store import Store
 from .evaluation_table import WARNING, markdown, summarize_cells
 from .interrupt import signalled, signals_as_interrupts
-from .options import unknown_to_beam
+from .options import parse_known
 from .privatize import failure, make_pipeline
 from .release import versions
 from .tables import csv_text, json_text, table_lines
@@ -93,11 +93,8 @@ def run(argv: Sequence[str] | None = None) -> int:
     """Runs what is missing of the grid, writes the results and prints the table. Returns the exit code."""
     log_to_stderr()
     parser = make_parser()
-    args, others = parser.parse_known_args(argv)
     try:
-        unknown = unknown_to_beam(others)
-        if unknown:
-            raise UsageError(f"unknown flag {unknown[0]} (see `{parser.prog} --help`)")
+        args, others = parse_known(parser, argv)
         plan = make_plan(args)
         with signals_as_interrupts():
             _evaluate(plan, PipelineOptions(others))

@@ -131,8 +131,16 @@ def parse(command: str, description: str, argv: Sequence[str]) -> tuple[argparse
     parser = ArgumentParser(f"labeldp {command}", description)
     parser.epilog = "Runner flags (--runner, --direct_num_workers, --flink_master, ...) pass through to Beam."
     add_flags(parser)
+    return parse_known(parser, argv)
+
+
+def parse_known(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
+    """What the parser knows, and the runner's flags.
+
+    Exits with 2 for a flag that neither knows. Raises UsageError for a value that Beam does not take.
+    """
     args, others = parser.parse_known_args(argv)
-    unknown = unknown_to_beam(others)
+    unknown = _unknown_to_beam(others)
     if unknown:
         parser.error(f"unknown flag {unknown[0]}")
     return args, others
@@ -155,8 +163,7 @@ def runs_here(options: PipelineOptions) -> bool:
     return options.view_as(StandardOptions).runner in (None, "DirectRunner", "FnApiRunner")
 
 
-def unknown_to_beam(flags: Sequence[str]) -> list[str]:
-    """The flags that no runner of Beam knows. Raises UsageError for a value that Beam does not take."""
+def _unknown_to_beam(flags: Sequence[str]) -> list[str]:
     beam = argparse.ArgumentParser(allow_abbrev=False, add_help=False, conflict_handler="resolve", exit_on_error=False)
     for family in _families(PipelineOptions):
         family._add_argparse_args(beam)

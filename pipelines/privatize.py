@@ -132,8 +132,8 @@ def _release(plan: Plan, options: PipelineOptions) -> None:
     with staging_folder(target) as staging:
         LOGGER.info("%s: %d input files, %d labels", plan.command, len(plan.paths), len(plan.column.domain))
         if plan.validate:
-            check_features(plan, lambda wire: _run_in_order(plan, options, wire), staging)
-        run_pipeline(plan, options, lambda pipeline: build(pipeline, plan, staging))
+            check_features(plan, lambda wire: _run_in_order(options, wire), staging)
+        run_pipeline(options, lambda pipeline: build(pipeline, plan, staging))
         facts = Facts.from_json(_text(staging, _FACTS_NAME))
         facts.check_same_input()
         mechanism = read_mechanism_file(FileSystems.join(staging, MECHANISM_NAME))
@@ -152,7 +152,7 @@ def _release(plan: Plan, options: PipelineOptions) -> None:
         write_text(FileSystems.join(staging, MANIFEST_NAME), json.dumps(document, indent=2) + "\n")
         FileSystems.delete([FileSystems.join(staging, _TEMP_NAME)])
         if plan.validate:
-            check_output(plan, lambda wire: _run_in_order(plan, options, wire), staging, mechanism.randomizer.outputs)
+            check_output(plan, lambda wire: _run_in_order(options, wire), staging, mechanism.randomizer.outputs)
         _charge(ledger, plan, request, facts, spent)
         publish_folder(staging, target)
         _announce(plan, facts, mechanism)
@@ -247,7 +247,7 @@ def _outputs(randomizer: Randomizer) -> str:
     return f"{len(randomizer.outputs)} outputs: {', '.join(groups)}"
 
 
-def run_pipeline(plan: Plan, options: PipelineOptions, wire: Callable[[beam.Pipeline], None]) -> None:
+def run_pipeline(options: PipelineOptions, wire: Callable[[beam.Pipeline], None]) -> None:
     """Runs the pipeline that `wire` builds to its end. Raises InputError when a stage finds the input at fault."""
     local = runs_here(options)
     cloud = options.view_as(GoogleCloudOptions)
@@ -270,13 +270,13 @@ def run_pipeline(plan: Plan, options: PipelineOptions, wire: Callable[[beam.Pipe
         raise
 
 
-def _run_in_order(plan: Plan, options: PipelineOptions, wire: Callable[[beam.Pipeline], None]) -> None:
+def _run_in_order(options: PipelineOptions, wire: Callable[[beam.Pipeline], None]) -> None:
     """As `run_pipeline`, in one thread: sums of floats are then the same every time, and so are statistics."""
     direct = options.view_as(DirectOptions)
     threads = direct.direct_num_workers
     direct.direct_num_workers = 1
     try:
-        run_pipeline(plan, options, wire)
+        run_pipeline(options, wire)
     finally:
         direct.direct_num_workers = threads
 

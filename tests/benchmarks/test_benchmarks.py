@@ -88,7 +88,6 @@ def test_memory(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("jobs_in_process")
 def test_cores(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
-    """Worker processes take some seconds to start: here, one worker and two threads."""
     benchmark("cores").main(
         [*SIZES, "--format=parquet", "--settings", "1_worker", "2_worker", "--layouts=1_file",
          f"--temp_location={tmp_path}"]

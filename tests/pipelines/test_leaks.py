@@ -272,9 +272,7 @@ def test_labels_that_are_text_in_worker_threads(
 
 @pytest.mark.parametrize("mode", ["multi_threading", "multi_processing"])
 @pytest.mark.parametrize("command", ["privatize", "fit"])
-def test_workers_behind_open_ports_are_refused(
-    job: Any, invoke: Any, outputs: Path, entries: Any, command: str, mode: str
-) -> None:
+def test_workers_behind_open_ports_are_refused(job: Any, invoke: Any, outputs: Path, command: str, mode: str) -> None:
     """Beam's artifact service, on all interfaces and without a password, sends any file of the user's: the key, too."""
     outcome = invoke(job(command, direct_running_mode=mode, direct_num_workers=2))
 
