@@ -15,6 +15,7 @@ import contextlib
 import ctypes
 import json
 import os
+import random
 import shlex
 import signal
 import socket
@@ -31,6 +32,8 @@ from typing import Any
 FLINK_JAR = Path(__file__).resolve().parents[2] / ".flink" / "flink.jar"
 """Names all of Flink and Beam's job server as its class path. For --flink_job_server_jar, too."""
 WORKER = Path(__file__).with_name("worker.py")
+PORTS = range(20_000, 32_768)
+"""Below those that Linux and macOS give to who asks for any: Flink asks for some before it opens what it was told."""
 _CACHE_MILLIS = 3000
 WORKER_FLAGS = [
     "--environment_type=PROCESS",
@@ -263,16 +266,21 @@ class FlinkCluster:
                 if ready():
                     return
             time.sleep(0.1)
-        raise RuntimeError(f"{name} does not answer: see {self.logs}/{name}.log and {name}.out")
+        code = process.poll()
+        what = f"does not answer after {_SECONDS_TO_START:g} s" if code is None else f"ended with exit code {code}"
+        raise RuntimeError(f"{name} {what}: see {self.logs}/{name}.log and {name}.out")
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nothing listens on."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("localhost", 0))
-        return [each.getsockname()[1] for each in sockets]
+    """Different ports of PORTS that nothing listens on. Raises RuntimeError if there are not that many."""
+    found: list[int] = []
+    for port in random.sample(PORTS, len(PORTS)):
+        with contextlib.suppress(OSError), socket.socket() as trial:
+            trial.bind(("localhost", port))
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise RuntimeError(f"fewer than {count} ports from {PORTS.start} to {PORTS.stop - 1} are free")
 
 
 def _listens(port: int) -> bool:

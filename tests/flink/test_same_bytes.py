@@ -30,12 +30,13 @@ def test_of_either_format(
 
 
 def test_with_the_job_server_that_the_runner_starts(
-    cluster: Any, start: Any, undisturbed: Any, tree: Any, small_log: Path
+    cluster: Any, local_cluster: Any, start: Any, undisturbed: Any, tree: Any, small_log: Path
 ) -> None:
     """--runner FlinkRunner, which sends Beam's jars along: as one would submit to any cluster."""
     flags = {"input": small_log, "input_format": "csv"}
     others = [flag for flag in cluster.flags if not flag.startswith(("--runner=", "--job_endpoint=", "--files_"))]
     runner = ["--runner=FlinkRunner", f"--flink_job_server_jar={cluster.jar}", "--parallelism=2", *others]
+    runner += [f"--job_port={port}" for port in local_cluster.free_ports(1)]
     outcome = start(runner, **flags).finish().ok()
 
     assert tree(outcome.ran.release) == undisturbed(**flags)

@@ -50,9 +50,11 @@ def looking(look: Callable[[], None]) -> Iterator[None]:
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    yield
-    ended.set()
-    watcher.join()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
 
 
 @pytest.fixture
