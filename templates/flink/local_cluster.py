@@ -290,8 +290,12 @@ def _listens(port: int) -> bool:
 
 def children(parent: int) -> list[int]:
     """Process ids of those that it started."""
-    lists = Path(f"/proc/{parent}/task").glob("*/children")
-    return [int(child) for each in lists for child in each.read_text().split()]
+    found: list[int] = []
+    for each in Path(f"/proc/{parent}/task").glob("*/children"):
+        # Threads come and go; the children of one that ends are another's.
+        with contextlib.suppress(OSError):
+            found += map(int, each.read_text().split())
+    return found
 
 
 def _end_with_parent() -> None:

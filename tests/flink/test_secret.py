@@ -45,7 +45,9 @@ def looking(look: Callable[[], None]) -> Iterator[None]:
 
     def watch() -> None:
         while not ended.is_set():
-            look()
+            # Jobs and workers may end while they are looked at.
+            with contextlib.suppress(OSError):
+                look()
             ended.wait(0.1)
 
     watcher = threading.Thread(target=watch)

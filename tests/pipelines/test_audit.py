@@ -608,9 +608,9 @@ def test_speed(tmp_path, labels, outputs):
     rows = [random_row(rng, outputs, 62) for _ in range(labels)]
     values = [0.1 * i for i in range(max(labels, outputs))]
     path = write(tmp_path / "m.json", mechanism_of(rows, values[:labels], values[:outputs], 62))
-    start = time.perf_counter()
+    start = time.process_time()
     assert audit_path(path).problems == ()
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 # Approximate DP.
