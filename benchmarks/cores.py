@@ -6,15 +6,13 @@ The number of files stays the same at every size: what files cost by themselves 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 from layout import FORMATS
 from race import Rival, parser, race, result
 from workspace import Log, Workspace, open_workspace
 
-_SIZES = (200_000, 500_000, 1_000_000, 2_000_000)
+_SIZES = (300_000, 1_000_000, 2_000_000, 3_000_000)
 SETTINGS = {f"{number}_worker": [f"--direct_num_workers={number}"] for number in (1, 2)}
 LAYOUTS = {"8_files": 8, "1_file": 1, "1000_files": 1000}
 # As a log of 1,000 small files is not to be released as 1,000 shards.
@@ -23,7 +21,7 @@ _SHARDS = 8
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs every setting on every layout and prints the JSON line."""
-    flags = parser(__doc__, _SIZES, rounds=1)
+    flags = parser(__doc__, _SIZES, rounds=2)
     flags.add_argument("--format", choices=FORMATS, default="tfrecord", help="default tfrecord")
     flags.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS), help="default all")
     flags.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=list(LAYOUTS), help="default all")
@@ -38,16 +36,13 @@ def _layout(space: Workspace, layout: str, args: Any) -> dict[str, Any]:
         return space.log(args.format, size, LAYOUTS[layout])
 
     rivals = [
-        Rival(f"{layout} {name}", args.sizes, log, partial(_arguments, space, SETTINGS[name])) for name in args.settings
+        Rival(f"{layout} {name}", args.sizes, log, space.privatize, [*SETTINGS[name], f"--num_shards={_SHARDS}"])
+        for name in args.settings
     ]
     facts = race(space, rivals, args.rounds)
     for size in args.sizes:
         log(size).delete()
     return {name: facts[f"{layout} {name}"] for name in args.settings}
-
-
-def _arguments(space: Workspace, flags: Sequence[str], log: Log, output: Path) -> list[str]:
-    return space.privatize(log, output, f"--num_shards={_SHARDS}", *flags)
 
 
 if __name__ == "__main__":

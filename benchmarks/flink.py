@@ -10,14 +10,13 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from race import Rival, parser, race, ratio, result, say
 from workspace import Log, Workspace, open_workspace
 
-_SIZES = (1_000_000, 2_000_000, 3_500_000, 5_000_000)
+_SIZES = (1_000_000, 2_000_000, 5_000_000, 10_000_000)
 # A job on Flink starts in twenty seconds, so that smaller sizes would say little of the cost per record.
 _WARM_UP = 50_000
 _CLUSTER = Path(__file__).resolve().parents[1] / "templates" / "flink" / "local_cluster.py"
@@ -35,11 +34,11 @@ def main(argv: Sequence[str] | None = None) -> None:
             return space.log("tfrecord", size, args.files)
 
         slots = {f"flink_{slots}_slot": [*cluster.flags, f"--parallelism={slots}"] for slots in (1, 2)}
-        for runner in slots.values():
+        for to_slots in slots.values():
             with space.output() as output:
-                space.run(space.privatize(log(_WARM_UP), output, *runner))
+                space.run(space.privatize(log(_WARM_UP), output, *to_slots))
         runners = {"direct": ["--direct_num_workers=1"], **slots}
-        rivals = [Rival(name, args.sizes, log, partial(_on, space, runner)) for name, runner in runners.items()]
+        rivals = [Rival(name, args.sizes, log, space.privatize, flags) for name, flags in runners.items()]
         facts = race(space, rivals, args.rounds)
     direct, one, two = facts["direct"], facts["flink_1_slot"], facts["flink_2_slot"]
     result(
@@ -63,10 +62,6 @@ def _cluster(space: Workspace) -> Any:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module.FlinkCluster(space.folder / "cluster", task_managers=2, slots=1)
-
-
-def _on(space: Workspace, runner: Sequence[str], log: Log, output: Path) -> list[str]:
-    return space.privatize(log, output, *runner)
 
 
 if __name__ == "__main__":

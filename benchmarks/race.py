@@ -30,13 +30,14 @@ _PACKAGES = ("apache-beam", "numpy", "pyarrow", "tensorflow", "tfx-bsl")
 class Rival:
     """Something that turns a log into an output folder.
 
-    sizes: records. log: the log of that many. arguments: (log, output folder) -> Python's arguments.
+    sizes: records. log: the log of that many. arguments: (log, output folder) -> Python's arguments. flags: after them.
     """
 
     name: str
     sizes: Sequence[int]
     log: Callable[[int], Log]
     arguments: Callable[[Log, Path], list[str]]
+    flags: Sequence[str] = ()
 
 
 @dataclass
@@ -91,7 +92,7 @@ def describe(name: str, size: int, cost: Cost) -> str:
 
 def _run(space: Workspace, rival: Rival, log: Log) -> Cost:
     with space.output() as output:
-        cost = space.run(rival.arguments(log, output))
+        cost = space.run([*rival.arguments(log, output), *rival.flags])
         written = folder_bytes(output, f".{log.format}")
         # Formats that pack and compress give other sizes; a TFRecord of the same features does not.
         tolerance = 0.01 if log.format == "tfrecord" else 0.5

@@ -13,10 +13,9 @@ have one order, as Python writes them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from race import Facts, Rival, cpu_ratio, parser, race, ratio, result
-from workspace import Log, Workspace, open_workspace
+from workspace import Log, open_workspace
 
 _SIZES = (600_000, 1_500_000, 3_000_000, 6_000_000)
 _PER_ELEMENT_SHARE = 10
@@ -46,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 Rival("labeldp", args.sizes, log, space.privatize),
                 Rival("labeldp_one_order", args.sizes, log_of_one_order, space.privatize),
                 Rival("codec_loop", args.sizes, log, space.loop),
-                Rival("codec_loop_parallel", args.sizes, log, _parallel_loop(space)),
+                Rival("codec_loop_parallel", args.sizes, log, space.loop, ["--parallel"]),
                 Rival("per_element_beam", slow, log, space.per_element),
             ],
             args.rounds,
@@ -66,10 +65,6 @@ def main(argv: Sequence[str] | None = None) -> None:
             "rivals": facts,
         },
     )
-
-
-def _parallel_loop(space: Workspace) -> Callable[[Log, Path], list[str]]:
-    return lambda log, output: space.loop(log, output, "--parallel")
 
 
 def _over_fastest(ratio: Callable[[Facts, Facts], float | None], ours: Facts, rivals: Sequence[Facts]) -> float | None:

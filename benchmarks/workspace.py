@@ -108,10 +108,10 @@ class Workspace:
             f"--mechanism_file={self.mechanism()}", f"--label={LABEL}", f"--id_column={ID}",
         ]  # fmt: skip
 
-    def loop(self, log: Log, output: Path, *flags: str) -> list[str]:
+    def loop(self, log: Log, output: Path) -> list[str]:
         """Python's arguments for the bare loop of the log's format."""
         rival = _rival({"tfrecord": "codec_loop", "parquet": "arrow_loop"}[log.format])
-        return [rival, f"--input={log.pattern}", f"--output={output}", *flags]
+        return [rival, f"--input={log.pattern}", f"--output={output}"]
 
     @contextlib.contextmanager
     def output(self) -> Iterator[Path]:
