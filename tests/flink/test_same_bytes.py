@@ -1,5 +1,6 @@
 """On Flink the same job, unchanged, releases the same bytes as on DirectRunner."""
 
+import importlib
 import subprocess
 import sys
 from collections.abc import Callable
@@ -59,3 +60,33 @@ def test_in_two_halves(
     shards = {name for name in whole | found if name.startswith("data/")}
     assert len(shards) == 3
     assert {name: found.get(name) for name in shards} == {name: whole.get(name) for name in shards}
+
+
+def summary(content: bytes) -> dict[str, tuple[Any, ...]]:
+    """What TFDV counted, by feature. Floats that it adds up, and quantiles, depend on the order of the workers."""
+    statistics: Any = importlib.import_module("tensorflow_metadata.proto.v0.statistics_pb2")
+    statistics = statistics.DatasetFeatureStatisticsList()
+    statistics.ParseFromString(content)
+    [dataset] = statistics.datasets
+    return {"": (dataset.num_examples,)} | {
+        feature.path.step[0]: (
+            feature.type, feature.num_stats.common_stats.num_non_missing, feature.num_stats.common_stats.tot_num_values,
+            feature.num_stats.num_zeros, feature.num_stats.min, feature.num_stats.max,
+            pytest.approx(feature.num_stats.mean), pytest.approx(feature.num_stats.std_dev),
+        )
+        for feature in dataset.features
+    }  # fmt: skip
+
+
+def test_validated(start: Any, on_flink: list[str], tree: Any, small_log: Path) -> None:
+    """--validate: the pipelines of TFDV run on the cluster, too, and find the same."""
+    flags = {"input": small_log, "input_format": "csv"}
+    whole = tree(start(["--validate"], **flags).finish().ok().ran.release)
+    found = tree(start([*on_flink, "--validate"], **flags).finish().ok().ran.release)
+
+    for name in ("feature_stats.pb", "output_stats.pb"):
+        one, other = (summary(files.pop(f"validation/{name}")) for files in (whole, found))
+        assert set(one) == ({"", "f"} if name == "feature_stats.pb" else {"", "f", "y"})
+        assert one == other
+    assert "validation/schema.pbtxt" in whole
+    assert found == whole
