@@ -277,8 +277,9 @@ class _Walk:
             word = self._words[np.minimum(at + place, len(self._words) - 1)]
             word = word & _LOW_BYTES[np.clip(sizes - place, 0, 8)]
             high |= word
-            hashed = (hashed ^ word) * _MIX
-            hashed ^= hashed >> 29
+            mixed = (hashed ^ word) * _MIX
+            # A key's hash is of its own words: equal keys of a record are met beside others' longer ones.
+            hashed = np.where(place < sizes, mixed ^ mixed >> 29, hashed)
             for name, (size, words) in self._names.items():
                 if place < size:
                     matching[name] &= word == words[place // 8]

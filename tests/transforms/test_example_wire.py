@@ -293,6 +293,17 @@ def test_a_record_in_which_something_could_hide_is_left_to_the_caller(record, co
     assert found.canonical.tolist() == [True, False, True] * copies
 
 
+@pytest.mark.parametrize("record", BAD.values(), ids=list(BAD))
+@pytest.mark.parametrize("size", [8, 9, 17])
+def test_what_could_hide_does_not_depend_on_the_records_beside_it(record, size):
+    """All records' first entries are read together, then all second ones: here they have keys of different lengths."""
+    parts = [entry("k" * size, ID), entry("y", Y), entry("id", ID), entry("m" * 2 * size, ID)]
+    others = [example(*parts[turn:], *parts[:turn]) for turn in range(4)]
+    for other in others:
+        assert find([record, other]).canonical.tolist() == [False, True]
+        assert find([*others, record, other]).canonical.tolist() == [True] * 4 + [False, True]
+
+
 def test_no_record_at_all():
     found = find([])
     assert (len(found.canonical), len(found.values["y"].kinds)) == (0, 0)
