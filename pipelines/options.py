@@ -159,8 +159,14 @@ def runner_options(flags: Sequence[str], file_size: float) -> PipelineOptions:
 
 
 def runs_here(options: PipelineOptions) -> bool:
-    """Whether the runner is the local one, not a cluster's."""
-    return options.view_as(StandardOptions).runner in (None, "DirectRunner", "FnApiRunner")
+    """Whether the runner is a local one, not a cluster's: FnApiRunner takes its place, which opens no port."""
+    return runner_name(options).endswith(("directrunner", "fnapirunner"))
+
+
+def runner_name(options: PipelineOptions) -> str:
+    """The runner's class in lower case, as Beam reads the flag: in any case, without `Runner`, or with its module."""
+    name = (options.view_as(StandardOptions).runner or "DirectRunner").rpartition(".")[2].lower()
+    return name if name.endswith("runner") else f"{name}runner"
 
 
 def _unknown_to_beam(flags: Sequence[str]) -> list[str]:

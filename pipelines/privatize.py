@@ -44,7 +44,7 @@ from ..transforms.write import ShardFile, WriteParquet, WriteTFRecords
 from . import flink
 from .interrupt import in_background, signalled, signals_as_interrupts
 from .ledger import Charge, Ledger, charges
-from .options import Plan, make_plan, parse, runner_options, runs_here
+from .options import Plan, make_plan, parse, runner_name, runner_options, runs_here
 from .release import (
     DATA_NAME,
     DEAD_LETTERS_NAME,
@@ -286,13 +286,13 @@ def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
     options.view_as(SetupOptions).save_main_session = False
     _forbid_sampling(options)
     local = runs_here(options)
+    _forbid_ports(options)
     if local:
-        _forbid_ports(options)
         # This command reports failures itself, in one line.
         logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
     try:
         return beam.Pipeline(runner=FnApiRunner() if local else None, options=options)
-    except ValueError as error:
+    except (ValueError, ImportError, AttributeError) as error:
         raise UsageError(f"--runner: {error}") from None
 
 
@@ -317,8 +317,9 @@ def _run_elsewhere(pipeline: beam.Pipeline, options: PipelineOptions) -> None:
 
 def _warn_of_ports(options: PipelineOptions) -> None:
     """Workers in this process that a runner reaches from outside, as Prism does, run what they are sent by anybody."""
-    runner, kind = options.view_as(StandardOptions).runner, options.view_as(PortableOptions).environment_type
-    if kind == "LOOPBACK" or (kind is None and runner in ("PrismRunner", "FlinkRunner")):
+    kind = options.view_as(PortableOptions).environment_type
+    if kind == "LOOPBACK" or (kind is None and runner_name(options) in ("prismrunner", "flinkrunner")):
+        runner = options.view_as(StandardOptions).runner
         LOGGER.warning("workers of %s in this process open a port to the network: use it where you are alone", runner)
 
 
@@ -332,6 +333,8 @@ def _forbid_ports(options: PipelineOptions) -> None:
             f"--direct_running_mode {mode} opens ports through which anybody on the network could read the log and the "
             "key: leave it out, --direct_num_workers N gives N threads without any"
         )
+    if runner_name(options) == "interactiverunner":
+        raise UsageError("--runner: InteractiveRunner opens such ports, and keeps labels to show them: leave it out")
 
 
 def _forbid_sampling(options: PipelineOptions) -> None:

@@ -119,6 +119,8 @@ def test_a_flag_that_is_needed(job: Any, refused: Any, flag: str) -> None:
         ({"mechanism": "gaussian", "mechanism_parameters": "delta=0.1"}, "--delta"),
         ({"mechanism_file": NOWHERE}, "--mechanism_file"),
         ({"runner": "NoSuchRunner"}, "--runner"),
+        ({"runner": "no.such.Runner"}, "--runner"),
+        ({"runner": "apache_beam.NoSuchRunner"}, "--runner"),
         ({"experiments": "enable_data_sampling"}, "--experiments"),
         ({"experiments": "use_portable_job_submission,enable_always_on_exception_sampling"}, "--experiments"),
         ({"output": ""}, "--output"),

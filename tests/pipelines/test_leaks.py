@@ -281,9 +281,28 @@ def test_workers_behind_open_ports_are_refused(job: Any, invoke: Any, outputs: P
     assert list(outputs.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "runner",
+    ["directrunner", "Direct", "SwitchingDirectRunner", "apache_beam.runners.portability.fn_api_runner.FnApiRunner",
+     "FlinkRunner"],
+)  # fmt: skip
+def test_they_are_refused_however_the_runner_is_spelled(job: Any, invoke: Any, outputs: Path, runner: str) -> None:
+    outcome = invoke(job(runner=runner, direct_running_mode="multi_threading"))
+
+    assert outcome.code == 2
+    assert "--direct_running_mode multi_threading opens ports" in outcome.error
+    assert list(outputs.iterdir()) == []
+
+
+def test_the_interactive_runner_is_refused(job: Any, invoke: Any) -> None:
+    outcome = invoke(job(runner="InteractiveRunner"))
+    assert (outcome.code, "InteractiveRunner opens such ports" in outcome.error) == (2, True)
+
+
 @pytest.mark.skipif(not os.path.exists("/proc/net/tcp"), reason="no /proc")
-def test_a_job_in_threads_listens_to_nobody(job: Any, census: Path, environment: dict[str, str]) -> None:
-    flags = {"input": census, "label": "work", "label_max": 52, "direct_num_workers": 2}
+@pytest.mark.parametrize("runner", ["FnApiRunner", "directrunner", "SwitchingDirectRunner"])
+def test_a_job_in_threads_listens_to_nobody(job: Any, census: Path, environment: dict[str, str], runner: str) -> None:
+    flags = {"input": census, "label": "work", "label_max": 52, "direct_num_workers": 2, "runner": runner}
     with subprocess.Popen(
         [sys.executable, "-m", "labeldp.pipelines.cli", *job(**flags)],
         env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,

@@ -167,6 +167,7 @@ def test_runner_flags_pass_through(beam_options: Any) -> None:
         ((), -1, 2, 1),
         ((), 0, 1, 1),
         (("--runner=DirectRunner",), 0, 2, 2),
+        (("--runner=direct",), 0, 2, 2),
         (("--runner=PrismRunner",), 0, 2, 1),
         (("--direct_num_workers=1",), 0, 2, 1),
         (("--direct_num_workers", "3"), -1, 2, 3),
