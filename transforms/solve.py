@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 from apache_beam.pvalue import PCollection
 
+from ..mechanisms.prior import Prior
 from ..mechanisms.randomizer import Randomizer
-from ..mechanisms.registry import mechanism_named
+from ..mechanisms.registry import Mechanism, mechanism_named
 from .errors import InputError
 from .prior import PriorRelease
 from .progress import LOGGER
@@ -50,8 +52,22 @@ class _Solve(beam.DoFn):
         LOGGER.info("solving %s", self._mechanism)
         try:
             randomizer = mechanism.solve(release.prior, release.epsilons[1])
-        except ValueError as error:
-            # Solvers see released facts only, so what they say may be shown.
-            raise InputError(f"--mechanism {self._mechanism}: {error}") from None
-        LOGGER.info("solved %s: %d outputs", self._mechanism, len(randomizer.outputs))
+        except ValueError:
+            raise InputError(f"--mechanism {self._mechanism}: {_refusal(mechanism, release)}") from None
+        # Not how many outputs: the noised histogram is charged for when the job has succeeded, and shown then.
+        LOGGER.info("solved %s", self._mechanism)
         yield randomizer
+
+
+def _refusal(mechanism: Mechanism, release: PriorRelease) -> str:
+    """Why there is no randomizer: what the solver says of a flat prior, which is public. What it says of the noised
+    histogram, which nobody is charged for when the job fails, stays unsaid."""
+    flat = Prior(np.array(release.domain), np.ones(len(release.domain)))
+    try:
+        mechanism.solve(flat, release.epsilons[1])
+    except ValueError as error:
+        return str(error)
+    return (
+        "there is no randomizer for the noised histogram of these labels, though there is one for a flat prior: "
+        "choose another epsilon, mechanism or label step"
+    )

@@ -85,3 +85,29 @@ def test_what_a_solver_refuses_becomes_an_input_error(failure, monkeypatch):
     monkeypatch.setitem(MECHANISMS, "fussy", Fussy)
     text = failure(lambda p: {"out": p | beam.Create([release_of(1, 1, 1, 1)]) | SolveRandomizer("fussy")})
     assert "InputError: --mechanism fussy: epsilon 1.5 is too small for 4 labels" in text
+
+
+def test_what_a_solver_says_of_the_noised_histogram_is_not_said(failure, monkeypatch, caplog):
+    """Nobody is charged for a job that fails: as often as one likes, with other labels each time."""
+
+    class Telltale(Fussy):
+        def solve(self, prior, epsilon):
+            if prior.weights[0] == prior.weights[1]:
+                return solve("rr", prior, epsilon)
+            raise ValueError(f"the first weight is {prior.weights[0]:.17g}")
+
+    monkeypatch.setitem(MECHANISMS, "fussy", Telltale)
+    release = release_of(3, 1, 2, 1)
+    with caplog.at_level("DEBUG"):
+        text = failure(lambda p: {"out": p | beam.Create([release]) | SolveRandomizer("fussy")})
+    assert "there is no randomizer for the noised histogram" in text
+    assert f"{release.prior.weights[0]:.17g}" not in text + caplog.text
+
+
+def test_how_many_outputs_there_are_is_not_logged(solved, caplog):
+    """The histogram settles it, and the ledger is charged later."""
+    with caplog.at_level("DEBUG"):
+        (randomizer,) = solved([release_of(5, 1, 3, 2)], "rr_top_k")
+    lines = [record.getMessage() for record in caplog.records if record.name == "labeldp"]
+    assert lines == ["solving rr_top_k", "solved rr_top_k"]
+    assert len(randomizer.outputs) < len(DOMAIN)
