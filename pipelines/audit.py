@@ -510,4 +510,14 @@ def _audit_release(folder: Path, release: dict[str, Any]) -> Audit:
         problems.append("release.randomizer_epsilon is below certificate.epsilon")
     if audit.requested_delta > 0 and Fraction(audit.certified_delta) > _bound(release, "release.delta"):
         problems.append("release.delta is below certificate.delta")
+    # The certificate is of the weights alone; what the prior spent is told in both files.
+    noised = mechanism.get("prior")
+    if isinstance(noised, dict) and _bound({"prior.epsilon": noised.get("epsilon")}, "prior.epsilon") != prior:
+        problems.append("release.prior_epsilon is not prior.epsilon of mechanism.json")
+    if release.get("release.certified_delta", audit.certified_delta) != audit.certified_delta:
+        problems.append("release.certified_delta is not certificate.delta")
+    shards = release.get("release.shards")
+    counts = list(shards.values()) if isinstance(shards, dict) else []
+    if counts and not (all(type(count) is int for count in counts) and sum(counts) == release.get("release.records")):
+        problems.append("release.shards do not add up to release.records")
     return dataclasses.replace(audit, problems=tuple(problems), total_epsilon=float(total), prior_epsilon=float(prior))

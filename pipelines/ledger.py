@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import time
@@ -14,11 +13,10 @@ from typing import Any, NamedTuple
 
 from apache_beam.io.filesystems import FileSystems
 
-from ..mechanisms.randomizer import Randomizer
 from ..transforms.errors import InputError
 from ..transforms.noise_key import is_remote
 from ..transforms.prior import NoiseBinding
-from .release import read_text, write_text
+from .release import MechanismFile, prior_release_name, read_text, write_text
 
 
 @dataclass(frozen=True)
@@ -53,10 +51,13 @@ class Spent(NamedTuple):
 
 
 def total(charges: Iterable[Charge]) -> Spent:
-    """What they come to: of one release, which may be charged more than once, the last counts."""
-    distinct = {charge.release: charge for charge in charges}.values()
-    epsilon = sum((Fraction(charge.epsilon) for charge in distinct), Fraction(0))
-    return Spent(epsilon, sum((Fraction(charge.delta) for charge in distinct), Fraction(0)))
+    """What they come to: of one release, which may be charged more than once, the most counts."""
+    epsilons: dict[str, Fraction] = {}
+    deltas: dict[str, Fraction] = {}
+    for charge in charges:
+        epsilons[charge.release] = max(Fraction(charge.epsilon), epsilons.get(charge.release, Fraction(0)))
+        deltas[charge.release] = max(Fraction(charge.delta), deltas.get(charge.release, Fraction(0)))
+    return Spent(sum(epsilons.values(), Fraction(0)), sum(deltas.values(), Fraction(0)))
 
 
 @dataclass(frozen=True)
@@ -74,17 +75,18 @@ class Caps:
         return None
 
 
-def charges(binding: NoiseBinding, randomizer: Randomizer | None, with_prior: bool) -> list[Charge]:
-    """What a release costs: the prior, if it was released, and the labels, if they were.
+def charges(binding: NoiseBinding, mechanism: MechanismFile, with_labels: bool) -> list[Charge]:
+    """What a release costs: the prior, unless it is public, and the labels, if they were released.
 
     Releases are named by what their noise is bound to, so a run again over the same input under the same secret
-    costs nothing, and any other run is charged.
+    costs nothing, and any other run is charged. A prior that was released before, and is now published again with
+    the mechanism, has its name from then: it costs nothing where the ledger has it.
     """
-    noise = [f"{binding.digest:064x}", binding.column, list(binding.domain), list(binding.epsilons), binding.rounding]
-    prior = hashlib.blake2b(json.dumps(noise).encode(), digest_size=16, person=b"labeldp ledger").hexdigest()
-    found = [Charge("prior", binding.epsilons[0], prior)] if with_prior else []
-    if randomizer is not None:
-        name, certificate = f"{prior}-{randomizer.fingerprint.hex()[:32]}", randomizer.certificate()
+    own, spent = prior_release_name(binding), mechanism.prior_epsilon
+    found = [Charge("prior", spent, mechanism.prior_release or own)] if spent else []
+    if with_labels:
+        randomizer = mechanism.randomizer
+        name, certificate = f"{own}-{randomizer.fingerprint.hex()[:32]}", randomizer.certificate()
         found.append(Charge("labels", certificate.epsilon, name, certificate.delta))
     return found
 
@@ -148,11 +150,13 @@ class Ledger:
                 "charges": [charge.to_dict() for charge in found],
             }
         )
+        before = read_text(self.path) if FileSystems.exists(self.path) else ""
+        # Somebody may have edited the file and left out the end of its last line.
+        more = f"{line}\n" if before.endswith("\n") or not before else f"\n{line}\n"
         if is_remote(self.path):
-            before = read_text(self.path) if FileSystems.exists(self.path) else ""
-            write_text(self.path, f"{before}{line}\n")
+            write_text(self.path, before + more)
             return
         with open(self.path, "a", encoding="utf-8") as file:
-            file.write(f"{line}\n")
+            file.write(more)
             file.flush()
             os.fsync(file.fileno())

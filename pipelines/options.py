@@ -42,8 +42,10 @@ NEEDED = {
 """The flags that a command cannot do without. The label domain is needed as well, in one of its two forms."""
 _FITTED = (
     "label_min", "label_max", "label_step", "label_values", "rounding", "epsilon", "prior_epsilon",
-    "mechanism_parameters",
+    "mechanism", "mechanism_parameters", "loss",
 )  # fmt: skip
+_DEFAULTS = {"mechanism": "rr_on_bins", "loss": "squared"}
+"""Not the parser's: `apply` tells whether they were given."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -71,9 +73,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--epsilon", type=float, metavar="E", help="the whole privacy budget, prior and labels together")
     add("--delta", type=float, metavar="D", help="for (epsilon, delta)-DP, as gaussian needs; default none: pure DP")
     add("--prior_epsilon", type=float, metavar="E1", help="what the histogram may spend; default sqrt(k/n), <= E/2")
-    add("--mechanism", default="rr_on_bins", metavar="NAME", help=f"{', '.join(MECHANISMS)}; default rr_on_bins")
+    add("--mechanism", metavar="NAME", help=f"{', '.join(MECHANISMS)}; default rr_on_bins")
     add("--mechanism_parameters", metavar="NAME=VALUE,...", help="the mechanism's own, as in bias=0.2")
-    add("--loss", choices=list(LOSSES), default="squared", help="what to minimise; default squared")
+    add("--loss", choices=list(LOSSES), help="what to minimise; default squared")
     add("--id_column", metavar="NAME", help="unique ids to name records by; default their file and row")
     add("--noise_key_file", metavar="FILE", help="32 secret bytes, mode 0600; default one made for the user")
     add("--mechanism_file", metavar="FILE", help="what fit writes and apply reads")
@@ -187,6 +189,7 @@ def _families(family: type) -> list[Any]:
 def make_plan(command: str, args: argparse.Namespace) -> Plan:
     """Checks the flags of a command. Raises UsageError, naming the flag."""
     _require(command, args)
+    args = argparse.Namespace(**vars(args) | {name: getattr(args, name) or _DEFAULTS[name] for name in _DEFAULTS})
     try:
         threshold = Threshold(args.max_unusable_fraction)
         format = Format(args.input_format, _csv_types(args.csv_types))
@@ -211,6 +214,11 @@ def make_plan(command: str, args: argparse.Namespace) -> Plan:
         paths = match(absolute(args.input))
     except InputError as error:
         raise UsageError(str(error)) from None
+    for path in paths:
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"--input {path!a}: the name is not UTF-8: rename the file") from None
     return Plan(
         command=command,
         pattern=absolute(args.input),

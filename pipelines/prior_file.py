@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 import os
+import re
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +19,13 @@ HELP = "CSV of label,weight; JSON of labels and weights; a mechanism file; or a 
 class PriorFile:
     """A prior and what is known of it.
 
-    spent: the epsilon that its release spent; 0 for a public prior. records: how many records it was counted from,
-    where a release folder says so.
+    spent: the epsilon that its release spent; 0 for a public prior. release: how ledgers name that release, where the
+    file says so. records: how many records it was counted from, where a release folder says so.
     """
 
     prior: Prior
     spent: float = 0.0
+    release: str | None = None
     records: int | None = None
 
 
@@ -39,16 +41,26 @@ def read_prior(path: str) -> PriorFile:
     except ValueError as error:
         raise ValueError(f"--prior {path}: {error}") from None
     noised = _object(text).get("prior")
-    spent = noised.get("epsilon", 0.0) if isinstance(noised, dict) else 0.0
-    if isinstance(spent, bool) or not isinstance(spent, (int, float)) or not 0 <= spent < math.inf:
-        raise ValueError(f"--prior {path}: the prior's epsilon must be a number, and not negative")
+    try:
+        spent, release = release_of_prior({"epsilon": 0.0} | noised if isinstance(noised, dict) else {"epsilon": 0.0})
+    except ValueError as error:
+        raise ValueError(f"--prior {path}: {error}") from None
     manifest = os.path.join(folder, "release.json") if folder else ""
     records = _object(_text(manifest)).get("records") if os.path.exists(manifest) else None
-    return PriorFile(
-        prior,
-        float(spent),
-        records if isinstance(records, int) and records > 0 else None,
-    )
+    return PriorFile(prior, spent, release, records if isinstance(records, int) and records > 0 else None)
+
+
+def release_of_prior(noised: dict[str, Any]) -> tuple[float, str | None]:
+    """The epsilon that the release of a mechanism file's prior spent, and how ledgers name it, if the file says so.
+
+    Raises ValueError when either cannot be, KeyError when there is no epsilon.
+    """
+    spent, release = noised["epsilon"], noised.get("release")
+    if isinstance(spent, bool) or not isinstance(spent, (int, float)) or not 0 <= spent <= sys.float_info.max:
+        raise ValueError("the prior's epsilon must be a finite number, and not negative")
+    if release is not None and not (isinstance(release, str) and re.fullmatch("[0-9a-f]{32}", release)):
+        raise ValueError("the name of the prior's release is not 32 hexadecimal digits")
+    return float(spent), release
 
 
 def _text(path: str) -> str:

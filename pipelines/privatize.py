@@ -53,7 +53,7 @@ from .release import (
     Facts,
     MechanismFile,
     manifest,
-    mechanism_text,
+    mechanism_file,
     publish_folder,
     read_mechanism_file,
     staging_folder,
@@ -137,11 +137,7 @@ def _release(plan: Plan, options: PipelineOptions) -> None:
         facts = Facts.from_json(_text(staging, _FACTS_NAME))
         facts.check_same_input()
         mechanism = read_mechanism_file(FileSystems.join(staging, MECHANISM_NAME))
-        spent = charges(
-            facts.binding,
-            None if plan.command == "fit" else mechanism.randomizer,
-            with_prior=plan.command != "apply",
-        )
+        spent = charges(facts.binding, mechanism, with_labels=plan.command != "fit")
         FileSystems.delete([FileSystems.join(staging, _FACTS_NAME)])
         if plan.command == "fit":
             _charge(ledger, plan, request, facts, spent)
@@ -178,9 +174,12 @@ def _check_cap(plan: Plan, ledger: Ledger, request: str) -> None:
 
     A run of a request that is in the ledger may start: over unchanged input it is the same release, and free.
     """
-    asked = Charge("request", plan.epsilon, f"request {request}", plan.delta)
+    asked = [Charge("request", plan.epsilon, f"request {request}", plan.delta)]
+    if plan.fitted is not None:
+        prior = plan.fitted.prior_release or f"prior of request {request}"
+        asked.append(Charge("prior", plan.fitted.prior_epsilon, prior))
     # Summed in any case: a damaged ledger is to be noticed before the work is done.
-    exceeded = plan.caps.exceeded(ledger.spent([asked]))
+    exceeded = plan.caps.exceeded(ledger.spent(asked))
     if exceeded and not ledger.knows(request):
         raise UsageError(f"{exceeded}; the ledger {plan.ledger} says what was spent before")
 
@@ -353,8 +352,7 @@ def build(pipeline: beam.Pipeline, plan: Plan, staging: str) -> None:
         assert fitted is not None
         spent = (fitted.prior_epsilon, fitted.randomizer.epsilon)
         binding: Any = _labels(pipeline, plan) | "BindNoise" >> BindNoise(plan.column, spent, plan.key, plan.threshold)
-        text = mechanism_text(fitted.randomizer, fitted.prior, fitted.prior_epsilon, fitted.rounding)
-        texts = pipeline | "MechanismText" >> beam.Create([text])
+        texts = pipeline | "MechanismText" >> beam.Create([fitted.to_text()])
         randomizer: Any = fitted.randomizer
     else:
         binding = _labels(pipeline, plan) | "NoisyPrior" >> NoisyPrior(
@@ -405,7 +403,7 @@ def _apply(
 
 
 def _mechanism_text(randomizer: Randomizer, release: PriorRelease) -> str:
-    return mechanism_text(randomizer, release.prior, release.epsilons[0], release.rounding)
+    return mechanism_file(randomizer, release).to_text()
 
 
 def _write(text: str, path: str) -> None:

@@ -121,9 +121,7 @@ def contradictions(manifest: Manifest, mechanism: MechanismFile) -> list[str]:
         problems.append(f"{MANIFEST_NAME} names another mechanism")
     if manifest.adjacency != ADJACENCY:
         problems.append(f"{MANIFEST_NAME} names another adjacency")
-    if manifest.prior_epsilon != mechanism.prior_epsilon:
-        problems.append(f"{MANIFEST_NAME} names another epsilon for the prior")
-    if (manifest.delta, manifest.certified_delta) != (randomizer.delta, randomizer.certificate().delta):
+    if manifest.delta != randomizer.delta:
         problems.append(f"{MANIFEST_NAME} names another delta")
     if manifest.domain != (randomizer.labels[0], randomizer.labels[-1], len(randomizer.labels)):
         problems.append(f"{MANIFEST_NAME} names another label domain")
@@ -209,8 +207,9 @@ class Run:
     this: bool
 
 
-def ledger_runs(entries: Sequence[dict[str, Any]], fingerprint: str) -> list[Run]:
-    """The ledger's lines with their sums: a release is charged once, however often it is made."""
+def ledger_runs(entries: Sequence[dict[str, Any]], fingerprint: str, prior_release: str | None) -> list[Run]:
+    """The ledger's lines with their sums: a release is charged once, however often it is made. `this` are those with
+    labels of that fingerprint, or a prior of that name."""
     known: list[Charge] = []
     runs, before = [], total(known)
     for entry in entries:
@@ -227,7 +226,7 @@ def ledger_runs(entries: Sequence[dict[str, Any]], fingerprint: str) -> list[Run
                 str(entry.get("records", "")),
                 Spent(spent.epsilon - before.epsilon, spent.delta - before.delta),
                 spent,
-                any(charge.release.endswith(fingerprint[:32]) for charge in charges),
+                any(charge.release.endswith(fingerprint[:32]) or charge.release == prior_release for charge in charges),
             )
         )
         before = spent
@@ -325,7 +324,9 @@ def render(
     short = clipped(column, _LONGEST_NAME)
     bins = charts.bins(randomizer.labels, randomizer.outputs, probabilities)
     losses = {name: loss for name, loss in LOSSES.items() if not loss.nonnegative or randomizer.labels[0] >= 0}
-    runs = ledger_runs(entries, audit.fingerprint)
+    runs = ledger_runs(entries, audit.fingerprint, None if manifest else mechanism.prior_release)
+    # Of a release that was made with a mechanism file, ledgers may have the labels alone.
+    least = Fraction(mechanism.prior_epsilon) + Fraction(audit.certified_epsilon) if manifest else Fraction(0)
     errors = [
         ("error", "root mean squared error", found.error),
         ("deviation", "standard deviation", found.deviation),
@@ -358,7 +359,7 @@ def render(
         expected_mean=float(found.weights @ (found.labels + found.bias)),
         runs=runs[-_MOST_RUNS:],
         runs_before=len(runs[:-_MOST_RUNS]),
-        runs_name_this=any(run.this for run in runs),
+        runs_name_this=any(run.this for run in runs) and runs[-1].spent.epsilon >= least,
         charts={
             "prior": charts.prior_chart(randomizer.labels, prior.weights, randomizer.outputs, bins, short),
             "outputs": charts.outputs_chart(

@@ -65,7 +65,8 @@ def _solve(args: argparse.Namespace) -> str:
     certificate = randomizer.certificate()
     expected = randomizer.expected_loss(prior, loss_named(loss))
     # What a release's histogram spent stays spent: labels privatized with this mechanism are told to have cost it, too.
-    released = {"weights": prior.weights.tolist(), "epsilon": source.spent}
+    name_of_release = {} if source.release is None else {"release": source.release}
+    released = {"weights": prior.weights.tolist(), "epsilon": source.spent, **name_of_release}
     write_file(output, randomizer.to_json(prior=released, rounding=default_rounding(name)) + "\n")
     return json.dumps(
         {

@@ -529,6 +529,28 @@ def test_every_member_of_a_release_is_needed_and_typed(folder, key):
         assert audit_path(str(folder)).problems, value
 
 
+@pytest.mark.parametrize(
+    ("changes", "prior", "problem"),
+    [
+        ({}, {"epsilon": 0.2}, "release.prior_epsilon is not prior.epsilon of mechanism.json"),
+        ({"prior_epsilon": 0, "certified_epsilon": 0.7}, {"epsilon": 0.25}, "release.prior_epsilon is not prior"),
+        ({}, {"epsilon": "0.25"}, "prior.epsilon is not a finite float >= 0"),
+        ({}, {}, "prior.epsilon is not a finite float >= 0"),
+        ({"certified_delta": 0.1}, {"epsilon": 0.25}, "release.certified_delta is not certificate.delta"),
+        ({"records": 5, "shards": {"a": 2, "b": 2}}, {"epsilon": 0.25}, "release.shards do not add up"),
+        ({"records": 2, "shards": {"a": True, "b": True}}, {"epsilon": 0.25}, "release.shards do not add up"),
+        ({"records": 5, "shards": {"a": "5"}}, {"epsilon": 0.25}, "release.shards do not add up"),
+        ({"shards": {"a": 5}}, {"epsilon": 0.25}, "release.shards do not add up"),
+        ({"records": 5, "shards": {"a": 2, "b": 3}, "certified_delta": 0}, {"epsilon": 0.25}, None),
+    ],
+)
+def test_a_release_agrees_with_its_mechanism_and_with_itself(folder, changes, prior, problem):
+    write(folder / "release.json", RELEASE | changes)
+    write(folder / "mechanism.json", RESPONSE | {"prior": {"weights": [1.0, 0.0, 0.0]} | prior})
+    problems = audit_path(str(folder)).problems
+    assert problems == () if problem is None else any(line.startswith(problem) for line in problems), problems
+
+
 def test_a_release_that_spent_nothing_on_a_prior(folder):
     write(folder / "release.json", {**RELEASE, "prior_epsilon": 0, "certified_epsilon": 0.6931471805599454})
     assert audit_path(str(folder)).problems == ()

@@ -76,6 +76,108 @@ def test_fit_and_apply_fit_under_the_cap_of_one_privatize(job: Any, invoke: Any,
     assert spent(outputs) <= 1
 
 
+def test_apply_publishes_the_prior_again_and_says_so(
+    job: Any, invoke: Any, outputs: Path, tmp_path: Path, spent: Any, entries: Any
+) -> None:
+    """Free where the ledger has it, charged where it has not: a release is never above what its ledger says."""
+    invoke(job("fit")).ok()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+
+    refused = invoke(job("apply", output=elsewhere / "released", epsilon_cap=0.95))
+    assert refused.code == 2
+    assert list(elsewhere.iterdir()) == []
+    invoke(job("apply", output=elsewhere / "released", epsilon_cap=1)).ok()
+    invoke(job("apply")).ok()
+
+    manifest = json.loads((elsewhere / "released" / "release.json").read_text())
+    certified = json.loads((elsewhere / "released" / "mechanism.json").read_text())["certificate"]["epsilon"]
+    assert spent(elsewhere) == pytest.approx(manifest["prior_epsilon"] + certified, rel=1e-12)
+    assert spent(outputs) == spent(elsewhere)
+    [prior, _] = entries(elsewhere)[0]["charges"]
+    assert [prior] == entries(outputs)[0]["charges"]
+    page = tmp_path / "page.html"
+    invoke(["report", str(elsewhere / "released"), "--output", str(page)]).ok()
+    assert "does not name" not in page.read_text()
+
+
+def test_a_prior_of_other_data_is_charged_once(
+    job: Any, invoke: Any, outputs: Path, tmp_path: Path, write_csv: Any, spent: Any, entries: Any
+) -> None:
+    invoke(job("fit", ledger=tmp_path / "pilot")).ok()
+    for week in range(2):
+        path = write_csv(tmp_path / f"{week}.csv", [f"{i},{(i + week) % 5}" for i in range(300)])
+        invoke(job("apply", input=path, output=outputs / f"{week}")).ok()
+
+    prior, labels = (charge["epsilon"] for charge in entries(outputs)[0]["charges"])
+    assert spent(outputs) == pytest.approx(prior + 2 * labels, rel=1e-12)
+
+
+@pytest.mark.parametrize("released", [True, False])
+def test_a_mechanism_solved_for_a_released_prior_costs_that_prior(
+    job: Any, invoke: Any, outputs: Path, tmp_path: Path, entries: Any, released: bool
+) -> None:
+    """And one that was solved for a public prior costs its labels alone."""
+    invoke(job()).ok()
+    (tmp_path / "prior.csv").write_text("".join(f"{label},{1 + label}\n" for label in range(5)))
+    source = outputs / "released" if released else tmp_path / "prior.csv"
+    invoke(["solve", "--prior", str(source), "--epsilon", "0.5", "--output", str(outputs / "mechanism.json")]).ok()
+    invoke(job("apply", output=outputs / "more")).ok()
+
+    first, second = (entry["charges"] for entry in entries(outputs))
+    assert second[:-1] == (first[:1] if released else [])
+    assert [charge["what"] for charge in second][-1] == "labels"
+
+
+def test_a_mechanism_file_that_does_not_name_its_prior_is_charged_for_it(
+    job: Any, invoke: Any, outputs: Path, entries: Any
+) -> None:
+    invoke(job("fit")).ok()
+    path = outputs / "mechanism.json"
+    document = json.loads(path.read_text())
+    del document["prior"]["release"]
+    path.write_text(json.dumps(document))
+    invoke(job("apply", ledger=outputs / "other")).ok()
+
+    [entry] = [json.loads(line) for line in (outputs / "other").read_text().splitlines()]
+    assert [charge["what"] for charge in entry["charges"]] == ["prior", "labels"]
+    assert entry["charges"][0]["epsilon"] == document["prior"]["epsilon"] > 0
+
+
+@pytest.mark.parametrize("epsilon", [-0.9, float("inf"), float("nan"), True, "0.5", None, 10**400])
+def test_a_prior_costs_a_finite_number(job: Any, invoke: Any, outputs: Path, epsilon: Any) -> None:
+    invoke(job("fit")).ok()
+    path = outputs / "mechanism.json"
+    document = json.loads(path.read_text())
+    document["prior"]["epsilon"] = epsilon
+    path.write_text(json.dumps(document))
+    outcome = invoke(job("apply"))
+
+    assert outcome.code == 2
+    assert f"--mechanism_file {path} cannot be used: the prior's epsilon must be a finite number" in outcome.error
+
+
+def test_a_release_counts_at_the_most_that_it_was_charged(tmp_path: Path) -> None:
+    from labeldp.pipelines.ledger import Caps, Charge, Ledger
+
+    ledger = Ledger(str(tmp_path / "ledger"))
+    ledger.charge([Charge("labels", 0.5, "a", 1e-6)], Caps(), request="one")
+    ledger.charge([Charge("labels", 0.25, "a", 2e-6)], Caps(), request="two")
+    assert ledger.spent() == (Fraction(0.5), Fraction(2e-6))
+
+
+def test_a_ledger_whose_last_line_has_no_end_is_gone_on_with(tmp_path: Path) -> None:
+    """As some editors leave files."""
+    from labeldp.pipelines.ledger import Caps, Charge, Ledger
+
+    path = tmp_path / "ledger"
+    ledger = Ledger(str(path))
+    ledger.charge([Charge("labels", 0.5, "a")], Caps(), request="one")
+    path.write_text(path.read_text().rstrip("\n"))
+    ledger.charge([Charge("labels", 0.25, "b")], Caps(), request="two")
+    assert ledger.spent().epsilon == Fraction(0.75)
+
+
 def test_the_cap_refuses_at_publication_when_the_data_changed(
     job: Any, invoke: Any, outputs: Path, tmp_path: Path, write_csv: Any, tree: Any
 ) -> None:
