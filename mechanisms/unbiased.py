@@ -28,6 +28,8 @@ from .randomizer import Randomizer
 from .rounding import HAIR, integer_weights
 from .staircases import Columns, Program, Proof
 
+MAX_LABELS = 1 << 12
+"""Beyond, columns take gigabytes and minutes."""
 _DIRECT = 64
 """Up to this many labels take all intervals from the start."""
 _MAX_ROUNDS = 12
@@ -60,7 +62,8 @@ class Unbiased:
     gap: float = 1e-6
 
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
-        """Some hundreds of labels take a fraction of a second. Raises ValueError for an epsilon out of range."""
+        """Some hundreds of labels take a fraction of a second. Raises ValueError for an epsilon out of range, or too
+        many labels."""
         return _solve(self.name, prior, epsilon, 0.0, self.gap, {})
 
 
@@ -101,6 +104,8 @@ def _solve(
     if not gap >= 0:
         raise ValueError(f"gap must be at least 0, a fraction of the loss, not {gap:g}")
     labels = prior.labels
+    if len(labels) > MAX_LABELS:
+        raise ValueError(f"{len(labels)} labels; at most {MAX_LABELS}: use a larger label step")
     if len(labels) == 1:
         return Randomizer(labels, labels, integer_weights(np.ones((1, 1)), epsilon), epsilon, name, parameters, 0.0)
     middle, half = (labels[0] + labels[-1]) / 2, (labels[-1] - labels[0]) / 2

@@ -13,6 +13,7 @@ from ..transforms.tf_example_encoder import encode_examples
 from ..transforms.tfrecord import frame
 from .conversion_log import CONVERTED, LABEL, LABEL_MAX, click_batches
 from .extras import check_tfx
+from .files import check_parent
 from .privatize import run_privatize
 from .usage import ArgumentParser, UsageError, log_to_stderr
 
@@ -35,6 +36,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     try:
         check_epsilon(args.epsilon)
         check_tfx("the log, which is of tfrecord files,")
+        check_parent("--output", args.output)
     except ValueError as error:
         parser.error(f"--{error}")
     except UsageError as error:

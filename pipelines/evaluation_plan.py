@@ -72,6 +72,7 @@ def make_parser() -> ArgumentParser:
     for action in every._actions:
         if action.dest in _SHARED_FLAGS:
             parser._add_action(action)
+    parser.set_defaults(loss=shared.DEFAULTS["loss"])
     add = parser.add_argument
     add("--output", metavar="DIR", help="for tables, pictures and finished cells; what it has is not computed again")
     add("--feature", nargs="+", metavar="NAME", help="columns to train on; default all others than the label")

@@ -24,6 +24,7 @@ from ..transforms.progress import LOGGER
 from ..transforms.read import FORMATS, Equals, Format, absolute, match
 from ..transforms.write import COMPRESSIONS
 from .extras import check_extra, check_tfx
+from .files import check_parent
 from .ledger import Caps, ledger_beside
 from .parallel import processors
 from .release import MechanismFile, read_mechanism_file, read_text
@@ -44,7 +45,9 @@ _FITTED = (
     "label_min", "label_max", "label_step", "label_values", "rounding", "epsilon", "prior_epsilon",
     "mechanism", "mechanism_parameters", "loss",
 )  # fmt: skip
-_DEFAULTS = {"mechanism": "rr_on_bins", "loss": "squared"}
+_MOST_SHARDS = 99_999
+"""Their names have five digits."""
+DEFAULTS = {"mechanism": "rr_on_bins", "loss": "squared"}
 """Not the parser's: `apply` tells whether they were given."""
 
 
@@ -144,7 +147,8 @@ def parse_known(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> 
     args, others = parser.parse_known_args(argv)
     unknown = _unknown_to_beam(others)
     if unknown:
-        parser.error(f"unknown flag {unknown[0]}")
+        first = unknown[0]
+        parser.error(f"unknown flag {first}" if first.startswith("-") else f"no flag takes {first!a}: quote a glob")
     return args, others
 
 
@@ -189,7 +193,7 @@ def _families(family: type) -> list[Any]:
 def make_plan(command: str, args: argparse.Namespace) -> Plan:
     """Checks the flags of a command. Raises UsageError, naming the flag."""
     _require(command, args)
-    args = argparse.Namespace(**vars(args) | {name: getattr(args, name) or _DEFAULTS[name] for name in _DEFAULTS})
+    args = argparse.Namespace(**vars(args) | {name: getattr(args, name) or DEFAULTS[name] for name in DEFAULTS})
     try:
         threshold = Threshold(args.max_unusable_fraction)
         format = Format(args.input_format, _csv_types(args.csv_types))
@@ -208,8 +212,8 @@ def make_plan(command: str, args: argparse.Namespace) -> Plan:
         raise UsageError(f"--delta_cap must be at least 0 and below 1, not {args.delta_cap:g}")
     target = args.mechanism_file if command == "fit" else args.output
     _check_target("--mechanism_file" if command == "fit" else "--output", target)
-    if args.num_shards is not None and args.num_shards < 1:
-        raise UsageError(f"--num_shards must be at least 1, not {args.num_shards}")
+    if args.num_shards is not None and not 1 <= args.num_shards <= _MOST_SHARDS:
+        raise UsageError(f"--num_shards must be from 1 to {_MOST_SHARDS:,}, not {args.num_shards:,}")
     try:
         paths = match(absolute(args.input))
     except InputError as error:
@@ -389,11 +393,7 @@ def _check_target(flag: str, target: str) -> None:
     if os.path.lexists(target) and not empty:
         kind = "exists and is not an empty folder" if folder else "exists"
         raise UsageError(f"{flag} {target} {kind}: name another, or delete it")
-    parent = os.path.dirname(os.path.abspath(target))
-    while not os.path.lexists(parent):
-        parent = os.path.dirname(parent)
-    if not (os.path.isdir(parent) and os.access(parent, os.W_OK)):
-        raise UsageError(f"{flag} {target} cannot be made: {parent} is not a folder that can be written to")
+    check_parent(flag, target)
 
 
 def _ledger(path: str | None, target: str) -> str:
@@ -403,7 +403,21 @@ def _ledger(path: str | None, target: str) -> str:
             raise UsageError(f"--ledger {found} is a folder: name a file")
         if not is_remote(target) and _inside(found, target):
             raise UsageError(f"--ledger {found} lies inside --output, which is released: keep it elsewhere")
+        if not os.path.lexists(found):
+            check_parent("--ledger", found)
+        elif not os.access(found, os.R_OK | os.W_OK):
+            raise UsageError(f"--ledger {found} cannot be read and written: what is released is written down there")
     return found
+
+
+def _made(key: NoiseKeyFile) -> bool:
+    try:
+        return key.create()
+    except OSError as error:
+        raise UsageError(
+            f"--noise_key_file is missing, and {key.path} cannot be made ({error.strerror}): name a file of 32 secret "
+            "bytes, mode 0600"
+        ) from None
 
 
 def _inside(path: str, folder: str) -> bool:
@@ -412,7 +426,7 @@ def _inside(path: str, folder: str) -> bool:
 
 def _key(path: str | None, target: str) -> NoiseKeyFile:
     key = NoiseKeyFile(absolute(path) if path else _default_key_path())
-    if path is None and key.create():
+    if path is None and _made(key):
         LOGGER.info("made a secret noise key: %s (keep it private; the README says when to destroy it)", key.path)
     if not is_remote(key.path) and not is_remote(target) and _inside(key.path, target):
         raise UsageError(f"--noise_key_file {key.path} lies inside --output, which is released: keep it elsewhere")

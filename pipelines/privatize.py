@@ -227,9 +227,8 @@ def _announce(plan: Plan, facts: Facts, mechanism: MechanismFile) -> None:
     print(f"mechanism  {randomizer.mechanism}: {len(randomizer.labels)} labels to {_outputs(randomizer)}")
     delta = "" if randomizer.pure else f" with delta {certificate.delta!r}"
     print(f"certified  epsilon {certificate.epsilon!r}{delta} for the labels, largest bias {certificate.max_bias:.6g}")
-    print(
-        f"expected   {loss.name} loss {randomizer.expected_loss(mechanism.prior, loss):.6g}, under the noised histogram"
-    )
+    under = "the noised histogram" if mechanism.prior_epsilon else "the public prior"
+    print(f"expected   {loss.name} loss {randomizer.expected_loss(mechanism.prior, loss):.6g}, under {under}")
     if plan.validate:
         print(f"validated  against {'an inferred' if plan.schema is None else 'the given'} schema: no anomalies")
 

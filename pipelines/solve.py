@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -50,6 +51,8 @@ def _solve(args: argparse.Namespace) -> str:
     except ValueError as error:
         raise UsageError(f"--{error}") from None
     check_file("--output", output)
+    if os.path.lexists(output):
+        raise UsageError(f"--output {output} exists: name another file, or delete it")
     source = read_prior(prior_path)
     prior = source.prior
     try:

@@ -6,6 +6,7 @@ They need neither Beam nor data: what they say is computed from a prior that is 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -71,6 +72,8 @@ def _check(args: argparse.Namespace) -> None:
         path = getattr(args, flag)
         if path is not None:
             check_file(f"--{flag}", path)
+            if os.path.exists(path) and os.path.samefile(path, args.prior):
+                raise UsageError(f"--{flag} {path} is the file of --prior: name another")
     if args.picture is not None:
         check_picture("--picture", args.picture)
 

@@ -30,6 +30,8 @@ def parse_parameters(
         parameters[name] = _value(value)
     if "delta" in parameters:
         raise UsageError(f"{flag} delta: a delta is a part of the budget, give it as --delta")
+    if "loss" in parameters:
+        raise UsageError(f"{flag} loss: give it as --loss")
     if delta is not None:
         if not 0 < delta < 1:
             raise UsageError(f"--delta must be above 0 and below 1, not {delta:g}: for pure label DP leave it out")

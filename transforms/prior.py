@@ -216,7 +216,7 @@ class Threshold:
     def check(self, records: int, unusable: int, label: str) -> None:
         """Raises InputError when no record has a label, or more than the fraction have none."""
         if records + unusable == 0:
-            raise InputError("the input is empty: no file that matches --input has a record")
+            raise InputError("the input is empty: the files that match --input have no record, or --where keeps none")
         if records == 0:
             raise InputError(f"no record has a usable label in {label!r}: check --label")
         if unusable > self.fraction * (records + unusable):

@@ -5,6 +5,7 @@ Exit code 2 is for what the command line is to blame for, 1 for what is found in
 
 import gc
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,8 @@ def test_a_flag_that_is_needed(job: Any, refused: Any, flag: str) -> None:
         ({"output_format": "csv"}, "--output_format"),
         ({"compression": "zip"}, "--compression"),
         ({"num_shards": 0}, "--num_shards"),
+        ({"num_shards": 100_000}, "--num_shards must be from 1 to 99,999"),
+        ({"mechanism_parameters": "loss=absolute"}, "--mechanism_parameters loss: give it as --loss"),
         ({"num_shards": "many"}, "--num_shards"),
         ({"csv_types": "f=date"}, "--csv_types"),
         ({"where": "f"}, "--where"),
@@ -133,6 +136,36 @@ def test_flags_that_make_no_sense(job: Any, refused: Any, flags: dict[str, Any],
 @pytest.mark.parametrize("flag", ["--no_such_flag=1", "--no_such_flag", "stray", "--eps=1", "--direct_num_work=1"])
 def test_unknown_flags_and_abbreviations(job: Any, refused: Any, flag: str) -> None:
     refused([*job(), flag], 2, flag)
+
+
+def test_a_glob_that_the_shell_has_taken_apart(job: Any, refused: Any) -> None:
+    refused([*job(), "b.csv"], 2, "'b.csv': quote a glob")
+
+
+@pytest.mark.parametrize("flag", ["mechanism", "loss", "rounding"])
+def test_what_a_mechanism_file_settles(job: Any, invoke: Any, outputs: Path, flag: str) -> None:
+    invoke(job("fit")).ok()
+    value = {"mechanism": "unbiased", "loss": "absolute", "rounding": "nearest"}[flag]
+    outcome = invoke(job("apply", **{flag: value}))
+
+    assert outcome.code == 2
+    assert f"--{flag} is settled by the mechanism file: leave it out" in outcome.error
+    assert not (outputs / "released").exists()
+
+
+def test_a_file_whose_name_is_not_utf8(job: Any, refused: Any, tmp_path: Path, write_csv: Any) -> None:
+    write_csv(tmp_path / "log" / "caf\udce9.csv", ["1,2"])
+    refused(job(input=tmp_path / "log" / "*"), 2, "caf\\udce9.csv", "rename the file")
+
+
+def test_a_ledger_that_cannot_be_kept(job: Any, refused: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    """Known before the job runs. Root may write everywhere, so the answer is made up."""
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: "books" not in str(path) and access(path, mode))
+    (tmp_path / "books").mkdir()
+    refused(job(ledger=tmp_path / "books" / "ledger"), 2, "--ledger", "cannot be made")
+    (tmp_path / "books" / "ledger").write_text("")
+    refused(job(ledger=tmp_path / "books" / "ledger"), 2, "--ledger", "cannot be read and written")
 
 
 @pytest.mark.parametrize("command", ["privatize", "fit"])

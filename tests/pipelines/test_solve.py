@@ -27,6 +27,7 @@ def solve(invoke: Any, tmp_path: Path) -> Callable[..., Any]:
 
     def run(text: str = PRIORS["object.json"], **flags: Any) -> Any:
         (tmp_path / "prior").write_text(text)
+        (tmp_path / "solved.json").unlink(missing_ok=True)
         flags = {"prior": tmp_path / "prior", "epsilon": 1, "output": tmp_path / "solved.json"} | flags
         return invoke(["solve", *(f"--{name}={value}" for name, value in flags.items() if value is not None)])
 
@@ -204,6 +205,36 @@ def test_a_prior_that_is_none(solve: Any, tmp_path: Path, text: str, said: str) 
     assert said in outcome.error
     assert outcome.out == ""
     assert [path.name for path in tmp_path.iterdir()] == ["prior"]
+
+
+def test_a_file_that_is_there_is_kept(solve: Any, tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("kept")
+    outcome = solve(output=tmp_path / "log.csv")
+
+    assert outcome.code == 2
+    assert f"--output {tmp_path / 'log.csv'} exists" in outcome.error
+    assert (tmp_path / "log.csv").read_text() == "kept"
+
+
+@pytest.mark.parametrize("command", ["compare", "plan"])
+@pytest.mark.parametrize("flag", ["csv", "json"])
+def test_tables_do_not_replace_their_prior(invoke: Any, tmp_path: Path, command: str, flag: str) -> None:
+    (tmp_path / "prior").write_text(PRIORS["object.json"])
+    more = ["--records", "1000"] if command == "plan" else []
+    outcome = invoke([command, f"--prior={tmp_path / 'prior'}", f"--{flag}={tmp_path / 'prior'}", *more])
+
+    assert outcome.code == 2
+    assert f"--{flag} {tmp_path / 'prior'} is the file of --prior" in outcome.error
+
+
+@pytest.mark.parametrize("name", ["unbiased", "bias_limited"])
+def test_more_labels_than_memory_holds_are_refused(invoke: Any, tmp_path: Path, name: str) -> None:
+    (tmp_path / "prior").write_text("".join(f"{label},1\n" for label in range(4097)))
+    flags = [f"--prior={tmp_path / 'prior'}", "--epsilon=1", f"--mechanism={name}", f"--output={tmp_path / 'm'}"]
+    outcome = invoke(["solve", *flags])
+
+    assert outcome.code == 2
+    assert "4097 labels; at most 4096: use a larger label step" in outcome.error
 
 
 def test_a_prior_that_is_no_text(solve: Any, tmp_path: Path) -> None:

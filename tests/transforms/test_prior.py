@@ -327,7 +327,7 @@ def expect(complaint, words, *args, **kwargs):
 
 
 def test_empty_input(complaint, labelled):
-    words = "the input is empty: no file that matches --input has a record"
+    words = "the input is empty: the files that match --input have no record, or --where keeps none"
     expect(complaint, words, [])
     expect(complaint, words, [labelled({"y": []})])
 
