@@ -2,7 +2,8 @@
 
 Elements carry classes; the page's style sheet colours them, so that one chart serves light, dark and print. The size of
 a chart is bounded whatever the size of the domain: what is closer than a pixel is drawn once, and large matrices are
-gathered into cells first. Text is escaped. Functions are pure: numbers in, markup out.
+gathered into cells first. Texts keep clear of each other: what does not fit is written shorter, in thousands or
+millions, or left out. Text is escaped. Functions are pure: numbers in, markup out.
 """
 
 from __future__ import annotations
@@ -17,15 +18,22 @@ import numpy as np
 from markupsafe import Markup
 
 _WIDTH, _HEIGHT = 480, 300
-_RIGHT, _TOP, _BOTTOM = 468, 30, 252
+_RIGHT, _TOP, _BOTTOM = 460, 30, 252
 _LEGEND = 30
-_CHARACTER = 7.2  # the width of one, at most, in the style sheet's 13 px
+_FONT = 13  # the style sheet's, in pixels
+# The widths of characters in DejaVu Sans, the widest of the usual fonts, in sizes of the font. Bold is wider.
+_WIDTHS = dict.fromkeys(" ',.Iijl", 0.32) | dict.fromkeys("!()*-/:;[]frt|", 0.42) | dict.fromkeys("mw", 1.0)
+_BOLD = 1.1
+_GAP = 10  # between texts side by side
+_WIDEST = 75  # names of ticks; wider ones leave too little room for the plot
+_AXIS_NAME = 16  # the right edge of the upward one
+_OVERHANG = 10  # how far text may stick out to the right, into the page's margin
 _MOST_BARS = 100
 _MOST_POINTS = 400
 _MOST_MARKS = 50
 _LEVELS = 32
 _LIGHT_TEXT = 0.9 * _LEVELS  # shades above it take text in the colour of the page
-_MOST_NUMBERS = 6  # rows and columns of a heat map that has room for numbers in its cells
+_LEAST_HEIGHT = 17  # of a cell with a number in it
 _MOST_NAMES = 12  # rows that are all named
 
 
@@ -38,8 +46,8 @@ def number(value: float) -> str:
 
 
 def exact(value: float) -> str:
-    """A value as it is, up to 15 digits: what a label is called."""
-    return f"{value:.15g}".replace("-", "\u2212")
+    """A value as it is, up to 15 digits, thousands set apart: what a label is called."""
+    return f"{value:,.15g}".replace("-", "\u2212")
 
 
 def percent(share: float) -> str:
@@ -48,6 +56,14 @@ def percent(share: float) -> str:
     if text == "100" and share < 1:
         text = "99.9+"
     return f"{text}%".replace("-", "\u2212")
+
+
+def whole_percent(share: float) -> str:
+    """At most two digits of a hundred; 100% and 0% are exact."""
+    text = f"{100 * share:.0f}%"
+    if text == "0%" and share > 0:
+        return "<1%"
+    return ">99%" if text == "100%" and share < 1 else text
 
 
 def span(first: float, last: float) -> str:
@@ -122,15 +138,20 @@ def prior_chart(
     starts = np.arange(0, len(labels), -(-len(labels) // _MOST_BARS))
     counts = np.diff(np.append(starts, len(labels)))
     heights = np.add.reduceat(weights, starts) / counts
-    plot = _Plot(edges[0], edges[-1], 0, float(heights.max()) * 1.12, percent)
-    parts = []
+    # Outputs of bins are written above the highest bar.
+    plot = _Plot(edges[0], edges[-1], 0, float(heights.max()) * (1.2 if found else 1.12), percent)
+    parts, over = [], []
     for place, each in enumerate(found):
         first, last = np.searchsorted(labels, [each.first, each.last])
         left, right = plot.x(edges[first]), plot.x(edges[last + 1])
-        parts.append(f'<rect class="band{place % 2}" {_box(left, _TOP, right, _BOTTOM)}/>')
-        text = f"\u2192 {number(each.output)}"
-        if right - left > _CHARACTER * len(text):
-            parts.append(_text((left + right) / 2, _TOP + 26, text, "output-text", "middle"))
+        band = f'<rect class="band{place % 2}" '
+        parts.append(f"{band}{_box(left, _TOP, right, _BOTTOM)}/>")
+        text = f"\u2192 {number(each.output / 10.0**plot.across.power)}"
+        middle, half = (left + right) / 2, text_width(text, bold=True) / 2
+        if right - left >= 2 * half + _GAP:
+            # The band once more, to cover the grid.
+            over.append(f"{band}{_box(middle - half, _TOP + 14, middle + half, _TOP + 30)}/>")
+            over.append(_text(middle, _TOP + 26, text, "output-text", "middle"))
     parts.append(plot.axes(name, "chance of one label"))
     bars = zip(plot.x(edges[starts]), plot.x(edges[starts + counts]), plot.y(heights), strict=True)
     gap = 0.5 if len(starts) <= _MOST_BARS // 2 else 0
@@ -146,7 +167,7 @@ def prior_chart(
         marks = "".join(f"M{place - 4} {_TOP}h8l-4 8z" for place in sorted({round(plot.x(value)) for value in inside}))
         parts.append(f'<path class="output" d="{marks}"/>')
         legend.append(("output mark", "outputs"))
-    parts.append(_legend(legend))
+    parts += [*over, _legend(legend)]
     return _svg(
         f"Prior of {name}",
         f"Chances of {len(labels)} labels from {exact(labels[0])} to {exact(labels[-1])}; {len(inside)} of "
@@ -188,8 +209,7 @@ def outputs_chart(labels: np.ndarray, outputs: np.ndarray, chances: np.ndarray, 
 def heat_map(cells: Cells, name: str) -> Markup:
     """The channel: a row per label or range of labels, the lowest at the bottom; a column per output or range."""
     rows, columns = cells.chances.shape
-    named = rows <= _MOST_NAMES
-    names = [span(*row) if named else exact(row[0]) for row in cells.rows]
+    names, outputs, power = _cell_names(cells)
     left = _left(names)
     width, height = (_RIGHT - left) / columns, (_BOTTOM - _TOP) / rows
     largest = float(cells.chances.max())
@@ -208,18 +228,15 @@ def heat_map(cells: Cells, name: str) -> Markup:
         )
         parts.append(f'<path fill-opacity="{level / _LEVELS:.3g}" d="{boxes}"/>')
     parts.append("</g>")
-    if rows <= _MOST_NUMBERS and columns <= _MOST_NUMBERS:
-        for row, column in np.ndindex(rows, columns):
-            dark = " on-dark" if levels[row, column] > _LIGHT_TEXT else ""
-            place = left + (column + 0.5) * width, _BOTTOM - (row + 0.5) * height + 4
-            parts.append(_text(*place, percent(cells.chances[row, column]), f"cell-text{dark}", "middle"))
-    for row in _spread(rows, _MOST_NAMES if named else 7):
-        parts.append(_text(left - 6, _BOTTOM - (row + 0.5) * height + 4, names[row], "tick", "end"))
-    outputs = [number((first + last) / 2) for first, last in cells.columns]
-    room = int((_RIGHT - left) / (_CHARACTER * (max(map(len, outputs)) + 2)))
-    for column in _spread(columns, max(2, min(8, room))):
-        parts.append(_text(left + (column + 0.5) * width, _BOTTOM + 17, outputs[column], "tick", "middle"))
-    parts.append(_names(left, f"released {name}", f"true {name}"))
+    centres, middles = left + (np.arange(columns) + 0.5) * width, _BOTTOM - (np.arange(rows) + 0.5) * height
+    for (row, column), text in _cell_texts(cells.chances, width, height).items():
+        dark = " on-dark" if levels[row, column] > _LIGHT_TEXT else ""
+        parts.append(_text(centres[column], middles[row] + 4, text, f"cell-text{dark}", "middle"))
+    for row in _spread(rows, _MOST_NAMES if rows <= _MOST_NAMES else 7):
+        parts.append(_text(left - 6, middles[row] + 4, names[row], "tick", "end"))
+    lines = (_line(centres[::step], outputs[::step]) for step in range(1, columns + 1))
+    parts += next(filter(None, lines))
+    parts.append(_names(left, (f"released {name}", power), (f"true {name}", power)))
     parts += _shades(largest)
     likeliest = cells.chances.argmax(axis=1)
     words = [
@@ -233,6 +250,35 @@ def heat_map(cells: Cells, name: str) -> Markup:
         f"{percent(largest)}. Likeliest outputs by true label: " + " ".join(words),
         parts,
     )
+
+
+def _cell_names(cells: Cells) -> tuple[list[str], list[str], int]:
+    """Names of rows, names of columns, and the power of ten that they are in. A row is named by all its range, exactly,
+    where that leaves room for the cells, else by rounded or scaled numbers that still tell rows apart, else by its
+    first label.
+    """
+    middles = [(first + last) / 2 for first, last in cells.columns]
+    scale = _power([*np.ravel(cells.rows).tolist(), *middles])
+    ranges = len(cells.rows) <= _MOST_NAMES and any(first < last for first, last in cells.rows)
+    for ends in (2, 1) if ranges else (1,):
+        for power, write in ((0, exact), (0, number), (scale, number)):
+            names = [" to ".join(dict.fromkeys(write(x / 10.0**power) for x in row[:ends])) for row in cells.rows]
+            outputs = [number(x / 10.0**power) for x in middles]
+            fits = _widest(names) <= ends * _WIDEST and _widest(outputs) <= _WIDEST
+            if fits and len(set(names)) == len(names):
+                return names, outputs, power
+    return [exact(first) for first, _ in cells.rows], [number(x) for x in middles], 0
+
+
+def _cell_texts(chances: np.ndarray, width: float, height: float) -> dict[tuple[int, int], str]:
+    """The chances by row and column, in three digits or in less; none where cells are too small for all of them."""
+    if height < _LEAST_HEIGHT or width < text_width("0%", bold=True):
+        return {}
+    for write in (percent, whole_percent):
+        texts = {place: write(float(chances[place])) for place in np.ndindex(*chances.shape)}
+        if max(text_width(text, bold=True) for text in texts.values()) + _GAP / 2 <= width:
+            return texts
+    return {}
 
 
 def lines_chart(labels: np.ndarray, lines: Sequence[tuple[str, str, np.ndarray]], name: str, unit: str) -> Markup:
@@ -258,6 +304,25 @@ def lines_chart(labels: np.ndarray, lines: Sequence[tuple[str, str, np.ndarray]]
 
 
 @dataclass(frozen=True)
+class _Ticks:
+    """Values on an axis, and their names in units of a power of ten."""
+
+    values: list[float]
+    names: list[str]
+    power: int
+
+    @classmethod
+    def of(cls, values: list[float], write: Callable[[float], str]) -> _Ticks:
+        """In thousands, millions, ... where names are too wide otherwise."""
+        names, power = list(map(write, values)), _power(values)
+        scaled = [x / 10.0**power for x in values]
+        # 1.7000001 billions are no easier to read.
+        if _widest(names) > _WIDEST and all(exact(x) == number(x) for x in scaled):
+            return cls(values, list(map(write, scaled)), power)
+        return cls(values, names, 0)
+
+
+@dataclass(frozen=True)
 class _Plot:
     """A rectangle of values in the picture, as far to the right as the names of its upward ticks need."""
 
@@ -268,9 +333,23 @@ class _Plot:
     y_text: Callable[[float], str]
 
     @cached_property
+    def upward(self) -> _Ticks:
+        """Ticks of the upward axis."""
+        return _Ticks.of(ticks(self.y_low, self.y_high, 5), self.y_text)
+
+    @cached_property
+    def across(self) -> _Ticks:
+        """Ticks of the other axis: as many as have room for their names."""
+        for most in range(6, 0, -1):
+            found = _Ticks.of(ticks(self.x_low, self.x_high, most), exact)
+            if _line(self.x(np.array(found.values)), found.names):
+                return found
+        return _Ticks([], [], 0)
+
+    @cached_property
     def left(self) -> int:
         """Where it starts."""
-        return _left(map(self.y_text, ticks(self.y_low, self.y_high, 5)))
+        return _left(self.upward.names)
 
     def x(self, values: Any) -> Any:
         """Places of values, numbers or arrays, from left to right."""
@@ -283,14 +362,14 @@ class _Plot:
     def axes(self, x_name: str, y_name: str) -> str:
         """Ticks, their names and the axes' names."""
         parts = []
-        for value in ticks(self.y_low, self.y_high, 5):
+        for value, text in zip(self.upward.values, self.upward.names, strict=True):
             parts.append(f'<path class="grid" d="M{self.left} {_short(self.y(value))}H{_RIGHT}"/>')
-            parts.append(_text(self.left - 6, self.y(value) + 4, self.y_text(value), "tick", "end"))
-        for value in ticks(self.x_low, self.x_high, 6):
-            parts.append(f'<path class="axis" d="M{_short(self.x(value))} {_BOTTOM}v4"/>')
-            parts.append(_text(self.x(value), _BOTTOM + 17, exact(value), "tick", "middle"))
+            parts.append(_text(self.left - 6, self.y(value) + 4, text, "tick", "end"))
+        places = self.x(np.array(self.across.values))
+        parts += [f'<path class="axis" d="M{_short(place)} {_BOTTOM}v4"/>' for place in places]
+        parts += _line(places, self.across.names)
         parts.append(f'<path class="axis" d="M{self.left} {_BOTTOM}H{_RIGHT}"/>')
-        parts.append(_names(self.left, x_name, y_name))
+        parts.append(_names(self.left, (x_name, self.across.power), (y_name, self.upward.power)))
         return "".join(parts)
 
 
@@ -304,16 +383,54 @@ def ticks(low: float, high: float, most: int) -> list[float]:
     return [float(f"{place * step:.12g}") for place in range(first, last + 1)]
 
 
+def _power(values: Iterable[float]) -> int:
+    """The power of ten to write values in: thousands, millions, ..., as of the largest."""
+    largest = max(map(abs, values), default=0.0)
+    return 3 * math.floor(math.log10(largest) / 3) if largest >= 1e3 else 0
+
+
+def text_width(text: str, bold: bool = False) -> float:
+    """How wide a text is, at most, in the usual fonts."""
+    sizes = (_WIDTHS.get(each, 0.64 if each.isdecimal() or each.islower() else 1.0) for each in text)
+    return _FONT * (_BOLD if bold else 1) * sum(sizes)
+
+
+def _widest(texts: Iterable[str]) -> float:
+    return max(map(text_width, texts), default=0.0)
+
+
+def _line(places: np.ndarray, texts: Sequence[str]) -> list[str]:
+    """The names of places, on a line below the plot, within the picture; nothing if they would touch."""
+    halves = np.array([text_width(text) / 2 for text in texts])
+    centres = np.clip(places, _AXIS_NAME + halves, _WIDTH + _OVERHANG - halves)
+    if (np.diff(centres) < halves[1:] + halves[:-1] + _GAP).any():
+        return []
+    return [_text(place, _BOTTOM + 17, text, "tick", "middle") for place, text in zip(centres, texts, strict=True)]
+
+
 def _left(names: Iterable[str]) -> int:
-    return 30 + math.ceil(_CHARACTER * max((len(name) for name in names), default=0))
+    """Where a plot starts, right of the axis' name and the names of ticks."""
+    return _AXIS_NAME + _GAP + 6 + math.ceil(_widest(names))
 
 
-def _names(left: float, x_name: str, y_name: str) -> str:
+def _names(left: float, x: tuple[str, int], y: tuple[str, int]) -> str:
+    """The axes' names. x, y: each with the power of ten that its ticks are in."""
+    middle = (left + _RIGHT) / 2
     where = f'transform="translate(12 {_short((_TOP + _BOTTOM) / 2)}) rotate(-90)"'
     return (
-        _text((left + _RIGHT) / 2, _HEIGHT - 12, x_name, "axis-name", "middle")
-        + f'<text class="axis-name" {where} text-anchor="middle">{Markup.escape(y_name)}</text>'
+        _text(middle, _HEIGHT - 12, _axis_name(*x, 2 * (_WIDTH - middle)), "axis-name", "middle")
+        + f'<text class="axis-name" {where} text-anchor="middle">'
+        + f"{Markup.escape(_axis_name(*y, _TOP + _BOTTOM))}</text>"
     )
+
+
+def _axis_name(name: str, power: int, room: float) -> str:
+    """The name, clipped to the room that there is, and the unit."""
+    unit = {0: "", 3: " (thousands)", 6: " (millions)", 9: " (billions)", 12: " (trillions)"}
+    end = unit.get(power, f" ({exact(10.0**power)})")
+    while text_width(name + end) > room and len(name) > 1:
+        name = name[:-2] + "\u2026"
+    return name + end
 
 
 def _legend(entries: Sequence[tuple[str, str]]) -> str:
@@ -327,14 +444,14 @@ def _legend(entries: Sequence[tuple[str, str]]) -> str:
             parts.append(f'<rect class="{kind}" x="{_short(place)}" y="7" width="12" height="10"/>')
         place += 28 if kind.startswith("line") else 18
         parts.append(_text(place, 16, what, "legend", "start"))
-        place += _CHARACTER * len(what) + 14
+        place += text_width(what) + 14
     return "".join(parts)
 
 
 def _shades(largest: float) -> list[str]:
     """The legend of a heat map: shade goes with the square root, so that small chances are seen."""
     steps = 16
-    cell, start = 6, _LEGEND + 62
+    cell, start = 6, round(_LEGEND + text_width("chance 0%")) + 6
     boxes = [
         f'<rect class="cell" fill-opacity="{(step + 1) / steps:.3g}" x="{start + step * cell}" y="7" width="{cell}" '
         'height="10"/>'

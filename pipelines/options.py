@@ -384,6 +384,8 @@ def _check_target(flag: str, target: str) -> None:
     """Raises UsageError unless the target can be made where it is: it is new, or an empty folder."""
     if not target.strip():
         raise UsageError(f"{flag} is empty: name a place")
+    if set(target) & set("*?[]"):
+        raise UsageError(f"{flag} {target}: Beam takes *, ?, [ and ] for a pattern: name a place without them")
     if is_remote(target):
         if FileSystems.exists(target) or FileSystems.match([FileSystems.join(target, "*")], [1])[0].metadata_list:
             raise UsageError(f"{flag} {target} exists and is not empty: name another, or delete it")

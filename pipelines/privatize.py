@@ -38,6 +38,7 @@ from ..transforms.errors import InputError, StageError, describe
 from ..transforms.prior import BindNoise, NoiseBinding, NoisyPrior, PriorRelease
 from ..transforms.privatize import DeadLetter, PrivatizedLabels, PrivatizeLabels
 from ..transforms.progress import LOGGER
+from ..transforms.publish import delete_folder
 from ..transforms.read import ReadRecordBatches
 from ..transforms.solve import SolveRandomizer
 from ..transforms.write import ShardFile, WriteParquet, WriteTFRecords
@@ -146,7 +147,7 @@ def _release(plan: Plan, options: PipelineOptions) -> None:
             return
         document = manifest(facts, mechanism, _budget(plan, facts), _details(plan))
         write_text(FileSystems.join(staging, MANIFEST_NAME), json.dumps(document, indent=2) + "\n")
-        FileSystems.delete([FileSystems.join(staging, _TEMP_NAME)])
+        delete_folder(FileSystems.join(staging, _TEMP_NAME))
         if plan.validate:
             check_output(plan, lambda wire: _run_in_order(options, wire), staging, mechanism.randomizer.outputs)
         _charge(ledger, plan, request, facts, spent)

@@ -32,6 +32,7 @@ from ..mechanisms.registry import default_rounding
 from ..transforms.errors import InputError
 from ..transforms.noise_key import is_remote
 from ..transforms.prior import NoiseBinding, PriorRelease
+from ..transforms.publish import delete_folder
 from ..transforms.write import create
 from .prior_file import release_of_prior
 
@@ -176,9 +177,8 @@ def staging_folder(target: str) -> Iterator[str]:
     finally:
         # More than once: a runner that was interrupted may still be writing.
         for _ in range(_DELETIONS):
-            if FileSystems.exists(staging) or is_remote(staging):
-                with contextlib.suppress(BeamIOError):
-                    FileSystems.delete([staging])
+            with contextlib.suppress(BeamIOError, OSError):
+                delete_folder(staging)
 
 
 def publish_folder(staging: str, output: str) -> None:

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.pvalue import AsSingleton, PCollection
+from apache_beam.pvalue import AsList, AsSingleton, PCollection
 
 from ..mechanisms.label_rounding import NEAREST
 from ..mechanisms.prior import label_grid
 from ..mechanisms.randomizer import Randomizer
 from ..mechanisms.registry import default_rounding
-from ..pipelines.release import Facts, MechanismFile, manifest, mechanism_text
+from ..pipelines.release import Facts, manifest, mechanism_file
 from ..transforms import (
     BatchesToRows,
     Equals,
@@ -30,11 +30,13 @@ from ..transforms import (
     PrivatizeLabels,
     ReadRecordBatches,
     RowsToBatches,
+    ShardFile,
     SolveRandomizer,
     WriteParquet,
     WriteTFRecords,
     row_fields,
 )
+from ..transforms.publish import delete_folder, require_digest, require_empty
 
 
 class Release(NamedTuple):
@@ -75,9 +77,9 @@ def read_record_batches(
     Args:
       input: A path or glob.
       format: One of tfrecord, parquet and csv.
-      label: The private column; of a CSV file it is read as a number.
+      label: The private column; of a CSV file it is read as a number. Required with where.
       columns: The columns to read; all when left out. Fitting needs the label and the id column only.
-      where: NAME=VALUE keeps the records whose public feature NAME has that value.
+      where: NAME=VALUE keeps the records whose public feature NAME has that value. NAME must not be the label.
     """
     name, equals, value = (where or "").partition("=")
     if where is not None and not (name and equals):
@@ -163,7 +165,8 @@ class PrivatizeRecordBatches(beam.PTransform):
         missing = {"batches", "prior", "randomizer"} - set(pcolls)
         if missing:
             raise ValueError(f"PrivatizeLabels needs the inputs batches, prior and randomizer; {missing} not given")
-        return _privatize(pcolls["batches"], pcolls["randomizer"], pcolls["prior"], self._column, self._key)
+        found = _privatize(pcolls["batches"], pcolls["randomizer"], pcolls["prior"], self._column, self._key)
+        return {name: found[name] for name in ("batches", "dead_letters")}
 
 
 def _privatize(
@@ -173,38 +176,69 @@ def _privatize(
     column: LabelColumn,
     key: NoiseKeyFile,
 ) -> dict[str, PCollection[Any]]:
+    """Batches and dead letters, which come once both passes are known to have seen the same; and the digest, too."""
     privatized: Any = batches | "Privatize" >> PrivatizeLabels(randomizer, prior, column, key)
+    digest = AsSingleton(privatized.digest)
+    letters = privatized.dead_letters | "AsText" >> beam.Map(_as_text).with_output_types(str)
     return {
         "batches": privatized.batches
-        | "ReleaseIfUnchanged"
-        >> beam.Map(_unchanged, AsSingleton(prior), AsSingleton(privatized.digest)).with_output_types(LabelledBatch),
-        "dead_letters": privatized.dead_letters | "AsText" >> beam.Map(_as_text).with_output_types(str),
+        | "ReleaseIfUnchanged" >> beam.Map(_unchanged, digest).with_output_types(LabelledBatch),
+        "dead_letters": letters | "NameIfUnchanged" >> beam.Map(_unchanged, digest).with_output_types(str),
+        "digest": privatized.digest,
     }
 
 
-def _unchanged(batch: LabelledBatch, prior: PriorRelease, digest: int) -> LabelledBatch:
-    # The side input is complete only when every label has been seen, so nothing passes before.
-    Facts(prior, digest, {}).check_same_input()
-    return batch
+def _unchanged(element: Any, digest: int) -> Any:
+    # It is there only when every label has been seen and the passes agree, so nothing passes before.
+    require_digest(digest)
+    return element
 
 
 def _as_text(letter: Any) -> str:
     return letter.to_json()
 
 
-def write_record_batches(output: str, format: str = "tfrecord", num_shards: int = 1, compression: str = "none"):
+class WriteRecordBatches(beam.PTransform):
     """Writes batches into shards, the same bytes on every runner.
 
-    Args:
-      output: The folder.
-      format: tfrecord or parquet.
-      num_shards: How many files.
-      compression: none or gzip.
+    Gives a ShardFile for each. Until they are finished, OUTPUT.segments beside the folder holds parts of them: a job
+    that fails leaves it behind, to be deleted.
     """
-    writers = {"tfrecord": WriteTFRecords, "parquet": WriteParquet}
-    if format not in writers:
-        raise ValueError(f"format must be one of {', '.join(writers)}, not {format!r}")
-    return writers[format](output, f"{output.rstrip('/')}.segments", num_shards, compression)
+
+    def __init__(self, output: str, format: str = "tfrecord", num_shards: int = 1, compression: str = "none"):
+        """Raises ValueError for an unknown format or compression, or fewer than one shard.
+
+        Args:
+          output: A new or empty folder.
+          format: tfrecord or parquet.
+          num_shards: How many files.
+          compression: none or gzip.
+        """
+        super().__init__()
+        writers = {"tfrecord": WriteTFRecords, "parquet": WriteParquet}
+        if format not in writers:
+            raise ValueError(f"format must be one of {', '.join(writers)}, not {format!r}")
+        self._output = output
+        self._segments = f"{output.rstrip('/')}.segments"
+        self._writer = writers[format](self._output, self._segments, num_shards, compression)
+
+    def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[ShardFile]:
+        """Raises InputError when there are files in the output folder, or in that of segments."""
+        # Where the job is started, not on workers: one that a runner starts again finds shards of its own there.
+        require_empty(self._output)
+        require_empty(self._segments)
+        shards: Any = batches | "Write" >> self._writer
+        _ = (
+            batches.pipeline
+            | "Segments" >> beam.Create([self._segments])
+            | "DeleteSegments" >> beam.Map(_delete_segments, AsList(shards))
+        )
+        return shards
+
+
+def _delete_segments(folder: str, _: Sequence[ShardFile]) -> None:
+    # The side input is complete only when every shard has its name, so no segment is needed any more.
+    delete_folder(folder)
 
 
 class LabelDP(beam.PTransform):
@@ -266,7 +300,9 @@ class LabelDP(beam.PTransform):
             "rows": privatized["batches"] | "Rows" >> BatchesToRows(fields, self._column.name),
             "release": randomizer
             | "Release"
-            >> beam.ParDo(_Release(self._column, self._epsilon), AsSingleton(prior)).with_output_types(Release),
+            >> beam.ParDo(
+                _Release(self._column, self._epsilon), AsSingleton(prior), AsSingleton(privatized["digest"])
+            ).with_output_types(Release),
         }
 
 
@@ -275,11 +311,9 @@ class _Release(beam.DoFn):
         self._column = column
         self._epsilon = epsilon
 
-    def process(self, randomizer: Randomizer, prior: PriorRelease) -> Iterator[Release]:
-        spent = prior.epsilons[0]
-        facts = Facts(prior, None, {})
+    def process(self, randomizer: Randomizer, prior: PriorRelease, digest: int) -> Iterator[Release]:
+        require_digest(digest)
+        mechanism = mechanism_file(randomizer, prior)
         details = {"label": self._column.name, "identity": self._column.id_column, "where": None}
-        document = manifest(
-            facts, MechanismFile(randomizer, prior.prior, spent, prior.rounding), self._epsilon, details
-        )
-        yield Release(json.dumps(document), mechanism_text(randomizer, prior.prior, spent, prior.rounding))
+        document = manifest(Facts(prior, digest, {}), mechanism, self._epsilon, details)
+        yield Release(json.dumps(document), mechanism.to_text())

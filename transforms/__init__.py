@@ -5,6 +5,7 @@ from .errors import InputError, StageError
 from .noise_key import NoiseKeyFile
 from .prior import BindNoise, LabelColumn, NoiseBinding, NoisyPrior, PriorRelease, Threshold
 from .privatize import DeadLetter, PrivatizedLabels, PrivatizeLabels
+from .publish import ReleaseShards
 from .read import Equals, Format, ReadRecordBatches
 from .rows import BatchesToRows, RowsToBatches, row_fields
 from .solve import SolveRandomizer
@@ -30,6 +31,7 @@ __all__ = [
     "PrivatizeLabels",
     "PrivatizedLabels",
     "ReadRecordBatches",
+    "ReleaseShards",
     "RowsToBatches",
     "ShardFile",
     "SolveRandomizer",

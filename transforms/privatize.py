@@ -45,8 +45,9 @@ class DeadLetter:
 class PrivatizedLabels(NamedTuple):
     """What `PrivatizeLabels` gives.
 
-    batches: privatized batches. dead_letters: records that were left out. digest: one number, the keyed digest of
-    the labels that went in; None for a stream.
+    batches: privatized batches, which nobody may see before the digest is there. dead_letters: records that were left
+    out. digest: one number, the keyed digest of the labels that went in, once it is known to be the binding's; None
+    for a stream.
     """
 
     batches: PCollection[LabelledBatch]
@@ -63,8 +64,12 @@ class PrivatizeLabels(beam.PTransform):
     letters. The output depends only on the batch, the randomizer and the noise key, so a retried bundle gives the
     same bytes.
 
-    The digest differs from the binding's when the input changed between the two passes over it; the noise may then
-    have been used for other data before, and the output must be thrown away.
+    The job fails with InputError when the input changed between the two passes over it: the noise is bound to what the
+    first one saw, and the same noise over two versions of the data reveals their exact difference. By then batches
+    have gone on, so that memory stays flat, and a failing stage does not undo what others wrote. Release nothing but
+    what waited for the digest: shards by `ReleaseShards`; anything else in a stage with AsSingleton(digest) as a side
+    input, before which runners keep all of its input. Whatever was written without it must be thrown away if the job
+    fails.
 
     An input without an end, in windows, is privatized with a randomizer and a StreamBinding, both values: it has no
     digest, and its records need ids.
@@ -101,7 +106,7 @@ class PrivatizeLabels(beam.PTransform):
             outputs[_SUMS]
             | "AddSums" >> beam.CombineGlobally(add_sums)
             # Beam's coder of int holds 64 bits.
-            | "Digest" >> beam.ParDo(_Digest(self.key)).with_output_types(object)
+            | "Digest" >> beam.ParDo(_Digest(self.key), binding).with_output_types(object)
         )
         return PrivatizedLabels(outputs[_BATCHES], outputs[_DEAD_LETTERS], digest)
 
@@ -174,11 +179,17 @@ class _Randomize(beam.DoFn):
 
 
 class _Digest(beam.DoFn):
-    """Raw sums to what may be compared with the binding, and shown."""
+    """Raw sums to their digest, which is safe to show, if it is that of the binding."""
 
     def __init__(self, key: NoiseKeyFile):
         self._key = key
 
     @guarded("comparing the passes")
-    def process(self, sums: RawSums) -> Iterator[int]:
-        yield input_digest(self._key.load(), sums)
+    def process(self, sums: RawSums, binding: NoiseBinding) -> Iterator[int]:
+        digest = input_digest(self._key.load(), sums)
+        if digest != binding.digest:
+            raise InputError(
+                "the input changed while the job ran: nothing of it may be released; run again when the files are "
+                "complete"
+            )
+        yield digest

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import logging
-import time
 
 LOGGER = logging.getLogger("labeldp")
-_SECONDS_BETWEEN_LINES = 2.0
+_RECORDS_BETWEEN_LINES = 1_000_000
 
 
 class Progress:
-    """Logs how many records a stage has handled in this process, at most every two seconds."""
+    """Logs how many records a stage has handled in this process: a line for every million, and no other number.
+
+    How many records a batch has can depend on labels: CSV files are cut by bytes, and so are parts of Parquet files. A
+    line by the clock would say how far such batches had come; multiples are the same however records are cut.
+    """
 
     def __init__(self, doing: str):
         """doing: what is being done to records, as in "privatized"."""
         self._doing = doing
         self._records = 0
-        self._last = time.monotonic()
 
     def add(self, records: int) -> None:
-        """Counts records, and logs when it is time."""
+        """Counts records, and logs the multiples that they reach."""
+        before = self._records // _RECORDS_BETWEEN_LINES
         self._records += records
-        now = time.monotonic()
-        if now - self._last >= _SECONDS_BETWEEN_LINES:
-            self._last = now
-            LOGGER.info("%s %s records", self._doing, f"{self._records:,}")
+        reached = self._records // _RECORDS_BETWEEN_LINES
+        for multiple in range(before + 1, reached + 1):
+            LOGGER.info("%s %s records", self._doing, f"{multiple * _RECORDS_BETWEEN_LINES:,}")

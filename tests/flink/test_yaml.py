@@ -37,10 +37,11 @@ def run_yaml(root: Path, environment: dict[str, str], key_file: Path, tmp_path: 
 def test_files_to_files(
     run_yaml: Callable[..., None], on_flink: list[str], undisturbed: Any, parquet_log: Path, tmp_path: Path
 ) -> None:
-    """Shards are those of `labeldp privatize` on DirectRunner."""
+    """Shards are those of `labeldp privatize` on DirectRunner, and the segments that they were made of are gone."""
     formats = {"input": parquet_log, "format": "parquet", "output_format": "parquet", "num_shards": 3}
     run_yaml("privatize_files", on_flink, output=tmp_path / "released", **formats)
 
+    assert [path.name for path in tmp_path.glob("released*")] == ["released"]
     found = {f"data/{path.name}": path.read_bytes() for path in (tmp_path / "released").iterdir()}
     whole = undisturbed(input=parquet_log, input_format="parquet", output_format="parquet")
     assert found == {name: content for name, content in whole.items() if name.startswith("data/")}

@@ -127,6 +127,7 @@ def test_a_flag_that_is_needed(job: Any, refused: Any, flag: str) -> None:
         ({"experiments": "enable_data_sampling"}, "--experiments"),
         ({"experiments": "use_portable_job_submission,enable_always_on_exception_sampling"}, "--experiments"),
         ({"output": ""}, "--output"),
+        ({"output": "o[1]"}, "--output o[1]"),
     ],
 )
 def test_flags_that_make_no_sense(job: Any, refused: Any, flags: dict[str, Any], named: str) -> None:

@@ -166,14 +166,16 @@ def test_apply_completes_what_fit_began(job: Any, invoke: Any, fitted: Path, out
 
 
 def test_apply_to_another_log_costs_the_randomizer_only(
-    job: Any, invoke: Any, fitted: Path, outputs: Path, tmp_path: Path, write_csv: Any, entries: Any
+    job: Any, invoke: Any, fitted: Path, outputs: Path, tmp_path: Path, write_csv: Any, entries: Any, spent: Any
 ) -> None:
     path = write_csv(tmp_path / "other.csv", [f"{i},{i % 3}" for i in range(500)])
     invoke(job("apply", input=path)).ok()
 
-    (charge,) = entries(outputs)[-1]["charges"]
+    fit, apply = (entry["charges"] for entry in entries(outputs))
+    assert [charge["what"] for charge in apply] == ["prior", "labels"]
+    assert apply[:1] == fit
     certified = json.loads(fitted.read_text())["certificate"]["epsilon"]
-    assert (charge["what"], charge["epsilon"]) == ("labels", certified)
+    assert spent(outputs) == Fraction(fit[0]["epsilon"]) + Fraction(certified)
     assert manifest_of(outputs / "released")["records"] == 500
 
 

@@ -2,8 +2,9 @@
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import pyarrow as pa
@@ -86,17 +87,122 @@ def test_files_give_the_bytes_of_the_command(
     assert len(shards) == 2
     for shard in shards:
         assert (tmp_path / "yaml" / shard.name).read_bytes() == shard.read_bytes()
+    # Nor is a second copy left, of the segments that shards were made of.
+    assert [path.name for path in tmp_path.glob("yaml*")] == ["yaml"]
+    assert len(list((tmp_path / "yaml").iterdir())) == 2
 
 
-def test_input_that_changes_between_the_passes_is_not_released(key_file: Path) -> None:
-    from labeldp.templates.beam_yaml import _unchanged
-    from labeldp.transforms import InputError, NoiseBinding
+class Row(NamedTuple):
+    """An id and its label."""
 
-    binding: Any = NoiseBinding(digest=1, column="y", domain=(0.0, 1.0), epsilons=(0.1, 0.9), records=3, unusable=0)
-    batch: Any = object()
-    assert _unchanged(batch, binding, 1) is batch
-    with pytest.raises(InputError, match="the input changed"):
-        _unchanged(batch, binding, 2)
+    id: int
+    y: float
+
+
+beam.coders.registry.register_coder(Row, beam.coders.RowCoder)
+
+
+@pytest.fixture
+def digest_of_another_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second pass sees other labels than the first did."""
+    from labeldp.mechanisms.digest import RawSums
+    from labeldp.transforms import privatize
+
+    as_ever = privatize.digest_sums
+    monkeypatch.setattr(privatize, "digest_sums", lambda *arguments: RawSums(as_ever(*arguments).lanes + 1))
+
+
+@pytest.mark.usefixtures("digest_of_another_input")
+def test_rows_that_change_between_the_passes_are_not_released(key_file: Path, tmp_path: Path) -> None:
+    from labeldp.templates.beam_yaml import LabelDP
+
+    def build(pipeline: beam.Pipeline) -> Any:
+        rows: Any = pipeline | beam.Create([Row(i, float(i % 5)) for i in range(300)]).with_output_types(Row)
+        return rows | LabelDP("y", "id", 1.0, str(key_file), 0, 4, 1)
+
+    with pytest.raises(Exception, match="the input changed while the job ran"):
+        note(build, {"rows", "release"}, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("digest_of_another_input")
+def test_files_that_change_between_the_passes_are_not_released(key_file: Path, run_yaml: Any, tmp_path: Path) -> None:
+    log = tmp_path / "log.parquet"
+    pq.write_table(pa.table({"y": [float(i % 5) for i in range(300)]}), log)
+    variables = {"label": "y", "epsilon": 1, "noise_key_file": key_file, "input": log, "output": tmp_path / "out"}
+
+    with pytest.raises(Exception, match="the input changed while the job ran"):
+        run_yaml("privatize_files", variables | DOMAIN)
+    assert list(tmp_path.iterdir()) == [log]
+
+
+@pytest.mark.usefixtures("digest_of_another_input")
+def test_dead_letters_wait_for_the_comparison_as_well(key_file: Path, tmp_path: Path) -> None:
+    from labeldp.templates.beam_yaml import PrivatizeRecordBatches, noisy_prior, solve_randomizer
+    from labeldp.transforms import LabelledBatch
+
+    batch = LabelledBatch.whole("log", 0, pa.RecordBatch.from_pydict({"y": [*[1.0] * 2000, None]}))
+    domain: dict[str, Any] = DOMAIN
+
+    def build(pipeline: beam.Pipeline) -> Any:
+        batches: Any = pipeline | beam.Create([batch])
+        prior: Any = batches | noisy_prior("y", 1.0, str(key_file), **domain)
+        inputs = {"batches": batches, "prior": prior, "randomizer": prior | solve_randomizer()}
+        return inputs | PrivatizeRecordBatches("y", str(key_file), **domain)
+
+    with pytest.raises(Exception, match="the input changed while the job ran"):
+        note(build, {"batches", "dead_letters"}, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def note(build: Callable[[beam.Pipeline], Any], names: set[str], folder: Path) -> None:
+    """Runs the pipeline; makes a file for each of the outputs, of these names, in which an element comes out."""
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        found = build(pipeline)
+        assert set(found) == names
+        for name, collection in found.items():
+            _ = collection | f"Note {name}" >> beam.Map(_touch, str(folder / name))
+
+
+def _touch(_: Any, path: str) -> None:
+    Path(path).touch()
+
+
+@pytest.mark.parametrize("folder", ["out", "out.segments"])
+def test_a_second_release_in_the_same_folder_is_refused(folder: str, key_file: Path, run_yaml: Any, tmp_path: Path):
+    """Its shards beside those of the first, or its segments among those of a job that runs."""
+    log = tmp_path / "log.parquet"
+    pq.write_table(pa.table({"y": [float(i % 5) for i in range(300)]}), log)
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "part-00000-of-00001.tfrecord").touch()
+    variables = {"label": "y", "epsilon": 1, "noise_key_file": key_file, "input": log, "output": tmp_path / "out"}
+
+    with pytest.raises(Exception, match=rf"{folder} exists and is not an empty folder: name another, or delete it"):
+        run_yaml("privatize_files", variables | DOMAIN)
+    assert [path.name for path in (tmp_path / folder).iterdir()] == ["part-00000-of-00001.tfrecord"]
+    assert {path.name for path in tmp_path.iterdir()} == {"log.parquet", folder}
+
+
+def test_segments_outlive_a_job_that_cannot_finish_its_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are deleted after the last shard is renamed, not before."""
+    from labeldp.templates.beam_yaml import WriteRecordBatches
+    from labeldp.transforms import LabelledBatch, write
+
+    rename = write.FileSystems.rename
+
+    def rename_but_the_last(sources: list[str], destinations: list[str]) -> None:
+        if "part-00001" in destinations[0]:
+            raise OSError("no room")
+        rename(sources, destinations)
+
+    batch = LabelledBatch.whole("log", 0, pa.RecordBatch.from_pydict({"y": [1.0] * 600}))
+    monkeypatch.setattr(write.FileSystems, "rename", rename_but_the_last)
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    _ = pipeline | beam.Create([batch]) | WriteRecordBatches(str(tmp_path / "out"), "parquet", 2)
+    with pytest.raises(Exception, match="writing failed"):
+        pipeline.run()
+    segments = [path for path in (tmp_path / "out.segments").iterdir() if not path.name.startswith("part-")]
+    assert len(segments) == 2
 
 
 @pytest.mark.parametrize(
@@ -134,9 +240,20 @@ def test_rows_that_do_not_fit_are_refused_before_the_job_runs(fields: dict[str, 
 
 
 def test_an_unknown_format_and_a_bad_filter_are_refused() -> None:
-    from labeldp.templates.beam_yaml import read_record_batches, write_record_batches
+    from labeldp.templates.beam_yaml import WriteRecordBatches, read_record_batches
 
     with pytest.raises(ValueError, match="format must be one of tfrecord, parquet"):
-        write_record_batches("out", "csv")
+        WriteRecordBatches("out", "csv")
     with pytest.raises(ValueError, match="where takes NAME=VALUE"):
-        read_record_batches("in", "csv", where="x")
+        read_record_batches("in", "csv", "y", where="x")
+
+
+def test_a_filter_cannot_look_at_the_label() -> None:
+    """Else n, which is public, would say how many records have that label."""
+    from labeldp.templates.beam_yaml import read_record_batches
+
+    with pytest.raises(ValueError, match="where must not look at the label"):
+        read_record_batches("in", "csv", "y", where="y=7")
+    with pytest.raises(ValueError, match="where needs a label_column"):
+        read_record_batches("in", "csv", where="y=7")
+    read_record_batches("in", "csv", "y", where="x=7")

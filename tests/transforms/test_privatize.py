@@ -3,14 +3,19 @@
 import json
 import math
 import random
+import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from apache_beam.pvalue import AsSingleton
 from labeldp.mechanisms import Prior, solve
-from labeldp.mechanisms.digest import add_sums, digest_sums, input_digest
+from labeldp.mechanisms.digest import add_sums, input_digest
 from labeldp.mechanisms.identities import row_identities
 from labeldp.mechanisms.noise import words
 from labeldp.transforms import (
@@ -22,8 +27,10 @@ from labeldp.transforms import (
     NoisyPrior,
     PrivatizedLabels,
     PrivatizeLabels,
+    ReleaseShards,
     SolveRandomizer,
     Threshold,
+    WriteParquet,
 )
 from labeldp.transforms.batches import LabelledBatchCoder, label_values, record_identities
 from labeldp.transforms.prior import summarize
@@ -365,14 +372,113 @@ def test_the_digest_is_that_of_the_binding(labelled, recut, privatize, secret, c
     assert privatize(recut(batch, 10, 51), column=column)["digest"] == [expected]
 
 
-def test_the_digest_shows_that_the_input_changed_in_between(labelled, privatize, secret):
-    labels = labels_of(50)
-    before, after = labelled({"y": labels}), labelled({"y": [labels[0] + 0.001, *labels[1:]]})
-    binding = binding_of(before, secret=secret)
-    (found,) = privatize([after], binding=binding)["digest"]
-    assert found != binding.digest
-    sums = digest_sums(secret, row_identities("/logs/a", np.arange(50)), label_values(after, "y"))
-    assert found == input_digest(secret, sums)
+@pytest.fixture
+def changed_between(labelled, secret, key) -> Callable[..., PrivatizedLabels]:
+    """(pipeline) -> what comes out of batches in which one label is another than when the noise was bound to them."""
+
+    def privatized(pipeline):
+        labels = labels_of(50)
+        before, after = labelled({"y": labels}), labelled({"y": [labels[0] + 0.001, *labels[1:]]})
+        bound = pipeline | "Binding" >> beam.Create([binding_of(before, secret=secret)])
+        found: Any = pipeline | beam.Create([after]) | PrivatizeLabels(RR, bound, COLUMN, key)
+        return found
+
+    return privatized
+
+
+def test_the_job_fails_when_the_input_changed_in_between(changed_between, failure):
+    """Whatever its author does with the digest."""
+    text = failure(lambda pipeline: {"batches": changed_between(pipeline).batches})
+    assert "InputError: the input changed while the job ran: nothing of it may be released" in text
+
+
+def test_what_waits_for_the_digest_never_sees_a_changed_input(changed_between, failure, tmp_path):
+    def build(pipeline):
+        digest = AsSingleton(changed_between(pipeline).digest)
+        waiting = pipeline | "One" >> beam.Create([1])
+        return {"out": waiting | beam.Map(lambda _, digest: (tmp_path / "seen").touch(), digest)}
+
+    assert "the input changed" in failure(build)
+    assert not (tmp_path / "seen").exists()
+
+
+# Releasing shards.
+
+
+def test_shards_are_released_once_the_passes_agree(labelled, run, key, secret, tmp_path, privatize):
+    batch = labelled({"y": labels_of(600)})
+
+    def build(pipeline):
+        bound = pipeline | "Binding" >> beam.Create([binding_of(batch, secret=secret)])
+        found: Any = pipeline | beam.Create([batch]) | PrivatizeLabels(RR, bound, COLUMN, key)
+        shards = found.batches | WriteParquet(str(tmp_path / "temp" / "shards"), str(tmp_path / "temp"), 2)
+        return {"out": shards | ReleaseShards(str(tmp_path / "out"), found.digest)}
+
+    files = sorted(run(build)["out"], key=lambda shard: shard.path)
+    assert [file.path for file in files] == [str(tmp_path / "out" / f"part-0000{i}-of-00002.parquet") for i in (0, 1)]
+    assert sum(file.records for file in files) == 600
+    found = pq.read_table(tmp_path / "out")["y"].to_pylist()
+    assert sorted(found) == sorted(label_values(privatize([batch])["batches"][0], "y").tolist())
+    assert list((tmp_path / "temp" / "shards").iterdir()) == []
+
+
+def test_no_shard_is_released_when_the_input_changed_in_between(changed_between, failure, tmp_path):
+    def build(pipeline):
+        found = changed_between(pipeline)
+        shards = found.batches | WriteParquet(str(tmp_path / "temp" / "shards"), str(tmp_path / "temp"), 1)
+        return {"out": shards | ReleaseShards(str(tmp_path / "out"), found.digest)}
+
+    assert "the input changed" in failure(build)
+    assert not (tmp_path / "out").exists()
+
+
+# The README's pipeline.
+
+
+@pytest.fixture
+def readme_pipeline(tmp_path, monkeypatch, secret) -> Callable[[], None]:
+    """Runs it in tmp_path, where there is a log of 600 records and a key."""
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    found = re.search(r"^## In your own pipeline\n+```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "noise.key").write_bytes(secret)
+    (tmp_path / "noise.key").chmod(0o600)
+    write_log(tmp_path, 7.0)
+    code = compile(found[1], "README.md", "exec")
+    return lambda: exec(code, {"__name__": "__main__"})
+
+
+def write_log(folder: Path, first_label: float) -> None:
+    weeks = [first_label, *(float(i % 53) for i in range(1, 600))]
+    pq.write_table(pa.table({"x": list(range(600)), "weeks": weeks}), folder / "log-0.parquet")
+
+
+def test_the_pipeline_of_the_readme(readme_pipeline, tmp_path):
+    readme_pipeline()
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log-0.parquet", "noise.key", "out"]
+    assert len(list((tmp_path / "out").iterdir())) == 4
+    released = pq.read_table(tmp_path / "out").to_pydict()
+    assert sorted(released["x"]) == list(range(600))
+    assert len(set(released["weeks"])) < 53
+
+
+def test_the_pipeline_of_the_readme_releases_nothing_when_a_label_changes_in_between(
+    readme_pipeline, tmp_path, monkeypatch
+):
+    from labeldp.mechanisms.rr_on_bins import RROnBins
+
+    solve_as_ever = RROnBins.solve
+
+    def solve_and_change(*arguments):
+        write_log(tmp_path, 8.0)
+        return solve_as_ever(*arguments)
+
+    monkeypatch.setattr(RROnBins, "solve", solve_and_change)
+    with pytest.raises(Exception, match="the input changed while the job ran"):
+        readme_pipeline()
+    assert not (tmp_path / "out").exists()
 
 
 # What is refused.

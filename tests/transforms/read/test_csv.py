@@ -1,6 +1,7 @@
 """CSV: types inferred once for all files, and errors that name the line but never quote a cell."""
 
 import gzip
+import io
 import logging
 import subprocess
 import sys
@@ -9,7 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from labeldp.transforms import Format, InputError, LabelledBatch, ReadRecordBatches, read
 
 SENTINEL = "SENTINEL123"
@@ -187,7 +192,15 @@ def test_a_csv_file_of_a_header_alone_has_no_record(tmp_path, read_all, plain):
 
 
 @pytest.mark.parametrize(
-    "text", ["id,y\r\n1,2\r\n3,4\r\n", "id,y\n1,2\n3,4", "\ufeffid,y\n1,2\n3,4\n", '"id","y"\n"1","2"\n"3","4"\n']
+    "text",
+    [
+        "id,y\r\n1,2\r\n3,4\r\n",
+        "id,y\r1,2\r3,4\r",
+        "id,y\n1,2\n3,4",
+        "\ufeffid,y\n1,2\n3,4\n",
+        '"id","y"\n"1","2"\n"3","4"\n',
+        '\ufeff"id","y"\r\n"1","2"\r\n"3","4"',
+    ],
 )
 def test_csv_dialects(tmp_path, text, read_all, plain):
     path = csv_file(tmp_path, text)
@@ -247,3 +260,185 @@ def test_no_bad_csv_file_shows_a_cell(tmp_path, monkeypatch, text, block, caplog
     shown = "".join(traceback.format_exception(caught.value))
     assert SENTINEL not in shown.replace("SENTINEL * ", "")
     assert "SENTINEL1" not in caplog.text
+
+
+CELLS = [
+    "", "a", "été", '""', '""""', '"a,b"', '"p\nq"', '"\r\n"', '"\n"', '"say ""hi"", twice"', '"""a"""', '",""\n,"',
+    '12" x', 'a"b"', 'a""', ' "a"', '"x"y"z', '"x" ""', '"p\n"q"',
+]  # fmt: skip
+NAMES = ["t", '"t"', 'the "t"', '"t\n,""u"""', '"t ""u"",\nv"', '"t"u"']
+
+
+def records_by_arrow(content: bytes) -> list[tuple[Any, ...]]:
+    """What Arrow makes of a whole file at once; all columns are text."""
+    names = pyarrow.csv.open_csv(
+        pa.BufferReader(content), parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True)
+    ).schema.names
+    table = pyarrow.csv.read_csv(
+        pa.BufferReader(content),
+        read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=len(content) + 1),
+        parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
+        convert_options=pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string())),
+    )
+    return list(zip(*table.to_pydict().values(), strict=True))
+
+
+def in_blocks(patch: pytest.MonkeyPatch, content: bytes, block: int, window: int) -> None:
+    """Files that are opened are this one, read in blocks; quotes are looked for in windows first."""
+    patch.setattr(read, "_open", lambda path: io.BytesIO(content))
+    patch.setattr(read, "_CSV_BLOCK", block)
+    patch.setattr(read, "_CSV_WINDOW", window)
+
+
+@settings(deadline=None, max_examples=400)
+@given(
+    st.sampled_from(NAMES),
+    st.lists(st.tuples(st.sampled_from(CELLS), st.sampled_from(CELLS)), min_size=1, max_size=25),
+    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from(["", "\ufeff"]),
+    st.booleans(),
+    st.integers(4, 120),
+    st.sampled_from([1, 2, 5, 20, 1 << 16]),
+)
+def test_quotes_anywhere_are_read_as_arrow_reads_the_whole_file(name, rows, newline, mark, ended, block, window):
+    lines = [f"{name},u", *map(",".join, rows)]
+    content = (mark + newline.join(lines) + newline * ended).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        in_blocks(patch, content, block, window)
+        (names,) = {tuple(read._csv_header("a.csv", header)) for header, _ in read._csv_blocks("a.csv")}
+        layout = Format("csv", dict.fromkeys(names, "string"))
+        found = [
+            record
+            for batch in read.read_file("a.csv", "a.csv", layout)
+            for record in zip(*batch.batch.to_pydict().values(), strict=True)
+        ]
+    assert found == records_by_arrow(content)
+
+
+def row_ends(content: bytes) -> tuple[list[int], bool]:
+    """Where rows end after a newline, and whether a quote stays open: byte by byte, as Arrow's parser goes."""
+    ends, state, at = [], "start", 0
+    while at < len(content):
+        byte = content[at : at + 1]
+        if state == "quoted":
+            if byte == b'"' and content[at + 1 : at + 2] == b'"':
+                at += 1
+            elif byte == b'"':
+                state = "text"
+        elif byte == b'"' and state == "start":
+            state = "quoted"
+        else:
+            state = "start" if byte in b",\r\n" else "text"
+            if byte == b"\n":
+                ends.append(at + 1)
+        at += 1
+    return ends, state == "quoted"
+
+
+@settings(deadline=None, max_examples=600)
+@given(
+    st.lists(st.sampled_from(['"', '"', '""', '"""', ",", "\n", "\r", "a", ',"', '"\n']), max_size=60).map("".join),
+    st.integers(1, 20),
+    st.sampled_from([1, 2, 3, 8, 1 << 16]),
+)
+def test_every_chunk_is_cut_where_its_last_row_ends(text, size, window):
+    """So that what is held of a file is one row, and a chunk."""
+    content = text.encode()
+    ends, opened = row_ends(content)
+    found = read._RowEnds()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(read, "_CSV_WINDOW", window)
+        for start in range(0, len(content), size):
+            here = [end - start for end in ends if start < end <= start + size]
+            assert found.last(content[start : start + size]) == (here[-1] if here else 0)
+        assert found.last(b"\n") == (not opened)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.text('",\n\ra', max_size=60), st.integers(1, 20))
+def test_blocks_are_the_whole_file_cut_between_rows(text, block):
+    content = text.encode()
+    ends, opened = row_ends(content)
+    with pytest.MonkeyPatch.context() as patch:
+        in_blocks(patch, content, block, 8)
+        if opened:
+            line = 1 + content.count(b"\n", 0, max(ends, default=0))
+            with pytest.raises(InputError, match=f"in the row that begins on line {line} and none closes it"):
+                list(read._csv_blocks("a.csv"))
+            return
+        blocks = list(read._csv_blocks("a.csv"))
+    (header,) = {header for header, _ in blocks}
+    assert header + b"".join(block for _, block in blocks) == content
+    at = len(header)
+    for _, block in blocks[:-1]:
+        at += len(block)
+        assert at in ends
+
+
+LONG = {
+    "a stray quote": 'id,t,y\n0,12" pizza,3\n' + "1,some text,2\n" * 2_000,
+    "stray quotes": "id,t,y\n" + '1,12" pizza,2\n' * 2_000,
+    "quoted fields": "id,t,y\n" + '1,"some, text",2\n' * 2_000,
+    "empty fields in quotes": "id,t,y\n" + '1,"",2\n' * 2_000,
+    "a long field": 'id,t,y\n0,"' + "some\ntext " * 2_000 + '",3\n1,a,2\n',
+    "a long field of quotes": 'id,t,y\n0,"' + '"' * 20_000 + '",3\n1,a,2\n',
+}
+
+
+@pytest.mark.parametrize("text", LONG.values(), ids=list(LONG))
+def test_no_byte_is_looked_at_again_in_the_next_block(monkeypatch, text):
+    content, seen, search = text.encode(), [], read._last_row_end
+
+    def counting(text: bytes, inside: bool) -> tuple[int, bool]:
+        seen.append(len(text))
+        return search(text, inside)
+
+    in_blocks(monkeypatch, content, 256, 64)
+    monkeypatch.setattr(read, "_last_row_end", counting)
+    blocks = [block for _, block in read._csv_blocks("a.csv")]
+    assert sum(seen) <= len(content) + 3 * len(seen)
+    longest = max(np.diff([0, *row_ends(content)[0]]))
+    assert max(map(len, blocks)) <= 256 + longest
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (f'id,t,y\n1,a,2\n\n2,"{SENTINEL},3\n4,c,5\n', 4),
+        (f'id,t,y\n1,"a\nb",2\n2,b,"{SENTINEL}', 4),
+        (f'id,t,y\n1,a,"{SENTINEL}""', 2),
+        (f'id,"{SENTINEL},y\n1,a,2\n', 1),
+    ],
+)
+@pytest.mark.parametrize("block", [16, 8 << 20], ids=["small blocks", "one block"])
+def test_a_quote_that_nothing_closes_is_named_by_line(tmp_path, monkeypatch, text, line, block, read_all):
+    """Arrow would make one cell of the rest of the file, and the records in it would be gone."""
+    monkeypatch.setattr(read, "_CSV_BLOCK", block)
+    path = csv_file(tmp_path, text)
+    with pytest.raises(InputError) as caught:
+        read_all(path, Format("csv", {"y": "string"}))
+    assert str(caught.value) == (
+        f'{path}: a quote (") opens a field in the row that begins on line {line} and none closes it: close it, or, '
+        "if it is text, double it and quote the field"
+    )
+
+
+def test_a_row_without_end_is_not_held(tmp_path, monkeypatch, read_all):
+    taken, some = [], read._read_some
+
+    def counting(*file: Any) -> bytes:
+        taken.append(some(*file))
+        return taken[-1]
+
+    monkeypatch.setattr(read, "_read_some", counting)
+    monkeypatch.setattr(read, "_CSV_BLOCK", 1 << 16)
+    monkeypatch.setattr(read, "_CSV_ROW", 1_000_000)
+    path = csv_file(tmp_path, f'id,t,y\n1,a,2\n2,"{SENTINEL},3\n' + "4,c,5\n" * 1_000_000)
+    with pytest.raises(InputError) as caught:
+        read_all(path, "csv", label="y")
+    assert str(caught.value) == (
+        f'{path}: line 3 begins a row of more than 1 MB: most likely a quote (") opens a field on that line and none '
+        "closes it"
+    )
+    # Types are learned from the first block, before anything is read.
+    assert sum(map(len, taken)) < 1_000_000 + 4 * (1 << 16)

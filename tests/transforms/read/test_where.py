@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from labeldp.transforms import Equals, InputError
+from labeldp.transforms import Equals, Format, InputError, ReadRecordBatches
 
 SENTINEL = "SENTINEL123"
 FORMATS = ["tfrecord", "parquet", "csv"]
@@ -93,6 +93,16 @@ def test_where_that_cannot_be_of_the_columns_type(tmp_path, column, read_all):
         read_all(path, "parquet", where=Equals("f", "much"))
     assert SENTINEL not in str(caught.value)
     assert "48613" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("label", "message"), [("y", "where must not look at the label"), (None, "where needs a label_column")]
+)
+def test_where_may_not_look_at_the_label(label, message):
+    """Which records are released, and how many, is public."""
+    with pytest.raises(ValueError, match=message):
+        ReadRecordBatches("in", Format("csv"), where=Equals("y", "7"), label_column=label)
+    ReadRecordBatches("in", Format("csv"), where=Equals("x", "7"), label_column="y")
 
 
 @pytest.mark.parametrize("format", ["parquet", "csv"])
