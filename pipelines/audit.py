@@ -516,8 +516,15 @@ def _audit_release(folder: Path, release: dict[str, Any]) -> Audit:
         problems.append("release.prior_epsilon is not prior.epsilon of mechanism.json")
     if release.get("release.certified_delta", audit.certified_delta) != audit.certified_delta:
         problems.append("release.certified_delta is not certificate.delta")
-    shards = release.get("release.shards")
-    counts = list(shards.values()) if isinstance(shards, dict) else []
+    found = release.get("release.shards")
+    shards = found if isinstance(found, dict) else {}
+    counts = list(shards.values())
     if counts and not (all(type(count) is int for count in counts) and sum(counts) == release.get("release.records")):
         problems.append("release.shards do not add up to release.records")
+    data = folder / "data"
+    if counts and data.is_dir():
+        # Hidden files are somebody else's.
+        there = {path.name for path in data.iterdir() if not path.name.startswith(".")}
+        problems += [f"data/{name} is missing" for name in sorted(set(shards) - there)]
+        problems += [f"data/{ascii(name)[1:-1]} is not one of release.shards" for name in sorted(there - set(shards))]
     return dataclasses.replace(audit, problems=tuple(problems), total_epsilon=float(total), prior_epsilon=float(prior))

@@ -23,7 +23,7 @@ class Contender:
     @property
     def takes_delta(self) -> bool:
         """Whether it is for (epsilon, delta)-DP."""
-        return _takes_delta(self.name)
+        return takes_delta(self.name)
 
     def mechanism(self, loss: str) -> Mechanism:
         """The mechanism, for a loss by name, which those without one ignore. Raises ValueError for its parameters."""
@@ -38,7 +38,7 @@ def contender(text: str, loss: str, delta: float | None = None) -> Contender:
     name, colon, pairs = text.partition(":")
     if colon and not pairs:
         raise UsageError(f"--mechanism {text}: write NAME:PARAMETER=VALUE,... or NAME alone")
-    parameters = parse_parameters(pairs, delta if _takes_delta(name) else None, flag=f"--mechanism {name}:")
+    parameters = parse_parameters(pairs, delta if takes_delta(name) else None, flag=f"--mechanism {name}:")
     found = Contender(text, name, parameters)
     try:
         found.mechanism(loss)
@@ -47,5 +47,6 @@ def contender(text: str, loss: str, delta: float | None = None) -> Contender:
     return found
 
 
-def _takes_delta(name: str) -> bool:
+def takes_delta(name: str) -> bool:
+    """Whether the mechanism of that name, if there is one, is for (epsilon, delta)-DP."""
     return name in MECHANISMS and "delta" in {field.name for field in dataclasses.fields(MECHANISMS[name])}

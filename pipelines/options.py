@@ -23,6 +23,7 @@ from ..transforms.prior import LabelColumn, Threshold
 from ..transforms.progress import LOGGER
 from ..transforms.read import FORMATS, Equals, Format, absolute, match
 from ..transforms.write import COMPRESSIONS
+from .contender import takes_delta
 from .extras import check_extra, check_tfx
 from .files import check_parent
 from .ledger import Caps, ledger_beside
@@ -350,6 +351,8 @@ def _where(text: str | None, column: LabelColumn) -> Equals | None:
 
 
 def _check_solvable(args: argparse.Namespace, column: LabelColumn) -> None:
+    if args.delta is not None and args.mechanism in MECHANISMS and not takes_delta(args.mechanism):
+        raise UsageError(f"--delta is for mechanisms that are not pure, as gaussian, and {args.mechanism} is")
     try:
         mechanism_named(args.mechanism, loss=args.loss, **parse_parameters(args.mechanism_parameters, args.delta))
     except ValueError as error:

@@ -280,7 +280,12 @@ def _open(path: str) -> BinaryIO:
             return _GzipFile(fileobj=FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED))
         return FileSystems.open(path, compression_type=CompressionTypes.AUTO)
     except Exception:
-        raise InputError(f"{path}: cannot be opened") from None
+        raise _not_opened(path) from None
+
+
+def _not_opened(path: str) -> InputError:
+    what = "is a folder: give a glob of the files in it" if os.path.isdir(path) else "cannot be opened"
+    return InputError(f"{path}: {what}")
 
 
 class _GzipFile(gzip.GzipFile):
@@ -348,7 +353,7 @@ def _arrow_file(path: str) -> pa.NativeFile:
     try:
         return pa.PythonFile(_open(path), "r") if is_remote(path) else pa.OSFile(path)
     except OSError:
-        raise InputError(f"{path}: cannot be opened") from None
+        raise _not_opened(path) from None
 
 
 def _parquet_file(file: pa.NativeFile, path: str) -> pa.parquet.ParquetFile:

@@ -551,6 +551,15 @@ def test_a_release_agrees_with_its_mechanism_and_with_itself(folder, changes, pr
     assert problems == () if problem is None else any(line.startswith(problem) for line in problems), problems
 
 
+def test_the_shards_are_those_of_the_manifest(folder):
+    write(folder / "release.json", RELEASE | {"records": 5, "shards": {"a": 2, "b": 3}})
+    assert audit_path(str(folder)).problems == ()  # an auditor may be shown the two files alone
+    (folder / "data").mkdir()
+    for name in ("a", "c", ".index"):
+        (folder / "data" / name).write_text("")
+    assert audit_path(str(folder)).problems == ("data/b is missing", "data/c is not one of release.shards")
+
+
 def test_a_release_that_spent_nothing_on_a_prior(folder):
     write(folder / "release.json", {**RELEASE, "prior_epsilon": 0, "certified_epsilon": 0.6931471805599454})
     assert audit_path(str(folder)).problems == ()

@@ -116,7 +116,7 @@ def test_a_flag_that_is_needed(job: Any, refused: Any, flag: str) -> None:
         ({"delta_cap": -1e-6}, "--delta_cap"),
         ({"delta_cap": "nan"}, "--delta_cap"),
         ({"mechanism": "gaussian"}, "--delta"),  # pure DP is asked for
-        ({"delta": 1e-6}, "'delta'"),  # rr_on_bins has none
+        ({"delta": 1e-6}, "--delta is for mechanisms that are not pure"),
         ({"mechanism": "gaussian", "delta": 0}, "--delta"),
         ({"mechanism": "gaussian", "delta": 0.9}, "delta must be between"),
         ({"mechanism": "gaussian", "mechanism_parameters": "delta=0.1"}, "--delta"),

@@ -32,7 +32,8 @@ def run_yaml(templates: Path) -> Callable[..., None]:
     from apache_beam.yaml import main
 
     def run(job: str, variables: dict[str, Any], *flags: str) -> None:
-        values = {"providers": str(templates / "yaml" / "providers.yaml")} | {
+        # Beside the job, as the documents say.
+        values = {"providers": "providers.yaml"} | {
             name: str(value) if isinstance(value, Path) else value for name, value in variables.items()
         }
         path = templates / "yaml" / f"{job}.yaml"
