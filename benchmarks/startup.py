@@ -35,7 +35,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=10, metavar="N", help="runs of each; default 10")
     args = parser.parse_args(argv)
     with open_workspace() as space:
-        commands = {"help": ["--help"], "solve": _solve(space)}
+        solved = space.folder / "solved.json"
+        solve = ["solve", f"--prior={space.prior()}", f"--epsilon={EPSILON}", f"--output={solved}"]
+        commands = {"help": ["--help"], "solve": solve}
         programs = {
             **{name: [*_labeldp(), *arguments] for name, arguments in commands.items()},
             "python": ["-c", "pass"],
@@ -44,17 +46,16 @@ def main(argv: Sequence[str] | None = None) -> None:
         costs: dict[str, list[Cost]] = {name: [] for name in programs}
         for number in range(args.rounds):
             for name, program in programs.items():
+                # The command does not write over a file.
+                solved.unlink(missing_ok=True)
                 costs[name].append(space.run(program))
             said = ", ".join(f"{name} {runs[-1].wall_seconds:.2f} s" for name, runs in costs.items())
             say(f"round {number + 1} of {args.rounds}: {said}")
         facts = {name: _facts(runs) for name, runs in costs.items()}
         for name, arguments in commands.items():
+            solved.unlink(missing_ok=True)
             facts[name] |= {"target_seconds": TARGET_SECONDS[name], **_loaded(space, arguments)}
     result("startup", facts)
-
-
-def _solve(space: Workspace) -> list[str]:
-    return ["solve", f"--prior={space.prior()}", f"--epsilon={EPSILON}", f"--output={space.folder / 'solved.json'}"]
 
 
 def _labeldp() -> list[str]:
