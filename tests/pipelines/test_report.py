@@ -449,6 +449,19 @@ def test_an_unbiased_mechanism(solved: Any, invoke: Any) -> None:
     assert [row[4] for row in table[1:]] == ["0"] * 4
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "said"),
+    [
+        (8, "For example, 3, the likeliest value, is released as 3 in at least 90%"),
+        (1, "a value between 0 and 5 in 90%"),
+    ],
+)
+def test_the_example_says_what_most_often_comes_out(solved: Any, invoke: Any, epsilon: float, said: str) -> None:
+    page = report_on(solved({label: 1 + (label == 3) for label in range(6)}, mechanism="rr", epsilon=epsilon), invoke)
+
+    assert said in page.text
+
+
 def test_the_worth_of_labels_by_hand(solved: Any, invoke: Any) -> None:
     """Randomized response on two labels, one half each: the correlation of label and output is (E - 1) / (E + 1)."""
     page = report_on(solved({0: 1, 1: 1}, mechanism="rr"), invoke)
