@@ -57,7 +57,7 @@ prism:
 flink-test: setup flink prism
 	LABELDP_FLINK=1 $(BIN)/python -m pytest tests/flink
 
-# Renews the figures in docs/performance.md; 24 minutes on two idle cores, and 9 more for Flink where `make flink` was.
+# Renews the figures in docs/performance.md; 29 minutes on two idle cores, and 11 more for Flink where `make flink` was.
 bench: setup
 	rm -rf build/benchmarks
 	mkdir -p build/benchmarks
