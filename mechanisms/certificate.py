@@ -84,7 +84,7 @@ def certify(labels: np.ndarray, outputs: np.ndarray, weights: np.ndarray, bits: 
     Raises ValueError when a row does not sum to exactly 2^bits.
     """
     check_row_sums(weights, bits)
-    return Certificate(likelihood_ratio(weights), _biases(labels, outputs, weights, bits), bits)
+    return Certificate(likelihood_ratio(weights), exact_biases(labels, outputs, weights, bits), bits)
 
 
 def check_row_sums(weights: np.ndarray, bits: int) -> None:
@@ -148,7 +148,18 @@ def _divergence(first: np.ndarray, second: np.ndarray, ratio: Fraction) -> Fract
     return Fraction(sum(term for term in terms if term > 0), bottom)
 
 
-def _biases(labels: np.ndarray, outputs: np.ndarray, weights: np.ndarray, bits: int) -> tuple[Fraction, ...]:
+def exact_biases(labels: np.ndarray, outputs: np.ndarray, weights: np.ndarray, bits: int) -> tuple[Fraction, ...]:
+    """The biases E[M(y)] - y of integer weights, one exact rational per label.
+
+    Args:
+      labels: Shape (k,), float64, taken as the exact rationals that they are.
+      outputs: Shape (m,), float64, likewise.
+      weights: Shape (k, m), uint64; every row sums to 2^bits.
+      bits: Logarithm to base 2 of a row's sum.
+
+    Returns:
+      k fractions, in units of the labels.
+    """
     exact = [Fraction(output) for output in outputs.tolist()]
     # Floats are dyadic: over their largest denominator they are integers, and integer products are fast.
     denominator = max(output.denominator for output in exact)

@@ -17,14 +17,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_array, diags_array
 from scipy.sparse.linalg import splu
 
+from .certificate import exact_biases
 from .debiased_response import DebiasedResponse
 from .interior_point import Interior, interior_solution
 from .label_rounding import RANDOMIZED
 from .prior import Prior, check_epsilon
-from .randomizer import Randomizer
+from .randomizer import BITS, TOTAL, Randomizer
 from .rounding import HAIR, integer_weights
 from .staircases import Columns, Program, Proof
 
@@ -37,7 +39,8 @@ _COARSE_GAP = 1e-4
 # Parts of the gap that are solved for: the rest is for what follows.
 _DEPTHS = (0.05, 1e-3)
 _LEAST_GAP = 1e-15
-_MENDINGS = 4
+# Refinement ends when what rows lack has not fallen for some steps: near the rounding of floats it goes up and down.
+_MOST_REFINEMENTS, _PATIENCE = 100, 4
 _NEGLIGIBLE = 1e-8
 _TIED = 0.2
 _RIDGE = 1e-13
@@ -48,6 +51,8 @@ _ROUNDING = 1e-12
 _SMALL_EPSILON_HAIR, _LEAST_HAIR = 1e-7, 1e-14
 _BIAS_HAIR = 1e-8
 _LEAST_BIAS = 1e-9
+# Of a label that never occurs in the prior, in the weighing of its outputs.
+_LEAST_SHARE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -121,11 +126,55 @@ def _solve(
         outputs, weights = response.outputs, response.weights
     else:
         outputs, weights = table.outputs * half + middle, integer_weights(table.probabilities, epsilon)
+        outputs = rebalanced(prior, outputs, weights, bias * (labels[-1] - labels[0]))
     randomizer = Randomizer(labels, outputs, weights, epsilon, name, parameters)
     distances = (randomizer.outputs - middle) / half - scaled[:, None]
     loss = float(prior.weights @ (randomizer.probabilities() * distances**2).sum(axis=1))
     randomizer.gap = max(1 - bound / loss, 0.0) if loss > 0 else 0.0
     return randomizer
+
+
+def rebalanced(prior: Prior, outputs: np.ndarray, weights: np.ndarray, limit: float) -> np.ndarray:
+    """Moves outputs until the biases of integer weights are within a limit, up to the rounding of the outputs.
+
+    Biases are computed exactly. Each step is the least change of the outputs, weighted by how often they occur, in
+    equations between neighboring labels: their rows are nearly equal at a small epsilon, and their exact differences
+    keep what that leaves. Steps end when the largest bias beyond the limit does not fall.
+
+    Args:
+      prior: Labels and weights, k of them.
+      outputs: Shape (m,), float64.
+      weights: Shape (k, m), uint64; every row sums to 2^62.
+      limit: The largest bias allowed, in units of the labels, at least 0.
+
+    Returns:
+      The outputs, shape (m,), float64.
+    """
+    share = np.maximum(prior.weights, _LEAST_SHARE) @ (weights / TOTAL)
+    signed = weights.astype(np.int64)
+    equations = np.concatenate([signed[:1], np.diff(signed, axis=0)]) / TOTAL
+    sizes = np.where(share > 0, 1 / np.where(share > 0, share, 1.0), 0.0)
+    norms = np.sqrt((equations**2) @ sizes)
+    if not np.all(norms > 0):
+        return outputs
+    scaled = equations / norms[:, None] * np.sqrt(sizes)
+    try:
+        factors = cho_factor(scaled @ scaled.T)
+    except np.linalg.LinAlgError:
+        return outputs
+    best, least = outputs, np.inf
+    for _ in range(_MOST_REFINEMENTS):
+        biases = np.array(exact_biases(prior.labels, outputs, weights, BITS), np.float64)
+        excess = biases - np.clip(biases, -limit, limit)
+        largest = float(np.abs(excess).max())
+        if not largest < least:
+            break
+        best, least = outputs, largest
+        if largest == 0:
+            break
+        lack = -np.diff(excess, prepend=0.0) / norms
+        outputs = outputs + np.sqrt(sizes) * (scaled.T @ cho_solve(factors, lack))
+    return best
 
 
 def _optimum(program: Program, asked: Program, gap: float) -> tuple[_Table | None, float]:
@@ -271,11 +320,21 @@ def _mended(program: Program, limit: float, interior: Interior, columns: Columns
     except RuntimeError:
         return None
     bias = interior.bias
-    for _ in range(_MENDINGS):
+    best, least, idle = (height, output, bias), np.inf, 0
+    for _ in range(_MOST_REFINEMENTS):
         means = places @ (height * output[group]) - bias + np.append(bias[1:], 0.0)
         lack = program.sides[:, 1:].ravel() - np.concatenate([places @ height, means])
+        # What a row of sums lacks goes into the mean times an output.
+        largest = float(max(np.abs(lack[:k]).max() * np.abs(output).max(), np.abs(lack[k:]).max()))
+        if largest < least:
+            best, least, idle = (height, output, bias), largest, 0
+        else:
+            idle += 1
+            if idle == _PATIENCE:
+                break
         by_height, by_output, by_bias = np.split(sizes * (met.T @ factors.solve(lack)), [n, n + m])
         height, output, bias = height + by_height, output + by_output, bias + by_bias
+    height, output, bias = best
     if not np.all(height > _KEPT * columns.height):
         return None
     mended = Columns(columns.start, columns.stop, height, output[group])

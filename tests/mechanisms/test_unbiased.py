@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms import SQUARED, Prior, solve
-from labeldp.mechanisms.unbiased import BiasLimited, Unbiased
+from labeldp.mechanisms.certificate import certify
+from labeldp.mechanisms.randomizer import BITS
+from labeldp.mechanisms.unbiased import BiasLimited, Unbiased, rebalanced
 from labeldp.mechanisms.unbiased_grid import UnbiasedGrid
 from scipy.optimize import linprog
 
@@ -281,3 +283,23 @@ def test_the_grid_is_certified_and_unbiased(prior, epsilon, mesh):
 def test_an_epsilon_beyond_the_grid_program_is_refused_not_answered_with_a_bias():
     with pytest.raises(ValueError, match="epsilon 28 and mesh 104: use unbiased"):
         UnbiasedGrid().solve(spiked(20), 28.0)
+
+
+@pytest.mark.parametrize("epsilon", [1e-7, 1e-6, 1e-3, 1.0, 8.0])
+def test_biases_are_at_the_rounding_of_the_outputs(epsilon):
+    randomizer = Unbiased().solve(spiked(20), epsilon)
+    # The outputs that come out are floats: each is off by half its spacing at most, and sums of them by a few.
+    assert randomizer.certificate().max_bias <= 4 * np.spacing(np.abs(randomizer.outputs).max())
+
+
+def test_rebalanced_outputs_undo_a_disturbance_and_leave_biases_within_the_limit_alone():
+    prior = spiked(30)
+    randomizer = Unbiased().solve(prior, 1.0)
+    disturbed = randomizer.outputs + np.linspace(-1e-3, 2e-3, len(randomizer.outputs))
+
+    def largest_bias(outputs: np.ndarray) -> float:
+        return max(map(abs, certify(prior.labels, outputs, randomizer.weights, BITS).biases))
+
+    assert largest_bias(disturbed) > 1e-5
+    assert largest_bias(rebalanced(prior, disturbed, randomizer.weights, 0.0)) < 1e-12
+    assert np.array_equal(rebalanced(prior, disturbed, randomizer.weights, 1.0), disturbed)
