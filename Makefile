@@ -15,7 +15,8 @@ setup: .venv/ready
 	$(BIN)/uv pip sync -q --python $(BIN)/python --require-hashes requirements.lock
 	$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
 	mkdir -p .venv/types/labeldp
-	for room in mechanisms transforms pipelines templates; do ln -sfn ../../../$$room .venv/types/labeldp/$$room; done
+	for name in mechanisms transforms pipelines templates; do ln -sfn ../../../$$name .venv/types/labeldp/$$name; done
+	ln -sfn ../../../labeldp/__init__.py .venv/types/labeldp/__init__.py
 	@touch $@
 
 demo: setup
@@ -61,9 +62,9 @@ flink-test: setup flink prism
 bench: setup
 	rm -rf build/benchmarks
 	mkdir -p build/benchmarks
-	set -e; for name in throughput parquet memory cores stages startup solvers $(if $(wildcard .flink/flink.jar),flink); do \
+	set -e; for name in throughput parquet memory cores stages startup solvers $(if $(wildcard .flink/flink.jar),flink_throughput); do \
 		$(BIN)/python benchmarks/$$name.py > build/benchmarks/$$name.out; done
-	$(BIN)/python benchmarks/report.py build/benchmarks
+	$(BIN)/python benchmarks/performance_page.py build/benchmarks
 
 # Renews docs/results from the data sets that its README names, in LABELDP_DATA; hours on one core, finished cells are kept.
 results: setup

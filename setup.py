@@ -4,9 +4,18 @@
 would collide with every Beam project that installs this.
 """
 
+from pathlib import Path
+
 from setuptools import setup
 
-ROOMS = ["mechanisms", "mechanisms.quantization", "transforms", "pipelines", "templates"]
+HERE = Path(__file__).resolve().parent
+# The folders below the import root, and all packages in them.
+FOLDERS = ["mechanisms", "transforms", "pipelines", "templates"]
+PACKAGES = {"labeldp": "labeldp"} | {
+    f"labeldp.{'.'.join(init.parent.relative_to(HERE).parts)}": init.parent.relative_to(HERE).as_posix()
+    for folder in FOLDERS
+    for init in sorted((HERE / folder).rglob("__init__.py"))
+}
 
 setup(
     name="labeldp",
@@ -14,10 +23,11 @@ setup(
     description="Label differential privacy for regression labels, as one Apache Beam job",
     license="Apache-2.0",
     python_requires=">=3.10,<3.14",
-    packages=[f"labeldp.{room}" for room in ROOMS],
-    package_dir={f"labeldp.{room}": room.replace(".", "/") for room in ROOMS},
+    packages=list(PACKAGES),
+    package_dir=PACKAGES,
     package_data={
-        "labeldp.pipelines": ["*.j2", "*.css"],
+        "labeldp": ["py.typed"],
+        "labeldp.pipelines.reporting": ["*.j2", "*.css"],
         "labeldp.templates": ["yaml/*.yaml", "dataflow/*", "kubernetes/*.yaml", "flink/**/*"],
     },
     install_requires=[
@@ -54,5 +64,5 @@ setup(
             "uv",
         ],
     },
-    entry_points={"console_scripts": ["labeldp = labeldp.pipelines.cli:main"]},
+    entry_points={"console_scripts": ["labeldp = labeldp.pipelines.cli.commands:main"]},
 )

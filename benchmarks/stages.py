@@ -19,20 +19,22 @@ from typing import Any
 import google_crc32c
 import numpy as np
 import pyarrow as pa
-from labeldp.mechanisms.identities import Identities
-from labeldp.mechanisms.label_rounding import ROUNDINGS
-from labeldp.mechanisms.noise import words
-from labeldp.mechanisms.prior import Prior
-from labeldp.mechanisms.randomizer import Randomizer
+from labeldp.mechanisms.core.label_rounding import ROUNDINGS
+from labeldp.mechanisms.core.prior import Prior
+from labeldp.mechanisms.core.randomizer import Randomizer
+from labeldp.mechanisms.noise.keyed_words import words
+from labeldp.mechanisms.noise.record_identities import Identities
 from labeldp.mechanisms.registry import solve
 from labeldp.transforms.batches import LabelledBatch, label_values, record_identities
-from labeldp.transforms.encoded import with_label
-from labeldp.transforms.example_wire import ValueFinder
-from labeldp.transforms.prior import LabelColumn, summarize
-from labeldp.transforms.privatize import privatize_batch
-from labeldp.transforms.read import BATCH_ROWS, Format, read_file
-from labeldp.transforms.tf_example_encoder import encode_examples
-from labeldp.transforms.tfrecord import Frames, frame, read_records
+from labeldp.transforms.io.input_format import BATCH_ROWS, Format
+from labeldp.transforms.io.read_files import read_file
+from labeldp.transforms.label_column import LabelColumn
+from labeldp.transforms.label_summary import summarize
+from labeldp.transforms.privatize_labels import privatize_batch
+from labeldp.transforms.tfrecord.encoded_batches import with_label
+from labeldp.transforms.tfrecord.example_encoder import encode_examples
+from labeldp.transforms.tfrecord.example_wire import ValueFinder
+from labeldp.transforms.tfrecord.framing import Frames, frame, read_records
 from layout import EPSILON, LABEL, LABEL_MAX, ORDERS
 from race import result, say
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder, RecordBatchToExamplesEncoder

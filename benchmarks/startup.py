@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _labeldp() -> list[str]:
     """The installed script where there is one."""
     script = Path(sys.executable).with_name("labeldp")
-    return [str(script)] if script.is_file() else ["-m", "labeldp.pipelines.cli"]
+    return [str(script)] if script.is_file() else ["-m", "labeldp"]
 
 
 def _facts(runs: Sequence[Cost]) -> dict[str, Any]:

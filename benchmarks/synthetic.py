@@ -62,8 +62,8 @@ def _write_tfrecord(
     order: str,
 ) -> None:
     # The extra `tfx`: Parquet does not need it.
-    from labeldp.transforms.tf_example_encoder import encode_examples
-    from labeldp.transforms.tfrecord import frame
+    from labeldp.transforms.tfrecord.example_encoder import encode_examples
+    from labeldp.transforms.tfrecord.framing import frame
 
     names = [ID, "floats", LABEL]
     orders = list(itertools.permutations(range(3))) if order == "mixed" else [(0, 1, 2)]

@@ -89,13 +89,13 @@ class Workspace:
         path = self.folder / "mechanism.json"
         if not path.exists():
             flags = [f"--prior={self.prior()}", f"--epsilon={EPSILON}", f"--output={path}"]
-            self.run(["-m", "labeldp.pipelines.cli", "solve", *flags])
+            self.run(["-m", "labeldp", "solve", *flags])
         return path
 
     def privatize(self, log: Log, output: Path, *flags: str) -> list[str]:
         """Python's arguments for the whole job: `labeldp privatize` from a log to shards of its format."""
         return [
-            "-m", "labeldp.pipelines.cli", "privatize", f"--input={log.pattern}", f"--input_format={log.format}",
+            "-m", "labeldp", "privatize", f"--input={log.pattern}", f"--input_format={log.format}",
             f"--output={output}", f"--output_format={log.format}", f"--label={LABEL}", "--label_min=0",
             f"--label_max={LABEL_MAX}", "--label_step=1", f"--epsilon={EPSILON}", f"--noise_key_file={self.key}",
             *flags,

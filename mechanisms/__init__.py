@@ -1,9 +1,11 @@
 """Priors in, randomizers out: pure numpy and scipy, no Beam, no I/O."""
 
-from .certificate import Certificate
-from .losses import ABSOLUTE, LOSSES, POISSON, SQUARED, Loss
-from .prior import Prior, label_grid, split_budget
-from .randomizer import Randomizer
+from .core.budget import split_budget
+from .core.certificate import Certificate
+from .core.label_grid import label_grid
+from .core.losses import ABSOLUTE, LOSSES, POISSON, SQUARED, Loss
+from .core.prior import Prior
+from .core.randomizer import Randomizer
 from .registry import MECHANISMS, mechanism_named, solve
 
 __all__ = [

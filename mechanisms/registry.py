@@ -5,19 +5,22 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Protocol
 
-from .additive import Exponential, Gaussian, Laplace, Staircase
-from .debiased_response import DebiasedResponse
-from .label_rounding import NEAREST
-from .losses import Loss, loss_named
-from .prior import Prior
+from .additive.exponential import Exponential
+from .additive.gaussian import Gaussian
+from .additive.laplace import Laplace
+from .additive.staircase import Staircase
+from .core.label_rounding import NEAREST
+from .core.losses import Loss, loss_named
+from .core.prior import Prior
+from .core.randomizer import Randomizer
 from .quantization import ERM, MVU, OPTM, RQM, Quantizer
-from .randomized_response import RandomizedResponse
-from .randomizer import Randomizer
-from .rp_with_prior import RPWithPrior
-from .rr_on_bins import RROnBins
-from .top_k import RRTopK
-from .unbiased import BiasLimited, Unbiased
-from .unbiased_grid import UnbiasedGrid
+from .response.debiased_rr import DebiasedResponse
+from .response.randomized_response import RandomizedResponse
+from .response.rp_with_prior import RPWithPrior
+from .response.rr_on_bins import RROnBins
+from .response.rr_top_k import RRTopK
+from .unbiased.optimal_unbiased import BiasLimited, Unbiased
+from .unbiased.unbiased_grid import UnbiasedGrid
 
 
 class Mechanism(Protocol):
@@ -51,6 +54,8 @@ _FAMILIES = (
     MVU,
     Quantizer,
 )
+
+
 MECHANISMS: dict[str, Any] = {family.name: family for family in _FAMILIES}
 """Mechanism families by name; each is called with its parameters and gives a `Mechanism`."""
 

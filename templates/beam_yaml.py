@@ -13,11 +13,13 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsList, AsSingleton, PCollection
 
-from ..mechanisms.label_rounding import NEAREST
-from ..mechanisms.prior import label_grid
-from ..mechanisms.randomizer import Randomizer
+from ..mechanisms.core.label_grid import label_grid
+from ..mechanisms.core.label_rounding import NEAREST
+from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.registry import default_rounding
-from ..pipelines.release import Facts, manifest, mechanism_file
+from ..pipelines.release.job_result import JobResult
+from ..pipelines.release.manifest import manifest
+from ..pipelines.release.mechanism_file import mechanism_file
 from ..transforms import (
     BatchesToRows,
     Equals,
@@ -36,7 +38,8 @@ from ..transforms import (
     WriteTFRecords,
     row_fields,
 )
-from ..transforms.publish import delete_folder, require_digest, require_empty
+from ..transforms.io.filesystems import delete_folder
+from ..transforms.io.publish_shards import require_digest, require_empty
 
 
 class Release(NamedTuple):
@@ -315,5 +318,5 @@ class _Release(beam.DoFn):
         require_digest(digest)
         mechanism = mechanism_file(randomizer, prior)
         details = {"label": self._column.name, "identity": self._column.id_column, "where": None}
-        document = manifest(Facts(prior, digest, {}), mechanism, self._epsilon, details)
+        document = manifest(JobResult(prior, digest, {}), mechanism, self._epsilon, details)
         yield Release(json.dumps(document), mechanism.to_text())

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ..pipelines.options import NEEDED, add_flags
+from ..pipelines.job.job_flags import NEEDED, add_flags
 
 # What `fit` and `apply` take; the template runs `privatize`.
 _NOT_OFFERED = ("help", "mechanism_file")

@@ -1,18 +1,23 @@
 """Beam PTransforms that wire mechanisms to PCollections of Arrow record batches."""
 
 from .batches import LabelledBatch
+from .beam_rows import BatchesToRows, RowsToBatches, row_fields
 from .errors import InputError, StageError
-from .noise_key import NoiseKeyFile
-from .prior import BindNoise, LabelColumn, NoiseBinding, NoisyPrior, PriorRelease, Threshold
-from .privatize import DeadLetter, PrivatizedLabels, PrivatizeLabels
-from .publish import ReleaseShards
-from .read import Equals, Format, ReadRecordBatches
-from .rows import BatchesToRows, RowsToBatches, row_fields
-from .solve import SolveRandomizer
-from .stream import StreamBinding
+from .io.input_format import Equals, Format
+from .io.parquet_writer import WriteParquet
+from .io.publish_shards import ReleaseShards
+from .io.read_files import ReadRecordBatches
+from .io.shard_writer import ShardFile
+from .io.tfrecord_writer import WriteTFRecords
+from .label_column import LabelColumn
+from .noise_binding import BindNoise, NoiseBinding, Threshold
+from .noise_key_file import NoiseKeyFile
+from .noisy_prior import NoisyPrior, PriorRelease
+from .privatize_labels import DeadLetter, PrivatizedLabels, PrivatizeLabels
+from .solve_randomizer import SolveRandomizer
+from .unbounded import StreamBinding
 from .unique_ids import CountUniqueIds
-from .validate import ValidateExamples, Validation
-from .write import ShardFile, WriteParquet, WriteTFRecords
+from .validation.validate_examples import ValidateExamples, Validation
 
 __all__ = [
     "BatchesToRows",

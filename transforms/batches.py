@@ -9,9 +9,9 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from ..mechanisms.identities import Identities, integer_identities, packed_identities, row_identities
-from .encoded import is_encoded, with_label
+from ..mechanisms.noise.record_identities import Identities, integer_identities, packed_identities, row_identities
 from .errors import InputError
+from .tfrecord.encoded_batches import is_encoded, with_label
 
 _METADATA = b"labeldp.batch"
 

@@ -17,7 +17,7 @@ class StageError(Exception):
     """A stage failed for a reason that is not the input's. Carries the stage, the error's class and its place."""
 
 
-def guarded(stage: str) -> Callable[[Callable[..., Iterator[Any]]], Callable[..., Iterator[Any]]]:
+def redact_errors(stage: str) -> Callable[[Callable[..., Iterator[Any]]], Callable[..., Iterator[Any]]]:
     """Decorates a generator that handles raw labels: what it raises leaves without the original text.
 
     A library's exception may quote the value that it choked on, and exceptions end up in logs. InputError passes;

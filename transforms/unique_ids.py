@@ -9,9 +9,9 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import PCollection
 
-from ..mechanisms.identities import IDENTITY_BYTES
+from ..mechanisms.noise.record_identities import IDENTITY_BYTES
 from .batches import LabelledBatch, record_identities
-from .errors import InputError, guarded
+from .errors import InputError, redact_errors
 
 # Groups of ids that are sorted by themselves: of a billion ids each holds some four million.
 _GROUPS = 256
@@ -56,7 +56,7 @@ class _Split(beam.DoFn):
     def __init__(self, id_column: str):
         self._id_column = id_column
 
-    @guarded("checking ids")
+    @redact_errors("checking ids")
     def process(self, batch: LabelledBatch) -> Iterator[tuple[int, _Ids]]:
         blocks = record_identities(batch, self._id_column).blocks
         groups = _group(blocks)
@@ -74,7 +74,7 @@ class _Check(beam.DoFn):
     def __init__(self, id_column: str):
         self._id_column = id_column
 
-    @guarded("checking ids")
+    @redact_errors("checking ids")
     def process(self, group: tuple[int, Iterable[_Ids]]) -> Iterator[int]:
         parts = list(group[1])
         blocks = np.ascontiguousarray(np.concatenate([part.blocks for part in parts]))

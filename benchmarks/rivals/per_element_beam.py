@@ -17,7 +17,8 @@ from typing import Any
 import apache_beam as beam
 import tensorflow
 from apache_beam.options.pipeline_options import PipelineOptions
-from labeldp.mechanisms.randomizer import BITS, Randomizer
+from labeldp.mechanisms.core.alias_table import BITS
+from labeldp.mechanisms.core.randomizer import Randomizer
 
 tf: Any = tensorflow
 

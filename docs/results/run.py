@@ -105,7 +105,7 @@ def plan(name: str, work: Path) -> list[str]:
 def run(arguments: Sequence[str]) -> None:
     """A command of labeldp's, which is shown first."""
     print(f"labeldp {' '.join(arguments)}", flush=True)
-    subprocess.run([sys.executable, "-m", "labeldp.pipelines.cli", *arguments], check=True)
+    subprocess.run([sys.executable, "-m", "labeldp", *arguments], check=True)
 
 
 def main(data: str, work: str, names: Sequence[str]) -> None:

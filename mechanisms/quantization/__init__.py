@@ -1,13 +1,13 @@
 """Quantization mechanisms: few outputs and no bias, under label DP."""
 
-from .biased import biased_channel, biased_privacy_loss
-from .exponential_selection import ERM
-from .geometric import RQM
-from .metric import metric_epsilon, metric_quantizer, vector_epsilon
+from .biased_selection import biased_channel, biased_privacy_loss
+from .bin_selection import Selection, channel, privacy_loss
+from .erm import ERM
+from .metric_dp import metric_epsilon, metric_quantizer, vector_epsilon
 from .mvu import MVU
 from .optm import OPTM
 from .quantizer import Quantizer
-from .selection import Selection, channel, privacy_loss
+from .rqm import RQM
 
 __all__ = [
     "ERM",

@@ -13,12 +13,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..label_rounding import RANDOMIZED
-from ..losses import SQUARED, Loss
-from ..prior import Prior
-from ..randomizer import Randomizer
+from ..core.label_rounding import RANDOMIZED
+from ..core.losses import SQUARED, Loss
+from ..core.prior import Prior
+from ..core.randomizer import Randomizer
+from .input_scale import Inputs, check, solved
 from .quantizer import finished_table, searched_outputs
-from .scale import Inputs, check, solved
 
 
 @dataclass(frozen=True)

@@ -15,23 +15,31 @@ from typing import ClassVar
 import numpy as np
 from scipy.optimize import minimize
 
-from ..label_rounding import RANDOMIZED
-from ..losses import ABSOLUTE, Loss
-from ..prior import Prior
-from ..randomizer import Randomizer
-from ..rounding import HAIR
-from .exponential_selection import two_scale_bins
-from .geometric import RQM, geometric_selection
-from .programs import Layout, coupled_selection, exact_selection, theorem5_selection, theorem6_selection
-from .scale import Inputs, check, nearest_outer, solved
-from .selection import Selection, channel, expected_loss, privacy_loss
+from ..core.integer_weights import EPSILON_MARGIN
+from ..core.label_rounding import RANDOMIZED
+from ..core.losses import ABSOLUTE, Loss
+from ..core.prior import Prior
+from ..core.randomizer import Randomizer
+from .bin_selection import Selection, channel, expected_loss, privacy_loss
+from .erm import two_scale_bins
+from .input_scale import Inputs, check, nearest_outer, solved
+from .rqm import RQM, geometric_selection
+from .selection_programs import Layout, coupled_selection, exact_selection, theorem5_selection, theorem6_selection
 
 _CONSTRAINTS = ("exact", "theorem5", "theorem6")
+
+
 _SMALL = 4
 """With more bins than this, the bins are searched mostly by the coupled program alone."""
+
+
 _BANDS = (0.003, 0.01, 0.03, 0.1)
 """Theorem 5's bounds lie this far, times epsilon, from a reference on either side."""
+
+
 _UPPER_BOUNDS = (0.5, 0.75, 1.0)
+
+
 _LOWER_BOUNDS = np.linspace(0.05, 0.95, 10)
 
 
@@ -77,7 +85,7 @@ class OPTM:
         parameters: dict[str, object] = {"outputs": self.outputs}
 
         def scaled(inputs: Inputs) -> tuple[np.ndarray, np.ndarray]:
-            selection, program = self._search(_Goal(inputs, epsilon - HAIR, self.loss, self.constraints))
+            selection, program = self._search(_Goal(inputs, epsilon - EPSILON_MARGIN, self.loss, self.constraints))
             parameters["constraints"] = program
             parameters["bins"] = selection.bins.tolist()
             return selection.bins, channel(selection, inputs.values)

@@ -16,21 +16,31 @@ import highspy
 import numpy as np
 from scipy.optimize import minimize
 
-from ..label_rounding import RANDOMIZED
-from ..losses import ABSOLUTE, Loss
-from ..prior import Prior
-from ..randomizer import Randomizer
-from ..rounding import HAIR
-from .scale import Inputs, check, nearest_outer, solved
+from ..core.integer_weights import EPSILON_MARGIN
+from ..core.label_rounding import RANDOMIZED
+from ..core.losses import ABSOLUTE, Loss
+from ..core.prior import Prior
+from ..core.randomizer import Randomizer
+from .input_scale import Inputs, check, nearest_outer, solved
 
 _LARGEST_EPSILON = 12.0
 """Above this, the program's coefficients exp(epsilon) leave floating point; its solution is nearly free by then."""
+
+
 _COARSE = 41
+
+
 _INFEASIBLE = 1e30
+
+
 _FEW = 6
 """Up to this many parameters are searched without derivatives, too."""
+
+
 _INNER = (0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95)
 """How far the inner outputs reach where the search starts."""
+
+
 _MARGINS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4)
 
 
@@ -137,7 +147,7 @@ def finished_table(inputs: Inputs, outputs: np.ndarray, epsilon: float, loss: Lo
         # Outputs of next to no probability are only the program's tolerance.
         kept = np.where(table.probabilities.max(axis=0) > 1e-9, table.probabilities, 0.0)
         found = mended(kept, outputs, inputs.values)
-        if found.min() >= 0 and log_ratio(found) <= epsilon - HAIR:
+        if found.min() >= 0 and log_ratio(found) <= epsilon - EPSILON_MARGIN:
             return found
     return None
 

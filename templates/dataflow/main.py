@@ -2,7 +2,7 @@
 
 import sys
 
-from labeldp.pipelines.privatize import run_privatize
+from labeldp.pipelines.job.privatize_command import run_privatize
 from labeldp.templates.dataflow_metadata import arguments
 
 if __name__ == "__main__":

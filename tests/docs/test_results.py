@@ -57,7 +57,7 @@ def test_data_sets_are_as_the_papers_describe_them(
 
 @pytest.mark.parametrize("name", sorted(_module("run").RUNS))
 def test_every_evaluation_is_one_that_the_command_accepts(prepared: Path, name: str) -> None:
-    from labeldp.pipelines.evaluation_plan import make_parser, make_plan
+    from labeldp.pipelines.evaluation.evaluation_grid import make_parser, make_plan
 
     command, *flags = _module("run").command(name, prepared)
     plan = make_plan(make_parser().parse_args(flags))
@@ -71,7 +71,7 @@ def test_every_evaluation_is_one_that_the_command_accepts(prepared: Path, name: 
     ("name", "cell"), [("communities", "RPWithPrior,0.5,0.0544,0.0065"), ("housing", "Unbiased,0.8,1.42420,0.0700")]
 )
 def test_published_figures_are_whole(name: str, cell: str) -> None:
-    from labeldp.pipelines.published import read_published
+    from labeldp.pipelines.evaluation.published_results import read_published
 
     path = FOLDER / f"{name}_published.csv"
     found = read_published(str(path))

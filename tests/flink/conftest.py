@@ -60,7 +60,7 @@ def root() -> Path:
 @pytest.fixture(scope="session")
 def leaks() -> ModuleType:
     """How tests search for labels and the key."""
-    return load("tests/pipelines/test_leaks.py")
+    return load("tests/pipelines/job/test_command_leaks.py")
 
 
 @pytest.fixture(scope="session")
@@ -201,7 +201,7 @@ def start(
         }  # fmt: skip
         arguments = [f"--{name}={value}" for name, value in (standard | flags).items() if value is not None]
         process = subprocess.Popen(
-            [sys.executable, "-m", "labeldp.pipelines.cli", command, *arguments, *runner],
+            [sys.executable, "-m", "labeldp", command, *arguments, *runner],
             env=environment | {"TMPDIR": str(temporary)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -26,7 +26,7 @@ def test_of_either_format(
 
     assert tree(outcome.ran.release) == undisturbed(**flags)
     assert len(charges(outcome.ran.outputs)) == 2  # the prior and the labels
-    audit = [sys.executable, "-m", "labeldp.pipelines.cli", "audit", str(outcome.ran.release)]
+    audit = [sys.executable, "-m", "labeldp", "audit", str(outcome.ran.release)]
     assert subprocess.run(audit, check=False, capture_output=True).returncode == 0
 
 

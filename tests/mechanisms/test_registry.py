@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms import ABSOLUTE, MECHANISMS, POISSON, SQUARED, Prior, mechanism_named, solve
-from labeldp.mechanisms.additive import Laplace
-from labeldp.mechanisms.randomized_response import RandomizedResponse
+from labeldp.mechanisms.additive.laplace import Laplace
 from labeldp.mechanisms.registry import default_rounding
-from labeldp.mechanisms.rr_on_bins import RROnBins
-from labeldp.mechanisms.unbiased import BiasLimited
+from labeldp.mechanisms.response.randomized_response import RandomizedResponse
+from labeldp.mechanisms.response.rr_on_bins import RROnBins
+from labeldp.mechanisms.unbiased.optimal_unbiased import BiasLimited
 
 TOTAL = 1 << 62
 PRIOR = Prior(np.arange(3.0), np.array([0.6, 0.25, 0.15]))

@@ -99,7 +99,7 @@ def spawn(environment: dict[str, str]) -> Invoke:
 
     def run(argv: Sequence[str]) -> Outcome:
         done = subprocess.run(
-            [sys.executable, "-m", "labeldp.pipelines.cli", *argv],
+            [sys.executable, "-m", "labeldp", *argv],
             check=False,
             env=environment,
             capture_output=True,
@@ -114,7 +114,7 @@ def spawn(environment: dict[str, str]) -> Invoke:
 @pytest.fixture(scope="session")
 def invoke(home: Path) -> Invoke:
     """Runs `labeldp` in this process: (arguments) -> Outcome."""
-    from labeldp.pipelines.cli import main
+    from labeldp.pipelines.cli.commands import main
 
     def run(argv: Sequence[str]) -> Outcome:
         out, err = io.StringIO(), io.StringIO()

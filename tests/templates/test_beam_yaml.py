@@ -56,7 +56,7 @@ def test_rows_come_out_with_privatized_labels_and_all_else_unchanged(rows_job: P
 
 
 def test_the_release_says_what_it_cost_and_passes_the_audit(rows_job: Path, tmp_path: Path) -> None:
-    from labeldp.pipelines.cli import main
+    from labeldp.pipelines.cli.commands import main
 
     (release,) = json_lines(rows_job, "release")
     manifest = json.loads(release["manifest"])
@@ -72,7 +72,7 @@ def test_the_release_says_what_it_cost_and_passes_the_audit(rows_job: Path, tmp_
 def test_files_give_the_bytes_of_the_command(
     key_file: Path, run_yaml: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from labeldp.pipelines.cli import main
+    from labeldp.pipelines.cli.commands import main
 
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     log = tmp_path / "log.parquet"
@@ -105,8 +105,8 @@ beam.coders.registry.register_coder(Row, beam.coders.RowCoder)
 @pytest.fixture
 def digest_of_another_input(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second pass sees other labels than the first did."""
-    from labeldp.mechanisms.digest import RawSums
-    from labeldp.transforms import privatize
+    from labeldp.mechanisms.noise.input_digest import RawSums
+    from labeldp.transforms import privatize_labels as privatize
 
     as_ever = privatize.digest_sums
     monkeypatch.setattr(privatize, "digest_sums", lambda *arguments: RawSums(as_ever(*arguments).lanes + 1))
@@ -186,7 +186,8 @@ def test_a_second_release_in_the_same_folder_is_refused(folder: str, key_file: P
 def test_segments_outlive_a_job_that_cannot_finish_its_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are deleted after the last shard is renamed, not before."""
     from labeldp.templates.beam_yaml import WriteRecordBatches
-    from labeldp.transforms import LabelledBatch, write
+    from labeldp.transforms import LabelledBatch
+    from labeldp.transforms.io import shard_writer as write
 
     rename = write.FileSystems.rename
 

@@ -18,7 +18,7 @@ def document(templates: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def flags() -> dict[str, argparse.Action]:
     """The flags of `labeldp privatize`, by name."""
-    from labeldp.pipelines.options import add_flags
+    from labeldp.pipelines.job.job_flags import add_flags
 
     parser = argparse.ArgumentParser(add_help=False)
     add_flags(parser)
@@ -64,7 +64,7 @@ def test_parameters_are_flags_with_their_choices_and_defaults(
 
 
 def test_what_the_command_needs_is_not_optional(document: dict[str, Any]) -> None:
-    from labeldp.pipelines.options import NEEDED
+    from labeldp.pipelines.job.job_flags import NEEDED
 
     needed = {parameter["name"] for parameter in document["parameters"] if not parameter["isOptional"]}
     # The default key would be made on a launcher that is gone after the job.

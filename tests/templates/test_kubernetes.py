@@ -36,7 +36,7 @@ def arguments(job: dict[str, Any]) -> list[str]:
 
 
 def test_the_flags_are_flags_of_the_command(job: dict[str, Any]) -> None:
-    from labeldp.pipelines.options import NEEDED, parse
+    from labeldp.pipelines.job.job_flags import NEEDED, parse
 
     args, flags = parse("privatize", "", arguments(job))
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from labeldp.mechanisms.identities import Identities, bytes_identities, integer_identities, row_identities
+from labeldp.mechanisms.noise.record_identities import Identities, bytes_identities, integer_identities, row_identities
 from labeldp.transforms import InputError, LabelledBatch
 from labeldp.transforms.batches import (
     LabelledBatchCoder,

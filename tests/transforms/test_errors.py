@@ -1,4 +1,4 @@
-"""What leaves a guarded stage says where it failed and never what a library said about a value."""
+"""What leaves a redact_errors stage says where it failed and never what a library said about a value."""
 
 import io
 import logging
@@ -8,7 +8,7 @@ import traceback
 import apache_beam as beam
 import pytest
 from labeldp.transforms import InputError, StageError
-from labeldp.transforms.errors import describe, guarded
+from labeldp.transforms.errors import describe, redact_errors
 
 SECRET = "secret 123.4"
 
@@ -71,7 +71,7 @@ FAILURES = {
 
 @pytest.mark.parametrize("fail", FAILURES, ids=lambda fail: fail.__name__)
 def test_the_original_text_does_not_leave(fail):
-    @guarded("counting labels")
+    @redact_errors("counting labels")
     def process():
         yield 1
         fail()
@@ -85,7 +85,7 @@ def test_the_original_text_does_not_leave(fail):
 
 
 def test_the_place_is_the_line_that_raised():
-    @guarded("reading")
+    @redact_errors("reading")
     def process():
         raise_plain()
         yield
@@ -98,7 +98,7 @@ def test_the_place_is_the_line_that_raised():
 
 @pytest.mark.parametrize("error", [InputError("row 3 has no id"), StageError("writing failed: OSError")], ids=str)
 def test_safe_errors_pass_as_they_are(error):
-    @guarded("counting labels")
+    @redact_errors("counting labels")
     def process():
         yield 1
         raise error
@@ -113,7 +113,7 @@ def test_safe_errors_pass_as_they_are(error):
 def test_a_guarded_generator_is_lazy_and_passes_what_came_before_the_failure():
     steps = []
 
-    @guarded("reading")
+    @redact_errors("reading")
     def process(first, *, second):
         for step in (first, second):
             steps.append(step)
@@ -134,7 +134,7 @@ def test_a_guarded_generator_is_lazy_and_passes_what_came_before_the_failure():
 def test_closing_a_guarded_generator_closes_the_inner_one():
     closed = []
 
-    @guarded("reading")
+    @redact_errors("reading")
     def process():
         try:
             yield 1
@@ -149,7 +149,7 @@ def test_closing_a_guarded_generator_closes_the_inner_one():
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit])
 def test_interrupts_are_no_failures(interrupt):
-    @guarded("reading")
+    @redact_errors("reading")
     def process():
         raise interrupt
         yield
@@ -159,7 +159,7 @@ def test_interrupts_are_no_failures(interrupt):
 
 
 def test_guarded_keeps_the_name_and_the_docstring():
-    @guarded("reading")
+    @redact_errors("reading")
     def process(self):
         """Reads."""
         yield
@@ -180,7 +180,7 @@ def test_describe_without_a_traceback_is_the_class_alone():
 
 
 class _Failing(beam.DoFn):
-    @guarded("privatizing labels")
+    @redact_errors("privatizing labels")
     def process(self, element):
         yield element
         raise ValueError(f"cannot handle {element}")

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from labeldp.mechanisms.digest import RawSums, input_digest
+from labeldp.mechanisms.noise.input_digest import RawSums, input_digest
 from labeldp.transforms import (
     Equals,
     Format,
@@ -28,14 +28,16 @@ from labeldp.transforms import (
     WriteParquet,
     WriteTFRecords,
     batches,
-    prior,
-    privatize,
-    read,
+    label_column,
+    label_summary,
+    noise_binding,
+    noisy_prior,
     unique_ids,
-    write,
 )
-from labeldp.transforms.tf_example_encoder import encode_examples
-from labeldp.transforms.tfrecord import frame
+from labeldp.transforms import privatize_labels as privatize
+from labeldp.transforms.io import csv_reader, parquet_reader, parquet_writer, read_files, shard_writer, tfrecord_reader
+from labeldp.transforms.tfrecord.example_encoder import encode_examples
+from labeldp.transforms.tfrecord.framing import frame
 
 SENTINELS = [48613.71529, -77031.0625, 59127.5]
 ROWS = 60
@@ -132,26 +134,26 @@ def quoting(*args: Any, **kwargs: Any) -> Any:
 
 
 STAGES = [
-    (read, "_as_long_as", "tfrecord", "reading"),
-    (read, "_parse_csv", "csv", "reading"),
-    (read, "_require", "parquet", "reading"),
-    (read, "only_values", "csv", "reading"),
+    (tfrecord_reader, "_as_long_as", "tfrecord", "reading"),
+    (csv_reader, "_parse_csv", "csv", "reading"),
+    (parquet_reader, "check_columns", "parquet", "reading"),
+    (read_files, "only_values", "csv", "reading"),
     (unique_ids, "record_identities", "csv", "checking ids"),
     (unique_ids, "_group", "csv", "checking ids"),
-    (prior, "label_values", "csv", "counting labels"),
-    (prior, "LabelRounder", "parquet", "counting labels"),
-    (prior, "digest_sums", "tfrecord", "counting labels"),
-    (prior, "input_digest", "csv", "noising the prior"),
-    (prior, "split_budget", "csv", "noising the prior"),
-    (prior, "noisy_prior", "csv", "noising the prior"),
+    (label_summary, "label_values", "csv", "counting labels"),
+    (label_column, "LabelRounder", "parquet", "counting labels"),
+    (label_summary, "digest_sums", "tfrecord", "counting labels"),
+    (noise_binding, "input_digest", "csv", "noising the prior"),
+    (noisy_prior, "split_budget", "csv", "noising the prior"),
+    (noisy_prior, "noisy_prior", "csv", "noising the prior"),
     (privatize, "label_values", "csv", "privatizing labels"),
     (privatize, "digest_sums", "parquet", "privatizing labels"),
     (privatize, "input_digest", "csv", "comparing the passes"),
     (privatize, "words", "tfrecord", "privatizing labels"),
     (privatize, "replace_label", "csv", "privatizing labels"),
-    (write, "filter_batch", "csv", "writing"),
-    (write, "_common_schema", "csv", "writing"),
-    (write, "_row_groups", "csv", "writing"),
+    (shard_writer, "filter_batch", "csv", "writing"),
+    (parquet_writer, "_common_schema", "csv", "writing"),
+    (parquet_writer, "_row_groups", "csv", "writing"),
 ]
 
 
@@ -196,7 +198,7 @@ def raw_sums(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.extend(sums.lanes.tolist())
         return input_digest(secret, sums)
 
-    for module in (prior, privatize):
+    for module in (noise_binding, privatize):
         monkeypatch.setattr(module, "input_digest", spy)
     return found
 

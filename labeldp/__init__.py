@@ -1,0 +1,1 @@
+"""Label differential privacy for regression labels, as one Apache Beam job."""

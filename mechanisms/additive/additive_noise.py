@@ -1,0 +1,23 @@
+"""What additive mechanisms share: where an unclipped output grid ends, and domains of one label."""
+
+from __future__ import annotations
+
+from math import log
+from typing import Any
+
+import numpy as np
+
+from ..core.alias_table import TOTAL
+from ..core.prior import Prior
+from ..core.randomizer import Randomizer
+
+FOLDED_TAIL = 40 * log(2)
+"""Unclipped, the lattice ends where at most e^-this of a label's probability lies further out on that side."""
+
+
+def single_label_randomizer(
+    name: str, prior: Prior, epsilon: float, parameters: dict[str, Any], delta: float = 0.0
+) -> Randomizer:
+    """One label has nothing to hide."""
+    weights = np.full((1, 1), TOTAL, np.uint64)
+    return Randomizer(prior.labels, prior.labels, weights, epsilon, name, parameters, delta=delta)

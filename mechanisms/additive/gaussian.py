@@ -1,0 +1,156 @@
+"""Gaussian mechanism: the discrete Gaussian of least variance for (epsilon, delta), certified exactly.
+
+Sources: Balle, Wang 2018, Theorem 8; Canonne, Kamath, Steinke 2020.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, exp, pi, sqrt
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import log_ndtr, ndtr
+
+from ..core.alias_table import BITS, TOTAL
+from ..core.budget import check_epsilon
+from ..core.certificate import hockey_stick
+from ..core.prior import Prior
+from ..core.randomizer import Randomizer
+from .additive_noise import single_label_randomizer
+from .output_grid import OutputGrid, lattice
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Adds discrete Gaussian noise: z steps with probability proportional to exp(-z^2 / (2 sigma^2)).
+
+    (epsilon, delta)-label DP, not pure: sigma is the least for which the integer weights' exact hockey-stick
+    divergence is at most delta. delta: from 1e-12 to 0.5; there is no default, so nobody gives up pure DP unawares.
+    step, clip: as for `Laplace`.
+    """
+
+    name: ClassVar[str] = "gaussian"
+    delta: float = 0.0
+    step: float | None = None
+    clip: bool = True
+
+    def __post_init__(self) -> None:
+        """Raises ValueError without a delta, and for one out of range."""
+        if self.delta == 0:
+            raise ValueError("gaussian is not pure label DP: it needs a delta (--delta)")
+        if not _LEAST_DELTA <= self.delta <= _LARGEST_DELTA:
+            raise ValueError(f"delta must be between {_LEAST_DELTA:g} and {_LARGEST_DELTA:g}, not {self.delta:g}")
+
+    def solve(self, prior: Prior, epsilon: float) -> Randomizer:
+        """The prior's weights play no part. Cost O(k m), and up to O(k^2 m) to prove delta, for m outputs.
+
+        Raises ValueError as `Laplace.solve`.
+        """
+        check_epsilon(epsilon)
+        parameters = {"clip": self.clip, "delta": self.delta}
+        if len(prior.labels) == 1:
+            return single_label_randomizer(self.name, prior, epsilon, parameters, self.delta)
+        margin = 0.0 if self.clip else _GAUSSIAN_TAIL * _widest(epsilon, self.delta)
+        grid = lattice(prior.labels, self.step, margin)
+        sigma, weights = _gaussian(grid, epsilon, self.delta)
+        parameters |= {"step": grid.step, "sigma": sigma * grid.step}
+        return Randomizer(prior.labels, grid.points, weights, epsilon, self.name, parameters, delta=self.delta)
+
+
+_LEAST_DELTA, _LARGEST_DELTA = 1e-12, 0.5
+
+
+_GAUSSIAN_TAIL = 7.1
+"""In standard deviations: less than 2^-40 of a normal distribution lies above."""
+
+
+_WIDE = 1000.0
+
+
+_FINENESS = 1e-10
+"""sigma is the least one up to this, relatively."""
+
+
+def _widest(epsilon: float, delta: float) -> float:
+    """A sigma, per unit of sensitivity, that is enough for (epsilon, delta): a little above the continuous Gaussian's.
+
+    Balle, Wang 2018, Theorem 8: its delta is Phi(1/(2 sigma) - epsilon sigma) - E Phi(-1/(2 sigma) - epsilon sigma).
+    """
+
+    def excess(sigma: float) -> float:
+        below, above = 1 / (2 * sigma) - epsilon * sigma, -1 / (2 * sigma) - epsilon * sigma
+        return float(ndtr(below) - np.exp(epsilon + log_ndtr(above))) - delta
+
+    low = high = 1.0
+    while excess(high) > 0:
+        high *= 2
+    while excess(low) <= 0:
+        low /= 2
+    return 1.01 * _least(excess, low, high, 1e-3)
+
+
+def _least(excess: Callable[[float], float], low: float, high: float, fineness: float = _FINENESS) -> float:
+    """Where excess, positive at low, becomes <= 0: bisection to a relative fineness, ending on the side <= 0."""
+    while high > low * (1 + fineness):
+        middle = (low + high) / 2
+        if excess(middle) > 0:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _gaussian(grid: OutputGrid, epsilon: float, delta: float) -> tuple[float, np.ndarray]:
+    """The least sigma, in steps, and its integer weights.
+
+    Floats, on the two labels furthest apart, say where it is; the integers of all labels decide.
+    """
+    ratio = exp(epsilon)
+
+    def ends_excess(sigma: float) -> float:
+        noise, beyond = _gaussian_noise(grid, sigma)
+        first, last = grid.ends_rows(noise, beyond)
+        return float(np.maximum(first - ratio * last, 0.0).sum()) - delta
+
+    def excess(sigma: float) -> Fraction:
+        return hockey_stick(gaussian_weights(grid, sigma), epsilon, BITS) - Fraction(delta)
+
+    high = grid.steps * _widest(epsilon, delta)
+    while ends_excess(high) > 0:
+        high *= 2
+    low = high / 2
+    while ends_excess(low) <= 0:
+        low /= 2
+    sigma = _least(ends_excess, low, high)
+    if excess(sigma) > 0:
+        low, growth = sigma, _FINENESS
+        while excess(sigma * (1 + growth)) > 0:
+            low, growth = sigma * (1 + growth), 2 * growth
+        sigma = _least(lambda middle: 1.0 if excess(middle) > 0 else 0.0, low, sigma * (1 + growth))
+    return sigma, gaussian_weights(grid, sigma)
+
+
+def _gaussian_noise(grid: OutputGrid, sigma: float) -> tuple[np.ndarray, float]:
+    """The probability of z steps for z = 0..reach, and that of more, on one side."""
+    densities = np.exp(-((np.arange(grid.reach + 1) / sigma) ** 2) / 2)
+    if sigma > _WIDE:
+        # The sum over all integers is the integral, relatively within 2 exp(-2 pi^2 sigma^2) (Poisson summation).
+        noise = densities / (sqrt(2 * pi) * sigma)
+        return noise, max(0.5 - noise[1:].sum() - noise[0] / 2, 0.0)
+    beyond = np.exp(-((np.arange(grid.reach + 1, ceil(40 * sigma) + 1) / sigma) ** 2) / 2).sum()
+    total = densities[0] + 2 * (densities[1:].sum() + beyond)
+    return densities / total, float(beyond / total)
+
+
+def gaussian_weights(grid: OutputGrid, sigma: float) -> np.ndarray:
+    """(k, m) uint64: the integers nearest to 2^62 times the probabilities; the likeliest output takes what is left."""
+    rows = grid.rows(*_gaussian_noise(grid, sigma))
+    rows /= rows.sum(axis=1, keepdims=True)
+    weights = np.rint(rows * float(TOTAL)).astype(np.int64)
+    likeliest = weights.argmax(axis=1)
+    # A row is off by a few units of 2^-62 per output, so its sum fits 63 bits.
+    weights[np.arange(len(weights)), likeliest] += TOTAL - weights.sum(axis=1)
+    return weights.astype(np.uint64)

@@ -1,0 +1,101 @@
+"""Staircase mechanism: noise whose density falls in steps.
+
+Sources: Geng, Viswanath 2014, "The Optimal Noise-Adding Mechanism in Differential Privacy"; Ghazi et al. 2022,
+Appendix F.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, expm1
+from typing import ClassVar
+
+import numpy as np
+
+from ..core.budget import check_epsilon
+from ..core.integer_weights import EPSILON_MARGIN, integer_weights
+from ..core.losses import SQUARED, Loss
+from ..core.prior import Prior
+from ..core.randomizer import Randomizer
+from .additive_noise import FOLDED_TAIL, single_label_randomizer
+from .output_grid import OutputGrid, lattice
+
+
+@dataclass(frozen=True)
+class Staircase:
+    """Adds staircase noise: flat steps of r and Delta - r lattice steps in turn, each exp(-epsilon) below the last.
+
+    gamma: the share (r - 1/2) / Delta of the higher half of a stair, in [0, 1]; None takes the r in 1..Delta of least
+    expected loss under the prior. loss: what that minimises. step, clip: as for `Laplace`.
+    """
+
+    name: ClassVar[str] = "staircase"
+    loss: Loss = SQUARED
+    gamma: float | None = None
+    step: float | None = None
+    clip: bool = True
+
+    def solve(self, prior: Prior, epsilon: float) -> Randomizer:
+        """Cost O(k m) for m outputs; all r are compared, from sums that they share.
+
+        Where the loss is infinite for every r, as Poisson log loss is for outputs of 0, the squared loss decides.
+        Raises ValueError as `Laplace.solve`, for a gamma outside [0, 1], and for a loss not defined on the outputs.
+        """
+        check_epsilon(epsilon)
+        if self.gamma is not None and not 0 <= self.gamma <= 1:
+            raise ValueError(f"gamma must be between 0 and 1, not {self.gamma:g}")
+        self.loss.check(prior.labels)
+        if self.loss.nonnegative and not self.clip:
+            raise ValueError(f"the {self.loss.name} loss needs outputs >= 0: clip them to the label range (clip)")
+        if len(prior.labels) == 1:
+            return single_label_randomizer(self.name, prior, epsilon, {"clip": self.clip})
+        target = epsilon - EPSILON_MARGIN
+        # A stair is as wide as the range, so noise is above Laplace's by up to one range.
+        grid = lattice(prior.labels, self.step, 0.0 if self.clip else FOLDED_TAIL / target + 1)
+        if self.gamma is None:
+            losses = _staircase_losses(grid, prior, target, self.loss)
+            if not np.all(np.isfinite(losses)):
+                losses = _staircase_losses(grid, prior, target, SQUARED)
+            r = int(np.argmin(losses)) + 1
+        else:
+            r = min(max(round(self.gamma * grid.steps + 0.5), 1), grid.steps)
+        stairs = grid.reach // grid.steps + 1
+        height, drop = _staircase_height(grid.steps, target)[r - 1], exp(-target)
+        stair = np.where(np.arange(grid.steps) < r, 1.0, drop)
+        noise = height * np.outer(np.exp(-target * np.arange(stairs)), stair).ravel()
+        rows = grid.rows(noise, height * exp(-target * stairs) * stair.sum() / -expm1(-target))
+        weights = integer_weights(rows, epsilon)
+        parameters = {"step": grid.step, "clip": self.clip, "r": r, "gamma": (r - 0.5) / grid.steps}
+        return Randomizer(prior.labels, grid.points, weights, epsilon, self.name, parameters)
+
+
+def _staircase_height(steps: int, epsilon: float) -> np.ndarray:
+    """(steps,): the probability of no noise for r = 1..steps."""
+    r, fall = np.arange(1, steps + 1), -expm1(-epsilon)
+    return fall / (2 * (r + exp(-epsilon) * (steps - r)) - fall)
+
+
+def _staircase_losses(grid: OutputGrid, prior: Prior, epsilon: float, loss: Loss) -> np.ndarray:
+    """(steps,): the expected loss for r = 1..steps, above the least one that any output could have.
+
+    Noise of t + i Delta steps, 0 <= t < Delta, has probability height(r) e^(-i epsilon) (1 if t < r else e^-epsilon);
+    so with the loss of each t summed over i, all r need only one cumulated sum over t.
+    """
+    last, stairs = len(grid.points) - 1, grid.reach // grid.steps + 1
+    distances = np.arange(stairs * grid.steps)
+    per_distance, far = np.zeros(len(distances)), 0.0
+    for label, mass, lower, share in zip(prior.labels, prior.weights, grid.lower, grid.share, strict=True):
+        if mass == 0:
+            continue
+        losses = loss.divergence(grid.points, label)
+        far += mass * (losses[0] + losses[last])
+        for place, part in ((lower, mass * (1 - share)), (lower + 1, mass * share)):
+            if part > 0:
+                up, down = np.minimum(place + distances, last), np.maximum(place - distances, 0)
+                per_distance += part * (losses[up] + losses[down])
+    per_distance[0] /= 2
+    stair = np.exp(-epsilon * np.arange(stairs)) @ per_distance.reshape(stairs, grid.steps)
+    # Beyond the last stair, every output is an end of the lattice.
+    stair += far * exp(-epsilon * stairs) / -expm1(-epsilon)
+    sums = exp(-epsilon) * stair.sum() - expm1(-epsilon) * np.cumsum(stair)
+    return _staircase_height(grid.steps, epsilon) * sums

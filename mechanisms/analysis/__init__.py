@@ -1,0 +1,1 @@
+"""Analysis of randomizers: loss, variance, model error and planning of budgets."""

@@ -1,0 +1,1 @@
+"""Priors, losses, budgets, randomizers and their exact certificates."""

@@ -1,0 +1,82 @@
+"""How far an output is from a label: squared, absolute and Poisson log loss.
+
+Source: Ghazi et al. 2022, "Regression with Label Differential Privacy", section 2. "Squared" is (t - y)^2,
+without a factor 1/2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+
+def _squared(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    return (outputs - labels) ** 2
+
+
+def _absolute(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    return np.abs(outputs - labels)
+
+
+def _poisson(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """t - y log t: infinite at t = 0 for y > 0 and for t < 0, and 0 at t = y = 0."""
+    return np.where(outputs < 0, np.inf, outputs - _times_log(labels, np.maximum(outputs, 0.0)))
+
+
+def _poisson_divergence(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """The Poisson log loss above its least value, which it takes at t = y: y log(y / t) - y + t, never negative."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Near the label, log1p keeps the digits that y log(y / t) - y + t would lose.
+        step = (outputs - labels) / labels
+        near = step - np.log1p(step)
+        far = step - np.log(outputs / labels)
+        return np.where(labels > 0, labels * np.maximum(np.where(np.abs(step) < 0.5, near, far), 0.0), outputs)
+
+
+def _times_log(factors: np.ndarray, arguments: np.ndarray) -> np.ndarray:
+    """factors * log(arguments), with 0 log 0 = 0."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(factors > 0, factors * np.log(arguments), 0.0)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss g(t, y) of an output t for a label y.
+
+    name: as on the command line. value: g(outputs, labels), broadcasting. divergence: g(t, y) - g(y, y), which is
+    never negative and is minimised by the same outputs. mean_optimal: whether the best output for weighted labels
+    is their weighted mean (the Bregman losses) rather than their weighted median. nonnegative: whether it is
+    defined for labels >= 0 only.
+    """
+
+    name: str
+    value: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    divergence: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    mean_optimal: bool
+    nonnegative: bool = False
+
+    def check(self, labels: np.ndarray) -> None:
+        """Raises ValueError where the loss is not defined for these labels."""
+        if self.nonnegative and np.min(labels) < 0:
+            raise ValueError(f"the {self.name} loss needs labels >= 0, but the domain starts at {np.min(labels):g}")
+
+
+SQUARED = Loss("squared", _squared, _squared, mean_optimal=True)
+
+
+ABSOLUTE = Loss("absolute", _absolute, _absolute, mean_optimal=False)
+
+
+POISSON = Loss("poisson", _poisson, _poisson_divergence, mean_optimal=True, nonnegative=True)
+
+
+LOSSES: dict[str, Loss] = {loss.name: loss for loss in (SQUARED, ABSOLUTE, POISSON)}
+
+
+def loss_named(name: str) -> Loss:
+    """The loss of that name. Raises ValueError, listing the known names, for any other."""
+    if name not in LOSSES:
+        raise ValueError(f"unknown loss {name!r}; known: {', '.join(LOSSES)}")
+    return LOSSES[name]

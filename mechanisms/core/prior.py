@@ -1,0 +1,97 @@
+"""Prior distribution of the labels over their public domain."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+
+from .label_grid import check_domain
+
+_NORMALISED = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """Probabilities of the labels of a public domain.
+
+    labels: (k,) finite float64, strictly ascending. weights: (k,) float64 >= 0, summing to 1.
+    """
+
+    labels: np.ndarray
+    weights: np.ndarray
+
+    def __post_init__(self) -> None:
+        """Normalises the weights. Raises ValueError for a bad domain, a negative weight or no positive one."""
+        labels = np.array(self.labels, np.float64)
+        weights = np.array(self.weights, np.float64)
+        check_domain(labels)
+        if weights.shape != labels.shape:
+            raise ValueError(f"{len(labels)} labels need as many weights, not {weights.size}")
+        if not np.all(np.isfinite(weights)) or np.min(weights) < 0:
+            raise ValueError("weights must be finite and not negative")
+        largest = np.max(weights)
+        if largest <= 0:
+            raise ValueError("at least one weight must be positive")
+        # What is normalised already stays as it is, to the bit: priors are written to files and read again.
+        if largest > 1 or abs(weights.sum() - 1) > _NORMALISED:
+            weights = weights / largest
+            weights /= weights.sum()
+        labels.setflags(write=False)
+        weights.setflags(write=False)
+        object.__setattr__(self, "labels", labels)
+        object.__setattr__(self, "weights", weights)
+
+    @classmethod
+    def from_counts(cls, labels: np.ndarray, counts: np.ndarray) -> Prior:
+        """The prior of a noisy histogram: negative counts become 0; uniform when nothing is left."""
+        clipped = np.maximum(np.asarray(counts, np.float64), 0.0)
+        return cls(labels, clipped if clipped.any() else np.ones_like(clipped))
+
+    @classmethod
+    def from_text(cls, text: str) -> Prior:
+        """A prior from a CSV of label,weight (a header line is allowed) or a JSON object.
+
+        The JSON object holds `labels` and `weights`, or it is a mechanism file, whose noisy prior is taken.
+        Raises ValueError, naming the line, when it is neither.
+        """
+        text = text.removeprefix("\ufeff")
+        if text.lstrip().startswith("{"):
+            return cls._from_json(text)
+        pairs: dict[float, float] = {}
+        for number, line in enumerate(text.splitlines(), start=1):
+            if not line.strip():
+                continue
+            try:
+                label, weight = (float(cell) for cell in line.split(","))
+            except ValueError:
+                cells = line.split(",")
+                if number == 1 and len(cells) == 2 and not any(map(_is_number, cells)):
+                    continue
+                raise ValueError(f"line {number} is not two numbers, label,weight") from None
+            if label in pairs:
+                raise ValueError(f"line {number} repeats a label")
+            pairs[label] = weight
+        if not pairs:
+            raise ValueError("no line has a label and a weight")
+        labels = sorted(pairs)
+        return cls(np.array(labels), np.array([pairs[label] for label in labels]))
+
+    @classmethod
+    def _from_json(cls, text: str) -> Prior:
+        try:
+            document = json.loads(text)
+            labels = document["labels"]
+            weights = document["prior"]["weights"] if "prior" in document else document["weights"]
+            return cls(np.array(labels, np.float64), np.array(weights, np.float64))
+        except (KeyError, TypeError, json.JSONDecodeError):
+            raise ValueError("a JSON prior is an object with the lists labels and weights") from None
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

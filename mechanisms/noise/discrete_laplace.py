@@ -1,0 +1,87 @@
+"""Exact discrete Laplace noise from a keyed byte stream.
+
+Source: Canonne, Kamath, Steinke 2020, "The Discrete Gaussian for Differential Privacy", Algorithm 2.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from .keyed_words import keyed_blake2b
+
+_STREAM_BLOCK = 64
+
+
+class ByteStream:
+    """An endless stream of uniform bytes under a key and a purpose: BLAKE2b in counter mode."""
+
+    def __init__(self, key: bytes, purpose: bytes):
+        """key: 32 bytes. purpose: what the stream is for; streams for different purposes are independent."""
+        self._blank = keyed_blake2b(key, _STREAM_BLOCK, b"labeldp stream")
+        self._blank.update(len(purpose).to_bytes(8, "little") + purpose)
+        self._counter = 0
+        self._rest = b""
+
+    def take(self, count: int) -> bytes:
+        """The next count bytes."""
+        blocks = -(-(count - len(self._rest)) // _STREAM_BLOCK)
+        if blocks > 0:
+            self._rest += b"".join(map(self._block, range(self._counter, self._counter + blocks)))
+            self._counter += blocks
+        taken, self._rest = self._rest[:count], self._rest[count:]
+        return taken
+
+    def _block(self, counter: int) -> bytes:
+        # Copying a keyed state is cheaper than keying.
+        state = self._blank.copy()
+        state.update(counter.to_bytes(8, "little"))
+        return state.digest()
+
+    def below(self, bound: int) -> int:
+        """A uniform integer in [0, bound), exactly: rejection on whole bytes. bound >= 1."""
+        bits = (bound - 1).bit_length()
+        size = -(-bits // 8)
+        while True:
+            candidate = int.from_bytes(self.take(size), "little") & ((1 << bits) - 1)
+            if candidate < bound:
+                return candidate
+
+
+def _bernoulli_exp(stream: ByteStream, numerator: int, denominator: int) -> bool:
+    """True with probability exp(-numerator/denominator), exactly, for a fraction in [0, 1].
+
+    Canonne, Kamath, Steinke 2020, Algorithm 1.
+    """
+    trials = 1
+    while stream.below(denominator * trials) < numerator:
+        trials += 1
+    return trials % 2 == 1
+
+
+def discrete_laplace(stream: ByteStream, scale: Fraction, count: int) -> np.ndarray:
+    """Exact draws of the discrete Laplace: P(z) proportional to exp(-|z| / scale) on the integers.
+
+    Integers only, no float: Canonne, Kamath, Steinke 2020, Algorithm 2.
+
+    scale: > 0, taken as the exact rational that it is. count: how many draws.
+    Returns (count,) int64. Raises ValueError for a scale that is not positive.
+    """
+    if scale <= 0:
+        raise ValueError(f"scale must be positive, not {scale}")
+    t, s = scale.numerator, scale.denominator
+    draws = []
+    while len(draws) < count:
+        remainder = stream.below(t)
+        if not _bernoulli_exp(stream, remainder, t):
+            continue
+        quotient = 0
+        while _bernoulli_exp(stream, 1, 1):
+            quotient += 1
+        magnitude = (remainder + t * quotient) // s
+        negative = stream.below(2) == 1
+        if negative and magnitude == 0:
+            continue
+        draws.append(-magnitude if negative else magnitude)
+    return np.array(draws, np.int64).reshape(count)

@@ -1,0 +1,120 @@
+"""Randomized quantization by selection: draw a bin on each side of the input, then one of the two without bias.
+
+Source: Cai et al., "Privacy-Aware Randomized Quantization via Linear Programming", Algorithm 1 and section 4.1. For an
+input x in the cell [B_j, B_j+1) draw l <= j from left_j and r > j from right_j; report B_l with probability
+(B_r - x) / (B_r - B_l), else B_r. Unbiased whatever the distributions are. Inputs lie in [-1, 1].
+
+Within a cell the probability of an output is linear in x, and it may jump at the bins: so its largest and smallest
+values over all of [-1, 1] are among its one-sided limits at the ends of the cells, and the privacy loss is exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..core.losses import Loss
+from .input_scale import Inputs
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Bins and selection distributions; leading axes hold many of them at once.
+
+    bins: (..., m), ascending. left, right: (..., m - 1, m); left[j] is a distribution over the bins 0..j, right[j]
+    over the bins j + 1..m - 1, both for inputs in the cell j, [bins[j], bins[j + 1]).
+    """
+
+    bins: np.ndarray
+    left: np.ndarray
+    right: np.ndarray
+
+    @classmethod
+    def symmetric(cls, bins: np.ndarray, left: np.ndarray) -> Selection:
+        """The selection whose right side mirrors the left one: right_j(r) = left_(m - j)(m + 1 - r), counted from 1."""
+        return cls(bins, left, left[..., ::-1, ::-1])
+
+    def __getitem__(self, index: int) -> Selection:
+        """One of many."""
+        return Selection(self.bins[index], self.left[index], self.right[index])
+
+
+def channel(selection: Selection, inputs: np.ndarray) -> np.ndarray:
+    """(n, m): the probability of each bin for each of the (n,) inputs, for one selection."""
+    cells = cells_of(selection.bins, inputs)
+    return outcomes(selection.bins, selection.left[cells], selection.right[cells], inputs[:, None])[:, 0]
+
+
+def cells_of(bins: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+    """(n,): the cell of each input; an input on a bin belongs to the cell above, save on the last bin."""
+    return np.clip(np.searchsorted(bins, inputs, side="right") - 1, 0, len(bins) - 2)
+
+
+def outcomes(bins: np.ndarray, left: np.ndarray, right: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+    """(..., n, e, m): the probability of each bin.
+
+    bins: (..., m). left, right: (..., n, m), distributions. inputs: (..., n, e), e inputs for each of the n.
+    """
+    inverse = inverse_gaps(bins)[..., None, :, :]
+    above = bins[..., None, None, :] - inputs[..., None]
+    to_left = (right[..., None, :] * above) @ np.swapaxes(inverse, -1, -2)
+    to_right = (left[..., None, :] * -above) @ inverse
+    return left[..., None, :] * to_left + right[..., None, :] * to_right
+
+
+def inverse_gaps(bins: np.ndarray) -> np.ndarray:
+    """(..., m, m): 1 / (B_r - B_l) for l < r, 0 elsewhere."""
+    gaps = bins[..., None, :] - bins[..., :, None]
+    upper = np.triu(np.ones(gaps.shape[-2:], bool), 1)
+    return np.where(upper, 1 / np.where(upper, gaps, 1.0), 0.0)
+
+
+def cell_ends(bins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the largest input of each cell, (..., m - 1, 2), and whether there is one in it, (..., m - 1).
+
+    The largest one of a cell stands for the limit from below.
+    """
+    below, above = bins[..., :-1], bins[..., 1:]
+    low, high = np.maximum(below, -1.0), np.minimum(above, 1.0)
+    return np.stack([low, high], axis=-1), (low < high) | ((below == 1.0) & (above > 1.0))
+
+
+def extremes(selection: Selection) -> tuple[np.ndarray, np.ndarray]:
+    """(..., m) each: the infimum and the supremum of every output's probability over the inputs in [-1, 1]."""
+    ends, used = cell_ends(selection.bins)
+    limits = outcomes(selection.bins, selection.left, selection.right, ends)
+    # Rounding may leave -1e-17 where an end is a bin.
+    limits = np.maximum(limits, 0.0)
+    least = np.where(used[..., None, None], limits, np.inf).min(axis=(-3, -2))
+    most = np.where(used[..., None, None], limits, -np.inf).max(axis=(-3, -2))
+    return least, most
+
+
+def privacy_loss(selection: Selection) -> np.ndarray:
+    """(...): the least epsilon over all inputs in [-1, 1], on a grid or not; infinite where none holds.
+
+    Bins must reach beyond the inputs: B_1 <= -1 and 1 <= B_m.
+    """
+    least, most = extremes(selection)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        losses = np.where(most > 0, np.log(most) - np.log(least), 0.0)
+    return losses.max(axis=-1)
+
+
+def expected_loss(selection: Selection, inputs: Inputs, loss: Loss) -> np.ndarray:
+    """(...): the mean absolute or squared error. O(m^3), however many inputs there are.
+
+    Given l and r, the absolute error is 2 (B_r - x)(x - B_l) / (B_r - B_l) and the squared one (B_r - x)(x - B_l):
+    quadratic in x, so that the mass and two moments of the inputs in each cell tell the mean.
+    """
+    bins = selection.bins
+    mass, mean, square = np.moveaxis(inputs.moments(bins)[..., None], -2, 0)
+    gaps = inverse_gaps(bins)
+    scale = 2 * gaps if loss.name == "absolute" else (gaps > 0).astype(float)
+    across = np.swapaxes(scale, -1, -2)
+    weight = selection.right @ across
+    moment = (selection.right * bins[..., None, :]) @ across
+    below = bins[..., None, :]
+    terms = mean * (below * weight + moment) - square * weight - mass * below * moment
+    return (selection.left * terms).sum(axis=(-1, -2))

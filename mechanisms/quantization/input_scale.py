@@ -1,0 +1,87 @@
+"""Labels as inputs in [-1, 1], and back: what every quantization mechanism shares."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..core.alias_table import MAX_CELLS
+from ..core.budget import check_epsilon
+from ..core.integer_weights import integer_weights
+from ..core.losses import Loss
+from ..core.prior import Prior
+from ..core.randomizer import Randomizer
+
+MAX_OUTPUTS = 64
+
+
+SMALLEST_EPSILON = 1e-4
+"""Outputs lie some 2 / epsilon half-ranges away: below this, linear programs lose the digits that matter."""
+
+
+Scaled = Callable[["Inputs"], tuple[np.ndarray, np.ndarray]]
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """Where the labels lie, scaled to [-1, 1], and how likely they are.
+
+    values: (k,) ascending, from -1 to 1. weights: (k,), summing to 1.
+    """
+
+    values: np.ndarray
+    weights: np.ndarray
+
+    @cached_property
+    def _cumulated(self) -> np.ndarray:
+        powers = self.values[:, None] ** np.arange(3)
+        return np.concatenate([np.zeros((1, 3)), np.cumsum(self.weights[:, None] * powers, axis=0)])
+
+    def moments(self, bins: np.ndarray) -> np.ndarray:
+        """(..., m - 1, 3): mass, mean and mean square of the inputs in every cell of the bins (..., m)."""
+        first = np.searchsorted(self.values, bins)
+        first[..., 0], first[..., -1] = 0, len(self.values)
+        return np.diff(self._cumulated[first], axis=-2)
+
+
+def check(epsilon: float, outputs: int, loss: Loss | None = None) -> None:
+    """Raises ValueError for an epsilon or a number of outputs out of range, or a loss that is not supported."""
+    check_epsilon(epsilon)
+    if epsilon < SMALLEST_EPSILON:
+        raise ValueError(f"quantization needs an epsilon of at least {SMALLEST_EPSILON:g}, not {epsilon:g}")
+    if not 2 <= outputs <= MAX_OUTPUTS:
+        raise ValueError(f"outputs must be between 2 and {MAX_OUTPUTS}, not {outputs}")
+    if loss is not None and loss.name not in ("absolute", "squared"):
+        raise ValueError(f"quantization minimises the absolute or the squared loss, not the {loss.name} loss")
+
+
+def nearest_outer(epsilon: float) -> float:
+    """coth(epsilon / 2): no unbiased mechanism on [-1, 1] has its outputs in a narrower interval around 0.
+
+    If all outputs lie in [-b, b], the means at 1 and -1 differ by at most 2 b tanh(epsilon / 2).
+    """
+    return 1 / math.tanh(epsilon / 2)
+
+
+def solved(prior: Prior, epsilon: float, mechanism: str, parameters: Mapping[str, Any], solve: Scaled) -> Randomizer:
+    """The randomizer of solve(inputs), which gives outputs (m,) and probabilities (k, m) on the scale of [-1, 1].
+
+    A domain of one label reports it.
+    """
+    labels = prior.labels
+    if len(labels) == 1:
+        outputs, probabilities, middle, half = labels, np.ones((1, 1)), 0.0, 1.0
+    else:
+        middle, half = labels[0] / 2 + labels[-1] / 2, labels[-1] / 2 - labels[0] / 2
+        values = np.clip((labels - middle) / half, -1.0, 1.0)
+        values[0], values[-1] = -1.0, 1.0
+        outputs, probabilities = solve(Inputs(values, prior.weights))
+        if probabilities.size > MAX_CELLS:
+            raise ValueError(f"{len(labels)} labels times {len(outputs)} outputs is more than {MAX_CELLS}")
+    weights = integer_weights(probabilities, epsilon)
+    return Randomizer(labels, outputs * half + middle, weights, epsilon, mechanism, parameters)

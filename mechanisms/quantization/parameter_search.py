@@ -1,0 +1,76 @@
+"""Search of a few parameters over a box: a grid, then ever smaller steps around the best points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+
+import numpy as np
+
+_CHUNK = 1 << 22
+"""Numbers that the evaluation of one chunk of points may hold at once."""
+
+
+_STEPS = 300
+
+
+def zoom(
+    values: Callable[[np.ndarray], np.ndarray],
+    low: Sequence[float],
+    high: Sequence[float],
+    counts: Sequence[int],
+    size: int,
+    rounds: int = 40,
+    starts: int = 8,
+) -> np.ndarray | None:
+    """The best point found, (d,), or None where no point of the grid is feasible.
+
+    values: takes points (n, d), gives (n,) values to minimise, infinite where infeasible. low, high: (d,) the box.
+    counts: (d,) points of the first grid along each axis. size: numbers that the evaluation of one point holds.
+    starts: how many of the best points, apart from each other, are refined.
+    """
+    box = np.array([low, high], float)
+    axes = [np.linspace(a, b, n) for a, b, n in zip(*box, counts, strict=True)]
+    points = np.array(list(product(*axes)))
+    found = _evaluated(values, points, size)
+    spacing = np.array([axis[1] - axis[0] if len(axis) > 1 else 0.0 for axis in axes])
+    best: tuple[float, np.ndarray | None] = (np.inf, None)
+    for _ in range(starts):
+        place = int(found.argmin())
+        if not np.isfinite(found[place]):
+            break
+        start = points[place]
+        value, point = _refined(values, start, float(found[place]), spacing, box, size, rounds)
+        if value < best[0]:
+            best = (value, point)
+        found = np.where((np.abs(points - start) <= 2.5 * spacing).all(axis=1), np.inf, found)
+    return best[1]
+
+
+def _refined(
+    values: Callable[[np.ndarray], np.ndarray],
+    point: np.ndarray,
+    value: float,
+    spacing: np.ndarray,
+    box: np.ndarray,
+    size: int,
+    rounds: int,
+) -> tuple[float, np.ndarray]:
+    """Steps of all directions and many lengths at once: the best point is often on a curved edge of the feasible."""
+    generator = np.random.default_rng(0)
+    directions = generator.standard_normal((_STEPS, len(point)))
+    steps = directions * np.exp(-generator.uniform(0, 7, (_STEPS, 1)))
+    for _ in range(rounds):
+        points = np.clip(point + steps * spacing, *box)
+        found = _evaluated(values, points, size)
+        place = int(found.argmin())
+        if found[place] < value:
+            value, point = float(found[place]), points[place]
+        else:
+            spacing = spacing / 2
+    return value, point
+
+
+def _evaluated(values: Callable[[np.ndarray], np.ndarray], points: np.ndarray, size: int) -> np.ndarray:
+    parts = max(1, -(-len(points) * size // _CHUNK))
+    return np.concatenate([values(part) for part in np.array_split(points, parts)])

@@ -1,0 +1,230 @@
+"""Randomized response on bins: the optimal epsilon-DP randomizer for a prior and a loss.
+
+Source: Ghazi et al. 2022, Algorithms 1 and 2; optimal among all epsilon-DP mechanisms by Theorem 5, for losses that
+grow away from the label.
+
+Where numbers come from: the cost of an interval [r, i] of labels is the least loss of one output t when the labels
+inside weigh E = exp(epsilon) times their prior and those outside their prior. For squared and Poisson loss, costs
+are merged from parts (means and Bregman information), which never subtracts two large numbers; for absolute loss
+the weighted median is found in the prior's prefix sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ..core.budget import check_epsilon
+from ..core.losses import SQUARED, Loss
+from ..core.prior import Prior
+from ..core.randomizer import Randomizer
+from .randomized_response import randomized_response
+
+_CHUNK = 256
+
+
+MAX_LABELS = 1 << 14
+"""The interval costs of more labels would take over 2 GB."""
+
+
+@dataclass(frozen=True)
+class RROnBins:
+    """Maps labels to bins, then runs randomized response over the bins' outputs.
+
+    loss: how far an output is from a label; squared, absolute or Poisson log loss.
+    """
+
+    name: ClassVar[str] = "rr_on_bins"
+    loss: Loss = SQUARED
+
+    def solve(self, prior: Prior, epsilon: float) -> Randomizer:
+        """The randomizer of least expected loss under the prior. Time O(k^2 d) for d bins, memory O(k^2).
+
+        Raises ValueError for an epsilon out of range, labels that the loss is not defined for, or more than
+        16,384 labels.
+        """
+        check_epsilon(epsilon)
+        self.loss.check(prior.labels)
+        if len(prior.labels) > MAX_LABELS:
+            raise ValueError(f"{len(prior.labels)} labels; at most {MAX_LABELS}: use a larger label step")
+        starts = best_partition(interval_costs(prior, epsilon, self.loss), epsilon)
+        outputs = np.array([_best_output(prior, epsilon, self.loss, r, i) for r, i in _intervals(starts, prior)])
+        bin_of_label = np.searchsorted(starts, np.arange(len(prior.labels)), side="right") - 1
+        return randomized_response(prior.labels, outputs, bin_of_label, epsilon, self.name, {"loss": self.loss.name})
+
+
+def _intervals(starts: np.ndarray, prior: Prior) -> list[tuple[int, int]]:
+    ends = np.append(starts[1:], len(prior.labels)) - 1
+    return list(zip(starts.tolist(), ends.tolist(), strict=True))
+
+
+def interval_costs(prior: Prior, epsilon: float, loss: Loss) -> np.ndarray:
+    """costs[i, r] = min over t of the weighted divergence of t from the labels, E times heavier inside [r, i].
+
+    The divergence is the loss above its least value per label, so costs are never negative. Returns (k, k) float64,
+    infinite for r > i. Labels are scaled to [0, 1] for squared and absolute loss: only comparisons matter.
+    """
+    labels = prior.labels
+    if not loss.nonnegative:
+        labels = (labels - labels[0]) / max(labels[-1] - labels[0], np.finfo(float).tiny)
+    return (_mean_costs if loss.mean_optimal else _median_costs)(labels, prior.weights, np.exp(epsilon), loss)
+
+
+@dataclass
+class _Cluster:
+    """Weighted labels by their mass, mean and total divergence from their mean. Arrays merge elementwise."""
+
+    mass: np.ndarray
+    mean: np.ndarray
+    spread: np.ndarray
+
+    def scaled(self, factor: float) -> _Cluster:
+        return _Cluster(self.mass * factor, self.mean, self.spread * factor)
+
+    def merged(self, other: _Cluster, loss: Loss) -> _Cluster:
+        """Both together. Divergences from a mean add up with the divergence of the means (Banerjee et al. 2005)."""
+        mass = self.mass + other.mass
+        share = np.divide(other.mass, mass, out=np.zeros_like(mass), where=mass > 0)
+        mean = self.mean + (other.mean - self.mean) * share
+        moved = _weighted(self.mass, loss.divergence(mean, self.mean)) + _weighted(
+            other.mass, loss.divergence(mean, other.mean)
+        )
+        return _Cluster(mass, mean, self.spread + other.spread + moved)
+
+    def __getitem__(self, index: slice | int) -> _Cluster:
+        return _Cluster(self.mass[index], self.mean[index], self.spread[index])
+
+
+def _weighted(mass: np.ndarray, divergence: np.ndarray) -> np.ndarray:
+    """mass * divergence, and 0 where there is no mass, though the divergence may be infinite there."""
+    return np.multiply(mass, divergence, out=np.zeros(np.broadcast(mass, divergence).shape), where=mass > 0)
+
+
+def _point(labels: np.ndarray, weights: np.ndarray) -> _Cluster:
+    return _Cluster(weights, labels, np.zeros_like(labels))
+
+
+def _running(labels: np.ndarray, weights: np.ndarray, loss: Loss) -> _Cluster:
+    """Element j: the first j labels together; (k + 1,) each."""
+    k = len(labels)
+    result = _point(np.zeros(k + 1), np.zeros(k + 1))
+    for j in range(k):
+        merged = result[j : j + 1].merged(_point(labels[j : j + 1], weights[j : j + 1]), loss)
+        result.mass[j + 1], result.mean[j + 1], result.spread[j + 1] = merged.mass[0], merged.mean[0], merged.spread[0]
+    return result
+
+
+def _mean_costs(labels: np.ndarray, weights: np.ndarray, ratio: float, loss: Loss) -> np.ndarray:
+    k = len(labels)
+    before = _running(labels, weights, loss)
+    after = _running(labels[::-1], weights[::-1], loss)
+    costs = np.full((k, k), np.inf)
+    inside = _point(labels.copy(), np.zeros(k))
+    for i in range(k):
+        grown = inside[: i + 1].merged(_point(np.full(i + 1, labels[i]), np.full(i + 1, weights[i])), loss)
+        inside.mass[: i + 1], inside.mean[: i + 1], inside.spread[: i + 1] = grown.mass, grown.mean, grown.spread
+        right = after[k - 1 - i : k - i]
+        outside = before[: i + 1].merged(right, loss)
+        costs[i, : i + 1] = grown.scaled(ratio).merged(outside, loss).spread
+    return costs
+
+
+def _median_costs(labels: np.ndarray, weights: np.ndarray, ratio: float, loss: Loss) -> np.ndarray:
+    k = len(labels)
+    mass = np.append(0.0, np.cumsum(weights))
+    moment = np.append(0.0, np.cumsum(weights * labels))
+    costs = np.full((k, k), np.inf)
+    for i in range(k):
+        r = np.arange(i + 1)
+        median = _median_indices(mass, ratio, r, i)
+        t = labels[median]
+        below = t * mass[median + 1] - moment[median + 1]
+        above = (moment[-1] - moment[median + 1]) - t * (mass[-1] - mass[median + 1])
+        inside = _distance_inside(labels[: i + 1], weights[: i + 1], t, np.clip(median + 1, r, i + 1))
+        costs[i, : i + 1] = below + above + (ratio - 1) * inside
+    return np.maximum(costs, 0.0)
+
+
+def _distance_inside(labels: np.ndarray, weights: np.ndarray, t: np.ndarray, cut: np.ndarray) -> np.ndarray:
+    """sum of p_y |t_r - y| over the labels from each r to the last one. cut: (j,), the first label above t_r.
+
+    Sums run from the last label and are relative to it, so that short intervals, which count E times, keep their
+    digits.
+    """
+    back = labels[-1] - labels
+    mass = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
+    moment = np.append(np.cumsum((weights * back)[::-1])[::-1], 0.0)
+    from_t = labels[-1] - t
+    above = mass[cut] * from_t - moment[cut]
+    below = (moment[:-1] - moment[cut]) - from_t * (mass[:-1] - mass[cut])
+    return above + below
+
+
+def _median_indices(mass: np.ndarray, ratio: float, r: np.ndarray, i: int) -> np.ndarray:
+    """The index of the weighted median when labels r..i weigh ratio times their prior. r: (j,); returns (j,)."""
+    extra = ratio - 1
+    half = (mass[-1] + extra * (mass[i + 1] - mass[r])) / 2
+    left = half
+    within = (half + extra * mass[r]) / ratio
+    right = half - extra * (mass[i + 1] - mass[r])
+    target = np.where(mass[r] >= left, left, np.where(mass[i + 1] >= within, within, right))
+    # The first label at which the cumulative weight reaches half.
+    return np.clip(np.searchsorted(mass[1:], target, side="left"), 0, len(mass) - 2)
+
+
+def _best_output(prior: Prior, epsilon: float, loss: Loss, r: int, i: int) -> float:
+    weights = prior.weights.copy()
+    weights[r : i + 1] *= np.exp(epsilon)
+    if not loss.mean_optimal:
+        cumulative = np.cumsum(weights)
+        return float(prior.labels[np.searchsorted(cumulative, cumulative[-1] / 2)])
+    # Rounding must not carry the mean of the first or last labels out of the domain.
+    low, high = prior.labels[0], prior.labels[-1]
+    return float(min(max((weights / weights.sum()) @ prior.labels, low), high))
+
+
+def best_partition(costs: np.ndarray, epsilon: float) -> np.ndarray:
+    """The first labels of the bins that minimise (sum of interval costs) / (d - 1 + E) over every number d of bins.
+
+    costs: (k, k) as from `interval_costs`. Returns (d,) integers, ascending, the first 0.
+
+    The loop over d stops early. Costs grow with the interval, so d bins cost at least the d smallest costs of
+    single labels. That bound, divided by d - 1 + E, grows with d; once it is above the best value, no more bins can
+    help. (It sharpens d <= best (E - 1) / (B - best), B the least loss of one output: every single label costs B.)
+    """
+    k = len(costs)
+    ratio = np.exp(epsilon)
+    at_least = np.cumsum(np.sort(np.diagonal(costs))) / (np.arange(k) + ratio)
+    # sums[j][i]: the least cost of covering labels 0..i with j + 1 bins.
+    sums = [costs[:, 0].copy()]
+    best, bins = sums[0][-1] / ratio, 1
+    for d in range(2, k + 1):
+        if at_least[d - 1] >= best:
+            break
+        sums.append(_one_more_bin(costs, sums[-1]))
+        value = sums[-1][-1] / (d - 1 + ratio)
+        if value < best:
+            best, bins = value, d
+    return _trace(costs, sums[:bins])
+
+
+def _one_more_bin(costs: np.ndarray, previous: np.ndarray) -> np.ndarray:
+    """min over r of previous[r - 1] + costs[i, r] for every i; in chunks, to keep the memory of one cost matrix."""
+    shifted = np.append(np.inf, previous[:-1])
+    result = np.empty_like(previous)
+    for start in range(0, len(costs), _CHUNK):
+        stop = min(start + _CHUNK, len(costs))
+        result[start:stop] = (costs[start:stop, :stop] + shifted[:stop]).min(axis=1)
+    return result
+
+
+def _trace(costs: np.ndarray, sums: list[np.ndarray]) -> np.ndarray:
+    starts = []
+    i = len(costs) - 1
+    for previous in reversed(sums[:-1]):
+        r = int(np.argmin(np.append(np.inf, previous[:i]) + costs[i, : i + 1]))
+        starts.append(r)
+        i = r - 1
+    return np.array([0, *reversed(starts)])

@@ -1,0 +1,60 @@
+"""RRWithPrior, or RR-Top-k: randomized response over the most likely labels.
+
+Source: Ghazi, Golowich, Kumar, Manurangsi, Zhang 2021, "Deep Learning with Label Differential Privacy", Algorithms 2
+and 3, optimal for the probability of keeping the label; Ghazi et al. 2022, Appendix G, for regression labels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ..core.alias_table import MAX_CELLS, TOTAL
+from ..core.budget import check_epsilon
+from ..core.prior import Prior
+from ..core.randomizer import Randomizer
+from .randomized_response import randomized_response
+
+
+@dataclass(frozen=True)
+class RRTopK:
+    """Randomized response over the k' most likely labels; any other label is replaced by a uniform one of them.
+
+    k' maximises the probability that the label is kept, under the prior. How far labels are apart plays no part.
+    """
+
+    name: ClassVar[str] = "rr_top_k"
+
+    def solve(self, prior: Prior, epsilon: float) -> Randomizer:
+        """The randomizer with the most mass on the label itself. Cost O(k k').
+
+        Raises ValueError for an epsilon out of range, or too many labels times outputs.
+        """
+        check_epsilon(epsilon)
+        labels, chosen = prior.labels, top_labels(prior, epsilon)
+        if len(labels) * len(chosen) > MAX_CELLS:
+            raise ValueError(
+                f"{len(labels)} labels times {len(chosen)} outputs is more than {MAX_CELLS}: use a larger label step"
+            )
+        kept = randomized_response(labels[chosen], labels[chosen], np.arange(len(chosen)), epsilon, self.name).weights
+        # What 2^62 leaves over the k' outputs is less than one unit each.
+        share, rest = divmod(TOTAL, len(chosen))
+        weights = np.full((len(labels), len(chosen)), share, np.uint64)
+        weights[:, :rest] += np.uint64(1)
+        weights[chosen] = kept
+        return Randomizer(labels, labels[chosen], weights, epsilon, self.name)
+
+
+def top_labels(prior: Prior, epsilon: float) -> np.ndarray:
+    """The indices, ascending, of the k' most likely labels that maximise E / (E + k' - 1) times their mass.
+
+    Of equally good k' the smallest is taken. Equally likely labels are all in or all out: one more is worth its mass
+    when its mass is above the value so far, and then the value stays below that mass. Returns (k',) integers.
+    """
+    order = np.argsort(-prior.weights, kind="stable")
+    # Divided by E, which may be large.
+    noise = 1 + np.arange(len(order)) * np.exp(-epsilon)
+    best = int(np.argmax(np.cumsum(prior.weights[order]) / noise))
+    return np.sort(order[: best + 1])

@@ -1,0 +1,1 @@
+"""Optimal randomizers with no bias or a limited one."""

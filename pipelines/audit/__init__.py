@@ -1,0 +1,1 @@
+"""The auditor: a second implementation that shares no code with the solvers."""

@@ -1,0 +1,90 @@
+"""JSON documents under audit: untrusted, read with their numbers kept exact."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+_MAX_FILE_BYTES = 1 << 27
+
+
+_DECIMAL = re.compile(r"0|[1-9][0-9]{0,19}")  # 2^63 has 19 digits
+
+
+_JSON_TYPES = {dict: "an object", list: "an array", str: "a string", int: "an integer", object: "a number"}
+
+
+class RefusedDocument(Exception):
+    """The document cannot be audited. The text says why, on one line of ASCII."""
+
+
+def load_document(path: Path) -> dict[str, Any]:
+    def refuse_constant(text: str) -> None:
+        raise ValueError(f"{text} is not a number")
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        members = dict(pairs)
+        if len(members) != len(pairs):
+            raise ValueError("a key appears twice in one object")
+        return members
+
+    name = ascii(path.name)
+    try:
+        if path.exists() and not path.is_file():  # reading a pipe or a device might never end
+            raise RefusedDocument(f"{name} is not a regular file")
+        with path.open("rb") as file:
+            text = file.read(_MAX_FILE_BYTES + 1)
+        if len(text) > _MAX_FILE_BYTES:
+            raise RefusedDocument(f"{name} has more than {_MAX_FILE_BYTES} bytes")
+        loaded = json.loads(text.decode(), parse_constant=refuse_constant, object_pairs_hook=unique)
+    except OSError as error:
+        raise RefusedDocument(f"{name} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise RefusedDocument(f"{name} is not valid JSON: {error}") from None
+    except RecursionError:
+        raise RefusedDocument(f"{name} is nested too deeply") from None
+    if not isinstance(loaded, dict):
+        raise RefusedDocument(f"{name} is not a JSON object")
+    return loaded
+
+
+def read_member(document: dict[str, Any], key: str, kind: type) -> Any:
+    if key not in document:
+        raise RefusedDocument(f"{key} is missing")
+    if not isinstance(document[key], kind) or isinstance(document[key], bool):
+        raise RefusedDocument(f"{key} is not {_JSON_TYPES[kind]}")
+    return document[key]
+
+
+def read_bound(document: dict[str, Any], key: str) -> Fraction:
+    value = read_member(document, key, object)
+    if not isinstance(value, int | float) or not 0 <= value <= sys.float_info.max or float(value) != value:
+        raise RefusedDocument(f"{key} is not a finite float >= 0")
+    return Fraction(value)
+
+
+def read_floats(document: dict[str, Any], key: str) -> list[float]:
+    """Integers are refused: 1 and 1.0 would be one number with two fingerprints."""
+    values = read_member(document, key, list)
+    if not values or not all(isinstance(value, float) and math.isfinite(value) for value in values):
+        raise RefusedDocument(f"{key} is not a non-empty array of finite floats (1.0, not 1)")
+    return values
+
+
+def read_ascending(document: dict[str, Any], key: str) -> list[float]:
+    values = read_floats(document, key)
+    if any(left >= right for left, right in pairwise(values)):
+        raise RefusedDocument(f"{key} is not strictly ascending")
+    return values
+
+
+def read_decimal(text: Any, what: str) -> int:
+    if not isinstance(text, str) or not _DECIMAL.fullmatch(text):
+        raise RefusedDocument(f"{what} is not a string of 1 to 20 decimal digits")
+    return int(text)

@@ -1,0 +1,1 @@
+"""Command line: dispatch, arguments, exit codes, signals and progress."""

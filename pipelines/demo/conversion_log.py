@@ -1,0 +1,128 @@
+"""A generated log of ad clicks, some of which led to a sale: something to try the jobs on.
+
+Shaped after what is published of the Criteo Sponsored Search Conversion Log (Tallis and Yadav 2018, as used in
+Ghazi et al. 2022, section 4.1): 10.8 % of clicks convert, the conversion value is skewed with a median of about 60
+and its 95th percentile at 400, where it is clipped, clicks of a product in a week average 390, and most columns are
+hashed categories. Features are known when the click happens; the value follows from them and from noise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from scipy.special import ndtri
+
+from ...mechanisms.noise.discrete_laplace import ByteStream
+
+LABEL = "SalesAmountInEuro"
+
+
+LABEL_MAX = 400
+
+
+CONVERTED = "Sale"
+
+
+_CONVERSION_RATE = 1_732_721 / 15_995_634
+
+
+_MEDIAN_VALUE = 60.0
+
+
+# The 95th percentile of the values before clipping is at LABEL_MAX.
+_SPREAD = np.log(LABEL_MAX / _MEDIAN_VALUE) / ndtri(0.95)
+
+
+_MEAN_CLICKS_1WEEK = 390.0
+
+
+_CLICKS_SPREAD = 1.4
+
+
+@dataclass(frozen=True)
+class _Category:
+    """A hashed categorical column. levels: how many. popularity: exponent of their Zipf law. effect: the share of
+    the log value's variance that it explains."""
+
+    name: str
+    levels: int
+    popularity: float
+    effect: float
+
+
+_CATEGORIES = (
+    _Category("partner_id", 300, 1.0, 0.10),
+    _Category("product_brand", 4000, 0.9, 0.14),
+    _Category("product_category_1", 20, 0.7, 0.20),
+    _Category("product_category_2", 150, 0.9, 0.12),
+    _Category("product_category_3", 700, 1.0, 0.06),
+    _Category("product_country", 15, 1.5, 0.02),
+    _Category("device_type", 4, 0.8, 0.01),
+    _Category("audience_id", 500, 0.8, 0.0),
+)
+
+
+_CLICKS_EFFECT = 0.05
+
+
+_UNEXPLAINED = 1.0 - _CLICKS_EFFECT - sum(category.effect for category in _CATEGORIES)
+
+
+def click_batches(clicks: int, seed: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """The log in batches of batch_rows; the same for the same seed, whatever the batches before it.
+
+    Columns: the hashed categories (text), nb_clicks_1week and hour (int64), Sale (0 or 1), and SalesAmountInEuro
+    (float32 in [0, 400], missing unless Sale is 1).
+    """
+    key = hashlib.blake2b(f"conversion log {seed}".encode(), digest_size=32).digest()
+    tables = [_Table(category, key) for category in _CATEGORIES]
+    for number, start in enumerate(range(0, clicks, batch_rows)):
+        yield _batch(tables, ByteStream(key, b"batch %d" % number), min(batch_rows, clicks - start))
+
+
+class _Table:
+    """A category's hashed names, cumulated popularity and standard normal effects."""
+
+    def __init__(self, category: _Category, key: bytes):
+        stream = ByteStream(key, category.name.encode())
+        popularity = np.arange(1, category.levels + 1) ** -category.popularity
+        self.category = category
+        self.cumulated = np.cumsum(popularity) / popularity.sum()
+        effects = _normals(stream, category.levels)
+        mean = effects @ popularity / popularity.sum()
+        deviation = np.sqrt((effects - mean) ** 2 @ popularity / popularity.sum())
+        self.effects = (effects - mean) / deviation
+        self.names = pa.array([stream.take(8).hex() for _ in range(category.levels)])
+
+
+def _uniforms(stream: ByteStream, count: int) -> np.ndarray:
+    """Strictly between 0 and 1; (count,) float64."""
+    integers = np.frombuffer(stream.take(8 * count), "<u8")
+    return ((integers >> np.uint64(12)).astype(np.float64) + 0.5) / (1 << 52)
+
+
+def _normals(stream: ByteStream, count: int) -> np.ndarray:
+    return ndtri(_uniforms(stream, count))
+
+
+def _batch(tables: list[_Table], stream: ByteStream, rows: int) -> pa.RecordBatch:
+    columns: dict[str, pa.Array] = {}
+    log_value = np.sqrt(_UNEXPLAINED) * _normals(stream, rows)
+    for table in tables:
+        levels = np.searchsorted(table.cumulated, _uniforms(stream, rows))
+        columns[table.category.name] = table.names.take(pa.array(levels))
+        log_value += np.sqrt(table.category.effect) * table.effects[levels]
+    busy = _normals(stream, rows)
+    log_value += np.sqrt(_CLICKS_EFFECT) * busy
+    clicks = np.exp(_CLICKS_SPREAD * busy) * _MEAN_CLICKS_1WEEK / np.exp(_CLICKS_SPREAD**2 / 2)
+    columns["nb_clicks_1week"] = pa.array(clicks.astype(np.int64))
+    columns["hour"] = pa.array((_uniforms(stream, rows) * 24).astype(np.int64))
+    converted = _uniforms(stream, rows) < _CONVERSION_RATE
+    columns[CONVERTED] = pa.array(converted.astype(np.int64))
+    values = np.minimum(np.round(_MEDIAN_VALUE * np.exp(_SPREAD * log_value), 2), LABEL_MAX)
+    columns[LABEL] = pa.array(values.astype(np.float32), mask=~converted)
+    return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))

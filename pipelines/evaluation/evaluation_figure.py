@@ -1,0 +1,38 @@
+"""The picture of an evaluation: test loss against epsilon, with bands, and without privacy as horizontal lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..study.figures import Line, draw_lines
+from .evaluation_cell import CLEAN, MEAN
+from .evaluation_table import Summary
+from .published_results import Published, best_at
+
+_PUBLISHED = "best published"
+
+
+def draw_evaluation(
+    summaries: Sequence[Summary], model: str, loss: str, title: str, published: Sequence[Published]
+) -> bytes:
+    """A PNG of one model: a line per mechanism, with a band of one standard deviation to each side."""
+    private = [each for each in summaries if each.model == model and each.epsilon is not None]
+    lines = []
+    for mechanism in dict.fromkeys(each.mechanism for each in private):
+        found = sorted((each for each in private if each.mechanism == mechanism), key=lambda each: each.epsilon or 0.0)
+        x = [each.epsilon or 0.0 for each in found]
+        lines.append(Line(mechanism, x, [each.test_loss for each in found], [each.test_loss_std for each in found]))
+    known = {
+        epsilon: best
+        for epsilon in sorted({each.epsilon or 0.0 for each in private})
+        if (best := best_at(published, epsilon))
+    }
+    lines.append(Line(_PUBLISHED, list(known), [best.mean for best in known.values()], guide=True))
+    levels = [
+        (name, each.test_loss)
+        for name, mechanism in (("true labels", CLEAN), ("mean predictor", MEAN))
+        for each in summaries
+        if each.mechanism == mechanism and each.model in (model, MEAN) and each.test_loss is not None
+    ]
+    x_label, y_label = "epsilon, of histogram and labels together", f"test {loss} loss, true labels"
+    return draw_lines(f"{model}.png", lines, title, x_label, y_label, levels)

@@ -1,0 +1,149 @@
+"""What an evaluation found, over its seeds: rows for programs, a table and a picture for people."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..study.tables import Row
+from .evaluation_cell import CLEAN, MEAN, Cell, Score
+from .published_results import Published, best_at
+
+WARNING = (
+    "These losses were measured on true labels, with noise that anyone can make from the seed. They are not private, "
+    "whatever epsilon a row names: publish them only of data that you may show."
+)
+
+
+# Below this a number is what rounding left of nothing.
+_NOTHING = 1e-9
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One mechanism and model at one epsilon, over the seeds. Deviations are of the sample, None for one seed."""
+
+    mechanism: str
+    model: str
+    epsilon: float | None
+    seeds: int
+    test_loss: float | None
+    test_loss_std: float | None
+    mechanism_error: float | None
+    mechanism_error_std: float | None
+    bias: float | None
+    rms_bias: float | None
+    reason: str | None
+
+    def row(self) -> Row:
+        """As a line of the tables; its columns are explained in docs/evaluation.md."""
+        return dict(vars(self))
+
+
+def summarize_cells(scores: Mapping[Cell, Score]) -> list[Summary]:
+    """The scores over seeds; what failed for one seed failed."""
+    groups: dict[tuple[str, str, float | None], list[Score]] = {}
+    for cell, score in scores.items():
+        groups.setdefault((cell.mechanism, cell.model, cell.epsilon), []).append(score)
+    return [_summary(*key, group) for key, group in groups.items()]
+
+
+def _summary(mechanism: str, model: str, epsilon: float | None, scores: Sequence[Score]) -> Summary:
+    reason = next((score.reason for score in scores if score.reason), None)
+
+    def values(name: str) -> list[float]:
+        found = [getattr(score, name) for score in scores]
+        return [] if reason or None in found else found
+
+    loss, error = values("test_loss"), values("mechanism_error")
+    return Summary(
+        mechanism,
+        model,
+        epsilon,
+        len(scores),
+        _mean(loss),
+        _deviation(loss),
+        _mean(error),
+        _deviation(error),
+        _mean(values("bias")),
+        _mean(values("rms_bias")),
+        reason,
+    )
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return statistics.fmean(values) if values else None
+
+
+def _deviation(values: Sequence[float]) -> float | None:
+    return statistics.stdev(values) if len(values) > 1 else None
+
+
+def markdown(title: str, summaries: Sequence[Summary], loss: str, published: Sequence[Published]) -> str:
+    """The page: a table of test losses for each model, then one of the mechanisms' own errors."""
+    private = [each for each in summaries if each.epsilon is not None]
+    mechanisms = list(dict.fromkeys(each.mechanism for each in private))
+    epsilons = sorted({each.epsilon for each in private if each.epsilon is not None})
+    found = {(each.mechanism, each.model, each.epsilon): each for each in summaries}
+    models = list(dict.fromkeys(each.model for each in private))
+    seeds = max(each.seeds for each in summaries)
+    lines = [f"# {title}", "", WARNING, "", f"Mean ± standard deviation over {seeds} seeds; the best of a row is bold."]
+    mean = found.get((MEAN, MEAN, None))
+    for model in models:
+        lines += ["", f"## Test {loss} loss, {model}", "", *_heading(mechanisms, bool(published))]
+        for epsilon in epsilons:
+            row = [found[each, model, epsilon] for each in mechanisms]
+            best = min((each.test_loss for each in row if each.test_loss is not None), default=None)
+            cells = [_cell(each.test_loss, each.test_loss_std, each.test_loss == best) for each in row]
+            lines.append(_line([f"{epsilon:g}", *cells, *_best_published(published, epsilon)]))
+        clean = found.get((CLEAN, model, None))
+        if clean:
+            lines += ["", f"True labels: {_cell(clean.test_loss, clean.test_loss_std)}."]
+        if mean:
+            lines.append(f"Mean predictor: {_cell(mean.test_loss, mean.test_loss_std)}.")
+    lines += ["", "## Error of the privatized training labels", "", *_heading(mechanisms, False)]
+    for epsilon in epsilons:
+        row = [found[each, models[0], epsilon] for each in mechanisms]
+        cells = [f"{_number(each.mechanism_error)} ({_number(each.rms_bias)})" for each in row]
+        lines.append(_line([f"{epsilon:g}", *cells]))
+    lines += ["", "Mean squared distance from the true labels; in brackets, the root mean square of the bias."]
+    failures = [f"- {each.mechanism}, epsilon {each.epsilon:g}: {each.reason}" for each in private if each.reason]
+    if failures:
+        lines += ["", "Not solved:", "", *dict.fromkeys(failures)]
+    return "\n".join(lines) + "\n"
+
+
+def _heading(mechanisms: Sequence[str], published: bool) -> list[str]:
+    names = ["epsilon", *mechanisms, *(["best published"] if published else [])]
+    return [_line(names), _line(["---:"] * len(names))]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _best_published(published: Sequence[Published], epsilon: float) -> list[str]:
+    if not published:
+        return []
+    best = best_at(published, epsilon)
+    return [f"{_cell(best.mean, best.std)} ({best.mechanism})" if best else "-"]
+
+
+def _cell(mean: float | None, deviation: float | None, best: bool = False) -> str:
+    if mean is None:
+        return "-"
+    text = _number(mean) if deviation is None else f"{_number(mean)} ± {_number(deviation, mean)}"
+    return f"**{text}**" if best else text
+
+
+def _number(value: float | None, scale: float | None = None) -> str:
+    """Four significant digits; a deviation has as many decimals as its mean, which is the scale."""
+    if value is None:
+        return "-"
+    if abs(value) < _NOTHING:
+        return "0"
+    size = abs(value if scale is None else scale)
+    decimals = 3 - math.floor(math.log10(size)) if size > 0 else 4
+    return f"{value:.{min(max(decimals, 0), 8)}f}"

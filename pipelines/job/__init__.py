@@ -1,0 +1,1 @@
+"""The main job: `privatize`, `fit` and `apply`."""

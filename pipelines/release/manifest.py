@@ -1,0 +1,176 @@
+"""The manifest of a release, release.json: written, read back and checked.
+
+Manifests are untrusted until their shape has been checked.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+
+from ...mechanisms.core.exact_bounds import round_up
+from ...mechanisms.core.losses import LOSSES
+from ...transforms.errors import InputError
+from ...transforms.io.filesystems import read_text
+from .job_result import JobResult
+from .mechanism_file import MechanismFile
+
+FORMAT = "labeldp-release-1"
+
+
+ADJACENCY = (
+    "label differential privacy: two inputs are adjacent when they differ in the label of one record; "
+    "features, the number of records and which records have a label are public"
+)
+
+
+MANIFEST_NAME = "release.json"
+
+
+def manifest(facts: JobResult, mechanism: MechanismFile, epsilon: float, details: dict[str, Any]) -> dict[str, Any]:
+    """The release's own account of itself. epsilon: the whole budget. details: what the command adds."""
+    binding, randomizer = facts.binding, mechanism.randomizer
+    certificate = randomizer.certificate()
+    certified = round_up(Fraction(binding.epsilons[0]) + Fraction(certificate.epsilon))
+    losses = {}
+    for name, loss in LOSSES.items():
+        if not loss.nonnegative or randomizer.labels[0] >= 0:
+            value = randomizer.expected_loss(mechanism.prior, loss)
+            losses[name] = value if np.isfinite(value) else None
+    return {
+        "format": FORMAT,
+        "adjacency": ADJACENCY,
+        "epsilon": epsilon,
+        "prior_epsilon": binding.epsilons[0],
+        "randomizer_epsilon": binding.epsilons[1],
+        "certified_epsilon": certified,
+        "delta": randomizer.delta,
+        "certified_delta": certificate.delta,
+        "mechanism": randomizer.mechanism,
+        "parameters": randomizer.parameters,
+        "mechanism_fingerprint": randomizer.fingerprint.hex(),
+        "domain": {"min": binding.domain[0], "max": binding.domain[-1], "labels": len(binding.domain)},
+        "rounding": binding.rounding,
+        "records": binding.records,
+        "records_without_label": binding.unusable,
+        "input_digest": f"{binding.digest:064x}",
+        "expected_loss": losses,
+        "max_bias": certificate.max_bias,
+        **details,
+        "shards": facts.shards,
+        "versions": versions(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """What the release was made with."""
+    try:
+        own = version("labeldp")
+    except PackageNotFoundError:
+        own = "unknown"
+    return {
+        "labeldp": own,
+        "python": platform.python_version(),
+        "apache-beam": beam.__version__,
+        "numpy": np.__version__,
+        "pyarrow": pa.__version__,
+    }
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What `release.manifest` says, named as there. domain: least and largest label, and how many."""
+
+    label: str
+    where: str | None
+    identity: str
+    adjacency: str
+    mechanism: str
+    records: int
+    records_without_label: int
+    epsilon: float
+    prior_epsilon: float
+    randomizer_epsilon: float
+    certified_epsilon: float
+    delta: float
+    certified_delta: float
+    max_bias: float
+    domain: tuple[float, float, int]
+    expected_loss: Mapping[str, float | None]
+    mechanism_fingerprint: str
+    input_digest: str
+    shards: Mapping[str, int]
+    versions: Mapping[str, str]
+
+
+def read_manifest(path: str) -> Manifest:
+    """Reads a release.json. Raises InputError, naming the file and the key, for what is none."""
+    try:
+        return parse_manifest(json.loads(read_text(path)))
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise InputError(f"{path} is not a release manifest: {error}") from None
+
+
+def parse_manifest(document: Any) -> Manifest:
+    """The manifest that json.loads has read. Raises ValueError, naming the key, for what is none."""
+    domain = _get(document, "domain", dict)
+    return Manifest(
+        label=_get(document, "label", str),
+        where=None if document.get("where") is None else _get(document, "where", str),
+        identity=_get(document, "identity", str),
+        adjacency=_get(document, "adjacency", str),
+        mechanism=_get(document, "mechanism", str),
+        records=_count(document, "records"),
+        records_without_label=_count(document, "records_without_label"),
+        epsilon=_number(document, "epsilon"),
+        prior_epsilon=_number(document, "prior_epsilon"),
+        randomizer_epsilon=_number(document, "randomizer_epsilon"),
+        certified_epsilon=_number(document, "certified_epsilon"),
+        # Releases of pure label DP that were made before there were others do not name a delta.
+        delta=_number({"delta": 0.0, **document}, "delta"),
+        certified_delta=_number({"certified_delta": 0.0, **document}, "certified_delta"),
+        max_bias=_number(document, "max_bias"),
+        domain=(_number(domain, "min"), _number(domain, "max"), _count(domain, "labels")),
+        expected_loss=_members(document, "expected_loss", lambda d, key: None if d[key] is None else _number(d, key)),
+        mechanism_fingerprint=_get(document, "mechanism_fingerprint", str),
+        input_digest=_get(document, "input_digest", str),
+        shards=_members(document, "shards", _count),
+        versions=_members(document, "versions", lambda d, key: _get(d, key, str)),
+    )
+
+
+def _get(document: Any, key: str, kind: Any) -> Any:
+    if not isinstance(document, dict) or key not in document:
+        raise ValueError(f"{key} is missing")
+    if not isinstance(document[key], kind) or isinstance(document[key], bool):
+        raise ValueError(f"{key} is not of the right type")
+    return document[key]
+
+
+def _number(document: Any, key: str) -> float:
+    value = _get(document, key, int | float)
+    if not math.isfinite(value):
+        raise ValueError(f"{key} is not finite")
+    return float(value)
+
+
+def _count(document: Any, key: str) -> int:
+    value = _get(document, key, int)
+    if value < 0:
+        raise ValueError(f"{key} is negative")
+    return value
+
+
+def _members(document: Any, key: str, read: Any) -> dict[str, Any]:
+    inner = _get(document, key, dict)
+    return {name: read(inner, name) for name in inner}

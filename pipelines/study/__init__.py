@@ -1,0 +1,1 @@
+"""Commands on a prior, without data: `solve`, `compare` and `plan`."""

@@ -1,0 +1,162 @@
+"""The page and the plot that a run's JSON lines make."""
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MACHINE = {
+    "date": "2026-01-02", "processor": "a processor", "cores": 2, "load_before": 0.01, "python": "3.11.7",
+    "versions": {"numpy": "1.26.4"},
+}  # fmt: skip
+LINE = {"fixed_seconds": 4.0, "seconds_per_record": 2e-6, "r_squared": 0.9987}
+RIVAL = {
+    "sizes": [1_000_000, 5_000_000], "wall_seconds": [6.0, 14.0], "cpu_seconds": [7.0, 19.0],
+    "peak_bytes": [300_000_000, 310_000_000], "runs": [[6.0], [14.0]], **LINE,
+    "cpu": {**LINE, "seconds_per_record": 3e-6},
+}  # fmt: skip
+RESULTS: dict[str, Any] = {
+    "throughput": {
+        "cost_per_record_over_codec_loop": 1.25,
+        "cpu_per_record_over_codec_loop": 1.5,
+        "speedup_over_per_element_beam": 6.75,
+        "cpu_speedup_over_per_element_beam": 5.5,
+        "rivals": {"labeldp": RIVAL, "codec_loop": RIVAL, "per_element_beam": RIVAL},
+    },
+    "parquet": {
+        "cost_per_record_over_arrow_loop": 2.25,
+        "cpu_per_record_over_arrow_loop": 2.5,
+        "rivals": {"labeldp": RIVAL, "arrow_loop": RIVAL},
+    },
+    "memory": {"formats": {"parquet": {**RIVAL, "largest_over_smallest_peak": 1.03}}},
+    "stages": {
+        "stages": {
+            "keyed words": {"records_per_cpu_second": 9e6, "speed_over": {"a loop": 4.5}},
+            "sampling": {"records_per_cpu_second": 9e7, "target": 2e7, "speed_over": {}},
+        }
+    },
+    "cores": {"format": "tfrecord", "layouts": {"1_file": {"1_worker": RIVAL, "2_worker": RIVAL}}},
+    "flink": {
+        "cost_per_record_over_direct": 0.75,
+        "speedup_of_two_slots": None,
+        "rivals": {"flink_1_slot": {key: value for key, value in RIVAL.items() if key != "cpu"}},
+    },
+    "startup": {
+        "help": {
+            "median_seconds": 0.06, "least_seconds": 0.05, "cpu_seconds": 0.04, "target_seconds": 0.5,
+            "libraries": ["labeldp"], "forbidden": [],
+        },
+        "python": {"median_seconds": 0.02, "least_seconds": 0.02, "cpu_seconds": 0.02},
+    },
+    "solvers": {"growth": {"exponent": 2.0}, "solved": [{"mechanism": "rr", "seconds": 0.5}, {"mechanism": "optm"}]},
+}  # fmt: skip
+
+
+@pytest.fixture
+def report(benchmark: Any) -> Any:
+    pytest.importorskip("matplotlib", reason="the extra evaluation is not installed")
+    return benchmark("performance_page")
+
+
+@pytest.fixture
+def run(report: Any, tmp_path: Path) -> Any:
+    """(results) -> the page and the plot (or None) that they make."""
+
+    def made(results: dict[str, Any]) -> tuple[str, Path | None]:
+        folder, page, images = tmp_path / "results", tmp_path / "page.md", tmp_path / "images"
+        folder.mkdir(exist_ok=True)
+        for name, facts in results.items():
+            line = json.dumps({"benchmark": name, **facts, "machine": MACHINE})
+            (folder / f"{name}.out").write_text(f"a line for people\n{line}\n")
+        page.write_text(f"# Before\n{report.BEGIN}\nold figures\n{report.END}\nAfter.\n")
+        report.main([str(folder), f"--page={page}", f"--images={images}"])
+        plot = images / report.PLOT
+        return page.read_text(), plot if plot.exists() else None
+
+    return made
+
+
+def test_the_page_has_all_figures_between_its_markers(run: Any, report: Any) -> None:
+    page, plot = run(RESULTS)
+
+    assert page.startswith(f"# Before\n{report.BEGIN}\n")
+    assert page.endswith(f"\n{report.END}\nAfter.\n")
+    assert "old figures" not in page
+    for figure in (
+        "| 1.25 | 1.50 |",
+        "| 6.75 | 5.50 |",
+        "| 2.25 | 2.50 |",
+        "| 1.03 |",
+        "4.5 x a loop",
+        "| 90.00 | 20 |",
+    ):
+        assert figure in page
+    assert "| labeldp privatize | 2.00 | 3.00 | 4.0 | 0.9987 | 5,000,000 | 310 |" in page
+    assert "| one file | two workers, threads | 2.00 | 3.00 | 4.0 | 0.9987 |" in page
+    assert "| Flink, one task slot | 2.00 | 4.0 | 0.9987 | 5,000,000 |" in page
+    assert "| speed-up by the second task slot | no line |" in page
+    assert "| `labeldp --help` | 0.06 | 0.04 | 0.5 | labeldp | none |" in page
+    assert "2026-01-02" in page
+    assert plot is not None
+    assert f"](images/{plot.name})" in page
+
+
+def test_what_could_not_be_measured_is_no_figure(run: Any) -> None:
+    page, _ = run({"parquet": {**RESULTS["parquet"], "cost_per_record_over_arrow_loop": None}})
+
+    assert "| no line | 2.50 |" in page
+
+
+def test_tables_are_rectangular(run: Any) -> None:
+    lines = run(RESULTS)[0].splitlines()
+    columns = [line.count("|") if line.startswith("|") else 0 for line in lines]
+
+    for above, below in itertools.pairwise(columns):
+        assert above == below or 0 in (above, below)
+
+
+def test_a_benchmark_that_is_new_has_its_figures_shown(run: Any) -> None:
+    page, plot = run({"solvers": RESULTS["solvers"]})
+
+    assert "### Solvers" in page
+    assert "| growth, exponent | 2 |" in page
+    assert "| solved | mechanism | seconds |" in page
+    assert "rr | 0.5 |" in page
+    assert plot is None
+
+
+def test_the_same_figures_make_the_same_files(run: Any) -> None:
+    page, plot = run(RESULTS)
+    drawn = plot.read_bytes()
+    again, plot = run(RESULTS)
+
+    assert page == again
+    assert drawn == plot.read_bytes()
+    assert len(drawn) < 100_000
+
+
+@pytest.mark.parametrize("text", ["", "{begin}", "{end} {begin}", "{begin} {end} {begin}"])
+def test_a_page_without_its_markers_is_left_alone(report: Any, text: str) -> None:
+    with pytest.raises(ValueError, match="once each"):
+        report.renewed(text.format(begin=report.BEGIN, end=report.END), "figures")
+
+
+@pytest.mark.parametrize("text", ["", "no JSON", "{}", "[1]", "3"])
+def test_a_run_that_failed_is_named(report: Any, tmp_path: Path, text: str) -> None:
+    (tmp_path / "memory.out").write_text(text)
+
+    with pytest.raises(ValueError, match=r"memory\.out"):
+        report.read_results(tmp_path)
+
+
+def test_no_run_at_all(report: Any, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="run the benchmarks"):
+        report.read_results(tmp_path)
+
+
+def test_the_page_of_the_docs_has_the_markers(report: Any) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "performance.md").read_text()
+
+    assert report.renewed(page, "figures").count("figures") >= 1

@@ -1,0 +1,130 @@
+"""What randomized labels are worth, held against sums over the joint distribution and against regressions."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from labeldp.mechanisms.analysis.utility import Utility, utility
+from labeldp.mechanisms.core.prior import Prior
+from labeldp.mechanisms.registry import solve
+
+SHARES = st.lists(st.integers(1, 100), min_size=2, max_size=8)
+EPSILONS = st.floats(0.2, 6)
+NAMES = st.sampled_from(["rr", "rr_on_bins", "debiased_rr", "laplace", "exponential"])
+
+
+def prior_of(shares: list[int]) -> Prior:
+    # Unevenly spaced, one negative.
+    labels = np.cumsum(np.arange(1, len(shares) + 1)) - 2.0
+    return Prior(labels, np.array(shares, np.float64))
+
+
+def joint(name: str, prior: Prior, epsilon: float) -> tuple[Utility, np.ndarray, np.ndarray, np.ndarray]:
+    """The utility, and every pair of label and output with its probability."""
+    randomizer = solve(name, prior, epsilon)
+    labels, outputs = np.broadcast_arrays(prior.labels[:, None], randomizer.outputs[None, :])
+    chances = prior.weights[:, None] * randomizer.probabilities()
+    return utility(randomizer, prior), labels.ravel(), outputs.ravel(), chances.ravel()
+
+
+@settings(deadline=None, max_examples=40)
+@given(NAMES, SHARES, EPSILONS)
+def test_moments_are_those_of_the_joint_distribution(name: str, shares: list[int], epsilon: float) -> None:
+    prior = prior_of(shares)
+    found, labels, outputs, chances = joint(name, prior, epsilon)
+
+    for place, label in enumerate(prior.labels):
+        of_label = labels == label
+        weights = chances[of_label] / chances[of_label].sum()
+        mean = weights @ outputs[of_label]
+        assert found.bias[place] == pytest.approx(mean - label, abs=1e-9 * np.ptp(outputs) + 1e-12)
+        assert found.deviation[place] ** 2 == pytest.approx(
+            weights @ (outputs[of_label] - mean) ** 2, rel=1e-6, abs=1e-9
+        )
+        error = weights @ (outputs[of_label] - label) ** 2
+        assert found.error[place] ** 2 == pytest.approx(error, rel=1e-6, abs=1e-9)
+    assert found.squared_error == pytest.approx(chances @ (outputs - labels) ** 2, rel=1e-6)
+
+
+@settings(deadline=None, max_examples=40)
+@given(NAMES, SHARES, EPSILONS)
+def test_the_line_is_the_least_squares_fit_and_the_worth_its_squared_correlation(
+    name: str, shares: list[int], epsilon: float
+) -> None:
+    found, labels, outputs, chances = joint(name, prior_of(shares), epsilon)
+
+    slope, intercept = np.polyfit(labels, outputs, 1, w=np.sqrt(chances))
+    scale = np.ptp(outputs)
+    assert found.slope == pytest.approx(slope, rel=1e-5, abs=1e-7 * scale)
+    assert found.intercept == pytest.approx(intercept, rel=1e-5, abs=1e-5 * scale)
+    covariance = np.cov(labels, outputs, aweights=chances, ddof=0)
+    correlation = covariance[0, 1] ** 2 / (covariance[0, 0] * covariance[1, 1])
+    assert found.worth() == pytest.approx(correlation, rel=1e-5)
+    assert 0 <= found.worth(0.9) <= found.worth(0.5) <= found.worth() <= 1
+
+
+def test_an_unbiased_randomizer_needs_no_line() -> None:
+    prior = prior_of([3, 1, 4, 1, 5])
+    found = utility(solve("unbiased", prior, 1.0), prior)
+
+    assert found.unbiased
+    assert found.slope == pytest.approx(1, abs=1e-9)
+    assert found.intercept == pytest.approx(0, abs=1e-8)
+    assert np.abs(found.remaining_bias).max() < 1e-8
+    # Var(M) = Var(y) + noise, so the worth is Var(y) over that.
+    assert found.worth() == pytest.approx(found.variance / (found.variance + found.noise), rel=1e-9)
+
+
+def test_randomized_response_is_debiased_by_its_line_entirely() -> None:
+    """E[M(y)] = c + y (E - 1) / (E + k - 1): a line, exactly."""
+    prior, epsilon = prior_of([3, 1, 4, 1, 5]), 1.5
+    found = utility(solve("rr", prior, epsilon), prior)
+
+    assert not found.unbiased
+    assert found.slope == pytest.approx(np.expm1(epsilon) / (np.exp(epsilon) + 4), rel=1e-9)
+    assert np.abs(found.remaining_bias).max() < 1e-9
+
+
+def test_worth_is_the_ratio_of_the_variances_of_regressions() -> None:
+    """Labels x + e, x from 0 to 3 and e 0 or 1: a regression on x, with true labels and with released ones."""
+    labels, shares = np.arange(5.0), np.convolve(np.full(4, 1 / 4), np.full(2, 1 / 2))
+    prior = Prior(labels, shares)
+    randomizer = solve("debiased_rr", prior, 2.0)
+    found = utility(randomizer, prior)
+    explained = 1.25 / (1.25 + 0.25)  # variances of x and of e
+    generator = np.random.default_rng(7)
+    repeats, records = 4000, 64
+    x = np.repeat(np.arange(4.0), records // 4)
+    true = x + generator.integers(0, 2, (repeats, records))
+    words = generator.integers(0, 1 << 64, true.size, np.uint64)
+    released = randomizer.sample(true.astype(np.int64).ravel(), words).reshape(true.shape)
+
+    centred = x - x.mean()
+    slopes = [values @ centred / (centred @ centred) for values in (true, released)]
+    ratio = slopes[0].var() / slopes[1].var()
+
+    # The variance of a sample variance of n normal values is 2 / n of its square: of the ratio, 4 / n; five deviations.
+    assert ratio == pytest.approx(found.worth(explained), rel=5 * np.sqrt(4 / repeats))
+    assert slopes[1].mean() == pytest.approx(1, abs=5 * slopes[1].std() / np.sqrt(repeats))
+
+
+def test_what_tells_nothing_is_worth_nothing() -> None:
+    single = Prior(np.array([3.0]), np.array([1.0]))
+    found = utility(solve("rr", single, 1.0), single)
+
+    assert (found.slope, found.worth(), found.unbiased) == (0.0, 0.0, True)
+    with pytest.raises(ValueError, match="cannot be debiased"):
+        _ = found.remaining_bias
+
+
+@pytest.mark.parametrize("explained", [-0.1, 1.0, float("nan")])
+def test_a_share_explained_is_a_share(explained: float) -> None:
+    prior = prior_of([1, 1])
+    with pytest.raises(ValueError, match="share explained"):
+        utility(solve("rr", prior, 1.0), prior).worth(explained)
+
+
+def test_priors_over_other_labels_are_refused() -> None:
+    randomizer = solve("rr", prior_of([1, 1]), 1.0)
+    with pytest.raises(ValueError, match="different label domains"):
+        utility(randomizer, prior_of([1, 1, 1]))

@@ -1,0 +1,221 @@
+"""The digest: a sum over records that any change changes, and that is published only through a keyed hash.
+
+The format is restated here in Python's integers, a record at a time.
+"""
+
+import hashlib
+import struct
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from labeldp.mechanisms.noise.input_digest import RawSums, add_sums, digest_sums, input_digest
+from labeldp.mechanisms.noise.record_identities import bytes_identities, integer_identities, row_identities
+
+KEY = bytes(range(32))
+OTHER_KEY = bytes(range(1, 33))
+WORD = 1 << 64
+
+LABEL = st.floats(allow_nan=False, allow_infinity=False)
+ROW = st.integers(0, 2**63 - 1)
+RECORDS = st.lists(st.tuples(st.sampled_from(["a", "b"]), ROW, LABEL), max_size=20, unique_by=lambda one: one[:2])
+
+Records = list[tuple[str, int, float]]
+
+
+def raw(lanes: list[int]) -> RawSums:
+    return RawSums(np.array(lanes, np.uint64))
+
+
+def sums_of(records: Records, secret: bytes = KEY) -> list[int]:
+    """A batch per run of records of one source."""
+    parts, start = [], 0
+    for stop in range(1, len(records) + 1):
+        if stop == len(records) or records[stop][0] != records[start][0]:
+            source, rows, labels = zip(*records[start:stop], strict=True)
+            parts.append(digest_sums(secret, row_identities(source[0], np.array(rows)), np.array(labels)))
+            start = stop
+    return add_sums(parts).lanes.tolist()
+
+
+def digest_of(records: Records, secret: bytes = KEY) -> int:
+    return input_digest(secret, raw(sums_of(records, secret)))
+
+
+def restated(records: Records, secret: bytes = KEY) -> list[int]:
+    sums = [0] * 4
+    for source, row, label in records:
+        low, high = struct.unpack("<II", struct.pack("<d", 0.0 if label == 0 else label))
+        for lane in range(4):
+            message = bytes([lane]) + b"file " + source.encode()
+            key = hashlib.blake2b(message, key=secret, digest_size=32, person=b"labeldp lane").digest()
+            block = Cipher(algorithms.AES(key), modes.ECB()).encryptor().update(struct.pack("<QQ", row, 0))
+            r, s = struct.unpack("<QQ", block)
+            sums[lane] = (sums[lane] + r * low + s * (high + 1)) % WORD
+    return sums
+
+
+@settings(deadline=None)
+@given(RECORDS)
+def test_sums_are_those_of_the_records(records):
+    assert sums_of(records) == restated(records)
+
+
+def test_sums_of_ids_are_those_of_their_blocks():
+    for identities in (integer_identities(np.array([-3, 5])), bytes_identities([b"x", b"y"])):
+        labels = np.array([0.1, -2.0])
+        sums = [0] * 4
+        for lane in range(4):
+            key = hashlib.blake2b(bytes([lane]) + b"id", key=KEY, digest_size=32, person=b"labeldp lane").digest()
+            for block, label in zip(identities.blocks, labels, strict=True):
+                r, s = struct.unpack(
+                    "<QQ", Cipher(algorithms.AES(key), modes.ECB()).encryptor().update(block.tobytes())
+                )
+                low, high = struct.unpack("<II", struct.pack("<d", label))
+                sums[lane] = (sums[lane] + r * low + s * (high + 1)) % WORD
+        assert digest_sums(KEY, identities, labels).lanes.tolist() == sums
+
+
+@settings(deadline=None)
+@given(RECORDS, st.randoms(use_true_random=False))
+def test_sums_do_not_depend_on_order(records, random):
+    shuffled = list(records)
+    random.shuffle(shuffled)
+    assert sums_of(shuffled) == sums_of(records)
+
+
+@settings(deadline=None)
+@given(RECORDS, st.lists(st.integers(0, 20), max_size=4))
+def test_sums_of_parts_add_up(records, cuts):
+    edges = [0, *sorted(min(cut, len(records)) for cut in cuts), len(records)]
+    parts = [sums_of(records[start:stop]) for start, stop in pairwise(edges)]
+    assert add_sums(map(raw, parts)).lanes.tolist() == sums_of(records)
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.integers(0, WORD - 1), min_size=4, max_size=4), max_size=5))
+def test_sums_add_up_lane_by_lane_modulo_two_to_the_64(parts):
+    sums = [raw(part) for part in parts]
+    found = add_sums(sums).lanes
+    assert (found.dtype, found.shape) == (np.uint64, (4,))
+    assert found.tolist() == [sum(part[lane] for part in parts) % WORD for lane in range(4)]
+    assert [one.lanes.tolist() for one in sums] == parts
+
+
+def test_nothing_sums_to_zero():
+    assert sums_of([]) == [0] * 4
+    assert digest_sums(KEY, row_identities("a", np.array([], int)), np.array([])).lanes.tolist() == [0] * 4
+    assert digest_sums(KEY, bytes_identities([]), np.array([])).lanes.tolist() == [0] * 4
+
+
+@settings(deadline=None)
+@given(RECORDS.filter(bool), st.data())
+def test_any_label_row_file_or_record_changes_every_lane(records, data):
+    place = data.draw(st.integers(0, len(records) - 1))
+    source, row, label = records[place]
+    taken = {record[:2] for record in records}
+    other_label = data.draw(LABEL.filter(lambda other: other != label))
+    other_row = data.draw(ROW.filter(lambda other: (source, other) not in taken))
+    before, after = records[:place], records[place + 1 :]
+    inputs = [
+        records,
+        [*before, (source, row, other_label), *after],
+        [*before, (source, other_row, label), *after],
+        [*before, ("another", row, label), *after],
+        [*before, *after],
+        [*records, (source, other_row, label)],
+    ]
+    sums = [sums_of(one) for one in inputs] + [sums_of(records, OTHER_KEY)]
+    for lane in range(4):
+        assert len({one[lane] for one in sums}) == len(sums)
+    digests = [digest_of(one) for one in inputs] + [digest_of(records, OTHER_KEY)]
+    assert len(set(digests)) == len(digests)
+
+
+def test_one_bit_of_a_label_changes_every_lane():
+    """Signs, exponents and last digits alike: 2^-32 is the chance of missing one in a lane."""
+    label = np.array([1.5])
+    flipped = [
+        sums_of([("a", 3, float((label.view(np.uint64) ^ np.uint64(1 << bit)).view(np.float64)[0]))])
+        for bit in range(64)
+        if bit != 62  # infinite
+    ]
+    for lane in range(4):
+        assert len({one[lane] for one in [*flipped, sums_of([("a", 3, 1.5)])]}) == 64
+
+
+def test_a_record_counts_whatever_its_label():
+    """Zero has no bit set."""
+    assert 0 not in sums_of([("a", 0, 0.0)])
+    assert sums_of([("a", 0, 0.0), ("a", 1, 0.0)]) != sums_of([("a", 0, 0.0)])
+
+
+def test_swapping_two_records_labels_changes_the_digest():
+    assert digest_of([("a", 1, 0.0), ("a", 2, 1.0)]) != digest_of([("a", 1, 1.0), ("a", 2, 0.0)])
+
+
+def test_minus_zero_is_zero():
+    assert sums_of([("a", 1, -0.0)]) == sums_of([("a", 1, 0.0)])
+
+
+def test_labels_of_other_types_give_the_sums_of_the_same_numbers():
+    rows = row_identities("a", np.arange(2))
+    for labels in (np.array([0.5, 2.5], np.float32), np.array([3, 4]), np.array([0.5, 2.5], ">f8")):
+        same = digest_sums(KEY, rows, labels.astype(np.float64))
+        assert digest_sums(KEY, rows, labels).lanes.tolist() == same.lanes.tolist()
+
+
+def test_rows_beyond_32_bits_are_rows_of_their_own():
+    assert len({tuple(sums_of([("a", row, 1.0)])) for row in (1, 2**32 + 1, 2**33 + 1, 2**62 + 1)}) == 4
+
+
+# What is published.
+
+
+def test_the_digest_is_keyed_blake2b_of_the_sums():
+    sums = raw([1, 2, 3, WORD - 1])
+    message = struct.pack("<4Q", 1, 2, 3, WORD - 1)
+    expected = hashlib.blake2b(message, key=KEY, digest_size=32, person=b"labeldp input").digest()
+    assert input_digest(KEY, sums) == int.from_bytes(expected, "big")
+
+
+@pytest.mark.parametrize("secret", [KEY, OTHER_KEY])
+def test_the_digest_is_not_the_sums(secret):
+    records = [("a", row, float(row)) for row in range(50)]
+    sums, digest = sums_of(records, secret), digest_of(records, secret)
+    for order in ("little", "big"):
+        published = digest.to_bytes(32, order)
+        for one in sums:
+            assert one.to_bytes(8, "little") not in published
+            assert one.to_bytes(8, "big") not in published
+
+
+def test_sums_have_no_text():
+    assert str(raw([486131] * 4)) == repr(raw([486131] * 4)) == "RawSums()"
+
+
+def test_differences_of_sums_show_labels_and_those_of_digests_do_not():
+    """Why sums must not leave the job: the difference of two runs ends in as many zeros as that of their label."""
+    others = [("a", row, float(row)) for row in range(1, 50)]
+    ends = []
+    for zeros in range(1, 31):
+        label = np.array([1 << zeros], np.uint64).view(np.float64)[0]
+        runs = [[("a", 0, value), *others] for value in (0.0, float(label))]
+        one, two = (sums_of(run)[0] for run in runs)
+        difference = (two - one) % WORD
+        assert difference % (1 << zeros) == 0
+        published = (digest_of(runs[1]) - digest_of(runs[0])) % (1 << 256)
+        ends.append(published % (1 << zeros) == 0)
+    # By chance: the first with 1/2, the second with 1/4, ...
+    assert sum(ends) <= 5
+
+
+@pytest.mark.parametrize("key", [b"", bytes(31), bytes(33), bytes(64)], ids=len)
+def test_a_key_of_another_size_is_refused(key):
+    with pytest.raises(ValueError, match="32 bytes"):
+        digest_sums(key, row_identities("a", np.arange(2)), np.zeros(2))
+    with pytest.raises(ValueError, match="32 bytes"):
+        input_digest(key, raw([0] * 4))

@@ -1,0 +1,98 @@
+"""Names of records: different records have different ones, and their format is pinned."""
+
+import hashlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from labeldp.mechanisms.noise.record_identities import (
+    Identities,
+    bytes_identities,
+    integer_identities,
+    packed_identities,
+    row_identities,
+)
+
+
+def names(*parts: Identities) -> list[tuple[bytes, bytes]]:
+    return [(part.space, block.tobytes()) for part in parts for block in part.blocks]
+
+
+def little_endian(number: int) -> bytes:
+    return number.to_bytes(8, "little", signed=True)
+
+
+def test_a_row_is_named_by_its_file_and_number():
+    rows = [7, 0, 2**32 + 1, 2**63 - 1]
+    found = names(row_identities("logs/day=1 \u00e9.csv", np.array(rows)))
+    space = "file logs/day=1 \u00e9.csv".encode()
+    assert found == [(space, little_endian(row) + bytes(8)) for row in rows]
+
+
+def test_an_integer_id_is_its_own_name():
+    ids = [-(2**63), -5, 0, 7]
+    assert names(integer_identities(np.array(ids))) == [(b"id", little_endian(one) + bytes(8)) for one in ids]
+
+
+def test_a_short_bytes_id_is_its_own_name():
+    ids = [b"", b"a", b"a\0", b"\0", b"fifteen bytes.."]
+    assert names(bytes_identities(ids)) == [(b"id", one.ljust(15, b"\0") + bytes([len(one) + 1])) for one in ids]
+
+
+def test_a_long_bytes_id_is_named_by_its_hash():
+    ids = [b"sixteen bytes...", b"a longer id" * 100]
+    hashes = [hashlib.blake2b(one, digest_size=16, person=b"labeldp id").digest() for one in ids]
+    expected = [(b"id", one[:15] + bytes([one[15] | 128])) for one in hashes]
+    assert names(bytes_identities(ids)) == expected
+
+
+@given(st.lists(st.binary(max_size=20)))
+def test_ids_of_any_lengths_are_named_each_by_itself(ids: list[bytes]):
+    assert names(bytes_identities(ids)) == [name for one in ids for name in names(bytes_identities([one]))]
+    assert len(set(names(bytes_identities(ids)))) == len(set(ids))
+
+
+def test_ids_are_taken_from_the_middle_of_their_data():
+    """As a slice of an Arrow array has them."""
+    data = np.frombuffer(b"xxabcdefghijklmnopqrstuvwyy", np.uint8)
+    assert names(packed_identities(data, np.array([2, 5, 5, 23, 25]))) == names(
+        bytes_identities([b"abc", b"", b"defghijklmnopqrstu", b"vw"])
+    )
+
+
+@pytest.mark.parametrize("named", [integer_identities, lambda rows: row_identities("a", rows)], ids=["ids", "rows"])
+def test_names_do_not_depend_on_dtype_or_layout(named):
+    numbers = np.arange(20, dtype=np.int64)
+    for same in (numbers.astype(np.int32), numbers.astype(np.uint8), np.arange(40)[::2] // 2, numbers.astype(">i8")):
+        assert names(named(same)) == names(named(numbers))
+
+
+def test_names_are_unique_across_sources_rows_and_kinds():
+    numbers = np.arange(100)
+    kinds = [
+        row_identities("a", numbers),
+        row_identities("b", numbers),
+        row_identities("", numbers),
+        row_identities("a", numbers + 2**32),
+        integer_identities(numbers),
+        integer_identities(-1 - numbers),
+        bytes_identities([b"%d" % number for number in numbers]),
+        bytes_identities([little_endian(int(number)) for number in numbers]),
+        bytes_identities([little_endian(int(number)) + bytes(8) for number in numbers]),
+    ]
+    assert len(set(names(*kinds))) == 100 * len(kinds)
+
+
+def test_ids_differ_without_their_space():
+    """What finds ids that occur twice compares blocks."""
+    blocks = [*integer_identities(np.arange(-50, 50)).blocks, *bytes_identities([b"%d" % n for n in range(100)]).blocks]
+    assert len({block.tobytes() for block in blocks}) == 200
+
+
+@pytest.mark.parametrize(
+    "none", [row_identities("a", np.array([], int)), integer_identities(np.array([], int)), bytes_identities([])]
+)
+def test_no_records_have_no_names(none):
+    assert len(none) == 0
+    assert none.blocks.shape == (0, 2)

@@ -1,0 +1,128 @@
+"""The linear programs over tables: their constraints, their optimality, and their metric form."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from labeldp.mechanisms import ABSOLUTE, SQUARED
+from labeldp.mechanisms.quantization import metric_epsilon, metric_quantizer, vector_epsilon
+from labeldp.mechanisms.quantization.input_scale import Inputs
+from labeldp.mechanisms.quantization.mvu import rounding
+from labeldp.mechanisms.quantization.quantizer import best_table, coarse, finished_table, log_ratio, mended
+from scipy.optimize import linprog
+
+
+def uniform(k: int) -> Inputs:
+    return Inputs(np.linspace(-1, 1, k), np.full(k, 1 / k))
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(2, 30), st.floats(0.05, 10), st.integers(0, 99), st.sampled_from([ABSOLUTE, SQUARED]))
+def test_a_finished_table_holds_exactly(k, epsilon, seed, loss):
+    generator = np.random.default_rng(seed)
+    inputs = Inputs(uniform(k).values, generator.dirichlet(np.ones(k)))
+    outer = 1.3 / np.tanh(epsilon / 2)
+    outputs = np.array([-outer, -0.4, 0.6, outer])
+    table = finished_table(inputs, outputs, epsilon, loss)
+    assert table is not None
+    assert table.min() >= 0
+    np.testing.assert_allclose(table.sum(axis=1), 1, atol=1e-14)
+    np.testing.assert_allclose(table @ outputs, inputs.values, atol=1e-14 * outer)
+    assert log_ratio(table) <= epsilon
+
+
+def test_no_pairwise_program_does_better():
+    """Against the program with all k (k - 1) m pairs, written down independently."""
+    k, epsilon, outputs = 5, 1.0, np.array([-3.0, -0.5, 0.5, 3.0])
+    inputs, m = uniform(k), 4
+    costs = (inputs.weights[:, None] * np.abs(outputs - inputs.values[:, None])).ravel()
+    rows = []
+    for a in range(k):
+        for b in range(k):
+            for c in range(m):
+                row = np.zeros((k, m))
+                row[a, c] += 1
+                row[b, c] -= np.exp(epsilon)
+                rows.append(row.ravel())
+    equal = np.vstack([np.kron(np.eye(k), np.ones(m)), np.kron(np.eye(k), outputs)])
+    answer = linprog(costs, np.array(rows), np.zeros(len(rows)), equal, np.append(np.ones(k), inputs.values))
+    table = best_table(inputs, outputs, epsilon, ABSOLUTE)
+    assert table is not None
+    assert table.loss == pytest.approx(answer.fun, abs=1e-8)
+
+
+def test_slopes_are_derivatives_of_the_optimum():
+    inputs, outputs = uniform(20), np.array([-3.1, -0.52, 0.57, 3.3])
+    table = best_table(inputs, outputs, 1.0, SQUARED)
+    assert table is not None
+    for place in range(4):
+        values = []
+        for step in (-1e-4, 1e-4):
+            moved = best_table(inputs, outputs + step * (np.arange(4) == place), 1.0, SQUARED)
+            assert moved is not None
+            values.append(moved.loss)
+        assert table.slopes[place] == pytest.approx((values[1] - values[0]) / 2e-4, abs=1e-3)
+
+
+def test_outputs_too_near_allow_no_table():
+    assert best_table(uniform(9), np.array([-1.5, 0.0, 1.5]), 1.0, ABSOLUTE) is None
+
+
+def test_mending_changes_little():
+    inputs, outputs = uniform(9), np.array([-3.0, -0.5, 0.5, 3.0])
+    table = best_table(inputs, outputs, 1.0, ABSOLUTE)
+    assert table is not None
+    noisy = table.probabilities * (1 + 1e-8 * np.random.default_rng(1).standard_normal((9, 4)))
+    found = mended(noisy, outputs, inputs.values)
+    np.testing.assert_allclose(found, table.probabilities, atol=1e-7)
+    np.testing.assert_allclose(found @ outputs, inputs.values, atol=1e-15)
+
+
+def test_coarse_inputs_keep_the_ends_and_the_mass():
+    inputs = coarse(uniform(1000), 41)
+    assert len(inputs.values) == 41
+    assert inputs.values[[0, -1]].tolist() == [-1, 1]
+    assert inputs.weights.sum() == pytest.approx(1)
+
+
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=20), st.integers(2, 9))
+def test_rounding_is_unbiased_and_between_neighbours(values, n):
+    grid, inputs = np.linspace(-1, 1, n), np.array(values)
+    chances = rounding(grid, inputs)
+    assert chances.min() >= 0
+    np.testing.assert_allclose(chances @ grid, inputs, atol=1e-15)
+    np.testing.assert_allclose(chances.sum(axis=1), 1, atol=1e-15)
+    assert np.all((chances > 0).sum(axis=1) <= 2)
+
+
+def test_metric_tables():
+    inputs, outputs = np.linspace(-0.5, 0.5, 6), np.array([-4.0, -1.0, 1.0, 4.0])
+    table = metric_quantizer(inputs, outputs, 2.0, np.full(6, 1 / 6))
+    np.testing.assert_allclose(table @ outputs, inputs, atol=1e-14)
+    brute = max(
+        np.abs(np.log(table[a]) - np.log(table[b])).max() / (inputs[a] - inputs[b]) ** 2
+        for a in range(6)
+        for b in range(a)
+    )
+    assert metric_epsilon(table, inputs) == pytest.approx(brute)
+    assert brute <= 2.0
+    assert vector_epsilon(table, inputs, 0.5) == pytest.approx(brute / 4)
+
+
+def test_vectors_cost_at_most_their_squared_distance():
+    """Every pair of vectors of three coordinates, against the exact product of the coordinates' ratios."""
+    inputs, outputs = np.linspace(-0.5, 0.5, 4), np.array([-5.0, 0.0, 5.0])
+    table = metric_quantizer(inputs, outputs, 1.5, np.full(4, 0.25))
+    worst = np.abs(np.log(table[:, None]) - np.log(table[None])).max(axis=2)
+    places = np.array(np.meshgrid(*[range(4)] * 3)).reshape(3, -1).T
+    for a in places[::5]:
+        loss = worst[a, places].sum(axis=1)
+        distance = ((inputs[a] - inputs[places]) ** 2).sum(axis=1)
+        assert np.all(loss <= 1.5 * distance + 1e-12)
+
+
+def test_a_finer_grid_needs_wider_outputs():
+    """The squared distance shrinks faster than the inputs' distance: the metric form is one of the grid."""
+    outputs = np.array([-4.0, -1.0, 1.0, 4.0])
+    with pytest.raises(ValueError, match="no unbiased table"):
+        metric_quantizer(np.linspace(-0.5, 0.5, 101), outputs, 2.0, np.full(101, 1 / 101))

@@ -1,0 +1,114 @@
+"""Debiased randomized response: its formula, a bias at the level of one rounding, and the certificate."""
+
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from labeldp.mechanisms import SQUARED, Prior
+from labeldp.mechanisms.response.debiased_rr import DebiasedResponse
+from labeldp.mechanisms.response.randomized_response import RandomizedResponse
+from labeldp.pipelines.audit.audit_mechanism import audit_mechanism
+
+TOTAL = 1 << 62
+
+
+@st.composite
+def priors(draw: st.DrawFn) -> Prior:
+    """1 to 60 labels, evenly spaced or not, with zero masses."""
+    k = draw(st.integers(1, 60))
+    rng = np.random.default_rng(draw(st.integers(0, 1 << 32)))
+    labels = np.cumsum(rng.choice([0.25, 1.0, 7.5], k) if draw(st.booleans()) else np.ones(k))
+    weights = rng.random(k) * (rng.random(k) < 0.7)
+    weights[rng.integers(k)] += 0.1
+    return Prior(labels - draw(st.sampled_from([0.0, 30.0])), weights)
+
+
+def exact_biases(labels: np.ndarray, outputs: np.ndarray, weights: np.ndarray) -> list[Fraction]:
+    """By definition, in rationals; not the code under test."""
+    values = [Fraction(output) for output in outputs.tolist()]
+    means = [
+        sum((weight * value for weight, value in zip(row, values, strict=True)), Fraction(0)) / TOTAL
+        for row in weights.tolist()
+    ]
+    return [mean - Fraction(label) for mean, label in zip(means, labels.tolist(), strict=True)]
+
+
+@settings(deadline=None, max_examples=80)
+@given(prior=priors(), epsilon=st.floats(0.01, 20))
+def test_the_bias_is_that_of_one_rounding_and_the_certificate_holds(prior, epsilon):
+    randomizer = DebiasedResponse().solve(prior, epsilon)
+    certificate = randomizer.certificate()
+    assert certificate.epsilon <= epsilon
+    assert [sum(row) for row in randomizer.weights.tolist()] == [TOTAL] * len(prior.labels)
+    largest = float(np.abs(randomizer.outputs).max())
+    biases = exact_biases(prior.labels, randomizer.outputs, randomizer.weights)
+    assert list(certificate.biases) == biases
+    # A mean of outputs that are each off by half a unit in the last place.
+    assert max(map(abs, biases)) <= Fraction(largest) / (1 << 53)
+
+
+@settings(deadline=None, max_examples=40)
+@given(prior=priors(), epsilon=st.floats(0.01, 20))
+def test_outputs_are_those_of_the_formula(prior, epsilon):
+    k, ratio = len(prior.labels), math.exp(epsilon)
+    expected = ((ratio + k - 1) * prior.labels - prior.labels.sum()) / math.expm1(epsilon)
+    randomizer = DebiasedResponse().solve(prior, epsilon)
+    np.testing.assert_allclose(randomizer.outputs, expected, rtol=1e-11, atol=1e-11 * np.abs(expected).max())
+    np.testing.assert_array_equal(randomizer.weights, RandomizedResponse().solve(prior, epsilon).weights)
+
+
+def test_one_label_is_reported_as_it_is():
+    randomizer = DebiasedResponse().solve(Prior(np.array([5.1]), np.ones(1)), 1.0)
+    assert randomizer.outputs.tolist() == [5.1]
+    assert randomizer.weights.tolist() == [[TOTAL]]
+    assert randomizer.bias().tolist() == [0.0]
+
+
+def test_two_labels_by_hand():
+    """E = 3: the outputs are -1/2 and 3/2, since 3/4 (-1/2) + 1/4 (3/2) = 0. Losses 3/4 each."""
+    prior = Prior(np.array([0.0, 1.0]), np.array([0.2, 0.8]))
+    randomizer = DebiasedResponse().solve(prior, math.log(3))
+    np.testing.assert_allclose(randomizer.outputs, [-0.5, 1.5], rtol=1e-14)
+    assert randomizer.expected_loss(prior, SQUARED) == pytest.approx(0.75, rel=1e-14)
+
+
+def test_the_prior_plays_no_part():
+    labels = np.array([0.0, 1.0, 5.0])
+    first, second = (
+        DebiasedResponse().solve(Prior(labels, np.array(weights)), 1.0) for weights in ([1, 0, 0], [1, 2, 3])
+    )
+    assert first == second
+
+
+def test_a_tiny_epsilon_keeps_its_bias_at_rounding_level():
+    prior = Prior(np.arange(3.0), np.ones(3))
+    randomizer = DebiasedResponse().solve(prior, 1e-9)
+    assert randomizer.certificate().epsilon <= 1e-9
+    assert randomizer.certificate().max_bias <= np.abs(randomizer.outputs).max() * 2**-53
+
+
+def test_outputs_beyond_the_floats_are_refused():
+    with pytest.raises(ValueError, match="scale the labels down"):
+        DebiasedResponse().solve(Prior(np.array([-1e308, 1e308]), np.ones(2)), 1e-3)
+
+
+def test_too_many_labels_are_refused():
+    with pytest.raises(ValueError, match="use a larger label step"):
+        DebiasedResponse().solve(Prior(np.arange(8193.0), np.ones(8193)), 1.0)
+
+
+@pytest.mark.parametrize("k", [2, 7, 53, 401])
+@pytest.mark.parametrize("epsilon", [0.05, 0.5, 1.0, 4.0, 8.0])
+def test_the_audit_agrees(k, epsilon):
+    prior = Prior(np.arange(float(k)), np.random.default_rng(k).random(k))
+    randomizer = DebiasedResponse().solve(prior, epsilon)
+    audit = audit_mechanism(json.loads(randomizer.to_json()))
+    assert audit.problems == ()
+    assert audit.epsilon <= epsilon
+    # The mean of the outputs under any label's row: 1e-15 of the range times how far the outputs reach.
+    reach = max(1.0, float(np.abs(randomizer.outputs).max()))
+    assert audit.max_bias <= 1e-15 * (k - 1) * reach

@@ -1,0 +1,144 @@
+"""Signals: a run that is told to end leaves nothing behind, and nothing that looks finished."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WAIT_SECONDS = 60
+SECONDS_TO_BE_COLLECTED = 20
+DOMAIN_FLAGS = ("label_min", "label_max", "label_step", "epsilon")
+
+
+class Running:
+    """A job as a process of its own, in a process group of its own."""
+
+    def __init__(self, argv: list[str], environment: dict[str, str]):
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "labeldp", *argv],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self._said: list[str] = []
+
+    def wait_for(self, text: str) -> None:
+        """Until the job says so on standard error."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self._said.append(line)
+            if text in line:
+                return
+        pytest.fail(f"the job ended before it said {text!r}: {''.join(self._said)}")
+
+    def end(self, number: int) -> tuple[int, str]:
+        """Sends the signal. Returns the exit code, and all of standard error."""
+        self.process.send_signal(number)
+        out, rest = self.process.communicate(timeout=WAIT_SECONDS)
+        assert out == ""
+        return self.process.returncode, "".join(self._said) + rest
+
+    def clean_up(self) -> None:
+        """Ends what is left of the process and its workers."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.communicate()
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+@pytest.fixture
+def start(job: Any, census: Path, environment: dict[str, str]) -> Iterator[Callable[..., Running]]:
+    """(flag=value, ...) -> the job over the census, running. Its second half alone takes more than a second."""
+    started: list[Running] = []
+
+    def run(**flags: Any) -> Running:
+        standard = {"input": census, "label": "work", "label_max": 52, "output_format": "tfrecord"}
+        started.append(Running(job(**(standard | flags)), environment))
+        return started[-1]
+
+    yield run
+    for each in started:
+        each.clean_up()
+
+
+@pytest.mark.parametrize("moment", ["input files", "solved"], ids=["while counting", "while privatizing"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_sigterm_ends_a_run_and_leaves_nothing(start: Any, outputs: Path, moment: str, workers: int) -> None:
+    run = start(direct_num_workers=workers)
+    run.wait_for(moment)
+    assert [path.name[:10] for path in outputs.iterdir()] == [".released."]
+
+    code, err = run.end(signal.SIGTERM)
+
+    assert code == 1
+    assert list(outputs.iterdir()) == []
+    assert "Traceback" not in err
+    assert err.splitlines()[-1] == "labeldp privatize: interrupted; nothing is released"
+
+
+STUCK = """
+import os, signal, subprocess, sys, threading, time
+import labeldp.pipelines.job.privatize_command as job
+from labeldp.pipelines.cli.commands import main
+
+
+def run_pipeline(*arguments):
+    threading.Thread(target=time.sleep, args=(1000,)).start()
+    subprocess.Popen(["sh", "-c", "sleep 1000 & sleep 1000"])
+    time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(1000)
+
+
+job.run_pipeline = run_pipeline
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_sigterm_ends_what_the_runner_started(
+    job: Any, environment: dict[str, str], outputs: Path, group_lives: Callable[[int], bool]
+) -> None:
+    """Beam's state sampler is a thread that an interrupt at the wrong moment leaves running for ever; job servers are
+    processes."""
+    with subprocess.Popen(
+        [sys.executable, "-c", STUCK, *job()],
+        env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            _, err = process.communicate(timeout=30)
+            until = time.monotonic() + SECONDS_TO_BE_COLLECTED
+            while group_lives(process.pid) and time.monotonic() < until:
+                time.sleep(0.1)
+            assert not group_lives(process.pid)
+        finally:
+            if group_lives(process.pid):
+                os.killpg(process.pid, signal.SIGKILL)
+
+    assert process.returncode == 1
+    assert err.splitlines()[-1] == "labeldp privatize: interrupted; nothing is released"
+    assert list(outputs.iterdir()) == []
+
+
+def test_sigkill_leaves_nothing_that_looks_finished(start: Any, outputs: Path, spent: Any) -> None:
+    run = start()
+    run.wait_for("solved")
+
+    code, _ = run.end(signal.SIGKILL)
+
+    assert code == -signal.SIGKILL
+    assert not (outputs / "released").exists()
+    left = [path.name for path in outputs.iterdir()]
+    assert len(left) == 1
+    assert left[0].startswith(".released.")
+    assert not (outputs / left[0] / "release.json").exists()
+    assert spent(outputs) == 0

@@ -1,0 +1,435 @@
+"""No raw label, and not the key, reaches anything that a run leaves behind or says, also when it fails.
+
+The labels here are rare numbers. None of them is an output of the mechanism: those off the domain are clamped to it,
+those between its labels go to the nearest. Everything is searched for them as text and as bytes.
+"""
+
+import base64
+import contextlib
+import gc
+import logging
+import os
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+DOMAIN = [0, 250, 300, 500]
+SENTINELS = [31415.926, -27182.818, 271.8281, 161.80339, 414.21356]
+TEXT_SENTINEL = "sentinel31415926x"
+
+
+def spellings(value: float) -> Iterator[bytes]:
+    """What a number may look like: as text, in full and rounded as float32 is, and as the bytes of a float."""
+    yield repr(value).encode()
+    single = struct.unpack("<f", struct.pack("<f", value))[0]
+    yield repr(single).encode()
+    yield f"{value:.6g}".encode()
+    for order in "<>":
+        yield struct.pack(f"{order}d", value)
+        yield struct.pack(f"{order}d", single)
+        yield struct.pack(f"{order}f", value)
+
+
+def key_spellings(key: bytes) -> Iterator[bytes]:
+    """The key as bytes, as hexadecimal digits, as Python shows it, and in base64 at each of three alignments."""
+    yield key
+    yield key.hex().encode()
+    yield key.hex().upper().encode()
+    yield repr(key)[2:-1].encode()
+    for shift in range(3):
+        encoded = base64.b64encode(b"\0" * shift + key)
+        yield encoded[8 if shift else 0 : 40]
+
+
+LABEL_SPELLINGS = {spelling for value in SENTINELS for spelling in spellings(value)} | {TEXT_SENTINEL.encode()}
+
+
+def found(contents: dict[str, bytes], spelled: set[bytes]) -> list[str]:
+    """Where one of the spellings stands."""
+    return [f"{name}: {each!r}" for name, content in contents.items() for each in spelled if each in content]
+
+
+def test_the_search_finds_what_it_is_for() -> None:
+    table = pa.table({"y": SENTINELS, "z": pa.array(SENTINELS, pa.float32())})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    for value in SENTINELS:
+        only = set(spellings(value))
+        assert found({"json": f'{{"y": {value}}}'.encode()}, only)
+        assert found({"arrow": sink.getvalue().to_pybytes()}, only)
+        assert found({"log": b"value %f is odd" % value}, only)
+    key = bytes(range(7, 39))
+    for padding in range(3):
+        wrapped = b"x" * padding + key + b"yz"
+        assert found({"graph": base64.b64encode(wrapped)}, set(key_spellings(key)))
+    assert found({"log": str({"key": key}).encode()}, set(key_spellings(key)))
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory, write_csv: Any) -> Path:
+    """A folder with a log of 600 records, as CSV, and the domain's file. Two records have no label."""
+    folder = tmp_path_factory.mktemp("sentinels")
+    labels = [f"{SENTINELS[i % len(SENTINELS)]}" if i not in (7, 8) else "" for i in range(600)]
+    write_csv(folder / "log.csv", [f"{i},{label}" for i, label in enumerate(labels)])
+    (folder / "domain").write_text("".join(f"{label}\n" for label in DOMAIN))
+    return folder
+
+
+@pytest.fixture
+def flags(log: Path) -> dict[str, Any]:
+    """The flags of a job over that log, but for input and output.
+
+    Ids make the noise the same in every folder: no test fails by chance because noise looks like a label.
+    """
+    return {
+        "id_column": "f",
+        "label": "y",
+        "label_min": None,
+        "label_max": None,
+        "label_step": None,
+        "label_values": log / "domain",
+        "max_unusable_fraction": 0.01,
+        "epsilon": 3,
+    }
+
+
+@pytest.fixture
+def temporary(tmp_path: Path) -> Path:
+    """A folder for temporary files."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def run(
+    job: Any, flags: dict[str, Any], environment: dict[str, str], temporary: Path, outcome: Any
+) -> Callable[..., Any]:
+    """(flag=value, ...) -> the outcome of the job as a process of its own, with temporary files of its own."""
+
+    def process(**others: Any) -> Any:
+        done = subprocess.run(
+            [sys.executable, "-m", "labeldp", *job(**(flags | others))],
+            check=False,
+            env=environment | {"TMPDIR": str(temporary)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        return outcome(done.returncode, done.stdout, done.stderr)
+
+    return process
+
+
+def said(outcome: Any) -> dict[str, bytes]:
+    """Standard output and standard error."""
+    return {"stdout": outcome.out.encode(), "stderr": outcome.err.encode()}
+
+
+def test_a_run_leaves_no_label_and_no_key(
+    run: Any, log: Path, outputs: Path, temporary: Path, tree: Any, secret: bytes
+) -> None:
+    pytest.importorskip("tfx_bsl", reason="the extra tfx is not installed")
+    outcome = run(input=log / "log.csv", output_format="tfrecord", mechanism="rr").ok()
+
+    contents = tree(outputs) | tree(temporary) | said(outcome)
+    names = {Path(name).name for name in contents}
+    assert {"dead_letters.jsonl", "release.json", "mechanism.json", "labeldp_ledger.jsonl"} <= names
+    assert found(contents, LABEL_SPELLINGS) == []
+    assert found(contents, set(key_spellings(secret))) == []
+    assert list(temporary.iterdir()) == []
+
+
+def test_an_unfinished_run_leaves_no_label_and_no_key(
+    job: Any, flags: dict[str, Any], log: Path, outputs: Path, tree: Any, secret: bytes, invoke: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Staging as it is when the job has written everything and is about to remove what is temporary."""
+    from labeldp.pipelines.job import privatize_command as privatize
+
+    kept: dict[str, bytes] = {}
+    manifest = privatize.manifest
+
+    def look(*arguments: Any) -> Any:
+        kept.update(tree(outputs))
+        return manifest(*arguments)
+
+    monkeypatch.setattr(privatize, "manifest", look)
+    outcome = invoke(job(input=log / "log.csv", **flags)).ok()
+
+    kept |= {f"finished {name}": content for name, content in tree(outputs).items()} | said(outcome)
+    assert any("segments" in name for name in kept)
+    assert found(kept, LABEL_SPELLINGS) == []
+    assert found(kept, set(key_spellings(secret))) == []
+
+
+def test_logs_counters_and_the_job_itself(
+    job: Any, flags: dict[str, Any], log: Path, tmp_path: Path, secret: bytes, caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Everything that Beam keeps of a job, and every log line from DEBUG on."""
+    import apache_beam as beam
+    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+    from labeldp.pipelines.job.job_flags import parse
+    from labeldp.pipelines.job.job_graph import build
+    from labeldp.pipelines.job.job_request import make_plan
+    from labeldp.pipelines.job.runner_options import runner_options
+
+    (tmp_path / "staging").mkdir()
+    caplog.set_level(logging.DEBUG)
+    for name in ("labeldp", "apache_beam"):
+        caplog.set_level(logging.DEBUG, name)
+        # A command that ran in this process before has sent them to standard error alone.
+        monkeypatch.setattr(logging.getLogger(name), "propagate", True)
+    args, others = parse("privatize", "", job(input=log / "log.csv", **flags)[1:])
+    options = runner_options(others, 0)
+    pipeline = beam.Pipeline(runner=FnApiRunner(), options=options)
+    build(pipeline, make_plan("privatize", args), str(tmp_path / "staging"))
+    graph: Any = pipeline.to_runner_api()
+    result: Any = pipeline.run()
+    result.wait_until_finish()
+
+    infos = [info for stage in result._monitoring_infos_by_stage.values() for info in stage]
+    printed = capfd.readouterr()
+    contents = {
+        "log": "\n".join(f"{record.getMessage()} {record.exc_text}" for record in caplog.records).encode(),
+        "counters": str(result.metrics().query()).encode(),
+        "monitoring": "\n".join(map(str, infos)).encode(),
+        "graph": graph.SerializeToString(),
+        "options": str(options.get_all_options()).encode(),
+        "stdout": printed.out.encode(),
+        "stderr": printed.err.encode(),
+    }
+    assert "released the prior" in contents["log"].decode()
+    assert len(infos) > 10
+    # Of four bytes that are equal to a float's, some would be found by chance among so many.
+    payloads = {info.urn: info.payload for info in infos}
+    assert found(payloads, {spelling for spelling in LABEL_SPELLINGS if len(spelling) > 4}) == []
+    assert found(contents, LABEL_SPELLINGS) == []
+    assert found(contents, set(key_spellings(secret))) == []
+
+
+def test_no_counter_tells_how_many_labels_were_clamped(
+    job: Any, flags: dict[str, Any], tmp_path: Path, write_csv: Any, invoke: Any, outputs: Path, tree: Any
+) -> None:
+    """Of two logs, one has 123 labels off the domain. What the runs say differs in noise only."""
+    said = []
+    for name, label in {"inside": 500, "outside": 31415.926}.items():
+        path = write_csv(tmp_path / name / "log.csv", [f"{i},{label if i < 123 else 250}" for i in range(600)])
+        outcome = invoke(job(input=path, output=outputs / name, **flags)).ok()
+        said.append(outcome)
+        assert "123" not in outcome.out.replace(str(outputs), "")
+        assert "123" not in outcome.err.replace(str(outputs), "")
+    assert [len(each.out.splitlines()) for each in said] == [6, 6]
+
+
+# Runs that fail.
+
+
+@pytest.fixture
+def fails(
+    job: Any, flags: dict[str, Any], invoke: Any, outputs: Path, tree: Any, secret: bytes, caplog: Any
+) -> Callable[..., str]:
+    """(flag=value, ...) -> the one line of the error of the job, which says and leaves nothing that is secret."""
+
+    def check(**others: Any) -> str:
+        caplog.set_level(logging.DEBUG)
+        outcome = invoke(job(**(flags | others)))
+        assert outcome.code == 1, outcome.err
+        contents = said(outcome) | tree(outputs) | {"log": caplog.text.encode()}
+        assert found(contents, LABEL_SPELLINGS) == []
+        assert found(contents, set(key_spellings(secret))) == []
+        return outcome.error
+
+    return check
+
+
+def test_labels_that_are_text(fails: Any, tmp_path: Path, write_csv: Any) -> None:
+    for number, rows in enumerate([[f"1,{TEXT_SENTINEL}"], ["1,271.8281"] * 99 + [f"2,{TEXT_SENTINEL}"]]):
+        path = write_csv(tmp_path / f"{number}.csv", rows)
+        assert "holds text on line" in fails(input=path)
+
+
+def test_labels_that_are_text_in_worker_threads(
+    job: Any, flags: dict[str, Any], tmp_path: Path, write_csv: Any, invoke: Any, capfd: Any
+) -> None:
+    """Nothing is printed of them beside the command's own line."""
+    path = write_csv(tmp_path / "in.csv", ["1,271.8281"] * 99 + [f"2,{TEXT_SENTINEL}"])
+    outcome = invoke(job(input=path, direct_num_workers=2, **flags))
+    printed = capfd.readouterr()
+
+    assert outcome.code == 1
+    contents = said(outcome) | {"fd 1": printed.out.encode(), "fd 2": printed.err.encode()}
+    assert found(contents, LABEL_SPELLINGS) == []
+
+
+@pytest.mark.parametrize("mode", ["multi_threading", "multi_processing"])
+@pytest.mark.parametrize("command", ["privatize", "fit"])
+def test_workers_behind_open_ports_are_refused(job: Any, invoke: Any, outputs: Path, command: str, mode: str) -> None:
+    """Beam's artifact service, on all interfaces and without a password, sends any file of the user's: the key, too."""
+    outcome = invoke(job(command, direct_running_mode=mode, direct_num_workers=2))
+
+    assert outcome.code == 2
+    assert outcome.error.startswith(f"labeldp {command}: error: --direct_running_mode {mode} opens ports")
+    assert list(outputs.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "runner",
+    ["directrunner", "Direct", "SwitchingDirectRunner", "apache_beam.runners.portability.fn_api_runner.FnApiRunner",
+     "FlinkRunner"],
+)  # fmt: skip
+def test_they_are_refused_however_the_runner_is_spelled(job: Any, invoke: Any, outputs: Path, runner: str) -> None:
+    outcome = invoke(job(runner=runner, direct_running_mode="multi_threading"))
+
+    assert outcome.code == 2
+    assert "--direct_running_mode multi_threading opens ports" in outcome.error
+    assert list(outputs.iterdir()) == []
+
+
+def test_the_interactive_runner_is_refused(job: Any, invoke: Any) -> None:
+    outcome = invoke(job(runner="InteractiveRunner"))
+    assert (outcome.code, "InteractiveRunner opens such ports" in outcome.error) == (2, True)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/net/tcp"), reason="no /proc")
+@pytest.mark.parametrize("runner", ["FnApiRunner", "directrunner", "SwitchingDirectRunner"])
+def test_a_job_in_threads_listens_to_nobody(job: Any, census: Path, environment: dict[str, str], runner: str) -> None:
+    flags = {"input": census, "label": "work", "label_max": 52, "direct_num_workers": 2, "runner": runner}
+    with subprocess.Popen(
+        [sys.executable, "-m", "labeldp", *job(**flags)],
+        env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        heard = [listening(process.pid) for line in process.stderr if line.startswith("labeldp: ")]
+
+    assert process.returncode == 0
+    assert len(heard) >= 3
+    assert set().union(*heard) == set()
+
+
+def listening(process: int) -> set[str]:
+    """The addresses that a process takes connections at, as /proc writes them."""
+    links = set()
+    descriptors = f"/proc/{process}/fd"
+    for name in os.listdir(descriptors) if os.path.isdir(descriptors) else []:
+        with contextlib.suppress(OSError):
+            links.add(os.readlink(f"{descriptors}/{name}"))
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in links:
+                found.add(fields[1])
+    return found
+
+
+def test_listening_finds_an_open_port() -> None:
+    with socket.create_server(("localhost", 0)) as server:
+        port = server.getsockname()[1]
+        assert [int(address.rpartition(":")[2], 16) for address in listening(os.getpid())] == [port]
+
+
+def test_labels_that_are_text_in_parquet(fails: Any, tmp_path: Path) -> None:
+    path = tmp_path / "in.parquet"
+    pq.write_table(pa.table({"f": [1], "y": [TEXT_SENTINEL]}), path)
+    assert "'y'" in fails(input=path, input_format="parquet")
+
+
+def test_labels_that_are_bytes_in_tfrecords(fails: Any, tmp_path: Path) -> None:
+    tensorflow: Any = pytest.importorskip("tensorflow", reason="the extra tfx is not installed")
+    path = tmp_path / "in.tfrecord"
+    example = tensorflow.train.Example()
+    example.features.feature["y"].bytes_list.value.append(TEXT_SENTINEL.encode())
+    with tensorflow.io.TFRecordWriter(str(path)) as writer:
+        writer.write(example.SerializeToString())
+    assert "'y'" in fails(input=path, input_format="tfrecord", id_column=None)
+
+
+def test_a_corrupt_file(fails: Any, tmp_path: Path) -> None:
+    tensorflow: Any = pytest.importorskip("tensorflow", reason="the extra tfx is not installed")
+    path = tmp_path / "in.tfrecord"
+    with tensorflow.io.TFRecordWriter(str(path)) as writer:
+        for i in range(100):
+            example = tensorflow.train.Example()
+            example.features.feature["y"].float_list.value.append(SENTINELS[i % 5])
+            writer.write(example.SerializeToString())
+    content = bytearray(path.read_bytes())
+    content[-40] ^= 1
+    path.write_bytes(bytes(content))
+    assert "corrupt TFRecord" in fails(input=path, input_format="tfrecord")
+
+
+def test_a_csv_file_without_a_header(fails: Any, tmp_path: Path) -> None:
+    """Its first record stands where the header should be; to list the columns would show its label."""
+    path = tmp_path / "in.csv"
+    path.write_text("1,31415.926\n2,271.8281\n")
+    assert str(path) in fails(input=path)
+
+
+def test_a_csv_file_without_a_header_among_others(fails: Any, tmp_path: Path, write_csv: Any) -> None:
+    write_csv(tmp_path / "a.csv", ["1,271.8281"])
+    (tmp_path / "b.csv").write_text("1,31415.926\n2,271.8281\n")
+    assert str(tmp_path / "b.csv") in fails(input=tmp_path / "*.csv")
+
+
+def test_a_line_with_too_many_fields(fails: Any, tmp_path: Path, write_csv: Any) -> None:
+    path = write_csv(tmp_path / "in.csv", ["1,271.8281", "1,271.8281,31415.926"])
+    assert "line 3" in fails(input=path)
+
+
+def test_a_label_in_the_place_of_another_column(fails: Any, tmp_path: Path, write_csv: Any) -> None:
+    """A line whose fields were swapped."""
+    path = write_csv(tmp_path / "in.csv", ["1,271.8281", "31415.926,2"], "f,y")
+    assert "'f'" in fails(input=path, csv_types="f=int64")
+
+
+def test_too_many_unusable_labels(fails: Any, tmp_path: Path, write_csv: Any) -> None:
+    path = write_csv(tmp_path / "in.csv", ["1,271.8281", "2,", "3,31415.926"])
+    assert "1 of 3" in fails(input=path)
+
+
+def test_an_id_that_occurs_twice(fails: Any, tmp_path: Path, write_csv: Any) -> None:
+    path = write_csv(tmp_path / "in.csv", ["1,271.8281", "1,31415.926"])
+    assert "--id_column" in fails(input=path, id_column="f")
+
+
+@pytest.mark.parametrize(
+    ("module", "function", "stage"),
+    [
+        ("labeldp.transforms.label_summary", "digest_sums", "counting labels"),
+        ("labeldp.transforms.noisy_prior", "noisy_prior", "noising the prior"),
+        ("labeldp.transforms.privatize_labels", "digest_sums", "privatizing labels"),
+        ("labeldp.transforms.io.shard_writer", "filter_batch", "writing"),
+        ("labeldp.transforms.io.csv_reader", "_csv_types", "reading"),
+    ],
+)
+def test_a_library_that_quotes_labels(
+    fails: Any, log: Path, monkeypatch: pytest.MonkeyPatch, module: str, function: str, stage: str
+) -> None:
+    """An error that nobody foresaw, whose text holds what it choked on: only its class and place are told."""
+
+    def choke(*arguments: Any) -> None:
+        raise ZeroDivisionError(f"cannot handle {SENTINELS} {TEXT_SENTINEL}")
+
+    monkeypatch.setattr(f"{module}.{function}", choke)
+    error = fails(input=log / "log.csv", num_shards=2)
+    gc.collect()  # a file that is left open would make a warning here
+    assert f"{stage} failed: ZeroDivisionError at test_command_leaks.py:" in error
+
+
+def test_an_error_outside_of_all_stages(fails: Any, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def choke(*arguments: Any) -> None:
+        raise ZeroDivisionError(f"cannot handle {SENTINELS} {TEXT_SENTINEL}")
+
+    monkeypatch.setattr("labeldp.pipelines.job.privatize_command.run_pipeline", choke)
+    assert "ZeroDivisionError at test_command_leaks.py:" in fails(input=log / "log.csv")

@@ -1,0 +1,118 @@
+"""Without the extra `tfx`, CSV and Parquet work, and TFRecords are refused with what to install."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+EXTRA = ("tfx_bsl", "tensorflow", "tensorflow_data_validation", "tensorflow_metadata", "google_crc32c")
+
+SCRIPT = f"""
+import importlib, io, json, sys, traceback
+from contextlib import redirect_stderr, redirect_stdout
+
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {EXTRA!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+
+sys.meta_path.insert(0, Absent())
+for package in ("mechanisms", "transforms", "pipelines"):
+    importlib.import_module(f"labeldp.{{package}}")
+from labeldp.pipelines.cli.commands import main
+
+for argv in json.load(sys.stdin):
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            code = main(argv)
+        except Exception:
+            code = 1
+            traceback.print_exc()
+    print(json.dumps([code, out.getvalue(), err.getvalue()]))
+print(json.dumps(sorted(set(sys.modules) & set({EXTRA!r}))))
+"""
+
+
+@pytest.fixture(scope="module")
+def runs(
+    small_log: Path, command: Any, environment: dict[str, str], outcome: Any, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, Any]]:
+    """A folder, and by name the outcomes of jobs in it: one process, in which nothing of the extra can be imported."""
+    folder = tmp_path_factory.mktemp("without_tfx")
+    parquet = {"input": folder / "released" / "data" / "*.parquet", "input_format": "parquet"}
+    to_parquet = {"output_format": "parquet"}
+    log = {"input": small_log, "input_format": "csv", "label": "y"}
+    domain = {"label_min": 0, "label_max": 4, "label_step": 1, "epsilon": 1}
+    fit = {"mechanism_file": folder / "mechanism.json"}
+    refused = {"output": folder / "refused"}
+    jobs = {
+        "to parquet": command("privatize", log | domain | to_parquet | {"output": folder / "released"}),
+        "from parquet": command("privatize", log | domain | to_parquet | parquet | {"output": folder / "again"}),
+        "fit": command("fit", log | domain | fit),
+        "apply": command("apply", log | fit | to_parquet | {"output": folder / "applied"}),
+        "audit": ["audit", str(folder / "released")],
+        "to tfrecord": command("privatize", log | domain | refused | {"output_format": "tfrecord"}),
+        "by default": command("privatize", log | domain | refused),
+        "from tfrecord": command("privatize", log | domain | refused | to_parquet | {"input_format": "tfrecord"}),
+        "apply to tfrecord": command("apply", log | fit | refused),
+        "demo": command("demo", refused),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        check=False,
+        env=environment,
+        input=json.dumps(list(jobs.values())),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    *outcomes, imported = map(json.loads, done.stdout.splitlines())
+    assert imported == []
+    return folder, {name: outcome(*each) for name, each in zip(jobs, outcomes, strict=True)}
+
+
+@pytest.mark.xdist_group("without_tfx")
+@pytest.mark.parametrize("name", ["to parquet", "from parquet", "fit", "apply", "audit"])
+def test_csv_and_parquet_work(runs: tuple[Path, dict[str, Any]], name: str) -> None:
+    folder, outcomes = runs
+
+    assert outcomes[name].ok().errors == []
+    if name == "audit":
+        assert outcomes[name].out.endswith("PASS\n")
+    elif name != "fit":
+        output = {"to parquet": "released", "from parquet": "again", "apply": "applied"}[name]
+        assert pq.read_table(folder / output / "data").column("f").to_pylist() == list(range(1000))
+
+
+@pytest.mark.xdist_group("without_tfx")
+@pytest.mark.parametrize(
+    ("name", "flag"),
+    [
+        ("to tfrecord", "--output_format tfrecord"),
+        ("by default", "--output_format tfrecord"),
+        ("from tfrecord", "--input_format tfrecord"),
+        ("apply to tfrecord", "--output_format tfrecord"),
+        ("demo", "tfrecord"),
+    ],
+)
+def test_tfrecords_say_what_to_install(runs: tuple[Path, dict[str, Any]], name: str, flag: str) -> None:
+    _, outcomes = runs
+
+    assert outcomes[name].code == 2
+    assert flag in outcomes[name].error.lower()
+    assert "pip install 'labeldp[tfx]'" in outcomes[name].error
+
+
+@pytest.mark.xdist_group("without_tfx")
+def test_what_was_refused_left_nothing(runs: tuple[Path, dict[str, Any]]) -> None:
+    folder, _ = runs
+    left = {path.name for path in folder.iterdir()}
+    assert left == {"released", "again", "applied", "mechanism.json", "labeldp_ledger.jsonl"}

@@ -1,0 +1,60 @@
+"""Cancelling on Flink, against a server that answers as its REST interface does. tests/flink has the real one."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from labeldp.pipelines.job import flink_jobs as flink
+
+
+class Flink(BaseHTTPRequestHandler):
+    """Jobs end at the second request to cancel them."""
+
+    jobs: dict[str, tuple[str, int]]
+    asked: list[str]
+
+    def do_GET(self) -> None:
+        jobs = [{"jid": jid, "name": name, "end-time": end} for jid, (name, end) in self.jobs.items()]
+        self._answer({"jobs": jobs} if self.path == "/jobs/overview" else {})
+
+    def do_PATCH(self) -> None:
+        self.asked.append(self.path)
+        jid = self.path.split("/")[2].partition("?")[0]
+        if self.asked.count(self.path) == 2:
+            self.jobs[jid] = (self.jobs[jid][0], 1)
+        self._answer({})
+
+    def _answer(self, document: object) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(document).encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def master() -> Iterator[str]:
+    """The address of a server with three jobs."""
+    Flink.jobs = {"a": ("labeldp-1", -1), "b": ("labeldp-2", -1), "c": ("labeldp-1", 5)}
+    Flink.asked = []
+    with HTTPServer(("localhost", 0), Flink) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"localhost:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("scheme", ["", "http://"])
+def test_cancels_what_runs_under_the_name_and_waits_for_its_end(master: str, scheme: str) -> None:
+    flink.cancel(scheme + master, "labeldp-1")
+    assert Flink.asked == ["/jobs/a?mode=cancel"] * 2
+    assert Flink.jobs["b"] == ("labeldp-2", -1)
+
+
+def test_says_when_nothing_answers() -> None:
+    with pytest.raises(OSError, match="refused"):
+        flink.cancel("localhost:1", "labeldp-1")

@@ -1,0 +1,217 @@
+"""From flags to a plan: defaults, the domain, the key, and what passes through to Beam."""
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def plan(job: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """(command="privatize", flag=value, ...) -> the plan of a job that is right but for those flags."""
+    from labeldp.pipelines.job.job_flags import parse
+    from labeldp.pipelines.job.job_request import make_plan
+
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
+
+    def make(command: str = "privatize", **flags: Any) -> Any:
+        args, _ = parse(command, "", job(command, **flags)[1:])
+        return make_plan(command, args)
+
+    return make
+
+
+@pytest.fixture
+def beam_options(job: Any) -> Callable[..., dict[str, Any]]:
+    """(argument, ...) -> Beam's options of a job with those arguments more."""
+    from labeldp.pipelines.job.job_flags import parse
+    from labeldp.pipelines.job.runner_options import runner_options
+
+    def options(*more: str, file_size: float = 0) -> dict[str, Any]:
+        return runner_options(parse("privatize", "", [*job()[1:], *more])[1], file_size).get_all_options()
+
+    return options
+
+
+def test_defaults(plan: Any, small_log: Path, outputs: Path, key_file: Path) -> None:
+    found = plan(output_format=None)
+
+    assert found.command == "privatize"
+    assert found.paths == (str(small_log),)
+    assert found.output == str(outputs / "released")
+    assert found.output_format == "tfrecord"
+    assert found.num_shards == 1
+    assert found.compression == "none"
+    assert (found.mechanism, found.loss, found.parameters) == ("rr_on_bins", "squared", {"loss": "squared"})
+    assert (found.epsilon, found.prior_epsilon, found.delta) == (1.0, None, 0.0)
+    assert (found.caps.epsilon, found.caps.delta) == (None, None)
+    assert found.threshold.fraction == 0.001
+    assert found.ledger == str(outputs / "labeldp_ledger.jsonl")
+    assert found.key.path == str(key_file)
+    assert (found.where, found.column.id_column, found.fitted) == (None, None, None)
+
+
+def test_as_many_shards_as_files(plan: Any, tmp_path: Path, write_csv: Any) -> None:
+    for name in "cab":
+        write_csv(tmp_path / f"{name}.csv", ["1,1"])
+    found = plan(input=tmp_path / "*.csv")
+
+    assert found.paths == tuple(str(tmp_path / f"{name}.csv") for name in "abc")
+    assert found.num_shards == 3
+    assert plan(input=tmp_path / "*.csv", num_shards=2).num_shards == 2
+
+
+def test_the_domain_is_exact(plan: Any) -> None:
+    found = plan(label_min="0.1", label_max="1", label_step="0.1")
+    assert found.column.domain == (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+    assert plan(label_min=-2, label_max=2, label_step=2).column.domain == (-2.0, 0.0, 2.0)
+
+
+def test_the_domain_from_a_file(plan: Any, tmp_path: Path) -> None:
+    (tmp_path / "values").write_text("-1.5\n0\n1e3\n")
+    found = plan(label_min=None, label_max=None, label_step=None, label_values=tmp_path / "values")
+    assert found.column.domain == (-1.5, 0.0, 1000.0)
+
+
+def test_paths_do_not_depend_on_where_the_job_is_started(
+    plan: Any, small_log: Path, outputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record is named by its file: another spelling of the path would be other noise, and another charge."""
+    monkeypatch.chdir(small_log.parent)
+    found = plan(input=small_log.name, output=os.path.relpath(outputs / "released"))
+
+    assert found.pattern == str(small_log)
+    assert found.output == str(outputs / "released")
+    assert found.ledger == str(outputs / "labeldp_ledger.jsonl")
+
+
+def test_where_and_csv_types(plan: Any) -> None:
+    found = plan(where="f=a=b", csv_types="f=string,g=int64")
+    assert (found.where.column, found.where.value) == ("f", "a=b")
+    assert found.format.csv_types == {"f": "string", "g": "int64"}
+
+
+def test_a_mechanism_file_settles_the_domain(plan: Any, job: Any, invoke: Any) -> None:
+    invoke(job("fit", label_max=9, label_step=3, mechanism="rr")).ok()
+    found = plan("apply")
+
+    assert found.column.domain == (0.0, 3.0, 6.0, 9.0)
+    assert found.mechanism == "rr"
+    assert found.fitted.prior_epsilon + found.fitted.randomizer.epsilon <= 1
+
+
+def test_a_key_is_made_once_for_the_user_alone(
+    plan: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    path = tmp_path / "config" / "labeldp" / "noise.key"
+    caplog.set_level("INFO", "labeldp")
+    before = os.umask(0)  # whatever the user's habits
+    try:
+        assert plan(noise_key_file=None).key.path == str(path)
+    finally:
+        os.umask(before)
+
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    key = path.read_bytes()
+    assert len(key) == 32
+    assert len(set(key)) > 8  # 32 random bytes have fewer distinct values once in 10^26 times
+    assert caplog.text.count(str(path)) == 1
+    assert [each.name for each in path.parent.iterdir()] == ["noise.key"]
+    assert plan(noise_key_file=None).key.load() == key
+    assert caplog.text.count(str(path)) == 1
+
+
+def test_a_key_in_the_home_folder_without_xdg(plan: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert plan(noise_key_file=None).key.path == str(tmp_path / "home" / ".config" / "labeldp" / "noise.key")
+
+
+@pytest.mark.parametrize("kind", ["short", "open"])
+def test_a_default_key_that_was_spoilt(
+    job: Any, invoke: Any, home: Path, outputs: Path, tmp_path: Path, kind: str
+) -> None:
+    path = home / "labeldp" / "noise.key"
+    invoke(job(noise_key_file=None, where="f=1")).ok()
+    good = path.read_bytes()
+    try:
+        path.write_bytes(good if kind == "open" else good[:16])
+        path.chmod(0o644 if kind == "open" else 0o600)
+        outcome = invoke(job(noise_key_file=None, output=outputs / "other"))
+        assert outcome.code == 2
+        assert str(path) in outcome.error
+        assert not (outputs / "other").exists()
+    finally:
+        path.write_bytes(good)
+        path.chmod(0o600)
+
+
+def test_runner_flags_pass_through(beam_options: Any) -> None:
+    options = beam_options(
+        "--direct_num_workers=2", "--experiments", "pre_optimize=all", "--labels=team=ads", "--temp_location=/t"
+    )
+    assert options["direct_num_workers"] == 2
+    assert options["experiments"] == ["pre_optimize=all"]
+    assert options["labels"] == ["team=ads"]
+    assert options["temp_location"] == "/t"
+
+
+@pytest.mark.parametrize(
+    ("flags", "more", "processors", "workers"),
+    [
+        ((), 0, 2, 2),
+        ((), 1, 64, 2),
+        ((), -1, 2, 1),
+        ((), 0, 1, 1),
+        (("--runner=DirectRunner",), 0, 2, 2),
+        (("--runner=direct",), 0, 2, 2),
+        (("--runner=PrismRunner",), 0, 2, 1),
+        (("--direct_num_workers=1",), 0, 2, 1),
+        (("--direct_num_workers", "3"), -1, 2, 3),
+    ],
+)
+def test_two_threads_unless_told_or_files_are_small(
+    beam_options: Any, monkeypatch: pytest.MonkeyPatch, flags: Any, more: int, processors: int, workers: int
+) -> None:
+    from labeldp.pipelines.job import runner_options as module
+
+    monkeypatch.setattr(module, "processors", lambda: processors)
+    assert beam_options(*flags, file_size=module.LEAST_FILE_SIZE + more)["direct_num_workers"] == workers
+
+
+def test_the_size_of_files_is_their_mean(plan: Any, tmp_path: Path) -> None:
+    for name, size in {"a": 10, "b": 300}.items():
+        (tmp_path / name).write_text("y" * size)
+    assert plan(input=tmp_path / "?").file_size == 155
+
+
+def test_the_key_is_in_no_option_that_a_runner_shows(beam_options: Any, key_file: Path, secret: bytes) -> None:
+    shown = str(beam_options())
+    assert secret.hex() not in shown
+    assert repr(secret)[2:-1] not in shown
+    assert str(key_file) not in shown
+
+
+def test_the_plan_holds_the_name_of_the_key_only(plan: Any, key_file: Path, secret: bytes) -> None:
+    import pickle
+
+    found = plan()
+    assert str(key_file).encode() in pickle.dumps(found)
+    assert secret not in pickle.dumps(found)
+    assert repr(secret)[2:-1] not in repr(found)
+
+
+@pytest.mark.parametrize(
+    "experiment", ["enable_data_sampling", "enable_always_on_exception_sampling", "enable_exception_sampling"]
+)
+def test_sampling_is_refused(job: Any, invoke: Any, outputs: Path, experiment: str) -> None:
+    outcome = invoke([*job(), f"--experiments={experiment}"])
+
+    assert outcome.code == 2
+    assert f"--experiments {experiment}" in outcome.error
+    assert list(outputs.iterdir()) == []

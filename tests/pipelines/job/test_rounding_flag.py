@@ -1,0 +1,205 @@
+"""Labels between those of the domain, from end to end: an unbiased mechanism stays unbiased for them."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+VALUES = (1.3, 3.5, 7.9)
+"""Of a domain 0, 5, 10. None is the nearest label, or the mean of two."""
+RECORDS_EACH = 7_000
+FALSE_ALARM = 1e-7
+"""How often a correct job fails: the key is fixed, but paths, which name records, are not."""
+
+
+@pytest.fixture(scope="session")
+def log(tmp_path_factory: pytest.TempPathFactory, write_csv: Any) -> Path:
+    """Records in turn of each of VALUES; f is the value's place."""
+    rows = [f"{i % 3},{VALUES[i % 3]}" for i in range(3 * RECORDS_EACH)]
+    return write_csv(tmp_path_factory.mktemp("continuous") / "log.csv", rows)
+
+
+@pytest.fixture(scope="session")
+def flags(log: Path, key_file: Path) -> dict[str, Any]:
+    return {
+        "input": log,
+        "input_format": "csv",
+        "label": "y",
+        "label_min": 0,
+        "label_max": 10,
+        "label_step": 5,
+        "epsilon": 3,
+        "mechanism": "debiased_rr",
+        "noise_key_file": key_file,
+    }
+
+
+@pytest.fixture(scope="session")
+def release(
+    flags: dict[str, Any], invoke: Any, command: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Path]:
+    """(flag=value, ...) -> the output folder of the job, two shards of Parquet."""
+
+    def run(**others: Any) -> Path:
+        output = tmp_path_factory.mktemp("rounding") / "released"
+        invoke(
+            command("privatize", flags | {"output": output, "output_format": "parquet", "num_shards": 2} | others)
+        ).ok()
+        return output
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def released(release: Any) -> Path:
+    return release()
+
+
+@pytest.fixture(scope="session")
+def released_nearest(release: Any) -> Path:
+    return release(rounding="nearest")
+
+
+def read(output: Path) -> tuple[np.ndarray, np.ndarray]:
+    """f and y of all records."""
+    table = pq.read_table(output / "data")
+    return table.column("f").to_numpy(), table.column("y").to_numpy()
+
+
+def recorded(output: Path) -> set[str]:
+    return {json.loads((output / name).read_text())["rounding"] for name in ("mechanism.json", "release.json")}
+
+
+@pytest.mark.xdist_group("rounding")
+class TestRounding:
+    """21,000 records at epsilon 3."""
+
+    def test_outputs_are_right_on_average_for_labels_between(self, released: Path) -> None:
+        """Hoeffding's bound on the mean of independent outputs of a known range."""
+        places, outputs = read(released)
+        document = json.loads((released / "mechanism.json").read_text())
+        spread = document["outputs"][-1] - document["outputs"][0]
+        bound = spread * math.sqrt(math.log(2 / FALSE_ALARM) / (2 * RECORDS_EACH))
+        assert document["certificate"]["max_bias"] < 1e-9
+        assert bound < 0.5  # to the nearest, each would be off by 1.3 or more
+        for place, value in enumerate(VALUES):
+            drawn = outputs[places == place]
+            assert len(drawn) == RECORDS_EACH
+            assert abs(drawn.mean() - value) < bound
+
+    def test_to_the_nearest_they_are_not(self, released_nearest: Path) -> None:
+        places, outputs = read(released_nearest)
+        for place, nearest in enumerate((0, 5, 10)):
+            assert abs(outputs[places == place].mean() - nearest) < 0.5
+
+    def test_the_prior_is_that_of_the_rounded_labels(self, release: Any) -> None:
+        """The expected histogram, within what rounding (Hoeffding) and noise (of scale 2 a cell) can move it."""
+        document = json.loads((release(prior_epsilon=1) / "mechanism.json").read_text())
+        shares = np.mean([[1 - 0.26, 0.26, 0], [0.3, 0.7, 0], [0, 0.42, 0.58]], axis=0)
+        records = 3 * RECORDS_EACH
+        rounding = math.sqrt(math.log(2 / FALSE_ALARM) / (2 * records))
+        # A cell is off by its own noise, and by a share of that of all three.
+        noise = 4 * 2 * math.log(2 / FALSE_ALARM) / records
+        assert rounding + noise < 0.03  # to the nearest, each would hold a third
+        np.testing.assert_allclose(document["prior"]["weights"], shares, atol=rounding + noise)
+
+    def test_the_files_say_how_and_audits_pass(self, released: Path, released_nearest: Path, invoke: Any) -> None:
+        assert recorded(released) == {"randomized"}
+        assert recorded(released_nearest) == {"nearest"}
+        for path in (released, released_nearest, released / "mechanism.json"):
+            assert invoke(["audit", str(path)]).ok().out.splitlines()[-1] == "PASS"
+
+    def test_fit_and_apply_are_privatize(
+        self, released: Path, flags: dict[str, Any], invoke: Any, command: Any, tmp_path: Path
+    ) -> None:
+        mechanism, output = tmp_path / "mechanism.json", tmp_path / "released"
+        invoke(command("fit", flags | {"mechanism_file": mechanism})).ok()
+        # Without a word about the mechanism: how labels are rounded is in the file.
+        own = {"output": output, "output_format": "parquet", "num_shards": 2, "mechanism_file": mechanism}
+        domain = dict.fromkeys(("label_min", "label_max", "label_step", "epsilon", "mechanism"))
+        invoke(command("apply", flags | own | domain)).ok()
+
+        assert mechanism.read_bytes() == (released / "mechanism.json").read_bytes()
+        for path in sorted((released / "data").iterdir()):
+            assert (output / "data" / path.name).read_bytes() == path.read_bytes()
+        assert recorded(output) == {"randomized"}
+
+    def test_again_the_same_bytes(self, released: Path, release: Any) -> None:
+        again = release()
+        for path in sorted((released / "data").iterdir()):
+            assert (again / "data" / path.name).read_bytes() == path.read_bytes()
+
+    def test_the_other_rounding_is_another_release_with_other_noise(
+        self, release: Any, tmp_path: Path, write_csv: Any, spent: Any
+    ) -> None:
+        """Over labels of the domain, which both leave alone: so what differs is noise."""
+        path = write_csv(tmp_path / "log.csv", [f"0,{i % 3 * 5}" for i in range(3_000)])
+        ledger = tmp_path / "labeldp_ledger.jsonl"
+        outputs = []
+        for rounding in ("nearest", "randomized"):
+            outputs.append(read(release(input=path, rounding=rounding, ledger=ledger, num_shards=1))[1])
+        assert (outputs[0] != outputs[1]).any()
+        assert spent(tmp_path) > 5
+
+
+def test_apply_does_not_round_in_another_way_than_fit(job: Any, invoke: Any) -> None:
+    invoke(job("fit", mechanism="rr")).ok()
+    outcome = invoke(job("apply", rounding="randomized"))
+    assert outcome.code == 2
+    assert "--rounding is settled by the mechanism file: leave it out" in outcome.error
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "asked", "expected"),
+    [
+        ("rr_on_bins", None, "nearest"),
+        ("laplace", None, "nearest"),
+        ("debiased_rr", None, "randomized"),
+        ("rqm", None, "randomized"),
+        ("rr_on_bins", "randomized", "randomized"),
+        ("debiased_rr", "nearest", "nearest"),
+    ],
+)
+def test_the_default_is_the_mechanisms(job: Any, mechanism: str, asked: str | None, expected: str) -> None:
+    from labeldp.pipelines.job.job_flags import parse
+    from labeldp.pipelines.job.job_request import make_plan
+
+    args, _ = parse("privatize", "", job(mechanism=mechanism, rounding=asked)[1:])
+    assert make_plan("privatize", args).column.rounding == expected
+
+
+@pytest.mark.parametrize(("mechanism", "expected"), [("rr", "nearest"), ("debiased_rr", "randomized")])
+def test_a_solved_mechanism_is_applied_with_its_default(
+    job: Any, invoke: Any, outputs: Path, tmp_path: Path, mechanism: str, expected: str
+) -> None:
+    (tmp_path / "prior.csv").write_text("".join(f"{label},1\n" for label in range(5)))
+    solved = ["--prior", str(tmp_path / "prior.csv"), "--epsilon", "1", "--mechanism", mechanism]
+    invoke(["solve", *solved, "--output", str(outputs / "mechanism.json")]).ok()
+    invoke(job("apply")).ok()
+    assert recorded(outputs / "released") == {expected}
+
+
+def test_a_file_with_an_unknown_rounding_is_refused(job: Any, invoke: Any, outputs: Path) -> None:
+    invoke(job("fit", mechanism="rr")).ok()
+    path = outputs / "mechanism.json"
+    path.write_text(path.read_text().replace('"rounding": "nearest"', '"rounding": "upwards"'))
+    outcome = invoke(job("apply"))
+    assert outcome.code == 2
+    assert "its rounding is not nearest or randomized" in outcome.error
+    audit = invoke(["audit", str(path)])
+    assert audit.code == 1
+    assert audit.out.splitlines()[-1] == "FAIL: rounding is not nearest or randomized"
+
+
+def test_a_manifest_that_contradicts_the_mechanism_fails_the_audit(released: Path, invoke: Any, tmp_path: Path) -> None:
+    (tmp_path / "mechanism.json").write_text((released / "mechanism.json").read_text())
+    manifest = json.loads((released / "release.json").read_text()) | {"rounding": "nearest"}
+    (tmp_path / "release.json").write_text(json.dumps(manifest))
+    audit = invoke(["audit", str(tmp_path)])
+    assert audit.code == 1
+    assert audit.out.splitlines()[-1] == "FAIL: release.rounding is not that of mechanism.json"

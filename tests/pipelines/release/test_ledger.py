@@ -1,0 +1,330 @@
+"""The ledger and its caps: what a run is charged, what is free, and what is refused."""
+
+import json
+import threading
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+WAIT_SECONDS = 60
+DOMAIN_FLAGS = ("label_min", "label_max", "label_step", "epsilon")
+
+
+def test_a_run_again_is_written_down_and_not_charged(
+    job: Any, invoke: Any, outputs: Path, spent: Any, entries: Any
+) -> None:
+    invoke(job()).ok()
+    once = spent(outputs)
+    invoke(job(output=outputs / "again", num_shards=2, epsilon_cap=1)).ok()
+
+    assert spent(outputs) == once <= 1
+    assert [entry["output"] for entry in entries(outputs)] == [str(outputs / "released"), str(outputs / "again")]
+
+
+@pytest.mark.parametrize(
+    "flags", [{"epsilon": 0.5}, {"label_max": 5}, {"prior_epsilon": 0.3}, {"label_step": 2}, {"noise_key_file": None}]
+)
+def test_another_request_is_charged(job: Any, invoke: Any, outputs: Path, spent: Any, flags: dict[str, Any]) -> None:
+    invoke(job()).ok()
+    once = spent(outputs)
+    invoke(job(output=outputs / "other", **flags)).ok()
+
+    assert spent(outputs) == pytest.approx(once + flags.get("epsilon", 1), rel=1e-6)
+
+
+def test_another_mechanism_shares_the_histogram(job: Any, invoke: Any, outputs: Path, spent: Any, entries: Any) -> None:
+    """The same histogram, with the same noise, is one release; the labels are another."""
+    invoke(job()).ok()
+    invoke(job(mechanism="rr", output=outputs / "rr")).ok()
+
+    histogram, labels = (charge["epsilon"] for charge in entries(outputs)[0]["charges"])
+    assert spent(outputs) == pytest.approx(histogram + 2 * labels, rel=1e-6)
+    priors = [json.loads((outputs / name / "mechanism.json").read_text())["prior"] for name in ("released", "rr")]
+    assert priors[0] == priors[1]
+
+
+def test_the_cap_refuses_before_the_start(job: Any, invoke: Any, outputs: Path, monkeypatch: Any, entries: Any) -> None:
+    from labeldp.pipelines.job import privatize_command as privatize
+
+    invoke(job(epsilon_cap=1)).ok()
+    monkeypatch.setattr(privatize, "run_pipeline", lambda *_: pytest.fail("the job was started"))
+
+    outcome = invoke(job(epsilon=0.5, output=outputs / "more", epsilon_cap=1.4))
+
+    assert outcome.code == 2
+    assert "--epsilon_cap 1.4" in outcome.error
+    assert "labeldp_ledger.jsonl" in outcome.error
+    assert len(entries(outputs)) == 1
+    assert not (outputs / "more").exists()
+
+
+def test_the_cap_lets_through_what_fits_exactly(job: Any, invoke: Any, outputs: Path, spent: Any) -> None:
+    invoke(job(epsilon_cap=1)).ok()
+    invoke(job(epsilon=0.5, output=outputs / "more", epsilon_cap=1.5)).ok()
+    assert spent(outputs) <= 1.5
+
+    outcome = invoke(job(epsilon=0.25, output=outputs / "too much", epsilon_cap=np.nextafter(1.5, 2)))
+    assert outcome.code == 2
+
+
+def test_fit_and_apply_fit_under_the_cap_of_one_privatize(job: Any, invoke: Any, outputs: Path, spent: Any) -> None:
+    invoke(job("fit", epsilon_cap=1)).ok()
+    invoke(job("apply", epsilon_cap=1)).ok()
+    assert spent(outputs) <= 1
+
+
+def test_apply_publishes_the_prior_again_and_says_so(
+    job: Any, invoke: Any, outputs: Path, tmp_path: Path, spent: Any, entries: Any
+) -> None:
+    """Free where the ledger has it, charged where it has not: a release is never above what its ledger says."""
+    invoke(job("fit")).ok()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+
+    refused = invoke(job("apply", output=elsewhere / "released", epsilon_cap=0.95))
+    assert refused.code == 2
+    assert list(elsewhere.iterdir()) == []
+    invoke(job("apply", output=elsewhere / "released", epsilon_cap=1)).ok()
+    invoke(job("apply")).ok()
+
+    manifest = json.loads((elsewhere / "released" / "release.json").read_text())
+    certified = json.loads((elsewhere / "released" / "mechanism.json").read_text())["certificate"]["epsilon"]
+    assert spent(elsewhere) == pytest.approx(manifest["prior_epsilon"] + certified, rel=1e-12)
+    assert spent(outputs) == spent(elsewhere)
+    [prior, _] = entries(elsewhere)[0]["charges"]
+    assert [prior] == entries(outputs)[0]["charges"]
+    page = tmp_path / "page.html"
+    invoke(["report", str(elsewhere / "released"), "--output", str(page)]).ok()
+    assert "does not name" not in page.read_text()
+
+
+def test_a_prior_of_other_data_is_charged_once(
+    job: Any, invoke: Any, outputs: Path, tmp_path: Path, write_csv: Any, spent: Any, entries: Any
+) -> None:
+    invoke(job("fit", ledger=tmp_path / "pilot")).ok()
+    for week in range(2):
+        path = write_csv(tmp_path / f"{week}.csv", [f"{i},{(i + week) % 5}" for i in range(300)])
+        invoke(job("apply", input=path, output=outputs / f"{week}")).ok()
+
+    prior, labels = (charge["epsilon"] for charge in entries(outputs)[0]["charges"])
+    assert spent(outputs) == pytest.approx(prior + 2 * labels, rel=1e-12)
+
+
+@pytest.mark.parametrize("released", [True, False])
+def test_a_mechanism_solved_for_a_released_prior_costs_that_prior(
+    job: Any, invoke: Any, outputs: Path, tmp_path: Path, entries: Any, released: bool
+) -> None:
+    """And one that was solved for a public prior costs its labels alone."""
+    invoke(job()).ok()
+    (tmp_path / "prior.csv").write_text("".join(f"{label},{1 + label}\n" for label in range(5)))
+    source = outputs / "released" if released else tmp_path / "prior.csv"
+    invoke(["solve", "--prior", str(source), "--epsilon", "0.5", "--output", str(outputs / "mechanism.json")]).ok()
+    invoke(job("apply", output=outputs / "more")).ok()
+
+    first, second = (entry["charges"] for entry in entries(outputs))
+    assert second[:-1] == (first[:1] if released else [])
+    assert [charge["what"] for charge in second][-1] == "labels"
+
+
+def test_a_mechanism_file_that_does_not_name_its_prior_is_charged_for_it(
+    job: Any, invoke: Any, outputs: Path, entries: Any
+) -> None:
+    invoke(job("fit")).ok()
+    path = outputs / "mechanism.json"
+    document = json.loads(path.read_text())
+    del document["prior"]["release"]
+    path.write_text(json.dumps(document))
+    invoke(job("apply", ledger=outputs / "other")).ok()
+
+    [entry] = [json.loads(line) for line in (outputs / "other").read_text().splitlines()]
+    assert [charge["what"] for charge in entry["charges"]] == ["prior", "labels"]
+    assert entry["charges"][0]["epsilon"] == document["prior"]["epsilon"] > 0
+
+
+@pytest.mark.parametrize("epsilon", [-0.9, float("inf"), float("nan"), True, "0.5", None, 10**400])
+def test_a_prior_costs_a_finite_number(job: Any, invoke: Any, outputs: Path, epsilon: Any) -> None:
+    invoke(job("fit")).ok()
+    path = outputs / "mechanism.json"
+    document = json.loads(path.read_text())
+    document["prior"]["epsilon"] = epsilon
+    path.write_text(json.dumps(document))
+    outcome = invoke(job("apply"))
+
+    assert outcome.code == 2
+    assert f"--mechanism_file {path} cannot be used: the prior's epsilon must be a finite number" in outcome.error
+
+
+def test_a_release_counts_at_the_most_that_it_was_charged(tmp_path: Path) -> None:
+    from labeldp.pipelines.release.ledger import Caps, Ledger, LedgerEntry
+
+    ledger = Ledger(str(tmp_path / "ledger"))
+    ledger.charge([LedgerEntry("labels", 0.5, "a", 1e-6)], Caps(), request="one")
+    ledger.charge([LedgerEntry("labels", 0.25, "a", 2e-6)], Caps(), request="two")
+    assert ledger.spent() == (Fraction(0.5), Fraction(2e-6))
+
+
+def test_a_ledger_whose_last_line_has_no_end_is_gone_on_with(tmp_path: Path) -> None:
+    """As some editors leave files."""
+    from labeldp.pipelines.release.ledger import Caps, Ledger, LedgerEntry
+
+    path = tmp_path / "ledger"
+    ledger = Ledger(str(path))
+    ledger.charge([LedgerEntry("labels", 0.5, "a")], Caps(), request="one")
+    path.write_text(path.read_text().rstrip("\n"))
+    ledger.charge([LedgerEntry("labels", 0.25, "b")], Caps(), request="two")
+    assert ledger.spent().epsilon == Fraction(0.75)
+
+
+def test_the_cap_refuses_at_publication_when_the_data_changed(
+    job: Any, invoke: Any, outputs: Path, tmp_path: Path, write_csv: Any, tree: Any
+) -> None:
+    """The same request again may be the same release, so it may start; it turns out to be another."""
+    path = write_csv(tmp_path / "in.csv", [f"{i},{i % 5}" for i in range(300)])
+    invoke(job(input=path, epsilon_cap=1.5)).ok()
+    before = tree(outputs)
+    write_csv(path, [f"{i},{i % 5 if i else 1}" for i in range(300)])
+
+    outcome = invoke(job(input=path, epsilon_cap=1.5, output=outputs / "second"))
+
+    assert outcome.code == 1
+    assert "--epsilon_cap 1.5" in outcome.error
+    assert "nothing is released" in outcome.error
+    assert tree(outputs) == before
+
+
+def test_a_ledger_elsewhere(job: Any, invoke: Any, outputs: Path, tmp_path: Path) -> None:
+    ledger = tmp_path / "books" / "ledger.jsonl"
+    invoke(job(ledger=ledger, epsilon_cap=1)).ok()
+
+    assert not (outputs / "labeldp_ledger.jsonl").exists()
+    assert len(ledger.read_text().splitlines()) == 1
+    assert invoke(job(ledger=ledger, epsilon_cap=1, epsilon=0.1, output=outputs / "more")).code == 2
+
+
+def test_what_cannot_be_charged_is_not_released(job: Any, invoke: Any, outputs: Path, tmp_path: Path) -> None:
+    (tmp_path / "ledger").mkdir()
+
+    outcome = invoke(job(ledger=tmp_path / "ledger"))
+
+    assert outcome.code != 0
+    assert "ledger" in outcome.error
+    assert list(outputs.iterdir()) == []
+
+
+def test_the_ledger_adds_up_exactly(tmp_path: Path) -> None:
+    from labeldp.pipelines.release.ledger import Caps, Ledger, LedgerEntry
+    from labeldp.transforms import InputError
+
+    ledger = Ledger(str(tmp_path / "ledger"))
+    assert ledger.spent() == (0, 0)
+    for i in range(10):
+        ledger.charge([LedgerEntry("labels", 0.1, f"release {i}")], Caps(), request=f"{i}")
+    assert ledger.spent().epsilon == 10 * Fraction(0.1) > 1  # ten times the float 0.1, a hair above 1
+    assert ledger.spent([LedgerEntry("labels", 0.1, "release 3")]) == ledger.spent()
+
+    before = (tmp_path / "ledger").read_bytes()
+    with pytest.raises(InputError, match="--epsilon_cap 1 would be exceeded"):
+        ledger.charge([LedgerEntry("labels", 0.1, "release 3")], Caps(1.0), request="again")
+    assert (tmp_path / "ledger").read_bytes() == before
+    ledger.charge([LedgerEntry("labels", 0.1, "release 3")], Caps(float(np.nextafter(1, 2))), request="again")
+    assert ledger.knows("again")
+    assert not ledger.knows("never")
+
+
+def test_deltas_have_a_sum_and_a_cap_of_their_own(tmp_path: Path) -> None:
+    from labeldp.pipelines.release.ledger import Caps, Ledger, LedgerEntry
+    from labeldp.transforms import InputError
+
+    ledger = Ledger(str(tmp_path / "ledger"))
+    for i in range(2):
+        ledger.charge([LedgerEntry("labels", 0.5, f"release {i}", 1e-6)], Caps(), request=f"{i}")
+    ledger.charge([LedgerEntry("prior", 0.25, "pure")], Caps(1.25, 2e-6), request="pure")
+    assert ledger.spent() == (Fraction(1.25), 2 * Fraction(1e-6))
+    with pytest.raises(InputError, match="--delta_cap 2e-06 would be exceeded: with this run the delta spent comes to"):
+        ledger.charge([LedgerEntry("labels", 0.5, "one more", 1e-7)], Caps(None, 2e-6), request="more")
+
+
+@pytest.mark.parametrize("charge", [{"epsilon": -1}, {"delta": -1e-6}, {"epsilon": True}, {"epsilon": "one"}])
+def test_a_charge_that_is_no_charge_damages_the_ledger(tmp_path: Path, charge: dict[str, Any]) -> None:
+    from labeldp.pipelines.release.ledger import Ledger
+    from labeldp.transforms import InputError
+
+    entry = {"request": "r", "charges": [{"what": "labels", "epsilon": 1.0, "release": "a"} | charge]}
+    (tmp_path / "ledger").write_text(json.dumps(entry) + "\n")
+    with pytest.raises(InputError, match="is damaged"):
+        Ledger(str(tmp_path / "ledger")).spent()
+
+
+GAUSSIAN = {"mechanism": "gaussian", "delta": 1e-6}
+
+
+def test_a_delta_is_a_part_of_the_budget(job: Any, invoke: Any, outputs: Path, entries: Any) -> None:
+    invoke(job(**GAUSSIAN, epsilon_cap=1, delta_cap=1e-6)).ok()
+    manifest = json.loads((outputs / "released" / "release.json").read_text())
+    mechanism = json.loads((outputs / "released" / "mechanism.json").read_text())
+
+    assert invoke(["audit", str(outputs / "released")]).code == 0
+    assert mechanism["certificate"]["delta"] == manifest["certified_delta"] <= manifest["delta"] == 1e-6
+    prior, labels = entries(outputs)[0]["charges"]
+    assert "delta" not in prior
+    assert (labels["what"], labels["epsilon"], labels["delta"]) == (
+        "labels",
+        manifest["randomizer_epsilon"],
+        manifest["certified_delta"],
+    )
+    outcome = invoke(job(**GAUSSIAN | {"epsilon": 2}, output=outputs / "more", delta_cap=1.5e-6))
+    assert outcome.code == 2
+    assert "--delta_cap 1.5e-06" in outcome.error
+
+
+def test_who_caps_epsilon_alone_expects_pure_privacy(job: Any, invoke: Any, outputs: Path) -> None:
+    outcome = invoke(job(**GAUSSIAN, epsilon_cap=1))
+
+    assert outcome.code == 2
+    assert "--delta_cap 0 would be exceeded" in outcome.error
+    assert list(outputs.iterdir()) == []
+
+
+def test_a_delta_has_to_be_accepted_where_it_is_applied(job: Any, invoke: Any, outputs: Path) -> None:
+    said = invoke(job("fit", **GAUSSIAN)).ok().out
+    assert " with delta " in said
+    for delta in (None, 1e-7):
+        outcome = invoke(job("apply", delta=delta))
+        assert outcome.code == 2
+        assert "Give --delta 1e-06 to accept that" in outcome.error
+    invoke(job("apply", delta=1e-6)).ok()
+    assert json.loads((outputs / "released" / "release.json").read_text())["delta"] == 1e-6
+
+
+def test_two_processes_cannot_exceed_the_cap_together(tmp_path: Path) -> None:
+    """Both saw an empty ledger before they ran; whoever charges second is refused."""
+    from labeldp.pipelines.release.ledger import Caps, Ledger, LedgerEntry
+    from labeldp.transforms import InputError
+
+    path = str(tmp_path / "ledger")
+    inside, refusals = threading.Event(), []
+
+    def second() -> None:
+        inside.wait(WAIT_SECONDS)
+        other = Ledger(path)
+        try:
+            with other.locked():
+                other.charge([LedgerEntry("labels", 0.7, "second")], Caps(1.0), request="second")
+        except InputError as error:
+            refusals.append(str(error))
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    ledger = Ledger(path)
+    with ledger.locked():
+        inside.set()
+        thread.join(0.2)
+        assert thread.is_alive()  # it waits for the lock
+        ledger.charge([LedgerEntry("labels", 0.7, "first")], Caps(1.0), request="first")
+    thread.join(WAIT_SECONDS)
+
+    assert len(refusals) == 1
+    assert ledger.spent() == (Fraction(0.7), 0)

@@ -1,0 +1,76 @@
+"""The manifest, read back: every key is needed, and of its type."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from labeldp.pipelines.release.manifest import Manifest, parse_manifest, read_manifest
+from labeldp.transforms.errors import InputError
+
+DOCUMENT: dict[str, Any] = {
+    "label": "y",
+    "where": "f=1",
+    "identity": "file and row",
+    "adjacency": "label",
+    "mechanism": "rr",
+    "records": 10,
+    "records_without_label": 1,
+    "epsilon": 1.0,
+    "prior_epsilon": 0.25,
+    "randomizer_epsilon": 0.75,
+    "certified_epsilon": 0.95,
+    "delta": 1e-6,
+    "certified_delta": 1e-7,
+    "max_bias": 0.5,
+    "domain": {"min": 0, "max": 2.5, "labels": 3},
+    "expected_loss": {"squared": 1.5, "poisson": None},
+    "mechanism_fingerprint": "00",
+    "input_digest": "11",
+    "shards": {"part-00000-of-00001.parquet": 10},
+    "versions": {"labeldp": "0.1.0"},
+}
+
+
+def test_it_is_what_the_file_says() -> None:
+    assert parse_manifest(DOCUMENT) == Manifest(**{**DOCUMENT, "domain": (0.0, 2.5, 3)})
+
+
+def test_a_filter_and_a_delta_may_be_absent() -> None:
+    absent = {"where", "delta", "certified_delta"}
+    manifest = parse_manifest({key: value for key, value in DOCUMENT.items() if key not in absent})
+
+    assert (manifest.where, manifest.delta, manifest.certified_delta) == (None, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("key", sorted(DOCUMENT.keys() - {"where", "delta", "certified_delta"}))
+def test_a_missing_key_is_named(key: str) -> None:
+    with pytest.raises(ValueError, match=f"^{key} is missing"):
+        parse_manifest({name: value for name, value in DOCUMENT.items() if name != key})
+
+
+@pytest.mark.parametrize("key", sorted(DOCUMENT))
+@pytest.mark.parametrize("value", [True, [], {"a": []}])
+def test_a_value_of_another_type_is_named(key: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=r"^\w+ is (missing|not of the right type)"):
+        parse_manifest({**DOCUMENT, key: value})
+
+
+@pytest.mark.parametrize(("key", "value"), [("max_bias", float("nan")), ("epsilon", float("inf")), ("records", -1)])
+def test_numbers_are_finite_and_counts_not_negative(key: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"^{key} is "):
+        parse_manifest({**DOCUMENT, key: value})
+
+
+@pytest.mark.parametrize("text", ["", "[]", "3", "[" * 100_000, '{"epsilon": 1e999}'])
+def test_a_file_that_is_none_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "release.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"release\.json is not a release manifest"):
+        read_manifest(str(path))
+
+
+def test_a_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "release.json"
+    path.write_text(json.dumps(DOCUMENT))
+    assert read_manifest(str(path)) == parse_manifest(DOCUMENT)

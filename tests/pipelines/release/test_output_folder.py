@@ -1,0 +1,383 @@
+"""What becomes public and when: the manifest, fit and apply, staging, publishing, input that changes meanwhile."""
+
+import json
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+WAIT_SECONDS = 60
+DOMAIN_FLAGS = ("label_min", "label_max", "label_step", "epsilon")
+
+
+def manifest_of(output: Path) -> dict[str, Any]:
+    """The manifest in an output folder."""
+    return json.loads((output / "release.json").read_text())
+
+
+# The output folder and its manifest.
+
+
+def test_the_output_holds_what_the_design_says_and_nothing_else(
+    job: Any, invoke: Any, outputs: Path, tree: Any
+) -> None:
+    invoke(job(num_shards=2)).ok()
+
+    assert sorted(tree(outputs)) == [
+        "labeldp_ledger.jsonl",
+        "released/data/part-00000-of-00002.parquet",
+        "released/data/part-00001-of-00002.parquet",
+        "released/mechanism.json",
+        "released/release.json",
+    ]
+
+
+def test_the_manifest_adds_up(job: Any, invoke: Any, outputs: Path) -> None:
+    invoke(job(epsilon=0.7, prior_epsilon=0.2, where="f=7", num_shards=2)).ok()
+    manifest = manifest_of(outputs / "released")
+    mechanism = json.loads((outputs / "released" / "mechanism.json").read_text())
+
+    assert manifest["epsilon"] == 0.7
+    assert manifest["prior_epsilon"] == 0.2 == mechanism["prior"]["epsilon"]
+    assert manifest["randomizer_epsilon"] == mechanism["epsilon"]
+    assert Fraction(0.2) + Fraction(mechanism["epsilon"]) <= Fraction(0.7)
+    spent = Fraction(0.2) + Fraction(mechanism["certificate"]["epsilon"])
+    assert spent <= Fraction(manifest["certified_epsilon"]) <= Fraction(0.7)
+    assert manifest["mechanism_fingerprint"] == mechanism["fingerprint"]
+    assert manifest["mechanism"] == mechanism["mechanism"] == "rr_on_bins"
+    assert "differ in the label of one record" in manifest["adjacency"]
+    assert manifest["domain"] == {"min": 0.0, "max": 4.0, "labels": 5}
+    assert (manifest["records"], manifest["records_without_label"]) == (1, 0)
+    assert manifest["where"] == "f=7"
+    assert sum(manifest["shards"].values()) == 1
+    assert sorted(manifest["shards"]) == sorted(path.name for path in (outputs / "released" / "data").iterdir())
+    assert len(bytes.fromhex(manifest["input_digest"])) == 32
+    assert manifest["delta"] == manifest["certified_delta"] == 0
+    assert manifest["max_bias"] == mechanism["certificate"]["max_bias"]
+
+
+@pytest.mark.parametrize("loss", ["squared", "absolute", "poisson"])
+def test_the_expected_loss_is_that_of_the_mechanism(job: Any, invoke: Any, outputs: Path, loss: str) -> None:
+    """Recomputed from the integers and the noised histogram in mechanism.json."""
+    invoke(job(loss=loss)).ok()
+    mechanism = json.loads((outputs / "released" / "mechanism.json").read_text())
+    columns = [[int(w) for w, n in runs for _ in range(n)] for runs in mechanism["columns"]]
+    y, c = np.array(mechanism["labels"])[:, None], np.array(mechanism["outputs"])[None, :]
+    losses = {"squared": (c - y) ** 2, "absolute": abs(c - y), "poisson": c - y * np.log(c)}[loss]
+    weights = np.array(mechanism["prior"]["weights"])
+    expected = weights @ (np.array(columns, float).T / 2.0 ** mechanism["bits"] * losses).sum(axis=1)
+
+    assert manifest_of(outputs / "released")["expected_loss"][loss] == pytest.approx(expected / weights.sum(), rel=1e-9)
+
+
+def test_the_manifest_names_the_input_by_a_keyed_digest(
+    job: Any, invoke: Any, outputs: Path, other_key_file: Path
+) -> None:
+    digests = []
+    for number, flags in enumerate([{}, {"noise_key_file": other_key_file}, {"epsilon": 2}]):
+        invoke(job(output=outputs / f"{number}", **flags)).ok()
+        digests.append(manifest_of(outputs / f"{number}")["input_digest"])
+
+    assert digests[0] == digests[2]  # of the same labels under the same key
+    assert digests[0] != digests[1]
+
+
+@pytest.mark.parametrize("label", ["y", "z"])
+def test_another_label_column_of_the_same_values_has_noise_of_its_own(
+    job: Any, invoke: Any, outputs: Path, tmp_path: Path, write_csv: Any, label: str
+) -> None:
+    """Were it the same, equal outputs would show that the columns are equal."""
+    path = write_csv(tmp_path / "in.csv", [f"{i},{i % 5},{i % 5}" for i in range(1000)], "f,y,z")
+    invoke(job(input=path, label=label)).ok()
+    table = pq.read_table(outputs / "released" / "data")
+    other = {"y": "z", "z": "y"}[label]
+
+    assert table.column(other).to_pylist() == [i % 5 for i in range(1000)]
+    (tmp_path / "seen").mkdir()
+    invoke(job(input=path, label=other, output=tmp_path / "seen" / "other")).ok()
+    of_other = pq.read_table(tmp_path / "seen" / "other" / "data").column(other)
+    assert table.column(label).to_pylist() != of_other.to_pylist()
+
+
+# Fit and apply.
+
+
+@pytest.fixture
+def fitted(job: Any, invoke: Any, outputs: Path) -> Path:
+    """A mechanism file, fitted on `small_log` with epsilon 1."""
+    invoke(job("fit")).ok()
+    return outputs / "mechanism.json"
+
+
+def test_fit_writes_the_mechanism_and_charges_the_histogram(
+    fitted: Path, invoke: Any, outputs: Path, entries: Any
+) -> None:
+    mechanism = json.loads(fitted.read_text())
+
+    assert sorted(path.name for path in outputs.iterdir()) == ["labeldp_ledger.jsonl", "mechanism.json"]
+    assert invoke(["audit", str(fitted)]).code == 0
+    (entry,) = entries(outputs)
+    assert [(charge["what"], charge["epsilon"]) for charge in entry["charges"]] == [
+        ("prior", mechanism["prior"]["epsilon"])
+    ]
+    assert mechanism["prior"]["epsilon"] + mechanism["epsilon"] == pytest.approx(1, rel=1e-12)
+
+
+def test_fit_refuses_a_file_that_exists(job: Any, invoke: Any, fitted: Path) -> None:
+    before = fitted.read_bytes()
+
+    outcome = invoke(job("fit", epsilon=2))
+
+    assert outcome.code == 2
+    assert "--mechanism_file" in outcome.error
+    assert str(fitted) in outcome.error
+    assert fitted.read_bytes() == before
+
+
+@pytest.mark.parametrize("flag", ["label_min", "label_max", "label_step", "label_values", "epsilon", "prior_epsilon"])
+def test_apply_refuses_what_the_file_settles(job: Any, invoke: Any, fitted: Path, outputs: Path, flag: str) -> None:
+    outcome = invoke(job("apply", **{flag: 1}))
+
+    assert outcome.code == 2
+    assert f"--{flag}" in outcome.error
+    assert not (outputs / "released").exists()
+
+
+def test_fit_refuses_an_output(job: Any, invoke: Any, outputs: Path) -> None:
+    outcome = invoke(job("fit", output=outputs / "released"))
+
+    assert outcome.code == 2
+    assert "--output" in outcome.error
+    assert list(outputs.iterdir()) == []
+
+
+def test_apply_completes_what_fit_began(job: Any, invoke: Any, fitted: Path, outputs: Path, spent: Any) -> None:
+    invoke(job("apply")).ok()
+
+    assert spent(outputs) == pytest.approx(1, rel=1e-9)
+    assert spent(outputs) <= 1
+    manifest = manifest_of(outputs / "released")
+    assert manifest["epsilon"] == pytest.approx(1, rel=1e-12)
+    assert (outputs / "released" / "mechanism.json").read_bytes() == fitted.read_bytes()
+
+
+def test_apply_to_another_log_costs_the_randomizer_only(
+    job: Any, invoke: Any, fitted: Path, outputs: Path, tmp_path: Path, write_csv: Any, entries: Any, spent: Any
+) -> None:
+    path = write_csv(tmp_path / "other.csv", [f"{i},{i % 3}" for i in range(500)])
+    invoke(job("apply", input=path)).ok()
+
+    fit, apply = (entry["charges"] for entry in entries(outputs))
+    assert [charge["what"] for charge in apply] == ["prior", "labels"]
+    assert apply[:1] == fit
+    certified = json.loads(fitted.read_text())["certificate"]["epsilon"]
+    assert spent(outputs) == Fraction(fit[0]["epsilon"]) + Fraction(certified)
+    assert manifest_of(outputs / "released")["records"] == 500
+
+
+def test_apply_twice_is_charged_once(
+    job: Any, invoke: Any, fitted: Path, outputs: Path, spent: Any, entries: Any
+) -> None:
+    invoke(job("apply")).ok()
+    once = spent(outputs)
+    invoke(job("apply", output=outputs / "again")).ok()
+
+    assert spent(outputs) == once
+    assert len(entries(outputs)) == 3
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "not json", '{"format": "labeldp-mechanism-1"}'])
+def test_apply_refuses_what_is_no_mechanism(job: Any, invoke: Any, tmp_path: Path, outputs: Path, text: str) -> None:
+    path = tmp_path / "mechanism.json"
+    path.write_text(text)
+
+    outcome = invoke(job("apply", mechanism_file=path))
+
+    assert outcome.code == 2
+    assert "--mechanism_file" in outcome.error
+    assert str(path) in outcome.error
+    assert list(outputs.iterdir()) == []
+
+
+def test_apply_refuses_a_mechanism_that_was_changed(job: Any, invoke: Any, fitted: Path, outputs: Path) -> None:
+    mechanism = json.loads(fitted.read_text())
+    mechanism["labels"][0] -= 1
+    fitted.write_text(json.dumps(mechanism))
+
+    outcome = invoke(job("apply"))
+
+    assert outcome.code == 2
+    assert str(fitted) in outcome.error
+    assert not (outputs / "released").exists()
+
+
+# What a job says of itself.
+
+
+def test_facts_survive_the_way_through_the_file() -> None:
+    from labeldp.pipelines.release.job_result import JobResult
+    from labeldp.transforms import InputError, NoiseBinding
+
+    binding = NoiseBinding(digest=2**256 - 1, column="y", domain=(0.1, 0.2), epsilons=(0.1, 0.9), records=3, unusable=1)
+    facts = JobResult(binding, digest_applied=2**256 - 1, shards={"part": 3})
+    assert JobResult.from_json(facts.to_json()) == facts
+    facts.check_same_input()
+    JobResult(binding, digest_applied=None, shards={}).check_same_input()  # fit reads the input once
+    with pytest.raises(InputError, match="the input changed"):
+        JobResult(binding, digest_applied=0, shards={}).check_same_input()
+
+
+# Staging and publishing.
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, None])
+def test_staging_is_beside_the_target_and_goes_away(outputs: Path, error: type[BaseException] | None) -> None:
+    from labeldp.pipelines.release.output_folder import staging_folder
+
+    def use() -> None:
+        with staging_folder(str(outputs / "released")) as staging:
+            assert Path(staging).parent == outputs
+            assert Path(staging).name.startswith(".released.")
+            (Path(staging) / "data").mkdir()
+            (Path(staging) / "data" / "part").write_text("part")
+            if error is not None:
+                raise error
+
+    if error is None:
+        use()
+    else:
+        with pytest.raises(error):
+            use()
+    assert list(outputs.iterdir()) == []
+
+
+def test_publishing_never_replaces_anything(outputs: Path) -> None:
+    from labeldp.pipelines.release.output_folder import publish_folder
+
+    (outputs / "staging").mkdir()
+    (outputs / "staging" / "new").write_text("new")
+    (outputs / "released").mkdir()
+    (outputs / "released" / "old").write_text("old")
+    with pytest.raises(OSError, match="not empty"):
+        publish_folder(str(outputs / "staging"), str(outputs / "released"))
+    assert [path.name for path in (outputs / "released").iterdir()] == ["old"]
+
+    (outputs / "released" / "old").unlink()
+    publish_folder(str(outputs / "staging"), str(outputs / "released"))
+    assert [path.name for path in outputs.iterdir()] == ["released"]
+    assert (outputs / "released" / "new").read_text() == "new"
+
+
+def test_an_output_that_appears_meanwhile_is_kept(
+    job: Any, invoke: Any, outputs: Path, meanwhile: Callable[[Callable[[], None]], None]
+) -> None:
+    """Another run of the same command was faster."""
+
+    def publish_first() -> None:
+        (outputs / "released").mkdir()
+        (outputs / "released" / "release.json").write_text("of the other run")
+
+    meanwhile(publish_first)
+    outcome = invoke(job())
+
+    assert outcome.code == 1
+    assert len(outcome.errors) == 1
+    assert (outputs / "released" / "release.json").read_text() == "of the other run"
+    assert not [path for path in outputs.iterdir() if path.name.startswith(".")]
+
+
+# Input that changes between the two passes.
+
+
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+    """(function) -> None: it is called once the labels have been counted and before they are privatized."""
+
+    def arrange(change: Callable[[], None]) -> None:
+        from labeldp.mechanisms.response.rr_on_bins import RROnBins
+
+        solve = RROnBins.solve
+
+        def solve_and_change(*arguments: Any) -> Any:
+            change()
+            return solve(*arguments)
+
+        monkeypatch.setattr(RROnBins, "solve", solve_and_change)
+
+    return arrange
+
+
+ROWS = [f"{i},{i % 5}" for i in range(300)]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param(["0,1", *ROWS[1:]], id="a label"),
+        pytest.param(["0,0.25", *ROWS[1:]], id="a label that stays nearest to the same"),
+        pytest.param([*ROWS[:5], *ROWS[6:]], id="a record less"),
+        pytest.param([*ROWS, "300,0"], id="a record more"),
+        pytest.param(["1,1", "0,0", *ROWS[2:]], id="the order"),
+    ],
+)
+def test_input_that_changes_while_the_job_runs(
+    job: Any, invoke: Any, outputs: Path, tmp_path: Path, write_csv: Any, meanwhile: Any, rows: list[str]
+) -> None:
+    path = write_csv(tmp_path / "in.csv", ROWS)
+    meanwhile(lambda: write_csv(path, rows))
+
+    outcome = invoke(job(input=path))
+
+    assert outcome.code == 1
+    assert "the input changed while the job ran" in outcome.error
+    assert list(outputs.iterdir()) == []
+
+
+def test_a_file_that_arrives_while_the_job_runs(
+    job: Any, invoke: Any, outputs: Path, tmp_path: Path, write_csv: Any, meanwhile: Any
+) -> None:
+    """Whether a runner has matched the files by then is its own business: the file is left out, or refused."""
+    write_csv(tmp_path / "in" / "a.csv", ROWS)
+    meanwhile(lambda: write_csv(tmp_path / "in" / "b.csv", ["300,0"]))
+
+    outcome = invoke(job(input=tmp_path / "in" / "*.csv"))
+
+    if outcome.code == 0:
+        assert manifest_of(outputs / "released")["records"] == 300
+        assert pq.read_table(outputs / "released" / "data").column("f").to_pylist() == list(range(300))
+    else:
+        assert outcome.code == 1
+        assert "the input changed while the job ran" in outcome.error
+        assert list(outputs.iterdir()) == []
+
+
+def test_a_file_that_vanishes_while_the_job_runs(
+    job: Any, invoke: Any, outputs: Path, tmp_path: Path, write_csv: Any, meanwhile: Any
+) -> None:
+    path = write_csv(tmp_path / "in.csv", ROWS)
+    meanwhile(path.unlink)
+
+    outcome = invoke(job(input=path))
+
+    assert outcome.code == 1
+    assert str(path) in outcome.error
+    assert list(outputs.iterdir()) == []
+
+
+def test_order_does_not_matter_to_records_with_ids(
+    job: Any, invoke: Any, outputs: Path, tmp_path: Path, write_csv: Any, meanwhile: Any
+) -> None:
+    path = write_csv(tmp_path / "in.csv", ROWS)
+    meanwhile(lambda: write_csv(path, ROWS[::-1]))
+
+    invoke(job(input=path, id_column="f")).ok()
+
+    reversed_rows = pq.read_table(outputs / "released" / "data").to_pylist()
+    (tmp_path / "straight").mkdir()
+    invoke(job(input=path, id_column="f", output=tmp_path / "straight" / "released")).ok()
+    assert reversed_rows == pq.read_table(tmp_path / "straight" / "released" / "data").to_pylist()
+    assert [row["f"] for row in reversed_rows] == list(range(299, -1, -1))

@@ -1,0 +1,294 @@
+"""`labeldp solve`: a prior in, an audited mechanism and one line of JSON out."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from labeldp.pipelines.cli.commands import main
+
+KEYS = {"mechanism", "labels", "outputs", "epsilon", "prior_epsilon", "loss", "max_bias", "seconds"}
+LABELS, WEIGHTS = [1.0, 2.0, 3.0, 6.0], [4.0, 3.0, 2.0, 1.0]
+PRIORS = {
+    "with_header.csv": "label,weight\n1,4\n2,3\n3,2\n6,1\n",
+    "in_any_order.csv": "6,1\n3,2\n\n1,4\n2,3\n",
+    "object.json": json.dumps({"labels": LABELS, "weights": WEIGHTS}),
+    "mechanism.json": json.dumps({"labels": LABELS, "prior": {"weights": [w / 10 for w in WEIGHTS], "epsilon": 0.1}}),
+}
+
+
+@pytest.fixture
+def solve(invoke: Any, tmp_path: Path) -> Callable[..., Any]:
+    """(text of the prior, flag=value, ...) -> the outcome. The mechanism goes to tmp_path / "solved.json"."""
+
+    def run(text: str = PRIORS["object.json"], **flags: Any) -> Any:
+        (tmp_path / "prior").write_text(text)
+        (tmp_path / "solved.json").unlink(missing_ok=True)
+        flags = {"prior": tmp_path / "prior", "epsilon": 1, "output": tmp_path / "solved.json"} | flags
+        return invoke(["solve", *(f"--{name}={value}" for name, value in flags.items() if value is not None)])
+
+    return run
+
+
+def probabilities_of(mechanism: dict[str, Any]) -> np.ndarray:
+    """(k, m) float64, from the integers of a mechanism file."""
+    columns = [[int(weight) for weight, times in runs for _ in range(times)] for runs in mechanism["columns"]]
+    return np.array(columns, np.float64).T / 2.0 ** mechanism["bits"]
+
+
+@pytest.mark.parametrize("name", ["rr_on_bins", "rr"])
+@pytest.mark.parametrize("loss", ["squared", "absolute", "poisson"])
+def test_one_line_of_facts_and_an_audited_file(solve: Any, invoke: Any, tmp_path: Path, name: str, loss: str) -> None:
+    outcome = solve(mechanism=name, loss=loss).ok()
+
+    assert outcome.out.count("\n") == 1
+    facts = json.loads(outcome.out)
+    assert set(facts) - {"gap"} == KEYS
+    mechanism = json.loads((tmp_path / "solved.json").read_text())
+    p, y, c = probabilities_of(mechanism), np.array(mechanism["labels"]), np.array(mechanism["outputs"])
+    assert facts["mechanism"] == mechanism["mechanism"] == name
+    assert facts["labels"] == len(y) == len(LABELS)
+    assert facts["outputs"] == len(c)
+    assert facts["epsilon"] == mechanism["certificate"]["epsilon"] == pytest.approx(1, rel=1e-9)
+    assert facts["epsilon"] <= 1
+    assert np.log((p.max(axis=0) / p.min(axis=0)).max()) == pytest.approx(facts["epsilon"], rel=1e-9)
+    losses = {
+        "squared": (c - y[:, None]) ** 2,
+        "absolute": abs(c - y[:, None]),
+        "poisson": c - y[:, None] * np.log(c),
+    }
+    weights = np.array(WEIGHTS) / sum(WEIGHTS)
+    assert facts["loss"] == pytest.approx(weights @ (p * losses[loss]).sum(axis=1), rel=1e-9)
+    assert facts["max_bias"] == pytest.approx(abs(p @ c - y).max(), rel=1e-9)
+    assert facts["seconds"] >= 0
+    audit = invoke(["audit", str(tmp_path / "solved.json")]).ok()
+    assert audit.out.endswith("PASS\n")
+
+
+def test_the_line_is_strict_json_whatever_the_loss(solve: Any) -> None:
+    """The Poisson log loss of the output 0 is infinite, which JSON has no number for."""
+    outcome = solve("0,1\n1,1\n", mechanism="rr", loss="poisson")
+
+    if outcome.code == 0:
+        json.loads(outcome.out, parse_constant=lambda text: pytest.fail(f"{text} is not JSON"))
+    else:
+        assert outcome.code == 2
+        assert "--loss" in outcome.error
+
+
+@pytest.mark.parametrize("name", PRIORS)
+def test_every_form_of_a_prior(solve: Any, tmp_path: Path, name: str) -> None:
+    facts = json.loads(solve(PRIORS[name]).ok().out)
+    same = json.loads(solve(PRIORS["object.json"]).ok().out)
+
+    assert facts["labels"] == len(LABELS)
+    for fact in ("epsilon", "loss", "max_bias"):
+        assert facts[fact] == pytest.approx(same[fact], rel=1e-12)
+
+
+def test_what_a_released_prior_spent_stays_spent(
+    solve: Any, invoke: Any, job: Any, tmp_path: Path, outputs: Path
+) -> None:
+    """Labels privatized by a mechanism that was solved for a noised histogram are told to have cost both."""
+    noised = {"labels": [0.0, 1.0, 2.0, 3.0, 4.0], "prior": {"weights": [0.2] * 5, "epsilon": 0.25}}
+    facts = json.loads(solve(json.dumps(noised)).ok().out)
+    assert facts["prior_epsilon"] == 0.25
+    text = (tmp_path / "solved.json").read_text()
+    assert json.loads(text)["prior"]["epsilon"] == 0.25
+    assert json.loads(solve(text).ok().out)["prior_epsilon"] == 0.25
+
+    invoke(job("apply", mechanism_file=tmp_path / "solved.json")).ok()
+
+    [manifest] = [json.loads(path.read_text()) for path in outputs.glob("*/release.json")]
+    assert manifest["prior_epsilon"] == 0.25
+    assert 1.25 >= manifest["certified_epsilon"] >= 0.25 + facts["epsilon"]
+
+
+def test_its_own_file_is_a_prior_and_fits_apply(
+    solve: Any, invoke: Any, job: Any, tmp_path: Path, outputs: Path, spent: Any
+) -> None:
+    """A public prior costs nothing: the labels are all that is charged."""
+    prior = json.dumps({"labels": [0.0, 1.0, 2.0, 3.0, 4.0], "weights": [1.0] * 5})
+    facts = json.loads(solve(prior).ok().out)
+    text = (tmp_path / "solved.json").read_text()
+    assert json.loads(solve(text).ok().out)["loss"] == pytest.approx(facts["loss"], rel=1e-12)
+    assert json.loads(text)["prior"]["epsilon"] == 0
+
+    invoke(job("apply", mechanism_file=tmp_path / "solved.json")).ok()
+
+    assert spent(outputs) == facts["epsilon"] <= 1
+
+
+def test_401_labels_take_less_than_a_fifth_of_a_second(solve: Any) -> None:
+    weights = np.exp(-np.arange(401) / 100.0)
+    prior = json.dumps({"labels": list(range(401)), "weights": weights.tolist()})
+
+    seconds = min(json.loads(solve(prior).ok().out)["seconds"] for _ in range(3))
+
+    assert 0 < seconds < 0.2
+
+
+@pytest.mark.parametrize("epsilon", ["0", "-1", "nan", "inf", "30.1", "one"])
+def test_epsilon_out_of_range(solve: Any, tmp_path: Path, epsilon: str) -> None:
+    outcome = solve(epsilon=epsilon)
+
+    assert outcome.code == 2
+    assert "--epsilon" in outcome.error
+    assert epsilon in outcome.error
+    assert not (tmp_path / "solved.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ({"mechanism": "magic"}, "--mechanism"),
+        ({"loss": "cubic"}, "--loss"),
+        ({"prior": "/nowhere/at/all"}, "--prior /nowhere/at/all"),
+        ({"prior": "/"}, "--prior /"),
+        ({"prior": None}, "--prior"),
+        ({"epsilon": None}, "--epsilon"),
+        ({"output": None}, "--output"),
+        ({"output": "/nowhere/at/all.json"}, "--output /nowhere/at/all.json"),
+        ({"unknown": 1}, "--unknown"),
+    ],
+)
+def test_bad_usage(solve: Any, tmp_path: Path, flags: dict[str, Any], named: str) -> None:
+    outcome = solve(**flags)
+
+    assert outcome.code == 2
+    assert named in outcome.error
+    assert outcome.out == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["prior"]
+
+
+def test_a_loss_that_the_labels_do_not_have(solve: Any) -> None:
+    outcome = solve("-1,1\n1,1\n", loss="poisson")
+
+    assert outcome.code == 2
+    assert "--loss" in outcome.error
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no line"),
+        ("label,weight\n", "no line"),
+        ("0,1\n1\n", "line 2"),
+        ("0,1\n1,2,3\n", "line 2"),
+        ("0,1,2\n1,2\n", "line 1"),
+        ("0;1\n1,2\n", "line 1"),
+        ("0,1\none,2\n", "line 2"),
+        ("0,1\n0,2\n", "line 2"),
+        ("0,-1\n1,2\n", "weights"),
+        ("0,nan\n1,2\n", "weights"),
+        ("0,0\n1,0\n", "weight"),
+        ("0,1\nnan,2\n", "labels"),
+        ("{", "JSON"),
+        ('{"labels": [0, 1]}', "weights"),
+        ('{"labels": [0, 1], "weights": [1]}', "weights"),
+        ('{"labels": ["a", "b"], "weights": [1, 2]}', "prior"),
+        ('{"labels": [0, 1], "prior": {"weights": [1, 2], "epsilon": -1}}', "epsilon"),
+        ('{"labels": [0, 1], "prior": {"weights": [1, 2], "epsilon": NaN}}', "epsilon"),
+        ('{"labels": [0, 1], "prior": {"weights": [1, 2], "epsilon": "1"}}', "epsilon"),
+        ('{"labels": [1, 0], "weights": [1, 2]}', "ascending"),
+    ],
+)
+def test_a_prior_that_is_none(solve: Any, tmp_path: Path, text: str, said: str) -> None:
+    outcome = solve(text)
+
+    assert outcome.code == 1
+    assert f"--prior {tmp_path / 'prior'}" in outcome.error
+    assert said in outcome.error
+    assert outcome.out == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["prior"]
+
+
+def test_a_file_that_is_there_is_kept(solve: Any, tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("kept")
+    outcome = solve(output=tmp_path / "log.csv")
+
+    assert outcome.code == 2
+    assert f"--output {tmp_path / 'log.csv'} exists" in outcome.error
+    assert (tmp_path / "log.csv").read_text() == "kept"
+
+
+@pytest.mark.parametrize("command", ["compare", "plan"])
+@pytest.mark.parametrize("flag", ["csv", "json"])
+def test_tables_do_not_replace_their_prior(invoke: Any, tmp_path: Path, command: str, flag: str) -> None:
+    (tmp_path / "prior").write_text(PRIORS["object.json"])
+    more = ["--records", "1000"] if command == "plan" else []
+    outcome = invoke([command, f"--prior={tmp_path / 'prior'}", f"--{flag}={tmp_path / 'prior'}", *more])
+
+    assert outcome.code == 2
+    assert f"--{flag} {tmp_path / 'prior'} is the file of --prior" in outcome.error
+
+
+@pytest.mark.parametrize("name", ["unbiased", "bias_limited"])
+def test_more_labels_than_memory_holds_are_refused(invoke: Any, tmp_path: Path, name: str) -> None:
+    (tmp_path / "prior").write_text("".join(f"{label},1\n" for label in range(4097)))
+    flags = [f"--prior={tmp_path / 'prior'}", "--epsilon=1", f"--mechanism={name}", f"--output={tmp_path / 'm'}"]
+    outcome = invoke(["solve", *flags])
+
+    assert outcome.code == 2
+    assert "4097 labels; at most 4096: use a larger label step" in outcome.error
+
+
+def test_a_prior_that_is_no_text(solve: Any, tmp_path: Path) -> None:
+    path = tmp_path / "binary"
+    path.write_bytes(b"\xff\xfe0,1\n")
+
+    outcome = solve(prior=path)
+
+    assert outcome.code == 1
+    assert f"--prior {path}" in outcome.error
+
+
+def test_the_command_needs_neither_beam_nor_tensorflow(tmp_path: Path, environment: dict[str, str]) -> None:
+    (tmp_path / "prior").write_text(PRIORS["object.json"])
+    script = (
+        "import sys; from labeldp.pipelines.cli.commands import main; code = main(sys.argv[1:]); "
+        "print(sorted({'apache_beam', 'tensorflow', 'tfx_bsl', 'pyarrow'} & set(sys.modules))); sys.exit(code)"
+    )
+    argv = ["solve", f"--prior={tmp_path / 'prior'}", "--epsilon=1", f"--output={tmp_path / 'solved.json'}"]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *argv], check=True, env=environment, capture_output=True, text=True
+    )
+
+    facts, imported = done.stdout.splitlines()
+    assert set(json.loads(facts)) - {"gap"} == KEYS
+    assert imported == "[]"
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("text", ["bias", "bias=", "=1", "bias=0.1,bias=0.2", "bias=much", "magic=1", "gap=true"])
+def test_parameters_that_the_mechanism_does_not_have(tmp_path, capsys, text):
+    prior = tmp_path / "prior.csv"
+    prior.write_text("0,1\n1,2\n2,1\n")
+    flags = ["--prior", str(prior), "--epsilon", "1", "--mechanism", "bias_limited", "--output", str(tmp_path / "m")]
+    assert main(["solve", *flags, "--mechanism_parameters", text]) == 2
+    assert "--mechanism" in capsys.readouterr().err
+    assert not (tmp_path / "m").exists()
+
+
+def test_gaussian_needs_a_delta_and_says_what_it_came_to(solve: Any, invoke: Any, tmp_path: Path) -> None:
+    outcome = solve(mechanism="gaussian")
+    assert outcome.code == 2
+    assert "--delta" in outcome.error
+
+    line = json.loads(solve(mechanism="gaussian", delta=1e-6).ok().out)
+    assert 0 < line["delta"] <= 1e-6
+    assert invoke(["audit", str(tmp_path / "solved.json")]).code == 0
+
+
+def test_parameters_reach_the_mechanism(tmp_path, capsys):
+    prior = tmp_path / "prior.csv"
+    prior.write_text("0,1\n1,2\n2,1\n5,3\n")
+    flags = ["--prior", str(prior), "--epsilon", "1", "--mechanism", "bias_limited", "--output", str(tmp_path / "m")]
+    assert main(["solve", *flags, "--mechanism_parameters", "bias=0.2"]) == 0
+    line = json.loads(capsys.readouterr().out)
+    assert 0.9 <= line["max_bias"] <= 1.0 + 1e-9
+    assert line["gap"] <= 1e-6

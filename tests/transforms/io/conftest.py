@@ -1,0 +1,102 @@
+"""What the tests of reading share: files of each format, and what is in the batches that come out of them."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def columns() -> dict[str, list[Any]]:
+    """Fifty records."""
+    return {"id": list(range(100, 150)), "kind": ["red", "green"] * 25, "y": [i / 4 for i in range(50)]}
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of a few records."""
+    from labeldp.transforms.io import csv_blocks, csv_reader, parquet_reader, tfrecord_reader
+
+    for module in (csv_reader, parquet_reader, tfrecord_reader):
+        monkeypatch.setattr(module, "BATCH_ROWS", 7)
+    monkeypatch.setattr(csv_blocks, "_CSV_BLOCK", 64)
+
+
+@pytest.fixture(scope="session")
+def write() -> Callable[[Path, str, dict[str, list[Any]]], str]:
+    """(path, format, columns by name) -> the path of that file; gzip for a name in .gz."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from labeldp.transforms.tfrecord.example_encoder import encode_examples
+    from labeldp.transforms.tfrecord.framing import frame
+
+    def make(path: Path, format: str, columns: dict[str, list[Any]]) -> str:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if format == "parquet":
+            pq.write_table(pa.table(columns), str(path))
+            return str(path)
+        if format == "csv":
+            rows = [columns, *zip(*columns.values(), strict=True)]
+            content = "".join(",".join(map(str, row)) + "\n" for row in rows).encode()
+        else:
+            pytest.importorskip("google_crc32c")
+            content = frame(encode_examples(pa.RecordBatch.from_pydict(columns)))
+        path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+        return str(path)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def read_all() -> Callable[..., list[Any]]:
+    """(path, format, option=value, ...) -> all batches of that file. first: another file that settles the schema."""
+    from labeldp.transforms import Format
+    from labeldp.transforms.io.read_files import read_file
+
+    def read(path: str, format: str | Format, **options: Any) -> list[Any]:
+        format = format if isinstance(format, Format) else Format(format)
+        if format.name == "tfrecord":
+            pytest.importorskip("tfx_bsl")
+        return list(read_file(path, options.pop("first", path), format, **options))
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def plain() -> Callable[[list[Any]], dict[int, dict[str, Any]]]:
+    """Batches -> {row: the record's single values}, text as text."""
+    import numpy as np
+    from labeldp.transforms.batches import only_values
+
+    def records_of(batches: list[Any]) -> dict[int, dict[str, Any]]:
+        records: dict[int, dict[str, Any]] = {}
+        for batch in batches:
+            columns = {}
+            for name in batch.batch.schema.names:
+                values, present = only_values(batch.column(name))
+                found = np.full(batch.batch.num_rows, None, object)
+                found[present] = [v.decode() if isinstance(v, bytes) else v for v in values.to_pylist()]
+                columns[name] = found.tolist()
+            for place, row in enumerate(batch.rows.tolist()):
+                records[row] = {name: column[place] for name, column in columns.items()}
+        return records
+
+    return records_of
+
+
+@pytest.fixture(scope="session")
+def assert_tiles() -> Callable[[list[Any], str, int], None]:
+    """(batches, path, rows): they follow each other without a gap from the file's first row to its last."""
+
+    def check(batches: list[Any], path: str, rows: int) -> None:
+        assert [batch.start for batch in batches] == [0, *(batch.stop for batch in batches[:-1])]
+        assert batches[-1].stop == rows
+        for batch in batches:
+            assert batch.source == path
+            assert batch.rows.tolist() == sorted(set(batch.rows.tolist()))
+            assert all(batch.start <= row < batch.stop for row in batch.rows.tolist())
+            assert len(batch.rows) == batch.batch.num_rows
+
+    return check

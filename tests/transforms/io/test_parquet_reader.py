@@ -1,0 +1,115 @@
+"""Parquet: one schema for all files, damage noticed, and row groups read apart."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from labeldp.transforms import Format, InputError, ReadRecordBatches
+from labeldp.transforms.io import read_files as read
+
+SENTINEL = "SENTINEL123"
+
+
+def test_a_parquet_file_of_another_type_names_both_files_and_the_column(tmp_path, write, read_all):
+    one = write(tmp_path / "a", "parquet", {"id": [1], "y": [1.5]})
+    two = write(tmp_path / "b", "parquet", {"id": [1], "y": [SENTINEL]})
+    with pytest.raises(InputError) as caught:
+        read_all(two, "parquet", first=one)
+    assert str(caught.value) == (f"{two}: column 'y' holds string, but double in {one}: all files need one schema")
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [{"id": [1], "y": [1.5], "new": [2]}, {"id": [1]}, {"y": [1.5], "id": [1]}],
+    ids=["more", "less", "order"],
+)
+def test_a_parquet_file_with_other_columns_names_both_files(tmp_path, columns, write, read_all):
+    one = write(tmp_path / "a", "parquet", {"id": [1], "y": [1.5]})
+    two = write(tmp_path / "b", "parquet", columns)
+    with pytest.raises(InputError) as caught:
+        read_all(two, "parquet", first=one)
+    assert one in str(caught.value)
+    assert str(caught.value).startswith(two)
+    assert ("'new'" in str(caught.value)) == ("new" in columns)
+
+
+def test_metadata_may_differ_between_parquet_files(tmp_path, read_all, plain):
+    paths = [str(tmp_path / name) for name in "ab"]
+    for path in paths:
+        pa.parquet.write_table(pa.table({"y": [1.5]}).replace_schema_metadata({"path": path}), path)
+    assert plain(read_all(paths[1], "parquet", first=paths[0])) == {0: {"y": 1.5}}
+
+
+@pytest.mark.parametrize("part", [0.0, 0.01, 0.5, 0.98])
+def test_a_truncated_parquet_file(tmp_path, part, write, read_all):
+    path = write(tmp_path / "a", "parquet", {"y": [float(i) for i in range(5_000)], "t": [SENTINEL] * 5_000})
+    content = Path(path).read_bytes()
+    Path(path).write_bytes(content[: int(len(content) * part)])
+    with pytest.raises(InputError, match="not a Parquet file, or truncated") as caught:
+        read_all(path, "parquet")
+    assert str(caught.value).startswith(path)
+
+
+def test_a_parquet_file_with_a_hole_in_it(tmp_path, write, read_all):
+    path = write(tmp_path / "a", "parquet", {"y": [float(i) for i in range(5_000)]})
+    content = bytearray(Path(path).read_bytes())
+    content[4:2_000] = bytes(1_996)
+    Path(path).write_bytes(bytes(content))
+    with pytest.raises(InputError, match="the Parquet file is damaged"):
+        read_all(path, "parquet")
+
+
+def grouped(folder: Path, name: str, sizes: Sequence[int], first: int = 0) -> str:
+    """A Parquet file whose row groups have these sizes."""
+    path, schema = str(folder / name), pa.schema([("f", pa.int64()), ("y", pa.float64())])
+    with pa.parquet.ParquetWriter(path, schema) as writer:
+        for size in sizes:
+            numbers = np.arange(first, first + size)
+            writer.write_table(pa.table({"f": numbers, "y": numbers / 8}, schema))
+            first += size
+    return path
+
+
+@pytest.mark.parametrize(("part_bytes", "most", "parts"), [(1, 64, 9), (1, 4, 3), (1 << 30, 64, 1)])
+def test_row_groups_are_read_apart_and_tile_their_file(
+    tmp_path, monkeypatch, run, part_bytes, most, parts, plain, assert_tiles
+):
+    monkeypatch.setattr(read, "_PART_BYTES", part_bytes)
+    monkeypatch.setattr(read, "_MOST_PARTS", most)
+    path = grouped(tmp_path, "a", [100] * 9)
+    found = run(lambda p: {"out": p | ReadRecordBatches(path, Format("parquet"))})["out"]
+    found.sort(key=lambda batch: batch.start)
+    assert_tiles(found, path, 900)
+    assert plain(found) == {row: {"f": row, "y": row / 8} for row in range(900)}
+    assert len(found) == parts
+
+
+@pytest.mark.parametrize("sizes", [[], [0], [0, 5, 0], [3, 0, 0, 4]], ids=str)
+def test_row_groups_without_a_row(tmp_path, monkeypatch, run, sizes, plain):
+    monkeypatch.setattr(read, "_PART_BYTES", 1)
+    path = grouped(tmp_path, "a", sizes)
+    found = run(lambda p: {"out": p | ReadRecordBatches(path, Format("parquet"))})["out"]
+    assert plain(found) == {row: {"f": row, "y": row / 8} for row in range(sum(sizes))}
+
+
+def test_every_part_of_a_file_is_held_to_the_schema_of_the_first_file(tmp_path, monkeypatch, failure):
+    monkeypatch.setattr(read, "_PART_BYTES", 1)
+    one, two = grouped(tmp_path, "a", [10, 10]), str(tmp_path / "b")
+    pa.parquet.write_table(pa.table({"f": ["x", "y"], "y": [1.0, 2.0]}), two, row_group_size=1)
+    text = failure(lambda p: {"out": p | ReadRecordBatches(f"{tmp_path}/*", Format("parquet"))})
+    assert f"{two}: column 'f' holds string, but int64 in {one}" in text
+
+
+def test_another_format_is_no_parquet_file(tmp_path, write, read_all, columns):
+    path = write(tmp_path / "a", "csv", columns)
+    with pytest.raises(InputError, match="not a Parquet file"):
+        read_all(path, "parquet")
+
+
+def test_an_empty_parquet_file_has_no_record(tmp_path, read_all, plain):
+    path = str(tmp_path / "a.parquet")
+    pa.parquet.write_table(pa.table({"y": pa.array([], pa.float64())}), path)
+    assert plain(read_all(path, "parquet")) == {}

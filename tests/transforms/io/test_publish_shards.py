@@ -1,0 +1,90 @@
+"""Shards wait for the digest, and a folder is released, refused and deleted as a whole."""
+
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from labeldp.transforms import InputError, ReleaseShards, ShardFile, StageError
+from labeldp.transforms.io.filesystems import delete_folder
+from labeldp.transforms.io.publish_shards import _move, require_empty
+
+
+def test_no_shard_is_released_without_a_digest(failure, tmp_path):
+    """Whichever stage a runner takes first."""
+    (tmp_path / "shard").touch()
+
+    def build(pipeline):
+        digest = pipeline | "No digest" >> beam.Create([])
+        shards = pipeline | "Shards" >> beam.Create([ShardFile(str(tmp_path / "shard"), 7)])
+        return {"out": shards | ReleaseShards(str(tmp_path / "out"), digest)}
+
+    assert "nobody compared what the two passes over the input saw" in failure(build)
+    assert (tmp_path / "shard").exists()
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_retry_finds_the_shard_moved_already(tmp_path):
+    shard = ShardFile(str(tmp_path / "shard"), 7)
+    (tmp_path / "shard").write_text("records")
+    once, again = (_move(shard, str(tmp_path / "out"), 0) for _ in range(2))
+    assert once == again == ShardFile(str(tmp_path / "out" / "shard"), 7)
+    assert (tmp_path / "out" / "shard").read_text() == "records"
+    (tmp_path / "out" / "shard").unlink()
+    with pytest.raises(StageError, match="is gone"):
+        _move(shard, str(tmp_path / "out"), 0)
+
+
+def test_a_folder_that_is_not_empty_is_refused_before_the_job_runs(tmp_path):
+    folder = tmp_path / "out[1]"
+    pipeline = beam.Pipeline()
+    shards, digest = pipeline | "Shards" >> beam.Create([]), pipeline | "Digest" >> beam.Create([1])
+    require_empty(str(folder))
+    folder.mkdir()
+    require_empty(str(folder))
+    (folder / "part-00000-of-00002.parquet").touch()
+    with pytest.raises(InputError, match=r"out\[1\] exists and is not an empty folder"):
+        _ = shards | ReleaseShards(str(folder), digest)
+    with pytest.raises(InputError, match="not an empty folder"):
+        require_empty(str(folder / "part-00000-of-00002.parquet"))
+
+
+def test_a_folder_is_deleted_with_all_that_is_in_it(tmp_path):
+    (tmp_path / "temp[1]" / "shards").mkdir(parents=True)
+    (tmp_path / "temp[1]" / "segment").touch()
+    for _ in range(2):
+        delete_folder(str(tmp_path / "temp[1]"))
+        assert list(tmp_path.iterdir()) == []
+
+
+class ObjectStore:
+    """Stands for Beam's FileSystems over a store that knows names of objects only, as that of Google Cloud."""
+
+    def __init__(self, *names: str):
+        self.names = set(names)
+
+    def match(self, patterns, limits):
+        ((pattern,), (limit,)) = patterns, limits
+        assert pattern.endswith("/**")
+        found: Any = type(
+            "Result", (), {"metadata_list": [n for n in self.names if n.startswith(pattern[:-2])][:limit]}
+        )
+        return [found]
+
+    def delete(self, paths):
+        (path,) = paths
+        self.names -= {name for name in self.names if (name.startswith(path) if path.endswith("/") else name == path)}
+
+    @staticmethod
+    def join(folder: str, name: str) -> str:
+        return f"{folder.rstrip('/')}/{name}"
+
+
+def test_folders_of_an_object_store(monkeypatch):
+    store = ObjectStore("gs://b/out.segments/1", "gs://b/out.segments/2", "gs://b/out.segments2")
+    for module in ("publish_shards", "filesystems"):
+        monkeypatch.setattr(f"labeldp.transforms.io.{module}.FileSystems", store)
+    require_empty("gs://b/out")
+    with pytest.raises(InputError, match="not an empty folder"):
+        require_empty("gs://b/out.segments")
+    delete_folder("gs://b/out.segments")
+    assert store.names == {"gs://b/out.segments2"}

@@ -1,0 +1,83 @@
+"""The transform reads every file of a glob, wherever the job starts, and its errors come through Beam."""
+
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from labeldp.transforms import Format, LabelledBatch, ReadRecordBatches
+from labeldp.transforms.io import read_files as read
+
+SENTINEL = "SENTINEL123"
+FORMATS = ["tfrecord", "parquet", "csv"]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_glob_reads_every_file(tmp_path, format, run, write, plain):
+    if format == "tfrecord":
+        pytest.importorskip("tfx_bsl")
+    parts = {f"day={day}/part-{part}": day * 10 + part for day in (1, 2) for part in (0, 1)}
+    for name, start in parts.items():
+        write(tmp_path / name, format, {"y": [float(start + i / 8) for i in range(8)]})
+    write(tmp_path / "day=1" / "other", format, {"y": [0.5]})
+    found = run(lambda p: {"out": p | ReadRecordBatches(f"{tmp_path}/day=*/part-*", Format(format))})["out"]
+    assert sorted(batch.source for batch in found) == sorted(str(tmp_path / name) for name in parts)
+    for name, start in parts.items():
+        (batch,) = (batch for batch in found if batch.source == str(tmp_path / name))
+        assert {row: record["y"] for row, record in plain([batch]).items()} == {i: start + i / 8 for i in range(8)}
+
+
+def test_match_gives_files_in_order(tmp_path):
+    for name in ("b", "a", "c10", "c9"):
+        (tmp_path / name).write_text("y\n1\n")
+    assert list(read.match(f"{tmp_path}/*").items()) == [(str(tmp_path / name), 4) for name in ("a", "b", "c10", "c9")]
+
+
+def test_no_match_is_an_error_that_says_what_to_do(tmp_path, failure):
+    text = failure(lambda p: {"out": p | ReadRecordBatches(f"{tmp_path}/*.csv", Format("csv"))})
+    assert f"--input {tmp_path}/*.csv matches no file: check the path and quote the glob" in text
+
+
+def test_files_that_cannot_be_listed(failure):
+    """A filesystem that Beam does not know here, as s3:// without its package, is not an empty folder."""
+    text = failure(lambda p: {"out": p | ReadRecordBatches("nowhere://log/*.csv", Format("csv"))})
+    assert "--input nowhere://log/*.csv cannot be listed (ValueError" in text
+
+
+def test_a_relative_pattern_does_not_depend_on_where_the_job_starts(tmp_path, monkeypatch, run, write, columns):
+    path = write(tmp_path / "logs" / "a.csv", "csv", columns)
+    monkeypatch.chdir(tmp_path)
+    one = run(lambda p: {"out": p | ReadRecordBatches("logs/*.csv", Format("csv"))})["out"]
+    monkeypatch.chdir(tmp_path / "logs")
+    two = run(lambda p: {"out": p | ReadRecordBatches("../logs/a.csv", Format("csv"))})["out"]
+    assert {batch.source for batch in one + two} == {path}
+
+
+def test_remote_patterns_stay_as_they_are():
+    assert read.absolute("gs://bucket/logs/*.csv") == "gs://bucket/logs/*.csv"
+
+
+def test_the_label_column_is_read_as_a_number(tmp_path, run, write):
+    write(tmp_path / "a.csv", "csv", {"y": [1, 2, 3]})
+    write(tmp_path / "b.csv", "csv", {"y": [0.5, 1.5]})
+    build = ReadRecordBatches(f"{tmp_path}/*.csv", Format("csv"), label_column="y")
+    found = run(lambda p: {"out": p | build})["out"]
+    assert [batch.batch.schema.field("y").type for batch in found] == [pa.float64()] * 2
+
+
+def test_beam_knows_that_batches_come_out(tmp_path):
+    """Else batches are pickled, with all of their parents' buffers, wherever they are kept or shuffled."""
+    read_batches: Any = beam.Pipeline() | ReadRecordBatches(str(tmp_path / "a.csv"), Format("csv"))
+    assert read_batches.element_type is LabelledBatch
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_errors_come_through_beam_as_they_are(tmp_path, format, failure):
+    if format == "tfrecord":
+        pytest.importorskip("tfx_bsl")
+    (tmp_path / "a").write_bytes(b"y,x\n1,2\n" + SENTINEL.encode() * 3 + b",3,4\n")
+    text = failure(lambda p: {"out": p | ReadRecordBatches(str(tmp_path / "a"), Format(format))})
+    assert "InputError" in text
+    assert str(tmp_path / "a") in text
+    assert SENTINEL not in text

@@ -1,0 +1,509 @@
+"""Shards: all of them, every record once, the same bytes whatever the runner did, and nothing half done in sight."""
+
+import gzip
+import io
+import os
+import random
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from labeldp.transforms import LabelledBatch, ShardFile, WriteParquet, WriteTFRecords
+from labeldp.transforms.errors import StageError
+from labeldp.transforms.io import parquet_writer, tfrecord_writer
+from labeldp.transforms.io import shard_writer as write
+from labeldp.transforms.io.parquet_writer import _ParquetLayout
+from labeldp.transforms.io.shard_writer import _Assemble, _WriteSegments, shard_of_rows
+from labeldp.transforms.io.tfrecord_writer import _TFRecordLayout
+from labeldp.transforms.tfrecord.encoded_batches import encoded_batch
+from labeldp.transforms.tfrecord.framing import Frames, read_records
+
+KINDS = [("tfrecord", "none"), ("tfrecord", "gzip"), ("parquet", "none"), ("parquet", "gzip")]
+TRANSFORMS = {"tfrecord": WriteTFRecords, "parquet": WriteParquet}
+LAYOUTS: dict[str, Any] = {"tfrecord": _TFRecordLayout, "parquet": _ParquetLayout}
+
+
+@pytest.fixture(autouse=True)
+def needs_checksums(request: pytest.FixtureRequest) -> None:
+    """TFRecords need the extra `tfx`; Parquet does not."""
+    parameters = getattr(getattr(request.node, "callspec", None), "params", {})
+    if parameters.get("kind") == "tfrecord" or "tf" in request.node.name:
+        pytest.importorskip("google_crc32c")
+
+
+def suffix(kind: str, compression: str) -> str:
+    return "tfrecord.gz" if (kind, compression) == ("tfrecord", "gzip") else kind
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def examples_in(content: bytes, compression: str) -> list[bytes]:
+    plain = gzip.decompress(content) if compression == "gzip" else content
+    return [record for records in read_records(io.BytesIO(plain), "shard", 100) for record in records]
+
+
+def table_in(content: bytes) -> pa.Table:
+    return pa.parquet.read_table(pa.BufferReader(content))
+
+
+def log(rows: int, source: str = "/logs/a", start: int = 0, seed: int = 1) -> LabelledBatch:
+    """A batch of columns of many types; `place` is its source and row."""
+    generator = np.random.default_rng(seed)
+    numbers = generator.integers(0, 100, rows)
+    columns = {
+        "place": [f"{source} {row}" for row in range(start, start + rows)],
+        "y": generator.random(rows),
+        "n": pa.array(numbers, mask=numbers < 20),
+        "l": [None if one % 7 == 0 else list(range(one % 4)) for one in numbers.tolist()],
+        "flag": numbers % 2 == 0,
+        "kind": pa.array(["red", "green", "blue"]).take(pa.array(numbers % 3)).dictionary_encode(),
+    }
+    return LabelledBatch.whole(source, start, pa.RecordBatch.from_pydict(columns))
+
+
+@pytest.fixture
+def written(run, tmp_path) -> Callable[..., tuple[dict[str, bytes], list[ShardFile]]]:
+    """(batches, format, compression, shards) -> ({name: bytes} in the folder, the ShardFiles), by Beam."""
+    counter = iter(range(1_000))
+
+    def compute(batches, kind="tfrecord", compression="none", num_shards=3):
+        folder = tmp_path / f"run {next(counter)}"
+        transform = TRANSFORMS[kind](str(folder / "data"), str(folder / "temp"), num_shards, compression)
+        files = run(lambda p: {"files": p | beam.Create(batches) | transform})["files"]
+        return contents(folder / "data"), sorted(files, key=lambda file: file.path)
+
+    return compute
+
+
+def write_as_bundles(
+    bundles: list[list[LabelledBatch]], folder: Path, layout: Any, num_shards: int, seed: int = 0
+) -> tuple[dict[str, bytes], list[ShardFile]]:
+    """What a runner does that cuts the batches into these bundles; segments reach their shards in any order."""
+    stage = _WriteSegments(str(folder / "temp"), num_shards, layout)
+    found: list[Any] = []
+    for bundle in bundles:
+        stage.start_bundle()
+        for batch in bundle:
+            found += stage.process(batch)
+        found += [windowed.value for windowed in stage.finish_bundle()]
+    random.Random(seed).shuffle(found)
+    assemble = _Assemble(str(folder / "data"), str(folder / "temp"), num_shards, layout)
+    files = []
+    schemas = frozenset().union(*(segment.schemas for _, segment in found))
+    for shard in range(num_shards):
+        segments = [None, *(segment for place, segment in found if place == shard)]
+        files += assemble.process((shard, segments), schemas)
+    return contents(folder / "data"), files
+
+
+# Names and counts.
+
+
+@pytest.mark.parametrize(("kind", "compression"), KINDS)
+@pytest.mark.parametrize("num_shards", [1, 4])
+def test_every_shard_is_there_under_its_name(written, kind, compression, num_shards):
+    found, files = written([log(700)], kind, compression, num_shards)
+    names = [f"part-{i:05d}-of-{num_shards:05d}.{suffix(kind, compression)}" for i in range(num_shards)]
+    assert list(found) == names
+    assert [os.path.basename(file.path) for file in files] == names
+    assert sum(file.records for file in files) == 700
+
+
+@pytest.mark.parametrize(("kind", "compression"), KINDS)
+@pytest.mark.parametrize("batches", [[], [log(0)], [log(3)]], ids=["no batch", "no record", "three records"])
+def test_shards_without_records_are_written_too(written, kind, compression, batches):
+    found, files = written(batches, kind, compression, 3)
+    rows = [
+        table_in(content).num_rows if kind == "parquet" else len(examples_in(content, compression))
+        for content in found.values()
+    ]
+    assert rows == [file.records for file in files]
+    assert sum(rows) == sum(batch.batch.num_rows for batch in batches)
+    assert len(rows) == 3
+
+
+@pytest.mark.parametrize("transform", [WriteTFRecords, WriteParquet])
+@pytest.mark.parametrize("num_shards", [0, -1])
+def test_there_is_at_least_one_shard(transform, num_shards):
+    with pytest.raises(ValueError, match=f"num_shards must be at least 1, not {num_shards}"):
+        transform("/data", "/temp", num_shards)
+
+
+@pytest.mark.parametrize("transform", [WriteTFRecords, WriteParquet])
+def test_unknown_compressions_are_refused(transform):
+    with pytest.raises(ValueError, match="unknown compression 'zip'; known: none, gzip"):
+        transform("/data", "/temp", 1, "zip")
+
+
+def test_rows_are_spread_evenly_and_each_source_begins_elsewhere():
+    rows = np.arange(256 * 40)
+    for num_shards in (1, 2, 5, 8):
+        shards = shard_of_rows("/logs/a", rows, num_shards)
+        assert np.bincount(shards, minlength=num_shards).tolist() == [256 * 40 // num_shards] * num_shards
+    first = {int(shard_of_rows(f"/logs/{i}", np.array([0]), 8)[0]) for i in range(100)}
+    assert first == set(range(8))
+
+
+# The same bytes.
+
+
+@pytest.mark.parametrize(("kind", "compression"), KINDS)
+def test_bytes_do_not_depend_on_how_beam_sees_the_records(written, recut, kind, compression):
+    one, two = log(900), log(600, "/logs/b", seed=2)
+    expected, files = written([one, two], kind, compression)
+    pieces = [*recut(one, 10, 256, 257, 700), *recut(two, 599)]
+    random.Random(3).shuffle(pieces)
+    again, more = written(pieces, kind, compression)
+    assert again == expected
+    assert [file.records for file in more] == [file.records for file in files]
+
+
+@st.composite
+def schedules(draw):
+    """(number of shards, records per source, where each is cut, which bundle a piece is in, the order, a seed)."""
+    sizes = draw(st.lists(st.integers(0, 40), min_size=1, max_size=3))
+    cuts = [sorted(draw(st.lists(st.integers(0, size), max_size=4))) for size in sizes]
+    dropped = draw(st.sampled_from([0, 2, 5]))
+    return draw(st.integers(1, 6)), sizes, cuts, dropped, draw(st.integers(0, 2**32))
+
+
+@pytest.mark.parametrize(("kind", "compression"), KINDS)
+@settings(deadline=None, max_examples=20)
+@given(schedule=schedules())
+def test_any_cut_and_any_bundles_give_the_same_bytes_and_every_record_once(
+    kind, compression, schedule, recut, tmp_path_factory
+):
+    num_shards, sizes, cuts, dropped, seed = schedule
+    shuffle = random.Random(seed)
+    layout = LAYOUTS[kind](compression)
+    sources = [log(size, f"/logs/{i}", seed=i) for i, size in enumerate(sizes)]
+    if dropped:
+        sources = [source.keep(source.rows % dropped != 1) for source in sources]
+    pieces = [piece for source, bounds in zip(sources, cuts, strict=True) for piece in recut(source, *bounds)]
+    if shuffle.random() < 0.7:
+        shuffle.shuffle(pieces)
+    bundles: list[list[LabelledBatch]] = [[]]
+    for piece in pieces:
+        if shuffle.random() < 0.3:
+            bundles.append([])
+        bundles[-1].append(piece)
+    folder = tmp_path_factory.mktemp("shards")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(write, "_BLOCK_ROWS", 4)
+        patch.setattr(parquet_writer, "_ROW_GROUP", 7)
+        patch.setattr(write, "_MAX_OPEN_SEGMENTS", shuffle.choice([1, 3, 256]))
+        expected, files = write_as_bundles([[source] for source in sources], folder / "one", layout, num_shards)
+        again, more = write_as_bundles(bundles, folder / "two", layout, num_shards, seed)
+    assert again == expected
+    assert [file.records for file in more] == [file.records for file in files]
+    if kind == "tfrecord":
+        records = [examples_in(content, compression) for content in again.values()]
+        places = [record.split(b"/logs/")[1] for shard in records for record in shard]
+    else:
+        tables = [table_in(content) for content in again.values()]
+        records = [table.to_pylist() for table in tables]
+        places = [record["place"] for shard in records for record in shard]
+        kept = {record["place"]: record for source in sources for record in source.batch.to_pylist()}
+        assert all(kept[record["place"]] == record for shard in records for record in shard)
+    assert [len(shard) for shard in records] == [file.records for file in files]
+    assert len(places) == len(set(places)) == sum(source.batch.num_rows for source in sources)
+
+
+@pytest.mark.parametrize(("kind", "compression"), KINDS)
+def test_records_of_a_shard_are_in_the_order_of_source_and_row(kind, compression, recut, tmp_path, monkeypatch):
+    monkeypatch.setattr(write, "_BLOCK_ROWS", 4)
+    pieces = [*recut(log(50, "/logs/b"), 9, 21), *recut(log(50, "/logs/a"), 30)][::-1]
+    found, _ = write_as_bundles([[piece] for piece in pieces], tmp_path, LAYOUTS[kind](compression), 2)
+    for content in found.values():
+        if kind == "parquet":
+            places = [tuple(place.split()) for place in table_in(content).column("place").to_pylist()]
+        else:
+            records = examples_in(content, compression)
+            places = [re.search(rb"(/logs/[ab]) (\d+)", record).groups() for record in records]  # type: ignore[union-attr]
+        assert places == sorted(places, key=lambda place: (place[0], int(place[1])))
+        assert len(places) > 20
+
+
+@pytest.mark.parametrize("kind", ["tfrecord", "parquet"])
+def test_more_shards_than_open_files(kind, recut, tmp_path, monkeypatch):
+    monkeypatch.setattr(write, "_BLOCK_ROWS", 4)
+    layout = LAYOUTS[kind]("none")
+    bundles = [recut(log(200), 50, 51, 130)]
+    expected, _ = write_as_bundles(bundles, tmp_path / "many", layout, 10)
+    monkeypatch.setattr(write, "_MAX_OPEN_SEGMENTS", 3)
+    opened: list[int] = []
+    close = write._OpenSegment.close
+    start = write._OpenSegment.__init__
+
+    def counting_start(self, *args):
+        opened.append(1)
+        assert sum(opened) <= 3
+        start(self, *args)
+
+    def counting_close(self):
+        opened.append(-1)
+        return close(self)
+
+    monkeypatch.setattr(write._OpenSegment, "__init__", counting_start)
+    monkeypatch.setattr(write._OpenSegment, "close", counting_close)
+    found, _ = write_as_bundles(bundles, tmp_path / "few", layout, 10)
+    assert found == expected
+    assert sum(opened) == 0
+
+
+@pytest.mark.parametrize("pieces", [1, 40])
+def test_large_gzip_tfrecord_shards_do_not_depend_on_the_pieces_they_were_fed(pieces, tmp_path, recut):
+    """A compressor may look at how its input arrives: 400 kB, several times its window."""
+    whole = LabelledBatch.whole(
+        "/logs/a", 0, pa.RecordBatch.from_pydict({"x": np.random.default_rng(1).integers(0, 9, 40_000).astype(str)})
+    )
+    layout = LAYOUTS["tfrecord"]("gzip")
+    bounds = range(997, 997 * pieces, 997)
+    one, _ = write_as_bundles([[whole]], tmp_path / "one", layout, 1)
+    two, _ = write_as_bundles([[piece] for piece in recut(whole, *bounds)], tmp_path / "two", layout, 1)
+    assert one == two
+
+
+def test_gzip_tfrecord_headers_hold_no_name_and_no_time(written):
+    found, _ = written([log(300)], "tfrecord", "gzip", 2)
+    for content in found.values():
+        assert content[:4] == b"\x1f\x8b\x08\x00"
+        assert content[4:8] == bytes(4)
+
+
+# Nothing half done.
+
+
+@pytest.mark.parametrize(("kind", "compression"), KINDS)
+def test_assembling_again_gives_the_same_file_and_no_other(tmp_path, kind, compression):
+    layout = LAYOUTS[kind](compression)
+    stage = _WriteSegments(str(tmp_path / "temp"), 1, layout)
+    stage.start_bundle()
+    segments = [*stage.process(log(300)), *(windowed.value for windowed in stage.finish_bundle())]
+    assemble = _Assemble(str(tmp_path / "data"), str(tmp_path / "temp"), 1, layout)
+    element = (0, [segment for _, segment in segments])
+    schemas = frozenset().union(*(segment.schemas for _, segment in segments))
+    (one,) = assemble.process(element, schemas)
+    before = contents(tmp_path / "data")
+    (two,) = assemble.process(element, schemas)
+    assert one == two
+    assert contents(tmp_path / "data") == before
+    assert list(before) == [f"part-00000-of-00001.{suffix(kind, compression)}"]
+
+
+@pytest.mark.parametrize("kind", ["tfrecord", "parquet"])
+def test_a_bundle_that_is_tried_again_leaves_no_trace_in_the_data(tmp_path, kind):
+    """Its first try wrote segments that nobody was told about."""
+    layout = LAYOUTS[kind]("none")
+    stage = _WriteSegments(str(tmp_path / "retried" / "temp"), 2, layout)
+    stage.start_bundle()
+    assert len([*stage.process(log(600)), *stage.finish_bundle()]) == 2
+    retried, _ = write_as_bundles([[log(600)]], tmp_path / "retried", layout, 2)
+    straight, _ = write_as_bundles([[log(600)]], tmp_path / "straight", layout, 2)
+    assert retried == straight
+
+
+@pytest.mark.parametrize("kind", ["tfrecord", "parquet"])
+def test_a_failing_bundle_leaves_no_file_open(tmp_path, monkeypatch, kind):
+    """A worker that retries for hours would run out of them."""
+    descriptors = f"/proc/{os.getpid()}/fd"
+    if not os.path.isdir(descriptors):
+        pytest.skip("no /proc")
+    stage = _WriteSegments(str(tmp_path), 4, LAYOUTS[kind]("none"))
+    before = len(os.listdir(descriptors))
+    stage.start_bundle()
+    list(stage.process(log(1_100)))
+    assert len(os.listdir(descriptors)) == before + 4
+    monkeypatch.setattr(write, "filter_batch", lambda *_: {}["gone"])
+    with pytest.raises(Exception, match="writing failed: KeyError"):
+        list(stage.process(log(300, start=1_100)))
+    stage.teardown()
+    assert len(os.listdir(descriptors)) == before
+
+
+@pytest.mark.parametrize(("kind", "compression"), KINDS)
+def test_a_failure_while_assembling_leaves_no_file_that_looks_finished(tmp_path, monkeypatch, kind, compression):
+    def fail(*args):
+        raise OSError("disk full")
+
+    for module in (tfrecord_writer, parquet_writer):
+        monkeypatch.setattr(module, "open_segment_file", fail)
+    with pytest.raises(Exception, match="writing failed: OSError"):
+        write_as_bundles([[log(600)]], tmp_path, LAYOUTS[kind](compression), 2)
+    assert not (tmp_path / "data").exists() or os.listdir(tmp_path / "data") == []
+
+
+@pytest.mark.parametrize("kind", ["tfrecord", "parquet"])
+@pytest.mark.parametrize("part", [0.0, 0.3, 0.9])
+def test_a_segment_that_lost_its_end_is_noticed(tmp_path, kind, part):
+    """A temporary folder that ran full, or a copy that was cut: records must not vanish in silence."""
+    layout = LAYOUTS[kind]("none")
+    stage = _WriteSegments(str(tmp_path / "temp"), 1, layout)
+    stage.start_bundle()
+    other = LabelledBatch.whole("/logs/a", 30, pa.RecordBatch.from_pydict({"new": list(range(20))}))
+    segments = [*stage.process(log(30)), *stage.process(other)]
+    segments += [windowed.value for windowed in stage.finish_bundle()]
+    ((_, segment),) = segments
+    path = Path(segment.path)
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * part)])
+    assemble = _Assemble(str(tmp_path / "data"), str(tmp_path / "temp"), 1, layout)
+    with pytest.raises(Exception, match="writing"):
+        list(assemble.process((0, [segment]), segment.schemas))
+
+
+def test_encoded_records_do_not_become_parquet(tmp_path):
+    """What a reader of them would find is a column of frames."""
+    pytest.importorskip("google_crc32c")
+    batch = encoded_batch(Frames.of([b"1234"]), np.array([12]), {"y": pa.array([0.5], pa.float32())})
+    stage = _WriteSegments(str(tmp_path), 1, _ParquetLayout("none"))
+    stage.start_bundle()
+    with pytest.raises(StageError, match="writing failed: ValueError"):
+        list(stage.process(LabelledBatch.whole("/logs/a", 0, batch)))
+
+
+@pytest.mark.parametrize("kind", ["tfrecord", "parquet"])
+def test_a_worker_that_outlives_its_job_brings_no_folder_back(tmp_path, kind):
+    """Records would stay in it that nobody charged."""
+    stage = _WriteSegments(str(tmp_path / "temp"), 1, LAYOUTS[kind]("none"))
+    stage.start_bundle()
+    list(stage.process(log(30)))
+    shutil.rmtree(tmp_path / "temp")
+    with pytest.raises(StageError, match="writing failed: FileNotFoundError"):
+        list(stage.process(log(30, start=60)))
+    assert list(tmp_path.iterdir()) == []
+
+
+# As others read it.
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_tensorflow_reads_the_tfrecord_shards(written, tmp_path, compression):
+    tf: Any = pytest.importorskip("tensorflow")
+    batch = log(600)
+    _, files = written([batch], "tfrecord", compression)
+    dataset = tf.data.TFRecordDataset([file.path for file in files], "GZIP" if compression == "gzip" else "")
+    spec = {
+        "place": tf.io.FixedLenFeature([], tf.string),
+        "y": tf.io.FixedLenFeature([], tf.float32),
+        "n": tf.io.FixedLenFeature([], tf.int64, default_value=-1),
+        "l": tf.io.RaggedFeature(tf.int64),
+        "flag": tf.io.FixedLenFeature([], tf.int64),
+        "kind": tf.io.FixedLenFeature([], tf.string),
+    }
+    parsed = tf.io.parse_example(list(dataset.as_numpy_iterator()), spec)
+    by_place = {record["place"]: record for record in batch.batch.to_pylist()}
+    order = [by_place[place.decode()] for place in parsed["place"].numpy()]
+    assert len(order) == 600
+    np.testing.assert_array_equal(parsed["y"].numpy(), np.array([one["y"] for one in order], np.float32))
+    assert parsed["n"].numpy().tolist() == [-1 if one["n"] is None else one["n"] for one in order]
+    assert parsed["l"].to_list() == [one["l"] or [] for one in order]
+    assert parsed["flag"].numpy().tolist() == [int(one["flag"]) for one in order]
+    assert [kind.decode() for kind in parsed["kind"].numpy()] == [one["kind"] for one in order]
+
+
+def test_parquet_keeps_types_and_has_full_row_groups(written, monkeypatch):
+    monkeypatch.setattr(parquet_writer, "_ROW_GROUP", 100)
+    batch = log(700)
+    found, files = written([batch], "parquet", "none", 2)
+    for (_, content), file in zip(found.items(), files, strict=True):
+        parquet = pa.parquet.ParquetFile(pa.BufferReader(content))
+        groups = [parquet.metadata.row_group(i).num_rows for i in range(parquet.num_row_groups)]
+        assert all(rows == 100 for rows in groups[:-1])
+        assert 1 <= groups[-1] <= 100
+        assert sum(groups) == file.records
+        assert parquet.schema_arrow.equals(batch.batch.schema)
+    records = [record for content in found.values() for record in table_in(content).to_pylist()]
+    assert sorted(records, key=lambda record: record["place"]) == sorted(
+        batch.batch.to_pylist(), key=lambda record: record["place"]
+    )
+
+
+@pytest.mark.parametrize(("compression", "codec"), [("none", "UNCOMPRESSED"), ("gzip", "GZIP")])
+def test_parquet_compression(written, compression, codec):
+    found, _ = written([log(300)], "parquet", compression, 1)
+    parquet = pa.parquet.ParquetFile(pa.BufferReader(next(iter(found.values()))))
+    assert parquet.metadata.row_group(0).column(0).compression == codec
+
+
+def test_a_folder_of_parquet_shards_is_one_table(written):
+    """A few records leave shards empty; readers take the folder's schema from its first file."""
+    batch = log(10)
+    shards = next(n for n in range(2, 9) if shard_of_rows(batch.source, np.array([0]), n)[0] > 0)
+    _, files = written([batch], "parquet", "none", shards)
+    table = pa.parquet.read_table(os.path.dirname(files[0].path))
+    assert table.schema.names == batch.batch.schema.names
+    assert table.to_pylist() == batch.batch.to_pylist()
+
+
+def batch_of(source: str, start: int = 0, **columns: Any) -> LabelledBatch:
+    return LabelledBatch.whole(source, start, pa.RecordBatch.from_pydict(columns))
+
+
+def test_parquet_columns_that_only_some_files_have_are_null_elsewhere(written):
+    batches = [
+        batch_of("/logs/a", y=[1.0, 2.0], x=[1, 2]),
+        batch_of("/logs/b", y=[3.0], t=["a"]),
+        batch_of("/logs/c", y=[4.0], x=pa.nulls(1)),
+    ]
+    found, _ = written(batches, "parquet", "none", 1)
+    assert table_in(next(iter(found.values()))).to_pylist() == [
+        {"y": 1.0, "x": 1, "t": None},
+        {"y": 2.0, "x": 2, "t": None},
+        {"y": 3.0, "x": None, "t": "a"},
+        {"y": 4.0, "x": None, "t": None},
+    ]
+
+
+def test_parquet_columns_may_come_and_go_within_a_file(written):
+    batches = [
+        batch_of("/logs/a", 0, y=[1.0]),
+        batch_of("/logs/a", 1, x=[5], y=[2.0]),
+        batch_of("/logs/a", 2, y=[3.0]),
+        batch_of("/logs/a", 3, y=[4.0], x=[6]),
+    ]
+    found, _ = written(batches, "parquet", "none", 1)
+    assert table_in(next(iter(found.values()))).to_pydict() == {"y": [1.0, 2.0, 3.0, 4.0], "x": [None, 5, None, 6]}
+
+
+@pytest.mark.parametrize("values", [["SENTINEL123"], [48613], [[48613.5]]], ids=["text", "int", "list"])
+def test_a_parquet_column_of_two_types_is_refused_without_values(run, failure, tmp_path, values):
+    batches = [batch_of("/logs/a", y=[48613.5]), batch_of("/logs/b", y=values)]
+    transform = WriteParquet(str(tmp_path / "data"), str(tmp_path / "temp"), 1)
+    text = failure(lambda p: {"files": p | beam.Create(batches) | transform})
+    assert "InputError: a column changes its type between files: Parquet output needs one type a column" in text
+    assert "SENTINEL" not in text
+    assert "48613" not in text
+
+
+def test_tfrecord_columns_may_differ_between_files(written):
+    batches = [batch_of("/logs/a", y=[1.0], x=[1]), batch_of("/logs/b", y=[2.0], t=["a"])]
+    found, _ = written(batches, "tfrecord", "none", 1)
+    one, two = examples_in(next(iter(found.values())), "none")
+    assert (b"\x01x" in one, b"\x01t" in one, b"\x01x" in two, b"\x01t" in two) == (True, False, False, True)
+
+
+def test_a_column_that_tf_example_cannot_hold_is_named(failure, tmp_path):
+    batches = [batch_of("/logs/a", odd=[{"a": "SENTINEL123"}])]
+    transform = WriteTFRecords(str(tmp_path / "data"), str(tmp_path / "temp"), 1)
+    text = failure(lambda p: {"files": p | beam.Create(batches) | transform})
+    assert "InputError: column 'odd' holds struct<a: string>" in text
+    assert "SENTINEL" not in text
+
+
+def test_dictionaries_that_differ_between_files_keep_their_values(written):
+    batches = [batch_of(f"/logs/{i}", kind=pa.array([f"kind {i}", "common"]).dictionary_encode()) for i in range(3)]
+    found, _ = written(batches, "parquet", "none", 1)
+    assert table_in(next(iter(found.values()))).column("kind").to_pylist() == [
+        text for i in range(3) for text in (f"kind {i}", "common")
+    ]

@@ -1,0 +1,187 @@
+"""The secret key: read only from a file of 32 bytes that nobody else can read, made once, never shown."""
+
+import base64
+import os
+import pickle
+import stat
+import threading
+
+import pytest
+from labeldp.transforms import InputError, NoiseKeyFile
+from labeldp.transforms.io.filesystems import is_remote
+
+
+def key_file(folder, content=bytes(range(32)), mode=0o600):
+    path = folder / "noise.key"
+    path.write_bytes(content)
+    path.chmod(mode)
+    return NoiseKeyFile(str(path))
+
+
+# Reading.
+
+
+def test_load_gives_the_bytes(tmp_path):
+    assert key_file(tmp_path).load() == bytes(range(32))
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", bytes(31), bytes(33), bytes(64), b"ab" * 32], ids=len)
+def test_another_length_is_refused_with_what_to_do(tmp_path, content):
+    key = key_file(tmp_path, content)
+    with pytest.raises(InputError, match="does not hold exactly 32 bytes: make one with") as caught:
+        key.load()
+    assert key.path in str(caught.value)
+
+
+def test_bytes_that_look_like_text_are_taken_as_they_are(tmp_path):
+    content = b"\r\n\x1a\x00" * 8
+    assert key_file(tmp_path, content).load() == content
+
+
+def test_a_key_file_is_never_decompressed(tmp_path):
+    path = tmp_path / "key.gz"
+    path.write_bytes(b"\x1f\x8b" + bytes(30))
+    path.chmod(0o600)
+    assert NoiseKeyFile(str(path)).load() == b"\x1f\x8b" + bytes(30)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o610, 0o601, 0o644, 0o666, 0o777], ids=oct)
+def test_a_file_that_others_can_use_is_refused_with_what_to_do(tmp_path, mode):
+    key = key_file(tmp_path, mode=mode)
+    with pytest.raises(InputError, match="can be read by others: run `chmod 600 "):
+        key.load()
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o400, 0o700], ids=oct)
+def test_modes_for_the_owner_alone_are_fine(tmp_path, mode):
+    assert len(key_file(tmp_path, mode=mode).load()) == 32
+
+
+def test_a_missing_file_is_named(tmp_path):
+    key = NoiseKeyFile(str(tmp_path / "nowhere" / "noise.key"))
+    with pytest.raises(InputError, match=r"nowhere/noise\.key does not exist"):
+        key.load()
+
+
+def test_a_link_is_as_good_as_its_target(tmp_path):
+    target = key_file(tmp_path)
+    link = tmp_path / "link.key"
+    link.symlink_to(target.path)
+    assert NoiseKeyFile(str(link)).load() == target.load()
+    os.chmod(target.path, 0o644)
+    with pytest.raises(InputError, match="can be read by others"):
+        NoiseKeyFile(str(link)).load()
+
+
+def test_a_link_to_nothing_is_a_missing_file(tmp_path):
+    link = tmp_path / "link.key"
+    link.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="does not exist"):
+        NoiseKeyFile(str(link)).load()
+
+
+def test_folders_and_pipes_are_no_key_files(tmp_path):
+    folder, pipe = tmp_path / "folder", tmp_path / "pipe"
+    folder.mkdir(mode=0o700)
+    os.mkfifo(pipe, 0o600)
+    for path in (folder, pipe):
+        with pytest.raises(InputError, match="is not a regular file"):
+            NoiseKeyFile(str(path)).load()
+
+
+def test_no_error_shows_the_key(tmp_path):
+    content = b"do not show this" * 3
+    for mode in (0o600, 0o644):
+        with pytest.raises(InputError) as caught:
+            key_file(tmp_path, content, mode).load()
+        assert "show this" not in str(caught.value)
+        assert content.hex()[:8] not in str(caught.value)
+
+
+def test_the_reference_carries_no_key(tmp_path):
+    key = key_file(tmp_path)
+    content = key.load()
+    for form in (content, content.hex().encode(), base64.b64encode(content)[:40], repr(content).encode()):
+        assert form not in pickle.dumps(key)
+        assert form not in repr(key).encode()
+    assert set(vars(key)) == {"path"}
+
+
+# Making.
+
+
+def test_create_makes_a_key_that_only_the_owner_can_read(tmp_path):
+    key = NoiseKeyFile(str(tmp_path / "noise.key"))
+    assert key.create() is True
+    assert stat.S_IMODE(os.stat(key.path).st_mode) == 0o600
+    assert len(key.load()) == 32
+    assert os.listdir(tmp_path) == ["noise.key"]
+
+
+def test_create_does_not_rely_on_the_umask(tmp_path):
+    key = NoiseKeyFile(str(tmp_path / "keys" / "noise.key"))
+    before = os.umask(0)
+    try:
+        key.create()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(os.stat(key.path).st_mode) == 0o600
+    assert stat.S_IMODE(os.stat(tmp_path / "keys").st_mode) == 0o700
+
+
+def test_every_created_key_is_another(tmp_path):
+    keys = [NoiseKeyFile(str(tmp_path / str(i))) for i in range(20)]
+    for key in keys:
+        key.create()
+    assert len({key.load() for key in keys}) == 20
+
+
+@pytest.mark.parametrize("content", [bytes(range(32)), b"", b"something else entirely"], ids=len)
+def test_create_leaves_a_file_that_is_there(tmp_path, content):
+    key = key_file(tmp_path, content, 0o640)
+    assert key.create() is False
+    with open(key.path, "rb") as file:
+        assert file.read() == content
+    assert stat.S_IMODE(os.stat(key.path).st_mode) == 0o640
+    assert os.listdir(tmp_path) == ["noise.key"]
+
+
+def test_create_does_not_write_through_a_link(tmp_path):
+    target, link = tmp_path / "target", tmp_path / "noise.key"
+    link.symlink_to(target)
+    assert NoiseKeyFile(str(link)).create() is False
+    assert not target.exists()
+
+
+def test_create_in_the_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert NoiseKeyFile("noise.key").create() is True
+    assert len(NoiseKeyFile("noise.key").load()) == 32
+
+
+def test_creators_that_start_together_agree(tmp_path):
+    key = NoiseKeyFile(str(tmp_path / "noise.key"))
+    threads, start = 8, threading.Barrier(8)
+    made, loaded = [], []
+
+    def work():
+        start.wait()
+        made.append(key.create())
+        loaded.append(key.load())
+
+    workers = [threading.Thread(target=work) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert sorted(made) == [False] * (threads - 1) + [True]
+    assert len(set(loaded)) == 1
+    assert len(loaded) == threads
+    assert os.listdir(tmp_path) == ["noise.key"]
+
+
+def test_remote_paths_have_a_scheme():
+    assert is_remote("gs://bucket/noise.key")
+    assert is_remote("hdfs://host/noise.key")
+    assert not is_remote("/keys/noise.key")
+    assert not is_remote("noise.key")

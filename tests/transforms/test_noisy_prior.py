@@ -1,0 +1,545 @@
+"""Counts and digest are exact whatever the batches; what is released of them is noised, and bound to the input."""
+
+import base64
+import math
+import pickle
+from dataclasses import FrozenInstanceError
+
+import apache_beam as beam
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from labeldp.mechanisms.core.budget import split_budget
+from labeldp.mechanisms.noise.input_digest import RawSums, add_sums, digest_sums, input_digest
+from labeldp.mechanisms.noise.keyed_words import words
+from labeldp.mechanisms.noise.noisy_histogram import noisy_prior
+from labeldp.mechanisms.noise.record_identities import row_identities
+from labeldp.transforms import (
+    BindNoise,
+    InputError,
+    LabelColumn,
+    NoiseBinding,
+    NoiseKeyFile,
+    NoisyPrior,
+    PriorRelease,
+    Threshold,
+)
+from labeldp.transforms.label_summary import LabelSummary, MergeSummaries, SummarizeLabels, summarize
+
+DOMAIN = (0.0, 1.0, 2.5, 4.0)
+COLUMN = LabelColumn("y", DOMAIN)
+SECRET = bytes(32)
+
+
+def labels_of(rows: int, seed: int = 1) -> list[float]:
+    """Labels in and around the domain, some of them far outside."""
+    return np.random.default_rng(seed).choice([-50.0, 0.0, 0.4, 1.0, 2.0, 2.5, 4.0, 99.0], rows).tolist()
+
+
+def counted(values: list[float]) -> list[int]:
+    """How many values are nearest to each label of the domain: by definition, one at a time; halfway goes up."""
+    nearest = [min(range(len(DOMAIN)), key=lambda i: (abs(DOMAIN[i] - value), -i)) for value in values]
+    return [nearest.count(i) for i in range(len(DOMAIN))]
+
+
+def same(one: PriorRelease, two: PriorRelease) -> bool:
+    return (
+        NoiseBinding.__eq__(one, two)
+        and np.array_equal(one.prior.weights, two.prior.weights)
+        and np.array_equal(one.prior.labels, two.prior.labels)
+    )
+
+
+# Summaries.
+
+SUMMARIES = st.builds(
+    LabelSummary,
+    st.lists(st.integers(0, 2**40), min_size=3, max_size=3).map(lambda counts: np.array(counts, np.int64)),
+    st.integers(0, 2**40),
+    st.lists(st.integers(0, 2**64 - 1), min_size=4, max_size=4).map(lambda lanes: RawSums(np.array(lanes, np.uint64))),
+)
+
+
+def facts(summary: LabelSummary) -> tuple[list[int], int, list[int]]:
+    return summary.counts.tolist(), summary.unusable, summary.sums.lanes.tolist()
+
+
+def rows_sums(rows: np.ndarray, values: list[float] | np.ndarray, secret: bytes = SECRET) -> RawSums:
+    """Of records of /logs/a."""
+    return digest_sums(secret, row_identities("/logs/a", rows), np.array(values))
+
+
+@settings(deadline=None)
+@given(st.lists(SUMMARIES, max_size=6), st.data())
+def test_merging_adds_up_in_any_order_and_grouping(parts, data):
+    merge = MergeSummaries(3)
+    expected = (
+        [sum(int(part.counts[i]) for part in parts) for i in range(3)],
+        sum(part.unusable for part in parts),
+        [sum(int(part.sums.lanes[lane]) for part in parts) % 2**64 for lane in range(4)],
+    )
+    assert facts(merge.merge_accumulators(parts)) == expected
+    accumulators = [merge.create_accumulator() for _ in range(3)]
+    for part in data.draw(st.permutations(parts)):
+        place = data.draw(st.integers(0, 2))
+        accumulators[place] = merge.add_input(accumulators[place], part)
+    grouped = merge.merge_accumulators([merge.merge_accumulators(accumulators[:2]), accumulators[2]])
+    assert facts(merge.extract_output(grouped)) == expected
+
+
+@settings(deadline=None)
+@given(SUMMARIES)
+def test_merging_with_nothing_changes_nothing(summary):
+    merge = MergeSummaries(3)
+    before = facts(summary)
+    for merged in (
+        merge.merge_accumulators([summary]),
+        merge.merge_accumulators([merge.create_accumulator(), summary, merge.create_accumulator()]),
+        merge.add_input(merge.create_accumulator(), summary),
+    ):
+        assert facts(merged) == before
+    assert facts(merge.merge_accumulators([])) == ([0, 0, 0], 0, [0] * 4)
+
+
+@settings(deadline=None)
+@given(SUMMARIES, SUMMARIES)
+def test_merging_leaves_its_inputs_as_they_are(one, two):
+    """Beam may use an accumulator again."""
+    before = facts(one), facts(two)
+    merge = MergeSummaries(3)
+    merge.add_input(one, two)
+    merge.merge_accumulators([one, two])
+    assert (facts(one), facts(two)) == before
+
+
+def test_a_summary_counts_the_nearest_label_and_digests_what_was_read(labelled):
+    values = labels_of(200)
+    summary = summarize(labelled({"y": values}), COLUMN, SECRET)
+    assert summary.counts.tolist() == counted(values)
+    assert (summary.unusable, summary.records) == (0, 200)
+    assert summary.sums.lanes.tolist() == rows_sums(np.arange(200), values).lanes.tolist()
+
+
+def test_a_summary_leaves_out_records_without_a_usable_label(labelled):
+    values = [1.0, None, math.nan, 4.0, math.inf, -math.inf]
+    summary = summarize(labelled({"y": values}, start=10), COLUMN, SECRET)
+    assert (summary.counts.tolist(), summary.unusable, summary.records) == ([0, 1, 0, 1], 4, 2)
+    assert summary.sums.lanes.tolist() == rows_sums(np.array([10, 13]), [1.0, 4.0]).lanes.tolist()
+
+
+def test_a_summary_of_no_record(labelled):
+    summary = summarize(labelled({"y": []}), COLUMN, SECRET)
+    assert facts(summary) == ([0, 0, 0, 0], 0, [0] * 4)
+
+
+def test_lists_of_one_are_labels_like_any_other(labelled):
+    flat = summarize(labelled({"y": [1.0, None, 2.5]}), COLUMN, SECRET)
+    lists = summarize(labelled({"y": [[1.0], [], [2.5]]}), COLUMN, SECRET)
+    assert facts(flat) == facts(lists)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.sampled_from([*DOMAIN, None, -1e9]), max_size=30), st.lists(st.integers(0, 30), max_size=4))
+def test_summaries_of_pieces_add_up_to_the_summary_of_the_whole(labelled, recut, values, cuts):
+    import pyarrow as pa
+
+    whole = labelled({"y": pa.array(values, pa.float64())}, start=3)
+    pieces = recut(whole, *(3 + cut for cut in sorted(cut for cut in cuts if cut <= len(values))))
+    merged = MergeSummaries(4).merge_accumulators([summarize(piece, COLUMN, SECRET) for piece in pieces])
+    assert facts(merged) == facts(summarize(whole, COLUMN, SECRET))
+
+
+CHANGES = {
+    "a label": lambda values: [*values[:7], values[7] + 1e-9, *values[8:]],
+    "an order": lambda values: [values[1], values[0], *values[2:]],
+    "a record less": lambda values: values[:-1],
+    "a record more": lambda values: [*values, 1.0],
+    "a missing label": lambda values: [None, *values[1:]],
+    "a label beyond the domain": lambda values: [-51.0, *values[1:]],
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
+def test_any_change_changes_the_digest(labelled, change):
+    values = [-50.0, 0.4, *labels_of(50)]
+    one, two = (summarize(labelled({"y": v}), COLUMN, SECRET).sums.lanes for v in (values, change(values)))
+    assert np.all(one != two)
+
+
+def test_the_digest_is_the_keys_own(labelled):
+    batch = labelled({"y": labels_of(10)})
+    one, two = (summarize(batch, COLUMN, secret).sums.lanes for secret in (SECRET, bytes(31) + b"\x01"))
+    assert np.all(one != two)
+
+
+def test_with_ids_the_digest_follows_the_record_wherever_it_moves(labelled):
+    column = LabelColumn("y", DOMAIN, "id")
+    one = summarize(labelled({"id": [1, 2, 3], "y": [1.0, 0.0, 4.0]}, "/logs/a", 5), column, SECRET)
+    two = summarize(labelled({"y": [4.0, 1.0, 0.0], "id": [3, 1, 2]}, "/elsewhere/b"), column, SECRET)
+    other = summarize(labelled({"id": [1, 2, 3], "y": [0.0, 1.0, 4.0]}, "/logs/a", 5), column, SECRET)
+    assert facts(one) == facts(two)
+    assert np.all(one.sums.lanes != other.sums.lanes)
+
+
+def test_raw_counts_and_sums_have_no_text(labelled):
+    """Whatever prints a summary, a log or an error, must not print the histogram, or what the digest is made of."""
+    summary = LabelSummary(np.array([48613, 0, 0]), 0, RawSums(np.full(4, 48613, np.uint64)))
+    assert "48613" not in repr(summary)
+    assert "48613" not in str(summary)
+
+
+def test_summarize_labels_gives_one_summary(labelled, recut, run, key, secret):
+    whole = labelled({"y": labels_of(100)})
+    (summary,) = run(lambda p: {"out": p | beam.Create(recut(whole, 20, 50)) | SummarizeLabels(COLUMN, key)})["out"]
+    assert facts(summary) == facts(summarize(whole, COLUMN, secret))
+
+
+def test_summarize_labels_of_no_batch_gives_one_empty_summary(run, key):
+    (summary,) = run(lambda p: {"out": p | beam.Create([]) | SummarizeLabels(COLUMN, key)})["out"]
+    assert facts(summary) == ([0, 0, 0, 0], 0, [0] * 4)
+
+
+# The release.
+
+
+@pytest.fixture
+def release(run, key):
+    """(batches, keyword arguments of NoisyPrior) -> the PriorRelease."""
+
+    def compute(batches, column=COLUMN, epsilon=2.0, key=key, **options):
+        (found,) = run(lambda p: {"out": p | beam.Create(batches) | NoisyPrior(column, epsilon, key, **options)})["out"]
+        assert isinstance(found, PriorRelease)
+        return found
+
+    return compute
+
+
+@pytest.mark.parametrize("prior_epsilon", [None, 0.25])
+def test_the_release_is_the_noisy_prior_of_the_counts(labelled, release, secret, prior_epsilon):
+    values = [*labels_of(500), math.nan]
+    found = release([labelled({"y": values})], prior_epsilon=prior_epsilon, threshold=Threshold(0.1))
+    epsilons = split_budget(2.0, 4, 500, prior_epsilon)
+    digest = input_digest(secret, rows_sums(np.arange(500), values[:-1], secret))
+    binding = NoiseBinding(digest, "y", DOMAIN, epsilons, 500, 1)
+    assert NoiseBinding(**{name: getattr(found, name) for name in vars(binding)}) == binding
+    expected = noisy_prior(np.array(DOMAIN), np.array(counted(values[:-1])), epsilons[0], binding.noise_key(secret))
+    np.testing.assert_array_equal(found.prior.weights, expected.weights)
+    np.testing.assert_array_equal(found.prior.labels, DOMAIN)
+    assert sum(found.epsilons) <= 2.0
+
+
+def test_the_release_is_noised(labelled, release):
+    """Weights are no multiples of 1 / n, which the raw ones would be."""
+    values = labels_of(300)
+    weights = release([labelled({"y": values})], prior_epsilon=0.05).prior.weights
+    assert not np.allclose(weights, np.array(counted(values)) / 300, atol=1e-3)
+
+
+def test_the_release_does_not_depend_on_batches_or_their_order(labelled, recut, release):
+    one, two = labelled({"y": labels_of(150)}), labelled({"y": labels_of(60, 2)}, "/logs/b")
+    expected = release([one, two])
+    for batches in ([two, one], [*recut(two, 7, 7, 30), *recut(one, 1, 90)][::-1], [*recut(one, *range(1, 150)), two]):
+        assert same(release(batches), expected)
+
+
+def test_the_same_input_gives_the_same_release_to_two_consumers(labelled, run, key):
+    def build(pipeline):
+        batches = pipeline | beam.Create([labelled({"y": labels_of(100)})])
+        return {name: batches | name >> NoisyPrior(COLUMN, 1.0, key) for name in ("one", "two")}
+
+    found = run(build)
+    assert same(found["one"][0], found["two"][0])
+
+
+def test_another_input_key_column_domain_rounding_or_budget_gives_other_noise(labelled, release, tmp_path, secret):
+    values = labels_of(400)
+    other = tmp_path / "other.key"
+    other.write_bytes(bytes(range(32)))
+    other.chmod(0o600)
+    batch = labelled({"y": values, "x": values})
+    keys = [
+        release([batch]).noise_key(secret),
+        release([labelled({"y": [values[0] + 0.01, *values[1:]]})]).noise_key(secret),
+        release([labelled({"y": values}, "/logs/b")]).noise_key(secret),
+        release([batch], LabelColumn("y", (*DOMAIN, 5.0))).noise_key(secret),
+        release([batch], LabelColumn("x", DOMAIN)).noise_key(secret),
+        release([batch], LabelColumn("y", DOMAIN, rounding="randomized")).noise_key(secret),
+        release([batch], epsilon=2.5).noise_key(secret),
+        release([batch], prior_epsilon=0.01).noise_key(secret),
+        release([batch], key=NoiseKeyFile(str(other))).noise_key(bytes(range(32))),
+    ]
+    assert len(set(keys)) == len(keys)
+    assert all(len(one) == 32 for one in keys)
+
+
+def test_labels_outside_the_domain_are_clamped(labelled, release):
+    inside = release([labelled({"y": [0.0] * 50 + [4.0] * 70})], prior_epsilon=1.9)
+    outside = release([labelled({"y": [-1e300] * 50 + [1e300] * 70})], prior_epsilon=1.9)
+    for found in (inside, outside):
+        np.testing.assert_allclose(found.prior.weights, [50 / 120, 0, 0, 70 / 120], atol=0.1)
+    assert inside.digest != outside.digest
+
+
+def test_by_default_the_prior_takes_at_most_half_of_the_budget(labelled, release):
+    assert release([labelled({"y": [1.0]})], epsilon=0.5).epsilons == (0.25, 0.25)
+    first, second = release([labelled({"y": [1.0] * 900})], epsilon=0.5).epsilons
+    assert first == pytest.approx(math.sqrt(4 / 900), abs=1e-6)
+    assert first + second <= 0.5
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, 31.0, math.nan, math.inf])
+def test_a_budget_out_of_range_is_refused_at_once(key, epsilon):
+    with pytest.raises(ValueError, match="epsilon"):
+        NoisyPrior(COLUMN, epsilon, key)
+
+
+@pytest.mark.parametrize("prior_epsilon", [0.0, -0.5, 1.0, 2.0, math.nan])
+def test_a_prior_budget_out_of_range_is_refused_at_once(key, prior_epsilon):
+    with pytest.raises(ValueError, match="prior_epsilon"):
+        NoisyPrior(COLUMN, 1.0, key, prior_epsilon)
+
+
+# Input that is refused.
+
+
+@pytest.fixture
+def complaint(failure, key):
+    """Batches -> the error's text, from the release and from the binding."""
+
+    def compute(batches, column=COLUMN, threshold=Threshold()):  # noqa: B008
+        def noisy(pipeline):
+            return {"out": pipeline | beam.Create(batches) | NoisyPrior(column, 1.0, key, threshold=threshold)}
+
+        def bound(pipeline):
+            return {"out": pipeline | beam.Create(batches) | BindNoise(column, (0.5, 0.5), key, threshold)}
+
+        texts = [failure(noisy), failure(bound)]
+        assert all("InputError" in text for text in texts)
+        return "".join(texts), texts
+
+    return compute
+
+
+def expect(complaint, words, *args, **kwargs):
+    _, texts = complaint(*args, **kwargs)
+    for text in texts:
+        assert words in text
+
+
+def test_empty_input(complaint, labelled):
+    words = "the input is empty: the files that match --input have no record, or --where keeps none"
+    expect(complaint, words, [])
+    expect(complaint, words, [labelled({"y": []})])
+
+
+def test_input_without_a_label(complaint, labelled):
+    words = "no record has a usable label in 'y': check --label"
+    expect(complaint, words, [labelled({"x": [1, 2]})], threshold=Threshold(1.0))
+    expect(complaint, words, [labelled({"y": [None, math.nan]})], threshold=Threshold(1.0))
+
+
+def test_too_many_unusable_labels(complaint, labelled):
+    expect(
+        complaint,
+        "3 of 10 records have no usable label in 'y' (missing, NaN or infinite), more than --max_unusable_fraction 0.2",
+        [labelled({"y": [1.0] * 7 + [None, math.nan, math.inf]})],
+        threshold=Threshold(0.2),
+    )
+
+
+def test_ids_that_occur_twice(complaint, labelled):
+    column = LabelColumn("y", DOMAIN, "id")
+    batches = [labelled({"id": [1, 2], "y": [0.0, 1.0]}), labelled({"id": [2], "y": [4.0]}, "/logs/b")]
+    expect(complaint, "have the same id in --id_column id: ids must be unique", batches, column)
+
+
+def test_ids_that_occur_twice_among_unusable_labels(complaint, labelled):
+    column = LabelColumn("y", DOMAIN, "id")
+    batches = [labelled({"id": [1, 2, 2], "y": [0.0, 1.0, None]})]
+    expect(complaint, "have the same id", batches, column, threshold=Threshold(1.0))
+
+
+def test_text_labels(complaint, labelled):
+    text, _ = complaint([labelled({"y": ["SENTINEL123"]})])
+    assert "label column 'y' holds string" in text
+    assert "raise" in text
+    assert "SENTINEL" not in text
+
+
+def test_without_a_key_nothing_is_counted(failure, labelled, tmp_path):
+    missing = NoiseKeyFile(str(tmp_path / "nowhere"))
+    text = failure(lambda p: {"out": p | beam.Create([labelled({"y": [1.0]})]) | NoisyPrior(COLUMN, 1.0, missing)})
+    assert f"noise key file {tmp_path}/nowhere does not exist" in text
+
+
+# The threshold.
+
+
+@pytest.mark.parametrize(
+    ("fraction", "records", "unusable", "fine"),
+    [
+        (0.0, 10, 0, True),
+        (0.0, 10**9, 1, False),
+        (0.25, 3, 1, True),
+        (0.25, 5, 2, False),
+        (1.0, 1, 10**9, True),
+        (0.001, 999, 1, True),
+        (0.001, 998, 1, False),
+    ],
+)
+def test_threshold(fraction, records, unusable, fine):
+    threshold = Threshold(fraction)
+    if fine:
+        threshold.check(records, unusable, "y")
+    else:
+        with pytest.raises(InputError, match=f"{unusable} of .*--max_unusable_fraction {fraction:g}"):
+            threshold.check(records, unusable, "y")
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.1, math.nan])
+def test_a_threshold_is_a_fraction(fraction):
+    with pytest.raises(ValueError, match="max_unusable_fraction must be between 0 and 1"):
+        Threshold(fraction)
+
+
+# The column.
+
+
+@pytest.mark.parametrize("domain", [(), (1.0, 1.0), (2.0, 1.0), (math.nan,), (0.0, math.inf)], ids=str)
+def test_a_column_needs_an_ascending_domain(domain):
+    with pytest.raises(ValueError, match="label"):
+        LabelColumn("y", domain)
+
+
+def test_a_column_says_what_fitting_has_to_read():
+    assert LabelColumn("y", DOMAIN).columns == ["y"]
+    assert LabelColumn("y", DOMAIN, "id").columns == ["y", "id"]
+
+
+def test_the_label_is_no_id():
+    """The error over an id that occurs twice would name two records with one label."""
+    with pytest.raises(ValueError, match="id_column"):
+        LabelColumn("y", DOMAIN, "y")
+
+
+ROUNDED = LabelColumn("y", DOMAIN, rounding="randomized")
+
+
+def test_labels_round_to_the_nearest_by_default():
+    values = np.array([-9.0, 0.4, 0.5, 1.75, 3.0, 99.0])
+    assert COLUMN.indices(values, row_identities("/logs/a", np.arange(6)), SECRET).tolist() == [0, 0, 1, 2, 2, 3]
+
+
+def test_coins_are_the_records_own():
+    """A function of secret, column and name: not of the batch, nor of the label."""
+    values, rows = np.full(1000, 1.75), np.arange(1000)
+    coins = ROUNDED.indices(values, row_identities("/logs/a", rows), SECRET)
+    assert set(coins.tolist()) == {1, 2}
+    order = np.random.default_rng(1).permutation(1000)[:300]
+    again = ROUNDED.indices(values[order], row_identities("/logs/a", rows[order]), SECRET)
+    assert again.tolist() == coins[order].tolist()
+    # The same words, of another gap.
+    higher = ROUNDED.indices(np.full(1000, 3.25), row_identities("/logs/a", rows), SECRET)
+    assert (higher - 2).tolist() == (coins - 1).tolist()
+    others = [
+        ROUNDED.indices(values, row_identities("/logs/b", rows), SECRET),
+        ROUNDED.indices(values, row_identities("/logs/a", rows), bytes(31) + b"\x01"),
+        LabelColumn("z", DOMAIN, rounding="randomized").indices(values, row_identities("/logs/a", rows), SECRET),
+    ]
+    # Of a thousand fair coins between 400 and 600 agree, but for one in 10^9.
+    assert all(400 < (other == coins).sum() < 600 for other in others)
+
+
+def test_coins_are_not_the_words_that_draw_outputs(secret):
+    """Else an output would depend on its label's rounding in more than the rounded label."""
+    names = row_identities("/logs/a", np.arange(1000))
+    coins = ROUNDED.indices(np.full(1000, 1.75), names, secret) == 2
+    noise_key = NoiseBinding(1, "y", DOMAIN, (0.5, 0.5), 1000, 0, "randomized").noise_key(secret)
+    for key in (secret, noise_key):
+        drawn = words(key, bytes(32), names) < np.uint64(1 << 63)
+        assert 400 < (drawn == coins).sum() < 600
+
+
+def test_an_unknown_rounding_is_refused():
+    with pytest.raises(ValueError, match="rounding must be nearest or randomized, not 'up'"):
+        LabelColumn("y", DOMAIN, rounding="up")
+
+
+# The binding.
+
+
+@pytest.mark.parametrize("id_column", [None, "id"])
+def test_binding_again_gives_the_noise_key_of_the_release(labelled, recut, release, run, key, secret, id_column):
+    column = LabelColumn("y", DOMAIN, id_column)
+    batch = labelled({"id": np.arange(200), "y": [*labels_of(199), None]})
+    threshold = Threshold(0.1)
+    released = release([batch], column, threshold=threshold)
+
+    def build(pipeline):
+        batches = pipeline | beam.Create(recut(batch, 60, 130))
+        return {"out": batches | BindNoise(column, released.epsilons, key, threshold)}
+
+    (binding,) = run(build)["out"]
+    assert type(binding) is NoiseBinding
+    assert {name: getattr(released, name) for name in vars(binding)} == vars(binding)
+    assert binding.noise_key(secret) == released.noise_key(secret)
+
+
+def test_bindings_and_releases_hold_no_secret(labelled, release, secret):
+    released = release([labelled({"y": labels_of(50)})])
+    binding = NoiseBinding(released.digest, "y", DOMAIN, released.epsilons, 50, 0)
+    noise_key = released.noise_key(secret)
+    for one in (released, binding, COLUMN, Threshold()):
+        shown = repr(one).encode() + pickle.dumps(one) + str(vars(one)).encode()
+        for hidden in (secret, noise_key):
+            for form in (hidden, hidden.hex().encode(), base64.b64encode(hidden)[:40], repr(hidden).encode()):
+                assert form not in shown
+            assert str(int.from_bytes(hidden, "little")).encode() not in shown
+            assert str(int.from_bytes(hidden, "big")).encode() not in shown
+
+
+def test_a_release_holds_no_raw_count(labelled, release):
+    released = release([labelled({"y": [1.0] * 400 + [4.0] * 31})])
+    assert set(vars(released)) == {
+        "digest", "column", "domain", "epsilons", "records", "unusable", "rounding", "prior",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("id_column", [None, "id"], ids=["rows", "ids"])
+def test_releases_and_bindings_hold_the_keyed_hash_of_the_sums_and_not_the_sums(
+    labelled, release, run, key, secret, id_column
+):
+    """Sums of two runs would show how labels differ."""
+    column = LabelColumn("y", DOMAIN, id_column)
+    batch = labelled({"id": np.arange(50), "y": labels_of(50)})
+    sums = summarize(batch, column, secret).sums
+    released = release([batch], column)
+    (binding,) = run(lambda p: {"out": p | beam.Create([batch]) | BindNoise(column, (0.5, 0.5), key)})["out"]
+    for one in (released, binding):
+        assert one.digest == input_digest(secret, sums)
+        shown = pickle.dumps(one) + repr(one).encode() + str(vars(one)).encode() + one.digest.to_bytes(32, "little")
+        for lane in sums.lanes.tolist():
+            for form in (lane.to_bytes(8, "little"), lane.to_bytes(8, "big"), b"%d" % lane, b"%x" % lane):
+                assert form not in shown
+
+
+def test_a_binding_cannot_be_changed():
+    binding = NoiseBinding(1, "y", DOMAIN, (0.5, 0.5), 10, 0)
+    with pytest.raises(FrozenInstanceError):
+        binding.digest = 2  # type: ignore[misc]
+
+
+def test_records_and_unusable_do_not_enter_the_noise_key(secret):
+    one = NoiseBinding(1, "y", DOMAIN, (0.5, 0.5), 10, 0)
+    two = NoiseBinding(1, "y", DOMAIN, (0.5, 0.5), 11, 3)
+    assert one.noise_key(secret) == two.noise_key(secret)
+
+
+def test_digests_of_sources_add_up(labelled):
+    one, two = labelled({"y": labels_of(20)}), labelled({"y": labels_of(20)}, "/logs/b")
+    parts = [summarize(batch, COLUMN, SECRET).sums for batch in (one, two)]
+    labels = np.array(labels_of(20))
+    expected = [digest_sums(SECRET, row_identities(name, np.arange(20)), labels) for name in ("/logs/a", "/logs/b")]
+    assert add_sums(parts).lanes.tolist() == add_sums(expected).lanes.tolist()
+    assert parts[0].lanes.tolist() != parts[1].lanes.tolist()

@@ -1,0 +1,509 @@
+"""Each label is drawn as the randomizer says, under its record's own word: the same whenever and however it is run."""
+
+import json
+import math
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.pvalue import AsSingleton
+from labeldp.mechanisms import Prior, solve
+from labeldp.mechanisms.noise.input_digest import add_sums, input_digest
+from labeldp.mechanisms.noise.keyed_words import words
+from labeldp.mechanisms.noise.record_identities import row_identities
+from labeldp.transforms import (
+    BindNoise,
+    DeadLetter,
+    LabelColumn,
+    LabelledBatch,
+    NoiseBinding,
+    NoisyPrior,
+    PrivatizedLabels,
+    PrivatizeLabels,
+    ReleaseShards,
+    SolveRandomizer,
+    Threshold,
+    WriteParquet,
+)
+from labeldp.transforms.batches import LabelledBatchCoder, label_values, record_identities
+from labeldp.transforms.label_summary import summarize
+from labeldp.transforms.privatize_labels import privatize_batch
+from scipy.stats import binom, chi2
+
+DOMAIN = (0.0, 1.0, 2.0, 3.0)
+COLUMN = LabelColumn("y", DOMAIN)
+UNIFORM = Prior(np.array(DOMAIN), np.ones(4))
+RR = solve("rr", UNIFORM, 1.0)
+FALSE_ALARM = 1e-9
+"""How often a correct sampler would fail a test here, were its key drawn anew; keys are fixed."""
+
+
+def labels_of(rows: int, seed: int = 1) -> list[float]:
+    return np.random.default_rng(seed).choice(DOMAIN, rows).tolist()
+
+
+def binding_of(*batches: LabelledBatch, column=COLUMN, secret: bytes, epsilons=(0.25, 1.0)) -> NoiseBinding:
+    sums = add_sums(summarize(batch, column, secret).sums for batch in batches)
+    return NoiseBinding(input_digest(secret, sums), column.name, column.domain, epsilons, 0, 0)
+
+
+def drawn(batch: LabelledBatch, noise_key: bytes, randomizer=RR, column=COLUMN) -> np.ndarray:
+    """The privatized labels of a batch all of whose labels are usable."""
+    values, identities = label_values(batch, column.name), record_identities(batch, column.id_column)
+    result = privatize_batch(batch, values, identities, column, randomizer, noise_key, bytes(32))
+    return label_values(result, column.name)
+
+
+@pytest.fixture
+def privatize(run, key, secret):
+    """Batches -> {batches, letters, digest}, bound to those batches unless a binding is given."""
+
+    def compute(batches, randomizer=RR, column=COLUMN, binding=None):
+        bound = binding or binding_of(*batches, column=column, secret=secret)
+
+        def build(pipeline):
+            found = pipeline | beam.Create(batches) | PrivatizeLabels(
+                randomizer, pipeline | "Binding" >> beam.Create([bound]), column, key
+            )  # fmt: skip
+            assert isinstance(found, PrivatizedLabels)
+            return {"batches": found.batches, "letters": found.dead_letters, "digest": found.digest}
+
+        return run(build)
+
+    return compute
+
+
+def bytes_of(batches: list[LabelledBatch]) -> list[bytes]:
+    return sorted(map(LabelledBatchCoder().encode, batches))
+
+
+# What changes and what does not.
+
+
+def test_only_the_label_changes(labelled, privatize, records_of):
+    columns: dict[str, Any] = {"t": ["a", None] * 20, "y": labels_of(40), "l": [[1], [], None, [2, 3]] * 10}
+    (result,) = privatize([labelled(columns, start=7)])["batches"]
+    assert (result.source, result.start, result.stop, result.rows.tolist()) == ("/logs/a", 7, 47, list(range(7, 47)))
+    assert result.batch.schema.names == ["t", "y", "l"]
+    found = result.batch.to_pydict()
+    assert (found["t"], found["l"]) == (columns["t"], columns["l"])
+    assert set(found["y"]) <= set(DOMAIN)
+    assert found["y"] != columns["y"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "result"),
+    [
+        (pa.float64(), pa.float64()),
+        (pa.int64(), pa.float64()),
+        (pa.decimal128(9, 2), pa.float64()),
+        (pa.list_(pa.float64()), pa.large_list(pa.float32())),
+        (pa.large_list(pa.int64()), pa.large_list(pa.float32())),
+    ],
+    ids=str,
+)
+def test_labels_of_any_kind_are_drawn_alike(labelled, privatize, kind, result):
+    labels = labels_of(30)
+    plain: dict[str, Any] = {"y": labels}
+    typed: dict[str, Any] = {
+        "y": pa.array([[one] for one in labels] if pa.types.is_nested(kind) else labels).cast(kind)
+    }
+    one, two = (privatize([labelled(columns)])["batches"][0] for columns in (plain, typed))
+    assert two.batch.schema.field("y").type == result
+    np.testing.assert_array_equal(label_values(one, "y"), label_values(two, "y"))
+
+
+def test_the_draw_is_the_randomizers_under_the_records_word(labelled, secret):
+    batch = labelled({"y": [-9.0, 0.4, 0.5, 2.0, 99.0]}, start=3)
+    noise_key = binding_of(batch, secret=secret).noise_key(secret)
+    record_words = words(noise_key, RR.fingerprint, row_identities("/logs/a", np.arange(3, 8)))
+    np.testing.assert_array_equal(drawn(batch, noise_key), RR.sample(np.array([0, 0, 1, 2, 3]), record_words))
+
+
+# The same again.
+
+
+def test_output_does_not_depend_on_how_the_records_are_cut(labelled, recut, privatize, records_of):
+    one, two = labelled({"y": labels_of(90)}), labelled({"y": labels_of(40, 2)}, "/logs/b")
+    expected = records_of(privatize([one, two])["batches"])
+    assert len(expected) == 130
+    pieces = [*recut(one, 1, 50, 50, 77), *recut(two, 13)]
+    random.Random(5).shuffle(pieces)
+    again = privatize(pieces)
+    assert records_of(again["batches"]) == expected
+    single = [*recut(one, *range(1, 90)), two]
+    assert records_of(privatize(single[::-1])["batches"]) == expected
+
+
+def test_a_retry_gives_the_same_bytes(labelled, recut, privatize):
+    batches = recut(labelled({"t": ["a"] * 60, "y": labels_of(60)}), 20, 45)
+    assert bytes_of(privatize(batches)["batches"]) == bytes_of(privatize(batches)["batches"])
+
+
+def test_a_second_consumer_that_computes_the_stage_anew_sees_the_same_bytes(labelled, recut, run, key, secret):
+    batches = recut(labelled({"y": labels_of(60)}), 20, 45)
+    binding = binding_of(*batches, secret=secret)
+
+    def build(pipeline):
+        bound = pipeline | "Binding" >> beam.Create([binding])
+        source = pipeline | "Batches" >> beam.Create(batches)
+        return {name: (source | name >> PrivatizeLabels(RR, bound, COLUMN, key)).batches for name in ("one", "two")}
+
+    found = run(build)
+    assert bytes_of(found["one"]) == bytes_of(found["two"])
+
+
+def test_the_whole_flow_is_the_same_again_and_apply_repeats_it(labelled, recut, run, key, records_of):
+    batch = labelled({"y": [*labels_of(99), None]})
+
+    def fit_and_privatize(pieces):
+        def build(pipeline):
+            batches = pipeline | beam.Create(pieces)
+            release = batches | NoisyPrior(COLUMN, 1.0, key, threshold=Threshold(0.1))
+            randomizer = release | SolveRandomizer("rr")
+            result = batches | PrivatizeLabels(randomizer, release, COLUMN, key)
+            return {"batches": result.batches, "release": release, "randomizer": randomizer, "digest": result.digest}
+
+        return run(build)
+
+    one, two = fit_and_privatize([batch]), fit_and_privatize(recut(batch, 30, 31))
+    assert records_of(one["batches"]) == records_of(two["batches"])
+    (release,), (randomizer,) = one["release"], one["randomizer"]
+    assert one["digest"] == [release.digest]
+
+    def apply(pipeline):
+        batches = pipeline | beam.Create([batch])
+        binding = batches | BindNoise(COLUMN, release.epsilons, key, Threshold(0.1))
+        return {"batches": (batches | PrivatizeLabels(randomizer, binding, COLUMN, key)).batches}
+
+    assert records_of(run(apply)["batches"]) == records_of(one["batches"])
+
+
+# Fresh noise for changed input.
+
+PAIR = LabelColumn("y", (0.0, 1.0))
+
+
+def test_one_changed_label_redraws_every_other_record_independently(labelled, secret):
+    """Else the two outputs would differ at the changed record alone, and show its label.
+
+    Two independent draws under randomized response agree with p^2 + q^2: the agreements are binomial.
+    """
+    rows, epsilon = 20_000, 0.5
+    randomizer = solve("rr", Prior(np.array([0.0, 1.0]), np.ones(2)), epsilon)
+    labels = np.random.default_rng(3).integers(0, 2, rows).astype(float)
+    changed = labels.copy()
+    changed[11] = 1 - changed[11]
+    outputs, digests = [], set()
+    for values in (labels, changed):
+        batch = labelled({"y": values})
+        binding = binding_of(batch, column=PAIR, secret=secret)
+        digests.add(binding.digest)
+        outputs.append(drawn(batch, binding.noise_key(secret), randomizer, PAIR))
+    assert len(digests) == 2
+    others = np.arange(rows) != 11
+    keep = 1 / (1 + math.exp(-epsilon))
+    for label in (0.0, 1.0):
+        alike = others & (labels == label)
+        agreements = int((outputs[0] == outputs[1])[alike].sum())
+        law = binom(int(alike.sum()), keep**2 + (1 - keep) ** 2)
+        assert law.ppf(FALSE_ALARM) <= agreements <= law.isf(FALSE_ALARM)
+
+
+def test_under_one_noise_key_only_the_changed_record_differs(labelled, secret):
+    """What the test above rules out: noise that is bound to the record but not to the data."""
+    noise_key = bytes(32)
+    labels = labels_of(500)
+    one = drawn(labelled({"y": labels}), noise_key)
+    two = drawn(labelled({"y": [3.0 - labels[0], *labels[1:]]}), noise_key)
+    np.testing.assert_array_equal(one[1:], two[1:])
+
+
+def test_two_mechanisms_over_the_same_records_draw_independently(labelled, secret):
+    """The same labels under rr at two epsilons: words are bound to the mechanism, so agreements are binomial."""
+    rows = 20_000
+    prior = Prior(np.array([0.0, 1.0]), np.ones(2))
+    batch = labelled({"y": np.zeros(rows)})
+    noise_key = binding_of(batch, column=PAIR, secret=secret).noise_key(secret)
+    one, two = (drawn(batch, noise_key, solve("rr", prior, epsilon), PAIR) for epsilon in (0.5, 0.6))
+    keep, other = (1 / (1 + math.exp(-epsilon)) for epsilon in (0.5, 0.6))
+    law = binom(rows, keep * other + (1 - keep) * (1 - other))
+    assert law.ppf(FALSE_ALARM) <= int((one == two).sum()) <= law.isf(FALSE_ALARM)
+
+
+# The law of the draws.
+
+
+@pytest.mark.parametrize("mechanism", ["rr", "rr_on_bins"])
+def test_transitions_follow_the_randomizer(labelled, recut, privatize, mechanism):
+    rows = 12_000
+    randomizer = solve(mechanism, Prior(np.array(DOMAIN), np.array([4, 3, 2, 1])), 1.0)
+    labels = np.array(labels_of(rows))
+    results = privatize(recut(labelled({"y": labels}), 5_000), randomizer)["batches"]
+    outputs = np.full(rows, math.nan)
+    for result in results:
+        outputs[result.rows] = label_values(result, "y")
+    for label, law in zip(randomizer.labels, randomizer.probabilities(), strict=True):
+        found = outputs[labels == label]
+        observed = np.array([(found == output).sum() for output in randomizer.outputs])
+        assert observed.sum() == len(found)
+        expected = law * len(found)
+        assert expected.min() > 10
+        statistic = ((observed - expected) ** 2 / expected).sum()
+        assert statistic <= chi2.isf(1e-6, len(law) - 1)
+
+
+def test_labels_outside_the_domain_are_drawn_as_the_nearest_one(labelled, secret):
+    noise_key = bytes(range(32))
+    outside, inside = (drawn(labelled({"y": values * 500}), noise_key) for values in ([-1e300, 1e300], [0.0, 3.0]))
+    np.testing.assert_array_equal(outside, inside)
+
+
+# Rounding.
+
+ROUNDED = LabelColumn("y", DOMAIN, rounding="randomized")
+
+
+def test_counting_and_privatizing_round_alike(labelled, recut, privatize, secret):
+    """At epsilon 30 an output is the rounded label, but for one in 10^12."""
+    values = np.random.default_rng(5).uniform(-0.5, 3.5, 3_000)
+    values[::7] = np.round(values[::7])
+    batch = labelled({"y": values})
+    summary = summarize(batch, ROUNDED, secret)
+    same = solve("rr", UNIFORM, 30.0)
+    results = privatize(recut(batch, 1, 500, 2_000), same, ROUNDED)["batches"]
+    outputs = np.full(3_000, math.nan)
+    for result in results:
+        outputs[result.rows] = label_values(result, "y")
+    assert [(outputs == label).sum() for label in DOMAIN] == summary.counts.tolist()
+    assert np.all(np.abs(outputs - np.clip(values, 0, 3)) < 1)
+    assert np.all(outputs[::7] == np.clip(values[::7], 0, 3))
+    nearest = summarize(batch, COLUMN, secret)
+    assert nearest.counts.tolist() != summary.counts.tolist()
+    assert nearest.sums.lanes.tolist() == summary.sums.lanes.tolist()
+
+
+# Ids.
+
+WITH_IDS = LabelColumn("y", DOMAIN, "id")
+
+
+@pytest.mark.parametrize("ids", [list(range(200)), [f"user {i}" for i in range(200)]], ids=["int", "text"])
+def test_with_ids_the_draw_follows_the_record_wherever_it_moves(labelled, secret, ids):
+    order = np.random.default_rng(2).permutation(200)
+    labels = np.array(labels_of(200))
+    here = labelled({"id": ids, "y": labels}, "/logs/a")
+    there = labelled({"y": labels[order], "id": [ids[i] for i in order]}, "/elsewhere/b", 1_000)
+    one, two = (binding_of(batch, column=WITH_IDS, secret=secret) for batch in (here, there))
+    assert one == two
+    noise_key = one.noise_key(secret)
+    np.testing.assert_array_equal(
+        drawn(here, noise_key, column=WITH_IDS)[order], drawn(there, noise_key, column=WITH_IDS)
+    )
+
+
+def test_without_ids_the_draw_is_bound_to_file_and_row(labelled):
+    labels = {"y": [1.0] * 500}
+    noise_key = bytes(range(32))
+    one, file, row = (drawn(labelled(labels, *place), noise_key) for place in (("/a", 0), ("/b", 0), ("/a", 1)))
+    assert (one != file).any()
+    np.testing.assert_array_equal(one[1:], row[:-1])
+
+
+# Records without a usable label.
+
+
+def test_unusable_records_become_dead_letters_and_the_rest_keep_their_rows(labelled, privatize, records_of):
+    values = [1.0, None, math.nan, 2.0, math.inf, 48613.5, -math.inf, 0.0]
+    batch = labelled({"t": list("abcdefgh"), "y": values}, start=100)
+    found = privatize([batch])
+    assert sorted(found["letters"], key=lambda letter: letter.row) == [
+        DeadLetter("/logs/a", row, "privatize", "unusable label") for row in (101, 102, 104, 106)
+    ]
+    (result,) = found["batches"]
+    assert (result.start, result.stop, result.rows.tolist()) == (100, 108, [100, 103, 105, 107])
+    assert result.batch.to_pydict()["t"] == ["a", "d", "f", "h"]
+
+
+def test_leaving_records_out_changes_no_draw_of_the_others(labelled):
+    labels = labels_of(200)
+    batch = labelled({"y": labels})
+    mask = np.arange(200) % 3 != 0
+    noise_key = bytes(range(32))
+    np.testing.assert_array_equal(drawn(batch, noise_key)[mask], drawn(batch.keep(mask), noise_key))
+
+
+def test_a_dead_letter_says_where_and_why_and_nothing_else():
+    letter = DeadLetter("/logs/a", 7, "privatize", "unusable label")
+    assert json.loads(letter.to_json()) == {
+        "source": "/logs/a", "row": 7, "stage": "privatize", "error": "unusable label",
+    }  # fmt: skip
+    assert "\n" not in DeadLetter("/logs/a\n", 7, "privatize", "unusable label").to_json()
+
+
+@pytest.mark.parametrize("columns", [{"x": [1, 2]}, {"y": [None, math.nan]}, {"y": [[], [1.0, 2.0]]}], ids=str)
+def test_a_batch_without_a_usable_label_is_all_dead_letters(labelled, privatize, secret, columns):
+    found = privatize([labelled(columns)])
+    assert found["batches"] == []
+    assert sorted(letter.row for letter in found["letters"]) == [0, 1]
+    assert found["digest"] == [input_digest(secret, add_sums([]))]
+
+
+def test_no_batch_gives_the_digest_of_nothing(privatize, secret):
+    nothing = input_digest(secret, add_sums([]))
+    assert privatize([]) == {"batches": [], "digest": [nothing], "letters": []}
+
+
+# The digest.
+
+
+@pytest.mark.parametrize("column", [COLUMN, WITH_IDS], ids=["rows", "ids"])
+def test_the_digest_is_that_of_the_binding(labelled, recut, privatize, secret, column):
+    values = [*labels_of(50), None, math.nan, -77.5]
+    batch = labelled({"id": np.arange(53), "y": values})
+    expected = binding_of(batch, column=column, secret=secret).digest
+    assert privatize(recut(batch, 10, 51), column=column)["digest"] == [expected]
+
+
+@pytest.fixture
+def changed_between(labelled, secret, key) -> Callable[..., PrivatizedLabels]:
+    """(pipeline) -> what comes out of batches in which one label is another than when the noise was bound to them."""
+
+    def privatized(pipeline):
+        labels = labels_of(50)
+        before, after = labelled({"y": labels}), labelled({"y": [labels[0] + 0.001, *labels[1:]]})
+        bound = pipeline | "Binding" >> beam.Create([binding_of(before, secret=secret)])
+        found: Any = pipeline | beam.Create([after]) | PrivatizeLabels(RR, bound, COLUMN, key)
+        return found
+
+    return privatized
+
+
+def test_the_job_fails_when_the_input_changed_in_between(changed_between, failure):
+    """Whatever its author does with the digest."""
+    text = failure(lambda pipeline: {"batches": changed_between(pipeline).batches})
+    assert "InputError: the input changed while the job ran: nothing of it may be released" in text
+
+
+def test_what_waits_for_the_digest_never_sees_a_changed_input(changed_between, failure, tmp_path):
+    def build(pipeline):
+        digest = AsSingleton(changed_between(pipeline).digest)
+        waiting = pipeline | "One" >> beam.Create([1])
+        return {"out": waiting | beam.Map(lambda _, digest: (tmp_path / "seen").touch(), digest)}
+
+    assert "the input changed" in failure(build)
+    assert not (tmp_path / "seen").exists()
+
+
+# Releasing shards.
+
+
+def test_shards_are_released_once_the_passes_agree(labelled, run, key, secret, tmp_path, privatize):
+    batch = labelled({"y": labels_of(600)})
+
+    def build(pipeline):
+        bound = pipeline | "Binding" >> beam.Create([binding_of(batch, secret=secret)])
+        found: Any = pipeline | beam.Create([batch]) | PrivatizeLabels(RR, bound, COLUMN, key)
+        shards = found.batches | WriteParquet(str(tmp_path / "temp" / "shards"), str(tmp_path / "temp"), 2)
+        return {"out": shards | ReleaseShards(str(tmp_path / "out"), found.digest)}
+
+    files = sorted(run(build)["out"], key=lambda shard: shard.path)
+    assert [file.path for file in files] == [str(tmp_path / "out" / f"part-0000{i}-of-00002.parquet") for i in (0, 1)]
+    assert sum(file.records for file in files) == 600
+    found = pq.read_table(tmp_path / "out")["y"].to_pylist()
+    assert sorted(found) == sorted(label_values(privatize([batch])["batches"][0], "y").tolist())
+    assert list((tmp_path / "temp" / "shards").iterdir()) == []
+
+
+def test_no_shard_is_released_when_the_input_changed_in_between(changed_between, failure, tmp_path):
+    def build(pipeline):
+        found = changed_between(pipeline)
+        shards = found.batches | WriteParquet(str(tmp_path / "temp" / "shards"), str(tmp_path / "temp"), 1)
+        return {"out": shards | ReleaseShards(str(tmp_path / "out"), found.digest)}
+
+    assert "the input changed" in failure(build)
+    assert not (tmp_path / "out").exists()
+
+
+# The README's pipeline.
+
+
+@pytest.fixture
+def readme_pipeline(tmp_path, monkeypatch, secret) -> Callable[[], None]:
+    """Runs it in tmp_path, where there is a log of 600 records and a key."""
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    found = re.search(r"^## In your own pipeline\n+```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "noise.key").write_bytes(secret)
+    (tmp_path / "noise.key").chmod(0o600)
+    write_log(tmp_path, 7.0)
+    code = compile(found[1], "README.md", "exec")
+    return lambda: exec(code, {"__name__": "__main__"})
+
+
+def write_log(folder: Path, first_label: float) -> None:
+    weeks = [first_label, *(float(i % 53) for i in range(1, 600))]
+    pq.write_table(pa.table({"x": list(range(600)), "weeks": weeks}), folder / "log-0.parquet")
+
+
+def test_the_pipeline_of_the_readme(readme_pipeline, tmp_path):
+    readme_pipeline()
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log-0.parquet", "noise.key", "out"]
+    assert len(list((tmp_path / "out").iterdir())) == 4
+    released = pq.read_table(tmp_path / "out").to_pydict()
+    assert sorted(released["x"]) == list(range(600))
+    assert len(set(released["weeks"])) < 53
+
+
+def test_the_pipeline_of_the_readme_releases_nothing_when_a_label_changes_in_between(
+    readme_pipeline, tmp_path, monkeypatch
+):
+    from labeldp.mechanisms.response.rr_on_bins import RROnBins
+
+    solve_as_ever = RROnBins.solve
+
+    def solve_and_change(*arguments):
+        write_log(tmp_path, 8.0)
+        return solve_as_ever(*arguments)
+
+    monkeypatch.setattr(RROnBins, "solve", solve_and_change)
+    with pytest.raises(Exception, match="the input changed while the job ran"):
+        readme_pipeline()
+    assert not (tmp_path / "out").exists()
+
+
+# What is refused.
+
+
+def test_a_randomizer_for_another_domain(labelled, failure, key, secret):
+    batch = labelled({"y": [1.0]})
+    column = LabelColumn("y", (0.0, 1.0, 2.0, 3.5))
+    binding = binding_of(batch, column=column, secret=secret)
+
+    def build(pipeline):
+        bound = pipeline | "Binding" >> beam.Create([binding])
+        return {"out": (pipeline | beam.Create([batch]) | PrivatizeLabels(RR, bound, column, key)).batches}
+
+    assert "InputError: the mechanism is for another label domain than the one declared" in failure(build)
+
+
+def test_text_labels_are_refused_without_their_values(labelled, failure, key):
+    binding = NoiseBinding(0, "y", DOMAIN, (0.5, 0.5), 1, 0)
+    batch = LabelledBatch.whole("/logs/a", 0, pa.RecordBatch.from_pydict({"y": ["SENTINEL123"]}))
+
+    def build(pipeline):
+        bound = pipeline | "Binding" >> beam.Create([binding])
+        return {"out": (pipeline | beam.Create([batch]) | PrivatizeLabels(RR, bound, COLUMN, key)).batches}
+
+    text = failure(build)
+    assert "label column 'y' holds string" in text
+    assert "SENTINEL" not in text

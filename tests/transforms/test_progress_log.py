@@ -1,0 +1,79 @@
+"""Progress is a function of how many records there are, never of what they hold."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from labeldp.transforms import Format
+from labeldp.transforms import progress_log as progress
+from labeldp.transforms.io import csv_blocks
+from labeldp.transforms.io.read_files import read_file
+from labeldp.transforms.progress_log import Progress
+
+
+class Lines(logging.Handler):
+    """What was logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+@pytest.fixture(scope="module")
+def logged() -> Iterator[list[str]]:
+    """The lines logged, for tests to clear."""
+    handler, level = Lines(), progress.LOGGER.level
+    progress.LOGGER.addHandler(handler)
+    progress.LOGGER.setLevel(logging.INFO)
+    yield handler.lines
+    progress.LOGGER.removeHandler(handler)
+    progress.LOGGER.setLevel(level)
+
+
+def test_a_line_for_every_million_records(logged):
+    logged.clear()
+    counted = Progress("counted")
+    for _ in range(150):
+        counted.add(1 << 14)
+    assert logged == ["counted 1,000,000 records", "counted 2,000,000 records"]
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 5_000), max_size=20), st.lists(st.floats(0, 1), max_size=20))
+def test_lines_do_not_tell_how_records_were_cut_into_batches(logged, batches, cuts):
+    total = sum(batches)
+    places = [0, *sorted(round(cut * total) for cut in cuts), total]
+    for sizes in (batches, np.diff(places).tolist()):
+        logged.clear()
+        counted = Progress("counted")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(progress, "_RECORDS_BETWEEN_LINES", 1_000)
+            for size in sizes:
+                counted.add(size)
+        assert logged == [f"counted {n:,} records" for n in range(1_000, total + 1, 1_000)]
+
+
+def test_lines_are_the_same_whatever_the_width_of_labels(tmp_path: Path, monkeypatch, logged):
+    """CSV files are cut by bytes: a digit more moves a record to the next batch."""
+    monkeypatch.setattr(progress, "_RECORDS_BETWEEN_LINES", 100)
+    monkeypatch.setattr(csv_blocks, "_CSV_BLOCK", 512)
+    seen, sizes = [], []
+    for label in ("7", "52", "1234567"):
+        path = tmp_path / f"{label}.csv"
+        path.write_text("f,y\n" + f"1,{label}\n" * 2_050)
+        logged.clear()
+        counted = Progress("counted")
+        batches = [batch.batch.num_rows for batch in read_file(str(path), str(path), Format("csv"), label="y")]
+        for size in batches:
+            counted.add(size)
+        seen.append(list(logged))
+        sizes.append(batches)
+    assert sizes[0] != sizes[1] != sizes[2]
+    assert seen == [[f"counted {n:,} records" for n in range(100, 2_001, 100)]] * 3

@@ -1,0 +1,38 @@
+"""A checksum that is carried over a change is the one of the changed message."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from labeldp.transforms.tfrecord.crc32c import changed_checksums
+
+google_crc32c = pytest.importorskip("google_crc32c")
+
+FOUR = st.binary(min_size=4, max_size=4)
+
+
+def changed(messages: list[tuple[bytes, bytes, bytes, bytes]]) -> list[int]:
+    """(ahead, four bytes before, four bytes after, behind) -> checksums after."""
+    one = np.array([google_crc32c.value(ahead + before + behind) for ahead, before, _, behind in messages], np.uint32)
+    before, after = (np.frombuffer(b"".join(message[i] for message in messages), "<u4") for i in (1, 2))
+    return changed_checksums(one, before, after, np.array([len(message[3]) for message in messages])).tolist()
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.binary(max_size=20), FOUR, FOUR, st.binary(max_size=300)), min_size=1, max_size=20))
+def test_checksums_are_those_of_the_changed_messages(messages):
+    expected = [google_crc32c.value(ahead + after + behind) for ahead, _, after, behind in messages]
+    assert changed(messages) == expected
+
+
+def test_far_from_the_end():
+    """Beyond the tables: distances around and above 65,536 bytes."""
+    content = np.random.default_rng(1).integers(0, 256, 1 << 20, np.uint8).tobytes()
+    sizes = (65_530, 65_531, 65_532, 65_533, 65_536, 131_068, 131_072, 700_001, 1 << 20, 0)
+    messages = [(b"ahead", b"\x00\x01\x02\x03", b"\xff\x80\x00\x7f", content[:size]) for size in sizes]
+    assert changed(messages) == [google_crc32c.value(b"ahead\xff\x80\x00\x7f" + content[:size]) for size in sizes]
+
+
+def test_no_message():
+    nothing = np.empty(0, np.uint32)
+    assert changed_checksums(nothing, nothing, nothing, np.empty(0, np.int64)).tolist() == []

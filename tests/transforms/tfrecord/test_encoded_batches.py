@@ -1,0 +1,86 @@
+"""Records that are carried along: whatever is done to a batch, each keeps its own frame."""
+
+import io
+import struct
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from labeldp.transforms import LabelledBatch
+from labeldp.transforms.batches import LabelledBatchCoder, filter_batch, label_values, replace_label
+from labeldp.transforms.tfrecord.encoded_batches import encoded_batch, framed_records, is_encoded
+from labeldp.transforms.tfrecord.framing import Frames, read_records
+
+pytest.importorskip("google_crc32c")
+
+
+def record(row: int, label: float) -> bytes:
+    """No tf.Example: nothing here looks at what is around the label."""
+    return b"%d " % row + struct.pack("<f", label) + b"." * (row % 7)
+
+
+def batch_of(rows: int, skip: int = 0) -> LabelledBatch:
+    """Records skip, skip + 1, ..., whose frames stand in the middle of others."""
+    numbers = range(skip + rows + 2)
+    whole = Frames.of([record(row, row + 0.5) for row in numbers])
+    frames = Frames(whole.content, whole.bounds[skip : skip + rows + 1])
+    places = np.array([12 + len(b"%d " % row) for row in numbers][skip : skip + rows], np.int64)
+    labels = pa.array(np.arange(skip, skip + rows) + 0.5, pa.float32())
+    return LabelledBatch.whole("/logs/a", skip, encoded_batch(frames, places, {"y": labels}))
+
+
+def written(batch: pa.RecordBatch) -> list[bytes]:
+    """The records in the frames; checksums are checked."""
+    return [
+        one for frames in read_records(io.BytesIO(framed_records(batch).to_pybytes()), "shard", 9) for one in frames
+    ]
+
+
+@pytest.mark.parametrize("skip", [0, 3])
+@pytest.mark.parametrize("rows", [0, 1, 40])
+def test_labels_are_replaced_in_the_column_and_in_the_frames(rows, skip):
+    batch = batch_of(rows, skip)
+    outputs = np.arange(rows) - 0.25
+    after = replace_label(batch.batch, "y", outputs)
+    assert is_encoded(after.schema)
+    assert label_values(LabelledBatch.whole("/logs/a", 0, after), "y").tolist() == outputs.tolist()
+    assert written(after) == [record(skip + i, output) for i, output in enumerate(outputs)]
+    # What came in is as it was: a second consumer sees it.
+    assert written(replace_label(batch.batch, "y", np.arange(skip, skip + rows) + 0.5)) == [
+        record(row, row + 0.5) for row in range(skip, skip + rows)
+    ]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 12), st.data())
+def test_records_keep_their_frames_through_filters_slices_and_shuffles(rows, data):
+    batch = batch_of(rows, data.draw(st.integers(0, 3)))
+    coder = LabelledBatchCoder()
+    for step in data.draw(st.lists(st.sampled_from(["keep", "slice", "code"]), max_size=4)):
+        size = batch.batch.num_rows
+        if step == "keep":
+            batch = batch.keep(np.array(data.draw(st.lists(st.booleans(), min_size=size, max_size=size)), bool))
+        elif step == "slice":
+            low, high = sorted((data.draw(st.integers(0, size)), data.draw(st.integers(0, size))))
+            piece = batch.batch.slice(low, high - low)
+            batch = LabelledBatch(batch.source, batch.start, batch.stop, batch.rows[low:high], piece)
+        else:
+            batch = coder.decode(coder.encode(batch))
+    after = replace_label(batch.batch, "y", batch.rows + 0.125)
+    chosen = data.draw(st.sets(st.sampled_from(range(len(batch.rows))))) if len(batch.rows) else set()
+    part = filter_batch(after, np.array(sorted(chosen), np.int64))
+    assert written(part) == [record(int(batch.rows[i]), batch.rows[i] + 0.125) for i in sorted(chosen)]
+
+
+def test_a_batch_without_labels_to_replace_is_not_written():
+    with pytest.raises(ValueError, match="these records still have their labels"):
+        framed_records(batch_of(3).batch)
+
+
+def test_a_record_without_a_place_for_its_label_is_refused():
+    frames = Frames.of([record(0, 0.5), record(1, 0.5)])
+    batch = encoded_batch(frames, np.array([14, -1]), {"y": pa.array([0.5, None], pa.float32())})
+    with pytest.raises(ValueError, match="only a record that has a label can have it replaced"):
+        replace_label(batch, "y", np.zeros(2))

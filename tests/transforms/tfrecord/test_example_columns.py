@@ -1,0 +1,270 @@
+"""Columns read off the wire are those that are decoded; records that go through come out with another label only."""
+
+import io
+import struct
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from labeldp.transforms import InputError, LabelledBatch
+from labeldp.transforms.batches import label_values, only_values, replace_label
+from labeldp.transforms.tfrecord.encoded_batches import framed_records
+from labeldp.transforms.tfrecord.example_encoder import encode_examples
+from labeldp.transforms.tfrecord.example_wire import ValueFinder
+from labeldp.transforms.tfrecord.framing import Frames, read_records
+
+tf: Any = pytest.importorskip("tensorflow")
+pytest.importorskip("tfx_bsl")
+
+from labeldp.transforms.tfrecord.example_columns import ExampleColumns  # noqa: E402
+from labeldp.transforms.tfrecord.example_decoder import ExampleDecoder  # noqa: E402
+
+SENTINEL = "SENTINEL123"
+LISTS = {"int64": tf.train.Int64List, "float": tf.train.FloatList, "bytes": tf.train.BytesList}
+
+
+def feature(kind: str | None, *values: Any) -> Any:
+    """A tf.train.Feature of that kind of list, or of none."""
+    return tf.train.Feature(**{f"{kind}_list": LISTS[kind](value=values)}) if kind else tf.train.Feature()
+
+
+def example(**features: Any) -> bytes:
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+def features_of(record: bytes) -> dict[str, bytes]:
+    """Every feature that has a kind, as its bytes."""
+    found = tf.train.Example.FromString(record).features.feature
+    return {
+        name: value.SerializeToString(deterministic=True) for name, value in found.items() if value.WhichOneof("kind")
+    }
+
+
+def read(records: list[bytes], columns: tuple[str, ...] = ("y", "id")) -> pa.RecordBatch:
+    return ExampleColumns("/logs/a", ValueFinder(columns)).read(Frames.of(records))
+
+
+def encoded(records: list[bytes]) -> LabelledBatch:
+    batch = ExampleColumns("/logs/a", ValueFinder(["y", "id"])).read_encoded(Frames.of(records), "y")
+    return LabelledBatch.whole("/logs/a", 0, batch)
+
+
+def replaced(batch: LabelledBatch, values: np.ndarray) -> list[bytes]:
+    """The records with these labels, as the writer finds them; checksums are checked."""
+    framed = framed_records(replace_label(batch.batch, "y", values)).to_pybytes()
+    return [record for frames in read_records(io.BytesIO(framed), "shard", 1000) for record in frames]
+
+
+def singles(batch: pa.RecordBatch, name: str, rows: int) -> list[Any]:
+    """The single value of each record, None where it has none. A batch without columns forgets how many there are."""
+    place = batch.schema.get_field_index(name)
+    if place < 0:
+        return [None] * rows
+    values, present = only_values(batch.column(place))
+    found = np.full(batch.num_rows, None, object)
+    found[present] = values.to_pylist()
+    return found.tolist()
+
+
+NUMBERS = st.integers(0, 300) | st.integers(-(2**63), 2**63 - 1)
+VALUES = {"int64": NUMBERS, "float": st.floats(width=32, allow_nan=False), "bytes": st.binary(max_size=9)}
+
+
+@st.composite
+def features(draw: Any, kind: str) -> Any:
+    """A Feature of that kind, mostly of one value."""
+    if not draw(st.integers(0, 15)):
+        return feature(None)
+    size = draw(st.sampled_from([1] * 8 + [0, 2, 3]))
+    return feature(kind, *draw(st.lists(VALUES[kind], min_size=size, max_size=size)))
+
+
+@st.composite
+def logs(draw: Any) -> list[bytes]:
+    """Records of one log; about one in ten is not canonical."""
+    kinds = {
+        "y": draw(st.sampled_from(["float", "int64"])),
+        "id": draw(st.sampled_from(["bytes", "int64"])),
+        "float": "float",
+        "int64": "int64",
+        "bytes": "bytes",
+    }
+    found = []
+    for _ in range(draw(st.integers(1, 8))):
+        chosen = {name: draw(features(kind)) for name, kind in kinds.items() if draw(st.integers(0, 9))}
+        record = example(**chosen)
+        oddity = draw(st.integers(0, 20))
+        if oddity == 0:
+            # Messages that follow each other are merged: the last label counts, the first one is still there.
+            record = example(y=feature(kinds["y"], 7)) + record
+        found.append(record + b"\x12\x03odd" if oddity == 1 else record)
+    return found
+
+
+@settings(deadline=None, max_examples=100)
+@given(logs())
+def test_columns_are_those_that_are_decoded(log):
+    decoded, found = ExampleDecoder("/logs/a").decode(log), read(log)
+    for name in ("y", "id"):
+        assert singles(found, name, len(log)) == singles(decoded, name, len(log))
+
+
+@settings(deadline=None, max_examples=100)
+@given(logs(), st.integers(0, 2**32))
+def test_only_the_label_of_what_goes_through_changes(log, seed):
+    batch = encoded(log)
+    values = label_values(batch, "y")
+    assert singles(batch.batch, "id", len(log)) == singles(ExampleDecoder("/logs/a").decode(log), "id", len(log))
+    usable = np.isfinite(values)
+    if not usable.any():
+        return
+    outputs = np.random.default_rng(seed).normal(size=usable.sum())
+    records = replaced(batch.keep(usable), outputs)
+    assert len(records) == len(outputs)
+    for before, after, output in zip(np.array(log, object)[usable], records, outputs, strict=True):
+        # As tfx_bsl reads it: of an odd record, parsers need not think the same.
+        (clean,) = encode_examples(ExampleDecoder("/logs/a").decode([before]), with_nulls=False)
+        expected = features_of(clean) | {"y": feature("float", output).SerializeToString()}
+        assert features_of(after) == expected
+
+
+# What goes through.
+
+PLAIN = [
+    example(
+        y=feature("float", 0.5), x=feature("float", 1.5, float(i)), t=feature("bytes", b"a" * i), n=feature("int64", i)
+    )
+    for i in range(300)
+]
+
+
+@pytest.mark.parametrize("rows", [1, 20, 300])
+def test_canonical_records_differ_in_four_bytes_only(rows):
+    outputs = np.arange(rows) + 0.25
+    for before, after, output in zip(PLAIN, replaced(encoded(PLAIN[:rows]), outputs), outputs, strict=False):
+        assert len(after) == len(before)
+        place = before.index(b"\x12\x06\x0a\x04" + struct.pack("<f", 0.5)) + 4
+        assert after == before[:place] + struct.pack("<f", output) + before[place + 4 :]
+
+
+HIDDEN = struct.pack("<f", 48613.5)
+HIDING = {
+    "merged": example(y=feature("float", 48613.5)) + example(y=feature("float", 0.5)),
+    "unknown field": example(y=feature("float", 0.5)) + b"\x12\x04" + HIDDEN,
+    "overwritten kind": b"\x0a\x14\x0a\x12\x0a\x01y\x12\x0d\x1a\x03\x0a\x01\x07\x12\x06\x0a\x04\x00\x00\x00\x3f",
+}
+
+
+@pytest.mark.parametrize("record", HIDING.values(), ids=list(HIDING))
+def test_what_parsers_overlook_does_not_go_through(record):
+    batch = encoded([record, example(y=feature("float", 1.5)), record])
+    assert label_values(batch, "y").tolist() == [0.5, 1.5, 0.5]
+    for after in replaced(batch, np.array([2.5] * 3)):
+        assert features_of(after) == {"y": feature("float", 2.5).SerializeToString()}
+        assert len(after) == len(example(y=feature("float", 2.5)))
+        assert HIDDEN not in after
+
+
+def test_records_without_a_usable_label_go_nowhere():
+    log = [
+        example(id=feature("bytes", b"none")),
+        example(y=feature("float"), id=feature("bytes", b"empty")),
+        example(y=feature("float", 1.5, 2.5), id=feature("bytes", b"two")),
+        example(y=feature("float", float("nan")), id=feature("bytes", b"nan")),
+        example(y=feature("float", 3.5), id=feature("bytes", b"good")),
+    ]
+    batch = encoded(log)
+    usable = np.isfinite(label_values(batch, "y"))
+    assert usable.tolist() == [False] * 4 + [True]
+    (after,) = replaced(batch.keep(usable), np.array([1.5]))
+    assert features_of(after)["id"] == feature("bytes", b"good").SerializeToString()
+    with pytest.raises(ValueError, match="only a record that has a label"):
+        replace_label(batch.batch, "y", np.zeros(5))
+
+
+def test_labels_must_be_replaced_before_records_are_written():
+    with pytest.raises(ValueError, match="these records still have their labels"):
+        framed_records(encoded(PLAIN).batch)
+
+
+# Which columns there are.
+
+
+def test_a_feature_that_no_record_has_is_no_column():
+    batch = read([example(y=feature("float", 0.5))] * 3)
+    assert batch.schema.names == ["y"]
+    assert batch.column(0).type == pa.float32()
+    assert ExampleColumns("/logs/a", ValueFinder(["nope"])).read(Frames.of(PLAIN)).num_columns == 0
+
+
+@pytest.mark.parametrize("odd", [b"\x12\x03odd", b"\x0a\x00" * 2, example(y=feature(None)) + b"\x12\x03odd"])
+def test_odd_records_may_have_nothing_in_them(odd):
+    good = example(y=feature("float", 0.5))
+    assert read([odd, good, odd]).to_pydict() == {"y": [None, 0.5, None]}
+    assert read([odd, odd]).to_pydict().get("y", [None, None]) == [None, None]
+    batch = encoded([odd, good, odd])
+    assert replaced(batch.keep(np.array([False, True, False])), np.array([1.5])) == [example(y=feature("float", 1.5))]
+
+
+def test_a_feature_without_one_value_anywhere_is_a_column_of_nulls():
+    batch = read([example(id=feature("bytes", b"a", b"b")), example(id=feature(None)), example(id=feature("bytes"))])
+    assert batch.to_pydict() == {"id": [None] * 3}
+
+
+def test_a_column_comes_and_goes_and_gets_its_type_when_it_has_a_value():
+    columns = ExampleColumns("/logs/a", ValueFinder(["y", "id"]))
+    for _ in range(2):
+        for record, expected in (
+            (example(y=feature(None)), {"y": [None]}),
+            (example(id=feature("bytes", b"a")), {"id": [b"a"]}),
+            (example(y=feature("float", 0.5), id=feature("bytes", b"b")), {"y": [0.5], "id": [b"b"]}),
+        ):
+            assert columns.read(Frames.of([record])).to_pydict() == expected
+
+
+def test_types_come_from_the_wire():
+    batch = read([example(y=feature("int64", -5), id=feature("bytes", b"\xff"))] * 2)
+    assert {field.name: field.type for field in batch.schema} == {"y": pa.int64(), "id": pa.large_binary()}
+    assert batch.to_pydict() == {"y": [-5, -5], "id": [b"\xff"] * 2}
+
+
+BAD = {
+    "no example": [b"\xff\xff not a protocol buffer " + SENTINEL.encode()],
+    "truncated": [example(y=feature("bytes", SENTINEL.encode()))[:-3]],
+    "two types in a batch": [example(y=feature("float", 48613.71)), example(y=feature("bytes", SENTINEL.encode()))],
+    "two types of numbers": [example(y=feature("float", 48613.71)), example(y=feature("int64", 48613))],
+}
+
+
+@pytest.mark.parametrize("records", BAD.values(), ids=list(BAD))
+@pytest.mark.parametrize("way", ["read", "read_encoded"])
+def test_bad_records_are_an_input_error_without_their_values(records, way):
+    columns = ExampleColumns("/logs/a", ValueFinder(["y", "id"]))
+    with pytest.raises(InputError, match=r"^/logs/a: a record is not a tf.Example, or a feature changes") as caught:
+        getattr(columns, way)(Frames.of(records), *(["y"] if way == "read_encoded" else []))
+    assert SENTINEL not in str(caught.value)
+    assert "48613" not in str(caught.value)
+
+
+@pytest.mark.parametrize("change", [feature("bytes", SENTINEL.encode()), feature("int64", 48613)], ids=["text", "int"])
+def test_a_type_that_changes_between_batches_is_an_input_error_without_values(change):
+    columns = ExampleColumns("/logs/a", ValueFinder(["y"]))
+    columns.read(Frames.of(PLAIN))
+    with pytest.raises(InputError, match=r"^/logs/a: ") as caught:
+        columns.read(Frames.of([example(y=change)]))
+    assert SENTINEL not in str(caught.value)
+    assert "48613" not in str(caught.value)
+
+
+def test_features_that_are_not_wanted_may_change():
+    records = [
+        example(x=feature("int64", 1), y=feature("float", 0.5)),
+        example(x=feature("bytes", b"a"), y=feature("float", 1.5)),
+    ]
+    assert read(records).to_pydict() == {"y": [0.5, 1.5]}
+    assert [features_of(one)["x"] for one in replaced(encoded(records), np.zeros(2))] == [
+        features_of(one)["x"] for one in records
+    ]

@@ -1,0 +1,101 @@
+"""tf.Example to Arrow: a column of lists for every feature, and no bad record goes unnoticed."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from labeldp.transforms import InputError
+from labeldp.transforms.tfrecord.example_encoder import encode_examples
+
+tf: Any = pytest.importorskip("tensorflow")
+pytest.importorskip("tfx_bsl")
+
+from labeldp.transforms.tfrecord.example_decoder import ExampleDecoder  # noqa: E402
+
+SENTINEL = "SENTINEL123"
+
+
+def feature(kind: str | None, *values: Any) -> Any:
+    """A tf.train.Feature of that kind of list, or of none."""
+    if kind is None:
+        return tf.train.Feature()
+    lists = {"int64": tf.train.Int64List, "float": tf.train.FloatList, "bytes": tf.train.BytesList}
+    return tf.train.Feature(**{f"{kind}_list": lists[kind](value=values)})
+
+
+def example(**features: Any) -> bytes:
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+def decoded(records: list[bytes]) -> pa.RecordBatch:
+    return ExampleDecoder("/logs/a").decode(records)
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
+RECORDS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "i": st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=3),
+            "f": st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=3),
+            "b": st.lists(st.binary(max_size=4), min_size=1, max_size=3),
+            "t": TEXTS,
+        }
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(RECORDS, st.integers(0, 3))
+def test_encoding_and_decoding_give_the_lists_back(records, skip):
+    batch = pa.RecordBatch.from_arrays(
+        [
+            pa.array([record["i"] for record in records], pa.list_(pa.int64())),
+            pa.array([record["f"] for record in records], pa.large_list(pa.float32())),
+            pa.array([record["b"] for record in records], pa.list_(pa.binary())),
+            pa.array([record["t"] for record in records], pa.string()),
+        ],
+        ["i", "f", "b", "t"],
+    ).slice(skip)
+    if not batch.num_rows:
+        return
+    back = decoded(encode_examples(batch)).to_pylist()
+    expected = [{**record, "t": [record["t"].encode()]} for record in records[skip:]]
+    assert [{name: record[name] for name in "ifbt"} for record in back] == expected
+
+
+THREE = [
+    example(id=feature("bytes", b"a"), x=feature("float", 1.5), y=feature("float", 0.5)),
+    example(id=feature("bytes", b"b"), x=feature("float"), y=feature("float", 2.5)),
+    example(id=feature("bytes", b"c"), y=feature("float", 3.5, 4.5)),
+]
+
+
+def test_decoder_gives_a_column_of_lists_for_every_feature():
+    batch = decoded(THREE)
+    assert batch.num_rows == 3
+    assert sorted(batch.schema.names) == ["id", "x", "y"]
+    assert all(pa.types.is_large_list(kind) for kind in batch.schema.types)
+    assert batch.column(batch.schema.get_field_index("x")).to_pylist() == [[1.5], [], None]
+    assert batch.column(batch.schema.get_field_index("y")).to_pylist() == [[0.5], [2.5], [3.5, 4.5]]
+
+
+BAD = {
+    "no example": [b"\xff\xff not a protocol buffer " + SENTINEL.encode()],
+    "truncated": [example(y=feature("bytes", SENTINEL.encode()))[:-3]],
+    "two types in a batch": [example(y=feature("float", 48613.71)), example(y=feature("bytes", SENTINEL.encode()))],
+}
+
+
+@pytest.mark.parametrize("records", BAD.values(), ids=list(BAD))
+@pytest.mark.parametrize("first", [[], THREE], ids=["first batch", "second batch"])
+def test_bad_records_are_an_input_error_without_their_values(records, first):
+    decoder = ExampleDecoder("/logs/a")
+    decoder.decode(first)
+    with pytest.raises(InputError, match=r"^/logs/a: ") as caught:
+        decoder.decode(records)
+    assert SENTINEL not in str(caught.value)
+    assert "48613" not in str(caught.value)

@@ -1,0 +1,370 @@
+"""What is found in a tf.Example's bytes is what protocol buffers read there, and nothing can hide beside it."""
+
+import random
+import re
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from labeldp.transforms.tfrecord import example_wire
+from labeldp.transforms.tfrecord.example_encoder import encode_varints, varint
+from labeldp.transforms.tfrecord.example_wire import BYTES, FLOAT, INT64, PADDING, Found, ValueFinder, decode_varints
+
+tf: Any = pytest.importorskip("tensorflow")
+
+KINDS = {"bytes_list": BYTES, "float_list": FLOAT, "int64_list": INT64}
+NAMES = ["y", "id", "a name that is longer than a word", "a name that is longer than a worD", "", "été", "x" * 130]
+
+
+def field(tag: int, content: bytes) -> bytes:
+    return bytes([tag]) + varint(len(content)) + content
+
+
+def entry(name: str | bytes, feature: bytes) -> bytes:
+    return field(0x0A, field(0x0A, name if isinstance(name, bytes) else name.encode()) + field(0x12, feature))
+
+
+def example(*entries: bytes) -> bytes:
+    return field(0x0A, b"".join(entries))
+
+
+def floats(*values: float) -> bytes:
+    """A Feature that holds them, packed."""
+    return field(FLOAT, field(0x0A, struct.pack(f"<{len(values)}f", *values)))
+
+
+def integers(*values: int) -> bytes:
+    return field(INT64, field(0x0A, encode_varints(np.array(values, np.int64))[0].tobytes()))
+
+
+def texts(*values: bytes) -> bytes:
+    return field(BYTES, b"".join(field(0x0A, value) for value in values))
+
+
+def find(records: list[bytes], names: tuple[str, ...] = ("y", "id"), finder: ValueFinder | None = None) -> Found:
+    """What a finder says of them; their places count from the first record's first byte."""
+    ends = np.cumsum([0, *map(len, records)])
+    octets = np.frombuffer(b"".join(records) + bytes(PADDING), np.uint8)
+    return (finder or ValueFinder(names)).find(octets, ends[:-1], ends[1:])
+
+
+def parsed(record: bytes) -> Any:
+    """The Example, or None where there is none."""
+    try:
+        return tf.train.Example.FromString(record)
+    except Exception:
+        return None
+
+
+def same_bytes(one: Any) -> bytes:
+    return one.SerializeToString(deterministic=True)
+
+
+def assert_agrees(record: bytes, found: Found, row: int, start: int) -> None:
+    """If the record is answered for, its values are those that protocol buffers read."""
+    read = parsed(record)
+    if not found.canonical[row]:
+        return
+    assert read is not None
+    for name, values in found.values.items():
+        if name not in read.features.feature:
+            assert values.kinds[row] == 0
+            continue
+        feature = read.features.feature[name]
+        kind = feature.WhichOneof("kind")
+        several = getattr(feature, kind).value if kind else []
+        if len(several) != 1:
+            assert values.kinds[row] == -1
+            continue
+        assert values.kinds[row] == KINDS[kind]
+        content = record[values.starts[row] - start : values.stops[row] - start]
+        if kind == "bytes_list":
+            assert content == several[0]
+        elif kind == "float_list":
+            assert struct.pack("<f", several[0]) == content or np.isnan(several[0])
+        else:
+            octets = np.frombuffer(content + bytes(PADDING), np.uint8)
+            assert decode_varints(octets, np.array([0]), np.array([len(content)])).tolist() == list(several)
+
+
+# Records of every kind, right and wrong.
+
+NUMBERS = st.integers(0, 300) | st.integers(-(2**63), 2**63 - 1)
+TEXTS = st.binary(max_size=6) | st.binary(min_size=100, max_size=140)
+
+
+@st.composite
+def features(draw: Any) -> bytes:
+    """A Feature: mostly one list; also none, two, unpacked ones, and lists with more in them than values."""
+    kind = draw(st.sampled_from([BYTES, FLOAT, FLOAT, INT64, INT64]))
+    size = draw(st.sampled_from([1, 1, 1, 0, 2, 3, 20]))
+    if kind == BYTES:
+        content = b"".join(field(0x0A, value) for value in draw(st.lists(TEXTS, min_size=size, max_size=size)))
+    else:
+        if kind == FLOAT:
+            values = [struct.pack("<f", x) for x in draw(st.lists(st.floats(width=32), min_size=size, max_size=size))]
+        else:
+            values = [
+                encode_varints(np.array([x]))[0].tobytes()
+                for x in draw(st.lists(NUMBERS, min_size=size, max_size=size))
+            ]
+        unpacked = b"\x0d" if kind == FLOAT else b"\x08"
+        packed = draw(st.integers(0, 4)) > 0
+        content = field(0x0A, b"".join(values)) if packed else b"".join(unpacked + value for value in values)
+    oddity = draw(st.integers(0, 30))
+    return {
+        0: b"",
+        1: field(kind, content + b"\x10\x01"),
+        2: field(kind, content) + field(draw(st.sampled_from([BYTES, FLOAT, INT64])), b""),
+        3: field(draw(st.sampled_from([BYTES, FLOAT, INT64])), content),
+        4: field(kind, content) + b"\x22\x03odd",
+    }.get(oddity, field(kind, content))
+
+
+@st.composite
+def entries(draw: Any, name: str) -> bytes:
+    """A map entry: mostly a key and a value; also without one, twice, the other way round, or with more."""
+    key, value = field(0x0A, name.encode()), field(0x12, draw(features()))
+    oddity = draw(st.integers(0, 60))
+    content = {
+        0: value + key,
+        1: key,
+        2: value,
+        3: key + key + value,
+        4: key + value + value,
+        5: key + value + b"\x1a\x01x",
+        6: field(0x0A, name.encode() + b"\xff") + value,
+    }.get(oddity, key + value)
+    if oddity == 7:
+        # The same number in one byte more.
+        return b"\x0a" + bytes([len(content) & 0x7F | 0x80]) + (varint(len(content) >> 7) + b"\0")[:2] + content
+    return field(0x0A, content)
+
+
+@st.composite
+def records(draw: Any) -> bytes:
+    """A tf.Example with y, id and others in any order, perhaps twice; perhaps damaged."""
+    names = [name for name in ("y", "id") if draw(st.integers(0, 9))]
+    names += draw(st.lists(st.sampled_from(NAMES[2:]), max_size=3, unique=draw(st.integers(0, 9)) > 0))
+    if not draw(st.integers(0, 19)):
+        names.append("y")
+    record = example(*(draw(entries(name)) for name in draw(st.permutations(names))))
+    oddity = draw(st.integers(0, 40))
+    if oddity == 0:
+        record = record[: draw(st.integers(0, len(record)))]
+    return {1: record + record, 2: record + b"\x12\x03odd", 3: b"", 4: b"\x0a\x00" + record}.get(oddity, record)
+
+
+@settings(deadline=None, max_examples=120)
+@given(st.lists(records(), min_size=1, max_size=12))
+def test_what_is_found_is_what_protocol_buffers_read(batch):
+    found, start = find(batch), 0
+    for row, record in enumerate(batch):
+        assert_agrees(record, found, row, start)
+        start += len(record)
+
+
+def mutants(record: bytes, count: int, seed: int) -> list[bytes]:
+    """Copies, in most of which one or two bytes are others."""
+    shuffle = random.Random(seed)
+    copies = []
+    for _ in range(count):
+        octets = bytearray(record)
+        for _ in range(shuffle.choice([0, 1, 1, 2])):
+            octets[shuffle.randrange(len(octets))] = shuffle.choice(
+                [0, 1, 0x0A, 0x12, 0x7F, 0x80, shuffle.randrange(256)]
+            )
+        copies.append(bytes(octets))
+    return copies
+
+
+@settings(deadline=None, max_examples=60)
+@given(records(), st.integers(0, 2**32))
+def test_records_that_are_only_compared_get_the_answers_of_those_that_are_walked(record, seed):
+    """Records of one length are compared with one that was walked: no answer may be another for that."""
+    batch = [record, *mutants(record, 200, seed)] if record else []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(example_wire, "_MOST_FAILURES", 0)
+        walked = find(batch)
+    finder = ValueFinder(["y", "id"])
+    for _ in range(2):
+        found = find(batch, finder=finder)
+        np.testing.assert_array_equal(found.canonical, walked.canonical)
+        for name in ("y", "id"):
+            one, two = found.values[name], walked.values[name]
+            single = found.canonical & (two.kinds > 0)
+            np.testing.assert_array_equal(one.kinds[found.canonical], two.kinds[found.canonical])
+            np.testing.assert_array_equal(one.starts[single], two.starts[single])
+            np.testing.assert_array_equal(one.stops[single], two.stops[single])
+    for row, mutant in enumerate(batch):
+        assert_agrees(mutant, walked, row, row * len(record))
+
+
+# Of varints, not every bit counts: 64 of the 70 of ten bytes, and no zeros at the end.
+LOOSE_VARINTS = re.compile(rb"[\x80-\xff]{9}|[\x80-\xff]\0")
+
+
+@settings(deadline=None, max_examples=100)
+@given(records(), st.integers(0, 2**32))
+def test_no_byte_of_a_canonical_record_is_without_meaning(record, seed):
+    """Where a parser ignores a byte, a label could be left in it: two canonical records never mean the same."""
+    if not record or not find([record]).canonical[0]:
+        return
+    others = [other for other in mutants(record, 50, seed) if other != record and not LOOSE_VARINTS.search(other)]
+    for other, canonical in zip(others, find(others).canonical, strict=True):
+        assert not canonical or same_bytes(parsed(other)) != same_bytes(parsed(record))
+
+
+# One by one.
+
+Y, ID = floats(1.5), texts(b"me")
+GOOD = {
+    "no byte": b"",
+    "no entry": example(),
+    "no y": example(entry("id", ID)),
+    "float": example(entry("id", ID), entry("y", Y)),
+    "float, unpacked": example(entry("y", field(FLOAT, b"\x0d" + struct.pack("<f", 1.5)))),
+    "int64": example(entry("y", integers(-1))),
+    "int64, unpacked": example(entry("y", field(INT64, b"\x08\x07"))),
+    "text": example(entry("y", texts(b""))),
+    "no kind": example(entry("y", b"")),
+    "empty list": example(entry("y", field(FLOAT, b""))),
+    "empty packed": example(entry("y", floats())),
+    "several": example(entry("y", floats(1.5, 2.5)), entry("id", texts(b"a", b"b"))),
+    "many texts": example(entry("id", texts(*[b"%d" % i for i in range(300)])), entry("y", Y)),
+    "long varints": example(entry("x", integers(*[-1] * 30)), entry("y", Y)),
+    "lengths of two and three bytes": example(entry("x", texts(bytes(20_000))), entry("y", Y), entry("z", texts(b""))),
+    "hundreds of features": example(*(entry(f"feature {i}", Y) for i in range(400)), entry("y", Y)),
+    "names that differ late": example(entry("a" * 80 + "b", ID), entry("a" * 80 + "c", Y), entry("y", Y)),
+}
+
+
+@pytest.mark.parametrize("record", GOOD.values(), ids=list(GOOD))
+def test_canonical_records_are_answered_for(record):
+    found = find([record])
+    assert found.canonical.tolist() == [True]
+    assert_agrees(record, found, 0, 0)
+
+
+SECRET = floats(48613.5)
+BAD = {
+    "the label twice": example(entry("y", SECRET), entry("y", Y)),
+    "another feature twice": example(entry("x", SECRET), entry("y", Y), entry("x", Y)),
+    "two kinds": example(entry("y", SECRET + ID)),
+    "a kind twice": example(entry("y", SECRET + Y)),
+    "an unknown field in Feature": example(entry("y", Y + field(0x22, SECRET))),
+    "an unknown field in a list": example(entry("y", field(FLOAT, field(0x0A, b"1234") + field(0x12, SECRET)))),
+    "an unknown field in an entry": example(field(0x0A, field(0x0A, b"y") + field(0x12, Y) + field(0x1A, SECRET))),
+    "an unknown field in Features": example(entry("y", Y), field(0x12, SECRET)),
+    "an unknown field in Example": example(entry("y", Y)) + field(0x12, SECRET),
+    "two features fields": example(entry("y", SECRET)) + example(entry("y", Y)),
+    "an overwritten value": example(field(0x0A, field(0x0A, b"y") + field(0x12, SECRET) + field(0x12, Y))),
+    "an overwritten key": example(field(0x0A, field(0x0A, b"x") + field(0x0A, b"y") + field(0x12, Y))),
+    "a value before its key": example(field(0x0A, field(0x12, Y) + field(0x0A, b"y"))),
+    "no value": example(field(0x0A, field(0x0A, b"y"))),
+    "no key": example(field(0x0A, field(0x12, Y))),
+    "two packed fields": example(entry("y", field(FLOAT, field(0x0A, b"1234") * 2))),
+    "packed and unpacked": example(entry("y", field(FLOAT, field(0x0A, b"1234") + b"\x0d1234"))),
+    "a group": example(entry("y", Y), b"\x13\x14"),
+    "a length in too many bytes": b"\x0a\x8b\x00" + example(entry("y", Y))[2:],
+    "a tag in too many bytes": b"\x8a\x00" + example(entry("y", Y))[1:],
+    "a key that is no text": example(entry(b"\xff", Y), entry("y", Y)),
+    "half a float": example(entry("y", field(FLOAT, field(0x0A, b"123")))),
+    "a varint without end": example(entry("y", field(INT64, field(0x0A, b"\x80")))),
+    "a varint of eleven bytes": example(entry("y", field(INT64, field(0x0A, b"\xff" * 10 + b"\x01")))),
+    "such a varint among others": example(entry("y", field(INT64, field(0x0A, b"\1" * 9 + b"\xff" * 11 + b"\x01")))),
+    "an unpacked varint of eleven bytes": example(entry("y", field(INT64, b"\x08" + b"\xff" * 10 + b"\x01"))),
+    "too long": example(entry("y", Y))[:-1],
+    "too short": example(entry("y", Y)) + b"\0",
+    "no protocol buffer": b"\xff\xff\xff",
+    "a length beyond all": b"\x0a\xff\xff\xff\xff\x7f" + entry("y", Y),
+}
+
+
+@pytest.mark.parametrize("record", BAD.values(), ids=list(BAD))
+@pytest.mark.parametrize("copies", [1, 200])
+def test_a_record_in_which_something_could_hide_is_left_to_the_caller(record, copies):
+    good = example(entry("id", ID), entry("y", Y))
+    found = find([good, record, good] * copies)
+    assert found.canonical.tolist() == [True, False, True] * copies
+
+
+@pytest.mark.parametrize("record", BAD.values(), ids=list(BAD))
+@pytest.mark.parametrize("size", [8, 9, 17])
+def test_what_could_hide_does_not_depend_on_the_records_beside_it(record, size):
+    """All records' first entries are read together, then all second ones: here they have keys of different lengths."""
+    parts = [entry("k" * size, ID), entry("y", Y), entry("id", ID), entry("m" * 2 * size, ID)]
+    others = [example(*parts[turn:], *parts[:turn]) for turn in range(4)]
+    for other in others:
+        assert find([record, other]).canonical.tolist() == [False, True]
+        assert find([*others, record, other]).canonical.tolist() == [True] * 4 + [False, True]
+
+
+def test_no_record_at_all():
+    found = find([])
+    assert (len(found.canonical), len(found.values["y"].kinds)) == (0, 0)
+
+
+# What is learned.
+
+
+@pytest.fixture
+def walked(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """() -> how many records were walked since the last call."""
+    counts: list[int] = []
+    walk = example_wire._Walk.__init__
+
+    def counting(self: Any, octets: Any, starts: Any, *rest: Any) -> None:
+        counts.append(len(starts))
+        walk(self, octets, starts, *rest)
+
+    monkeypatch.setattr(example_wire._Walk, "__init__", counting)
+
+    def since() -> int:
+        total = sum(counts)
+        counts.clear()
+        return total
+
+    return since
+
+
+def test_of_records_that_look_alike_one_is_walked(walked):
+    finder = ValueFinder(["y", "id"])
+    batch = [example(entry("id", texts(b"%04d" % i)), entry("y", floats(i))) for i in range(1000)]
+    for expected in (1, 0):
+        found = find(batch, finder=finder)
+        assert found.canonical.all()
+        assert walked() == expected
+    content = b"".join(batch)
+    ids = [content[a:b] for a, b in zip(found.values["id"].starts, found.values["id"].stops, strict=True)]
+    assert ids == [b"%04d" % i for i in range(1000)]
+
+
+def test_where_no_two_records_look_alike_comparing_is_given_up(walked):
+    finder = ValueFinder(["y"])
+    shuffle = random.Random(1)
+    parts = [entry(f"f{i}", floats(i)) for i in range(8)] + [entry("y", Y)]
+    batch = [example(*shuffle.sample(parts, len(parts))) for _ in range(400)]
+    for _ in range(example_wire._MOST_FAILURES):
+        assert find(batch, finder=finder).canonical.all()
+    walked()
+    found = find(batch, finder=finder)
+    assert walked() == 400
+    for row, record in enumerate(batch):
+        assert_agrees(record, found, row, row * len(record))
+
+
+# Varints.
+
+
+@settings(deadline=None)
+@given(st.lists(NUMBERS, min_size=1, max_size=20))
+def test_decoded_varints_are_what_was_encoded(numbers):
+    octets, sizes = encode_varints(np.array(numbers, np.int64))
+    stops = np.cumsum(sizes)
+    padded = np.concatenate([octets, np.zeros(PADDING, np.uint8)])
+    assert decode_varints(padded, stops - sizes, stops).tolist() == numbers

@@ -1,0 +1,228 @@
+"""The TFRecord container is TensorFlow's, byte for byte, and no damage to it goes unnoticed."""
+
+import io
+
+import apache_beam as beam
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from labeldp.transforms import InputError
+from labeldp.transforms.tfrecord import framing as tfrecord
+from labeldp.transforms.tfrecord.framing import Frames, frame, read_records
+
+tf = pytest.importorskip("tensorflow")
+
+SIZES = (0, 1, 7, 8, 9, 100, 100, 3, 5_000, 70_000, 0)
+RECORDS = [bytes(np.random.default_rng(size).integers(0, 256, size, np.uint8)) for size in SIZES]
+
+
+def read(content: bytes, batch_size: int = 1000) -> list[bytes]:
+    return [record for batch in read_records(io.BytesIO(content), "/logs/a", batch_size) for record in batch]
+
+
+def starts_of(records: list[bytes]) -> list[int]:
+    """The byte offset of every record in the file, and the file's length."""
+    return [0, *np.cumsum([16 + len(record) for record in records]).tolist()]
+
+
+# As TensorFlow and Beam see it.
+
+
+def test_frame_writes_what_tensorflow_writes(tmp_path):
+    path = str(tmp_path / "a.tfrecord")
+    with tf.io.TFRecordWriter(path) as writer:
+        for record in RECORDS:
+            writer.write(record)
+    with open(path, "rb") as file:
+        assert frame(RECORDS) == file.read()
+
+
+def test_tensorflow_reads_what_frame_writes(tmp_path):
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(frame(RECORDS[:4]) + frame([]) + frame(RECORDS[4:]))
+    assert list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator()) == RECORDS
+
+
+def test_beam_reads_what_frame_writes(tmp_path, run):
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(frame(RECORDS))
+    found = run(lambda pipeline: {"records": pipeline | beam.io.ReadFromTFRecord(str(path))})
+    assert sorted(found["records"]) == sorted(RECORDS)
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+def test_read_records_reads_what_tensorflow_writes(tmp_path, compression):
+    from apache_beam.io.filesystems import FileSystems
+
+    path = str(tmp_path / ("a.tfrecord.gz" if compression else "a.tfrecord"))
+    with tf.io.TFRecordWriter(path, compression) as writer:
+        for record in RECORDS:
+            writer.write(record)
+    with FileSystems.open(path) as file:
+        found = list(read_records(file, path, 4))
+    assert [len(batch) for batch in found] == [4, 4, 3]
+    assert [record for batch in found for record in batch] == RECORDS
+
+
+# Batches and chunks.
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(st.binary(max_size=40), max_size=20), st.integers(1, 200), st.integers(1, 25))
+def test_records_survive_any_chunks_and_batches(records, chunk, batch_size):
+    content = frame(records)
+    assert len(content) == starts_of(records)[-1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tfrecord, "_CHUNK", chunk)
+        batches = list(read_records(io.BytesIO(content), "/logs/a", batch_size))
+    assert [record for batch in batches for record in batch] == records
+    # Batches end early where their bytes fill a chunk.
+    assert all(1 <= len(batch) <= batch_size for batch in batches)
+
+
+def test_batches_are_full_but_for_large_records():
+    """A batch of small records is as long as asked for; one of large records stays within some megabytes."""
+    sizes = [len(batch) for batch in read_records(io.BytesIO(frame([bytes(90)] * 100_000)), "/logs/a", 16_384)]
+    assert sizes == [16_384] * 6 + [100_000 - 6 * 16_384]
+    large = frame([bytes(3 << 20)] * 8 + [b"small"] * 3)
+    batches = list(read_records(io.BytesIO(large), "/logs/a", 16_384))
+    assert max(batch.bounds[-1] - batch.bounds[0] for batch in batches) <= 3 * tfrecord._CHUNK
+    assert sum(map(len, batches)) == 11
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 60)), max_size=8), st.integers(1, 400), st.integers(1, 99))
+def test_records_of_one_length_in_a_row(runs, chunk, batch_size):
+    """Those are not looked at one by one."""
+    records = [bytes([length]) * length for length, count in runs for _ in range(count)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tfrecord, "_CHUNK", chunk)
+        batches = read_records(io.BytesIO(frame(records)), "/logs/a", batch_size)
+        assert [record for batch in batches for record in batch] == records
+
+
+class Dripping(io.BytesIO):
+    """Gives fewer bytes than asked for, as sockets do."""
+
+    def read(self, size=-1, /):
+        return super().read(3 if size else 0)
+
+
+def test_short_reads_are_no_end():
+    batches = read_records(Dripping(frame(RECORDS[:6])), "/logs/a", 100)
+    assert [record for batch in batches for record in batch] == RECORDS[:6]
+
+
+def test_an_empty_file_has_no_record():
+    assert frame([]) == b""
+    assert list(read_records(io.BytesIO(b""), "/logs/a", 10)) == []
+
+
+def test_what_is_written_over_has_the_right_checksum():
+    frames = Frames.of([b"ahead" * i + b"here" + b"behind" * (9 - i) for i in range(10)])
+    octets = np.frombuffer(frames.content, np.uint8).copy()
+    tfrecord.write_over(octets, frames.bounds, frames.starts + 5 * np.arange(10), np.frombuffer(b"gone" * 10, "<u4"))
+    assert read(octets.tobytes()[: frames.bounds[-1]]) == [
+        b"ahead" * i + b"gone" + b"behind" * (9 - i) for i in range(10)
+    ]
+
+
+# Damage.
+
+SMALL = [b"SENTINEL123", b"", b"SENTINEL123 and more"]
+
+
+@pytest.mark.parametrize("place", range(0, 12))
+def test_a_head_that_breaks_a_run_of_equal_ones_is_named(place):
+    content, start = bytearray(frame([b"abc"] * 100)), 19 * 70
+    content[start + place] ^= 1
+    with pytest.raises(InputError, match=rf"/logs/a: corrupt TFRecord at byte offset {start}$"):
+        read(bytes(content))
+
+
+@pytest.mark.parametrize("chunk", [1, 20, 1 << 20])
+def test_every_flipped_bit_is_found_and_its_record_named(chunk, monkeypatch):
+    monkeypatch.setattr(tfrecord, "_CHUNK", chunk)
+    content, starts = frame(SMALL), starts_of(SMALL)
+    for place in range(len(content)):
+        start = max(start for start in starts if start <= place)
+        for bit in range(8) if chunk > 1 else (place % 8,):
+            damaged = bytearray(content)
+            damaged[place] ^= 1 << bit
+            with pytest.raises(InputError) as caught:
+                read(bytes(damaged))
+            assert str(caught.value) == f"/logs/a: corrupt TFRecord at byte offset {start}"
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 100])
+def test_offsets_are_those_of_the_file_in_later_batches(batch_size, monkeypatch):
+    monkeypatch.setattr(tfrecord, "_CHUNK", 50)
+    records = [bytes([i]) * (i % 7) for i in range(60)]
+    content, starts = bytearray(frame(records)), starts_of(records)
+    content[starts[41] + 12] ^= 1
+    with pytest.raises(InputError, match=rf"/logs/a: corrupt TFRecord at byte offset {starts[41]}$"):
+        read(bytes(content), batch_size)
+
+
+def test_of_two_damages_one_is_named():
+    records = [b"abc"] * 6
+    content, starts = bytearray(frame(records)), starts_of(records)
+    content[starts[2] + 12] ^= 1
+    content[starts[4]] ^= 1
+    with pytest.raises(InputError, match=f"byte offset ({starts[2]}|{starts[4]})$"):
+        read(bytes(content))
+
+
+@pytest.mark.parametrize("chunk", [5, 1 << 20])
+def test_a_file_cut_anywhere_but_between_records_is_truncated(chunk, monkeypatch):
+    monkeypatch.setattr(tfrecord, "_CHUNK", chunk)
+    content, starts = frame(SMALL), starts_of(SMALL)
+    for cut in range(len(content)):
+        if cut in starts:
+            assert read(content[:cut]) == SMALL[: starts.index(cut)]
+            continue
+        start = max(start for start in starts if start <= cut)
+        with pytest.raises(InputError) as caught:
+            read(content[:cut])
+        assert str(caught.value) == f"/logs/a: truncated TFRecord at byte offset {start}"
+
+
+def test_a_true_length_beyond_the_file_is_truncation():
+    head = (1 << 60).to_bytes(8, "little")
+    checksum = int(tfrecord.checksums([head])[0]).to_bytes(4, "little")
+    good = frame([b"abc"])
+    with pytest.raises(InputError, match=f"truncated TFRecord at byte offset {len(good)}$"):
+        read(good + head + checksum + bytes(100))
+
+
+@pytest.mark.parametrize(
+    "content", [b"y,x\n1,2\n3,4\n5,6\n", b"PAR1" + bytes(40), bytes(64)], ids=["csv", "parquet", "zeros"]
+)
+def test_another_format_is_corrupt_at_once(content):
+    with pytest.raises(InputError, match=r"/logs/a: corrupt TFRecord at byte offset 0$"):
+        read(content)
+
+
+def test_records_before_the_damage_are_not_given_unchecked():
+    content = bytearray(frame([b"abc"] * 4))
+    content[12] ^= 1
+    found = read_records(io.BytesIO(bytes(content)), "/logs/a", 2)
+    with pytest.raises(InputError):
+        next(found)
+
+
+class Breaking(io.BytesIO):
+    """A file whose filesystem quotes what it read."""
+
+    def read(self, size=-1, /):
+        content = super().read(20)
+        if self.tell() > 40:
+            raise OSError(f"failed at {content!r}")
+        return content
+
+
+def test_a_failing_filesystem_is_an_input_error_without_its_text():
+    with pytest.raises(InputError, match=r"/logs/a: cannot be read or decompressed after byte offset 40$") as caught:
+        list(read_records(Breaking(frame(SMALL)), "/logs/a", 10))
+    assert "SENTINEL" not in str(caught.value)

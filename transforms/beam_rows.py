@@ -1,0 +1,98 @@
+"""Rows, as Beam YAML and SQL have them, to labelled batches and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.pvalue import PCollection
+from apache_beam.typehints.arrow_type_compatibility import arrow_schema_from_beam_schema
+from apache_beam.typehints.row_type import RowTypeConstraint
+from apache_beam.typehints.schemas import named_tuple_to_schema
+
+from .batches import LabelledBatch
+from .errors import InputError, redact_errors
+
+_MOST_ROWS = 1 << 13
+
+
+_SOURCE = "rows"
+
+
+def row_fields(rows: PCollection[Any], *needed: str) -> dict[str, Any]:
+    """The name and type of each field. Raises InputError when the elements have no schema or lack a field."""
+    found: Any = rows.element_type
+    kind = RowTypeConstraint.from_user_type(found) or found
+    if not isinstance(kind, RowTypeConstraint):
+        raise InputError(f"the rows have no schema: their type is {found}")
+    fields = dict(kind._fields)
+    for name in needed:
+        if name not in fields:
+            raise InputError(f"the rows have no field {name!r}; they have: {', '.join(fields)}")
+    return fields
+
+
+@dataclass
+class RowsToBatches(beam.PTransform):
+    """Takes a PCollection of rows with a schema, bounded or not; gives LabelledBatch in the same windows.
+
+    Rows come in no order and have no place in a file, so only an id column can name them: use it as
+    `LabelColumn.id_column`. id_column: that field, unique among the rows.
+    """
+
+    id_column: str
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, rows: PCollection[Any]) -> PCollection[LabelledBatch]:
+        """Raises InputError when the rows have no schema or no such field."""
+        fields = row_fields(rows, self.id_column)
+        kind = RowTypeConstraint.from_fields(list(fields.items()))
+        schema = arrow_schema_from_beam_schema(named_tuple_to_schema(kind.user_type))
+        return (
+            rows
+            | "Gather" >> beam.BatchElements(min_batch_size=1, max_batch_size=_MOST_ROWS)
+            | "ToArrow" >> beam.ParDo(_ToArrow(schema.remove_metadata())).with_output_types(LabelledBatch)
+        )
+
+
+class _ToArrow(beam.DoFn):
+    def __init__(self, schema: pa.Schema):
+        self._schema = schema
+
+    @redact_errors("gathering rows")
+    def process(self, rows: list[Any]) -> Iterator[LabelledBatch]:
+        columns = [pa.array([getattr(row, field.name) for row in rows], field.type) for field in self._schema]
+        plain = pa.schema([pa.field(field.name, field.type) for field in self._schema])
+        yield LabelledBatch.whole(_SOURCE, 0, pa.RecordBatch.from_arrays(columns, schema=plain))
+
+
+@dataclass
+class BatchesToRows(beam.PTransform):
+    """Takes privatized batches; gives their rows.
+
+    fields: name and type of each field, as `row_fields` of the rows that went in.
+    private: the field that is float64 now.
+    """
+
+    fields: dict[str, Any]
+    private: str
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[Any]:
+        fields = {**self.fields, self.private: np.float64}
+        kind = RowTypeConstraint.from_fields(list(fields.items()))
+        return batches | "ToRows" >> beam.FlatMap(_rows).with_output_types(kind)
+
+
+def _rows(batch: LabelledBatch) -> Iterator[beam.Row]:
+    names = batch.batch.schema.names
+    for values in zip(*(column.to_pylist() for column in batch.batch.columns), strict=True):
+        yield beam.Row(**dict(zip(names, values, strict=True)))

@@ -1,0 +1,1 @@
+"""Reading of input files and writing of shards."""

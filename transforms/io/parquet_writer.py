@@ -1,0 +1,149 @@
+"""Shards of Parquet: Arrow segments by worker, then whole files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import apache_beam as beam
+import pyarrow as pa
+import pyarrow.parquet
+from apache_beam.pvalue import PCollection
+
+from ..batches import LabelledBatch
+from ..errors import InputError
+from ..tfrecord.encoded_batches import is_encoded
+from .filesystems import create
+from .shard_writer import Segment, SegmentWriter, ShardFile, check_shards, check_whole, open_segment_file, write_shards
+
+_ROW_GROUP = 1 << 16
+
+
+@dataclass
+class WriteParquet(beam.PTransform):
+    """Takes a PCollection of LabelledBatch, writes Parquet shards; gives a ShardFile for each.
+
+    As `WriteTFRecords`, with row groups of 65,536 records. compression: none or gzip.
+    """
+
+    directory: str
+    temp_directory: str
+    num_shards: int
+    compression: str = "none"
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for an unknown compression or fewer than one shard."""
+        super().__init__()
+        check_shards(self.num_shards, self.compression)
+
+    def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[ShardFile]:
+        return write_shards(
+            batches, self.directory, self.temp_directory, self.num_shards, _ParquetLayout(self.compression)
+        )
+
+
+@dataclass(frozen=True)
+class _ParquetLayout:
+    compression: str
+
+    @property
+    def suffix(self) -> str:
+        return "parquet"
+
+    def open_segment(self, path: str) -> SegmentWriter:
+        return _ArrowSegment(path)
+
+    def assemble(self, segments: list[Segment], schemas: frozenset[bytes], file: BinaryIO) -> None:
+        # Every shard has the schema of all, also one without records: readers take it from any file.
+        schema = _common_schema(schemas)
+        with pa.parquet.ParquetWriter(pa.PythonFile(file, "w"), schema, compression=self.compression) as writer:
+            for group in _row_groups(_conformed(segments, schema)):
+                writer.write_table(group, row_group_size=_ROW_GROUP)
+
+
+class _ArrowSegment:
+    """Arrow streams one after the other; a new one begins where the schema changes. Its size is in records."""
+
+    def __init__(self, path: str):
+        self._file = create(path)
+        self._writer: pa.ipc.RecordBatchStreamWriter | None = None
+        self._schema: pa.Schema | None = None
+        self._schemas: set[bytes] = set()
+        self._size = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if is_encoded(batch.schema):
+            raise ValueError("encoded records become TFRecords only")
+        if self._writer is None or not batch.schema.equals(self._schema):
+            if self._writer is not None:
+                self._writer.close()
+            self._schema = batch.schema
+            self._schemas.add(batch.schema.serialize().to_pybytes())
+            self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, "w"), batch.schema)
+        self._writer.write_batch(batch)
+        self._size += batch.num_rows
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._file.close()
+
+    def size(self) -> int:
+        return self._size
+
+    def schemas(self) -> frozenset[bytes]:
+        return frozenset(self._schemas)
+
+
+def _streams(path: str) -> Iterator[pa.ipc.RecordBatchStreamReader]:
+    with open_segment_file(path) as file:
+        source = pa.PythonFile(file, "r")
+        while True:
+            try:
+                reader = pa.ipc.open_stream(source)
+            except pa.ArrowInvalid:
+                # Arrow's way to say that the file ends where a stream should begin; records are counted besides.
+                return
+            yield reader
+
+
+def _common_schema(schemas: frozenset[bytes]) -> pa.Schema:
+    # Sorted: fields must not depend on which worker spoke first.
+    found = [pa.ipc.read_schema(pa.py_buffer(schema)) for schema in sorted(schemas)]
+    try:
+        return pa.unify_schemas(found) if found else pa.schema([])
+    except pa.ArrowException:
+        raise InputError("a column changes its type between files: Parquet output needs one type a column") from None
+
+
+def _conformed(segments: list[Segment], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for segment in segments:
+        found = 0
+        for reader in _streams(segment.path):
+            for batch in reader:
+                columns = [
+                    pa.nulls(batch.num_rows, field.type)
+                    if (place := batch.schema.get_field_index(field.name)) < 0
+                    else batch.column(place).cast(field.type)
+                    for field in schema
+                ]
+                found += batch.num_rows
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+        check_whole(segment, found)
+
+
+def _row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Tables of exactly 65,536 rows, the last one shorter, whatever the batches."""
+    pending: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        pending.append(batch)
+        rows += batch.num_rows
+        while rows >= _ROW_GROUP:
+            table = pa.Table.from_batches(pending)
+            yield table.slice(0, _ROW_GROUP).combine_chunks()
+            pending = table.slice(_ROW_GROUP).to_batches()
+            rows -= _ROW_GROUP
+    if rows:
+        yield pa.Table.from_batches(pending).combine_chunks()

@@ -1,0 +1,103 @@
+"""Shards of TFRecords: segments by worker, then whole files."""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.pvalue import PCollection
+
+from ..batches import LabelledBatch
+from ..tfrecord.encoded_batches import framed_records, is_encoded
+from ..tfrecord.example_encoder import encode_frames
+from .filesystems import create
+from .shard_writer import (
+    COPY_BYTES,
+    Segment,
+    SegmentWriter,
+    ShardFile,
+    check_shards,
+    check_whole,
+    open_segment_file,
+    write_shards,
+)
+
+_GZIP_LEVEL = 6
+
+
+@dataclass
+class WriteTFRecords(beam.PTransform):
+    """Takes a PCollection of LabelledBatch, writes TFRecord shards of tf.Example; gives a ShardFile for each.
+
+    directory: part-00000-of-00004.tfrecord and so on appear in it when they are complete. temp_directory: on the
+    same filesystem, holds unfinished files of privatized records; delete it when the job has ended. num_shards:
+    >= 1, all of them are written. compression: none or gzip. The same batches give the same bytes on every runner.
+    """
+
+    directory: str
+    temp_directory: str
+    num_shards: int
+    compression: str = "none"
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for an unknown compression or fewer than one shard."""
+        super().__init__()
+        check_shards(self.num_shards, self.compression)
+
+    def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[ShardFile]:
+        return write_shards(
+            batches, self.directory, self.temp_directory, self.num_shards, _TFRecordLayout(self.compression)
+        )
+
+
+@dataclass(frozen=True)
+class _TFRecordLayout:
+    compression: str
+
+    @property
+    def suffix(self) -> str:
+        return "tfrecord.gz" if self.compression == "gzip" else "tfrecord"
+
+    def open_segment(self, path: str) -> SegmentWriter:
+        return _TFRecordSegment(path)
+
+    def assemble(self, segments: list[Segment], schemas: frozenset[bytes], file: BinaryIO) -> None:
+        if self.compression == "gzip":
+            # No name and no time in the header: the same records give the same bytes.
+            with gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0) as compressed:
+                self._copy(segments, compressed)
+        else:
+            self._copy(segments, file)
+
+    @staticmethod
+    def _copy(segments: list[Segment], file: Any) -> None:
+        for segment in segments:
+            copied = 0
+            with open_segment_file(segment.path) as source:
+                while chunk := source.read(COPY_BYTES):
+                    file.write(chunk)
+                    copied += len(chunk)
+            check_whole(segment, copied)
+
+
+class _TFRecordSegment:
+    def __init__(self, path: str):
+        self._file = create(path)
+        self._size = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        framed = framed_records(batch) if is_encoded(batch.schema) else encode_frames(batch)
+        self._file.write(framed)
+        self._size += len(framed)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def size(self) -> int:
+        return self._size
+
+    def schemas(self) -> frozenset[bytes]:
+        return frozenset()

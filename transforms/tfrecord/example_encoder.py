@@ -1,0 +1,254 @@
+"""Arrow to tf.Example, vectorised over records, the same bytes every time.
+
+Protocol buffer libraries write a map's entries in an order of their own that changes from run to run; here features
+come in the order of the columns. tf.Example holds lists of float32, int64 and bytes. Other Arrow types are cast:
+booleans to int64, text to bytes, float64 and decimals to float32, which rounds them to 24 bits.
+
+Source: tensorflow/core/example/feature.proto and the protocol buffer wire format. A record is built from pieces, each a
+matrix of bytes with a row per record and a mask of those that count; the records are what the masks leave, row by row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ..batches import float_values
+from ..errors import InputError
+from .framing import TAIL, heads, seal
+
+# Padding a batch to its longest record costs at most this much; beyond it the batch is halved.
+_MAX_MATRIX_BYTES = 1 << 28
+
+
+_LENGTH_DELIMITED = 2
+
+
+_BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
+
+
+_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+
+
+def encode_examples(batch: pa.RecordBatch, with_nulls: bool = True) -> list[bytes]:
+    """Each record as a serialized tf.Example. A null becomes a feature without a value, or none at all.
+
+    Raises InputError, naming the column, for a type that tf.Example cannot hold.
+    """
+    octets, lengths = _encoded(batch, with_nulls, framed=False)
+    blob, ends = octets.tobytes(), np.cumsum(lengths).tolist()
+    return [blob[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)] if ends else []
+
+
+def encode_frames(batch: pa.RecordBatch) -> memoryview:
+    """The records of `encode_examples` as they stand in a TFRecord file, one after the other."""
+    octets, lengths = _encoded(batch, with_nulls=True, framed=True)
+    seal(octets, np.append(0, np.cumsum(lengths)))
+    return memoryview(octets)  # type: ignore[arg-type]
+
+
+def _encoded(batch: pa.RecordBatch, with_nulls: bool, framed: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (all records, or frames without their checksums, one after the other; (n,) the length of each)."""
+    features = [_feature(name, batch.column(i)) for i, name in enumerate(batch.schema.names)]
+    rows = batch.num_rows
+    longest = sum(int(feature.lengths.max(initial=0)) + len(feature.name) + 32 for feature in features)
+    if rows > 1 and rows * longest > _MAX_MATRIX_BYTES:
+        half = rows // 2
+        parts = [_encoded(part, with_nulls, framed) for part in (batch.slice(0, half), batch.slice(half))]
+        octets, lengths = zip(*parts, strict=True)
+        return np.concatenate(octets), np.concatenate(lengths)
+    pieces = [
+        piece if with_nulls else piece.where(feature.present) for feature in features for piece in _entry(feature)
+    ]
+    pieces = [*_field(1, _total(pieces, rows)), *pieces]
+    if framed:
+        pieces = [_Piece(heads(_total(pieces, rows))), *pieces, _constant(bytes(TAIL), rows)]
+    return _joined(pieces, rows)
+
+
+@dataclass(frozen=True, eq=False)
+class _Piece:
+    """Part of every record. octets: (n, w) uint8. mask: (n, w) bool, which of them count; None for all."""
+
+    octets: np.ndarray
+    mask: np.ndarray | None = None
+
+    @property
+    def lengths(self) -> np.ndarray | int:
+        return self.octets.shape[1] if self.mask is None else self.mask.sum(axis=1)
+
+    def where(self, rows: np.ndarray) -> _Piece:
+        """Only in the records where rows is true. rows: (n,) bool."""
+        if rows.all():
+            return self
+        mask = rows[:, None] if self.mask is None else self.mask & rows[:, None]
+        return _Piece(self.octets, np.broadcast_to(mask, self.octets.shape))
+
+
+@dataclass(frozen=True, eq=False)
+class _Feature:
+    """A column's values, ready to be wrapped. kind: the field of Feature. values: the list message's content of all
+    records, one after the other. lengths: (n,) its bytes in each record. present: (n,) whether there is a list."""
+
+    name: bytes
+    kind: int
+    values: np.ndarray
+    lengths: np.ndarray
+    present: np.ndarray
+
+
+def _total(pieces: list[_Piece], rows: int) -> np.ndarray:
+    return sum((piece.lengths for piece in pieces), np.zeros(rows, np.int64))
+
+
+def _joined(pieces: list[_Piece], rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """All pieces of a record after each other. Returns (bytes of all records, length of each)."""
+    matrix = np.concatenate([piece.octets for piece in pieces], axis=1)
+    if all(piece.mask is None for piece in pieces):
+        return matrix.ravel(), np.full(rows, matrix.shape[1])
+    mask = np.ones(matrix.shape, bool)
+    column = 0
+    for piece in pieces:
+        width = piece.octets.shape[1]
+        if piece.mask is not None:
+            mask[:, column : column + width] = piece.mask
+        column += width
+    return matrix[mask], mask.sum(axis=1)
+
+
+def _entry(feature: _Feature) -> list[_Piece]:
+    """One entry of the map: its key, and a Feature that wraps a list."""
+    rows = len(feature.lengths)
+    content = [*_field(feature.kind, feature.lengths), _ragged(feature.values, feature.lengths)]
+    content = [piece.where(feature.present) for piece in content]
+    value = [*_field(2, _total(content, rows)), *content]
+    key = _constant(b"\x0a" + varint(len(feature.name)) + feature.name, rows)
+    return [*_field(1, _total([key, *value], rows)), key, *value]
+
+
+def _field(number: int, lengths: np.ndarray) -> list[_Piece]:
+    """The tag of a length-delimited field and its length."""
+    if len(lengths) and (lengths == lengths[0]).all():
+        return [_constant(bytes([number << 3 | _LENGTH_DELIMITED]) + varint(int(lengths[0])), len(lengths))]
+    tag = _constant(bytes([number << 3 | _LENGTH_DELIMITED]), len(lengths))
+    values, sizes = encode_varints(lengths)
+    return [tag, _ragged(values, sizes)]
+
+
+def _constant(text: bytes, rows: int) -> _Piece:
+    return _Piece(np.broadcast_to(np.frombuffer(text, np.uint8), (rows, len(text))))
+
+
+def _ragged(values: np.ndarray, lengths: np.ndarray) -> _Piece:
+    """Consecutive bytes cut into a row per record."""
+    width = int(lengths.max(initial=0))
+    if len(values) == width * len(lengths):
+        return _Piece(values.reshape(len(lengths), width))
+    mask = np.arange(width) < lengths[:, None]
+    octets = np.zeros(mask.shape, np.uint8)
+    octets[mask] = values
+    return _Piece(octets, mask)
+
+
+def varint(value: int) -> bytes:
+    """One base-128 varint of a number >= 0."""
+    octets = bytearray()
+    while value >= 0x80:
+        octets.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*octets, value])
+
+
+def encode_varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Base-128 varints of int64 (negative ones as 64-bit two's complement). Returns (bytes, length of each)."""
+    unsigned = np.ascontiguousarray(values, np.int64).view(np.uint64)
+    sizes = np.ones(len(unsigned), np.int64)
+    largest = int(unsigned.max(initial=0))
+    for place in range(1, 10):
+        if largest >> (7 * place):
+            sizes += (unsigned >> np.uint64(7 * place)) > 0
+    width = int(sizes.max(initial=0))
+    shifts = np.arange(width, dtype=np.uint64) * np.uint64(7)
+    octets = ((unsigned[:, None] >> shifts) & np.uint64(0x7F)).astype(np.uint8)
+    octets[np.arange(width) < sizes[:, None] - 1] |= 0x80
+    return octets[np.arange(width) < sizes[:, None]], sizes
+
+
+def _feature(name: str, column: pa.Array) -> _Feature:
+    """The column as lists of one of the three types."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        present = np.asarray(column.is_valid())
+        counts = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        values = column.flatten()
+    else:
+        present = np.asarray(column.is_valid())
+        counts = present.astype(np.int64)
+        values = column.filter(pa.array(present)) if column.null_count else column
+    if values.null_count:
+        raise InputError(f"column {name!r} has a list with a missing value in it, which tf.Example cannot hold")
+    kind, octets, sizes = _values(name, values)
+    lengths = _sums(sizes, counts)
+    if kind != _BYTES_LIST:
+        octets, lengths = _packed(octets, lengths, counts)
+    return _Feature(name.encode(), kind, octets, lengths, present)
+
+
+def _sums(sizes: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Per record, the sum of its values' sizes."""
+    if len(sizes) == len(counts) and (counts == 1).all():
+        return sizes
+    cumulated = np.append(0, np.cumsum(sizes))
+    ends = np.cumsum(counts)
+    return cumulated[ends] - cumulated[ends - counts]
+
+
+def _packed(octets: np.ndarray, lengths: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers as one packed field; no field for a list without values."""
+    field = _field(1, lengths)
+    return _joined([*(piece.where(counts > 0) for piece in field), _ragged(octets, lengths)], len(counts))
+
+
+def _values(name: str, values: pa.Array) -> tuple[int, np.ndarray, np.ndarray]:
+    """Values on the wire: the list's kind, their bytes, and the size of each."""
+    kind = values.type
+    if pa.types.is_null(kind) or pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+        try:
+            integers = values.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        except pa.ArrowInvalid:
+            raise InputError(f"column {name!r} holds integers beyond int64, which tf.Example cannot") from None
+        return (_INT64_LIST, *encode_varints(integers))
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        floats = float_values(values)
+        with np.errstate(over="ignore"):
+            octets = floats.astype("<f4").view(np.uint8)
+        return _FLOAT_LIST, octets, np.full(len(floats), 4)
+    if not any(is_kind(kind) for is_kind in _TEXT):
+        raise InputError(f"column {name!r} holds {kind}, which tf.Example cannot: cast it to a number or text first")
+    values = values.cast(pa.large_binary())
+    _, offsets, data = values.buffers()
+    places = np.frombuffer(offsets, "<i8", len(values) + 1, 8 * values.offset)
+    content = np.frombuffer(data or b"", np.uint8)[places[0] : places[-1]]
+    # Each value is a field of its own: tag, length, text.
+    lengths = np.diff(places)
+    heads, sizes = _joined(_field(1, lengths), len(lengths))
+    return _BYTES_LIST, _interleaved(heads, sizes, content, lengths), sizes + lengths
+
+
+def _interleaved(heads: np.ndarray, sizes: np.ndarray, bodies: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Each head before its body, without padding: one long text must not cost memory for all."""
+    starts = np.cumsum(sizes + lengths) - lengths
+    octets = np.empty(len(heads) + len(bodies), np.uint8)
+    in_body = np.zeros(len(octets), bool)
+    in_body[_places(starts, lengths)] = True
+    octets[in_body] = bodies
+    octets[~in_body] = heads
+    return octets
+
+
+def _places(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """start, start + 1, ... of every run, one run after the other."""
+    return np.arange(lengths.sum()) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)

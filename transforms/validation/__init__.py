@@ -1,0 +1,1 @@
+"""Statistics and schemas of examples, by TensorFlow Data Validation."""

@@ -1,0 +1,138 @@
+"""Statistics of examples, and what in them is against a schema. The only file that knows tensorflow_data_validation, of
+the extra `tfx`; it is loaded where a pipeline validates.
+
+TFDV computes exact statistics, which are not private. So a raw label is taken out of the batches before TFDV sees
+them, and out of a schema before it is compared: no count, no histogram and no anomaly can follow from it. Features
+are public under label DP, and a privatized label may be summarised like any other column.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+from apache_beam.pvalue import PCollection
+
+from ..batches import LabelledBatch, float_values
+from ..errors import InputError, redact_errors
+from .schema_protos import parse_schema, to_text, without_feature
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What was found. statistics: a serialized DatasetFeatureStatisticsList. schema, anomalies: text protos, the
+    schema without the raw label."""
+
+    statistics: bytes
+    schema: str
+    anomalies: str
+
+
+@dataclass
+class ValidateExamples(beam.PTransform):
+    """Compares examples with a schema, given or inferred from them.
+
+    Takes a PCollection of LabelledBatch; gives exactly one Validation.
+
+    raw_label: the column that must not be looked at; None when the batches have none, as after PrivatizeLabels.
+    schema: a text proto of tensorflow_metadata's Schema; None infers one. single_precision: whether floats are taken as
+    tf.Example holds them, rounded to float32.
+    """
+
+    raw_label: str | None
+    schema: str | None = None
+    single_precision: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises ValueError when the schema is none."""
+        super().__init__()
+        if self.schema is not None:
+            self.schema = without_feature(self.schema, self.raw_label)
+
+    def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[Validation]:
+        return (
+            batches
+            | "Columns" >> beam.ParDo(_Columns(self.raw_label, self.single_precision)).with_output_types(pa.RecordBatch)
+            | "Statistics" >> _tfdv().GenerateStatistics()
+            | "Compare" >> beam.Map(_compare, self.schema).with_output_types(Validation)
+        )
+
+
+def _tfdv() -> Any:
+    """The library, loaded without what it and TensorFlow say of themselves."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        import tensorflow_data_validation
+    return tensorflow_data_validation
+
+
+class _Columns(beam.DoFn):
+    """Batches as TFDV takes them: the same large lists of int64, floats or bytes in every batch, no raw label."""
+
+    def __init__(self, raw_label: str | None, single_precision: bool):
+        self._raw_label = raw_label
+        self._single_precision = single_precision
+
+    @redact_errors("validating")
+    def process(self, batch: LabelledBatch) -> Iterator[pa.RecordBatch]:
+        names = [name for name in batch.batch.schema.names if name != self._raw_label]
+        columns = [self._lists(name, batch) for name in names]
+        if batch.batch.num_rows:
+            # Without any column a batch would forget how many records it has.
+            yield pa.RecordBatch.from_arrays(columns or [pa.nulls(batch.batch.num_rows)], names or [""])
+
+    def _lists(self, name: str, batch: LabelledBatch) -> pa.Array:
+        column = batch.batch.column(batch.batch.schema.get_field_index(name))
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if pa.types.is_null(column.type):
+            return column
+        if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
+            present = np.asarray(column.is_valid()).astype(np.int64)
+            return self._assembled(name, batch, column.drop_null(), present, column.is_null())
+        lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        return self._assembled(name, batch, column.flatten(), lengths, column.is_null())
+
+    def _assembled(
+        self, name: str, batch: LabelledBatch, values: pa.Array, lengths: np.ndarray, missing: pa.Array
+    ) -> pa.Array:
+        offsets = pa.array(np.append(0, np.cumsum(lengths)), pa.int64())
+        lists = pa.LargeListArray.from_arrays(offsets, self._values(name, batch, values))
+        return pa.compute.if_else(missing, pa.scalar(None, lists.type), lists) if missing.true_count else lists
+
+    def _values(self, name: str, batch: LabelledBatch, values: pa.Array) -> pa.Array:
+        kind = values.type
+        try:
+            if pa.types.is_null(kind) or pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+                return values.cast(pa.int64())
+            if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+                floats = float_values(values)
+                with np.errstate(over="ignore"):
+                    return pa.array(floats.astype(np.float32) if self._single_precision else floats)
+            if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+                values = values.cast(pa.large_string())
+            return values.cast(pa.large_binary())
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            raise InputError(
+                f"{batch.source}: column {name!r} holds {kind}, which cannot be validated: "
+                "cast it to int64, a float or text first, or leave it out"
+            ) from None
+
+
+def _compare(statistics: Any, schema: str | None) -> Validation:
+    for dataset in statistics.datasets:
+        # They come in the order in which workers happened to meet them.
+        dataset.features.sort(key=lambda feature: tuple(feature.path.step) or (feature.name,))
+    expected = _tfdv().infer_schema(statistics) if schema is None else parse_schema(schema)
+    anomalies = _tfdv().validate_statistics(statistics, expected)
+    return Validation(statistics.SerializeToString(), to_text(expected), to_text(anomalies))
