@@ -23,7 +23,7 @@ _FORBIDDEN = ("tensorflow", "tfx_bsl", "apache_beam", "google.cloud")
 _PROBE = """
 import json, sys
 before = set(sys.modules)
-from labeldp.pipelines.cli import main
+from labeldp.pipelines.cli.commands import main
 code = main(sys.argv[1:])
 print(json.dumps({"code": code, "modules": sorted(set(sys.modules) - before)}))
 """

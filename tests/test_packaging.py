@@ -17,10 +17,10 @@ ROOMS = ("mechanisms", "transforms", "pipelines", "templates")
 DATA = (".yaml", ".json", ".j2", ".css", ".sh", ".xml")
 
 
-def run(*command: str, **environment: str) -> str:
+def run(*command: str, folder: Path = ROOT, **environment: str) -> str:
     """Its standard output. Fails the test, with what it said, unless it succeeds."""
     done = subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, cwd=ROOT,
+        command, check=False, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, cwd=folder,
         env={**os.environ, **environment},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
@@ -77,7 +77,7 @@ def test_the_wheel_runs_without_the_checkout(installed: Path, tmp_path: Path) ->
     """Dependencies come from the tests' environment; labeldp from the wheel alone."""
     libraries = sysconfig.get_paths()["purelib"]
     where = "import labeldp.transforms, labeldp.templates; print(labeldp.transforms.__file__)"
-    found = run(str(installed), "-W", "ignore", "-c", where, PYTHONPATH=libraries).strip()
+    found = run(str(installed), "-W", "ignore", "-c", where, folder=tmp_path, PYTHONPATH=libraries).strip()
     assert found.startswith(str(installed.parents[1]))
 
     (tmp_path / "prior.csv").write_text("0,1\n1,2\n2,1\n")

@@ -36,7 +36,9 @@ def in_order(work: Callable[[Item], Result], items: Sequence[Item], processes: i
     # Spawned, not forked: a library's threads and locks in this process are none of the workers' business.
     pool = ProcessPoolExecutor(min(processes, len(items)), multiprocessing.get_context("spawn"), _start_worker)
     try:
-        yield from pool.map(work, items)
+        # Not `pool.map`: it cancels futures when it is closed, and a pool whose processes were killed fails on those.
+        for future in [pool.submit(work, item) for item in items]:
+            yield future.result()
     except BaseException as error:
         for process in set(multiprocessing.active_children()) - others:
             process.kill()
@@ -44,7 +46,7 @@ def in_order(work: Callable[[Item], Result], items: Sequence[Item], processes: i
             raise MemoryError("a worker process was killed: free memory, or give --processes 1") from None
         raise
     finally:
-        pool.shutdown(cancel_futures=True)
+        pool.shutdown()
 
 
 def _start_worker() -> None:

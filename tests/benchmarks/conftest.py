@@ -66,7 +66,7 @@ def jobs_in_process(on_the_path: None, monkeypatch: pytest.MonkeyPatch) -> None:
 def _program(arguments: Sequence[str]) -> tuple[Callable[[Sequence[str]], Any], Sequence[str]]:
     """The main function that Python would call with these arguments, and what it would get."""
     if arguments[0] == "-m":
-        return importlib.import_module(arguments[1]).main, arguments[2:]
+        return importlib.import_module(f"{arguments[1]}.__main__").main, arguments[2:]
     path = Path(arguments[0])
     name = f"script_{path.stem}"
     if name not in sys.modules:
