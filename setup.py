@@ -54,8 +54,11 @@ setup(
         "yaml": ["apache-beam[yaml]>=2.69"],
         "dev": [
             "build",
+            "griffe",
             "hypothesis",
             "jsonschema",
+            "mkdocs-material",
+            "mkdocstrings[python]",
             "opendp",
             "pyright",
             "pytest",
