@@ -4,7 +4,7 @@ BIN := .venv/bin
 DEMO_OUTPUT ?= demo_output
 PRISM := github.com/apache/beam/sdks/v2/go/cmd/prism@v2.71.0
 
-.PHONY: setup browser demo test flink prism flink-test bench results lock clean
+.PHONY: setup browser demo test docs flink prism flink-test bench results lock clean
 
 setup: .venv/ready
 
@@ -38,6 +38,11 @@ test: setup browser
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+# The documentation site, below build/site; warnings are errors. `make test` builds it, too.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "built build/site/index.html"
 
 # Flink and Beam's runner for it, as Maven fetches them, with all their files below .flink.
 flink: .flink/flink.jar
@@ -76,4 +81,4 @@ lock: setup
 		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" -o requirements.lock
 
 clean:
-	rm -rf .venv .flink $(DEMO_OUTPUT)
+	rm -rf .venv .flink build $(DEMO_OUTPUT)

@@ -4,11 +4,14 @@
 would collide with every Beam project that installs this.
 """
 
+import re
 from pathlib import Path
 
 from setuptools import setup
 
 HERE = Path(__file__).resolve().parent
+HOME = "https://github.com/labeldp/labeldp"
+VERSION = re.findall(r'^__version__ = "(.*)"$', (HERE / "labeldp" / "__init__.py").read_text(), re.MULTILINE)[0]
 # The folders below the import root, and all packages in them.
 FOLDERS = ["mechanisms", "transforms", "pipelines", "templates"]
 PACKAGES = {"labeldp": "labeldp"} | {
@@ -19,9 +22,28 @@ PACKAGES = {"labeldp": "labeldp"} | {
 
 setup(
     name="labeldp",
-    version="0.1.0",
+    version=VERSION,
     description="Label differential privacy for regression labels, as one Apache Beam job",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
     license="Apache-2.0",
+    url=HOME,
+    project_urls={
+        "Documentation": f"{HOME}/tree/main/docs",
+        "Changelog": f"{HOME}/blob/main/CHANGELOG.md",
+        "Issues": f"{HOME}/issues",
+    },
+    keywords=["differential privacy", "label differential privacy", "apache beam", "regression", "ads measurement"],
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering",
+        "Topic :: Security :: Cryptography",
+        "Typing :: Typed",
+    ],
     python_requires=">=3.10,<3.14",
     packages=list(PACKAGES),
     package_dir=PACKAGES,

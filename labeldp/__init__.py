@@ -1,1 +1,118 @@
-"""Label differential privacy for regression labels, as one Apache Beam job."""
+"""Label differential privacy for regression labels, as one Apache Beam job.
+
+The names below are loaded when they are first used, so that `import labeldp` costs milliseconds. Those of
+`labeldp.mechanisms` need numpy and scipy only; those of `labeldp.transforms` load Apache Beam.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from labeldp.mechanisms import (
+        ABSOLUTE,
+        LOSSES,
+        MECHANISMS,
+        POISSON,
+        SQUARED,
+        Certificate,
+        Loss,
+        Prior,
+        Randomizer,
+        label_grid,
+        mechanism_named,
+        solve,
+        split_budget,
+    )
+    from labeldp.transforms import (
+        BatchesToRows,
+        BindNoise,
+        DeadLetter,
+        Equals,
+        Format,
+        InputError,
+        LabelColumn,
+        LabelledBatch,
+        NoiseKeyFile,
+        NoisyPrior,
+        PriorRelease,
+        PrivatizedLabels,
+        PrivatizeLabels,
+        ReadRecordBatches,
+        ReleaseShards,
+        RowsToBatches,
+        ShardFile,
+        SolveRandomizer,
+        StageError,
+        StreamBinding,
+        Threshold,
+        ValidateExamples,
+        Validation,
+        WriteParquet,
+        WriteTFRecords,
+        row_fields,
+    )
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ABSOLUTE",
+    "LOSSES",
+    "MECHANISMS",
+    "POISSON",
+    "SQUARED",
+    "BatchesToRows",
+    "BindNoise",
+    "Certificate",
+    "DeadLetter",
+    "Equals",
+    "Format",
+    "InputError",
+    "LabelColumn",
+    "LabelledBatch",
+    "Loss",
+    "NoiseKeyFile",
+    "NoisyPrior",
+    "Prior",
+    "PriorRelease",
+    "PrivatizeLabels",
+    "PrivatizedLabels",
+    "Randomizer",
+    "ReadRecordBatches",
+    "ReleaseShards",
+    "RowsToBatches",
+    "ShardFile",
+    "SolveRandomizer",
+    "StageError",
+    "StreamBinding",
+    "Threshold",
+    "ValidateExamples",
+    "Validation",
+    "WriteParquet",
+    "WriteTFRecords",
+    "__version__",
+    "label_grid",
+    "mechanism_named",
+    "row_fields",
+    "solve",
+    "split_budget",
+]
+# All other public names are of `labeldp.transforms`.
+_OF_MECHANISMS = {
+    *("ABSOLUTE", "LOSSES", "MECHANISMS", "POISSON", "SQUARED", "Certificate", "Loss", "Prior", "Randomizer"),
+    *("label_grid", "mechanism_named", "solve", "split_budget"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name from the package that defines it (PEP 562)."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    package = importlib.import_module("labeldp.mechanisms" if name in _OF_MECHANISMS else "labeldp.transforms")
+    value = globals()[name] = getattr(package, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

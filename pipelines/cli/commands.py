@@ -7,8 +7,9 @@ import logging
 import sys
 import warnings
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import NamedTuple
+
+from labeldp import __version__
 
 from .arguments import BAD_USAGE
 from .exit_codes import FAILURE, SUCCESS
@@ -65,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return SUCCESS if arguments else BAD_USAGE
     name, *rest = arguments
     if name == "--version":
-        print(f"labeldp {version('labeldp')}")
+        print(f"labeldp {__version__}")
         return SUCCESS
     if name not in COMMANDS:
         print(f"labeldp: error: unknown command {name!r}; known: {', '.join(COMMANDS)}", file=sys.stderr)

@@ -1,0 +1,142 @@
+"""Generates what follows from the modules: the API reference of the site, and the module tables of ARCHITECTURE.md.
+
+As a hook of mkdocs it adds a page for each package. As a program, `python docs/reference.py`, it renews the tables.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("labeldp", "mechanisms", "transforms", "pipelines", "templates", "benchmarks")
+# Programs that import nothing of their folder's package: named in ARCHITECTURE.md, no part of the API.
+PROGRAMS = ("benchmarks", "benchmarks/rivals", "templates/flink", "templates/dataflow")
+BEGIN, END = "<!-- modules: begin, by docs/reference.py -->", "<!-- modules: end -->"
+
+
+def packages() -> dict[str, list[Path]]:
+    """Modules by their folder, in the order of `FOLDERS`, folders within them by name.
+
+    Returns:
+      Folder, relative to the root, to its modules without `__init__.py`.
+    """
+    found: dict[str, list[Path]] = {}
+    for top in FOLDERS:
+        for path in sorted((ROOT / top).rglob("*.py"), key=lambda path: (path.parent.as_posix(), path.name)):
+            folder = found.setdefault(path.parent.relative_to(ROOT).as_posix(), [])
+            if path.name not in ("__init__.py", "__main__.py"):
+                folder.append(path)
+    return found
+
+
+def first_line(path: Path) -> str:
+    """First sentence or line of a module's docstring.
+
+    Args:
+      path: The module.
+
+    Returns:
+      The line without its final period; empty where the module has no docstring.
+    """
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return text.split("\n\n")[0].replace("\n", " ").rstrip(".")
+
+
+def module_tables() -> str:
+    """The module tables of ARCHITECTURE.md.
+
+    Returns:
+      Markdown: a heading and a table for each folder.
+    """
+    parts = []
+    for folder, modules in packages().items():
+        init = ROOT / folder / "__init__.py"
+        about = f"\n\n{first_line(init)}." if init.exists() else ""
+        rows = [f"| `{path.stem}` | {first_line(path)} |" for path in modules]
+        table = "\n\n" + "\n".join(["| module | |", "|---|---|", *rows]) if rows else ""
+        parts.append(f"### {folder}/{about}{table}")
+    return "\n\n".join(parts)
+
+
+def renewed(page: str) -> str:
+    """A page with its module tables renewed.
+
+    Args:
+      page: The text of ARCHITECTURE.md.
+
+    Returns:
+      The text with everything between the two markers replaced.
+
+    Raises:
+      ValueError: If the page does not have both markers once, in order.
+    """
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end) or BEGIN in rest or END in after:
+        raise ValueError(f"the page needs the lines {BEGIN} and {END} once each, in this order")
+    return f"{before}{BEGIN}\n\n{module_tables()}\n\n{END}{after}"
+
+
+def reference_pages() -> dict[str, str]:
+    """The pages of the API reference.
+
+    Returns:
+      Path of the page, relative to the docs, to its Markdown.
+    """
+    pages = {}
+    for folder, modules in packages().items():
+        if folder in PROGRAMS:
+            continue
+        name = folder if folder == "labeldp" else f"labeldp.{folder.replace('/', '.')}"
+        lines = [f"# {name}", "", f"{first_line(ROOT / folder / '__init__.py')}.", ""]
+        for path in modules:
+            lines += [f"## {path.stem}", "", f"::: {name}.{path.stem}", "    options:"]
+            lines += ["      show_root_heading: false", "      show_root_toc_entry: false", ""]
+        if modules:
+            pages[f"reference/{name}.md"] = "\n".join(lines)
+    return pages
+
+
+def on_config(config: Any) -> Any:
+    """Adds the API reference to the navigation (hook of mkdocs).
+
+    Args:
+      config: The configuration of mkdocs.
+
+    Returns:
+      The same configuration.
+    """
+    groups: dict[str, list[dict[str, str]]] = {}
+    for page in reference_pages():
+        name = page.removeprefix("reference/").removesuffix(".md")
+        groups.setdefault(name.split(".")[1], []).append({name.removeprefix("labeldp."): page})
+    config.nav.append({"API reference": [{"Overview": "reference/index.md"}, *({top: p} for top, p in groups.items())]})
+    return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Adds the pages of the API reference (hook of mkdocs).
+
+    Args:
+      files: The files of the site.
+      config: The configuration of mkdocs.
+
+    Returns:
+      The same files with the new pages.
+    """
+    from mkdocs.structure.files import File
+
+    for page, text in reference_pages().items():
+        files.append(File.generated(config, page, content=text))
+    return files
+
+
+if __name__ == "__main__":
+    target = ROOT / "ARCHITECTURE.md"
+    text = target.read_text(encoding="utf-8")
+    if "--check" in sys.argv[1:]:
+        sys.exit(0 if renewed(text) == text else "ARCHITECTURE.md is out of date: run `python docs/reference.py`")
+    target.write_text(renewed(text), encoding="utf-8")

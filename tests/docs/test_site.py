@@ -1,0 +1,76 @@
+"""The documentation site builds with warnings as errors, loads nothing from elsewhere and documents every module."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def reference() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("reference", ROOT / "docs" / "reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+@pytest.mark.xdist_group("site")
+def test_every_module_is_in_the_reference(site: Path, reference: ModuleType) -> None:
+    for folder, modules in reference.packages().items():
+        name = folder if folder == "labeldp" else f"labeldp.{folder.replace('/', '.')}"
+        if folder in reference.PROGRAMS or not modules:
+            continue
+        page = (site / "reference" / name / "index.html").read_text()
+        for path in modules:
+            assert f'id="{path.stem}"' in page, path
+
+
+@pytest.mark.xdist_group("site")
+def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 40
+    for page in pages:
+        text = page.read_text()
+        for tag in re.findall(r"<(?:script|link|img|iframe)\b[^>]*>", text):
+            source = re.search(r'(?:src|href)="([^"]*)"', tag)
+            if source is not None and 'rel="canonical"' not in tag:
+                assert not re.match(r"(?:https?:)?//", source[1]), f"{page}: {tag}"
+
+
+def test_architecture_names_every_module(reference: ModuleType) -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    assert reference.renewed(text) == text, "run `python docs/reference.py`"
+    for folder, modules in reference.packages().items():
+        assert f"### {folder}/\n" in text
+        assert all(f"| `{path.stem}` |" in text for path in modules)
+
+
+def test_a_page_without_its_markers_is_refused(reference: ModuleType) -> None:
+    for page in ("", reference.BEGIN, f"{reference.END}{reference.BEGIN}", f"{reference.BEGIN}{reference.END}" * 2):
+        with pytest.raises(ValueError, match="needs the lines"):
+            reference.renewed(page)
+
+
+def test_the_example_of_the_reference_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "reference" / "index.md").read_text(), re.DOTALL)
+    exec(code, {})
+    epsilon, loss = map(float, capsys.readouterr().out.split())
+    assert 0.99 < epsilon <= 1
+    assert loss > 0
