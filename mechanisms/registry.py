@@ -1,4 +1,4 @@
-"""Every mechanism by its name. A new one is one new file and one line here."""
+"""Registry of the mechanisms by name. A new mechanism needs one new file and one line here."""
 
 from __future__ import annotations
 
@@ -24,14 +24,22 @@ from .unbiased.unbiased_grid import UnbiasedGrid
 
 
 class Mechanism(Protocol):
-    """A frozen dataclass of parameters that solves for a randomizer.
+    """Mechanism: a frozen dataclass of parameters that solves for a randomizer.
 
-    Its class has a `name`, and may have a `rounding`: how labels between those of the domain are brought to it unless
-    the user says otherwise, which is `RANDOMIZED` for mechanisms that are there to be unbiased.
+    The class has a `name`. It may have a `rounding`, the default rounding of labels to the label domain: mechanisms
+    whose purpose is unbiased output set it to `RANDOMIZED`.
     """
 
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
-        """The mechanism's randomizer for this prior, label DP with epsilon."""
+        """Solves for the randomizer.
+
+        Args:
+          prior: Prior over the label domain.
+          epsilon: Label DP budget of the randomizer.
+
+        Returns:
+          A randomizer over the prior's domain, certified for epsilon.
+        """
         ...
 
 
@@ -55,15 +63,24 @@ _FAMILIES = (
     Quantizer,
 )
 
-
 MECHANISMS: dict[str, Any] = {family.name: family for family in _FAMILIES}
-"""Mechanism families by name; each is called with its parameters and gives a `Mechanism`."""
+"""Mechanism classes by name; each takes its parameters as keyword arguments."""
 
 
 def mechanism_named(name: str, **parameters: Any) -> Mechanism:
-    """The mechanism of that name. A `loss` is given as a Loss or by its name; families without one ignore it.
+    """Builds a mechanism by its name.
 
-    Raises ValueError, listing what is known, for an unknown name or parameter.
+    Args:
+      name: A key of `MECHANISMS`.
+      **parameters: Parameters of the mechanism. `loss` is a Loss or the name of one; mechanisms without a loss
+        ignore it.
+
+    Returns:
+      The mechanism.
+
+    Raises:
+      ValueError: If the name or a parameter is unknown (the message lists the known ones), or the type of a
+        parameter is wrong.
     """
     if name not in MECHANISMS:
         raise ValueError(f"unknown mechanism {name!r}; known: {', '.join(MECHANISMS)}")
@@ -77,12 +94,21 @@ def mechanism_named(name: str, **parameters: Any) -> Mechanism:
             raise ValueError(f"mechanism {name} has no parameter {parameter!r}; it has: {', '.join(known) or 'none'}")
         default = known[parameter]
         if isinstance(default, bool) != isinstance(value, bool) or (_is_number(default) and not _is_number(value)):
-            raise ValueError(f"parameter {parameter!r} of {name} must be like {default!r}, not {value!r}")
+            raise ValueError(
+                f"parameter {parameter!r} of {name} must have the type of its default {default!r}, not {value!r}"
+            )
     return family(**parameters)
 
 
 def default_rounding(name: str) -> str:
-    """How the named mechanism's labels are rounded unless the user says otherwise. "nearest" for unknown names."""
+    """Looks up the default rounding of a mechanism's labels to the label domain.
+
+    Args:
+      name: Name of a mechanism.
+
+    Returns:
+      "nearest" or "randomized"; "nearest" for unknown names.
+    """
     return getattr(MECHANISMS.get(name), "rounding", NEAREST)
 
 
@@ -91,8 +117,18 @@ def _is_number(value: Any) -> bool:
 
 
 def solve(name: str, prior: Prior, epsilon: float, **parameters: Any) -> Randomizer:
-    """The randomizer of the named mechanism for a prior, under label DP with epsilon.
+    """Solves for the randomizer of the named mechanism.
 
-    Raises ValueError for an unknown name or parameter, or when the mechanism refuses the prior or the epsilon.
+    Args:
+      name: A key of `MECHANISMS`.
+      prior: Prior over the label domain.
+      epsilon: Label DP budget of the randomizer.
+      **parameters: Parameters of the mechanism, as for `mechanism_named`.
+
+    Returns:
+      A randomizer over the prior's domain, certified for epsilon.
+
+    Raises:
+      ValueError: If the name or a parameter is unknown, or the mechanism does not support the prior or the epsilon.
     """
     return mechanism_named(name, **parameters).solve(prior, epsilon)

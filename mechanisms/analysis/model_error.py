@@ -1,7 +1,7 @@
-"""What a model loses when it is trained on privatized labels, and which bias of the labels makes it least.
+"""Error of a linear model trained on privatized labels, and the label bias for which it is smallest.
 
-That a model inherits the bias of its labels, while their variance averages out: Badanidiyuru et al. 2023, section 3 and
-Theorem 5. The sum of the two is derived at `model_error` and, for a model that expects noise, at `ridge_error`.
+A model inherits the bias of its labels, while their variance averages out (Badanidiyuru et al. 2023, Section 3 and
+Theorem 5). `model_error` derives the sum of the two for least squares, `ridge_error` for ridge regression.
 """
 
 from __future__ import annotations
@@ -19,43 +19,60 @@ from ..response.rr_on_bins import RROnBins
 from ..unbiased.optimal_unbiased import BiasLimited, Unbiased
 from .quality import variances
 
-_OCTAVES = 7
+# `recommend` tries bias bounds down to the largest one divided by 2 to this power.
+_HALVINGS = 7
 
 
 @dataclass(frozen=True)
 class ModelError:
-    """The expected squared error of a model trained on privatized labels, beyond what it would have without privacy
-    and with any number of records. bias: the part that stays. variance: the part that shrinks as 1/n."""
+    """Expected squared error of a model trained on privatized labels, in squared units of the label.
+
+    The error is in addition to that of the best model without privacy and with unlimited records.
+
+    Attributes:
+      bias: Part that does not depend on the number of records.
+      variance: Part that decreases as 1/n for n records.
+    """
 
     bias: float
     variance: float
 
     @property
     def total(self) -> float:
-        """Both parts. In squared units of the label."""
+        """Sum of bias and variance."""
         return self.bias + self.variance
 
 
 def model_error(
     randomizer: Randomizer, prior: Prior, records: int, features: int, explained: float | None = None
 ) -> ModelError:
-    """What least squares with a constant and d features makes of the randomizer's labels.
+    """Bounds the error of least squares with a constant and d features on privatized labels.
 
-    Let f(x) = E[y | x], and b(y), v(y) the bias and the variance of the randomizer at label y. Privatized labels have
-    the regression function f(x) + E[b(y) | x] and, around it, the variance E[v(y) | x] + Var(y + b(y) | x). Where f is
-    linear in the features, least squares converges to f plus the best linear fit of E[b(y) | x], so that
+    Let f(x) = E[y | x], and let b(y) and v(y) be the bias and the variance of the randomizer at label y. Privatized
+    labels have the regression function f(x) + E[b(y) | x] and the variance E[v(y) | x] + Var(y + b(y) | x) around it.
+    If f is linear in the features, least squares converges to f plus the best linear fit of E[b(y) | x]. Therefore
 
         bias     <=  E (E[b(y) | x])^2  =  (E b)^2 + r Var(b)
         variance  =  (d + 1) / n  (E v + (1 - r) Var(y + b)),
 
-    expectations over the prior, to first order in (d + 1) / n. r is the part of the variance of the labels that the
-    features explain, assumed to be the same for b(y) and y + b(y), which it is where b is affine in y; the noise is
-    assumed not to grow with a record's leverage. Without r, both parts are bounds for any r: 1 for the bias, 0 for the
-    variance. Where f is not linear, its own misfit comes on top, the same for every mechanism; for other models d + 1
-    is their effective number of parameters.
+    with expectations over the prior, to first order in (d + 1) / n. r is the share of the label variance that the
+    features explain. It is assumed to be the same for b(y) and y + b(y), which holds if b is affine in y. The noise is
+    assumed to be independent of a record's leverage. If r is unknown, both parts are bounds for every r: the bias is
+    computed with r = 1, the variance with r = 0. If f is not linear, its misfit adds to the error, equally for every
+    mechanism. For other models, d + 1 is the effective number of parameters.
 
-    records: n > features + 1. features: d >= 0. explained: r in [0, 1], None where it is unknown.
-    Raises ValueError for anything else, or a prior over another domain.
+    Args:
+      randomizer: The randomizer of the labels.
+      prior: Prior over the same label domain.
+      records: Number of records n, > features + 1.
+      features: Number of features d, >= 0.
+      explained: Share r of the label variance that the features explain, in [0, 1]; None if unknown.
+
+    Returns:
+      The bias and variance parts.
+
+    Raises:
+      ValueError: If an argument is out of range, or the prior is over another domain.
     """
     _check(randomizer, prior, features, explained)
     if records <= features + 1:
@@ -76,24 +93,37 @@ def ridge_error(
     explained: float,
     mean_variance: float = 0.0,
 ) -> ModelError:
-    """What ridge regression makes of the randomizer's labels, when its penalty suits the noise.
+    """Computes the error of ridge regression on privatized labels, with the penalty that suits the noise.
 
-    As `model_error`, but the model expects noise: of d whitened features, whose coefficients are alike a priori, it
-    shrinks what least squares would find, by a factor s. Let c be the slope of the line closest to E[M(y)] = y + b(y),
-    R the variance that the line leaves of b, S = r Var(y) what the features explain, N the variance of the noise over
-    n, and V = d N. What is fitted has the variance G = c^2 S + r R without noise; the best factor for it is
-    s = G / (G + V). The constant is the mean of the labels and that of the noised histogram, whose variance is A, by
-    their precisions: w = A / (A + N) is the former's weight. Then
+    The model is that of `model_error`, but regularized: for d whitened features with exchangeable coefficients it
+    multiplies the least squares coefficients by a factor s. Let c be the slope of the line closest to
+    E[M(y)] = y + b(y), R the variance of b around that line, S = r Var(y) the variance that the features explain, N the
+    variance of the noise divided by n, and V = d N. Without noise, the fitted values have the variance
+    G = c^2 S + r R, and the best factor is s = G / (G + V). The constant is the mean of the labels combined with the
+    mean of the noisy histogram, whose variance is A, in proportion to their precisions: w = A / (A + N) is the weight
+    of the former. Then
 
         bias      =  w^2 (E b)^2 + (1 - s c)^2 S + s^2 r R
         variance  =  w N + s^2 V.
 
-    Where there are many records, s = 1 and these are the lines of `model_error`, but for the constant; where there are
-    few, the model says the mean, and the error is S: more features than the labels can pay for cost no more than that.
-    `labeldp evaluate --model linear` is such a model, and docs/results holds this against it.
+    With many records s = 1, and except for the constant the result is that of `model_error`. With few records the
+    model predicts the mean and its error is S, however many features there are. `labeldp evaluate --model linear`
+    trains such a model, and docs/results compares it with this formula.
 
-    records: n >= 1. features: d >= 0. explained: r in [0, 1]. mean_variance: A >= 0; 0 where the mean of the labels is
-    known, infinite where it is not. Raises ValueError for anything else, or a prior over another domain.
+    Args:
+      randomizer: The randomizer of the labels.
+      prior: Prior over the same label domain.
+      records: Number of records n, >= 1.
+      features: Number of features d, >= 0.
+      explained: Share r of the label variance that the features explain, in [0, 1].
+      mean_variance: Variance A of the mean of the noisy histogram, >= 0; 0 if the mean of the labels is known,
+        infinite if there is no histogram.
+
+    Returns:
+      The bias and variance parts.
+
+    Raises:
+      ValueError: If an argument is out of range, or the prior is over another domain.
     """
     _check(randomizer, prior, features, explained)
     if records < 1:
@@ -104,19 +134,21 @@ def ridge_error(
     spread = _variance(prior, prior.labels)
     centred = prior.labels - weights @ prior.labels
     slope = 1 + float(weights @ (centred * bias)) / spread if spread else 1.0
-    left = max(_variance(prior, bias) - (slope - 1) ** 2 * spread, 0.0)
-    signal, fitted = explained * spread, explained * (slope**2 * spread + left)
+    residual = max(_variance(prior, bias) - (slope - 1) ** 2 * spread, 0.0)
+    signal, fitted = explained * spread, explained * (slope**2 * spread + residual)
     noise = _noise(randomizer, prior, 1 - explained) / records
-    factor = _part(fitted, features * noise)
-    weight = _part(mean_variance, noise)
+    factor = _share(fitted, features * noise)
+    weight = _share(mean_variance, noise)
     return ModelError(
-        bias=(weight * float(weights @ bias)) ** 2 + (1 - factor * slope) ** 2 * signal + factor**2 * explained * left,
+        bias=(weight * float(weights @ bias)) ** 2
+        + (1 - factor * slope) ** 2 * signal
+        + factor**2 * explained * residual,
         variance=weight * noise + factor**2 * features * noise,
     )
 
 
-def _part(one: float, other: float) -> float:
-    """one / (one + other); one may be infinite. Of nothing, nothing."""
+def _share(one: float, other: float) -> float:
+    """one / (one + other); one may be infinite; 0 if both are 0."""
     if math.isinf(one):
         return 1.0
     return one / (one + other) if one + other else 0.0
@@ -130,7 +162,22 @@ def linear_error(
     explained: float | None = None,
     mean_variance: float = 0.0,
 ) -> ModelError:
-    """`ridge_error` where it is known how much the features explain, else the bounds of `model_error`."""
+    """Computes `ridge_error` if the share that the features explain is known, otherwise the bounds of `model_error`.
+
+    Args:
+      randomizer: The randomizer of the labels.
+      prior: Prior over the same label domain.
+      records: Number of records.
+      features: Number of features.
+      explained: Share of the label variance that the features explain, in [0, 1]; None if unknown.
+      mean_variance: Variance of the mean of the noisy histogram; ignored if `explained` is None.
+
+    Returns:
+      The bias and variance parts.
+
+    Raises:
+      ValueError: If an argument is out of range, or the prior is over another domain.
+    """
     if explained is None:
         return model_error(randomizer, prior, records, features)
     return ridge_error(randomizer, prior, records, features, explained, mean_variance)
@@ -146,7 +193,7 @@ def _check(randomizer: Randomizer, prior: Prior, features: int, explained: float
 
 
 def _noise(randomizer: Randomizer, prior: Prior, unexplained: float) -> float:
-    """The variance of a privatized label around its regression function."""
+    """Variance of a privatized label around its regression function."""
     own = float(prior.weights @ variances(randomizer))
     return own + unexplained * _variance(prior, prior.labels + randomizer.bias())
 
@@ -157,9 +204,15 @@ def _variance(prior: Prior, values: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The bias bound whose labels make the best model. bias: a fraction of the label range, for `bias_limited`; 0 is
-    `unbiased`, and None says that no bound is best, which is `rr_on_bins`. error, unbiased, rr_on_bins: of the model,
-    with the best bound, without bias, and without a bound."""
+    """Bias bound of the labels with which the model has the smallest error.
+
+    Attributes:
+      bias: Bound for `bias_limited`, as a fraction of the label range. 0 stands for `unbiased`, None for no bound,
+        which is `rr_on_bins`.
+      error: Model error with this bound.
+      unbiased: Model error with unbiased labels.
+      rr_on_bins: Model error without a bound.
+    """
 
     bias: float | None
     error: ModelError
@@ -168,13 +221,17 @@ class Recommendation:
 
     @property
     def mechanism(self) -> str:
-        """As on the command line: NAME or NAME:PARAMETER=VALUE."""
+        """Mechanism in command line form: NAME or NAME:PARAMETER=VALUE."""
         if self.bias is None:
             return "rr_on_bins"
         return f"bias_limited:bias={self.bias:g}" if self.bias else "unbiased"
 
     def solver(self) -> Mechanism:
-        """The mechanism itself."""
+        """Builds the recommended mechanism.
+
+        Returns:
+          The mechanism.
+        """
         if self.bias is None:
             return RROnBins()
         return BiasLimited(self.bias) if self.bias else Unbiased()
@@ -183,10 +240,23 @@ class Recommendation:
 def recommend(
     prior: Prior, epsilon: float, records: int, features: int, explained: float | None = None
 ) -> Recommendation:
-    """The bias bound of `bias_limited` with the least `linear_error`, at what the labels may spend, for a known prior.
+    """Finds the bias bound of `bias_limited` with the smallest `linear_error`, for a known prior.
 
-    Bounds are tried from the largest bias of `rr_on_bins`, above which nothing binds, down by factors of 2 and then of
-    its root, besides 0; to two digits. Raises ValueError as `linear_error` and the mechanisms.
+    The bounds tried are 0, the largest bias of `rr_on_bins` (larger bounds have no effect) divided by powers of 2, and
+    then the best one times and divided by sqrt(2), all rounded to two significant digits.
+
+    Args:
+      prior: Prior over the label domain.
+      epsilon: Budget of the labels.
+      records: Number of records.
+      features: Number of features.
+      explained: Share of the label variance that the features explain, in [0, 1]; None if unknown.
+
+    Returns:
+      The best bound and the errors.
+
+    Raises:
+      ValueError: If an argument is out of range, or a mechanism does not support the prior or the epsilon.
     """
     free = RROnBins().solve(prior, epsilon)
     unbound = linear_error(free, prior, records, features, explained)
@@ -195,19 +265,27 @@ def recommend(
     largest = free.certificate().max_bias / span if span else 0.0
 
     def least_of(biases: Iterable[float]) -> float:
-        for bias in (short(each, 2) for each in biases):
+        for bias in (significant(each, 2) for each in biases):
             if bias < largest and bias not in found:
                 found[bias] = linear_error(BiasLimited(bias).solve(prior, epsilon), prior, records, features, explained)
         return min(found, key=lambda bias: found[bias].total)
 
     found[0.0] = linear_error(Unbiased().solve(prior, epsilon), prior, records, features, explained)
-    best = least_of(largest / 2**octave for octave in range(1, _OCTAVES + 1))
+    best = least_of(largest / 2**halvings for halvings in range(1, _HALVINGS + 1))
     best = least_of((best / math.sqrt(2), best * math.sqrt(2)))
     if unbound.total < found[best].total:
         return Recommendation(None, unbound, found[0.0], unbound)
     return Recommendation(best, found[best], found[0.0], unbound)
 
 
-def short(value: float, digits: int) -> float:
-    """The value with so few digits that whoever reads it off can give it to a command."""
+def significant(value: float, digits: int) -> float:
+    """Rounds to significant digits, so that a user can copy the value from a table to a command line.
+
+    Args:
+      value: Any number.
+      digits: Number of significant decimal digits.
+
+    Returns:
+      The rounded value.
+    """
     return float(f"{value:.{digits}g}")

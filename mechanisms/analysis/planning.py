@@ -1,6 +1,6 @@
-"""What a budget buys, before any data is read: the best split of epsilon between histogram and labels, by simulation.
+"""Planning of a release before any data is read: the best split of epsilon between prior and labels, by simulation.
 
-Source: Ghazi et al. 2022, Algorithm 4 and Theorem 7, for the two parts and the split that is held against.
+Source: Ghazi et al. 2022, Algorithm 4 for the two stages, Theorem 7 for the default split.
 """
 
 from __future__ import annotations
@@ -22,25 +22,27 @@ from ..noise.noisy_histogram import mean_variance, noisy_prior
 from ..registry import Mechanism
 from ..response.rr_on_bins import RROnBins
 from ..unbiased.optimal_unbiased import Unbiased
-from .model_error import linear_error, recommend, short
+from .model_error import linear_error, recommend, significant
 
-# A share is looked for down to this many halvings of sqrt(k / n), and up to this part of epsilon.
-_HALVINGS = 10
-
-
+# The search for the prior's share of epsilon goes down to this many halvings of sqrt(k / n).
+_MAX_HALVINGS = 10
+# The search goes up to this fraction of epsilon.
 _LARGEST_SHARE = 0.75
 
-
 Measure = Callable[[Randomizer, float], Sequence[float]]
-"""What is wanted small, of a randomizer whose prior cost this epsilon (0: none was released; infinity: without noise):
-its value, and after it the parts of it that are to be reported."""
+"""Objective to minimize: a function of a randomizer and of the epsilon that its prior cost (0 without a histogram,
+infinite for a histogram without noise). Returns the objective first, then the parts of it to report."""
 
 
 @dataclass(frozen=True)
-class Share:
-    """What the histogram may spend, and what follows: the mean of a measure over draws of the histogram's noise.
+class PriorShare:
+    """Epsilon of the histogram, and the resulting mean of a measure over draws of the histogram's noise.
 
-    standard_error: of that mean, as the draws tell; 0 with a single draw. parts: the means of the measure's parts.
+    Attributes:
+      prior_epsilon: Epsilon of the histogram.
+      value: Mean of the measure.
+      standard_error: Standard error of that mean, estimated from the draws; 0 with a single draw.
+      parts: Means of the measure's parts.
     """
 
     prior_epsilon: float
@@ -50,70 +52,94 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Split:
-    """What becomes of a budget of epsilon, under a measure.
+class SplitPlan:
+    """Default and best split of a budget under a measure, with two values for comparison.
 
-    default: the histogram's share sqrt(k / n), at most epsilon / 2. best: the best share found; the default one where
-    none was better. known: the value if the prior were known, and labels had all of epsilon, which a split can only
-    come near. flat: the value if labels had all of epsilon and the mechanism were solved for a flat prior, without a
-    histogram.
+    Attributes:
+      epsilon: Total budget of histogram and labels.
+      default: The default share of the histogram, sqrt(k / n), at most epsilon / 2.
+      best: The best share found; the default one if no other is better.
+      known_prior: Value if the prior were known and the labels had all of epsilon; a split can only approach it.
+      uniform_prior: Value without a histogram: the mechanism is solved for a uniform prior with all of epsilon.
     """
 
     epsilon: float
-    default: Share
-    best: Share
-    known: float
-    flat: float
+    default: PriorShare
+    best: PriorShare
+    known_prior: float
+    uniform_prior: float
 
 
 def expected_loss(prior: Prior, loss: Loss) -> Measure:
-    """The measure of labels themselves: their expected loss under a prior."""
+    """Builds the measure of the labels themselves: their expected loss.
+
+    Args:
+      prior: Prior over the label domain.
+      loss: The loss.
+
+    Returns:
+      A measure without parts.
+    """
     return lambda randomizer, _: (randomizer.expected_loss(prior, loss),)
 
 
-def plan_split(mechanism: Mechanism, prior: Prior, records: int, epsilon: float, measure: Measure, draws: int) -> Split:
-    """The best split of epsilon between the histogram and the labels, found by simulation.
+def plan_split(
+    mechanism: Mechanism, prior: Prior, records: int, epsilon: float, measure: Measure, draws: int
+) -> SplitPlan:
+    """Finds the best split of epsilon between the histogram and the labels by simulation.
 
-    The prior is taken as the truth, and its counts among the records as the histogram. From sqrt(k / n) the share is
-    halved for as long as that helps, else doubled, and in the end tried a factor sqrt(2) to either side; each time the
-    mechanism is solved for `draws` noised histograms. Both shares that are returned are measured with as many draws
-    that the search has not seen, the same for both.
+    The given prior is taken as the true distribution. Starting from sqrt(k / n), the share of the histogram is halved
+    as long as the measure improves; if it does not, the share is doubled. Finally the best share is tried times and
+    divided by sqrt(2). Each share is evaluated by solving the mechanism for `draws` noisy histograms. The two shares
+    that are returned are evaluated with as many new draws, the same for both.
 
-    records: n >= 1. draws: at least 1. Raises ValueError as `split_budget`, the mechanism's `solve` and the measure.
+    Args:
+      mechanism: Mechanism of the labels.
+      prior: Assumed distribution of the labels.
+      records: Number of records n, >= 1.
+      epsilon: Total budget of histogram and labels.
+      measure: Objective to minimize.
+      draws: Simulated histograms per share, >= 1.
+
+    Returns:
+      The default and the best split.
+
+    Raises:
+      ValueError: If `split_budget`, the mechanism or the measure does not support the arguments.
     """
-    default = split_budget(epsilon, len(prior.labels), records)[0]
+    default = split_budget(epsilon, len(prior.labels), records).prior
     searched, fresh = range(draws), range(draws, 2 * draws)
 
-    def share(prior_epsilon: float, numbers: Sequence[int]) -> Share:
+    def share(prior_epsilon: float, numbers: Sequence[int]) -> PriorShare:
         values = simulate(mechanism, prior, records, epsilon, prior_epsilon, measure, numbers)
         means = [float(mean) for mean in values.mean(axis=0)]
-        return Share(prior_epsilon, means[0], _standard_error(values[:, 0]), tuple(means[1:]))
+        return PriorShare(prior_epsilon, means[0], _standard_error(values[:, 0]), tuple(means[1:]))
 
     @cache
     def value(prior_epsilon: float) -> float:
         return share(prior_epsilon, searched).value
 
     def tried(prior_epsilon: float, best: float) -> float:
-        within = max(MIN_EPSILON, default / 2**_HALVINGS) <= prior_epsilon <= _LARGEST_SHARE * epsilon
+        within = max(MIN_EPSILON, default / 2**_MAX_HALVINGS) <= prior_epsilon <= _LARGEST_SHARE * epsilon
         return prior_epsilon if within and value(prior_epsilon) < value(best) else best
 
     best = default
     for factor in (0.5, 2.0):
-        while (nearer := tried(short(best * factor, 3), best)) != best:
+        while (nearer := tried(significant(best * factor, 3), best)) != best:
             best = nearer
         if best != default:
             break
     middle = best
     for factor in (math.sqrt(0.5), math.sqrt(2.0)):
-        best = tried(short(middle * factor, 3), best)
+        best = tried(significant(middle * factor, 3), best)
     found, usual = share(best, fresh), share(default, fresh)
-    flat = Prior(prior.labels, np.ones(len(prior.labels)))
-    return Split(
+    uniform = Prior(prior.labels, np.ones(len(prior.labels)))
+    return SplitPlan(
         epsilon=epsilon,
         default=usual,
         best=found if found.value < usual.value else usual,
-        known=measure(mechanism.solve(prior, epsilon), math.inf)[0],
-        flat=measure(mechanism.solve(flat, epsilon), 0.0)[0],
+        known_prior=measure(mechanism.solve(prior, epsilon), math.inf)[0],
+        uniform_prior=measure(mechanism.solve(uniform, epsilon), 0.0)[0],
     )
 
 
@@ -126,20 +152,33 @@ def simulate(
     measure: Measure,
     draws: Sequence[int],
 ) -> np.ndarray:
-    """What a measure says of the mechanism solved for a noised histogram, for each draw of its noise.
+    """Evaluates a measure of the mechanism solved for a noisy histogram, for several draws of the noise.
 
-    The noise is that of a job, `noisy_prior`, under a public key for each draw: it protects nothing, for nothing is
-    private here. draws: (d,) their numbers; the same number gives the same noise. Returns (d, p) float64 for a measure
-    of p numbers.
+    The noise is that of a job, `noisy_prior`, but under public keys, because nothing is private here.
+
+    Args:
+      mechanism: Mechanism of the labels.
+      prior: Assumed distribution of the labels.
+      records: Number of records, >= 1.
+      epsilon: Total budget of histogram and labels.
+      prior_epsilon: Epsilon of the histogram.
+      measure: The measure, which returns p numbers.
+      draws: Numbers of the d draws; the same number gives the same noise.
+
+    Returns:
+      Shape (d, p), float64.
+
+    Raises:
+      ValueError: If `split_budget`, the mechanism or the measure does not support the arguments.
     """
     counts = expected_counts(prior, records)
-    e1, e2 = split_budget(epsilon, len(prior.labels), records, prior_epsilon)
-    noised = (noisy_prior(prior.labels, counts, e1, _public_key(draw)) for draw in draws)
-    return np.array([measure(mechanism.solve(each, e2), e1) for each in noised])
+    split = split_budget(epsilon, len(prior.labels), records, prior_epsilon)
+    noisy = (noisy_prior(prior.labels, counts, split.prior, _public_key(draw)) for draw in draws)
+    return np.array([measure(mechanism.solve(each, split.labels), split.prior) for each in noisy])
 
 
 def _standard_error(losses: np.ndarray) -> float:
-    """Of their mean. 0 for a single one, infinite where a loss is."""
+    """Standard error of the mean: 0 for a single loss, infinite if a loss is infinite."""
     if not np.all(np.isfinite(losses)):
         return math.inf
     return float(losses.std(ddof=1)) / math.sqrt(len(losses)) if len(losses) > 1 else 0.0
@@ -150,7 +189,15 @@ def _public_key(draw: int) -> bytes:
 
 
 def expected_counts(prior: Prior, records: int) -> np.ndarray:
-    """(k,) int64 counts of the labels that sum to the records: each its share, rounded by largest remainders."""
+    """Computes the histogram that a prior predicts, rounded to integers by the largest remainder method.
+
+    Args:
+      prior: Prior over the label domain.
+      records: Number of records.
+
+    Returns:
+      Shape (k,), int64; the counts sum to `records`.
+    """
     shares = prior.weights * records
     counts = np.floor(shares).astype(np.int64)
     missing = records - int(counts.sum())
@@ -160,15 +207,17 @@ def expected_counts(prior: Prior, records: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """How a budget of epsilon is best spent on labels for a model.
+    """Best mechanism and split of a budget for labels that train a model.
 
-    mechanism: as on the command line, NAME or NAME:PARAMETER=VALUE. split: of its `linear_error`, whose parts are the
-    bias and the variance. unbiased: the error of that mechanism, with the share that is best for the bias bound.
-    rr_on_bins: the error of that one, with its own best share.
+    Attributes:
+      mechanism: Recommended mechanism in command line form, NAME or NAME:PARAMETER=VALUE.
+      split: Split for its `linear_error`, whose parts are the bias and the variance.
+      unbiased: Model error of `unbiased`, with the share that is best for the recommended bias bound.
+      rr_on_bins: Model error of `rr_on_bins`, with its own best share.
     """
 
     mechanism: str
-    split: Split
+    split: SplitPlan
     unbiased: float
     rr_on_bins: float
 
@@ -176,11 +225,25 @@ class ModelPlan:
 def plan_model(
     prior: Prior, records: int, epsilon: float, features: int, explained: float | None, draws: int
 ) -> ModelPlan:
-    """The mechanism and the split with the least `linear_error`, one after the other.
+    """Finds the mechanism with the smallest `linear_error`, then its best split.
 
-    The bias bound is recommended for labels that have all of epsilon, and the split found for it by `plan_split`:
-    about 50 randomizers of bounded bias with 5 draws. It is held against rr_on_bins, whose best split is another.
-    Raises ValueError as `plan_split` and `recommend`.
+    The bias bound is that of `recommend` for labels that have all of epsilon; `plan_split` then finds its split. With 5
+    draws this solves about 50 randomizers of bounded bias. The result is compared with `rr_on_bins` at its own best
+    split.
+
+    Args:
+      prior: Assumed distribution of the labels.
+      records: Number of records.
+      epsilon: Total budget of histogram and labels.
+      features: Number of features of the model.
+      explained: Share of the label variance that the features explain, in [0, 1]; None if unknown.
+      draws: Simulated histograms per share, >= 1.
+
+    Returns:
+      The better of the two mechanisms with its split.
+
+    Raises:
+      ValueError: If an argument is out of range, or a mechanism does not support the prior or the epsilon.
     """
 
     def measure(randomizer: Randomizer, prior_epsilon: float) -> Sequence[float]:
@@ -188,7 +251,7 @@ def plan_model(
         error = linear_error(randomizer, prior, records, features, explained, known)
         return error.total, error.bias, error.variance
 
-    def split_for(mechanism: Mechanism) -> Split:
+    def split_for(mechanism: Mechanism) -> SplitPlan:
         return plan_split(mechanism, prior, records, epsilon, measure, draws)
 
     advice = recommend(prior, epsilon, records, features, explained)

@@ -1,4 +1,4 @@
-"""What a randomizer does to labels, in the numbers that mechanisms are compared by."""
+"""Quality measures of a randomizer, by which mechanisms are compared: expected losses, variance and bias."""
 
 from __future__ import annotations
 
@@ -13,13 +13,20 @@ from ..core.randomizer import Randomizer
 
 @dataclass(frozen=True)
 class Quality:
-    """Expectations are over labels drawn from a prior and the randomizer's outputs for them.
+    """Quality measures of a randomizer, in units of the label or their square.
 
-    epsilon, delta: as certified. outputs: how many. squared_error, absolute_error: the mean of (M(y) - y)^2 and of
-    |M(y) - y|. loss: the mean of the loss asked for; infinite where an output has no such loss. max_variance: the
-    largest Var(M(y)) over all labels of the domain. max_bias: the largest |E[M(y)] - y|, rounded up. gap: the proven
-    relative distance of the randomizer's own objective from its optimum, None without a proof. Units of the label,
-    or their square.
+    Expectations are over labels y drawn from a prior and over the outputs M(y) of the randomizer.
+
+    Attributes:
+      epsilon: Certified epsilon.
+      delta: Certified delta; 0 for pure label DP.
+      outputs: Number of outputs.
+      squared_error: E (M(y) - y)^2.
+      absolute_error: E |M(y) - y|.
+      loss: Expected value of the given loss; infinite if the loss of a possible output is.
+      max_variance: Largest Var(M(y)) over all labels of the domain.
+      max_bias: Largest |E[M(y)] - y| over all labels of the domain, rounded up.
+      gap: Proven relative distance of the randomizer's own objective from its optimum; None without a proof.
     """
 
     epsilon: float
@@ -34,9 +41,18 @@ class Quality:
 
 
 def quality(randomizer: Randomizer, prior: Prior, loss: Loss = SQUARED) -> Quality:
-    """The quality of a randomizer for labels of this prior.
+    """Computes the quality measures of a randomizer under a prior.
 
-    Raises ValueError when the prior is over another domain, or the loss is not defined on it.
+    Args:
+      randomizer: The randomizer.
+      prior: Prior over the same label domain.
+      loss: Loss for the field `loss`.
+
+    Returns:
+      The quality measures.
+
+    Raises:
+      ValueError: If the prior is over another domain, or the loss is not defined on it.
     """
     certificate = randomizer.certificate()
     return Quality(
@@ -53,13 +69,28 @@ def quality(randomizer: Randomizer, prior: Prior, loss: Loss = SQUARED) -> Quali
 
 
 def variances(randomizer: Randomizer) -> np.ndarray:
-    """(k,) float64: Var(M(y)) for every label y of the domain, in squared units of the label."""
+    """Computes the variance of the output for every label.
+
+    Args:
+      randomizer: A randomizer over k labels.
+
+    Returns:
+      Shape (k,), float64: Var(M(y)) for every label y, in squared units of the label.
+    """
     means = randomizer.labels + randomizer.bias()
     return (randomizer.probabilities() * (randomizer.outputs - means[:, None]) ** 2).sum(axis=1)
 
 
 def loss_without_labels(prior: Prior, loss: Loss = SQUARED) -> float:
-    """The least expected loss of one output for all labels: what a mechanism that says nothing about them can reach."""
+    """Computes the smallest expected loss of a constant output, which is a baseline that reveals nothing of the labels.
+
+    Args:
+      prior: Prior over the label domain.
+      loss: The loss.
+
+    Returns:
+      The expected loss of the best constant.
+    """
     if loss.mean_optimal:
         best = prior.weights @ prior.labels
     else:

@@ -1,27 +1,43 @@
-"""Integer alias table: draws an output from one 64-bit word, without rejection and without floats."""
+"""Integer alias table: draws an output from one 64-bit word, without rejection and without floats.
+
+Sources: Walker 1977; Vose 1991, "A Linear Algorithm for Generating Random Numbers with a Given Distribution".
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 BITS = 62
+"""Logarithm to base 2 of the sum of the integer weights of a label."""
 TOTAL = 1 << BITS
 """Sum of the integer weights of a label."""
 MAX_CELLS = 1 << 26
-"""Labels times outputs: more would not fit a worker's memory as an alias table."""
+"""Largest number of labels times outputs: an alias table of more cells would not fit in a worker's memory."""
 _WORD_BITS = 64
 
 
 class AliasTable:
-    """Vose's alias table over integers: column by the word's high bits, then one comparison of the rest.
+    """Vose's alias table over integers: the high bits of a word select a column, the low bits decide within it.
 
-    m outputs are padded to a power of two, width; each column holds 2^64 / width of the word's range. thresholds
-    and aliases: (k * width,): a word whose low part is below the threshold takes its own column, else the alias.
+    The m outputs are padded to `width`, a power of two. Each column holds 2^64 / width of the 2^64 words. A word whose
+    low bits are below the column's threshold gives the column's own output, any other word gives the column's alias.
+
+    Attributes:
+      width: Columns per label, a power of two, at least 2.
+      shift: Number of low bits of a word; a right shift by it gives the column.
+      mask: Bit mask of the low bits of a word.
+      thresholds: Shape (k * width,), uint64; row by row.
+      aliases: Shape (k * width,), int32; indices of outputs.
     """
 
     def __init__(self, weights: np.ndarray):
+        """Builds the table; labels of equal weights share the work.
+
+        Args:
+          weights: Shape (k, m), uint64; every row sums to 2^62.
+        """
         labels, outputs = weights.shape
-        # At least two columns: a single one would hold 2^64, one more than a word can say.
+        # At least two columns: the capacity of a single one would be 2^64, which does not fit in 64 bits.
         exponent = max(1, (outputs - 1).bit_length())
         self.width = 1 << exponent
         self.shift = np.uint64(_WORD_BITS - exponent)

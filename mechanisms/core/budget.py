@@ -1,39 +1,81 @@
 """Privacy budgets: the range of epsilon, and its split between the label histogram and the randomizer.
 
-Source: Ghazi et al. 2022, Algorithm 4 with Theorem 7.
+Source: Ghazi et al. 2022, Algorithm 4 and Theorem 7.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 
-from .exact_bounds import round_down
+from .exact_bounds import round_down, round_up
 
 MIN_EPSILON = 1e-9
-
-
 MAX_EPSILON = 30.0
-"""Outside these, 64-bit weights cannot hold the ratios with a useful precision."""
+"""Largest epsilon. Outside [MIN_EPSILON, MAX_EPSILON], 64-bit weights cannot represent the ratios precisely enough."""
 
-
-# Splits are multiples of this, so that the noise's scale is a small fraction and sampling stays cheap.
+# Default splits are multiples of this, so that the noise scale is a small fraction, from which sampling is fast.
 _SPLIT_GRAIN = Fraction(1, 1 << 24)
 
 
 def check_epsilon(epsilon: float) -> None:
-    """Raises ValueError unless 1e-9 <= epsilon <= 30."""
+    """Checks the range of epsilon.
+
+    Args:
+      epsilon: Privacy parameter.
+
+    Raises:
+      ValueError: Unless 1e-9 <= epsilon <= 30.
+    """
     if not MIN_EPSILON <= epsilon <= MAX_EPSILON:
         raise ValueError(f"epsilon must be between {MIN_EPSILON:g} and {MAX_EPSILON:g}, not {epsilon:g}")
 
 
-def split_budget(epsilon: float, labels: int, records: int, prior_epsilon: float | None = None) -> tuple[float, float]:
-    """What the histogram and the randomizer may spend: e1 = sqrt(k / n), never more than epsilon / 2.
+@dataclass(frozen=True)
+class BudgetSplit:
+    """Epsilon of a release, in its two sequential parts.
 
-    Ghazi et al. 2022, Theorem 7. labels: k. records: n. prior_epsilon: overrides e1.
-    Returns (e1, e2), floats with e1 + e2 <= epsilon in exact arithmetic.
-    Raises ValueError for no records, an epsilon out of range or too small to split, or a prior_epsilon that is not
-    in (0, epsilon).
+    Attributes:
+      prior: Epsilon of the label histogram, >= 0; 0 for a public prior.
+      labels: Epsilon of the randomizer, in [1e-9, 30].
+    """
+
+    prior: float
+    labels: float
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a part out of range, or a sum above 30 in exact arithmetic."""
+        if not 0 <= self.prior < math.inf:
+            raise ValueError(f"the epsilon of the prior must be finite and not negative, not {self.prior:g}")
+        check_epsilon(self.labels)
+        if Fraction(self.prior) + Fraction(self.labels) > MAX_EPSILON:
+            spent = f"epsilon {self.prior:g} for the prior and {self.labels:g} for the labels"
+            raise ValueError(f"{spent} exceed {MAX_EPSILON:g} together")
+
+    @property
+    def total(self) -> float:
+        """Epsilon of both parts together, rounded up."""
+        return round_up(Fraction(self.prior) + Fraction(self.labels))
+
+
+def split_budget(epsilon: float, labels: int, records: int, prior_epsilon: float | None = None) -> BudgetSplit:
+    """Splits a budget between the label histogram and the randomizer.
+
+    By default the histogram gets sqrt(k / n), but at most epsilon / 2 (Ghazi et al. 2022, Theorem 7).
+
+    Args:
+      epsilon: Total budget, in [1e-9, 30].
+      labels: Number of labels k of the domain.
+      records: Number of records n, >= 1.
+      prior_epsilon: Budget of the histogram instead of the default, in [1e-9, epsilon).
+
+    Returns:
+      A split whose sum is at most `epsilon` in exact arithmetic.
+
+    Raises:
+      ValueError: If there are no records, `epsilon` or `prior_epsilon` is out of range, or less than 1e-9 remains for
+        the labels.
     """
     check_epsilon(epsilon)
     if records < 1:
@@ -51,4 +93,4 @@ def split_budget(epsilon: float, labels: int, records: int, prior_epsilon: float
     second = Fraction(epsilon) - first
     if second < Fraction(MIN_EPSILON):
         raise ValueError(f"prior_epsilon {float(first):g} leaves too little of epsilon {epsilon:g} for the labels")
-    return float(first), round_down(second)
+    return BudgetSplit(float(first), round_down(second))

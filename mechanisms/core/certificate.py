@@ -1,7 +1,7 @@
-"""What a randomizer's integers prove: its true epsilon, its bias and its row sums, in exact rational arithmetic.
+"""Certificate of a randomizer: its true epsilon, its bias and its row sums, in exact rational arithmetic.
 
-The randomizer draws output c for label y with probability W[y, c] / 2^b, and W is what the sampler uses; so the
-certificate speaks of what runs, not of what a solver meant.
+The randomizer draws output c for label y with probability W[y, c] / 2^b. The sampler uses the same integers W, so the
+certificate holds for the sampler itself and not only for the floats of the solver.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from .exact_bounds import exp_below, log_above, round_up
 
 @dataclass(frozen=True)
 class Certificate:
-    """JobResult recomputed from integer weights.
+    """Exact properties of a randomizer, computed from its integer weights.
 
-    ratio: the largest ratio of two labels' probabilities of one output; epsilon = ln(ratio). None where some
-    output is possible for one label and not for another: no epsilon holds by itself.
-    biases: (k,) exact E[M(y)] - y. bits: every row sums to 2^bits.
-    approximate: for (epsilon, delta)-DP, an epsilon and the `hockey_stick` divergence at it; None for pure DP.
+    Attributes:
+      ratio: Largest ratio of two labels' probabilities of one output; epsilon = ln(ratio). None if some output is
+        possible for one label and impossible for another: then no finite epsilon holds without a delta.
+      biases: Exact E[M(y)] - y for each of the k labels.
+      bits: Logarithm to base 2 of every row sum.
+      approximate: For (epsilon, delta)-DP, an epsilon and the `hockey_stick` divergence at it; None for pure DP.
     """
 
     ratio: Fraction | None
@@ -34,7 +36,7 @@ class Certificate:
 
     @cached_property
     def epsilon(self) -> float:
-        """The smallest float that is certainly not below ln(ratio); infinite where no epsilon holds.
+        """Smallest float that is proven not to be below ln(ratio); infinite if no finite epsilon holds.
 
         For (epsilon, delta)-DP: the epsilon at which delta was computed.
         """
@@ -44,25 +46,30 @@ class Certificate:
 
     @property
     def delta(self) -> float:
-        """0 for pure DP; else the hockey-stick divergence at epsilon, rounded up."""
+        """Hockey-stick divergence at epsilon, rounded up; 0 for pure DP."""
         return 0.0 if self.approximate is None else round_up(self.approximate[1])
 
     @property
     def max_bias(self) -> float:
-        """The largest absolute bias, rounded up. In units of the label."""
+        """Largest absolute bias over the labels, rounded up, in units of the label."""
         return round_up(max(map(abs, self.biases)))
 
     def to_dict(self) -> dict[str, object]:
-        """For a mechanism file: integers as decimal strings; epsilon, delta and max_bias rounded up.
+        """Converts the certificate to the JSON object of a mechanism file.
 
-        Pure DP is proven by the ratio, (epsilon, delta)-DP by delta.
+        Returns:
+          Integers as decimal strings; epsilon, delta and max_bias rounded up. The proof of pure DP is the ratio, that
+          of (epsilon, delta)-DP is delta.
+
+        Raises:
+          ValueError: If the randomizer satisfies no finite epsilon.
         """
         if self.approximate is not None:
             proof: dict[str, object] = {"delta": self.delta}
         elif self.ratio is not None:
             proof = {"ratio": [str(self.ratio.numerator), str(self.ratio.denominator)]}
         else:
-            raise ValueError("a randomizer without an epsilon has no certificate to write")
+            raise ValueError("the randomizer satisfies no finite epsilon, so its certificate cannot be written")
         return {
             "epsilon": self.epsilon,
             **proof,
@@ -73,18 +80,35 @@ class Certificate:
 
 
 def certify(labels: np.ndarray, outputs: np.ndarray, weights: np.ndarray, bits: int) -> Certificate:
-    """The certificate of integer weights.
+    """Computes the certificate of integer weights, for pure DP.
 
-    labels: (k,) and outputs: (m,) float64, taken as the exact rationals that they are. weights: (k, m) uint64.
-    Raises ValueError when a row does not sum to exactly 2^bits.
+    Args:
+      labels: Shape (k,), float64, taken as exact rationals.
+      outputs: Shape (m,), float64, taken as exact rationals.
+      weights: Shape (k, m), uint64.
+      bits: Logarithm to base 2 of the sum that every row must have.
+
+    Returns:
+      The certificate, without a delta.
+
+    Raises:
+      ValueError: If a row does not sum to exactly 2^bits.
     """
     check_row_sums(weights, bits)
     return Certificate(likelihood_ratio(weights), exact_biases(labels, outputs, weights, bits), bits)
 
 
 def check_row_sums(weights: np.ndarray, bits: int) -> None:
-    """Raises ValueError, naming the first label's index, unless every row of weights sums to exactly 2^bits."""
-    # Halves of 32 bits, so that no sum wraps around.
+    """Checks that every row of weights sums to exactly 2^bits.
+
+    Args:
+      weights: Shape (k, m), uint64.
+      bits: Logarithm to base 2 of the sum.
+
+    Raises:
+      ValueError: If a row has another sum; the message has the index of the first such label.
+    """
+    # Sums of 32-bit halves, which cannot overflow 64 bits.
     high = (weights >> np.uint64(32)).sum(axis=1, dtype=np.uint64)
     low = (weights & np.uint64(0xFFFFFFFF)).sum(axis=1, dtype=np.uint64)
     for row, (upper, lower) in enumerate(zip(high.tolist(), low.tolist(), strict=True)):
@@ -93,9 +117,13 @@ def check_row_sums(weights: np.ndarray, bits: int) -> None:
 
 
 def likelihood_ratio(weights: np.ndarray) -> Fraction | None:
-    """The largest ratio within a column of weights, exactly; None when a column mixes zero and positive weights.
+    """Computes the largest ratio of two weights within one column, exactly.
 
-    weights: (k, m) uint64. Columns of zeros only are outputs that never occur and do not count.
+    Args:
+      weights: Shape (k, m), uint64. Columns of zeros only are outputs that never occur; they are ignored.
+
+    Returns:
+      The ratio, or None if a column has both zero and positive weights.
     """
     largest, smallest = weights.max(axis=0).tolist(), weights.min(axis=0).tolist()
     columns = [(top, bottom) for top, bottom in zip(largest, smallest, strict=True) if top]
@@ -105,12 +133,19 @@ def likelihood_ratio(weights: np.ndarray) -> Fraction | None:
 
 
 def hockey_stick(weights: np.ndarray, epsilon: float, bits: int) -> Fraction:
-    """The least delta for (epsilon, delta)-DP, from above: the maximum, over ordered pairs of labels y and y', of the
-    sum over outputs c of max(0, P(c | y) - E P(c | y')), E = exp_below(epsilon). Exact for that E.
+    """Computes the hockey-stick divergence: the smallest delta for (epsilon, delta)-DP, as an upper bound.
 
-    Floats of a proven accuracy find the pairs that may have the maximum; integers decide among those.
+    It is the maximum, over ordered pairs of labels y and y', of the sum over outputs c of
+    max(0, P(c | y) - E P(c | y')). E is exp_below(epsilon), and the result is exact for that E. Floats of proven
+    accuracy find the pairs that can have the maximum; exact integers decide among those.
 
-    weights: (k, m) uint64, every row summing to 2^bits.
+    Args:
+      weights: Shape (k, m), uint64; every row sums to 2^bits.
+      epsilon: Privacy parameter, >= 0.
+      bits: Logarithm to base 2 of a row sum.
+
+    Returns:
+      The divergence, in [0, 1].
     """
     ratio = exp_below(Fraction(epsilon))
     pure = likelihood_ratio(weights)
@@ -118,10 +153,10 @@ def hockey_stick(weights: np.ndarray, epsilon: float, bits: int) -> Fraction:
         return Fraction(0)
     scaled = weights * 2.0**-bits
     raised = scaled * float(ratio)
-    # Against the least probability of each output, no label's sum is below what it is against another label.
+    # Upper bound of each label's sums: the comparison with the smallest probability of each output over all labels.
     bounds = np.maximum(scaled - raised.min(axis=0), 0.0).sum(axis=1)
-    # Conversions, the product and the difference move a term by at most 2^-50 P(c | y), and terms below 0 stay there
-    # unless they are that near to 0; adding m terms up is off by a relative m 2^-52 at most.
+    # Rounding in the conversions, the product and the difference changes a term by at most 2^-50 P(c | y). A negative
+    # term stays negative unless it is that close to 0. The sum of m terms has a relative error of at most m 2^-52.
     slack, growth = 2.0**-50, 1 + weights.shape[1] * 2.0**-51
     best, near = 0.0, []
     for y in np.argsort(-bounds).tolist():
@@ -137,26 +172,26 @@ def hockey_stick(weights: np.ndarray, epsilon: float, bits: int) -> Fraction:
 
 
 def _divergence(first: np.ndarray, second: np.ndarray, ratio: Fraction) -> Fraction:
-    """The sum of max(0, first - ratio second), exactly."""
+    """The sum of max(0, first - ratio * second), exactly."""
     top, bottom = ratio.numerator, ratio.denominator
     terms = (bottom * p - top * q for p, q in zip(first.tolist(), second.tolist(), strict=True))
     return Fraction(sum(term for term in terms if term > 0), bottom)
 
 
 def exact_biases(labels: np.ndarray, outputs: np.ndarray, weights: np.ndarray, bits: int) -> tuple[Fraction, ...]:
-    """The biases E[M(y)] - y of integer weights, one exact rational per label.
+    """Computes the biases E[M(y)] - y of integer weights, one exact rational per label.
 
     Args:
-      labels: Shape (k,), float64, taken as the exact rationals that they are.
-      outputs: Shape (m,), float64, likewise.
+      labels: Shape (k,), float64, taken as exact rationals.
+      outputs: Shape (m,), float64, taken as exact rationals.
       weights: Shape (k, m), uint64; every row sums to 2^bits.
-      bits: Logarithm to base 2 of a row's sum.
+      bits: Logarithm to base 2 of a row sum.
 
     Returns:
       k fractions, in units of the labels.
     """
     exact = [Fraction(output) for output in outputs.tolist()]
-    # Floats are dyadic: over their largest denominator they are integers, and integer products are fast.
+    # Floats are dyadic: multiplied by their largest denominator they are integers, and integer products are fast.
     denominator = max(output.denominator for output in exact)
     numerators = [output.numerator * (denominator // output.denominator) for output in exact]
     scale = denominator << bits

@@ -6,25 +6,45 @@ import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 
+# Decimal digits of exp and ln. The decimal module rounds both correctly (to half a unit in the last place), so the next
+# decimal below or above the result is a bound.
+_DIGITS = 60
+
 
 def round_down(exact: Fraction) -> float:
-    """The largest float that is not above exact."""
+    """Rounds a rational down to a float.
+
+    Args:
+      exact: Any rational within the range of floats.
+
+    Returns:
+      The largest float that is not above `exact`.
+    """
     nearest = float(exact)
     return math.nextafter(nearest, -math.inf) if Fraction(nearest) > exact else nearest
 
 
 def round_up(exact: Fraction) -> float:
-    """The smallest float that is not below exact."""
+    """Rounds a rational up to a float.
+
+    Args:
+      exact: Any rational within the range of floats.
+
+    Returns:
+      The smallest float that is not below `exact`.
+    """
     return 0.0 - round_down(-exact)
 
 
-# exp and ln of the decimal module are correctly rounded (to half a unit in the last place), so one step
-# outwards at this precision is a bound.
-_DIGITS = 60
-
-
 def exp_below(exponent: Fraction) -> Fraction:
-    """A rational that is certainly not above exp(exponent), and within a relative 10^-50 of it. exponent >= 0."""
+    """Computes a rational lower bound of exp(exponent).
+
+    Args:
+      exponent: A rational >= 0.
+
+    Returns:
+      A rational >= 1 that is proven not to be above exp(exponent); its relative error is at most 10^-50.
+    """
     if exponent == 0:
         return Fraction(1)
     below = Context(prec=_DIGITS, rounding=ROUND_FLOOR)
@@ -33,7 +53,14 @@ def exp_below(exponent: Fraction) -> Fraction:
 
 
 def log_above(ratio: Fraction) -> float:
-    """The smallest float that is certainly not below ln(ratio). ratio >= 1."""
+    """Computes a float upper bound of ln(ratio).
+
+    Args:
+      ratio: A rational >= 1.
+
+    Returns:
+      The smallest float that is proven not to be below ln(ratio).
+    """
     if ratio == 1:
         return 0.0
     above = Context(prec=_DIGITS, rounding=ROUND_CEILING)
@@ -41,6 +68,14 @@ def log_above(ratio: Fraction) -> float:
     return round_up(Fraction(above.next_plus(above.ln(argument))))
 
 
-def within(ratio: Fraction, epsilon: float) -> bool:
-    """Whether ln(ratio) <= epsilon is proven."""
+def satisfies_epsilon(ratio: Fraction, epsilon: float) -> bool:
+    """Checks a likelihood ratio against epsilon.
+
+    Args:
+      ratio: Largest likelihood ratio, >= 1.
+      epsilon: Privacy parameter, >= 0.
+
+    Returns:
+      True if ln(ratio) <= epsilon is proven.
+    """
     return ratio <= exp_below(Fraction(epsilon))

@@ -1,4 +1,4 @@
-"""From a solver's floats to the integers that a sampler uses, without losing epsilon."""
+"""Rounding of a solver's float probabilities to the integer weights of the sampler, under an exact epsilon."""
 
 from __future__ import annotations
 
@@ -10,17 +10,25 @@ from .alias_table import TOTAL
 from .exact_bounds import exp_below
 
 EPSILON_MARGIN = 1e-11
-"""Solvers aim for this much less than epsilon, so that integers near their floats still satisfy epsilon."""
+"""Solvers solve for epsilon less this margin, so that integers close to their floats still satisfy epsilon."""
 
 
 def integer_weights(probabilities: np.ndarray, epsilon: float) -> np.ndarray:
-    """Integers near 2^62 times the probabilities, every row summing to 2^62, every column within exp(epsilon).
+    """Rounds probabilities to integer weights: row sums of 2^62, likelihood ratios of at most exp(epsilon).
 
-    Each column is confined to [lo, exp(epsilon) lo], lo its least value rounded up; what a row then lacks or has
-    too much goes to the entries with the most room, a few units of 2^-62 each.
+    Each column is clipped to [low, exp(epsilon) * low], where low is its smallest value, rounded up. The difference of
+    a row sum from 2^62 is then corrected in the entries that are furthest from their bounds, usually by a few units.
 
-    probabilities: (k, m) float64 >= 0, rows summing to 1 within rounding, columns within about exp(epsilon).
-    Returns (k, m) uint64. Raises ValueError when no integers near the probabilities satisfy epsilon.
+    Args:
+      probabilities: Shape (k, m), float64, >= 0; rows sum to 1 up to rounding, columns have a largest ratio of about
+        exp(epsilon).
+      epsilon: Privacy parameter.
+
+    Returns:
+      Shape (k, m), uint64.
+
+    Raises:
+      ValueError: If a probability is negative or not finite, or no integers close to them satisfy epsilon.
     """
     if not np.all(np.isfinite(probabilities)) or np.min(probabilities) < 0:
         raise ValueError("probabilities must be finite and not negative")
@@ -38,14 +46,14 @@ def integer_weights(probabilities: np.ndarray, epsilon: float) -> np.ndarray:
 
 
 def _repair(row: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
-    """Makes a row sum to 2^62 in place, changing its roomiest entries first."""
+    """Corrects the sum of a row to 2^62 in place, beginning with the entries furthest from their bounds."""
     missing = TOTAL - sum(row.tolist())
-    room = high - row if missing > 0 else row - low
-    for column in np.argsort(-room, kind="stable").tolist():
+    slack = high - row if missing > 0 else row - low
+    for column in np.argsort(-slack, kind="stable").tolist():
         if missing == 0:
             return
-        step = min(abs(missing), int(room[column]))
+        step = min(abs(missing), int(slack[column]))
         row[column] += step if missing > 0 else -step
         missing += -step if missing > 0 else step
     if missing:
-        raise ValueError("no integer weights near these probabilities satisfy epsilon")
+        raise ValueError("no integer weights close to these probabilities satisfy epsilon")

@@ -1,4 +1,4 @@
-"""The public label domain: an even grid from exact decimals, and the checks of any domain."""
+"""Public label domain: an evenly spaced grid from exact decimals, and validation of any domain."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ import numpy as np
 
 
 def check_domain(labels: np.ndarray) -> None:
-    """Raises ValueError unless labels is a (k,) array, k >= 1, of finite numbers in strictly ascending order."""
+    """Validates a label domain.
+
+    Args:
+      labels: Shape (k,) with k >= 1; finite and strictly ascending.
+
+    Raises:
+      ValueError: If `labels` is anything else.
+    """
     if labels.ndim != 1 or labels.size == 0:
         raise ValueError("the label domain needs at least one label")
     if not np.all(np.isfinite(labels)):
@@ -18,10 +25,21 @@ def check_domain(labels: np.ndarray) -> None:
 
 
 def label_grid(low: str, high: str, step: str) -> np.ndarray:
-    """The domain low, low + step, ..., high, each label correctly rounded from exact arithmetic.
+    """Builds the label grid low, low + step, ..., high.
 
-    The arguments are decimal strings, so that 0.1 is a tenth. Returns (k,) float64.
-    Raises ValueError when low >= high, step <= 0, or step does not divide the range.
+    The bounds are decimal strings, so that 0.1 is exactly one tenth. Labels are computed exactly, then rounded.
+
+    Args:
+      low: Smallest label, a decimal.
+      high: Largest label, a decimal above `low`.
+      step: Spacing of the grid, a positive decimal that divides high - low.
+
+    Returns:
+      Shape (k,), float64, each label correctly rounded; k is at most 2^20.
+
+    Raises:
+      ValueError: If an argument is not a number, the bounds are not ascending, the step is not positive or does not
+        divide the range, or the grid has too many labels.
     """
     first, last, stride = _decimal("label_min", low), _decimal("label_max", high), _decimal("label_step", step)
     if first >= last:
@@ -36,7 +54,7 @@ def label_grid(low: str, high: str, step: str) -> np.ndarray:
     try:
         labels = np.array([float(first + i * stride) for i in range(int(steps) + 1)])
     except OverflowError:
-        raise ValueError(f"label_max {high} or label_min {low} is beyond floating point") from None
+        raise ValueError(f"label_max {high} or label_min {low} is too large for a 64-bit float") from None
     check_domain(labels)
     return labels
 

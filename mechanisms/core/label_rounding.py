@@ -1,16 +1,17 @@
-"""Which label of the public domain a real label becomes: the nearest, or one of its two neighbours at random.
+"""Rounding of real labels to the public label domain: to the nearest label, or to one of two neighbors at random.
 
-Randomizers take the labels of a finite domain. Rounding to the nearest adds a bias of up to half a step, whatever the
-randomizer; randomized rounding adds none, and some variance, (v - a) (b - v) for a label v between neighbours a < b.
+Randomizers take the labels of a finite domain. Rounding to the nearest label adds a bias of up to half a step, with any
+randomizer. Randomized rounding adds no bias, but variance: (v - a) (b - v) for a label v between the neighbors a < b.
 
-Privacy. The coins of randomized rounding may be any fixed function of a record's name and a secret. They need not be
-bound to the data as noise is, so that counting and privatizing, and later releases, can round alike. For fix all
-coins, even publish them: each record's rounded label is then a function of its own label. Two inputs that differ in
-the label of one record become two inputs over the domain that differ in one label at most, and on those everything
-that is released, histogram and labels, holds its epsilon. What holds for every choice of coins, with one epsilon,
-holds for coins at random, if they are independent of the labels and of the noise: names do not depend on labels, and
-keys of other purposes are independent. The same goes for several releases under the same coins: their epsilons add up
-for every choice of coins. What never leaves the job is the rounded label itself.
+Privacy. The random bits of randomized rounding may be any fixed function of a record's identity and a secret. Unlike
+the noise, they need not be bound to the data, so the histogram, the privatized labels and later releases can all use
+the same rounded labels. Proof: fix all random bits (they could even be public). Each rounded label is then a function
+of the record's own label. Two inputs that differ in the label of one record become two inputs over the domain that
+differ in at most one label, and for those the histogram and the privatized labels satisfy their epsilon. A bound that
+holds for every value of the random bits also holds for random bits that are independent of the labels and the noise.
+These are: identities do not depend on labels, and keys for different purposes are independent. The same argument holds
+for several releases with the same random bits: their epsilons add up for every value of the bits. The rounded labels
+themselves never leave the job.
 """
 
 from __future__ import annotations
@@ -21,23 +22,25 @@ from collections.abc import Callable
 import numpy as np
 
 NEAREST, RANDOMIZED = ROUNDINGS = ("nearest", "randomized")
-"""By name."""
+"""Names of the two kinds of rounding."""
 
-
+# A word's high 53 bits, as a fraction of 2^53, are a uniform float in [0, 1).
+_UNUSED_BITS = np.uint64(11)
 _WORD_TO_UNIT = 2.0**-53
 
 
-_UNUSED_BITS = np.uint64(11)
-
-
 class LabelRounder:
-    """Rounds to the labels of a domain. Labels outside of it are clamped to its ends first.
+    """Rounds real labels to the labels of a domain. Labels outside the domain are clamped to its ends.
 
-    A few array passes for n labels, however many labels the domain has, where it is an even grid; else a binary search.
+    Cost: for an even grid, a few array operations whose cost does not depend on k; otherwise a binary search.
     """
 
     def __init__(self, labels: np.ndarray):
-        """labels: (k,) finite float64, strictly ascending."""
+        """Prepares the rounding.
+
+        Args:
+          labels: Shape (k,), float64, finite and strictly ascending.
+        """
         self._labels = labels
         self._nearest = _Cells(_halfway(labels))
         self._below = _Cells(labels[1:])
@@ -45,37 +48,47 @@ class LabelRounder:
         self._gaps = np.maximum(np.diff(self._halves), math.ulp(0.0))
 
     def nearest(self, values: np.ndarray) -> np.ndarray:
-        """The nearest label; halfway goes up. Exact, but for labels so small that half of one is no float.
+        """Rounds to the nearest label; a value halfway between two labels is rounded up.
 
-        values: (n,) finite float64. Returns (n,) indices in [0, k).
+        Exact, except for labels so small that half of one is not representable as a float.
+
+        Args:
+          values: Shape (n,), float64, finite.
+
+        Returns:
+          Shape (n,), integer indices in [0, k).
         """
         return self._nearest.find(values)
 
     def randomized(self, values: np.ndarray, words: Callable[[], np.ndarray]) -> np.ndarray:
-        """The neighbour above with the probability that makes the mean right, else the one below.
+        """Rounds without bias to one of the two neighboring labels.
 
-        A value v with a < v < b becomes b with probability (v - a) / (b - a), to within 2^-51. Labels of the domain
-        stay what they are.
+        A value v with a < v < b becomes b with probability (v - a) / (b - a), up to 2^-51, and otherwise a. Labels of
+        the domain are unchanged.
 
-        values: (n,) finite float64. words: gives (n,) uniform uint64, one per value; called when a value lies
-        between two labels. Returns (n,) indices in [0, k).
+        Args:
+          values: Shape (n,), float64, finite.
+          words: Returns (n,) uniform uint64, one per value; called only if some value lies between two labels.
+
+        Returns:
+          Shape (n,), integer indices in [0, k).
         """
         values = np.clip(values, self._labels[0], self._labels[-1])
         indices = self._below.find(values)
         between = np.flatnonzero(values != self._labels[indices])
         if between.size:
             below = indices[between]
-            # Halves: their differences do not overflow.
+            # Differences of halves do not overflow.
             chances = (values[between] * 0.5 - self._halves[below]) / self._gaps[below]
             indices[between] += (words()[between] >> _UNUSED_BITS) * _WORD_TO_UNIT < chances
         return indices
 
 
 def _halfway(labels: np.ndarray) -> np.ndarray:
-    """Between each two neighbours, the least float that is not below their mean. (k - 1,) float64."""
+    """Shape (k - 1,), float64: for each pair of neighbors the smallest float that is not below their mean."""
     lower, upper = labels[:-1] * 0.5, labels[1:] * 0.5
     mean = lower + upper
-    # What the sum was rounded by, exactly: Knuth's two-sum.
+    # The exact rounding error of the sum (Knuth's two-sum).
     part = mean - lower
     error = (lower - (mean - part)) + (upper - part)
     above = np.where(error > 0, np.nextafter(mean, math.inf), mean)
@@ -85,22 +98,22 @@ def _halfway(labels: np.ndarray) -> np.ndarray:
 class _Cells:
     """Counts the separators that are not above a value: np.searchsorted(separators, values, "right").
 
-    Where they are evenly spaced, but for rounding, a line predicts the count to within one, and comparisons with the
-    separators correct it: the result is the same, to the bit.
+    If the separators are evenly spaced up to rounding, a linear function predicts the count to within one, and
+    comparisons with the separators correct it. The result is identical.
     """
 
     def __init__(self, separators: np.ndarray):
-        """separators: (m,) finite float64, strictly ascending."""
+        """Prepares the search. separators: shape (m,), float64, finite and strictly ascending."""
         self._separators = separators
         self._lower = np.append(-math.inf, separators)
         self._upper = np.append(separators, math.inf)
         self._slope = self._find_slope()
 
     def _find_slope(self) -> float | None:
-        """Counts per unit, if the prediction is never off by more than one; else None.
+        """Counts per unit, if the prediction is never off by more than one; otherwise None.
 
-        The prediction grows with the value. So it is enough that at each separator, where the count grows by one,
-        it is the count before or after.
+        The prediction is monotone. So it suffices that at each separator, where the count increases by one, it equals
+        the count before or after.
         """
         steps = len(self._separators) - 1
         if steps < 1:
@@ -118,7 +131,7 @@ class _Cells:
         return ((np.clip(values, first, last) - first) * self._slope + 1).astype(np.intp)
 
     def find(self, values: np.ndarray) -> np.ndarray:
-        """(n,) float64 -> (n,) counts in [0, m]."""
+        """Counts for values of shape (n,), float64; shape (n,), in [0, m]."""
         if self._slope is None:
             return np.searchsorted(self._separators, values, side="right")
         counts = self._predict(values)

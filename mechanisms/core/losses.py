@@ -1,6 +1,6 @@
-"""How far an output is from a label: squared, absolute and Poisson log loss.
+"""Loss functions of an output for a label: squared, absolute and Poisson log loss.
 
-Source: Ghazi et al. 2022, "Regression with Label Differential Privacy", section 2. "Squared" is (t - y)^2,
+Source: Ghazi et al. 2022, "Regression with Label Differential Privacy", Section 2. The squared loss is (t - y)^2,
 without a factor 1/2.
 """
 
@@ -26,9 +26,9 @@ def _poisson(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def _poisson_divergence(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """The Poisson log loss above its least value, which it takes at t = y: y log(y / t) - y + t, never negative."""
+    """Poisson log loss minus its minimum, which is at t = y: y log(y / t) - y + t, never negative."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        # Near the label, log1p keeps the digits that y log(y / t) - y + t would lose.
+        # Near the label, y log(y / t) - y + t would lose digits by cancellation; log1p does not.
         step = (outputs - labels) / labels
         near = step - np.log1p(step)
         far = step - np.log(outputs / labels)
@@ -43,12 +43,15 @@ def _times_log(factors: np.ndarray, arguments: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss g(t, y) of an output t for a label y.
+    """A loss function g(t, y) of an output t for a label y.
 
-    name: as on the command line. value: g(outputs, labels), broadcasting. divergence: g(t, y) - g(y, y), which is
-    never negative and is minimised by the same outputs. mean_optimal: whether the best output for weighted labels
-    is their weighted mean (the Bregman losses) rather than their weighted median. nonnegative: whether it is
-    defined for labels >= 0 only.
+    Attributes:
+      name: Name on the command line.
+      value: Computes g(outputs, labels), with broadcasting.
+      divergence: Computes g(t, y) - g(y, y), which is never negative and has the same minimizers as g.
+      mean_optimal: True if the best output for weighted labels is their weighted mean (Bregman losses), False if it is
+        their weighted median.
+      nonnegative: True if the loss is defined for labels >= 0 only.
     """
 
     name: str
@@ -58,25 +61,38 @@ class Loss:
     nonnegative: bool = False
 
     def check(self, labels: np.ndarray) -> None:
-        """Raises ValueError where the loss is not defined for these labels."""
+        """Checks that the loss is defined for all labels of a domain.
+
+        Args:
+          labels: Shape (k,), the label domain.
+
+        Raises:
+          ValueError: If the loss is not defined for one of them.
+        """
         if self.nonnegative and np.min(labels) < 0:
             raise ValueError(f"the {self.name} loss needs labels >= 0, but the domain starts at {np.min(labels):g}")
 
 
 SQUARED = Loss("squared", _squared, _squared, mean_optimal=True)
-
-
 ABSOLUTE = Loss("absolute", _absolute, _absolute, mean_optimal=False)
-
-
 POISSON = Loss("poisson", _poisson, _poisson_divergence, mean_optimal=True, nonnegative=True)
 
-
 LOSSES: dict[str, Loss] = {loss.name: loss for loss in (SQUARED, ABSOLUTE, POISSON)}
+"""All losses by name."""
 
 
 def loss_named(name: str) -> Loss:
-    """The loss of that name. Raises ValueError, listing the known names, for any other."""
+    """Looks up a loss by its name.
+
+    Args:
+      name: A key of `LOSSES`.
+
+    Returns:
+      The loss.
+
+    Raises:
+      ValueError: If the name is unknown; the message lists the known names.
+    """
     if name not in LOSSES:
         raise ValueError(f"unknown loss {name!r}; known: {', '.join(LOSSES)}")
     return LOSSES[name]

@@ -1,4 +1,4 @@
-"""Prior distribution of the labels over their public domain."""
+"""Prior: a probability distribution over the labels of the public domain."""
 
 from __future__ import annotations
 
@@ -9,21 +9,28 @@ import numpy as np
 
 from .label_grid import check_domain
 
-_NORMALISED = 1e-12
+# Weights whose sum is this close to 1 count as normalized.
+_SUM_TOLERANCE = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class Prior:
     """Probabilities of the labels of a public domain.
 
-    labels: (k,) finite float64, strictly ascending. weights: (k,) float64 >= 0, summing to 1.
+    Attributes:
+      labels: Shape (k,), float64, finite and strictly ascending.
+      weights: Shape (k,), float64, >= 0. Any finite weights with a positive sum may be given; they are normalized to
+        sum to 1.
+
+    Raises:
+      ValueError: If the domain is invalid, or a weight is negative or not finite, or none is positive.
     """
 
     labels: np.ndarray
     weights: np.ndarray
 
     def __post_init__(self) -> None:
-        """Normalises the weights. Raises ValueError for a bad domain, a negative weight or no positive one."""
+        """Validates and normalizes; the arrays are copied and made read-only."""
         labels = np.array(self.labels, np.float64)
         weights = np.array(self.weights, np.float64)
         check_domain(labels)
@@ -34,8 +41,8 @@ class Prior:
         largest = np.max(weights)
         if largest <= 0:
             raise ValueError("at least one weight must be positive")
-        # What is normalised already stays as it is, to the bit: priors are written to files and read again.
-        if largest > 1 or abs(weights.sum() - 1) > _NORMALISED:
+        # Normalized weights are kept bit for bit, so that a prior read from a file equals the prior that was written.
+        if largest > 1 or abs(weights.sum() - 1) > _SUM_TOLERANCE:
             weights = weights / largest
             weights /= weights.sum()
         labels.setflags(write=False)
@@ -45,16 +52,31 @@ class Prior:
 
     @classmethod
     def from_counts(cls, labels: np.ndarray, counts: np.ndarray) -> Prior:
-        """The prior of a noisy histogram: negative counts become 0; uniform when nothing is left."""
+        """Normalizes a noisy histogram to a prior.
+
+        Args:
+          labels: Shape (k,), the label domain.
+          counts: Shape (k,); negative counts become 0.
+
+        Returns:
+          The prior; uniform if no count is positive.
+        """
         clipped = np.maximum(np.asarray(counts, np.float64), 0.0)
         return cls(labels, clipped if clipped.any() else np.ones_like(clipped))
 
     @classmethod
     def from_text(cls, text: str) -> Prior:
-        """A prior from a CSV of label,weight (a header line is allowed) or a JSON object.
+        """Parses a prior from CSV or JSON.
 
-        The JSON object holds `labels` and `weights`, or it is a mechanism file, whose noisy prior is taken.
-        Raises ValueError, naming the line, when it is neither.
+        Args:
+          text: CSV lines of label,weight, optionally after a header line; or a JSON object with the lists `labels` and
+            `weights`; or a mechanism file, whose noisy prior is used.
+
+        Returns:
+          The prior.
+
+        Raises:
+          ValueError: If the text is none of these; for CSV the message has the line number.
         """
         text = text.removeprefix("\ufeff")
         if text.lstrip().startswith("{"):
@@ -69,7 +91,7 @@ class Prior:
                 cells = line.split(",")
                 if number == 1 and len(cells) == 2 and not any(map(_is_number, cells)):
                     continue
-                raise ValueError(f"line {number} is not two numbers, label,weight") from None
+                raise ValueError(f"line {number} must have two numbers: label,weight") from None
             if label in pairs:
                 raise ValueError(f"line {number} repeats a label")
             pairs[label] = weight
@@ -86,7 +108,7 @@ class Prior:
             weights = document["prior"]["weights"] if "prior" in document else document["weights"]
             return cls(np.array(labels, np.float64), np.array(weights, np.float64))
         except (KeyError, TypeError, json.JSONDecodeError):
-            raise ValueError("a JSON prior is an object with the lists labels and weights") from None
+            raise ValueError("a JSON prior must be an object with the lists labels and weights") from None
 
 
 def _is_number(cell: str) -> bool:

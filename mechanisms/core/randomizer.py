@@ -1,8 +1,8 @@
-"""A randomizer: for every label of a finite domain, integer weights over finitely many outputs.
+"""Randomizer: for each label of a finite domain, integer weights over finitely many outputs.
 
-The weights of a label sum to exactly 2^62, so one 64-bit word draws an output exactly, with no rejection and no
-float, from an alias table (Walker 1977; Vose 1991), and a batch of draws is a few numpy gathers. A randomizer whose
-certificate exceeds the epsilon that it was built for cannot be built.
+The weights of a label sum to exactly 2^62. So one 64-bit word draws an output exactly from an alias table (Walker 1977;
+Vose 1991), without rejection and without floats, and a batch of draws is a few numpy gathers. A randomizer whose
+certificate exceeds its epsilon cannot be constructed.
 """
 
 from __future__ import annotations
@@ -20,22 +20,28 @@ import numpy as np
 from .alias_table import BITS, MAX_CELLS, TOTAL, AliasTable
 from .budget import check_epsilon
 from .certificate import Certificate, certify, check_row_sums, hockey_stick, likelihood_ratio
-from .exact_bounds import within
+from .exact_bounds import satisfies_epsilon
 from .label_grid import check_domain
 from .losses import Loss
 from .prior import Prior
 
 FORMAT = "labeldp-mechanism-1"
+"""Format name and version in a mechanism file."""
 
 
 class Randomizer:
     """Replaces label y by output c with probability weights[y, c] / 2^62, under label DP with `epsilon`.
 
-    labels: (k,) float64, strictly ascending, the public domain. outputs: (m,) float64, strictly ascending.
-    weights: (k, m) uint64. epsilon: the bound it was built for, in (0, 30]; `certificate().epsilon` is what the
-    integers prove, and is never more. mechanism, parameters: what solved it. gap: the proven relative distance of
-    its loss from the optimum, where the solver has a proof; None elsewhere. delta: 0 for pure label DP, else the
-    bound for (epsilon, delta)-label DP; `certificate().delta` is what the integers prove.
+    Attributes:
+      labels: Shape (k,), float64, strictly ascending: the public domain.
+      outputs: Shape (m,), float64, strictly ascending.
+      weights: Shape (k, m), uint64; every row sums to exactly 2^62.
+      epsilon: Requested bound, in [1e-9, 30]; `certificate().epsilon` is the proven one and is never larger.
+      mechanism: Name of the mechanism that solved for it.
+      parameters: Parameters of that mechanism.
+      gap: Proven relative distance of its loss from the optimum; None if the solver has no proof.
+      delta: 0 for pure label DP, otherwise the bound for (epsilon, delta)-label DP; `certificate().delta` is the proven
+        one and is never larger.
     """
 
     def __init__(
@@ -49,11 +55,23 @@ class Randomizer:
         gap: float | None = None,
         delta: float = 0.0,
     ):
-        """Outputs need not be sorted: equal ones are merged and impossible ones dropped, which keeps the epsilon.
+        """Checks the weights against epsilon and delta by exact arithmetic, then stores the canonical form.
 
-        Raises ValueError when shapes disagree, a value is not finite, a row does not sum to exactly 2^62, or the
-        weights' exact likelihood ratio is above exp(epsilon) or, with a delta, their exact hockey-stick divergence is
-        above it.
+        Args:
+          labels: Shape (k,), the public domain, strictly ascending.
+          outputs: Shape (m,), finite, in any order. Equal outputs are merged and outputs of weight 0 are dropped;
+            neither increases epsilon.
+          weights: Shape (k, m), integers; every row sums to exactly 2^62.
+          epsilon: Bound that the weights must satisfy, in [1e-9, 30].
+          mechanism: Name of the mechanism, for the mechanism file.
+          parameters: Its parameters, JSON values.
+          gap: Proven relative distance from the optimum, if known.
+          delta: Bound for (epsilon, delta)-label DP, in [0, 1); 0 for pure label DP.
+
+        Raises:
+          ValueError: If shapes disagree, a value is not finite, a row has another sum, there are too many labels times
+            outputs, or the exact likelihood ratio is above exp(epsilon) (with a delta: the exact hockey-stick
+            divergence is above delta).
         """
         check_epsilon(epsilon)
         if not 0 <= delta < 1:
@@ -85,7 +103,7 @@ class Randomizer:
         self._divergence = hockey_stick(self.weights, self.epsilon, BITS) if self.delta else None
         if self._divergence is None:
             ratio = likelihood_ratio(self.weights)
-            if ratio is None or not within(ratio, self.epsilon):
+            if ratio is None or not satisfies_epsilon(ratio, self.epsilon):
                 raise ValueError(
                     f"the weights do not satisfy epsilon {self.epsilon!r}: this randomizer cannot be built"
                 )
@@ -97,15 +115,23 @@ class Randomizer:
 
     @property
     def pure(self) -> bool:
-        """Whether epsilon holds by itself, without a delta."""
+        """True for pure label DP, that is, if delta is 0."""
         return self.delta == 0
 
     def probabilities(self) -> np.ndarray:
-        """(k, m) float64: the integers divided, for people; sampling uses the integers."""
+        """Computes the probabilities for display and analysis; sampling uses the integers.
+
+        Returns:
+          Shape (k, m), float64: the weights divided by 2^62.
+        """
         return self.weights / float(TOTAL)
 
     def certificate(self) -> Certificate:
-        """The exact facts of this randomizer. Computed once."""
+        """Returns the exact certificate; it is computed once.
+
+        Returns:
+          The certificate, computed from the integer weights.
+        """
         return self._certificate
 
     @cached_property
@@ -116,28 +142,44 @@ class Randomizer:
         return dataclasses.replace(certificate, approximate=(self.epsilon, self._divergence))
 
     def bias(self) -> np.ndarray:
-        """(k,) float64: E[M(y)] - y for every label, from the exact certificate."""
+        """Computes the bias of each label from the exact certificate.
+
+        Returns:
+          Shape (k,), float64: E[M(y)] - y, in units of the label.
+        """
         return np.array([float(bias) for bias in self._certificate.biases])
 
     def expected_loss(self, prior: Prior, loss: Loss) -> float:
-        """The mean of g(M(y), y) for y drawn from the prior. Labels of no mass do not count.
+        """Computes the mean of g(M(y), y) for labels y drawn from a prior.
 
-        Raises ValueError when the prior is over another domain, or the loss is not defined on it.
+        Args:
+          prior: A prior over the same label domain; labels of weight 0 are ignored.
+          loss: The loss g.
+
+        Returns:
+          The expected loss; infinite if the loss of a possible output is.
+
+        Raises:
+          ValueError: If the prior is over another domain, or the loss is not defined on it.
         """
         if not np.array_equal(prior.labels, self.labels):
             raise ValueError("the prior and the randomizer have different label domains")
         loss.check(self.labels)
         likely = prior.weights > 0
         losses = loss.value(self.outputs[None, :], self.labels[likely, None])
-        # What cannot come out costs nothing, even where the loss would be infinite.
+        # Outputs of weight 0 are left out, because their loss may be infinite.
         losses = np.where(self.weights[likely] > 0, losses, 0.0)
         return float(prior.weights[likely] @ (self.probabilities()[likely] * losses).sum(axis=1))
 
     def sample(self, label_indices: np.ndarray, words: np.ndarray) -> np.ndarray:
-        """The output of each record, exactly distributed when its word is uniform.
+        """Draws one output per record, with exactly the certified probabilities if the words are uniform.
 
-        label_indices: (n,) integers in [0, k). words: (n,) uint64, one per record, never used for another.
-        Returns (n,) float64.
+        Args:
+          label_indices: Shape (n,), integers in [0, k).
+          words: Shape (n,), uint64; one word per record, never used for another record.
+
+        Returns:
+          Shape (n,), float64: the outputs.
         """
         columns = (words >> self._alias.shift).astype(np.intp)
         cells = label_indices.astype(np.intp) * self._alias.width + columns
@@ -150,7 +192,7 @@ class Randomizer:
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """32 bytes that identify the domain, the outputs and the weights: BLAKE2b of their canonical JSON."""
+        """BLAKE2b hash, 32 bytes, of the canonical JSON of the domain, the outputs and the weights."""
         return hashlib.blake2b(_canonical_json(self._essence()).encode(), digest_size=32).digest()
 
     def _essence(self) -> dict[str, Any]:
@@ -162,7 +204,14 @@ class Randomizer:
         }
 
     def to_json(self, **extra: Any) -> str:
-        """The mechanism file: the integers in run-length form, the certificate, the fingerprint, and extra keys."""
+        """Serializes the randomizer as a mechanism file.
+
+        Args:
+          **extra: Further keys of the JSON object, for example the noisy prior.
+
+        Returns:
+          A JSON object with the run-length encoded integers, the certificate and the fingerprint.
+        """
         return json.dumps(
             {
                 "format": FORMAT,
@@ -181,21 +230,28 @@ class Randomizer:
 
     @classmethod
     def from_json(cls, text: str) -> Randomizer:
-        """The randomizer of a mechanism file, certified anew from its integers.
+        """Parses a mechanism file and recomputes its certificate from its integers.
 
-        Raises ValueError when the text is not a mechanism file, its integers do not hold its epsilon and delta, or its
-        fingerprint is another's.
+        Args:
+          text: The contents of a mechanism file.
+
+        Returns:
+          The randomizer.
+
+        Raises:
+          ValueError: If the text is not a mechanism file, its integers do not satisfy its epsilon and delta, or its
+            fingerprint does not match.
         """
         try:
             document = json.loads(text)
             if document["format"] != FORMAT:
                 raise ValueError(f"format {document['format']!r} is not {FORMAT!r}")
             if document["bits"] != BITS:
-                raise ValueError(f"weights of {document['bits']} bits; this version reads {BITS}")
+                raise ValueError(f"the weights have {document['bits']} bits, but this version reads {BITS} bits only")
             labels = np.array(document["labels"], np.float64)
             outputs = np.array(document["outputs"], np.float64)
             if labels.size * outputs.size > MAX_CELLS:
-                raise ValueError("more labels times outputs than a worker holds")
+                raise ValueError(f"{labels.size} labels times {outputs.size} outputs is more than {MAX_CELLS}")
             if len(document["columns"]) != len(outputs):
                 raise ValueError(f"{len(outputs)} outputs need as many columns, not {len(document['columns'])}")
             weights = np.empty((len(labels), len(outputs)), np.uint64)
@@ -215,11 +271,11 @@ class Randomizer:
         except (KeyError, TypeError, IndexError, OverflowError, RecursionError) as error:
             raise ValueError(f"not a mechanism file ({type(error).__name__})") from None
         if randomizer.fingerprint.hex() != fingerprint:
-            raise ValueError("the fingerprint does not match the weights: the file was changed or damaged")
+            raise ValueError("the fingerprint does not match the weights: the file was changed or is corrupt")
         return randomizer
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The compact form travels; alias tables are rebuilt where they are used.
+        # Pickles have the compact JSON form; alias tables are rebuilt on each worker.
         return Randomizer.from_json, (self.to_json(),)
 
     def __eq__(self, other: object) -> bool:
@@ -236,7 +292,7 @@ class Randomizer:
 
 
 def _canonical(outputs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ascending outputs, equal ones merged, impossible ones dropped."""
+    """Sorts the outputs, merges equal ones and drops those of weight 0."""
     distinct, place = np.unique(outputs + 0.0, return_inverse=True)
     merged = np.zeros((len(weights), len(distinct)), np.uint64)
     np.add.at(merged.T, place.ravel(), weights.T)
@@ -257,7 +313,7 @@ def _expand(runs: list[list[Any]], labels: int) -> np.ndarray:
     weights = np.array(integers, np.uint64)
     lengths = np.array([length for _, length in runs], np.int64)
     if lengths.min() < 1 or lengths.max() > labels or lengths.sum() != labels:
-        raise ValueError("a column's runs do not cover the labels")
+        raise ValueError("the run lengths of a column do not sum to the number of labels")
     return np.repeat(weights, lengths)
 
 

@@ -15,17 +15,32 @@ _STREAM_BLOCK = 64
 
 
 class ByteStream:
-    """An endless stream of uniform bytes under a key and a purpose: BLAKE2b in counter mode."""
+    """Unbounded stream of uniform bytes, a function of a key and a purpose: BLAKE2b in counter mode."""
 
     def __init__(self, key: bytes, purpose: bytes):
-        """key: 32 bytes. purpose: what the stream is for; streams for different purposes are independent."""
+        """Starts the stream.
+
+        Args:
+          key: 32 bytes.
+          purpose: Name of the use; streams of different purposes are independent.
+
+        Raises:
+          ValueError: If the key has another length.
+        """
         self._blank = keyed_blake2b(key, _STREAM_BLOCK, b"labeldp stream")
         self._blank.update(len(purpose).to_bytes(8, "little") + purpose)
         self._counter = 0
         self._rest = b""
 
     def take(self, count: int) -> bytes:
-        """The next count bytes."""
+        """Returns the next bytes of the stream.
+
+        Args:
+          count: Number of bytes.
+
+        Returns:
+          `count` bytes.
+        """
         blocks = -(-(count - len(self._rest)) // _STREAM_BLOCK)
         if blocks > 0:
             self._rest += b"".join(map(self._block, range(self._counter, self._counter + blocks)))
@@ -34,13 +49,20 @@ class ByteStream:
         return taken
 
     def _block(self, counter: int) -> bytes:
-        # Copying a keyed state is cheaper than keying.
+        # Copying a keyed hash state is faster than building it again.
         state = self._blank.copy()
         state.update(counter.to_bytes(8, "little"))
         return state.digest()
 
     def below(self, bound: int) -> int:
-        """A uniform integer in [0, bound), exactly: rejection on whole bytes. bound >= 1."""
+        """Draws a uniform integer exactly, by rejection sampling.
+
+        Args:
+          bound: Exclusive upper bound, >= 1.
+
+        Returns:
+          An integer in [0, bound).
+        """
         bits = (bound - 1).bit_length()
         size = -(-bits // 8)
         while True:
@@ -61,12 +83,20 @@ def _bernoulli_exp(stream: ByteStream, numerator: int, denominator: int) -> bool
 
 
 def discrete_laplace(stream: ByteStream, scale: Fraction, count: int) -> np.ndarray:
-    """Exact draws of the discrete Laplace: P(z) proportional to exp(-|z| / scale) on the integers.
+    """Draws discrete Laplace noise exactly: P(z) is proportional to exp(-|z| / scale) on the integers.
 
-    Integers only, no float: Canonne, Kamath, Steinke 2020, Algorithm 2.
+    Uses integers only, no floats (Canonne, Kamath, Steinke 2020, Algorithm 2).
 
-    scale: > 0, taken as the exact rational that it is. count: how many draws.
-    Returns (count,) int64. Raises ValueError for a scale that is not positive.
+    Args:
+      stream: Source of randomness.
+      scale: An exact rational > 0.
+      count: Number of draws.
+
+    Returns:
+      Shape (count,), int64.
+
+    Raises:
+      ValueError: If the scale is not positive.
     """
     if scale <= 0:
         raise ValueError(f"scale must be positive, not {scale}")

@@ -1,77 +1,149 @@
-"""The only source of randomness: keyed words for records, keyed byte streams, exact discrete Laplace.
+"""Keyed randomness: key derivation, and one random 64-bit word per record.
 
-Everything random is a function of a 32-byte key and of what it is for, so a retried bundle, a stage
-recomputed for a second consumer and a whole job run again give the same bytes, and nothing can be averaged
-away. Keyed BLAKE2b (RFC 7693) derives keys and streams, the uses kept apart by its personalization field; AES-256
-(FIPS 197) under such keys serves millions of records a second.
-
-Sources: Canonne, Kamath, Steinke 2020, "The Discrete Gaussian for Differential Privacy", Algorithm 2, for
-the exact discrete Laplace sampler.
+All randomness is a deterministic function of a 32-byte key and a purpose. So a retried bundle, a stage that is
+recomputed for a second consumer and a second run of the job reproduce the same bytes, and noise cannot be averaged
+away. Keyed BLAKE2b (RFC 7693) derives keys; its personalization field separates the purposes. AES-256 (FIPS 197) under
+such keys computes the words of millions of records per second.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from ..core.budget import BudgetSplit
 from .record_identities import IDENTITY_BYTES, Identities
 
 KEY_BYTES = 32
+"""Size of every key."""
 
 
 def keyed_hash(key: bytes, use: bytes, message: bytes) -> bytes:
-    """BLAKE2b(key; message), 32 bytes: good as a key, too. key: 32 bytes. use: at most 16 bytes, one per purpose."""
+    """Computes BLAKE2b(key; message), which can itself serve as a key.
+
+    Args:
+      key: 32 bytes.
+      use: BLAKE2b personalization, at most 16 bytes, different for each purpose.
+      message: Any bytes.
+
+    Returns:
+      32 bytes.
+
+    Raises:
+      ValueError: If the key has another length.
+    """
     state = keyed_blake2b(key, KEY_BYTES, use)
     state.update(message)
     return state.digest()
 
 
 def keyed_blake2b(key: bytes, size: int, use: bytes) -> hashlib.blake2b:
+    """Starts a keyed BLAKE2b hash.
+
+    Args:
+      key: 32 bytes.
+      size: Length of the digest in bytes, at most 64.
+      use: Personalization, at most 16 bytes, different for each purpose.
+
+    Returns:
+      The hash object, without a message yet.
+
+    Raises:
+      ValueError: If the key has another length.
+    """
     if len(key) != KEY_BYTES:
-        raise ValueError(f"a key has {KEY_BYTES} bytes, not {len(key)}")
+        raise ValueError(f"a key must have {KEY_BYTES} bytes, not {len(key)}")
     return hashlib.blake2b(key=key, digest_size=size, person=use)
 
 
-def keyed_blocks(key: bytes, blocks: np.ndarray) -> np.ndarray:
-    """AES-256 of every block by itself, under one key: as good as uniform independent blocks for blocks that differ.
+def derive_noise_key(
+    secret: bytes, digest: int, column: str, labels: np.ndarray, budget: BudgetSplit, rounding: str
+) -> bytes:
+    """Derives the key of all noise of one release, bound to the data and to the request.
 
-    Nobody who cannot break AES tells n of them from uniform ones but with a probability of n^2 / 2^129, which is
-    because no two are equal.
+    Args:
+      secret: Secret key of the release, 32 bytes.
+      digest: The `input_digest` of all records.
+      column: Name of the label column, so that two columns of equal values get independent noise.
+      labels: Shape (k,), the declared label domain.
+      budget: Epsilon of the prior and of the randomizer.
+      rounding: Rounding of labels to the domain, "nearest" or "randomized".
 
-    key: 32 bytes, a `keyed_hash`. blocks: (n, 2) little-endian uint64. Returns (n, 2) little-endian uint64.
+    Returns:
+      32 bytes: the same for the same input and request, independent for any other.
+
+    Raises:
+      ValueError: If the secret has another length.
     """
-    # The "mode" without chaining: counters and names are no text whose repetitions could show.
+    bound_to = {
+        "digest": f"{digest:064x}",
+        "column": column,
+        "labels": [float(label).hex() for label in labels],
+        "epsilons": [float(budget.prior).hex(), float(budget.labels).hex()],
+        "rounding": rounding,
+    }
+    return keyed_hash(secret, b"labeldp noise", json.dumps(bound_to, sort_keys=True).encode())
+
+
+def keyed_blocks(key: bytes, blocks: np.ndarray) -> np.ndarray:
+    """Encrypts every block by itself with AES-256 under one key.
+
+    The results for n different blocks are pseudorandom: unless AES is broken, they can be distinguished from uniform
+    independent blocks with an advantage of at most n^2 / 2^129, because no two of them are equal.
+
+    Args:
+      key: 32 bytes, a `keyed_hash`.
+      blocks: Shape (n, 2), little-endian uint64, all different.
+
+    Returns:
+      Shape (n, 2), little-endian uint64.
+    """
+    # ECB is right here: AES serves as a pseudorandom function of single blocks. No message is to be hidden.
     encryptor = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
     plain = np.ascontiguousarray(blocks, "<u8").view(np.uint8).ravel()
-    # Older versions of the library want room for one block more.
-    room = np.empty(len(plain) + IDENTITY_BYTES - 1, np.uint8)
-    encryptor.update_into(plain.data, room.data)
-    return room[: len(plain)].view("<u8").reshape(-1, 2)
+    # Older versions of the cryptography library require a buffer that is almost one block longer.
+    buffer = np.empty(len(plain) + IDENTITY_BYTES - 1, np.uint8)
+    encryptor.update_into(plain.data, buffer.data)
+    return buffer[: len(plain)].view("<u8").reshape(-1, 2)
 
 
 def words(key: bytes, purpose: bytes, identities: Identities) -> np.ndarray:
-    """One uniform 64-bit word per record: the first half of AES-256(BLAKE2b(key; purpose, file); row).
+    """Computes one uniform 64-bit word per record: the first half of AES-256(BLAKE2b(key; purpose, file); row).
 
-    key: 32 bytes, from `derive_noise_key` where words must be bound to the data. purpose: what they are for: a
-    mechanism's fingerprint, say, so that two mechanisms over the same records get independent words.
-    identities: n names. Returns (n,) uint64.
+    Args:
+      key: 32 bytes; the result of `derive_noise_key` if the words must be bound to the data.
+      purpose: Name of the use; for noise, the fingerprint of the mechanism, so that two mechanisms over the same
+        records get independent words.
+      identities: Identities of the n records.
+
+    Returns:
+      Shape (n,), uint64.
     """
     message = len(purpose).to_bytes(8, "little") + purpose + identities.space
     return keyed_blocks(keyed_hash(key, b"labeldp words", message), identities.blocks)[:, 0].copy()
 
 
 def labelled_words(key: bytes, purpose: bytes, identities: Identities, labels: np.ndarray) -> np.ndarray:
-    """One uniform 64-bit word per record and label: that of a record whose label changed is independent.
+    """Computes one uniform 64-bit word per record and label: if a record's label changes, its word is independent.
 
-    AES-256 under a second key of what `words` is the first half of, with the label's bits added modulo 2: the CBC-MAC
-    of two blocks, a pseudorandom function of messages of one length (Bellare, Kilian, Rogaway 2000).
+    The record's block is encrypted with AES-256 as in `words`, XORed with the bits of the label and encrypted under a
+    second key. This is the CBC-MAC of two blocks, a pseudorandom function for messages of fixed length (Bellare,
+    Kilian, Rogaway 2000).
 
-    labels: (n,) float64. The rest, and the result, as for `words`.
+    Args:
+      key: 32 bytes, as for `words`.
+      purpose: Name of the use, as for `words`.
+      identities: Identities of the n records.
+      labels: Shape (n,), float64.
+
+    Returns:
+      Shape (n,), uint64.
     """
     message = len(purpose).to_bytes(8, "little") + purpose + identities.space
     blocks = keyed_blocks(keyed_hash(key, b"labeldp name", message), identities.blocks).copy()
-    # Adding zero makes -0.0 and 0.0 one label.
+    # Adding zero turns -0.0 into 0.0, so that they are the same label.
     blocks[:, 0] ^= (np.asarray(labels, np.float64) + 0.0).view(np.uint64)
     return keyed_blocks(keyed_hash(key, b"labeldp label", message), blocks)[:, 0].copy()

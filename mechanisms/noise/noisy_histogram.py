@@ -1,6 +1,7 @@
 """Release of a label histogram under label DP, as a prior.
 
-Source: Ghazi et al. 2022, Algorithm 3. The noise is discrete, so that the guarantee holds on a computer.
+Source: Ghazi et al. 2022, Algorithm 3. The noise is discrete, so that the guarantee holds exactly, without floating
+point.
 """
 
 from __future__ import annotations
@@ -14,17 +15,27 @@ from ..core.budget import check_epsilon
 from ..core.prior import Prior
 from .discrete_laplace import ByteStream, discrete_laplace
 
-# The counts of two datasets that differ in one label differ by one in two cells.
+# The histograms of neighboring datasets differ by one in two cells.
 _HISTOGRAM_SENSITIVITY = 2
 
 
 def noisy_prior(labels: np.ndarray, counts: np.ndarray, prior_epsilon: float, noise_key: bytes) -> Prior:
-    """The prior released from a histogram: discrete Laplace noise of scale 2 / e1 on each count, clip, normalise.
+    """Releases a label histogram under label DP.
 
-    Label DP with e1 for datasets of equal size that differ in one label: Ghazi et al. 2022, Algorithm 3.
+    Adds discrete Laplace noise of scale 2 / prior_epsilon to every count, clips at zero and normalizes (Ghazi et al.
+    2022, Algorithm 3). Neighboring datasets have the same size and differ in one label.
 
-    labels: (k,). counts: (k,) integers, how many records carry each label. prior_epsilon: e1 > 0.
-    noise_key: 32 bytes; the same key and counts give the same prior. Raises ValueError for a bad prior_epsilon.
+    Args:
+      labels: Label domain, shape (k,).
+      counts: Records per label, shape (k,), integers.
+      prior_epsilon: Budget of the histogram, in [1e-9, 30].
+      noise_key: 32 bytes; the same key and counts give the same prior.
+
+    Returns:
+      The noisy prior.
+
+    Raises:
+      ValueError: If `prior_epsilon` is out of range.
     """
     check_epsilon(prior_epsilon)
     stream = ByteStream(noise_key, b"prior")
@@ -33,10 +44,18 @@ def noisy_prior(labels: np.ndarray, counts: np.ndarray, prior_epsilon: float, no
 
 
 def mean_variance(prior: Prior, records: int, prior_epsilon: float) -> float:
-    """What the noise of a histogram does to the variance of its mean, at most: how well a release knows the mean.
+    """Bounds the variance of the mean label of a noisy histogram.
 
-    Each count is off by discrete Laplace noise of scale 2 / e1, whose variance is below twice the scale's square; to
-    first order in the noise over n, clipping left out. prior_epsilon: e1 >= 0; infinite without noise.
+    Each count has discrete Laplace noise of scale 2 / prior_epsilon, whose variance is below twice the square of the
+    scale. The bound is of first order in noise / records and ignores clipping.
+
+    Args:
+      prior: Prior over the label domain.
+      records: Number of records, >= 1.
+      prior_epsilon: Budget of the histogram, >= 0; 0 for no histogram, infinite for a histogram without noise.
+
+    Returns:
+      The variance of the mean, in squared units of the label; infinite if `prior_epsilon` is 0.
     """
     if prior_epsilon == 0:
         return math.inf

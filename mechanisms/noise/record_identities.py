@@ -1,25 +1,32 @@
-"""What names a record: its file and row, or its id. Names are what keyed functions of records are functions of."""
+"""Record identities: source file and row number, or the value of an id column.
+
+Random words and the input digest are keyed functions of these identities.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 IDENTITY_BYTES = 16
+"""Size of an identity's block: one block of AES."""
 
-
+# This bit of the last byte marks the hash of a long id.
 _HASHED = 0x80
 
 
 @dataclass(frozen=True, eq=False)
 class Identities:
-    """The names of some records: a space that they share, and a block of 16 bytes for each.
+    """Identities of some records: a namespace that they share, and a block of 16 bytes for each record.
 
-    space: a file, or that the names are ids. blocks: (n, 2) little-endian uint64. Two records have one name exactly
-    when space and block are equal; whoever makes names sees to it that no two records do.
+    Two records have the same identity exactly if both namespace and block are equal. The caller ensures that
+    identities are unique.
+
+    Attributes:
+      space: The namespace: names the source file, or says that the blocks are ids.
+      blocks: Shape (n, 2), little-endian uint64.
     """
 
     space: bytes
@@ -30,43 +37,57 @@ class Identities:
 
 
 def row_identities(source: str, rows: np.ndarray) -> Identities:
-    """The default: file and row. source: the file's name. rows: (n,) integers >= 0, in any order, with any gaps."""
+    """Makes identities from a source file and row numbers, the default.
+
+    Args:
+      source: Name of the file.
+      rows: Shape (n,), integers >= 0, in any order, with any gaps.
+
+    Returns:
+      The n identities.
+    """
     return Identities(b"file " + source.encode(), _numbered(rows))
 
 
 def integer_identities(ids: np.ndarray) -> Identities:
-    """Records that have an integer id. ids: (n,) int64."""
+    """Makes identities from integer ids.
+
+    Args:
+      ids: Shape (n,), int64.
+
+    Returns:
+      The n identities.
+    """
     return Identities(b"id", _numbered(ids))
 
 
-def bytes_identities(ids: Sequence[bytes]) -> Identities:
-    """Records that have a text or binary id: as `packed_identities`."""
-    data = np.frombuffer(b"".join(ids), np.uint8)
-    return packed_identities(data, np.cumsum([0, *map(len, ids)]))
-
-
 def packed_identities(data: np.ndarray, offsets: np.ndarray) -> Identities:
-    """Records that have a text or binary id: the id itself where it is short, else its BLAKE2b hash.
+    """Makes identities from text or binary ids: a short id itself, the BLAKE2b hash of a longer id.
 
-    data: (b,) uint8, the ids one after the other. offsets: (n + 1,) int64, where each begins and the last ends.
+    An id of at most 15 bytes is padded with zeros to 15 bytes, and the last byte of its block is its length + 1. So
+    different short ids have different blocks, and none is the block of an integer id, whose last byte is 0. The last
+    byte of a hash is at least 128. Two longer ids with equal hashes would be reported as one id that occurs twice.
+    Among n ids this has a probability of at most n^2 / 2^128; to find such ids on purpose takes 2^63 hashes.
 
-    An id of at most 15 bytes is followed by zeros, and its length + 1 is the block's last byte: no two are equal, and
-    none is an integer's, whose last byte is 0. Of a hash the last byte is at least 128. Two longer ids of one hash
-    would count as one id that occurs twice: among n ids that has a probability of n^2 / 2^128 at most, and costs 2^63
-    hashes to do on purpose.
+    Args:
+      data: Shape (b,), uint8; the ids one after the other.
+      offsets: Shape (n + 1,), int64; the start of each id in `data`, then the end of the last one.
+
+    Returns:
+      The n identities.
     """
     starts, lengths = offsets[:-1], np.diff(offsets)
     blocks = np.zeros((len(starts), IDENTITY_BYTES), np.uint8)
     short = np.flatnonzero(lengths < IDENTITY_BYTES)
     if len(short) and len(data):
         places = np.arange(IDENTITY_BYTES - 1)
-        # Where an id ends before the last place there is something else, or nothing at the end of the data.
+        # Bytes after the end of an id belong to the next id, or lie beyond the end of the data: they are set to 0.
         found = data[np.minimum(starts[short, None] + places, len(data) - 1)]
         blocks[short, :-1] = np.where(places < lengths[short, None], found, 0)
     blocks[short, -1] = lengths[short] + 1
     long = np.flatnonzero(lengths >= IDENTITY_BYTES)
     if len(long):
-        # Of a slice, the data may be those of a whole file.
+        # The ids of a slice may be a small part of the data.
         text = data[offsets[0] : offsets[-1]].tobytes()
         begins = starts[long] - offsets[0]
         bounds = zip(begins.tolist(), (begins + lengths[long]).tolist(), strict=True)

@@ -119,7 +119,7 @@ def test_parameters_have_the_type_of_their_default():
         ("bias_limited", {"bias": True}),
         ("bias_limited", {"bias": "x"}),
     ):
-        with pytest.raises(ValueError, match="must be like"):
+        with pytest.raises(ValueError, match="must have the type of its default"):
             mechanism_named(name, **parameters)
 
 

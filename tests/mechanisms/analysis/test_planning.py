@@ -39,7 +39,7 @@ def test_no_noised_histogram_beats_the_prior_itself() -> None:
     """Ghazi et al. 2022, Theorem 5: what is solved for the true prior is optimal under it, whatever the noise."""
     for prior_epsilon in (0.01, 0.1, 0.5):
         losses = simulate(RR_ON_BINS, SKEWED, 500, 1.0, prior_epsilon, LOSS, range(20))
-        best = RR_ON_BINS.solve(SKEWED, split_budget(1.0, 12, 500, prior_epsilon)[1]).expected_loss(SKEWED, SQUARED)
+        best = RR_ON_BINS.solve(SKEWED, split_budget(1.0, 12, 500, prior_epsilon).labels).expected_loss(SKEWED, SQUARED)
         assert losses.shape == (20, 1)
         assert np.all(losses >= best * (1 - 1e-9))
         assert len(np.unique(losses)) > 1
@@ -64,9 +64,9 @@ def test_the_best_split_lies_between_the_default_and_what_none_can_reach(epsilon
     split = plan_split(RR_ON_BINS, SKEWED, records, epsilon, LOSS, draws=6)
 
     assert split.epsilon == epsilon
-    assert split.known <= split.best.value <= split.default.value
-    assert split.known <= split.flat
-    assert split.default.prior_epsilon == split_budget(epsilon, 12, records)[0]
+    assert split.known_prior <= split.best.value <= split.default.value
+    assert split.known_prior <= split.uniform_prior
+    assert split.default.prior_epsilon == split_budget(epsilon, 12, records).prior
     assert 0 < split.best.prior_epsilon <= 0.75 * epsilon
     for share in (split.default, split.best):
         losses = simulate(RR_ON_BINS, SKEWED, records, epsilon, share.prior_epsilon, LOSS, range(6, 12))
@@ -98,7 +98,7 @@ def test_a_mechanism_that_ignores_the_prior_wants_the_least_for_it() -> None:
 
     assert split.best.prior_epsilon == pytest.approx(split.default.prior_epsilon / 1024, rel=0.02)
     assert split.default.standard_error == 0
-    assert split.known == split.flat < split.best.value < split.default.value
+    assert split.known_prior == split.uniform_prior < split.best.value < split.default.value
 
 
 def test_more_records_want_a_smaller_share() -> None:
@@ -111,7 +111,7 @@ def test_other_losses(loss: Loss) -> None:
     prior = Prior(SKEWED.labels + 1, SKEWED.weights)
     mechanism = mechanism_named("rr_on_bins", loss=loss)
     split = plan_split(mechanism, prior, 1000, 1.0, expected_loss(prior, loss), draws=2)
-    assert split.known <= split.best.value <= split.default.value
+    assert split.known_prior <= split.best.value <= split.default.value
 
 
 def test_an_infinite_loss_has_no_error_bar() -> None:
@@ -125,7 +125,7 @@ def test_an_infinite_loss_has_no_error_bar() -> None:
 def test_any_prior_can_be_planned_for(prior: Prior, records: int, epsilon: float) -> None:
     split = plan_split(RR_ON_BINS, prior, records, epsilon, expected_loss(prior, SQUARED), draws=1)
     tiny = 1e-9 * np.ptp(prior.labels) ** 2
-    assert split.known - tiny <= split.best.value <= split.default.value
+    assert split.known_prior - tiny <= split.best.value <= split.default.value
     assert split.best.standard_error == split.default.standard_error == 0
 
 

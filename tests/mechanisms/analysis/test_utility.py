@@ -1,4 +1,4 @@
-"""What randomized labels are worth, held against sums over the joint distribution and against regressions."""
+"""Utility of randomized labels, compared with sums over the joint distribution and with regressions."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ def test_moments_are_those_of_the_joint_distribution(name: str, shares: list[int
 
 @settings(deadline=None, max_examples=40)
 @given(NAMES, SHARES, EPSILONS)
-def test_the_line_is_the_least_squares_fit_and_the_worth_its_squared_correlation(
+def test_the_line_is_the_least_squares_fit_and_the_efficiency_its_squared_correlation(
     name: str, shares: list[int], epsilon: float
 ) -> None:
     found, labels, outputs, chances = joint(name, prior_of(shares), epsilon)
@@ -59,8 +59,8 @@ def test_the_line_is_the_least_squares_fit_and_the_worth_its_squared_correlation
     assert found.intercept == pytest.approx(intercept, rel=1e-5, abs=1e-5 * scale)
     covariance = np.cov(labels, outputs, aweights=chances, ddof=0)
     correlation = covariance[0, 1] ** 2 / (covariance[0, 0] * covariance[1, 1])
-    assert found.worth() == pytest.approx(correlation, rel=1e-5)
-    assert 0 <= found.worth(0.9) <= found.worth(0.5) <= found.worth() <= 1
+    assert found.efficiency() == pytest.approx(correlation, rel=1e-5)
+    assert 0 <= found.efficiency(0.9) <= found.efficiency(0.5) <= found.efficiency() <= 1
 
 
 def test_an_unbiased_randomizer_needs_no_line() -> None:
@@ -71,8 +71,8 @@ def test_an_unbiased_randomizer_needs_no_line() -> None:
     assert found.slope == pytest.approx(1, abs=1e-9)
     assert found.intercept == pytest.approx(0, abs=1e-8)
     assert np.abs(found.remaining_bias).max() < 1e-8
-    # Var(M) = Var(y) + noise, so the worth is Var(y) over that.
-    assert found.worth() == pytest.approx(found.variance / (found.variance + found.noise), rel=1e-9)
+    # Var(M) = Var(y) + noise, so the efficiency is Var(y) over that.
+    assert found.efficiency() == pytest.approx(found.variance / (found.variance + found.noise), rel=1e-9)
 
 
 def test_randomized_response_is_debiased_by_its_line_entirely() -> None:
@@ -85,7 +85,7 @@ def test_randomized_response_is_debiased_by_its_line_entirely() -> None:
     assert np.abs(found.remaining_bias).max() < 1e-9
 
 
-def test_worth_is_the_ratio_of_the_variances_of_regressions() -> None:
+def test_efficiency_is_the_ratio_of_the_variances_of_regressions() -> None:
     """Labels x + e, x from 0 to 3 and e 0 or 1: a regression on x, with true labels and with released ones."""
     labels, shares = np.arange(5.0), np.convolve(np.full(4, 1 / 4), np.full(2, 1 / 2))
     prior = Prior(labels, shares)
@@ -104,15 +104,15 @@ def test_worth_is_the_ratio_of_the_variances_of_regressions() -> None:
     ratio = slopes[0].var() / slopes[1].var()
 
     # The variance of a sample variance of n normal values is 2 / n of its square: of the ratio, 4 / n; five deviations.
-    assert ratio == pytest.approx(found.worth(explained), rel=5 * np.sqrt(4 / repeats))
+    assert ratio == pytest.approx(found.efficiency(explained), rel=5 * np.sqrt(4 / repeats))
     assert slopes[1].mean() == pytest.approx(1, abs=5 * slopes[1].std() / np.sqrt(repeats))
 
 
-def test_what_tells_nothing_is_worth_nothing() -> None:
+def test_an_uninformative_output_has_no_efficiency() -> None:
     single = Prior(np.array([3.0]), np.array([1.0]))
     found = utility(solve("rr", single, 1.0), single)
 
-    assert (found.slope, found.worth(), found.unbiased) == (0.0, 0.0, True)
+    assert (found.slope, found.efficiency(), found.unbiased) == (0.0, 0.0, True)
     with pytest.raises(ValueError, match="cannot be debiased"):
         _ = found.remaining_bias
 
@@ -120,8 +120,8 @@ def test_what_tells_nothing_is_worth_nothing() -> None:
 @pytest.mark.parametrize("explained", [-0.1, 1.0, float("nan")])
 def test_a_share_explained_is_a_share(explained: float) -> None:
     prior = prior_of([1, 1])
-    with pytest.raises(ValueError, match="share explained"):
-        utility(solve("rr", prior, 1.0), prior).worth(explained)
+    with pytest.raises(ValueError, match="explained share"):
+        utility(solve("rr", prior, 1.0), prior).efficiency(explained)
 
 
 def test_priors_over_other_labels_are_refused() -> None:

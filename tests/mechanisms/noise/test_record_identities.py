@@ -8,11 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from labeldp.mechanisms.noise.record_identities import (
     Identities,
-    bytes_identities,
     integer_identities,
     packed_identities,
     row_identities,
 )
+
+
+def bytes_identities(*ids: bytes) -> Identities:
+    """Identities of text ids."""
+    return packed_identities(np.frombuffer(b"".join(ids), np.uint8), np.cumsum([0, *map(len, ids)]))
 
 
 def names(*parts: Identities) -> list[tuple[bytes, bytes]]:
@@ -37,27 +41,27 @@ def test_an_integer_id_is_its_own_name():
 
 def test_a_short_bytes_id_is_its_own_name():
     ids = [b"", b"a", b"a\0", b"\0", b"fifteen bytes.."]
-    assert names(bytes_identities(ids)) == [(b"id", one.ljust(15, b"\0") + bytes([len(one) + 1])) for one in ids]
+    assert names(bytes_identities(*ids)) == [(b"id", one.ljust(15, b"\0") + bytes([len(one) + 1])) for one in ids]
 
 
 def test_a_long_bytes_id_is_named_by_its_hash():
     ids = [b"sixteen bytes...", b"a longer id" * 100]
     hashes = [hashlib.blake2b(one, digest_size=16, person=b"labeldp id").digest() for one in ids]
     expected = [(b"id", one[:15] + bytes([one[15] | 128])) for one in hashes]
-    assert names(bytes_identities(ids)) == expected
+    assert names(bytes_identities(*ids)) == expected
 
 
 @given(st.lists(st.binary(max_size=20)))
 def test_ids_of_any_lengths_are_named_each_by_itself(ids: list[bytes]):
-    assert names(bytes_identities(ids)) == [name for one in ids for name in names(bytes_identities([one]))]
-    assert len(set(names(bytes_identities(ids)))) == len(set(ids))
+    assert names(bytes_identities(*ids)) == [name for one in ids for name in names(bytes_identities(one))]
+    assert len(set(names(bytes_identities(*ids)))) == len(set(ids))
 
 
 def test_ids_are_taken_from_the_middle_of_their_data():
     """As a slice of an Arrow array has them."""
     data = np.frombuffer(b"xxabcdefghijklmnopqrstuvwyy", np.uint8)
     assert names(packed_identities(data, np.array([2, 5, 5, 23, 25]))) == names(
-        bytes_identities([b"abc", b"", b"defghijklmnopqrstu", b"vw"])
+        bytes_identities(b"abc", b"", b"defghijklmnopqrstu", b"vw")
     )
 
 
@@ -77,21 +81,24 @@ def test_names_are_unique_across_sources_rows_and_kinds():
         row_identities("a", numbers + 2**32),
         integer_identities(numbers),
         integer_identities(-1 - numbers),
-        bytes_identities([b"%d" % number for number in numbers]),
-        bytes_identities([little_endian(int(number)) for number in numbers]),
-        bytes_identities([little_endian(int(number)) + bytes(8) for number in numbers]),
+        bytes_identities(*(b"%d" % number for number in numbers)),
+        bytes_identities(*(little_endian(int(number)) for number in numbers)),
+        bytes_identities(*(little_endian(int(number)) + bytes(8) for number in numbers)),
     ]
     assert len(set(names(*kinds))) == 100 * len(kinds)
 
 
 def test_ids_differ_without_their_space():
     """What finds ids that occur twice compares blocks."""
-    blocks = [*integer_identities(np.arange(-50, 50)).blocks, *bytes_identities([b"%d" % n for n in range(100)]).blocks]
+    blocks = [
+        *integer_identities(np.arange(-50, 50)).blocks,
+        *bytes_identities(*(b"%d" % n for n in range(100))).blocks,
+    ]
     assert len({block.tobytes() for block in blocks}) == 200
 
 
 @pytest.mark.parametrize(
-    "none", [row_identities("a", np.array([], int)), integer_identities(np.array([], int)), bytes_identities([])]
+    "none", [row_identities("a", np.array([], int)), integer_identities(np.array([], int)), bytes_identities()]
 )
 def test_no_records_have_no_names(none):
     assert len(none) == 0

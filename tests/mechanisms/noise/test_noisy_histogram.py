@@ -1,0 +1,75 @@
+"""The noisy histogram: its noise, its key and its differential privacy."""
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from labeldp.mechanisms.noise import noisy_histogram
+from labeldp.mechanisms.noise.discrete_laplace import ByteStream, discrete_laplace
+from labeldp.mechanisms.noise.noisy_histogram import noisy_prior
+
+KEY = bytes(range(32))
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=20), st.sampled_from([0.1, 0.5, 1.0, 4.0]))
+def test_the_noisy_prior_is_counts_plus_keyed_discrete_noise_clipped(counts, epsilon):
+    noise = discrete_laplace(ByteStream(KEY, b"prior"), Fraction(2) / Fraction(epsilon), len(counts))
+    noisy = [max(count + int(draw), 0) for count, draw in zip(counts, noise, strict=True)]
+    weights = noisy if any(noisy) else [1] * len(counts)
+    labels = np.arange(len(counts), dtype=float)
+    prior = noisy_prior(labels, np.array(counts), epsilon, KEY)
+    np.testing.assert_allclose(prior.weights, np.array(weights) / sum(weights), rtol=1e-14)
+    np.testing.assert_array_equal(noisy_prior(labels, np.array(counts), epsilon, KEY).weights, prior.weights)
+
+
+def test_the_noisy_prior_depends_on_its_key():
+    labels, counts = np.arange(5.0), np.full(5, 1000)
+    first, second = (noisy_prior(labels, counts, 0.1, bytes([byte] * 32)).weights for byte in (1, 2))
+    assert not np.array_equal(first, second)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.5])
+def test_the_noisy_histogram_is_differentially_private(epsilon, monkeypatch):
+    """Over every noisy histogram, neighbours' probabilities differ by at most exp(e1), and by exactly that somewhere.
+
+    The discrete Laplace of scale s has P(z) proportional to exp(-|z| / s), so the logarithm of the ratio of two
+    histograms' probabilities is a rational number, compared here without rounding.
+    """
+    asked: list[tuple[Fraction, int]] = []
+
+    def spy(stream: ByteStream, scale: Fraction, count: int) -> np.ndarray:
+        asked.append((scale, count))
+        return np.zeros(count, np.int64)
+
+    monkeypatch.setattr(noisy_histogram, "discrete_laplace", spy)
+    records = 2
+    noisy_prior(np.arange(3.0), np.array([records, 0, 0]), epsilon, KEY)
+    ((scale, cells),) = asked
+    assert cells == 3
+
+    def histogram(labels: tuple[int, ...]) -> list[int]:
+        return [labels.count(label) for label in range(cells)]
+
+    noisy_histograms = list(itertools.product(range(-2, records + 3), repeat=cells))
+    worst = Fraction(0)
+    for labels in itertools.product(range(cells), repeat=records):
+        for changed, replacement in itertools.product(range(records), range(cells)):
+            neighbour = (*labels[:changed], replacement, *labels[changed + 1 :])
+            pairs = list(zip(histogram(labels), histogram(neighbour), strict=True))
+            for noisy in noisy_histograms:
+                log_ratio = sum(
+                    (abs(out - there) - abs(out - here) for out, (here, there) in zip(noisy, pairs, strict=True))
+                ) / Fraction(scale)
+                worst = max(worst, log_ratio)
+    assert worst == Fraction(epsilon)
+
+
+def test_the_noisy_prior_of_many_records_is_close_to_the_truth():
+    counts = np.array([600_000, 250_000, 150_000])
+    prior = noisy_prior(np.arange(3.0), counts, 0.5, KEY)
+    # A draw of scale 4 exceeds 120 once in 1e13.
+    np.testing.assert_allclose(prior.weights, counts / counts.sum(), atol=400 / counts.sum())
