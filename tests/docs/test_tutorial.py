@@ -1,0 +1,108 @@
+"""The tutorial runs as printed: its commands in order, its programs saved under their titles, its outputs compared.
+
+Blocks ```sh are run; a ```text block that follows one is its standard output. Blocks ```python with a title are files.
+The key is the same in every run, so numbers are those of the page, up to a tolerance for other versions of libraries.
+LABELDP_RENEW=1 writes the outputs into the page instead.
+"""
+
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
+KEY = bytes(range(32))
+# The folder that the page prints in the place of this run's temporary one.
+FOLDER = "/home/you/labeldp/tutorial"
+SECONDS = 120
+FENCE = re.compile(r"^```(\w.*?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NUMBER = re.compile(r"[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?")
+
+pytest.importorskip("matplotlib", reason="the extra evaluation is not installed")
+
+
+class Step(NamedTuple):
+    """Something to do: a program to save, or commands to run and what the page says they print.
+
+    kind: the first line of the block. printed: None where the page shows no output.
+    """
+
+    kind: str
+    text: str
+    printed: str | None
+
+
+def steps() -> Iterator[Step]:
+    blocks = FENCE.findall(PAGE.read_text())
+    for (kind, text), (following, printed) in zip(blocks, [*blocks[1:], ("", "")], strict=True):
+        if kind == "sh" or kind.startswith("python"):
+            yield Step(kind, text, printed if following == "text" else None)
+
+
+def assert_same(printed: str, expected: str) -> None:
+    """The same words, and numbers within a thousandth."""
+    found, wanted = (_without_seconds(text).splitlines() for text in (printed, expected))
+    assert [_words(line) for line in found] == [_words(line) for line in wanted]
+    for line, other in zip(found, wanted, strict=True):
+        for pair in zip(NUMBER.findall(line), NUMBER.findall(other), strict=True):
+            assert math.isclose(*(float(text.replace(",", "")) for text in pair), rel_tol=1e-3, abs_tol=1e-9), line
+
+
+def _words(line: str) -> str:
+    return re.sub(r" +", " ", NUMBER.sub("#", line))
+
+
+def _without_seconds(text: str) -> str:
+    """A table without its last column, if that says how long something took."""
+    before, header, rows = text.partition(" seconds\n")
+    return before + re.sub(r" +\S+$", "", rows, flags=re.MULTILINE) if header else text
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[[str], str]:
+    """Runs commands in the tutorial's folder, with a known default key. Gives what they print."""
+    folder, key = tmp_path / "tutorial", tmp_path / "config" / "labeldp" / "noise.key"
+    folder.mkdir()
+    key.parent.mkdir(parents=True)
+    key.write_bytes(KEY)
+    key.chmod(0o600)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "XDG_CONFIG_HOME": str(tmp_path / "config")}
+
+    def printed(commands: str) -> str:
+        done = subprocess.run(
+            ["sh", "-e", "-c", commands],
+            check=False, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{commands}\n{done.stderr}"
+        return done.stdout.replace(str(folder), FOLDER)
+
+    return printed
+
+
+def test_the_tutorial_runs_as_printed(run: Callable[[str], str], tmp_path: Path) -> None:
+    page, compared, renew = PAGE.read_text(), 0, bool(os.environ.get("LABELDP_RENEW"))
+    for step in steps():
+        if step.kind != "sh":
+            title = re.fullmatch(r'python title="([\w.]+)"', step.kind)
+            assert title is not None, step.kind
+            (tmp_path / "tutorial" / title[1]).write_text(step.text)
+            continue
+        printed = run(step.text)
+        if step.printed is None:
+            continue
+        compared += 1
+        if renew:
+            before = f"{step.text}```\n\n```text\n"
+            page = page.replace(before + step.printed, before + printed)
+        else:
+            assert_same(printed, step.printed)
+    assert compared >= 8
+    if renew:
+        PAGE.write_text(page)
