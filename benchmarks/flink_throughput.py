@@ -1,8 +1,8 @@
-"""The whole job on a Flink cluster of this machine, in one task slot and in two, beside Beam's local runner.
+"""Throughput of `labeldp privatize` on a local Flink cluster, in one task slot and in two, beside DirectRunner.
 
-`make flink` fetches the cluster. Its two TaskManagers have a slot each, so that two slots are two Python workers. They
-are warm: a job at each parallelism runs before anything is measured. CPU time is not told, since the cluster's belongs
-to no run.
+`make flink` fetches the cluster. It has two TaskManagers with a slot each, so that two slots are two Python workers.
+A job at each parallelism runs before the measurement, to warm the cluster up. CPU time is not reported: the cluster
+spends it outside the measured processes.
 """
 
 from __future__ import annotations
@@ -13,22 +13,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from race import Rival, parser, race, ratio, result, say
+from comparison import Program, compare, parser, ratio
+from result_line import print_result, progress
 from workspace import Log, Workspace, open_workspace
 
+# A job on Flink takes 20 seconds to start; smaller sizes would say little about the cost per record.
 _SIZES = (1_000_000, 2_000_000, 5_000_000, 10_000_000)
-# A job on Flink starts in twenty seconds, so that smaller sizes would say little of the cost per record.
 _WARM_UP = 50_000
 _CLUSTER = Path(__file__).resolve().parents[1] / "templates" / "flink" / "local_cluster.py"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs the race and prints its JSON line."""
+    """Compares the runners and prints the JSON line.
+
+    Args:
+      argv: Arguments; default those of the process.
+    """
     flags = parser(__doc__, _SIZES, rounds=2)
-    flags.add_argument("--files", type=int, default=8, metavar="N", help="files of a log; default 8")
+    flags.add_argument("--files", type=int, default=8, metavar="N", help="files of a log (default: 8)")
     args = flags.parse_args(argv)
     with open_workspace(args.temp_location) as space, _cluster(space) as cluster:
-        say(f"Flink runs on {cluster.master}")
+        progress(f"Flink runs on {cluster.master}")
 
         def log(size: int) -> Log:
             return space.log("tfrecord", size, args.files)
@@ -38,17 +43,17 @@ def main(argv: Sequence[str] | None = None) -> None:
             with space.output() as output:
                 space.run(space.privatize(log(_WARM_UP), output, *to_slots))
         runners = {"direct": ["--direct_num_workers=1"], **slots}
-        rivals = [Rival(name, args.sizes, log, space.privatize, flags) for name, flags in runners.items()]
-        facts = race(space, rivals, args.rounds)
-    direct, one, two = facts["direct"], facts["flink_1_slot"], facts["flink_2_slot"]
-    result(
+        programs = [Program(name, args.sizes, log, space.privatize, flags) for name, flags in runners.items()]
+        measured = compare(space, programs, args.rounds)
+    direct, one, two = measured["direct"], measured["flink_1_slot"], measured["flink_2_slot"]
+    print_result(
         "flink",
         {
             "cost_per_record_over_direct": ratio(one, direct),
             "speedup_of_two_slots": ratio(one, two),
             "fixed_seconds_over_direct": one["fixed_seconds"] - direct["fixed_seconds"],
-            "rivals": {
-                name: {key: value for key, value in each.items() if "cpu" not in key} for name, each in facts.items()
+            "programs": {
+                name: {key: value for key, value in each.items() if "cpu" not in key} for name, each in measured.items()
             },
         },
     )

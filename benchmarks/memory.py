@@ -1,32 +1,42 @@
-"""The whole job from one million to ten million records: memory that stays flat, time that grows in proportion."""
+"""Peak memory and time of `labeldp privatize` from one million to ten million records.
+
+Memory should stay constant and time should grow in proportion.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from layout import FORMATS
-from race import Rival, parser, race, result
+from comparison import Program, compare, parser
+from log_schema import FORMATS
+from result_line import print_result
 from workspace import Log, Workspace, open_workspace
 
 _SIZES = (1_000_000, 2_000_000, 5_000_000, 10_000_000)
-FLAT = 1.2
-LINEAR = 0.99
+MAX_GROWTH = 1.2  # of the peak memory, from the smallest to the largest size
+MIN_R_SQUARED = 0.99  # of time against size
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs the job at each size and prints the JSON line."""
+    """Runs the job at each size and prints the JSON line.
+
+    Args:
+      argv: Arguments; default those of the process.
+    """
     flags = parser(__doc__, _SIZES, rounds=1)
-    flags.add_argument("--formats", nargs="+", choices=FORMATS, default=list(FORMATS), help="default both")
+    flags.add_argument(
+        "--formats", nargs="+", choices=FORMATS, default=list(FORMATS), help="formats of the logs (default: both)"
+    )
     args = flags.parse_args(argv)
     with open_workspace(args.temp_location) as space:
         formats = {format: _grow(space, format, args.sizes, args.rounds) for format in args.formats}
-    result(
+    print_result(
         "memory",
         {
-            "flat": all(facts["largest_over_smallest_peak"] <= FLAT for facts in formats.values()),
-            "linear": all(facts["r_squared"] >= LINEAR for facts in formats.values()),
-            "peak_bytes": max(peak for facts in formats.values() for peak in facts["peak_bytes"]),
+            "flat": all(one["largest_over_smallest_peak"] <= MAX_GROWTH for one in formats.values()),
+            "linear": all(one["r_squared"] >= MIN_R_SQUARED for one in formats.values()),
+            "peak_bytes": max(peak for one in formats.values() for peak in one["peak_bytes"]),
             "formats": formats,
         },
     )
@@ -36,10 +46,12 @@ def _grow(space: Workspace, format: str, sizes: Sequence[int], rounds: int) -> d
     def log(size: int) -> Log:
         return space.log(format, size)
 
-    facts = race(space, [Rival(f"labeldp on {format}", sizes, log, space.privatize)], rounds)[f"labeldp on {format}"]
+    name = f"labeldp on {format}"
+    measured = compare(space, [Program(name, sizes, log, space.privatize)], rounds)[name]
     for size in sizes:
         log(size).delete()
-    return {**facts, "largest_over_smallest_peak": max(facts["peak_bytes"]) / min(facts["peak_bytes"])}
+    growth = max(measured["peak_bytes"]) / min(measured["peak_bytes"])
+    return {**measured, "largest_over_smallest_peak": growth}
 
 
 if __name__ == "__main__":

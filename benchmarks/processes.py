@@ -1,4 +1,4 @@
-"""Runs a Python program in a process of its own and says what it cost: wall time, CPU time, peak memory."""
+"""Cost of a Python program in a process of its own: wall time, CPU time and peak memory."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ from dataclasses import dataclass, field
 from typing import IO
 
 _SAMPLE_SECONDS = 0.1
-# Looking for new worker processes means reading all of /proc: seldom, so as not to disturb what is measured.
+# The search for new worker processes reads all of /proc: it is rare, so as not to disturb the measurement.
 _SAMPLES_PER_SEARCH = 5
 _LINES_SHOWN = 20
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a program cost, worker processes included, and what it said.
+    """Cost of a program with all its worker processes.
 
-    wall_seconds: from start to exit, imports included. cpu_seconds: user and system time. peak_bytes: the most
-    resident memory of all its processes at one time; what they share counts for each. output: its standard output.
+    Attributes:
+      wall_seconds: Time from start to exit, with imports.
+      cpu_seconds: User and system time.
+      peak_bytes: Largest resident memory of all processes together; shared memory counts for each process.
+      output: Standard output of the program.
     """
 
     wall_seconds: float
@@ -36,9 +39,19 @@ class Cost:
 
 
 def run_python(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> Cost:
-    """Runs `python ARGUMENTS`. environment: variables to add. Raises RuntimeError when it does not exit with 0.
+    """Runs Python and measures its cost.
 
-    The caller should be small: on Linux a process begins with the peak memory of the one that started it.
+    The caller should use little memory: on Linux a process inherits the peak memory of the process that started it.
+
+    Args:
+      arguments: Python's arguments.
+      environment: Environment variables to add.
+
+    Returns:
+      The cost.
+
+    Raises:
+      RuntimeError: If the program does not exit with 0.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         started = time.perf_counter()
@@ -60,7 +73,7 @@ def run_python(arguments: Sequence[str], environment: Mapping[str, str] | None =
         raise RuntimeError(f"python {' '.join(arguments)} exited with {process.returncode}:\n{last}")
     return Cost(
         wall,
-        # Workers that nobody waited for are not in the usage.
+        # The usage lacks workers that the program did not wait for.
         max(usage.ru_utime + usage.ru_stime, sampler.cpu_seconds),
         max(_maximum_bytes(usage), sampler.peak_bytes),
         output,
@@ -78,7 +91,7 @@ def _maximum_bytes(usage: resource.struct_rusage) -> int:
 
 @dataclass
 class _Sampler:
-    """Watches a process and those below it, where the system tells of them in /proc; elsewhere it sees nothing."""
+    """Samples a process and its descendants from /proc; on systems without /proc it finds none."""
 
     process: int
     peak_bytes: int = 0
@@ -96,7 +109,7 @@ class _Sampler:
 
     @property
     def cpu_seconds(self) -> float:
-        """As last seen of each process."""
+        """CPU time of all processes, as last sampled."""
         return sum(self._cpu.values())
 
     def _watch(self) -> None:
@@ -116,14 +129,14 @@ class _Sampler:
 
 
 def _stat(process: int | str) -> list[str]:
-    """The fields of /proc/N/stat from the state on."""
+    """Fields of /proc/N/stat, from the state on."""
     with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
-        # The name before them, in parentheses, may hold anything.
+        # The name of the program, in parentheses, may contain spaces and parentheses.
         return file.read().rpartition(")")[2].split()
 
 
 def _tree(root: int) -> list[int]:
-    """A process and all below it."""
+    """A process and all its descendants."""
     children: dict[int, list[int]] = {}
     for path in glob.glob("/proc/[0-9]*"):
         process = os.path.basename(path)

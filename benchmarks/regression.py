@@ -1,4 +1,4 @@
-"""Time against size as a straight line: what a job costs at all, and what each record adds."""
+"""Least squares line of time against size: the fixed cost of a job and its cost per record."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Line:
-    """seconds = fixed_seconds + seconds_per_record * records. r_squared: the share of the variance it explains."""
+    """Line: seconds = fixed_seconds + seconds_per_record * records.
+
+    Attributes:
+      fixed_seconds: Intercept, in seconds.
+      seconds_per_record: Slope.
+      r_squared: Share of the variance of the seconds that the line explains, at most 1.
+    """
 
     fixed_seconds: float
     seconds_per_record: float
@@ -17,9 +23,20 @@ class Line:
 
 
 def fit(sizes: Sequence[int], seconds: Sequence[float]) -> Line:
-    """The line of least squares. Raises ValueError for fewer than two different sizes."""
+    """Fits a line by least squares.
+
+    Args:
+      sizes: Numbers of records.
+      seconds: Time at each size.
+
+    Returns:
+      The line.
+
+    Raises:
+      ValueError: If there are fewer than two different sizes.
+    """
     if len(set(sizes)) < 2:
-        raise ValueError(f"a line needs two sizes at least, not {sorted(set(sizes))}")
+        raise ValueError(f"a line needs at least two sizes, not {sorted(set(sizes))}")
     slope, fixed = statistics.linear_regression(sizes, seconds)
     mean = statistics.fmean(seconds)
     rest = sum((y - fixed - slope * x) ** 2 for x, y in zip(sizes, seconds, strict=True))

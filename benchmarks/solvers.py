@@ -1,6 +1,6 @@
-"""The solvers: unbiased against the linear program on a grid, its growth with the labels, and the quantizers' losses.
+"""Solvers: `unbiased` beside the linear program on a grid, its growth with the number of labels, and the quantizers.
 
-Seconds are CPU time, the median of several runs; rivals take turns.
+Times are CPU times, the median of several runs in turns.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from labeldp.mechanisms import SQUARED, Prior, Randomizer, solve
-from race import result, say
+from result_line import print_result, progress
 
 MESHES = (52, 104, 416)
 SIZES = (52, 101, 401, 1001)
@@ -23,7 +23,14 @@ QUANTIZERS = ("rqm", "erm", "optm", "mvu", "quantizer")
 
 
 def spiked(labels: int) -> Prior:
-    """Labels 1..k: mass that falls off, and a spike at the last label and in the middle."""
+    """Makes a prior over 1..k with decreasing weights and spikes at the last label and in the middle.
+
+    Args:
+      labels: Number of labels k.
+
+    Returns:
+      The prior.
+    """
     values = np.arange(1, labels + 1, dtype=float)
     weights = 0.3 * np.exp(-5 * values / labels)
     weights /= weights.sum()
@@ -33,7 +40,15 @@ def spiked(labels: int) -> Prior:
 
 
 def timed(rounds: int, **solvers: Callable[[], Randomizer]) -> dict[str, tuple[float, Randomizer]]:
-    """Each solver's median CPU seconds, and what it found, in turns."""
+    """Runs solvers in turns.
+
+    Args:
+      rounds: Runs of each.
+      solvers: Solvers by name.
+
+    Returns:
+      Median CPU time in seconds and the randomizer of each solver.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in solvers}
     found: dict[str, Randomizer] = {}
     for _ in range(rounds):
@@ -44,8 +59,17 @@ def timed(rounds: int, **solvers: Callable[[], Randomizer]) -> dict[str, tuple[f
     return {name: (statistics.median(times), found[name]) for name, times in seconds.items()}
 
 
-def facts(seconds: float, randomizer: Randomizer, prior: Prior) -> dict[str, Any]:
-    """One row of a table."""
+def figures(seconds: float, randomizer: Randomizer, prior: Prior) -> dict[str, Any]:
+    """Describes a solution.
+
+    Args:
+      seconds: CPU time.
+      randomizer: The solution.
+      prior: Prior that it was solved for.
+
+    Returns:
+      A row of a table, in JSON types.
+    """
     span = float(prior.labels[-1] - prior.labels[0])
     return {
         "loss": randomizer.expected_loss(prior, SQUARED),
@@ -57,11 +81,15 @@ def facts(seconds: float, randomizer: Randomizer, prior: Prior) -> dict[str, Any
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Solves and prints the JSON line."""
+    """Times the solvers and prints the JSON line.
+
+    Args:
+      argv: Arguments; default those of the process.
+    """
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="runs of each; default 3")
-    parser.add_argument("--labels", type=int, nargs="+", default=SIZES, metavar="K", help="how many, for the growth")
-    parser.add_argument("--meshes", type=int, nargs="+", default=MESHES, metavar="M", help="of the grid")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="runs of each solver (default: 3)")
+    parser.add_argument("--labels", type=int, nargs="+", default=SIZES, metavar="K", help="numbers of labels")
+    parser.add_argument("--meshes", type=int, nargs="+", default=MESHES, metavar="M", help="meshes of the output grid")
     args = parser.parse_args(argv)
     prior = spiked(52)
     solvers: dict[str, Callable[[], Randomizer]] = {"unbiased": partial(solve, "unbiased", prior, 1.0)}
@@ -69,23 +97,23 @@ def main(argv: Sequence[str] | None = None) -> None:
         solvers[f"grid {mesh}"] = partial(solve, "unbiased_grid", prior, 1.0, mesh=mesh)
     against = timed(args.rounds, **solvers)
     own = against["unbiased"][0]
-    grid = [{"solver": name} | facts(*cell, prior) | {"times": cell[0] / own} for name, cell in against.items()]
+    grid = [{"solver": name} | figures(*cell, prior) | {"times": cell[0] / own} for name, cell in against.items()]
     for row in grid:
-        say(f"{row['solver']}: loss {row['loss']:.6g}, {row['seconds']:.3f} s, {row['times']:.1f} times unbiased's")
+        progress(f"{row['solver']}: loss {row['loss']:.6g}, {row['seconds']:.3f} s, {row['times']:.1f} times unbiased")
     growth = []
     for labels in args.labels:
         for epsilon in EPSILONS:
             many = spiked(labels)
             (cell,) = timed(1 if labels > 500 else args.rounds, one=partial(solve, "unbiased", many, epsilon)).values()
-            growth.append({"labels": labels, "epsilon": epsilon} | facts(*cell, many))
-            say(f"unbiased, {labels} labels, epsilon {epsilon:g}: {cell[0]:.2f} s, gap {growth[-1]['gap']:.2g}")
+            growth.append({"labels": labels, "epsilon": epsilon} | figures(*cell, many))
+            progress(f"unbiased, {labels} labels, epsilon {epsilon:g}: {cell[0]:.2f} s, gap {growth[-1]['gap']:.2g}")
     even = Prior(np.linspace(-1, 1, 21), np.ones(21))
     quantizers = []
     for name in QUANTIZERS:
         (cell,) = timed(1, one=partial(solve, name, even, 1.0, loss="squared")).values()
-        quantizers.append({"mechanism": name} | facts(*cell, even))
-        say(f"{name}: loss {quantizers[-1]['loss']:.4g}, {cell[0]:.1f} s")
-    result("solvers", {"grid": grid, "growth": growth, "quantizers": quantizers})
+        quantizers.append({"mechanism": name} | figures(*cell, even))
+        progress(f"{name}: loss {quantizers[-1]['loss']:.4g}, {cell[0]:.1f} s")
+    print_result("solvers", {"grid": grid, "growth": growth, "quantizers": quantizers})
 
 
 if __name__ == "__main__":

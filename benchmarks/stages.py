@@ -1,7 +1,7 @@
-"""What each stage of the job does in a second of CPU time, in this process, beside a simple rival that is real.
+"""Speed of each stage of the job in one process, beside simple implementations of the same work.
 
-A stage and its rivals get the same records, in batches as the job has them, and take turns; the median turn of
-each counts. CPU time is that of all threads: records per second of CPU time are records per second and core.
+A stage and its baselines process the same records, in batches as in the job, in turns; the median turn counts. CPU time
+is that of all threads, so records per second of CPU time are records per second and core.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import google_crc32c
@@ -23,20 +22,20 @@ from labeldp.mechanisms.core.label_rounding import ROUNDINGS
 from labeldp.mechanisms.core.prior import Prior
 from labeldp.mechanisms.core.randomizer import Randomizer
 from labeldp.mechanisms.noise.keyed_words import words
-from labeldp.mechanisms.noise.record_identities import Identities
 from labeldp.mechanisms.registry import solve
-from labeldp.transforms.batches import LabelledBatch, label_values, record_identities
-from labeldp.transforms.io.input_format import BATCH_ROWS, Format
-from labeldp.transforms.io.read_files import read_file
+from labeldp.transforms.batches import LabelledBatch, label_values
+from labeldp.transforms.io.file_reader import FileReader
+from labeldp.transforms.io.input_format import BATCH_ROWS, FilePart, Format
 from labeldp.transforms.label_column import LabelColumn
 from labeldp.transforms.label_summary import summarize
 from labeldp.transforms.privatize_labels import privatize_batch
 from labeldp.transforms.tfrecord.encoded_batches import with_label
 from labeldp.transforms.tfrecord.example_encoder import encode_examples
-from labeldp.transforms.tfrecord.example_wire import ValueFinder
-from labeldp.transforms.tfrecord.framing import Frames, frame, read_records
-from layout import EPSILON, LABEL, LABEL_MAX, ORDERS
-from race import result, say
+from labeldp.transforms.tfrecord.example_values import ValueFinder
+from labeldp.transforms.tfrecord.framing import frame, read_records
+from log_schema import EPSILON, LABEL, ORDERS
+from result_line import print_result, progress
+from stage_records import Records, read_batches
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder, RecordBatchToExamplesEncoder
 from workspace import open_workspace
 
@@ -46,90 +45,69 @@ _ID = "user"
 
 @dataclass(frozen=True)
 class Stage:
-    """name: what the job calls. work: does all records once. rivals: do the same, or its floor. target: records per
-    second of CPU time."""
+    """Stage of the job.
+
+    Attributes:
+      name: Its name in the results.
+      work: Processes all records once.
+      baselines: Other implementations of the same work, or a lower bound of its cost, by name.
+      target: Records per second of CPU time; None for no target.
+    """
 
     name: str
     work: Callable[[], object]
-    rivals: Mapping[str, Callable[[], object]] = field(default_factory=dict)
+    baselines: Mapping[str, Callable[[], object]] = field(default_factory=dict)
     target: float | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Records:
-    """The records of one TFRecord file, batch by batch. raw: its bytes; frames, examples: each record's; decoded: as
-    Arrow; batches: as the job carries them, undecoded but for the label. values: (n,) float64, the labels. names: the
-    records' identities."""
-
-    path: str
-    raw: bytes
-    column: LabelColumn
-    frames: list[Frames]
-    examples: list[list[bytes]]
-    decoded: list[pa.RecordBatch]
-    batches: list[LabelledBatch]
-    values: list[np.ndarray]
-    names: list[Identities]
-
-    @classmethod
-    def of(cls, path: Path) -> Records:
-        """Of a file."""
-        with path.open("rb") as file:
-            frames = list(read_records(file, str(path), BATCH_ROWS))
-        examples = [list(batch) for batch in frames]
-        batches = list(_carried(str(path)))
-        return cls(
-            path=str(path),
-            raw=path.read_bytes(),
-            column=LabelColumn(LABEL, tuple(float(label) for label in range(LABEL_MAX + 1))),
-            frames=frames,
-            examples=examples,
-            decoded=[ExamplesToRecordBatchDecoder().DecodeBatch(batch) for batch in examples],
-            batches=batches,
-            values=[label_values(batch, LABEL) for batch in batches],
-            names=[record_identities(batch, None) for batch in batches],
-        )
-
-
-def _carried(path: str) -> Iterator[LabelledBatch]:
-    return read_file(path, path, Format("tfrecord"), [LABEL], label=LABEL, encoded=True)
-
-
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs all stages and prints the JSON line."""
+    """Times all stages and prints the JSON line.
+
+    Args:
+      argv: Arguments; default those of the process.
+    """
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--records", type=int, default=1 << 18, metavar="N", help="default 262144")
-    parser.add_argument("--seconds", type=float, default=3.0, metavar="S", help="of CPU time for each; default 3")
-    parser.add_argument("--feature_order", choices=ORDERS, default="mixed", help="in tf.Examples")
+    parser.add_argument("--records", type=int, default=1 << 18, metavar="N", help="number of records (default: 262144)")
+    parser.add_argument("--seconds", type=float, default=3.0, metavar="S", help="CPU time of each program (default: 3)")
+    parser.add_argument("--feature_order", choices=ORDERS, default="mixed", help="order of features (default: mixed)")
     args = parser.parse_args(argv)
     with open_workspace() as space:
         log = space.log("tfrecord", args.records, files=1, order=args.feature_order)
-        records = Records.of(next(log.folder.iterdir()))
-        facts = {}
+        records = Records.read(next(log.folder.iterdir()))
+        measured = {}
         for stage in _stages(records):
-            facts[stage.name] = measure(stage, args.records, args.seconds)
-            say(f"{stage.name}: {facts[stage.name]}")
-    result("stages", {"records": args.records, "feature_order": args.feature_order, "stages": facts})
+            measured[stage.name] = measure(stage, args.records, args.seconds)
+            progress(f"{stage.name}: {measured[stage.name]}")
+    print_result("stages", {"records": args.records, "feature_order": args.feature_order, "stages": measured})
 
 
 def measure(stage: Stage, records: int, seconds: float) -> dict[str, Any]:
-    """Records per second of CPU time of the stage, and how many times as fast as each rival that is."""
-    contenders = {"": stage.work, **stage.rivals}
-    turns: dict[str, list[float]] = {name: [] for name in contenders}
-    spent = dict.fromkeys(contenders, 0.0)
+    """Times a stage and its baselines in turns.
+
+    Args:
+      stage: The stage.
+      records: Number of records that one turn processes.
+      seconds: CPU time to spend on each implementation.
+
+    Returns:
+      In JSON types: records per second of CPU time, the target, and the ratios of the baselines' times to the stage's.
+    """
+    implementations = {"": stage.work, **stage.baselines}
+    turns: dict[str, list[float]] = {name: [] for name in implementations}
+    spent = dict.fromkeys(implementations, 0.0)
     while min(spent.values()) < seconds:
-        # Whoever had the least time so far: turns alternate, and a fast rival has more of them.
+        # The one with the least time so far: turns alternate, and a fast implementation has more of them.
         name = min(spent, key=lambda name: spent[name])
         started = time.process_time()
-        contenders[name]()
+        implementations[name]()
         turns[name].append(time.process_time() - started)
         spent[name] += turns[name][-1]
-    # Not the least: a virtual machine's clock of CPU time jumps back now and then.
+    # Not the minimum: the CPU clock of a virtual machine sometimes jumps back.
     typical = {name: statistics.median(taken) for name, taken in turns.items()}
     return {
         "records_per_cpu_second": records / typical[""],
         **({} if stage.target is None else {"target": stage.target}),
-        "speed_over": {name: typical[name] / typical[""] for name in stage.rivals},
+        "speed_over": {name: typical[name] / typical[""] for name in stage.baselines},
     }
 
 
@@ -143,7 +121,7 @@ def _stages(records: Records) -> Iterator[Stage]:
 
 
 def _rounding(records: Records) -> Iterator[Stage]:
-    """Labels to those of the domain."""
+    """Rounding of labels to those of the domain."""
     midpoints = (records.column.labels[1:] + records.column.labels[:-1]) / 2
 
     def search() -> None:
@@ -161,7 +139,7 @@ def _rounding(records: Records) -> Iterator[Stage]:
 
 
 def _sampling(records: Records) -> Iterator[Stage]:
-    """Labels and words to outputs: few outputs and many."""
+    """Sampling of outputs, with few outputs and with many."""
     generator = np.random.default_rng(1)
     pairs = [
         (records.column.indices(values, names, _KEY), generator.integers(1 << 64, size=len(values), dtype=np.uint64))
@@ -169,7 +147,7 @@ def _sampling(records: Records) -> Iterator[Stage]:
     ]
     for mechanism in ("rr_on_bins", "laplace"):
         randomizer = _randomizer(records.column, mechanism)
-        # Its table is made on first use, once per worker.
+        # The alias table is made on first use, once per worker.
         randomizer.sample(*pairs[0])
         cumulated = np.cumsum(randomizer.probabilities(), axis=1)
         flat = (cumulated + np.arange(len(cumulated))[:, None]).ravel()
@@ -190,7 +168,7 @@ def _sampling(records: Records) -> Iterator[Stage]:
 
 
 def _noise(records: Records) -> Iterator[Stage]:
-    """All that is keyed, from records' names."""
+    """Keyed words, counts and digest, from the identities of records."""
     randomizer = _randomizer(records.column, "rr_on_bins")
 
     def keyed_words() -> None:
@@ -244,14 +222,14 @@ def _noise(records: Records) -> Iterator[Stage]:
 
 
 def _with_ids(batch: LabelledBatch, text: str) -> LabelledBatch:
-    """The batch's labels, and ids of text. text: makes an id of a row's number."""
+    """The labels of the batch and a column of text ids. text: format of an id, for a row number."""
     ids = pa.array([text.format(row) for row in batch.rows.tolist()])
     labels = pa.array(label_values(batch, LABEL))
     return dataclasses.replace(batch, batch=pa.RecordBatch.from_arrays([labels, ids], [LABEL, _ID]))
 
 
 def _codecs(records: Records) -> Iterator[Stage]:
-    """tf.Examples and their frames, in memory."""
+    """Codecs of tf.Examples and of frames, in memory."""
 
     def walk() -> None:
         finder = ValueFinder([LABEL])
@@ -299,7 +277,7 @@ def _codecs(records: Records) -> Iterator[Stage]:
 
 
 def _files(records: Records) -> Iterator[Stage]:
-    """A file, in the page cache, to batches."""
+    """Reading of a file that is in the page cache."""
 
     def split() -> None:
         with open(records.path, "rb") as file:
@@ -307,21 +285,21 @@ def _files(records: Records) -> Iterator[Stage]:
                 pass
 
     def read_labels() -> None:
-        for _ in read_file(records.path, records.path, Format("tfrecord"), [LABEL]):
+        for _ in FileReader(Format("tfrecord"), [LABEL]).read(FilePart(records.path, records.path)):
             pass
 
     def read() -> None:
-        for _ in _carried(records.path):
+        for _ in read_batches(records.path):
             pass
 
     def bare_read() -> None:
         with open(records.path, "rb") as file:
             file.read()
 
-    rivals = {"bare read": bare_read}
-    yield Stage("split a file into records, with checksums", split, rivals)
-    yield Stage("read a file: first pass, labels alone", read_labels, rivals)
-    yield Stage("read a file: second pass, records undecoded", read, rivals)
+    baselines = {"bare read": bare_read}
+    yield Stage("split a file into records, with checksums", split, baselines)
+    yield Stage("read a file: first pass, labels alone", read_labels, baselines)
+    yield Stage("read a file: second pass, records undecoded", read, baselines)
 
 
 if __name__ == "__main__":

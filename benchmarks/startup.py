@@ -1,6 +1,6 @@
-"""How soon the command answers: `labeldp --help` and `labeldp solve`, and which libraries they load.
+"""Start-up time of `labeldp --help` and `labeldp solve`, and the libraries that they load.
 
-The rivals are the bare interpreter, and one that loads numpy.
+The baselines are the interpreter without imports, and one that imports numpy.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from layout import EPSILON
+from log_schema import EPSILON
 from processes import Cost
-from race import result, say
+from result_line import print_result, progress
 from workspace import Workspace, open_workspace
 
 TARGET_SECONDS = {"help": 0.5, "solve": 1.5}
@@ -30,9 +30,13 @@ print(json.dumps({"code": code, "modules": sorted(set(sys.modules) - before)}))
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Times the commands and prints the JSON line."""
+    """Times the commands and prints the JSON line.
+
+    Args:
+      argv: Arguments; default those of the process.
+    """
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--rounds", type=int, default=10, metavar="N", help="runs of each; default 10")
+    parser.add_argument("--rounds", type=int, default=10, metavar="N", help="runs of each command (default: 10)")
     args = parser.parse_args(argv)
     with open_workspace() as space:
         solved = space.folder / "solved.json"
@@ -46,25 +50,25 @@ def main(argv: Sequence[str] | None = None) -> None:
         costs: dict[str, list[Cost]] = {name: [] for name in programs}
         for number in range(args.rounds):
             for name, program in programs.items():
-                # The command does not write over a file.
+                # The command does not overwrite files.
                 solved.unlink(missing_ok=True)
                 costs[name].append(space.run(program))
-            said = ", ".join(f"{name} {runs[-1].wall_seconds:.2f} s" for name, runs in costs.items())
-            say(f"round {number + 1} of {args.rounds}: {said}")
-        facts = {name: _facts(runs) for name, runs in costs.items()}
+            times = ", ".join(f"{name} {runs[-1].wall_seconds:.2f} s" for name, runs in costs.items())
+            progress(f"round {number + 1} of {args.rounds}: {times}")
+        figures = {name: _times(runs) for name, runs in costs.items()}
         for name, arguments in commands.items():
             solved.unlink(missing_ok=True)
-            facts[name] |= {"target_seconds": TARGET_SECONDS[name], **_loaded(space, arguments)}
-    result("startup", facts)
+            figures[name] |= {"target_seconds": TARGET_SECONDS[name], **_loaded(space, arguments)}
+    print_result("startup", figures)
 
 
 def _labeldp() -> list[str]:
-    """The installed script where there is one."""
+    """The installed script, if there is one."""
     script = Path(sys.executable).with_name("labeldp")
     return [str(script)] if script.is_file() else ["-m", "labeldp"]
 
 
-def _facts(runs: Sequence[Cost]) -> dict[str, Any]:
+def _times(runs: Sequence[Cost]) -> dict[str, Any]:
     return {
         "median_seconds": statistics.median(run.wall_seconds for run in runs),
         "least_seconds": min(run.wall_seconds for run in runs),
@@ -73,14 +77,14 @@ def _facts(runs: Sequence[Cost]) -> dict[str, Any]:
 
 
 def _loaded(space: Workspace, arguments: Sequence[str]) -> dict[str, Any]:
-    """What a command loads that a bare interpreter does not, which some packages have load empty modules of theirs.
+    """Modules that a command loads beyond those of a bare interpreter, in which some packages load empty modules.
 
-    forbidden: libraries that it must not load; libraries: all but Python's own.
+    libraries: all packages outside the standard library. forbidden: those that the command must not load.
     """
-    said = json.loads(space.run(["-c", _PROBE, *arguments]).output.splitlines()[-1])
-    if said["code"] != 0:
-        raise RuntimeError(f"labeldp {' '.join(arguments)} exited with {said['code']}")
-    modules = set(said["modules"])
+    reported = json.loads(space.run(["-c", _PROBE, *arguments]).output.splitlines()[-1])
+    if reported["code"] != 0:
+        raise RuntimeError(f"labeldp {' '.join(arguments)} exited with {reported['code']}")
+    modules = set(reported["modules"])
     libraries = {name.partition(".")[0] for name in modules} - set(sys.stdlib_module_names)
     return {
         "modules": len(modules),

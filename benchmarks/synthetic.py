@@ -1,7 +1,7 @@
-"""Made-up logs of records with an id, 8 floats and a label, as TFRecord or Parquet: the same files for the same seed.
+"""Synthetic logs of records with an id, 8 floats and a label, as TFRecord or Parquet: the same files for the same seed.
 
-A record is about 100 bytes as a tf.Example in a TFRecord file. Its features come in any of their orders, as protocol
-buffers in C++ write maps: a reader cannot count on one layout.
+A record takes about 100 bytes as a tf.Example in a TFRecord file. By default the order of its features varies, as in
+files that protocol buffers in C++ wrote: readers cannot rely on one order.
 """
 
 from __future__ import annotations
@@ -14,15 +14,21 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
-from layout import FLOATS, FORMATS, ID, LABEL, LABEL_MAX, ORDERS
+from log_schema import FLOATS, FORMATS, ID, LABEL, LABEL_MAX, ORDERS
 
 _BATCH_ROWS = 1 << 16
 
 
 def write_log(folder: Path, format: str, records: int, files: int, seed: int = 1, order: str = "mixed") -> None:
-    """Writes files part-00000.FORMAT and so on of equal length into a new folder.
+    """Writes files of equal length, named part-00000.FORMAT and so on.
 
-    order: of the features of a tf.Example; mixed is another one for each record, fixed is id, floats, label.
+    Args:
+      folder: Folder to make.
+      format: tfrecord or parquet.
+      records: Number of records.
+      files: Number of files.
+      seed: Seed of the random values.
+      order: Order of the features of a tf.Example: mixed is random for each record, fixed is id, floats, label.
     """
     folder.mkdir(parents=True)
     for number in range(files):
@@ -36,7 +42,7 @@ def write_log(folder: Path, format: str, records: int, files: int, seed: int = 1
 
 
 def _columns(generator: np.random.Generator, rows: range) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """ids (n,) int64, floats (n, 8) float32 and labels (n,) float32 in [0, 400], batch after batch."""
+    """Batches of ids (n,) int64, floats (n, 8) float32 and labels (n,) float32 in [0, 400]."""
     for start in range(rows.start, rows.stop, _BATCH_ROWS):
         ids = np.arange(start, min(start + _BATCH_ROWS, rows.stop))
         floats = generator.standard_normal((len(ids), FLOATS), np.float32)
@@ -61,7 +67,7 @@ def _write_tfrecord(
     generator: np.random.Generator,
     order: str,
 ) -> None:
-    # The extra `tfx`: Parquet does not need it.
+    # Needs the extra `tfx`, which Parquet does not.
     from labeldp.transforms.tfrecord.example_encoder import encode_examples
     from labeldp.transforms.tfrecord.framing import frame
 
@@ -88,14 +94,18 @@ def _lists(table: np.ndarray) -> pa.Array:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Writes a log."""
+    """Writes a log.
+
+    Args:
+      argv: Arguments; default those of the process.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="a new folder")
+    parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="folder to make")
     parser.add_argument("--format", required=True, choices=FORMATS)
     parser.add_argument("--records", required=True, type=int, metavar="N")
     parser.add_argument("--files", type=int, default=8, metavar="N")
     parser.add_argument("--seed", type=int, default=1, metavar="S")
-    parser.add_argument("--feature_order", choices=ORDERS, default="mixed", help="of tf.Examples; default mixed")
+    parser.add_argument("--feature_order", choices=ORDERS, default="mixed", help="order of features (default: mixed)")
     args = parser.parse_args(argv)
     write_log(args.output, args.format, args.records, args.files, args.seed, args.feature_order)
 

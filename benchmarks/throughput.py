@@ -1,20 +1,21 @@
-"""The whole job on TFRecord files against the usual Beam pipeline and the bare loop of C++ codecs.
+"""Throughput of `labeldp privatize` on TFRecord, beside a per-element Beam pipeline and a bare loop of C++ codecs.
 
-The rivals are `rivals/per_element_beam.py` and `rivals/codec_loop.py`; what they do is said there. The loop reads in
-two ways; which is faster depends on the machine, and the faster one counts. `labeldp privatize` reads the log twice,
-counts, binds its noise to the data, solves, randomizes and writes shards with a manifest; the first rival only
-randomizes and the second only copies. Costs per record are slopes of time against size, so that start-up and imports
-are in the fixed seconds.
+The baselines are `baselines/per_element_beam.py` and `baselines/codec_loop.py`. The loop is run with two ways of
+reading, because the faster one depends on the machine; ratios are to the faster one. `labeldp privatize` reads the log
+twice, counts labels, binds its noise to the data, solves, randomizes and writes shards with a manifest. The pipeline
+only randomizes, and the loop only copies. Costs per record are slopes of time against size, which leave start-up and
+imports out.
 
-The features of a tf.Example come in any order, as C++ writes them; the job is also run on logs in which all records
-have one order, as Python writes them.
+The features of a tf.Example come in any order, as C++ writes them. `labeldp privatize` is also run on logs in which
+all records have one order, as Python writes them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from race import Facts, Rival, cpu_ratio, parser, race, ratio, result
+from comparison import Measurement, Program, compare, cpu_ratio, parser, ratio
+from result_line import print_result
 from workspace import Log, open_workspace
 
 _SIZES = (600_000, 1_500_000, 3_000_000, 6_000_000)
@@ -22,13 +23,18 @@ _PER_ELEMENT_SHARE = 10
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs the race and prints its JSON line."""
+    """Compares the programs and prints the JSON line.
+
+    Args:
+      argv: Arguments; default those of the process.
+    """
     flags = parser(__doc__, _SIZES, rounds=3)
     flags.add_argument(
         "--per_element_sizes", type=int, nargs="+", metavar="N",
-        help=f"records for the per-element pipeline, which is slow; default 1/{_PER_ELEMENT_SHARE} of --sizes",
+        help="numbers of records for the per-element pipeline, which is slow "
+        f"(default: 1/{_PER_ELEMENT_SHARE} of --sizes)",
     )  # fmt: skip
-    flags.add_argument("--files", type=int, default=8, metavar="N", help="files of a log; default 8")
+    flags.add_argument("--files", type=int, default=8, metavar="N", help="files of a log (default: 8)")
     args = flags.parse_args(argv)
     slow = args.per_element_sizes or [size // _PER_ELEMENT_SHARE for size in args.sizes]
     with open_workspace(args.temp_location) as space:
@@ -39,37 +45,39 @@ def main(argv: Sequence[str] | None = None) -> None:
         def log_of_one_order(size: int) -> Log:
             return space.log("tfrecord", size, args.files, order="fixed")
 
-        facts = race(
+        measured = compare(
             space,
             [
-                Rival("labeldp", args.sizes, log, space.privatize),
-                Rival("labeldp_one_order", args.sizes, log_of_one_order, space.privatize),
-                Rival("codec_loop", args.sizes, log, space.loop),
-                Rival("codec_loop_parallel", args.sizes, log, space.loop, ["--parallel"]),
-                Rival("per_element_beam", slow, log, space.per_element),
+                Program("labeldp", args.sizes, log, space.privatize),
+                Program("labeldp_one_order", args.sizes, log_of_one_order, space.privatize),
+                Program("codec_loop", args.sizes, log, space.bare_loop),
+                Program("codec_loop_parallel", args.sizes, log, space.bare_loop, ["--parallel"]),
+                Program("per_element_beam", slow, log, space.per_element),
             ],
             args.rounds,
         )
-    ours, usual = facts["labeldp"], facts["per_element_beam"]
-    loops = [facts["codec_loop"], facts["codec_loop_parallel"]]
-    result(
+    labeldp, per_element = measured["labeldp"], measured["per_element_beam"]
+    loops = [measured["codec_loop"], measured["codec_loop_parallel"]]
+    print_result(
         "throughput",
         {
-            "cost_per_record_over_codec_loop": _over_fastest(ratio, ours, loops),
-            "cpu_per_record_over_codec_loop": _over_fastest(cpu_ratio, ours, loops),
-            "speedup_over_per_element_beam": ratio(usual, ours),
-            "cpu_speedup_over_per_element_beam": cpu_ratio(usual, ours),
-            "fixed_seconds": ours["fixed_seconds"],
-            "r_squared": ours["r_squared"],
-            "peak_bytes": max(ours["peak_bytes"]),
-            "rivals": facts,
+            "cost_per_record_over_codec_loop": _over_fastest(ratio, labeldp, loops),
+            "cpu_per_record_over_codec_loop": _over_fastest(cpu_ratio, labeldp, loops),
+            "speedup_over_per_element_beam": ratio(per_element, labeldp),
+            "cpu_speedup_over_per_element_beam": cpu_ratio(per_element, labeldp),
+            "fixed_seconds": labeldp["fixed_seconds"],
+            "r_squared": labeldp["r_squared"],
+            "peak_bytes": max(labeldp["peak_bytes"]),
+            "programs": measured,
         },
     )
 
 
-def _over_fastest(ratio: Callable[[Facts, Facts], float | None], ours: Facts, rivals: Sequence[Facts]) -> float | None:
-    """The ratio to the best of some rivals; None when that of one is not known, which may be the best."""
-    ratios = [ratio(ours, rival) for rival in rivals]
+def _over_fastest(
+    ratio: Callable[[Measurement, Measurement], float | None], measured: Measurement, baselines: Sequence[Measurement]
+) -> float | None:
+    """Ratio to the fastest baseline; None if one ratio is unknown, because that baseline may be the fastest."""
+    ratios = [ratio(measured, baseline) for baseline in baselines]
     known = [one for one in ratios if one is not None]
     return max(known) if len(known) == len(ratios) else None
 

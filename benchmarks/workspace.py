@@ -1,4 +1,4 @@
-"""A temporary folder for a run of a benchmark: its logs, made once, a key, a mechanism, and the outputs in turn."""
+"""Temporary folder of a benchmark: synthetic logs, a key, a mechanism file and the output of the present run."""
 
 from __future__ import annotations
 
@@ -12,16 +12,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import processes
-from layout import EPSILON, ID, LABEL, LABEL_MAX
+from log_schema import EPSILON, ID, LABEL, LABEL_MAX
 
 _SYNTHETIC = Path(__file__).parent / "synthetic.py"
-# Generous: a record of the log, of a segment and of a shard takes about 100 bytes each.
+# A record takes about 100 bytes in the log, in a temporary segment and in a shard; the rest is margin.
 _BYTES_PER_RECORD = 400
 
 
 @dataclass(frozen=True)
 class Log:
-    """A log on disk. pattern: matches its files. size: of all of them, in bytes."""
+    """Synthetic log on disk.
+
+    Attributes:
+      format: tfrecord or parquet.
+      records: Number of records.
+      folder: Folder with its files and nothing else.
+    """
 
     format: str
     records: int
@@ -29,24 +35,31 @@ class Log:
 
     @property
     def pattern(self) -> str:
+        """Glob pattern of its files."""
         return str(self.folder / f"part-*.{self.format}")
 
     @property
     def size(self) -> int:
+        """Size of all files, in bytes."""
         return sum(path.stat().st_size for path in self.folder.iterdir())
 
     def delete(self) -> None:
-        """Frees the disk."""
+        """Deletes the files."""
         shutil.rmtree(self.folder)
 
 
 class Workspace:
-    """Where a benchmark keeps its files. Use `open_workspace`."""
+    """Files of a benchmark. Made by `open_workspace`."""
 
     def __init__(self, folder: Path):
+        """Sets up an empty folder.
+
+        Args:
+          folder: The folder.
+        """
         self.folder = folder
         self.key = folder / "noise.key"
-        # A fixed key for made-up labels: the same run gives the same noise.
+        # The labels are synthetic. A fixed key makes runs comparable: the same noise every time.
         self.key.touch(0o600)
         self.key.write_bytes(bytes(range(32)))
         temporary = folder / "tmp"
@@ -54,21 +67,41 @@ class Workspace:
         self._environment = {"TMPDIR": str(temporary), "TF_CPP_MIN_LOG_LEVEL": "3"}
 
     def run(self, arguments: list[str]) -> processes.Cost:
-        """`processes.run_python` with temporary files in the workspace."""
+        """Runs Python with temporary files in the workspace.
+
+        Args:
+          arguments: Python's arguments.
+
+        Returns:
+          The cost.
+
+        Raises:
+          RuntimeError: If the program fails.
+        """
         return processes.run_python(arguments, self._environment)
 
     def log(self, format: str, records: int, files: int = 8, order: str = "mixed") -> Log:
-        """A log of that many records; made when it is asked for the first time.
+        """Returns a log, which is made on first use.
 
-        Raises RuntimeError when the disk has no room for it and what jobs make of it.
+        Args:
+          format: tfrecord or parquet.
+          records: Number of records.
+          files: Number of files of equal length.
+          order: Order of the features of a tf.Example: mixed or fixed.
+
+        Returns:
+          The log.
+
+        Raises:
+          RuntimeError: If the disk has too little space for the log and the output of a job.
         """
         log = Log(format, records, self.folder / f"log-{format}-{records}-{files}-{order}")
         if not log.folder.exists():
             free, needed = shutil.disk_usage(self.folder).free, records * _BYTES_PER_RECORD
             if free < needed:
                 raise RuntimeError(
-                    f"{records:,} records need {needed / 1e9:.1f} GB of disk, {free / 1e9:.1f} GB are free: "
-                    "name another folder with --temp_location, or smaller --sizes"
+                    f"{records:,} records need {needed / 1e9:.1f} GB of disk space, but {free / 1e9:.1f} GB are free; "
+                    "choose another --temp_location or smaller --sizes"
                 )
             self.run(
                 [
@@ -79,13 +112,21 @@ class Workspace:
         return log
 
     def prior(self) -> Path:
-        """A file with a prior of the logs' labels, a weight for each."""
+        """Writes a prior of the logs' labels.
+
+        Returns:
+          A CSV file with a label and its weight in each row.
+        """
         path = self.folder / "prior.csv"
         path.write_text("".join(f"{label},{math.exp(-label / 100)}\n" for label in range(LABEL_MAX + 1)))
         return path
 
     def mechanism(self) -> Path:
-        """A mechanism file for the labels of the logs."""
+        """Solves a mechanism for the labels of the logs, on first use.
+
+        Returns:
+          The mechanism file.
+        """
         path = self.folder / "mechanism.json"
         if not path.exists():
             flags = [f"--prior={self.prior()}", f"--epsilon={EPSILON}", f"--output={path}"]
@@ -93,7 +134,16 @@ class Workspace:
         return path
 
     def privatize(self, log: Log, output: Path, *flags: str) -> list[str]:
-        """Python's arguments for the whole job: `labeldp privatize` from a log to shards of its format."""
+        """Composes the command line of `labeldp privatize`, from a log to shards of its format.
+
+        Args:
+          log: The input.
+          output: Folder to write.
+          flags: Further flags.
+
+        Returns:
+          Python's arguments.
+        """
         return [
             "-m", "labeldp", "privatize", f"--input={log.pattern}", f"--input_format={log.format}",
             f"--output={output}", f"--output_format={log.format}", f"--label={LABEL}", "--label_min=0",
@@ -102,20 +152,40 @@ class Workspace:
         ]  # fmt: skip
 
     def per_element(self, log: Log, output: Path) -> list[str]:
-        """Python's arguments for the usual Beam pipeline."""
+        """Composes the command line of the per-element Beam pipeline.
+
+        Args:
+          log: The input, TFRecord.
+          output: Folder to write.
+
+        Returns:
+          Python's arguments.
+        """
         return [
-            _rival("per_element_beam"), f"--input={log.pattern}", f"--output={output}", f"--key_file={self.key}",
+            _baseline("per_element_beam"), f"--input={log.pattern}", f"--output={output}", f"--key_file={self.key}",
             f"--mechanism_file={self.mechanism()}", f"--label={LABEL}", f"--id_column={ID}",
         ]  # fmt: skip
 
-    def loop(self, log: Log, output: Path) -> list[str]:
-        """Python's arguments for the bare loop of the log's format."""
-        rival = _rival({"tfrecord": "codec_loop", "parquet": "arrow_loop"}[log.format])
-        return [rival, f"--input={log.pattern}", f"--output={output}"]
+    def bare_loop(self, log: Log, output: Path) -> list[str]:
+        """Composes the command line of the loop that only decodes and encodes records.
+
+        Args:
+          log: The input.
+          output: Folder to write.
+
+        Returns:
+          Python's arguments.
+        """
+        program = _baseline({"tfrecord": "codec_loop", "parquet": "arrow_loop"}[log.format])
+        return [program, f"--input={log.pattern}", f"--output={output}"]
 
     @contextlib.contextmanager
     def output(self) -> Iterator[Path]:
-        """The name of a new folder; it is deleted afterwards, with what was written beside it."""
+        """Reserves an output folder. Afterwards it is deleted, with all files beside it.
+
+        Yields:
+          Its path; the folder does not exist yet.
+        """
         parent = Path(tempfile.mkdtemp(dir=self.folder))
         try:
             yield parent / "output"
@@ -123,12 +193,20 @@ class Workspace:
             shutil.rmtree(parent)
 
 
-def _rival(name: str) -> str:
-    return str(Path(__file__).parent / "rivals" / f"{name}.py")
+def _baseline(name: str) -> str:
+    return str(Path(__file__).parent / "baselines" / f"{name}.py")
 
 
 def folder_bytes(folder: Path, suffix: str) -> int:
-    """The bytes of all files below that end so."""
+    """Adds up the sizes of files.
+
+    Args:
+      folder: Folder to search, with all folders below.
+      suffix: Ending of the names of the files.
+
+    Returns:
+      Their size, in bytes.
+    """
     return sum(
         os.path.getsize(os.path.join(root, name))
         for root, _, names in os.walk(folder)
@@ -139,6 +217,13 @@ def folder_bytes(folder: Path, suffix: str) -> int:
 
 @contextlib.contextmanager
 def open_workspace(parent: str | None = None) -> Iterator[Workspace]:
-    """A workspace below parent, by default where the system keeps temporary files; nothing of it is left."""
+    """Makes a workspace, which is deleted afterwards.
+
+    Args:
+      parent: Folder in which it is made; default the system's folder for temporary files.
+
+    Yields:
+      The workspace.
+    """
     with tempfile.TemporaryDirectory(prefix="labeldp-benchmark-", dir=parent) as folder:
         yield Workspace(Path(folder))

@@ -13,7 +13,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("labeldp", "mechanisms", "transforms", "pipelines", "templates", "benchmarks")
 # Programs that import nothing of their folder's package: named in ARCHITECTURE.md, no part of the API.
-PROGRAMS = ("benchmarks", "benchmarks/rivals", "templates/flink", "templates/dataflow")
+PROGRAMS = ("benchmarks", "benchmarks/baselines", "templates/flink", "templates/dataflow")
 BEGIN, END = "<!-- modules: begin, by docs/reference.py -->", "<!-- modules: end -->"
 
 

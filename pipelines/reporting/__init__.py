@@ -1,1 +1,1 @@
-"""The HTML report on a release: `report`."""
+"""HTML report on a release or a mechanism file: the command `report`."""

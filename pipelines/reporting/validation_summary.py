@@ -1,4 +1,4 @@
-"""What `validation/` says of a release, in a few numbers for each feature: for the report."""
+"""Summary of the validation/ folder of a release: a few numbers for each column."""
 
 from __future__ import annotations
 
@@ -19,14 +19,25 @@ from ..job.validation_passes import (
     describe_anomalies,
 )
 
-# Sums of floats depend on the order of their terms, and quantile sketches on that of their values.
-_SAME_MEAN = 1e-6
+# Relative; sums of floats depend on the order of their terms.
+_MEAN_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the output. kind: integer, float or text. present, missing: records with and without a value.
-    low, mean, high: of numbers. distinct: different texts. unchanged: whether its statistics were the same before."""
+    """Statistics of a column of the released records.
+
+    Attributes:
+      name: Name of the column.
+      kind: Type of its values: integer, float or text.
+      present: Number of records with a value.
+      missing: Number of records without a value.
+      unchanged: Whether the input has the same statistics.
+      low: Minimum; None for text.
+      mean: Mean; None for text.
+      high: Maximum; None for text.
+      distinct: Number of distinct values; None for numbers.
+    """
 
     name: str
     kind: str
@@ -41,7 +52,14 @@ class Column:
 
 @dataclass(frozen=True)
 class ValidationSummary:
-    """before, after: records read and released. features: in the order of their names. label: of privatized labels."""
+    """Statistics of a validated release.
+
+    Attributes:
+      before: Number of records read.
+      after: Number of records released.
+      features: Columns other than the label, by name.
+      label: The released labels.
+    """
 
     before: int
     after: int
@@ -50,10 +68,18 @@ class ValidationSummary:
 
 
 def read_validation(release: str, label: str) -> ValidationSummary | None:
-    """Of a release's folder; None when it was not validated.
+    """Reads the validation/ folder of a release. Needs the extra `tfx` if there is one.
 
-    Raises InputError, naming the file, for what is damaged or has anomalies, and UsageError when the extra `tfx` that
-    reads it is not installed.
+    Args:
+      release: The output folder.
+      label: Name of the label column.
+
+    Returns:
+      The summary; None if the release was not validated.
+
+    Raises:
+      InputError: If a file is missing, corrupt, of another release, or reports anomalies.
+      UsageError: If the extra is not installed.
     """
     folder = os.path.join(release, VALIDATION_NAME)
     if not os.path.isdir(folder):
@@ -64,10 +90,12 @@ def read_validation(release: str, label: str) -> ValidationSummary | None:
         raise InputError(f"{folder} has anomalies: {'; '.join(found[:3])}")
     before = _read_statistics(os.path.join(folder, FEATURE_STATISTICS_NAME))
     after = _read_statistics(os.path.join(folder, OUTPUT_STATISTICS_NAME))
-    old = {_name(feature): feature for feature in before.features}
-    columns = {_name(feature): _column(feature, old.get(_name(feature)), after) for feature in after.features}
-    if label not in columns or label in old or old.keys() - columns.keys():
-        raise InputError(f"{folder}: {FEATURE_STATISTICS_NAME} and {OUTPUT_STATISTICS_NAME} are not of one release")
+    inputs = {_name(feature): feature for feature in before.features}
+    columns = {_name(feature): _column(feature, inputs.get(_name(feature)), after) for feature in after.features}
+    if label not in columns or label in inputs or inputs.keys() - columns.keys():
+        raise InputError(
+            f"{folder}: {FEATURE_STATISTICS_NAME} and {OUTPUT_STATISTICS_NAME} are statistics of different releases"
+        )
     privatized = columns.pop(label)
     features = [columns[name] for name in sorted(columns)]
     return ValidationSummary(int(before.num_examples), int(after.num_examples), features, privatized)
@@ -87,7 +115,7 @@ def _read_statistics(path: str) -> Any:
     except OSError:
         raise InputError(f"{path} cannot be read: check the path") from None
     except ValueError:
-        raise InputError(f"{path} is not the statistics of one data set") from None
+        raise InputError(f"{path} does not hold the statistics of one dataset") from None
     return dataset
 
 
@@ -96,17 +124,17 @@ def _name(feature: Any) -> str:
 
 
 def _column(feature: Any, before: Any, dataset: Any) -> Column:
-    facts: dict[str, Any]
+    values: dict[str, Any]
     if feature.HasField("num_stats"):
         stats = feature.num_stats
-        # The first of TFDV's types is int64.
-        kind, facts = "float" if feature.type else "integer", {"low": stats.min, "mean": stats.mean, "high": stats.max}
+        # TFDV's enumeration of types begins with int64.
+        kind, values = "float" if feature.type else "integer", {"low": stats.min, "mean": stats.mean, "high": stats.max}
     else:
         stats = feature.string_stats
-        kind, facts = "text", {"distinct": int(stats.unique)}
+        kind, values = "text", {"distinct": int(stats.unique)}
     present = int(stats.common_stats.num_non_missing)
     unchanged = before is not None and _same(before, feature)
-    return Column(_name(feature), kind, present, int(dataset.num_examples) - present, unchanged, **facts)
+    return Column(_name(feature), kind, present, int(dataset.num_examples) - present, unchanged, **values)
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -115,7 +143,7 @@ def _same(one: Any, other: Any) -> bool:
     if one.HasField("num_stats"):
         first, second = one.num_stats, other.num_stats
         exact = (first.min, first.max, first.num_zeros) == (second.min, second.max, second.num_zeros) and all(
-            math.isclose(getattr(first, name), getattr(second, name), rel_tol=_SAME_MEAN, abs_tol=1e-300)
+            math.isclose(getattr(first, name), getattr(second, name), rel_tol=_MEAN_TOLERANCE, abs_tol=1e-300)
             for name in ("mean", "std_dev")
         )
     else:

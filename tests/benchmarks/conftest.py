@@ -1,4 +1,4 @@
-"""What the tests of the benchmarks share: their folder on the path, and jobs that run in this process."""
+"""Shared by the tests of the benchmarks: their folder on the path, and jobs that run in this process."""
 
 import contextlib
 import importlib

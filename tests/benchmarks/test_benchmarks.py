@@ -1,4 +1,4 @@
-"""Every benchmark runs, at a tiny size, and ends in its JSON line. What the figures are is not looked at."""
+"""Every benchmark runs at a tiny size and ends in its JSON line. The figures are not checked."""
 
 import math
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 pytestmark = pytest.mark.xdist_group("benchmarks")
 
 SIZES = ["--sizes", "1000", "2000", "--rounds", "1"]
-RIVAL_FIELDS = {
+MEASUREMENT_FIELDS = {
     "sizes", "wall_seconds", "cpu_seconds", "peak_bytes", "runs", "fixed_seconds", "seconds_per_record", "r_squared",
     "cpu",
 }  # fmt: skip
@@ -26,8 +26,8 @@ def check(facts: dict[str, Any], name: str, *figures: str) -> None:
     assert all(facts[figure] is None or math.isfinite(facts[figure]) for figure in figures)
 
 
-def check_rival(facts: dict[str, Any], sizes: list[int]) -> None:
-    assert set(facts) >= RIVAL_FIELDS
+def check_measurement(facts: dict[str, Any], sizes: list[int]) -> None:
+    assert set(facts) >= MEASUREMENT_FIELDS
     assert facts["sizes"] == sizes
     assert [len(runs) for runs in facts["runs"]] == [1] * len(sizes)
     assert min(*facts["wall_seconds"], *facts["cpu_seconds"], *facts["peak_bytes"]) > 0
@@ -46,16 +46,16 @@ def test_throughput(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
         "speedup_over_per_element_beam", "cpu_speedup_over_per_element_beam", "fixed_seconds", "r_squared",
         "peak_bytes",
     )  # fmt: skip
-    assert set(facts["rivals"]) == {
+    assert set(facts["programs"]) == {
         "labeldp",
         "labeldp_one_order",
         "codec_loop",
         "codec_loop_parallel",
         "per_element_beam",
     }
-    for name, rival in facts["rivals"].items():
-        check_rival(rival, [100, 200] if name == "per_element_beam" else [1000, 2000])
-    assert facts["fixed_seconds"] == facts["rivals"]["labeldp"]["fixed_seconds"]
+    for name, program in facts["programs"].items():
+        check_measurement(program, [100, 200] if name == "per_element_beam" else [1000, 2000])
+    assert facts["fixed_seconds"] == facts["programs"]["labeldp"]["fixed_seconds"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -68,9 +68,9 @@ def test_parquet(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
         facts, "parquet", "cost_per_record_over_arrow_loop", "cpu_per_record_over_arrow_loop", "fixed_seconds",
         "r_squared", "peak_bytes",
     )  # fmt: skip
-    assert set(facts["rivals"]) == {"labeldp", "arrow_loop"}
-    for rival in facts["rivals"].values():
-        check_rival(rival, [1000, 2000])
+    assert set(facts["programs"]) == {"labeldp", "arrow_loop"}
+    for program in facts["programs"].values():
+        check_measurement(program, [1000, 2000])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -80,7 +80,7 @@ def test_memory(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
 
     facts = last_line()
     check(facts, "memory", "peak_bytes")
-    check_rival(facts["formats"]["parquet"], [1000, 2000])
+    check_measurement(facts["formats"]["parquet"], [1000, 2000])
     assert facts["flat"] is (facts["formats"]["parquet"]["largest_over_smallest_peak"] <= 1.2)
     assert facts["linear"] is (facts["formats"]["parquet"]["r_squared"] >= 0.99)
     assert list(tmp_path.iterdir()) == []
@@ -97,8 +97,8 @@ def test_cores(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
     check(facts, "cores")
     assert set(facts["layouts"]) == {"1_file"}
     assert set(facts["layouts"]["1_file"]) == {"1_worker", "2_worker"}
-    for rival in facts["layouts"]["1_file"].values():
-        check_rival(rival, [1000, 2000])
+    for program in facts["layouts"]["1_file"].values():
+        check_measurement(program, [1000, 2000])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -132,37 +132,40 @@ def line(seconds_per_record: float, r_squared: float) -> dict[str, float]:
 
 
 def test_a_ratio_needs_two_rising_lines(benchmark: Any) -> None:
-    race = benchmark("race")
+    comparison = benchmark("comparison")
     good = line(4e-6, 0.99)
 
-    assert race.ratio(good, line(2e-6, 0.95)) == pytest.approx(2.0)
-    assert race.cpu_ratio({**good, "cpu": line(3e-6, 1.0)}, {**good, "cpu": good}) == pytest.approx(0.75)
+    assert comparison.ratio(good, line(2e-6, 0.95)) == pytest.approx(2.0)
+    assert comparison.cpu_ratio({**good, "cpu": line(3e-6, 1.0)}, {**good, "cpu": good}) == pytest.approx(0.75)
     for bad in (line(2e-6, 0.5), line(-2e-6, 0.99), line(0.0, 1.0)):
-        assert race.ratio(good, bad) is None
-        assert race.ratio(bad, good) is None
+        assert comparison.ratio(good, bad) is None
+        assert comparison.ratio(bad, good) is None
 
 
-def test_the_fastest_loop_counts(benchmark: Any) -> None:
-    throughput, race = benchmark("throughput"), benchmark("race")
+def test_ratios_are_to_the_fastest_loop(benchmark: Any) -> None:
+    throughput, comparison = benchmark("throughput"), benchmark("comparison")
     ours, slow, fast = line(4e-6, 1.0), line(8e-6, 1.0), line(2e-6, 1.0)
 
-    assert throughput._over_fastest(race.ratio, ours, [slow, fast]) == pytest.approx(2.0)
-    assert throughput._over_fastest(race.ratio, ours, [slow, line(2e-6, 0.1)]) is None
+    assert throughput._over_fastest(comparison.ratio, ours, [slow, fast]) == pytest.approx(2.0)
+    assert throughput._over_fastest(comparison.ratio, ours, [slow, line(2e-6, 0.1)]) is None
 
 
 def test_an_output_that_is_too_small_is_no_run(
     benchmark: Any, jobs_in_process: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A rival that left records out would look fast."""
-    race, workspace = benchmark("race"), benchmark("workspace")
+    """A program that dropped records would look fast."""
+    comparison, workspace = benchmark("comparison"), benchmark("workspace")
     with workspace.open_workspace(str(tmp_path)) as space:
         halved = space.log("parquet", 500, 2)
-        rival = race.Rival(
-            "half", [2000], lambda size: space.log("parquet", size, 2), lambda log, output: space.loop(halved, output)
+        program = comparison.Program(
+            "half",
+            [2000],
+            lambda size: space.log("parquet", size, 2),
+            lambda log, output: space.bare_loop(halved, output),
         )
 
         with pytest.raises(RuntimeError, match="half wrote"):
-            race.race(space, [rival], 1)
+            comparison.compare(space, [program], 1)
 
 
 def test_no_room_on_the_disk(benchmark: Any, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The page and the plot that a run's JSON lines make."""
+"""The page and the plot made from the JSON lines of a run."""
 
 import itertools
 import json
@@ -12,7 +12,7 @@ MACHINE = {
     "versions": {"numpy": "1.26.4"},
 }  # fmt: skip
 LINE = {"fixed_seconds": 4.0, "seconds_per_record": 2e-6, "r_squared": 0.9987}
-RIVAL = {
+MEASUREMENT = {
     "sizes": [1_000_000, 5_000_000], "wall_seconds": [6.0, 14.0], "cpu_seconds": [7.0, 19.0],
     "peak_bytes": [300_000_000, 310_000_000], "runs": [[6.0], [14.0]], **LINE,
     "cpu": {**LINE, "seconds_per_record": 3e-6},
@@ -23,25 +23,25 @@ RESULTS: dict[str, Any] = {
         "cpu_per_record_over_codec_loop": 1.5,
         "speedup_over_per_element_beam": 6.75,
         "cpu_speedup_over_per_element_beam": 5.5,
-        "rivals": {"labeldp": RIVAL, "codec_loop": RIVAL, "per_element_beam": RIVAL},
+        "programs": {"labeldp": MEASUREMENT, "codec_loop": MEASUREMENT, "per_element_beam": MEASUREMENT},
     },
     "parquet": {
         "cost_per_record_over_arrow_loop": 2.25,
         "cpu_per_record_over_arrow_loop": 2.5,
-        "rivals": {"labeldp": RIVAL, "arrow_loop": RIVAL},
+        "programs": {"labeldp": MEASUREMENT, "arrow_loop": MEASUREMENT},
     },
-    "memory": {"formats": {"parquet": {**RIVAL, "largest_over_smallest_peak": 1.03}}},
+    "memory": {"formats": {"parquet": {**MEASUREMENT, "largest_over_smallest_peak": 1.03}}},
     "stages": {
         "stages": {
             "keyed words": {"records_per_cpu_second": 9e6, "speed_over": {"a loop": 4.5}},
             "sampling": {"records_per_cpu_second": 9e7, "target": 2e7, "speed_over": {}},
         }
     },
-    "cores": {"format": "tfrecord", "layouts": {"1_file": {"1_worker": RIVAL, "2_worker": RIVAL}}},
+    "cores": {"format": "tfrecord", "layouts": {"1_file": {"1_worker": MEASUREMENT, "2_worker": MEASUREMENT}}},
     "flink": {
         "cost_per_record_over_direct": 0.75,
         "speedup_of_two_slots": None,
-        "rivals": {"flink_1_slot": {key: value for key, value in RIVAL.items() if key != "cpu"}},
+        "programs": {"flink_1_slot": {key: value for key, value in MEASUREMENT.items() if key != "cpu"}},
     },
     "startup": {
         "help": {

@@ -1,4 +1,4 @@
-"""What a program costs, by programs whose cost is known."""
+"""Measured cost of programs whose cost is known."""
 
 from typing import Any
 

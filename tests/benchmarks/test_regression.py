@@ -1,4 +1,4 @@
-"""Lines through times."""
+"""Least squares lines."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Made-up logs: what is in them, and that they are the same every time."""
+"""Synthetic logs: their contents, and that they are reproducible."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the report says of validation/, from messages that are made by hand."""
+"""Summaries of validation/ folders that are made by hand."""
 
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,7 @@ def test_a_release_need_not_be_validated(tmp_path: Path) -> None:
 )
 def test_statistics_of_two_releases(release: Any, before: str, after: str) -> None:
     """No label after; a label before; a feature that is lost."""
-    with pytest.raises(InputError, match="are not of one release"):
+    with pytest.raises(InputError, match="are statistics of different releases"):
         read_validation(release(before, after), "y")
 
 

@@ -1,4 +1,4 @@
-"""What the made-up logs look like. Apart from `synthetic`, so that who only runs them loads no library."""
+"""Schema of the synthetic logs. Apart from `synthetic`, so that programs that only run jobs load no library."""
 
 ID = "id"
 LABEL, LABEL_MAX = "label", 400

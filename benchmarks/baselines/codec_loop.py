@@ -1,7 +1,7 @@
-"""The bare loop of C++ codecs: tf.data reads, tfx_bsl decodes and encodes, TensorFlow writes. No Beam, no noise.
+"""Bare loop of C++ codecs: tf.data reads, tfx_bsl decodes and encodes, TensorFlow writes. No Beam, no noise.
 
-tf.data reads ahead of the loop, in a thread of its own, or with --parallel several files at a time, as many as it
-finds best (AUTOTUNE), a batch from each in turn. Decoding, encoding and writing follow each other in one thread.
+tf.data reads ahead in a thread of its own. With --parallel it reads as many files at a time as it finds best
+(AUTOTUNE), a batch from each in turn. Decoding, encoding and writing follow each other in one thread.
 
 `num_parallel_reads` of TFRecordDataset, which takes a record from each file in turn, is not used: it costs several
 times the CPU time of reading one file after the other.
@@ -33,7 +33,11 @@ def _several_files(files: Sequence[str]) -> Any:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Copies all records of the input into one file, through Arrow."""
+    """Copies all input records into one file, through Arrow.
+
+    Args:
+      argv: Arguments; default those of the process.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     for flag in ("input", "output"):
         parser.add_argument(f"--{flag}", required=True)

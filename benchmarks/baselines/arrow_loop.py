@@ -1,7 +1,7 @@
-"""The bare loop of pyarrow: Parquet read and written, file by file. No Beam, no noise.
+"""Bare loop of pyarrow: copies Parquet files. No Beam, no noise.
 
-pyarrow decodes the columns of a batch in threads of its own, as many as there are cores, and encodes in one. Batches,
-row groups and compression are those of `labeldp`.
+pyarrow decodes the columns of a batch in as many threads as there are cores, and encodes in one. Batches, row groups
+and compression are those of `labeldp`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ _GROUP_BATCHES = 4
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Copies each file of the input to one of the same name."""
+    """Copies each input file to a file of the same name.
+
+    Args:
+      argv: Arguments; default those of the process.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     for flag in ("input", "output"):
         parser.add_argument(f"--{flag}", required=True)

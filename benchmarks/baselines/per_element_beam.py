@@ -1,7 +1,7 @@
-"""The usual Beam pipeline: an element per record, a tf.train.Example for each, labels randomized one by one.
+"""Per-element Beam pipeline, as usually written: a tf.train.Example for each record, labels randomized one by one.
 
-The randomization is the project's: the same Randomizer, drawn from exactly, one keyed 64-bit word per record. Drawing
-is a binary search in a list of Python integers, which for a single record is several times faster than
+The randomization is that of the project: the same Randomizer, sampled exactly, with one keyed 64-bit word per record.
+A draw is a binary search in a list of Python integers, which for a single record is several times faster than
 `Randomizer.sample` on arrays of one element.
 """
 
@@ -27,6 +27,14 @@ class RandomizeLabel(beam.DoFn):
     """Replaces the label of a tf.train.Example by a draw from the randomizer."""
 
     def __init__(self, mechanism_file: str, key_file: str, label: str, id_column: str):
+        """Keeps the arguments; files are read in `setup`.
+
+        Args:
+          mechanism_file: Mechanism file of `labeldp solve`.
+          key_file: File with the noise key.
+          label: Name of the label feature, a float.
+          id_column: Name of the feature that identifies a record, an integer.
+        """
         self._mechanism_file = mechanism_file
         self._key_file = key_file
         self._label = label
@@ -53,13 +61,17 @@ class RandomizeLabel(beam.DoFn):
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs the pipeline on Beam's local runner, with the runner's flags that are left."""
+    """Runs the pipeline on Beam's local runner. Unknown flags go to the runner.
+
+    Args:
+      argv: Arguments; default those of the process.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     for flag in ("input", "output", "mechanism_file", "key_file", "label", "id_column"):
         parser.add_argument(f"--{flag}", required=True)
     args, others = parser.parse_known_args(argv)
     randomize = RandomizeLabel(args.mechanism_file, args.key_file, args.label, args.id_column)
-    # The runner that `labeldp` uses for DirectRunner.
+    # `labeldp` uses this runner, too, for DirectRunner.
     with beam.Pipeline(runner="FnApiRunner", options=PipelineOptions(others)) as pipeline:
         _ = (
             pipeline

@@ -1,0 +1,249 @@
+"""Markdown tables of benchmark results, for docs/performance.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+PLOT = "performance.svg"
+
+NAMES = {
+    "labeldp": "labeldp privatize",
+    "labeldp_one_order": "labeldp privatize, features in one order",
+    "codec_loop": "bare loop of C++ codecs",
+    "codec_loop_parallel": "bare loop of C++ codecs, files read in parallel",
+    "per_element_beam": "per-element Beam pipeline",
+    "arrow_loop": "bare loop of pyarrow",
+    "1_worker": "one worker",
+    "2_worker": "two workers, threads",
+    "direct": "DirectRunner, one worker",
+    "flink_1_slot": "Flink, one task slot",
+    "flink_2_slot": "Flink, two task slots",
+    "8_files": "8 equal files",
+    "1_file": "one file",
+    "1000_files": "1,000 small files",
+    "help": "`labeldp --help`",
+    "solve": "`labeldp solve`, 401 labels",
+    "python": "`python -c pass`",
+    "numpy": '`python -c "import numpy"`',
+}
+
+Result = Mapping[str, Any]
+"""The JSON object of a benchmark, or a part of it."""
+
+
+def tables(results: Mapping[str, Result]) -> str:
+    """Formats results as Markdown.
+
+    Args:
+      results: JSON objects of the benchmarks, by name.
+
+    Returns:
+      A section for each benchmark, with its tables.
+    """
+    known: dict[str, Callable[[Result], Iterator[str]]] = {
+        "throughput": _throughput,
+        "parquet": _parquet,
+        "memory": _memory,
+        "stages": _stages,
+        "cores": _cores,
+        "flink": _flink,
+        "startup": _startup,
+    }
+    sections = [_machine(next(iter(results.values())))]
+    for name in [*known, *(name for name in results if name not in known)]:
+        if name in results:
+            sections += known.get(name, _other)(results[name])
+            if name == "parquet":
+                sections.append(f"![Seconds against records, a line per program](images/{PLOT})")
+    return "\n\n".join(sections)
+
+
+def _machine(result: Result) -> str:
+    machine = result["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    return (
+        f"Measured on {machine['date']}: {machine['cores']} cores of {machine['processor']}, Python "
+        f"{machine['python']}, {versions}; load average before the run {machine['load_before']:g}."
+    )
+
+
+def _throughput(result: Result) -> Iterator[str]:
+    yield "### TFRecord: the whole job"
+    yield _table(
+        ["", "wall time", "CPU time"],
+        [
+            _ratios(
+                "cost per record over the faster bare loop of C++ codecs",
+                result,
+                "cost_per_record_over_codec_loop",
+                "cpu_per_record_over_codec_loop",
+            ),
+            _ratios(
+                "speed-up per record over the per-element Beam pipeline",
+                result,
+                "speedup_over_per_element_beam",
+                "cpu_speedup_over_per_element_beam",
+            ),
+        ],
+    )
+    yield _programs(result["programs"])
+
+
+def _parquet(result: Result) -> Iterator[str]:
+    yield "### Parquet: the whole job"
+    yield _table(
+        ["", "wall time", "CPU time"],
+        [
+            _ratios(
+                "cost per record over the bare loop of pyarrow",
+                result,
+                "cost_per_record_over_arrow_loop",
+                "cpu_per_record_over_arrow_loop",
+            )
+        ],
+    )
+    yield _programs(result["programs"])
+
+
+def _ratios(text: str, result: Result, *keys: str) -> list[str]:
+    return [text, *("no line" if result[key] is None else f"{result[key]:.2f}" for key in keys)]
+
+
+def _programs(programs: Mapping[str, Result]) -> str:
+    return _table(
+        ["", "us per record", "us of CPU per record", "fixed seconds", "R squared", "records up to", "peak MB"],
+        [_program(name, measured) for name, measured in programs.items()],
+    )
+
+
+def _program(name: str, measured: Result) -> list[str]:
+    return [
+        NAMES.get(name, name),
+        f"{1e6 * measured['seconds_per_record']:.2f}",
+        f"{1e6 * measured['cpu']['seconds_per_record']:.2f}",
+        f"{measured['fixed_seconds']:.1f}",
+        f"{measured['r_squared']:.4f}",
+        f"{max(measured['sizes']):,}",
+        f"{max(measured['peak_bytes']) / 1e6:.0f}",
+    ]
+
+
+def _memory(result: Result) -> Iterator[str]:
+    yield "### Memory and growth"
+    formats = result["formats"]
+    rows = [
+        [
+            name,
+            ", ".join(f"{peak / 1e6:.0f}" for peak in one["peak_bytes"]),
+            f"{one['largest_over_smallest_peak']:.2f}",
+            f"{one['r_squared']:.4f}",
+        ]
+        for name, one in formats.items()
+    ]
+    sizes = ", ".join(f"{size:,}" for size in next(iter(formats.values()))["sizes"])
+    yield f"`labeldp privatize` with {sizes} records."
+    yield _table(
+        ["", "peak MB", "largest over smallest (target: at most 1.2)", "R squared (target: at least 0.99)"], rows
+    )
+
+
+def _stages(result: Result) -> Iterator[str]:
+    yield "### Stages"
+    rows = [
+        [
+            name,
+            f"{one['records_per_cpu_second'] / 1e6:.2f}",
+            f"{one['target'] / 1e6:g}" if "target" in one else "",
+            ", ".join(f"{speed:.3g} x {baseline}" for baseline, speed in one["speed_over"].items()),
+        ]
+        for name, one in result["stages"].items()
+    ]
+    yield _table(["", "million records per CPU second", "target", "speed over others"], rows)
+
+
+def _cores(result: Result) -> Iterator[str]:
+    yield f"### Workers of the local runner, {result['format']}"
+    yield _table(
+        ["files", "workers", "us per record", "us of CPU per record", "fixed seconds", "R squared"],
+        [
+            [NAMES[layout], *_program(setting, measured)[:5]]
+            for layout, settings in result["layouts"].items()
+            for setting, measured in settings.items()
+        ],
+    )
+
+
+def _flink(result: Result) -> Iterator[str]:
+    yield "### A Flink cluster on the same machine, tfrecord"
+    rows = [
+        [
+            NAMES[name],
+            f"{1e6 * measured['seconds_per_record']:.2f}",
+            f"{measured['fixed_seconds']:.1f}",
+            f"{measured['r_squared']:.4f}",
+            f"{max(measured['sizes']):,}",
+            f"{max(measured['wall_seconds']):.1f}",
+        ]
+        for name, measured in result["programs"].items()
+    ]
+    yield _table(["", "us per record", "fixed seconds", "R squared", "records up to", "seconds for these"], rows)
+    yield _table(
+        ["", "per record"],
+        [
+            _ratios("cost in one task slot over DirectRunner's", result, "cost_per_record_over_direct"),
+            _ratios("speed-up by the second task slot", result, "speedup_of_two_slots"),
+        ],
+    )
+
+
+def _startup(result: Result) -> Iterator[str]:
+    yield "### Start-up"
+    rows = [
+        [
+            NAMES[name],
+            f"{one['median_seconds']:.2f}",
+            f"{one['cpu_seconds']:.2f}",
+            f"{one['target_seconds']:g}" if "target_seconds" in one else "",
+            ", ".join(one.get("libraries", [])),
+            ", ".join(one["forbidden"]) or "none" if "forbidden" in one else "",
+        ]
+        for name, one in result.items()
+        if isinstance(one, dict) and "median_seconds" in one
+    ]
+    yield _table(["", "seconds", "CPU seconds", "target", "libraries", "forbidden libraries loaded"], rows)
+
+
+def _other(result: Result) -> Iterator[str]:
+    """Any other benchmark: lists of objects as tables, everything else as rows of one table."""
+    yield f"### {result['benchmark'].replace('_', ' ').capitalize()}"
+    rest = []
+    for name, value in result.items():
+        if name in ("benchmark", "machine"):
+            continue
+        if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
+            columns = list(dict.fromkeys(key for row in value for key in row))
+            yield _table([name, *columns], [["", *(_text(row.get(key, "")) for key in columns)] for row in value])
+        else:
+            rest += [[key, _text(leaf)] for key, leaf in _leaves(name, value)]
+    if rest:
+        yield _table(["", ""], rest)
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, below in value.items():
+            yield from _leaves(f"{name}, {key}", below)
+    else:
+        yield name, value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_text, value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)

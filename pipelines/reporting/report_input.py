@@ -1,0 +1,115 @@
+"""Input of the report: a release or a mechanism file, audited, read and checked for contradictions.
+
+Everything here was released: mechanism.json, release.json, validation/ and the ledger.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...mechanisms.core.losses import LOSSES
+from ...transforms.errors import InputError
+from ..audit.audit_mechanism import Audit
+from ..audit.audit_release import audit_path
+from ..release.ledger import Ledger, default_ledger_path
+from ..release.manifest import ADJACENCY, MANIFEST_NAME, Manifest, read_manifest
+from ..release.mechanism_file import MECHANISM_NAME, MechanismFile, read_mechanism_file
+from .validation_summary import ValidationSummary, read_validation
+
+# Relative; sums may differ in their last digits between versions of numpy.
+_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class ReportInput:
+    """A release or a mechanism file that passed the audit and does not contradict itself.
+
+    Attributes:
+      name: Name of the folder or of the file.
+      audit: The audit, without problems.
+      mechanism: The mechanism file.
+      manifest: The manifest; None where no labels were released.
+      ledger: Runs in the ledger beside it, in order; empty without a ledger.
+      validation: Summary of validation/; None if the release was not validated.
+    """
+
+    name: str
+    audit: Audit
+    mechanism: MechanismFile
+    manifest: Manifest | None
+    ledger: Sequence[dict[str, Any]]
+    validation: ValidationSummary | None = None
+
+
+def read_report_input(path: str) -> ReportInput:
+    """Reads and checks a release or a mechanism file.
+
+    Args:
+      path: An output folder, its release.json, or a mechanism file.
+
+    Returns:
+      What the report shows.
+
+    Raises:
+      InputError: If the audit fails, files contradict each other, or one of them cannot be read.
+    """
+    audit = audit_path(path)
+    if audit.problems:
+        raise InputError(f"{path} fails the audit; no report is written: {'; '.join(audit.problems)}")
+    target = Path(path)
+    released = target.is_dir() or audit.total_epsilon is not None
+    folder = target if target.is_dir() else target.parent
+    mechanism = read_mechanism_file(str(folder / MECHANISM_NAME if released else target))
+    manifest = read_manifest(str(folder / MANIFEST_NAME)) if released else None
+    problems = contradictions(manifest, mechanism) if manifest else []
+    if mechanism.randomizer.fingerprint.hex() != audit.fingerprint:
+        problems.append("the mechanism file changed while it was read")
+    validation = read_validation(str(folder), manifest.label) if manifest and not problems else None
+    if manifest and validation:
+        counts = (manifest.records + manifest.records_without_label, manifest.records)
+        if (validation.before, validation.after) != counts:
+            problems.append(f"validation/ counts other records than {MANIFEST_NAME}")
+    if problems:
+        raise InputError(f"{path} contradicts itself; no report is written: {'; '.join(problems)}")
+    subject = os.path.abspath(folder if released else target)
+    runs = Ledger(default_ledger_path(subject)).runs()
+    return ReportInput(os.path.basename(subject), audit, mechanism, manifest, runs, validation)
+
+
+def contradictions(manifest: Manifest, mechanism: MechanismFile) -> list[str]:
+    """Compares a manifest with values recomputed from its mechanism, beyond the checks of the audit.
+
+    Args:
+      manifest: The manifest.
+      mechanism: The mechanism file beside it.
+
+    Returns:
+      A line for each contradiction; empty if there is none.
+    """
+    randomizer, problems = mechanism.randomizer, []
+    if manifest.mechanism != randomizer.mechanism:
+        problems.append(f"{MANIFEST_NAME} names another mechanism")
+    if manifest.adjacency != ADJACENCY:
+        problems.append(f"{MANIFEST_NAME} states another adjacency")
+    if manifest.delta != randomizer.delta:
+        problems.append(f"{MANIFEST_NAME} states another delta")
+    if manifest.domain != (randomizer.labels[0], randomizer.labels[-1], len(randomizer.labels)):
+        problems.append(f"{MANIFEST_NAME} states another label domain")
+    if not math.isclose(manifest.max_bias, randomizer.certificate().max_bias, rel_tol=_TOLERANCE):
+        problems.append(f"{MANIFEST_NAME} states another max_bias")
+    for name, loss in LOSSES.items():
+        stated = manifest.expected_loss.get(name)
+        if stated is not None and not _close(stated, randomizer.expected_loss(mechanism.prior, loss)):
+            problems.append(f"{MANIFEST_NAME} states another expected {name} loss")
+    if sum(manifest.shards.values()) != manifest.records:
+        problems.append(f"the shards in {MANIFEST_NAME} do not add up to its records")
+    return problems
+
+
+def _close(stated: float, computed: float) -> bool:
+    return math.isclose(stated, computed, rel_tol=_TOLERANCE, abs_tol=1e-300)

@@ -1,0 +1,147 @@
+"""Shared by the tests of the report: a release, its page, and a reader of pages."""
+
+import csv
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LABEL = "<script>alert('y')</script>"
+
+
+@dataclass
+class Page(HTMLParser):
+    """A page read by the standard library: its visible text, its elements, and its tables by caption."""
+
+    text: str = ""
+    elements: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    tables: dict[str, list[list[str]]] = field(default_factory=dict)
+    headings: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self._open: list[str] = []
+        self._rows: list[list[str]] = []
+        self._caption = ""
+
+    @classmethod
+    def of(cls, text: str) -> "Page":
+        page = cls()
+        page.feed(text)
+        page.close()
+        page.text = re.sub(r"\s+", " ", page.text)
+        return page
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in ("meta", "rect", "path", "circle"):
+            self._open.append(tag)
+        if tag == "table":
+            self._rows, self._caption = [], ""
+        elif tag == "tr":
+            self._rows.append([])
+        elif tag in ("td", "th"):
+            self._rows[-1].append("")
+        elif tag == "h2":
+            self.headings.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self._open:
+            while self._open.pop() != tag:
+                pass
+        if tag == "table":
+            self.tables[self._caption.strip()] = [[cell.strip() for cell in row] for row in self._rows]
+
+    def handle_data(self, data: str) -> None:
+        if "style" in self._open:
+            return
+        self.text += data
+        if "caption" in self._open:
+            self._caption += data
+        elif "td" in self._open or "th" in self._open:
+            self._rows[-1][-1] += data
+        elif "h2" in self._open:
+            self.headings[-1] += data
+
+    def facts(self, caption: str) -> dict[str, str]:
+        """A table of two columns."""
+        return {row[0]: row[1] for row in self.tables[caption][1:]}
+
+
+@pytest.fixture(scope="session")
+def released(tmp_path_factory: pytest.TempPathFactory, invoke: Any, command: Any, key_file: Path) -> Path:
+    """A release whose label has a hostile name, of 2,000 records; two runs are in the ledger beside it."""
+    folder = tmp_path_factory.mktemp("report")
+    log = folder / "log.csv"
+    with log.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["<b>f</b>", LABEL])
+        writer.writerows([i % 3, (i * i) % 7 % 5] for i in range(2000))
+    flags = {
+        "input": log, "input_format": "csv", "label": LABEL, "label_min": 0, "label_max": 6, "label_step": 1,
+        "noise_key_file": key_file, "output_format": "parquet",
+    }  # fmt: skip
+    for name, epsilon, where in (("other", 0.5, None), ("released", 1, "<b>f</b>=1")):
+        invoke(command("privatize", flags | {"output": folder / name, "epsilon": epsilon, "where": where})).ok()
+    return folder / "released"
+
+
+@pytest.fixture(scope="session")
+def page_text(released: Path, invoke: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
+    output = tmp_path_factory.mktemp("page") / "page.html"
+    outcome = invoke(["report", str(released), f"--output={output}"]).ok()
+    assert outcome.out == f"report     {output}\n"
+    assert outcome.err == ""
+    return output.read_text()
+
+
+@pytest.fixture(scope="session")
+def page(page_text: str) -> Page:
+    return Page.of(page_text)
+
+
+@pytest.fixture(scope="session")
+def read_page() -> Callable[[str], Page]:
+    """(HTML) -> the page."""
+    return Page.of
+
+
+@pytest.fixture
+def copied(released: Path, tmp_path: Path) -> Path:
+    """A copy of the release, to be spoilt."""
+    shutil.copy(released.parent / "labeldp_ledger.jsonl", tmp_path)
+    return Path(shutil.copytree(released, tmp_path / "released"))
+
+
+@pytest.fixture
+def solved(tmp_path: Path, invoke: Any) -> Callable[..., Path]:
+    """(prior as label: weight, flag=value, ...) -> the mechanism file solved for it."""
+
+    def run(prior: dict[float, float], **flags: Any) -> Path:
+        (tmp_path / "prior.csv").write_text("".join(f"{label},{weight}\n" for label, weight in prior.items()))
+        output = tmp_path / "mechanism.json"
+        given = {"prior": tmp_path / "prior.csv", "output": output, "epsilon": 1, **flags}
+        invoke(["solve", *(f"--{name}={value}" for name, value in given.items())]).ok()
+        return output
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def report_on(invoke: Any) -> Callable[[Path], Page]:
+    """(release or mechanism file) -> its page."""
+
+    def run(path: Path) -> Page:
+        output = path.parent / "page.html"
+        invoke(["report", str(path), f"--output={output}"]).ok()
+        text = output.read_text()
+        output.unlink()
+        assert len(text) < 1_000_000
+        return Page.of(text)
+
+    return run

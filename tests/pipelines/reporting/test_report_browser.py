@@ -1,0 +1,138 @@
+"""The page in a browser: light, dark, on paper and on a telephone."""
+
+import html
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("jinja2", reason="the extra evaluation is not installed")
+BROWSERS = ("chromium", "google-chrome", "chromium-browser")
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update", "--hide-scrollbars", "--enable-logging=stderr",
+)  # fmt: skip
+WIDTH, HEIGHT = 1280, 900
+NARROW = 375
+LIGHT, DARK = (255, 255, 255), (0x14, 0x17, 0x1B)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a browser made of a page: its document, what the console said, and what the page asked the network for."""
+
+    dom: str
+    console: list[str]
+    requests: list[str]
+
+
+@pytest.fixture(scope="module")
+def browse(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Seen]:
+    """(page, more flags) -> what headless Chromium saw."""
+    named = os.environ.get("CHROMIUM")
+    browser = next(filter(None, map(shutil.which, [named] if named else BROWSERS)), None)
+    if browser is None:
+        pytest.fail("no browser: run `make browser`, or name one in the environment variable CHROMIUM")
+
+    def run(page: Path, *flags: str) -> Seen:
+        scratch = tmp_path_factory.mktemp("browser")
+        network = scratch / "network.json"
+        places = (
+            f"--user-data-dir={scratch / 'profile'}",
+            f"--log-net-log={network}",
+            f"--window-size={WIDTH},{HEIGHT}",
+        )
+        done = subprocess.run(
+            [browser, *FLAGS, *places, *flags, "--dump-dom", page.as_uri()],
+            check=True, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+        asked = [event.get("params", {}) for event in json.loads(network.read_text())["events"]]
+        # What the browser asks for by itself has no origin.
+        of_page = [p["url"] for p in asked if "url" in p and p.get("initiator", "not an origin") != "not an origin"]
+        return Seen(done.stdout, console, of_page)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def page_file(page_text: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("browsed") / "page.html"
+    path.write_text(page_text)
+    return path
+
+
+def colours(picture: Path) -> Counter[tuple[int, int, int]]:
+    image_module: Any = pytest.importorskip("PIL.Image")
+    with image_module.open(picture) as image:
+        assert image.size == (WIDTH, HEIGHT)
+        return Counter({colour: count for count, colour in image.convert("RGB").getcolors(1 << 24)})
+
+
+def test_a_browser_shows_it_light_and_on_paper(
+    page_file: Path, page: Any, read_page: Any, browse: Any, tmp_path: Path
+) -> None:
+    picture, paper = tmp_path / "light.png", tmp_path / "page.pdf"
+    seen = browse(page_file, f"--screenshot={picture}", f"--print-to-pdf={paper}")
+
+    assert (seen.console, seen.requests) == ([], [])
+    shown = read_page(seen.dom)
+    assert shown.text == page.text
+    assert shown.tables == page.tables
+    found = colours(picture)
+    assert found.most_common(1)[0][0] == LIGHT
+    assert found[(0x3D, 0x74, 0xB5)] > 100  # the histogram's share of the budget
+    assert found[(0xC4, 0x51, 0x1A)] > 100  # the labels'
+    assert paper.read_bytes().startswith(b"%PDF-")
+    assert paper.stat().st_size > 20_000
+
+
+def test_a_browser_shows_it_dark(page_file: Path, browse: Any, tmp_path: Path) -> None:
+    picture = tmp_path / "dark.png"
+    seen = browse(page_file, f"--screenshot={picture}", "--blink-settings=preferredColorScheme=0")
+
+    assert seen.console == []
+    found = colours(picture)
+    assert found.most_common(1)[0][0] == DARK
+    assert found[LIGHT] == 0
+    assert found[(0x74, 0xA8, 0xE6)] > 100
+
+
+def test_nothing_is_wider_than_a_telephone(page_text: str, browse: Any, tmp_path: Path) -> None:
+    """A page around it measures; the report itself runs no script."""
+    (tmp_path / "around.html").write_text(
+        f'<!DOCTYPE html><iframe style="width:{NARROW}px;border:0" srcdoc="{html.escape(page_text)}"></iframe>'
+        "<output></output><script>onload = () => {"
+        "const root = document.querySelector('iframe').contentDocument.documentElement;"
+        "const inside = [...root.querySelectorAll('body *')].filter(e => !e.closest('.scroll table, svg'));"
+        "const widest = Math.max(...inside.map(e => e.getBoundingClientRect().right));"
+        "document.querySelector('output').textContent = [root.scrollWidth, widest, inside.length].join(' ');"
+        "}</script>"
+    )
+    seen = browse(tmp_path / "around.html")
+
+    measured = re.search(r"<output>([\d. ]+)</output>", seen.dom)
+    assert measured is not None
+    scroll_width, widest, elements = map(float, measured[1].split())
+    assert elements > 50
+    assert scroll_width <= NARROW
+    assert widest <= NARROW
+
+
+def test_the_browser_would_tell(browse: Any, tmp_path: Path) -> None:
+    """Of errors on the console, of requests, and of a policy that was broken."""
+    (tmp_path / "bad.html").write_text(
+        '<!DOCTYPE html><img src="http://192.0.2.1/a.png"><script>console.error("wrong")</script>'
+    )
+    seen = browse(tmp_path / "bad.html")
+
+    assert any("wrong" in line for line in seen.console)
+    assert set(seen.requests) == {"http://192.0.2.1/a.png"}

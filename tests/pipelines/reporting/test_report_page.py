@@ -1,0 +1,279 @@
+"""The page: its facts are those of the release, and text from files is text."""
+
+import json
+import math
+import re
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("jinja2", reason="the extra evaluation is not installed")
+
+LABEL = "<script>alert('y')</script>"
+
+
+def load(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text())
+
+
+def rows_of(mechanism: dict[str, Any]) -> list[list[Fraction]]:
+    """P(output | label), exactly: a row per label."""
+    columns = [[int(weight) for weight, length in runs for _ in range(length)] for runs in mechanism["columns"]]
+    return [[Fraction(weight, 2 ** mechanism["bits"]) for weight in row] for row in zip(*columns, strict=True)]
+
+
+def test_the_facts_are_those_of_the_release(page: Any, released: Path) -> None:
+    release, mechanism = load(released / "release.json"), load(released / "mechanism.json")
+    certificate = page.facts("Certificate")
+
+    assert page.facts("From release.json and mechanism.json") == {
+        "Label domain": "7 values, 0 to 6; public, declared in advance",
+        "Other labels": "outside the domain: clamped to its nearest end; "
+        "between two of its values: rounded to the nearest",
+        "Mechanism": "rr_on_bins, loss = squared",
+        "Records": f"{release['records']} in 1 file; 0 left out without a usable label",
+        "Filter": "<b>f</b>=1",
+        "Record identity": "file and row",
+        "Input digest": release["input_digest"],
+        "Versions": ", ".join(f"{name} {version}" for name, version in release["versions"].items()),
+    }
+    assert (
+        certificate["\u03b5 of the release"] == f"{release['certified_epsilon']!r}; requested: {release['epsilon']!r}"
+    )
+    epsilon = mechanism["certificate"]["epsilon"]
+    assert certificate["\u03b5 of the labels"] == f"{epsilon!r}; requested: {mechanism['epsilon']!r}"
+    assert certificate["Largest likelihood ratio"] == " / ".join(mechanism["certificate"]["ratio"])
+    assert certificate["Largest bias"] == repr(release["max_bias"])
+    assert certificate["Row sums"] == f"all 7 are exactly 262 = {2**62}"
+    assert certificate["Fingerprint"] == release["mechanism_fingerprint"]
+    losses = ", ".join(f"{name} {value!r}" for name, value in release["expected_loss"].items())
+    assert certificate["Expected loss under the noisy prior"] == losses
+    assert f"This release contains {release['records']} records" in page.text
+    assert "Audit passed" in page.text
+    assert f"ratio {'/'.join(mechanism['certificate']['ratio'])}, the largest ratio" in page.text
+    assert "PASS" in page.text
+
+
+def test_the_budget_is_that_of_the_release(page: Any, released: Path) -> None:
+    release, mechanism = load(released / "release.json"), load(released / "mechanism.json")
+    _, prior, labels, together = next(
+        rows for caption, rows in page.tables.items() if caption.startswith("Privacy budget")
+    )
+
+    assert prior[:2] == ["prior", f"{release['prior_epsilon']:.4g}"]
+    assert labels[:2] == ["labels", f"{mechanism['certificate']['epsilon']:.4g}"]
+    assert together[:2] == ["total", f"{release['certified_epsilon']:.4g}"]
+    assert "Privacy budget \u03b5 \u2264 1an observer" in page.text
+    assert "at most 73.11% certain" in page.text  # e / (1 + e), rounded up
+    assert "a factor of at most e\u03b5 = 2.719" in page.text
+
+
+def test_the_errors_are_those_of_the_integers(page: Any, released: Path) -> None:
+    mechanism = load(released / "mechanism.json")
+    outputs = [Fraction(output) for output in mechanism["outputs"]]
+    table = page.tables["All labels. Values below a billionth of the label range are shown as 0."][1:]
+
+    assert len(table) == 7
+    for label, weight, row, cells in zip(
+        mechanism["labels"], mechanism["prior"]["weights"], rows_of(mechanism), table, strict=True
+    ):
+        bias = sum(p * t for p, t in zip(row, outputs, strict=True)) - Fraction(label)
+        squared = sum(p * (t - Fraction(label)) ** 2 for p, t in zip(row, outputs, strict=True))
+        deviation = math.sqrt(squared - bias**2)
+        numbers = [float(cell.rstrip("%").replace("\u2212", "-")) for cell in cells]
+        likeliest = max(range(len(row)), key=row.__getitem__)
+        assert numbers == pytest.approx(
+            [label, 100 * weight, float(outputs[likeliest]), 100 * float(row[likeliest]), float(bias), deviation,
+             math.sqrt(squared)], rel=6e-3,
+        )  # fmt: skip
+
+
+def test_the_ledger_is_added_up(page: Any, released: Path, spent: Any) -> None:
+    header, first, second = page.tables["All runs"]
+
+    assert header == ["Time", "command", "label", "output", "records", "\u03b5 added", "total \u03b5"]
+    assert first[1:5] == ["privatize", LABEL, "other", "2000"]
+    assert second[1:5] == [
+        "privatize",
+        LABEL,
+        "released (this release)",
+        str(load(released / "release.json")["records"]),
+    ]
+    assert float(second[6]) == pytest.approx(spent(released.parent), rel=1e-3)
+    assert float(first[5]) + float(second[5]) == pytest.approx(spent(released.parent), rel=1e-3)
+    assert str(released.parent) not in page.text
+    assert "does not contain the whole release" not in page.text
+
+
+def test_deltas_of_the_ledger_are_added_up(copied: Path, report_on: Any) -> None:
+    """A release of another mechanism, of (0.5, 1e-6)-DP, made twice: charged once."""
+    ledger = copied.parent / "labeldp_ledger.jsonl"
+    charge = {"what": "labels", "epsilon": 0.5, "delta": 1e-6, "release": "gaussian"}
+    more = {"request": "x", "time": "now", "command": "apply", "charges": [charge]}
+    ledger.write_text(ledger.read_text() + f"{json.dumps(more)}\n" * 2)
+    page = report_on(copied)
+    header, *runs = page.tables["All runs"]
+
+    assert header[-2:] == ["\u03b4 added", "total \u03b4"]
+    assert [run[-2:] for run in runs] == [["0", "0"], ["0", "0"], ["1e\u221206", "1e\u221206"], ["0", "1e\u221206"]]
+    assert float(runs[3][5]) == 0
+    assert float(runs[3][6]) == pytest.approx(float(runs[1][6]) + 0.5, rel=1e-3)
+    assert "except with a probability of the order of \u03b4" in page.text
+
+
+def test_a_ledger_of_something_else_is_said_to_be_one(copied: Path, report_on: Any) -> None:
+    ledger = copied.parent / "labeldp_ledger.jsonl"
+    ledger.write_text(ledger.read_text().splitlines()[0] + "\n")
+
+    assert "does not contain the whole release" in report_on(copied).text
+
+
+def test_without_a_ledger_there_is_no_section_on_it(copied: Path, report_on: Any) -> None:
+    (copied.parent / "labeldp_ledger.jsonl").unlink()
+
+    assert "Privacy ledger" not in report_on(copied).headings
+
+
+def test_it_refers_to_nothing_outside(page_text: str, page: Any) -> None:
+    tags = Counter(tag for tag, _ in page.elements)
+
+    assert not tags.keys() & {"script", "link", "img", "iframe", "object", "embed", "base", "form", "a", "use", "image"}
+    attributes = {name for _, attributes in page.elements for name in attributes}
+    assert not [name for name in attributes if name.startswith("on") or name in ("src", "href", "action", "xmlns")]
+    assert not re.search(r"https?:|url\(|@import|javascript:|//[a-z]", page_text)
+    (policy,) = (a["content"] for t, a in page.elements if t == "meta" and "Security" in a.get("http-equiv", ""))
+    assert policy == "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def test_it_can_be_read_aloud(page: Any) -> None:
+    tags = Counter(tag for tag, _ in page.elements)
+
+    charts = [attributes for tag, attributes in page.elements if tag == "svg"]
+    assert len(charts) == 4
+    assert all(chart["role"] == "img" and len(chart["aria-label"]) > 40 for chart in charts)
+    assert tags["caption"] == tags["table"] == tags["thead"]
+    assert all(attributes.get("scope") in ("col", "row") for tag, attributes in page.elements if tag == "th")
+    assert [attributes["lang"] for tag, attributes in page.elements if tag == "html"] == ["en"]
+    assert tags["h1"] == tags["main"] == tags["title"] == 1
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert all(attributes["aria-labelledby"] in ids for tag, attributes in page.elements if tag == "section")
+
+
+def test_names_are_text(page_text: str, page: Any) -> None:
+    assert "<script" not in page_text
+    assert "<b>" not in page_text
+    assert f"label {LABEL}, mechanism" in page.text
+
+
+def test_hostile_text_in_files_is_text(copied: Path, report_on: Any) -> None:
+    attack = '"><img src=x onerror=alert(1)>{{ 7 * 7 }}'
+    mechanism, release = load(copied / "mechanism.json"), load(copied / "release.json")
+    mechanism["parameters"] = {attack: attack}
+    release |= {
+        "identity": attack,
+        "versions": {attack: attack},
+        "input_digest": attack,
+        "where": attack,
+        "label": attack,
+    }
+    (copied / "mechanism.json").write_text(json.dumps(mechanism))
+    (copied / "release.json").write_text(json.dumps(release))
+
+    page = report_on(copied)
+
+    assert "img" not in {tag for tag, _ in page.elements}
+    assert page.text.count(attack) >= 6
+
+
+def test_long_names_are_cut(copied: Path, report_on: Any) -> None:
+    release = load(copied / "release.json")
+    (copied / "release.json").write_text(json.dumps(release | {"label": "y" * 100_000, "identity": "i" * 100_000}))
+
+    assert "y" * 79 + "\u2026" in report_on(copied).text
+
+
+def test_an_unbiased_mechanism(solved: Any, report_on: Any) -> None:
+    page = report_on(solved({0: 5, 1: 3, 2: 1, 10: 1}, mechanism="unbiased"))
+
+    assert "Bias none" in page.text
+    assert "Squared loss, on the labels as released." in page.text
+    assert "Do not post-process the labels" in page.text
+    assert "Debiasing" not in page.text
+    table = page.tables["All labels. Values below a billionth of the label range are shown as 0."]
+    assert [row[4] for row in table[1:]] == ["0"] * 4
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "said"),
+    [
+        (8, "Example: the most likely label, 3, is released as 3 with a probability of at least 90%"),
+        (1, "a value from 0 to 5 with a probability of at least 90%"),
+    ],
+)
+def test_the_example_says_what_most_often_comes_out(solved: Any, report_on: Any, epsilon: float, said: str) -> None:
+    page = report_on(solved({label: 1 + (label == 3) for label in range(6)}, mechanism="rr", epsilon=epsilon))
+
+    assert said in page.text
+
+
+def test_the_effective_sample_size_by_hand(solved: Any, report_on: Any) -> None:
+    """Randomized response on two labels, one half each: the correlation of label and output is (E - 1) / (E + 1)."""
+    page = report_on(solved({0: 1, 1: 1}, mechanism="rr"))
+
+    correlation = (math.e - 1) / (math.e + 1)
+    worth = correlation**2
+    # The outputs have the variance of the labels; of the noise after debiasing, v (1 / worth - 1) is left.
+    expected = [[share, (1 - share) / ((1 - share) + 1 / worth - 1)] for share in (0.0, 0.5, 0.9)]
+    table = page.tables["By the share of the label variance that the features explain"][1:]
+    found = [[float(row[0].rstrip("%")) / 100, float(row[1]), float(row[2])] for row in table]
+    assert found == pytest.approx(np.array([[share, value, 1 / value] for share, value in expected]), rel=1e-3)
+    # E[M(y)] = 1 / (E + 1) + y (E - 1) / (E + 1).
+    assert f"true = (predicted - {1 / (math.e + 1):.4g}) / {correlation:.4g}" in page.text
+    assert "biased towards 0.5" in page.text
+    assert "It leaves a bias with a root mean square of 0 and a maximum of 0." in page.text
+
+
+def test_labels_that_are_useless(solved: Any, report_on: Any) -> None:
+    page = report_on(solved({3: 1}, mechanism="rr"))
+
+    assert "useless for training" in page.text
+    assert "Debiasing" not in page.text
+
+
+def test_approximate_privacy_is_called_that(solved: Any, report_on: Any) -> None:
+    path = solved({0: 1, 1: 1, 2: 1}, mechanism="gaussian", delta=1e-6)
+    page = report_on(path)
+
+    delta = load(path)["certificate"]["delta"]
+    assert page.facts("Certificate")["\u03b4 of the labels"].endswith("requested: 1e-06")
+    assert delta <= 1e-6
+    assert "\u03b4 \u2264 1e-06" in page.text
+    assert "Largest likelihood ratio" not in page.facts("Certificate")
+
+
+def test_the_census(census: Path, read_csv: Any, solved: Any, report_on: Any) -> None:
+    """The prior here is the true histogram: of a public data set, given as a public prior."""
+    counts = Counter(read_csv(census)["work"])
+    page = report_on(solved({float(label): count for label, count in counts.items()}, mechanism="rr_on_bins"))
+
+    assert "It was solved for a public prior; no private data was used." in page.text
+    assert "The labels form 2 bins; all labels of a bin have the same output distribution." in page.text
+    weeks = np.repeat([float(label) for label in counts], list(counts.values()))
+    loss = re.search(r"squared ([\d.]+)", page.facts("Certificate")["Expected loss under the public prior"])
+    assert loss is not None
+    # One output, the mean, for all labels has their variance for a loss; and no output is certain.
+    assert 0 < float(loss[1]) < weeks.var()
+    assert f"a standard deviation of {weeks.std():.4g}" in page.text
+
+
+def test_large_domains_stay_readable_and_small(solved: Any, report_on: Any) -> None:
+    prior = {float(label): math.exp(-label / 300) for label in range(1000)}
+    page = report_on(solved(prior, mechanism="rr"))
+
+    (table,) = (rows for caption, rows in page.tables.items() if caption.startswith("21 of 1000 labels"))
+    assert [row[0] for row in table[1:]][::20] == ["0", "999"]
