@@ -1,11 +1,11 @@
-"""Trains a Keras model on released labels: `unbiased` against `rr_on_bins`, at one epsilon.
+"""Trains a Keras model on released labels and compares the mechanisms `unbiased` and `rr_on_bins` at one epsilon.
 
     python docs/examples/train_on_release.py census_weeks.csv work_folder
 
-The labels party keeps a fifth of the census for testing, and runs `labeldp privatize` on the rest, once per mechanism.
-The features party sees the two releases alone: tf.data reads their TFRecord shards, and a network of three layers
-learns how many weeks somebody worked. Only at the end does the labels party say how far off its predictions are.
-The same census is released twice here, for comparison; who does that in earnest spends epsilon twice.
+The labels party keeps a fifth of the census for testing and runs `labeldp privatize` on the rest, once for each
+mechanism. The features party sees the two releases only: tf.data reads their TFRecord shards, and a network of three
+layers learns to predict the number of weeks worked. At the end the labels party measures the test errors. The example
+releases the same census twice for the comparison; with private data, that would spend epsilon twice.
 """
 
 from __future__ import annotations
@@ -30,7 +30,16 @@ MECHANISMS = ("unbiased", "rr_on_bins")
 
 
 def split(census: Path, folder: Path, records: int | None) -> tuple[Path, Path]:
-    """Writes the training and the test records, of all or of the first so many. Returns the two files."""
+    """Splits the census into training and test records, 80 to 20.
+
+    Args:
+      census: A CSV file with a header.
+      folder: Folder to write to.
+      records: Number of records to use, from the first; None for all.
+
+    Returns:
+      Files of the training records and of the test records.
+    """
     with census.open(newline="") as file:
         header, *rows = csv.reader(file)
     rows = rows[:records]
@@ -44,14 +53,28 @@ def split(census: Path, folder: Path, records: int | None) -> tuple[Path, Path]:
 
 
 def make_key(path: Path) -> None:
-    """The secret of the labels party, which nobody else can read."""
+    """Creates the noise key of the labels party, readable by its owner only.
+
+    Args:
+      path: A file that does not exist.
+    """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(secrets.token_bytes(32))
 
 
 def privatize(train: Path, mechanism: str, epsilon: float, folder: Path) -> Path:
-    """The labels party's job. Returns the released folder."""
+    """Runs the job of the labels party.
+
+    Args:
+      train: Training records.
+      mechanism: Name of the mechanism.
+      epsilon: The whole budget.
+      folder: Folder of the noise key and of the releases.
+
+    Returns:
+      Folder of the release.
+    """
     released = folder / mechanism
     flags = {
         "input": train, "input_format": "csv", "label": LABEL, "label_min": 0, "label_max": LARGEST, "label_step": 1,
@@ -64,7 +87,15 @@ def privatize(train: Path, mechanism: str, epsilon: float, folder: Path) -> Path
 
 
 def released_examples(folder: Path, batch: int) -> tf.data.Dataset:
-    """Batches of (features, label) from the shards of a release."""
+    """Reads the shards of a release.
+
+    Args:
+      folder: Folder of the release.
+      batch: Number of records in a batch.
+
+    Returns:
+      Batches of features, shape (b, 7), float32, and of labels divided by 52, shape (b,), float32.
+    """
     types = {"age": tf.int64, LABEL: tf.float32, **dict.fromkeys(FLAGS, tf.string)}
     layout = {name: tf.io.FixedLenFeature([], kind) for name, kind in types.items()}
 
@@ -80,7 +111,14 @@ def released_examples(folder: Path, batch: int) -> tf.data.Dataset:
 
 
 def read_test(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Features (n, 7) and true labels (n,) of the test records."""
+    """Reads the test records.
+
+    Args:
+      path: A CSV file with a header.
+
+    Returns:
+      Features, shape (n, 7), float32, and true labels, shape (n,), float64.
+    """
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     features = [[(int(row["age"]) - 30) / 5, *(float(row[name] in TRUE) for name in FLAGS)] for row in rows]
@@ -88,7 +126,15 @@ def read_test(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def train(examples: tf.data.Dataset, epochs: int) -> tf.keras.Model:
-    """The papers' network. Squared loss: it is what lets the noise of unbiased labels average out."""
+    """Trains the network of the papers with squared loss, for which the noise of unbiased labels averages out.
+
+    Args:
+      examples: Batches of features and labels.
+      epochs: Number of passes over the examples.
+
+    Returns:
+      The trained model.
+    """
     tf.keras.utils.set_random_seed(3)
     half = tf.keras.initializers.Constant(0.5)
     model = tf.keras.Sequential(
@@ -96,7 +142,7 @@ def train(examples: tf.data.Dataset, epochs: int) -> tf.keras.Model:
             tf.keras.Input((1 + len(FLAGS),)),
             tf.keras.layers.Dense(128, activation="relu"),
             tf.keras.layers.Dense(64, activation="relu"),
-            # Labels are noisy: training starts from half of all weeks, not from random predictions.
+            # With noisy labels, training should not start from random predictions: it starts from half the range.
             tf.keras.layers.Dense(1, kernel_initializer="zeros", bias_initializer=half),
         ]
     )
@@ -108,12 +154,12 @@ def train(examples: tf.data.Dataset, epochs: int) -> tf.keras.Model:
 
 
 def main() -> None:
-    """Prints a line per mechanism."""
-    parser = argparse.ArgumentParser(description="Train on labels of two mechanisms, and compare.")
+    """Prints the test error of each mechanism and of a constant prediction."""
+    parser = argparse.ArgumentParser(description="Train on labels of two mechanisms and compare test errors.")
     parser.add_argument("census", type=Path, help="census_weeks.csv")
     parser.add_argument("folder", type=Path, help="a new folder for the split and the releases")
     parser.add_argument("--epsilon", type=float, default=1.0)
-    parser.add_argument("--records", type=int, help="only the first so many")
+    parser.add_argument("--records", type=int, metavar="N", help="use the first N records only")
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--batch", type=int, default=2048)
     args = parser.parse_args()

@@ -1,4 +1,7 @@
-"""Writes the three data sets of docs/results as CSV files that `labeldp evaluate` reads: (data folder, new folder)."""
+"""Writes the three data sets of docs/results as CSV files that `labeldp evaluate` reads.
+
+python docs/results/prepare.py DATA_FOLDER NEW_FOLDER
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,26 @@ PREPARED = ("census_1_52", "census_0_52", "housing", "communities")
 
 
 def census(folder: Path) -> pd.DataFrame:
-    """Weeks worked in 1979, of all 254,654 mothers."""
+    """Weeks worked in 1979 by 254,654 mothers.
+
+    Args:
+      folder: Folder of census_weeks.csv.
+
+    Returns:
+      The table, with the label `work`.
+    """
     return pd.read_csv(folder / "census_weeks.csv")
 
 
 def housing(folder: Path) -> pd.DataFrame:
-    """Median house values in 100,000 USD, and scikit-learn's eight features of the 1990 census' block groups."""
+    """Median house values of block groups in the census of 1990, with the eight features of scikit-learn.
+
+    Args:
+      folder: Folder of california_housing.csv.
+
+    Returns:
+      The table, with the label `value` in 100,000 USD.
+    """
     raw = pd.read_csv(folder / "california_housing.csv")
     return pd.DataFrame(
         {
@@ -34,7 +51,14 @@ def housing(folder: Path) -> pd.DataFrame:
 
 
 def communities(folder: Path) -> pd.DataFrame:
-    """Violent crimes per head in 1,994 communities, with the 100 features that Liu and Huang, section 5.1, keep."""
+    """Violent crimes per head in 1,994 communities, with the 100 features of Liu and Huang, section 5.1.
+
+    Args:
+      folder: Folder of communities.csv.
+
+    Returns:
+      The table, with the label `ViolentCrimesPerPop`.
+    """
     raw = pd.read_csv(folder / "communities.csv", na_values="?")
     raw.columns = raw.columns.str.strip()
     raw = raw.drop(columns=["state", "county", "community", "communityname", "fold"])
@@ -43,10 +67,15 @@ def communities(folder: Path) -> pd.DataFrame:
 
 
 def prepare(data: str, output: str) -> None:
-    """Writes a file for each of PREPARED."""
+    """Writes a file for each of PREPARED.
+
+    Args:
+      data: Folder of the three original files.
+      output: Folder to write to; created if it does not exist.
+    """
     folder, target = Path(data), Path(output)
     if not folder.is_dir():
-        sys.exit(f"{folder} is no folder: docs/results/README.md says which files go there")
+        sys.exit(f"{folder} is not a folder: name the folder of the files that docs/results/README.md lists")
     target.mkdir(parents=True, exist_ok=True)
     weeks = census(folder)
     tables = [weeks[weeks["work"] >= 1], weeks, housing(folder), communities(folder)]

@@ -1,6 +1,8 @@
-"""Runs the evaluations of docs/results and puts their tables and pictures here: (data folder, work folder, [names]).
+"""Runs the evaluations of docs/results and copies their tables and pictures to this folder.
 
-What the work folder has of finished cells is not computed again. `make results` calls this.
+    python docs/results/run.py DATA_FOLDER WORK_FOLDER [NAME ...]
+
+Cached cells found in the work folder are reused. `make results` calls this script.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ MECHANISMS = (
     "staircase", "staircase:clip=false",
 )  # fmt: skip
 CENSUS_MECHANISMS = MECHANISMS[:6]
-"""Up to clipped Laplace noise: the census has many records."""
+"""The first six, up to clipped Laplace noise, because the census has many records."""
 MODELS = ("linear", "trees", "network")
 TWO_MODELS = ("linear", "trees")
 BIASES = ("unbiased", *(f"bias_limited:bias={bias:g}" for bias in (0.1, 0.2, 0.4, 0.6, 0.8)), "rr_on_bins")
@@ -34,11 +36,21 @@ CENSUS_EPSILONS = (0.5, 1, 2, 4)
 CENSUS = {"label": "work", "label_max": 52, "label_step": 1}
 HOUSING = {"label": "value", "label_min": 0, "label_max": "5.00001", "label_step": "0.1000002"}
 COMMUNITIES = {"label": "ViolentCrimesPerPop", "label_min": 0, "label_max": 1}
-"""Flags by name; steps that divide the range."""
+"""Flags by name. Steps must divide the range of labels."""
 
 
 def flags(data: str, title: str, columns: dict[str, object], **more: object) -> dict[str, object]:
-    """The flags of one evaluation of a prepared file."""
+    """Makes the flags of one evaluation.
+
+    Args:
+      data: Name in `PREPARED`.
+      title: Title of tables and pictures.
+      columns: Flags of the label column.
+      **more: Further flags; they replace the defaults.
+
+    Returns:
+      Flags by name; a tuple has several values.
+    """
     return {"data": data, "title": title, "mechanism": MECHANISMS, "model": MODELS, **columns, **more}
 
 
@@ -61,7 +73,15 @@ RUNS = {
 
 
 def command(name: str, work: Path) -> list[str]:
-    """The `labeldp evaluate` of one run."""
+    """Makes the arguments of `labeldp evaluate` for one run.
+
+    Args:
+      name: Name in `RUNS`.
+      work: The work folder.
+
+    Returns:
+      The arguments after `labeldp`.
+    """
     given = dict(RUNS[name])
     data, published = given.pop("data"), given.pop("published", None)
     parts = ["evaluate", f"--input={work / 'data' / f'{data}.csv'}", "--input_format=csv", f"--output={work / name}"]
@@ -73,13 +93,20 @@ def command(name: str, work: Path) -> list[str]:
 
 
 PLANNED = ("housing_bias", "communities_bias")
-"""For these, what `labeldp plan` recommends is kept beside what was measured."""
+"""Runs for which the recommendation of `labeldp plan` is stored beside the measurements."""
 
 
 def plan(name: str, work: Path) -> list[str]:
-    """The `labeldp plan` of an evaluation's training records; writes the prior that it takes, of all labels.
+    """Makes the arguments of `labeldp plan` for the training records of a run, and writes the prior of all labels.
 
-    What the features explain is what a linear model of true labels made of them.
+    R^2 of the features is that of the linear model trained on true labels.
+
+    Args:
+      name: Name in `PLANNED`.
+      work: The work folder.
+
+    Returns:
+      The arguments after `labeldp`.
     """
     given = RUNS[name]
     table = pd.read_csv(work / "data" / f"{given['data']}.csv")
@@ -103,19 +130,29 @@ def plan(name: str, work: Path) -> list[str]:
 
 
 def run(arguments: Sequence[str]) -> None:
-    """A command of labeldp's, which is shown first."""
+    """Prints and runs a command of labeldp.
+
+    Args:
+      arguments: The arguments after `labeldp`.
+    """
     print(f"labeldp {' '.join(arguments)}", flush=True)
     subprocess.run([sys.executable, "-m", "labeldp", *arguments], check=True)
 
 
 def main(data: str, work: str, names: Sequence[str]) -> None:
-    """Runs the named evaluations, or all."""
+    """Runs evaluations.
+
+    Args:
+      data: Folder of the original files.
+      work: Folder of prepared files and finished cells.
+      names: Names in `RUNS`; all if empty.
+    """
     folder = Path(work)
     prepare(data, str(folder / "data"))
     cells = folder / "cells"
     cells.mkdir(exist_ok=True)
     for name in names or RUNS:
-        # Cells are named by all that determines them: evaluations that overlap share them.
+        # Keys of cells are hashes of all that determines their scores, so evaluations can share cells.
         (folder / name).mkdir(exist_ok=True)
         if not (folder / name / "cells").exists():
             (folder / name / "cells").symlink_to(cells, target_is_directory=True)

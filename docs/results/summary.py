@@ -1,4 +1,4 @@
-"""Puts the tables of README.md together from the CSV files beside it, so that no figure is copied by hand."""
+"""Regenerates the tables of README.md from the CSV files beside it, so that no figure is copied by hand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,18 @@ HERE = Path(__file__).resolve().parent
 
 
 class Result(NamedTuple):
-    """One row of an evaluation."""
+    """One row of an evaluation.
+
+    Attributes:
+      run: Name of the run, or "published".
+      mechanism: As on the command line.
+      model: Name of the model; empty for published results.
+      epsilon: The whole budget; None without privacy.
+      seeds: Number of seeds.
+      loss: Mean test loss.
+      deviation: Standard deviation of the test loss over seeds.
+      label_error: Mean squared error of the training labels.
+    """
 
     run: str
     mechanism: str
@@ -25,7 +36,14 @@ class Result(NamedTuple):
 
 
 def read(*runs: str) -> list[Result]:
-    """The rows of these evaluations that have a score; those that have not been run have none."""
+    """Reads the results of evaluations.
+
+    Args:
+      *runs: Names of runs; a run without a file has no rows.
+
+    Returns:
+      The rows with a score.
+    """
     found = []
     for run in runs:
         path = HERE / f"{run}.csv"
@@ -44,7 +62,14 @@ def read(*runs: str) -> list[Result]:
 
 
 def published(name: str) -> list[Result]:
-    """The table of others."""
+    """Reads published results.
+
+    Args:
+      name: Name of the data set.
+
+    Returns:
+      The rows of NAME_published.csv.
+    """
     with (HERE / f"{name}_published.csv").open(newline="") as file:
         return [
             Result("published", row["mechanism"], "", float(row["epsilon"]), 10, float(row["mean"]), float(row["std"]))
@@ -53,13 +78,30 @@ def published(name: str) -> list[Result]:
 
 
 def table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Markdown."""
+    """Formats a table as Markdown.
+
+    Args:
+      heading: Names of the columns.
+      rows: Cells of each row.
+
+    Returns:
+      The table, without a final line break.
+    """
     lines = [heading, ["---:"] * len(heading), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def figure(result: Result | None, digits: int, bold: bool = False) -> str:
-    """Mean and deviation."""
+    """Formats mean and standard deviation.
+
+    Args:
+      result: The result; None gives "-".
+      digits: Number of decimals.
+      bold: True for bold text.
+
+    Returns:
+      The text of a cell.
+    """
     if result is None:
         return "-"
     text = f"{result.loss:.{digits}f} ± {result.deviation:.{digits}f}"
@@ -67,12 +109,29 @@ def figure(result: Result | None, digits: int, bold: bool = False) -> str:
 
 
 def least(results: Iterable[Result]) -> Result | None:
-    """The one with the least loss."""
+    """Finds the result with the least loss.
+
+    Args:
+      results: The results.
+
+    Returns:
+      The result; None if there are none.
+    """
     return min(results, key=lambda result: result.loss, default=None)
 
 
 def against_published(name: str, runs: Sequence[str], fixed: tuple[str, str, str], digits: int) -> str:
-    """Best published, one choice of ours for all epsilons, and the best of ours. fixed: run, mechanism, model."""
+    """Compares with the best published result at each epsilon.
+
+    Args:
+      name: Name of the data set.
+      runs: Our runs.
+      fixed: Run, mechanism and model of the column with one choice for all epsilons.
+      digits: Number of decimals.
+
+    Returns:
+      A table of the best published result, the fixed choice, our best result, and the ratio of the best ones.
+    """
     ours, theirs = read(*runs), published(name)
     rows = []
     for epsilon in sorted({result.epsilon or 0.0 for result in theirs}):
@@ -98,7 +157,16 @@ def against_published(name: str, runs: Sequence[str], fixed: tuple[str, str, str
 
 
 def by_mechanism(run: str, model: str, digits: int) -> str:
-    """Epsilon by mechanism."""
+    """Tabulates one model, epsilon by mechanism.
+
+    Args:
+      run: Name of the run.
+      model: Name of the model.
+      digits: Number of decimals.
+
+    Returns:
+      The table, and a line with true labels and the mean predictor.
+    """
     ours = [result for result in read(run) if result.model == model]
     private = [result for result in ours if result.epsilon is not None]
     mechanisms = list(dict.fromkeys(result.mechanism for result in private))
@@ -133,9 +201,13 @@ RUNS_OF_CLAIMS = {
 
 
 def verdicts(pairs: Iterable[tuple[float, float, float, float]]) -> list[str]:
-    """Epsilons at which the first loss is below the second, at which they are even, and at which it is above.
+    """Sorts epsilons by the comparison of two losses.
 
-    pairs: epsilon, first, second, and how far apart they may be and still count as even.
+    Args:
+      pairs: Epsilon, first loss, second loss, and the largest difference that counts as even.
+
+    Returns:
+      Epsilons at which the first loss is below the second, even, and above; "-" for none.
     """
     below, even, above = [], [], []
     for epsilon, first, second, apart in pairs:
@@ -145,9 +217,17 @@ def verdicts(pairs: Iterable[tuple[float, float, float, float]]) -> list[str]:
 
 
 def compared(results: Sequence[Result], first: Sequence[str], second: Sequence[str]) -> list[str]:
-    """The verdicts on the best of some mechanisms against the best of others.
+    """Compares the best of some mechanisms with the best of others.
 
-    Even are means no further apart than the larger of both standard deviations over seeds.
+    Means are even if they differ by at most the larger of both standard deviations over seeds.
+
+    Args:
+      results: Results of one run and model.
+      first: The mechanisms that are claimed to be better.
+      second: The other mechanisms.
+
+    Returns:
+      Epsilons at which the claim is confirmed, even, and refuted.
     """
     pairs = []
     for epsilon in sorted({result.epsilon for result in results if result.epsilon is not None}):
@@ -159,7 +239,11 @@ def compared(results: Sequence[Result], first: Sequence[str], second: Sequence[s
 
 
 def claims() -> str:
-    """What the papers say of models and of labels, at which epsilons it is so here."""
+    """Tabulates the claims of the papers about models.
+
+    Returns:
+      A table of claims by run and model, with the epsilons at which they are confirmed, even and refuted.
+    """
     rows = []
     for claim, first, second in CLAIMS:
         for run, models in RUNS_OF_CLAIMS.items():
@@ -171,7 +255,11 @@ def claims() -> str:
 
 
 def label_errors() -> str:
-    """Whether labels of rr_on_bins have the least error, which is Theorem 5 of Ghazi et al."""
+    """Tabulates where labels of rr_on_bins have the least error (Ghazi et al. 2022, Theorem 5).
+
+    Returns:
+      A table of the epsilons at which they have and at which they do not, by run.
+    """
     rows = []
     for run in RUNS_OF_CLAIMS:
         errors = {
@@ -198,7 +286,15 @@ BOUND = "bias_limited:bias="
 
 
 def rule(run: str, digits: int) -> str:
-    """What `labeldp plan` recommends for a linear model, beside what linear models made of the labels."""
+    """Tabulates the recommendations of `labeldp plan` beside the measured errors of linear models.
+
+    Args:
+      run: Name of the run.
+      digits: Number of decimals.
+
+    Returns:
+      The table, a row for each epsilon.
+    """
     path = HERE / f"{run}_plan.csv"
     results = [result for result in read(run) if result.model == "linear"]
     rows = []
@@ -230,7 +326,11 @@ def rule(run: str, digits: int) -> str:
 
 
 def blocks() -> dict[str, str]:
-    """The tables of README.md by name."""
+    """Makes all tables of README.md.
+
+    Returns:
+      Markdown by name of the block.
+    """
     runs = ("communities", "communities_coarse")
     return {
         "communities": against_published("communities", runs, ("communities_coarse", "unbiased", "linear"), 4),
@@ -248,7 +348,7 @@ def blocks() -> dict[str, str]:
 
 
 def main() -> None:
-    """Renews the blocks between `<!-- NAME -->` and `<!-- end -->`."""
+    """Replaces the blocks between `<!-- NAME -->` and `<!-- end -->` in README.md."""
     path = HERE / "README.md"
     page = path.read_text(encoding="utf-8")
     for name, text in blocks().items():

@@ -1,1 +1,1 @@
-"""The auditor: a second implementation that shares no code with the solvers."""
+"""Audit of mechanism files and releases: a second implementation that shares no code with the solvers."""

@@ -1,4 +1,4 @@
-"""JSON documents under audit: untrusted, read with their numbers kept exact."""
+"""Reader of untrusted JSON documents for the auditor, with numbers kept exact."""
 
 from __future__ import annotations
 
@@ -12,28 +12,26 @@ from pathlib import Path
 from typing import Any
 
 _MAX_FILE_BYTES = 1 << 27
-
-
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,19}")  # 2^63 has 19 digits
-
-
 _JSON_TYPES = {dict: "an object", list: "an array", str: "a string", int: "an integer", object: "a number"}
 
 
 class RefusedDocument(Exception):
-    """The document cannot be audited. The text says why, on one line of ASCII."""
+    """The document cannot be audited. The message is the reason, one line of ASCII."""
 
 
 def load_document(path: Path) -> dict[str, Any]:
-    def refuse_constant(text: str) -> None:
-        raise ValueError(f"{text} is not a number")
+    """Reads a JSON object from a file of at most 128 MiB.
 
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        members = dict(pairs)
-        if len(members) != len(pairs):
-            raise ValueError("a key appears twice in one object")
-        return members
+    Args:
+      path: A regular file.
 
+    Returns:
+      The object.
+
+    Raises:
+      RefusedDocument: If the file cannot be read, is too large, or is not strict JSON with unique keys.
+    """
     name = ascii(path.name)
     try:
         if path.exists() and not path.is_file():  # reading a pipe or a device might never end
@@ -42,7 +40,7 @@ def load_document(path: Path) -> dict[str, Any]:
             text = file.read(_MAX_FILE_BYTES + 1)
         if len(text) > _MAX_FILE_BYTES:
             raise RefusedDocument(f"{name} has more than {_MAX_FILE_BYTES} bytes")
-        loaded = json.loads(text.decode(), parse_constant=refuse_constant, object_pairs_hook=unique)
+        loaded = json.loads(text.decode(), parse_constant=_refuse_constant, object_pairs_hook=_unique_members)
     except OSError as error:
         raise RefusedDocument(f"{name} cannot be read: {error.strerror}") from None
     except ValueError as error:
@@ -54,7 +52,31 @@ def load_document(path: Path) -> dict[str, Any]:
     return loaded
 
 
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f"{text} is not a number")
+
+
+def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("a key appears twice in one object")
+    return members
+
+
 def read_member(document: dict[str, Any], key: str, kind: type) -> Any:
+    """Reads a member of the expected type.
+
+    Args:
+      document: The object.
+      key: Name of the member.
+      kind: dict, list, str, int, or object for any type. A boolean is never accepted.
+
+    Returns:
+      The value.
+
+    Raises:
+      RefusedDocument: If the member is missing or of another type.
+    """
     if key not in document:
         raise RefusedDocument(f"{key} is missing")
     if not isinstance(document[key], kind) or isinstance(document[key], bool):
@@ -62,7 +84,19 @@ def read_member(document: dict[str, Any], key: str, kind: type) -> Any:
     return document[key]
 
 
-def read_bound(document: dict[str, Any], key: str) -> Fraction:
+def read_nonnegative(document: dict[str, Any], key: str) -> Fraction:
+    """Reads a finite number >= 0 exactly.
+
+    Args:
+      document: The object.
+      key: Name of the member.
+
+    Returns:
+      The rational number that the float is.
+
+    Raises:
+      RefusedDocument: If the member is missing or is not such a number; an integer must be exact as a float.
+    """
     value = read_member(document, key, object)
     if not isinstance(value, int | float) or not 0 <= value <= sys.float_info.max or float(value) != value:
         raise RefusedDocument(f"{key} is not a finite float >= 0")
@@ -70,21 +104,58 @@ def read_bound(document: dict[str, Any], key: str) -> Fraction:
 
 
 def read_floats(document: dict[str, Any], key: str) -> list[float]:
-    """Integers are refused: 1 and 1.0 would be one number with two fingerprints."""
+    """Reads a non-empty array of finite floats.
+
+    Integers are refused: 1 and 1.0 would be one number with two fingerprints.
+
+    Args:
+      document: The object.
+      key: Name of the member.
+
+    Returns:
+      The floats.
+
+    Raises:
+      RefusedDocument: If the member is missing or is not such an array.
+    """
     values = read_member(document, key, list)
     if not values or not all(isinstance(value, float) and math.isfinite(value) for value in values):
         raise RefusedDocument(f"{key} is not a non-empty array of finite floats (1.0, not 1)")
     return values
 
 
-def read_ascending(document: dict[str, Any], key: str) -> list[float]:
+def read_ascending_floats(document: dict[str, Any], key: str) -> list[float]:
+    """Reads a non-empty, strictly ascending array of finite floats.
+
+    Args:
+      document: The object.
+      key: Name of the member.
+
+    Returns:
+      The floats.
+
+    Raises:
+      RefusedDocument: If the member is missing or is not such an array.
+    """
     values = read_floats(document, key)
     if any(left >= right for left, right in pairwise(values)):
         raise RefusedDocument(f"{key} is not strictly ascending")
     return values
 
 
-def read_decimal(text: Any, what: str) -> int:
+def read_decimal(text: Any, name: str) -> int:
+    """Reads a non-negative integer from its plain decimal digits.
+
+    Args:
+      text: The value in the document.
+      name: Name of the value in the message.
+
+    Returns:
+      The integer.
+
+    Raises:
+      RefusedDocument: If the value is not a string of 1 to 20 digits without leading zeros.
+    """
     if not isinstance(text, str) or not _DECIMAL.fullmatch(text):
-        raise RefusedDocument(f"{what} is not a string of 1 to 20 decimal digits")
+        raise RefusedDocument(f"{name} is not a string of 1 to 20 decimal digits")
     return int(text)

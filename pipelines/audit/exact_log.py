@@ -1,4 +1,4 @@
-"""Exact bounds on logarithms and exponentials, for the auditor alone."""
+"""Exact rational bounds on logarithms and exponentials, for the auditor."""
 
 from __future__ import annotations
 
@@ -7,9 +7,19 @@ from fractions import Fraction
 
 
 def ln_bounds(x: Fraction, terms: int) -> tuple[Fraction, Fraction]:
-    """Rationals lower <= ln(x) <= upper, both 0 for x = 1, ninefold closer with every term; terms >= 1.
+    """Bounds ln(x) from both sides by rationals.
 
-    Raises ValueError for x <= 0.
+    Each further term shrinks the distance between the bounds by a factor of at least 9.
+
+    Args:
+      x: A number > 0.
+      terms: Terms of the series, >= 1.
+
+    Returns:
+      Lower and upper bound; both are 0 for x = 1.
+
+    Raises:
+      ValueError: If x <= 0.
     """
     if x <= 0:
         raise ValueError("ln needs a number > 0")
@@ -24,9 +34,9 @@ def ln_bounds(x: Fraction, terms: int) -> tuple[Fraction, Fraction]:
 
 
 def _twice_atanh(z: Fraction, terms: int) -> tuple[Fraction, Fraction]:
-    """Bounds on 2 atanh(z) = ln((1 + z) / (1 - z)), the sum of 2 z^(2i+1) / (2i+1), for 0 <= z < 1.
+    """Bounds 2 atanh(z) = ln((1 + z) / (1 - z)), the sum of 2 z^(2i+1) / (2i+1), for 0 <= z < 1.
 
-    The terms left out, i >= n, are >= 0 and sum to at most 2 z^(2n+1) / (2n+1) * (1 + z^2 + z^4 + ...).
+    The omitted terms, i >= n, are >= 0 and sum to at most 2 z^(2n+1) / (2n+1) * (1 + z^2 + z^4 + ...).
     """
     power, total = 2 * z, Fraction(0)
     for i in range(terms):
@@ -36,9 +46,17 @@ def _twice_atanh(z: Fraction, terms: int) -> tuple[Fraction, Fraction]:
 
 
 def ln_at_most(x: Fraction, bound: Fraction) -> bool:
-    """Whether ln(x) <= bound, for x > 0, decided exactly.
+    """Decides ln(x) <= bound exactly.
 
-    It ends: ln of a rational other than 1 is irrational (Lindemann), hence never bound itself; ln 1 is exact.
+    Terminates: ln of a rational other than 1 is irrational (Lindemann) and therefore never equals the bound; ln 1 is
+    computed exactly.
+
+    Args:
+      x: A number > 0.
+      bound: The number to compare with.
+
+    Returns:
+      True if and only if ln(x) <= bound.
     """
     terms = 32
     while True:
@@ -49,7 +67,14 @@ def ln_at_most(x: Fraction, bound: Fraction) -> bool:
 
 
 def ln_rounded_up(x: Fraction) -> float:
-    """The least float >= ln(x), for x >= 1."""
+    """Rounds ln(x) up to a float.
+
+    Args:
+      x: A number >= 1.
+
+    Returns:
+      The least float >= ln(x).
+    """
     value = rounded_up(ln_bounds(x, 32)[1])
     while value > 0 and ln_at_most(x, Fraction(below := math.nextafter(value, 0))):
         value = below
@@ -57,7 +82,14 @@ def ln_rounded_up(x: Fraction) -> float:
 
 
 def rounded_up(x: Fraction) -> float:
-    """The least float >= x; infinite where the floats end."""
+    """Rounds a rational up to a float.
+
+    Args:
+      x: The number.
+
+    Returns:
+      The least float >= x; infinity above the largest float.
+    """
     try:
         value = float(x)
     except OverflowError:
@@ -65,9 +97,15 @@ def rounded_up(x: Fraction) -> float:
     return value if Fraction(value) >= x else math.nextafter(value, math.inf)
 
 
-def exp_below(x: Fraction) -> Fraction:
-    """A rational <= e^x, within a relative 2^-340 or so, for 0 <= x <= 64: a sum of the first terms, each rounded
-    down."""
+def exp_lower_bound(x: Fraction) -> Fraction:
+    """Bounds e^x from below, as a sum of the first terms of its series, each rounded down.
+
+    Args:
+      x: A number in [0, 64].
+
+    Returns:
+      A rational <= e^x, within a relative distance of about 2^-340.
+    """
     unit = 1 << 512
     power, total, n = unit, 0, 0
     while power:

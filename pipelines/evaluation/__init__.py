@@ -1,1 +1,1 @@
-"""Models trained on privatized labels: `evaluate`."""
+"""Evaluation of models trained on privatized labels: the command `evaluate`."""

@@ -1,4 +1,4 @@
-"""A log in memory, as models take it: a matrix of features beside the labels; split into training and test records."""
+"""Dataset in memory: a matrix of features and the labels, with a split into training and test records."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ...transforms.batches import LabelledBatch, float_values, label_values, only_values
+from ...transforms.batches import LabelledBatch, float_values, label_values, single_values
 from ...transforms.errors import InputError
+from ...transforms.io.file_reader import FileReader
 from ...transforms.io.filesystems import match
-from ...transforms.io.input_format import Equals, Format
-from ...transforms.io.read_files import read_file
+from ...transforms.io.input_format import Equals, FilePart, Format
 
 _MOST_CATEGORIES = 50
-
-
-_TEST_SHARE = 5  # one record in so many is for testing
+_TEST_SHARE = 5  # one record in five is a test record
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """Records with a usable label.
 
-    names: of the (d,) columns of features, a category as NAME=VALUE. features: (n, d) float64, NaN where missing.
-    labels: (n,) finite float64, true and private. digest: of features, names and labels, to tell whether two datasets
-    are the same; unkeyed, so not to be released.
+    Attributes:
+      names: Names of the d feature columns; a category is NAME=VALUE.
+      features: Features, shape (n, d), float64, NaN where missing.
+      labels: True, private labels, shape (n,), float64, finite.
+      digest: Hash of names, features and labels; identifies the dataset. It is unkeyed and must not be released.
     """
 
     names: tuple[str, ...]
@@ -37,13 +37,25 @@ class Dataset:
     digest: str
 
     @classmethod
-    def of(cls, names: Sequence[str], features: np.ndarray, labels: np.ndarray) -> Dataset:
-        """Drops records without a usable label. Raises InputError when too few are left to train and test on."""
+    def from_arrays(cls, names: Sequence[str], features: np.ndarray, labels: np.ndarray) -> Dataset:
+        """Makes a dataset of the records with a finite label.
+
+        Args:
+          names: Names of the d feature columns.
+          features: Features, shape (n, d), float64, NaN where missing.
+          labels: Labels, shape (n,), float64, NaN or infinite where unusable.
+
+        Returns:
+          The dataset.
+
+        Raises:
+          InputError: If fewer than 10 records have a usable label.
+        """
         usable = np.isfinite(labels)
         features, labels = np.ascontiguousarray(features[usable]), labels[usable]
         if len(labels) < 2 * _TEST_SHARE:
             raise InputError(
-                f"--input has {len(labels)} records with a usable label; at least {2 * _TEST_SHARE} needed"
+                f"--input has {len(labels)} records with a usable label; at least {2 * _TEST_SHARE} are needed"
             )
         state = hashlib.sha256("\n".join(names).encode())
         state.update(features.tobytes())
@@ -51,8 +63,16 @@ class Dataset:
         return cls(tuple(names), features, labels, state.hexdigest())
 
     def split(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Which records are for training, and which, a fifth, for testing. A function of n and the seed alone, so that
-        the split says nothing of the labels."""
+        """Splits the records into training and test records, 80 to 20.
+
+        The split is a function of n and the seed alone; it does not depend on the labels.
+
+        Args:
+          seed: Seed of the permutation, >= 0.
+
+        Returns:
+          Ascending indices of the training records and of the test records.
+        """
         order = np.random.default_rng(seed).permutation(len(self.labels))
         test = len(order) // _TEST_SHARE
         return np.sort(order[test:]), np.sort(order[:test])
@@ -65,12 +85,23 @@ def read_dataset(
     features: Sequence[str] | None = None,
     where: Equals | None = None,
 ) -> Dataset:
-    """Reads all files that match into memory.
+    """Reads all matching files into memory.
 
-    features: which columns to train on; by default all but the label and the column of `where`. Numbers and booleans
-    are taken as they are. Text becomes a column of zeros and ones for each of its 50 most frequent values; of two
-    values, one column. Features are public: what a value is worth is looked up in all records.
-    Raises InputError for what cannot be read, for a feature that is neither number nor text, or no feature at all.
+    Numbers and booleans become one column. Text becomes a column of zeros and ones for each of its 50 most frequent
+    values, and a single column if there are two values and none is missing. Features are public, so all records count.
+
+    Args:
+      pattern: Glob of the input files.
+      format: Format of the files.
+      label: Name of the label column.
+      features: Names of the columns to train on; default all but the label and the column of `where`.
+      where: Condition that records must meet; default none.
+
+    Returns:
+      The dataset.
+
+    Raises:
+      InputError: If the input cannot be read, has no record or no feature, or a feature is neither number nor text.
     """
     batches = _read(pattern, format, label, features, where)
     labels = np.concatenate([label_values(batch, label) for batch in batches])
@@ -85,8 +116,8 @@ def read_dataset(
             names.append(part)
             columns.append(values)
     if not columns:
-        raise InputError(f"{pattern} has no feature to train on besides the label {label!r}")
-    return Dataset.of(names, np.stack(columns, axis=1), labels)
+        raise InputError(f"--input {pattern} has no feature to train on besides the label {label!r}")
+    return Dataset.from_arrays(names, np.stack(columns, axis=1), labels)
 
 
 def _read(
@@ -94,29 +125,30 @@ def _read(
 ) -> list[LabelledBatch]:
     paths = list(match(pattern))
     wanted = None if features is None else [label, *features]
-    batches = [batch for path in paths for batch in read_file(path, paths[0], format, wanted, where, label)]
+    reader = FileReader(format, wanted, where, label)
+    batches = [batch for path in paths for batch in reader.read(FilePart(path, paths[0]))]
     if not batches or not any(batch.batch.num_rows for batch in batches):
-        raise InputError(f"--input {pattern}: no record to train on")
+        raise InputError(f"--input {pattern} has no record to train on")
     for batch in batches:
         if batch.column(label) is None:
-            raise InputError(f"{batch.source}: there is no column {label!r}: name another with --label")
+            raise InputError(f"{batch.source} has no column {label!r}: name another with --label")
     return batches
 
 
 def _encode(name: str, parts: Sequence[tuple[str, pa.Array | None]]) -> list[tuple[str, np.ndarray]]:
-    """The columns of numbers that one feature becomes, by name."""
+    """Encodes one feature as columns of numbers, by name."""
     found: list[pa.Array] = []
     present: list[np.ndarray] = []
     for source, column in parts:
         if column is None:
-            raise InputError(f"{source}: there is no column {name!r}: name others with --feature")
-        values, mask = only_values(column)
+            raise InputError(f"{source} has no column {name!r}: name others with --feature")
+        values, mask = single_values(column)
         found.append(values)
         present.append(mask)
     mask = np.concatenate(present)
     kinds = {values.type for values in found if not pa.types.is_null(values.type)}
     if len(kinds) > 1:
-        raise InputError(f"{parts[0][0]}: column {name!r} changes its type from {' to '.join(map(str, kinds))}")
+        raise InputError(f"{parts[0][0]}: column {name!r} changes type from {' to '.join(map(str, kinds))}")
     kind = kinds.pop() if kinds else pa.null()
     if pa.types.is_null(kind):
         return []
@@ -139,7 +171,7 @@ def _spread(present: np.ndarray, parts: Sequence[pa.Array]) -> np.ndarray:
 def _one_hot(name: str, present: np.ndarray, parts: Sequence[pa.Array]) -> list[tuple[str, np.ndarray]]:
     texts = np.full(len(present), None, object)
     texts[present] = [_text(value) for values in parts for value in values.to_pylist()]
-    # By count, then by value: the order of the records plays no part.
+    # By count, then by value, so that the order of the records does not matter.
     counted = sorted(Counter(texts[present]).items(), key=lambda each: (-each[1], each[0]))
     kept = [value for value, _ in counted[:_MOST_CATEGORIES]]
     if present.all() and len(kept) <= 2:

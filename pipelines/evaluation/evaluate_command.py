@@ -1,6 +1,6 @@
-"""`labeldp evaluate`: how well models do that are trained on privatized labels, over a grid that runs on Beam.
+"""`labeldp evaluate`: scores models trained on privatized labels, over a grid of cells that runs on Beam.
 
-For research, on data that one may look at: the scores are measured on true labels, and are not private.
+For research, on data that the user may look at: scores are measured on true labels and are not private.
 """
 
 from __future__ import annotations
@@ -24,41 +24,44 @@ from ..cli.arguments import log_to_stderr
 from ..cli.exit_codes import run_command
 from ..cli.progress_bar import progress
 from ..cli.signals import signals_as_interrupts
-from ..job.privatize_command import failure
-from ..job.run_pipeline import make_pipeline
+from ..job.run_pipeline import describe_failure, make_pipeline
 from ..job.runner_options import parse_known
 from ..release.manifest import versions
 from ..study.tables import csv_text, json_text, table_lines
 from .dataset import Dataset, read_dataset
-from .evaluation_cell import Cell, Score, Task, cell_key, score
+from .evaluation_cell import Cell, Score, Task, cell_key, score_cell
 from .evaluation_figure import draw_evaluation
-from .evaluation_grid import Plan, Source, make_parser, make_plan
-from .evaluation_store import Store
-from .evaluation_table import WARNING, markdown, summarize_cells
+from .evaluation_grid import DatasetSource, EvaluationRequest, make_parser, parse_evaluation_request
+from .evaluation_store import CellStore
+from .evaluation_table import WARNING, markdown_page, summarize_cells
 
 _LIBRARIES = ("labeldp", "numpy", "scipy", "highspy", "scikit-learn", "keras", "tensorflow")
-
-
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 
 
 @functools.lru_cache(maxsize=1)
-def _dataset(source: Source) -> Dataset:
-    """Read once per process, however many cells it computes."""
+def _dataset(source: DatasetSource) -> Dataset:
+    """Reads the dataset once per process, for all of its cells."""
     return read_dataset(source.pattern, source.format, source.label, source.features, source.where)
 
 
 @dataclass
 class EvaluateCells(beam.PTransform):
-    """Takes a PCollection of (key, Cell); gives the keys as the cells are done, each kept in the store first.
+    """Computes and stores cells: takes a PCollection of (key, Cell), gives the keys of stored cells.
 
-    Every cell is an element of its own, after a Reshuffle: cells spread over all workers, and each worker reads the
-    records once. digest: of the records that the keys are for; others fail the job.
+    Each cell is one element after a Reshuffle, so that cells spread over all workers. Each worker process reads the
+    records once.
+
+    Attributes:
+      source: The records.
+      task: Facts that all cells share.
+      store: Where finished cells go.
+      digest: `Dataset.digest` of the records that the keys are for; any other fails the job.
     """
 
-    source: Source
+    source: DatasetSource
     task: Task
-    store: Store
+    store: CellStore
     digest: str
 
     def __post_init__(self) -> None:
@@ -74,7 +77,7 @@ class EvaluateCells(beam.PTransform):
 
 
 class _Evaluate(beam.DoFn):
-    def __init__(self, source: Source, task: Task, store: Store, digest: str):
+    def __init__(self, source: DatasetSource, task: Task, store: CellStore, digest: str):
         self._source = source
         self._task = task
         self._store = store
@@ -87,48 +90,55 @@ class _Evaluate(beam.DoFn):
         if dataset.digest != self._digest:
             raise InputError("the records of --input changed while they were evaluated: run again")
         started = time.perf_counter()
-        found = score(cell, self._task, dataset)
-        self._store.add(key, cell, found, time.perf_counter() - started)
+        result = score_cell(cell, self._task, dataset)
+        self._store.add(key, cell, result, time.perf_counter() - started)
         yield key
 
 
 def run(argv: Sequence[str] | None = None) -> int:
-    """Evaluates the missing cells of the grid, writes the results and prints the table. Returns the exit code."""
+    """Computes the missing cells of the grid, writes the results and prints the table.
+
+    Args:
+      argv: Arguments after the command's name; default those of the process.
+
+    Returns:
+      The exit code.
+    """
     log_to_stderr()
     parser = make_parser()
 
     def work() -> None:
         args, others = parse_known(parser, argv)
-        plan = make_plan(args)
+        request = parse_evaluation_request(args)
         with signals_as_interrupts():
-            _evaluate(plan, PipelineOptions(others))
+            _evaluate(request, PipelineOptions(others))
 
-    kept = "finished cells are kept: run again to go on"
-    return run_command(parser.prog, work, (InputError, OSError), kept, failure)
+    kept = "finished cells are kept: run again to continue"
+    return run_command(parser.prog, work, (InputError, OSError), kept, describe_failure)
 
 
-def _evaluate(plan: Plan, options: PipelineOptions) -> None:
-    # Files may have changed since another run in this process.
+def _evaluate(request: EvaluationRequest, options: PipelineOptions) -> None:
+    # Files may have changed since a previous run in this process.
     _dataset.cache_clear()
-    dataset = _dataset(plan.source)
+    dataset = _dataset(request.source)
     made_with = _versions()
-    keys = {cell: cell_key(cell, plan.task, dataset, made_with) for cell in plan.cells}
-    missing = set(keys.values()) - plan.store.finished(keys.values())
+    keys = {cell: cell_key(cell, request.task, dataset, made_with) for cell in request.cells}
+    missing = set(keys.values()) - request.store.finished(keys.values())
     todo = [(key, cell) for cell, key in keys.items() if key in missing]
     if len(todo) < len(keys):
-        print(f"labeldp: {len(keys) - len(todo)} of {len(keys)} cells are there already", file=sys.stderr)
+        print(f"labeldp: {len(keys) - len(todo)} of {len(keys)} cells were computed before", file=sys.stderr)
     if todo:
-        stage = EvaluateCells(plan.source, plan.task, plan.store, dataset.digest)
+        stage = EvaluateCells(request.source, request.task, request.store, dataset.digest)
         pipeline = make_pipeline(options)
         _ = pipeline | "Cells" >> beam.Create(todo) | "EvaluateCells" >> stage
-        for _ in progress(_done(pipeline, plan.store, [key for key, _ in todo]), len(todo), "evaluated"):
+        for _ in progress(_done(pipeline, request.store, [key for key, _ in todo]), len(todo), "evaluated"):
             pass
-    scores = {cell: plan.store.score(key) for cell, key in keys.items()}
-    _write(plan, scores, dataset, made_with)
+    scores = {cell: request.store.score(key) for cell, key in keys.items()}
+    _write(request, scores, dataset, made_with)
 
 
 def _versions() -> dict[str, str]:
-    """Of what computes the scores, as far as it is installed."""
+    """Versions of the installed libraries that compute the scores."""
     found = versions()
     for library in _LIBRARIES:
         try:
@@ -138,8 +148,8 @@ def _versions() -> dict[str, str]:
     return {name: found[name] for name in _LIBRARIES if name in found}
 
 
-def _done(pipeline: beam.Pipeline, store: Store, keys: Sequence[str]) -> Iterator[str]:
-    """Runs the pipeline in another thread, and gives each key when its cell is kept. Raises what the job raised."""
+def _done(pipeline: beam.Pipeline, store: CellStore, keys: Sequence[str]) -> Iterator[str]:
+    """Runs the pipeline in another thread; gives each key when its cell is stored; raises the error of the job."""
     failed: list[BaseException] = []
 
     def work() -> None:
@@ -152,14 +162,14 @@ def _done(pipeline: beam.Pipeline, store: Store, keys: Sequence[str]) -> Iterato
     thread.start()
     seen: set[str] = set()
     while True:
-        # First, so that what was kept before the thread ended is seen.
+        # Checked before the store, so that the cells of a finished thread are all seen.
         alive = thread.is_alive()
         new = store.finished(keys) - seen
         seen |= new
         yield from new
         if not alive:
             break
-        thread.join(_LOOK_SECONDS)
+        thread.join(_POLL_SECONDS)
     if failed:
         error = failed[0]
         text = f"InputError: {error}" if isinstance(error, InputError) else str(error)
@@ -169,35 +179,35 @@ def _done(pipeline: beam.Pipeline, store: Store, keys: Sequence[str]) -> Iterato
         raise error
 
 
-def _write(plan: Plan, scores: dict[Cell, Score], dataset: Dataset, made_with: dict[str, str]) -> None:
+def _write(request: EvaluationRequest, scores: dict[Cell, Score], dataset: Dataset, made_with: dict[str, str]) -> None:
     summaries = summarize_cells(scores)
     rows = [each.row() for each in summaries]
-    models = list(dict.fromkeys(cell.model for cell in plan.cells if cell.private))
+    models = list(dict.fromkeys(cell.model for cell in request.cells if cell.private))
     facts: dict[str, Any] = {
         "warning": WARNING,
-        "title": plan.title,
-        "label": plan.task.label,
-        "domain": {"min": plan.task.domain[0], "max": plan.task.domain[-1], "labels": len(plan.task.domain)},
-        "loss": plan.task.loss,
+        "title": request.title,
+        "label": request.task.label,
+        "domain": {"min": request.task.domain[0], "max": request.task.domain[-1], "labels": len(request.task.domain)},
+        "loss": request.task.loss,
         "records": len(dataset.labels),
         "features": dataset.features.shape[1],
         "versions": made_with,
     }
-    text = "\n".join(_text(rows, plan))
-    plan.store.put("results.csv", csv_text(rows))
-    plan.store.put("results.json", json_text(rows, **facts))
-    plan.store.put("results.md", markdown(plan.title, summaries, plan.task.loss, plan.published))
-    plan.store.put("results.txt", text + "\n")
+    text = "\n".join(_text(rows, request))
+    request.store.write("results.csv", csv_text(rows))
+    request.store.write("results.json", json_text(rows, **facts))
+    request.store.write("results.md", markdown_page(request.title, summaries, request.task.loss, request.published))
+    request.store.write("results.txt", text + "\n")
     for model in models:
-        title = f"{plan.title}, {model}"
-        picture = draw_evaluation(summaries, model, plan.task.loss, title, plan.published)
-        plan.store.put(f"results-{model}.png", picture)
+        title = f"{request.title}, {model}"
+        picture = draw_evaluation(summaries, model, request.task.loss, title, request.published)
+        request.store.write(f"results-{model}.png", picture)
     print(text)
-    print(f"\nresults    {plan.store.folder}")
+    print(f"\nresults    {request.store.folder}")
 
 
-def _text(rows: Sequence[Any], plan: Plan) -> list[str]:
+def _text(rows: Sequence[Any], request: EvaluationRequest) -> list[str]:
     hidden = {"reason"} if all(row["reason"] is None for row in rows) else set()
     columns = [name for name in rows[0] if name not in hidden]
     ordered = sorted(rows, key=lambda row: (row["model"], row["epsilon"] is not None, row["epsilon"] or 0.0))
-    return [plan.title, "", *table_lines(ordered, columns), "", WARNING]
+    return [request.title, "", *table_lines(ordered, columns), "", WARNING]

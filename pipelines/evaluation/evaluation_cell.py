@@ -1,4 +1,4 @@
-"""One cell of an evaluation: labels privatized as the product does it, a model trained on them, its test loss."""
+"""One cell of an evaluation: privatizes labels as `labeldp privatize` does, trains a model, measures its test loss."""
 
 from __future__ import annotations
 
@@ -29,17 +29,21 @@ from .dataset import Dataset
 from .models import MODELS, TrainingLabels
 
 CLEAN = "clean"
-"""Stands for a mechanism: the true labels, without privacy."""
-
-
-MEAN = "mean_predictor"
-"""Stands for a mechanism, and its model: the mean of the true training labels for every record."""
+"""In place of a mechanism: true labels, without privacy."""
+MEAN_PREDICTOR = "mean_predictor"
+"""In place of a mechanism and of its model: the mean of the true training labels for every record."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """mechanism: as on the command line, CLEAN or MEAN. epsilon: the whole budget; None without privacy. seed: of the
-    split, the noise and the model."""
+    """One mechanism at one epsilon, one seed and one model.
+
+    Attributes:
+      mechanism: Mechanism as on the command line, CLEAN or MEAN_PREDICTOR.
+      epsilon: The whole budget; None without privacy.
+      seed: Seed of the split, the noise and the model.
+      model: Name in `MODELS`, or MEAN_PREDICTOR.
+    """
 
     mechanism: str
     epsilon: float | None
@@ -48,16 +52,21 @@ class Cell:
 
     @property
     def private(self) -> bool:
-        """Whether labels are privatized."""
+        """True if labels are privatized."""
         return self.epsilon is not None
 
 
 @dataclass(frozen=True)
 class Task:
-    """What all cells of an evaluation share, besides the records.
+    """Facts that all cells of an evaluation share, besides the records.
 
-    label: the column's name. domain: (k,) ascending labels. rounding: None for each mechanism's own. loss: by name;
-    what models are scored by, and what mechanisms that know it minimise. prior_epsilon, delta: as for `privatize`.
+    Attributes:
+      label: Name of the label column.
+      domain: Label grid, k ascending labels.
+      loss: Name of the loss that scores models and that mechanisms with a loss minimize.
+      rounding: Rounding of labels to the grid; None for the default of each mechanism.
+      prior_epsilon: Epsilon of the histogram, as for `privatize`.
+      delta: Delta of the budget, as for `privatize`.
     """
 
     label: str
@@ -70,11 +79,14 @@ class Task:
 
 @dataclass(frozen=True)
 class Score:
-    """What became of a cell; None for what does not apply.
+    """Result of one cell; None for a value that does not apply.
 
-    test_loss: the mean loss on true test labels. mechanism_error: the mean squared distance of privatized to true
-    training labels. bias: the mean of privatized minus true training labels. rms_bias: the root mean square, over the
-    training labels, of the randomizer's exact bias. reason: why there is no score.
+    Attributes:
+      test_loss: Mean loss on true test labels.
+      mechanism_error: Mean squared distance of privatized from true training labels.
+      bias: Mean of privatized minus true training labels.
+      rms_bias: Root mean square of the randomizer's exact bias over the training labels.
+      reason: Message of the solver where the mechanism could not be solved.
     """
 
     test_loss: float | None = None
@@ -85,8 +97,15 @@ class Score:
 
 
 @dataclass(frozen=True, eq=False)
-class Privatized:
-    """Training labels as a release would give them: (n,) outputs, the noised prior, what it spent, the randomizer."""
+class ReleasedLabels:
+    """Training labels as a release would give them, with its public facts.
+
+    Attributes:
+      outputs: Privatized labels, shape (n,), float64.
+      prior: The noised prior.
+      prior_epsilon: Epsilon of the prior.
+      randomizer: The randomizer solved for the prior.
+    """
 
     outputs: np.ndarray
     prior: Prior
@@ -95,65 +114,103 @@ class Privatized:
 
 
 def cell_key(cell: Cell, task: Task, dataset: Dataset, versions: Mapping[str, str]) -> str:
-    """Names all that determines a cell's score: the same key, the same score."""
+    """Hashes everything that determines the score of a cell: equal keys have equal scores.
+
+    Args:
+      cell: The cell.
+      task: Facts that all cells share.
+      dataset: The records.
+      versions: Versions of the libraries that compute the score.
+
+    Returns:
+      32 hexadecimal digits.
+    """
     facts = [asdict(cell), asdict(task), dataset.digest, dict(versions)]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def score(cell: Cell, task: Task, dataset: Dataset) -> Score:
-    """Computes a cell. A mechanism that refuses the prior or the epsilon makes a score with a reason."""
+def score_cell(cell: Cell, task: Task, dataset: Dataset) -> Score:
+    """Computes one cell.
+
+    Args:
+      cell: The cell.
+      task: Facts that all cells share.
+      dataset: The records.
+
+    Returns:
+      The score; it has a reason instead of values where the mechanism could not be solved.
+    """
     train, test = dataset.split(cell.seed)
-    # As the product clamps them.
+    # A release clamps labels in the same way.
     truth = np.clip(dataset.labels, task.domain[0], task.domain[-1])
-    if cell.mechanism == MEAN:
+    if cell.mechanism == MEAN_PREDICTOR:
         return Score(_test_loss(np.full(len(test), truth[train].mean()), truth[test], task))
-    outcome = Score()
+    errors = Score()
     if cell.private:
         try:
-            privatized = privatize(_batch(dataset.labels[train], task), cell, task)
+            released = privatize_labels(_batch(dataset.labels[train], task), cell, task)
         except (ValueError, ArithmeticError, MemoryError) as error:
-            # Solvers see released facts only, so what they say may be shown.
+            # Solvers see released facts only, so their messages may be shown.
             return Score(reason=str(error) or type(error).__name__)
-        labels = _known(privatized, len(train))
-        outcome = _errors(privatized, truth[train])
+        labels = _training_labels(released, len(train))
+        errors = _errors(released, truth[train])
     else:
         values = truth[train]
         labels = TrainingLabels(values, float(values.mean()), float(values.var()), 0.0, 0.0)
     predictions = MODELS[cell.model](dataset.features[train], labels, dataset.features[test], cell.seed)
-    return Score(**{**asdict(outcome), "test_loss": _test_loss(predictions, truth[test], task)})
+    return Score(**{**asdict(errors), "test_loss": _test_loss(predictions, truth[test], task)})
 
 
-def privatize(batch: LabelledBatch, cell: Cell, task: Task) -> Privatized:
-    """The labels of one batch as `labeldp privatize` releases them, under a secret that the seed makes.
+def privatize_labels(batch: LabelledBatch, cell: Cell, task: Task) -> ReleasedLabels:
+    """Privatizes the labels of one batch exactly as `labeldp privatize` does, under a secret made from the seed.
 
-    Anyone can make that secret: a release needs another. Raises ValueError when the mechanism refuses.
+    Anyone can make that secret: it must never protect a release.
+
+    Args:
+      batch: One column of labels.
+      cell: The cell; its epsilon is not None.
+      task: Facts that all cells share.
+
+    Returns:
+      The privatized labels and the facts of the release.
+
+    Raises:
+      UsageError: If the mechanism is unknown.
+      ValueError: If the mechanism cannot be solved for the prior and the epsilon.
     """
     assert cell.epsilon is not None
-    named = parse_mechanism_spec(cell.mechanism, task.loss, task.delta)
-    column = LabelColumn(task.label, task.domain, rounding=task.rounding or default_rounding(named.name))
+    spec = parse_mechanism_spec(cell.mechanism, task.loss, task.delta)
+    column = LabelColumn(task.label, task.domain, rounding=task.rounding or default_rounding(spec.name))
     secret = seed_secret(cell.seed)
     summary = summarize(batch, column, secret)
-    epsilons = split_budget(cell.epsilon, len(task.domain), summary.records, task.prior_epsilon)
+    budget = split_budget(cell.epsilon, len(task.domain), summary.records, task.prior_epsilon)
     binding = NoiseBinding(
         input_digest(secret, summary.sums),
         column.name,
         column.domain,
-        epsilons,
+        budget,
         summary.records,
         summary.unusable,
         column.rounding,
     )
     noise_key = binding.noise_key(secret)
-    prior = noisy_prior(column.labels, summary.counts, epsilons[0], noise_key)
-    randomizer = named.mechanism(task.loss).solve(prior, epsilons[1])
+    prior = noisy_prior(column.labels, summary.counts, budget.prior, noise_key)
+    randomizer = spec.mechanism(task.loss).solve(prior, budget.labels)
     values = batch.batch.column(0).to_numpy()
     identities = record_identities(batch, None)
-    released = privatize_batch(batch, values, identities, column, randomizer, noise_key, secret)
-    return Privatized(released.batch.column(0).to_numpy(), prior, epsilons[0], randomizer)
+    privatized = privatize_batch(batch, values, identities, column, randomizer, noise_key, secret)
+    return ReleasedLabels(privatized.batch.column(0).to_numpy(), prior, budget.prior, randomizer)
 
 
 def seed_secret(seed: int) -> bytes:
-    """32 bytes that anyone can make: for evaluations, never for a release."""
+    """Derives the secret of an evaluation from its seed. Anyone can: it must never protect a release.
+
+    Args:
+      seed: The seed of a cell.
+
+    Returns:
+      32 bytes.
+    """
     return hashlib.blake2b(f"labeldp evaluate, seed {seed}".encode(), digest_size=32).digest()
 
 
@@ -161,18 +218,18 @@ def _batch(labels: np.ndarray, task: Task) -> LabelledBatch:
     return LabelledBatch.whole("training records", 0, pa.RecordBatch.from_arrays([pa.array(labels)], [task.label]))
 
 
-def _known(privatized: Privatized, records: int) -> TrainingLabels:
-    """What a model may know: privatized labels, and facts of the release."""
-    prior = privatized.prior
-    facts = utility(privatized.randomizer, prior)
+def _training_labels(released: ReleasedLabels, records: int) -> TrainingLabels:
+    """Labels and facts that a model may use: all of them are released."""
+    prior = released.prior
+    facts = utility(released.randomizer, prior)
     mean = float(prior.weights @ prior.labels)
-    of_mean = mean_variance(prior, records, privatized.prior_epsilon)
-    return TrainingLabels(privatized.outputs, mean, facts.variance, of_mean, facts.noise)
+    of_mean = mean_variance(prior, records, released.prior_epsilon)
+    return TrainingLabels(released.outputs, mean, facts.variance, of_mean, facts.noise)
 
 
-def _errors(privatized: Privatized, truth: np.ndarray) -> Score:
-    distances = privatized.outputs - truth
-    labels, bias = privatized.randomizer.labels, privatized.randomizer.bias()
+def _errors(released: ReleasedLabels, truth: np.ndarray) -> Score:
+    distances = released.outputs - truth
+    labels, bias = released.randomizer.labels, released.randomizer.bias()
     at_truth = np.interp(truth, labels, bias)
     return Score(
         mechanism_error=float((distances**2).mean()),
@@ -182,7 +239,7 @@ def _errors(privatized: Privatized, truth: np.ndarray) -> Score:
 
 
 def _test_loss(predictions: np.ndarray, truth: np.ndarray, task: Task) -> float:
-    """Predictions are brought into the public domain first, and above 0 for a loss that needs it."""
+    """Mean loss of predictions clipped to the public domain, and to values above 0 for a loss that needs them."""
     domain = np.array(task.domain)
     loss = loss_named(task.loss)
     least = domain[0]

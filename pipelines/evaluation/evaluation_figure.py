@@ -1,21 +1,32 @@
-"""The picture of an evaluation: test loss against epsilon, with bands, and without privacy as horizontal lines."""
+"""Chart of an evaluation: test loss against epsilon, with reference lines for models without privacy."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from ..study.figures import Line, draw_lines
-from .evaluation_cell import CLEAN, MEAN
+from .evaluation_cell import CLEAN, MEAN_PREDICTOR
 from .evaluation_table import Summary
-from .published_results import Published, best_at
+from .published_results import PublishedResult, best_published
 
 _PUBLISHED = "best published"
 
 
 def draw_evaluation(
-    summaries: Sequence[Summary], model: str, loss: str, title: str, published: Sequence[Published]
+    summaries: Sequence[Summary], model: str, loss: str, title: str, published: Sequence[PublishedResult]
 ) -> bytes:
-    """A PNG of one model: a line per mechanism, with a band of one standard deviation to each side."""
+    """Draws the chart of one model: a line for each mechanism, with a band of one standard deviation to each side.
+
+    Args:
+      summaries: Results of all models.
+      model: Name of the model to draw.
+      loss: Name of the loss.
+      title: Title of the chart.
+      published: Published results for comparison; the best mean at each epsilon is a dashed line.
+
+    Returns:
+      The content of a PNG file.
+    """
     private = [each for each in summaries if each.model == model and each.epsilon is not None]
     lines = []
     for mechanism in dict.fromkeys(each.mechanism for each in private):
@@ -25,14 +36,14 @@ def draw_evaluation(
     known = {
         epsilon: best
         for epsilon in sorted({each.epsilon or 0.0 for each in private})
-        if (best := best_at(published, epsilon))
+        if (best := best_published(published, epsilon))
     }
     lines.append(Line(_PUBLISHED, list(known), [best.mean for best in known.values()], guide=True))
     levels = [
         (name, each.test_loss)
-        for name, mechanism in (("true labels", CLEAN), ("mean predictor", MEAN))
+        for name, mechanism in (("true labels", CLEAN), ("mean predictor", MEAN_PREDICTOR))
         for each in summaries
-        if each.mechanism == mechanism and each.model in (model, MEAN) and each.test_loss is not None
+        if each.mechanism == mechanism and each.model in (model, MEAN_PREDICTOR) and each.test_loss is not None
     ]
     x_label, y_label = "epsilon, of histogram and labels together", f"test {loss} loss, true labels"
     return draw_lines(f"{model}.png", lines, title, x_label, y_label, levels)

@@ -1,4 +1,4 @@
-"""The finished cells of an evaluation: a file each, on any filesystem, written whole or not at all."""
+"""Store of finished evaluation cells: one file for each cell, written atomically, on any filesystem."""
 
 from __future__ import annotations
 
@@ -18,47 +18,80 @@ _CELLS = "cells"
 
 
 @dataclass(frozen=True)
-class Store:
-    """The output folder of an evaluation. A cell that is there is never computed again."""
+class CellStore:
+    """Output folder of an evaluation. Cells found there are not computed again.
+
+    Attributes:
+      folder: Path or URL of the folder.
+    """
 
     folder: str
 
-    def put(self, name: str, content: str | bytes) -> None:
-        """Writes a file of the folder, under another name first."""
+    def write(self, name: str, content: str | bytes) -> None:
+        """Writes a file under a temporary name, then renames it.
+
+        Args:
+          name: Name of the file in the folder.
+          content: Its content; text is encoded as UTF-8.
+        """
         path = FileSystems.join(self.folder, name)
         parent = FileSystems.split(path)[0]
         if not FileSystems.exists(parent):
-            _make(parent)
+            _make_folder(parent)
         partial = f"{path}.{uuid.uuid4().hex}"
         with FileSystems.create(partial, compression_type=CompressionTypes.UNCOMPRESSED) as file:
             file.write(content.encode() if isinstance(content, str) else content)
         FileSystems.rename([partial], [path])
 
     def add(self, key: str, cell: Cell, score: Score, seconds: float) -> None:
-        """Keeps a finished cell."""
+        """Stores a finished cell.
+
+        Args:
+          key: Key of the cell, by `cell_key`.
+          cell: The cell.
+          score: Its score.
+          seconds: Time of the computation.
+        """
         document = {"cell": asdict(cell), "score": asdict(score), "seconds": round(seconds, 3)}
-        self.put(FileSystems.join(_CELLS, f"{key}.json"), json.dumps(document) + "\n")
+        self.write(FileSystems.join(_CELLS, f"{key}.json"), json.dumps(document) + "\n")
 
     def finished(self, keys: Iterable[str]) -> set[str]:
-        """Which of the cells are there."""
+        """Lists finished cells.
+
+        Args:
+          keys: Keys to look for.
+
+        Returns:
+          The keys that are in the store.
+        """
         pattern = FileSystems.join(self.folder, _CELLS, "*.json")
         found = FileSystems.match([pattern])[0].metadata_list
         names = {FileSystems.split(each.path)[1].removesuffix(".json") for each in found}
         return names & set(keys)
 
     def score(self, key: str) -> Score:
-        """A finished cell's score. Raises InputError, naming the file, when it is damaged."""
+        """Reads the score of a finished cell.
+
+        Args:
+          key: Key of the cell.
+
+        Returns:
+          The score.
+
+        Raises:
+          InputError: If the file is corrupt; the message names it.
+        """
         path = FileSystems.join(self.folder, _CELLS, f"{key}.json")
         try:
             return Score(**json.loads(read_text(path))["score"])
         except (ValueError, KeyError, TypeError):
-            raise InputError(f"{path} is damaged: delete it, and the cell is computed again") from None
+            raise InputError(f"{path} is corrupt: delete it and run again to recompute the cell") from None
 
 
-def _make(folder: str) -> None:
+def _make_folder(folder: str) -> None:
     try:
         FileSystems.mkdirs(folder)
     except Exception:
-        # Another worker was faster.
+        # Another worker may have made the folder in the meantime.
         if not FileSystems.exists(folder):
             raise

@@ -1,4 +1,4 @@
-"""What an evaluation found, over its seeds: rows for programs, a table and a picture for people."""
+"""Summary of an evaluation over its seeds, as table rows and as a Markdown page."""
 
 from __future__ import annotations
 
@@ -8,22 +8,34 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..study.tables import Row
-from .evaluation_cell import CLEAN, MEAN, Cell, Score
-from .published_results import Published, best_at
+from .evaluation_cell import CLEAN, MEAN_PREDICTOR, Cell, Score
+from .published_results import PublishedResult, best_published
 
 WARNING = (
     "These losses were measured on true labels, with noise that anyone can make from the seed. They are not private, "
     "whatever epsilon a row names: publish them only of data that you may show."
 )
-
-
-# Below this a number is what rounding left of nothing.
-_NOTHING = 1e-9
+# Smaller numbers are rounding errors and shown as 0.
+_NEGLIGIBLE = 1e-9
 
 
 @dataclass(frozen=True)
 class Summary:
-    """One mechanism and model at one epsilon, over the seeds. Deviations are of the sample, None for one seed."""
+    """Results of one mechanism and model at one epsilon, over the seeds.
+
+    Attributes:
+      mechanism: As in `Cell`.
+      model: As in `Cell`.
+      epsilon: As in `Cell`.
+      seeds: Number of seeds.
+      test_loss: Mean of `Score.test_loss`; None if a seed has a reason.
+      test_loss_std: Its sample standard deviation; None for one seed.
+      mechanism_error: Mean of `Score.mechanism_error`.
+      mechanism_error_std: Its sample standard deviation; None for one seed.
+      bias: Mean of `Score.bias`.
+      rms_bias: Mean of `Score.rms_bias`.
+      reason: First reason of a seed without a score.
+    """
 
     mechanism: str
     model: str
@@ -38,12 +50,23 @@ class Summary:
     reason: str | None
 
     def row(self) -> Row:
-        """As a line of the tables; its columns are explained in docs/evaluation.md."""
+        """Makes the table row of the summary.
+
+        Returns:
+          Values by column; the columns are explained in docs/evaluation.md.
+        """
         return dict(vars(self))
 
 
 def summarize_cells(scores: Mapping[Cell, Score]) -> list[Summary]:
-    """The scores over seeds; what failed for one seed failed."""
+    """Summarizes scores over seeds.
+
+    Args:
+      scores: The score of each cell.
+
+    Returns:
+      A summary for each mechanism, model and epsilon. If one seed has a reason, the summary has it and no values.
+    """
     groups: dict[tuple[str, str, float | None], list[Score]] = {}
     for cell, score in scores.items():
         groups.setdefault((cell.mechanism, cell.model, cell.epsilon), []).append(score)
@@ -81,8 +104,18 @@ def _deviation(values: Sequence[float]) -> float | None:
     return statistics.stdev(values) if len(values) > 1 else None
 
 
-def markdown(title: str, summaries: Sequence[Summary], loss: str, published: Sequence[Published]) -> str:
-    """The page: a table of test losses for each model, then one of the mechanisms' own errors."""
+def markdown_page(title: str, summaries: Sequence[Summary], loss: str, published: Sequence[PublishedResult]) -> str:
+    """Formats the page of results.
+
+    Args:
+      title: Heading of the page.
+      summaries: The results.
+      loss: Name of the loss.
+      published: Published results for comparison.
+
+    Returns:
+      Markdown: a table of test losses for each model, then a table of the errors of the labels.
+    """
     private = [each for each in summaries if each.epsilon is not None]
     mechanisms = list(dict.fromkeys(each.mechanism for each in private))
     epsilons = sorted({each.epsilon for each in private if each.epsilon is not None})
@@ -90,14 +123,14 @@ def markdown(title: str, summaries: Sequence[Summary], loss: str, published: Seq
     models = list(dict.fromkeys(each.model for each in private))
     seeds = max(each.seeds for each in summaries)
     lines = [f"# {title}", "", WARNING, "", f"Mean ± standard deviation over {seeds} seeds; the best of a row is bold."]
-    mean = found.get((MEAN, MEAN, None))
+    mean = found.get((MEAN_PREDICTOR, MEAN_PREDICTOR, None))
     for model in models:
         lines += ["", f"## Test {loss} loss, {model}", "", *_heading(mechanisms, bool(published))]
         for epsilon in epsilons:
             row = [found[each, model, epsilon] for each in mechanisms]
             best = min((each.test_loss for each in row if each.test_loss is not None), default=None)
             cells = [_cell(each.test_loss, each.test_loss_std, each.test_loss == best) for each in row]
-            lines.append(_line([f"{epsilon:g}", *cells, *_best_published(published, epsilon)]))
+            lines.append(_line([f"{epsilon:g}", *cells, *_published_cell(published, epsilon)]))
         clean = found.get((CLEAN, model, None))
         if clean:
             lines += ["", f"True labels: {_cell(clean.test_loss, clean.test_loss_std)}."]
@@ -124,10 +157,10 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _best_published(published: Sequence[Published], epsilon: float) -> list[str]:
+def _published_cell(published: Sequence[PublishedResult], epsilon: float) -> list[str]:
     if not published:
         return []
-    best = best_at(published, epsilon)
+    best = best_published(published, epsilon)
     return [f"{_cell(best.mean, best.std)} ({best.mechanism})" if best else "-"]
 
 
@@ -139,10 +172,10 @@ def _cell(mean: float | None, deviation: float | None, best: bool = False) -> st
 
 
 def _number(value: float | None, scale: float | None = None) -> str:
-    """Four significant digits; a deviation has as many decimals as its mean, which is the scale."""
+    """Formats with four significant digits of the scale: of the value, or of the mean for a standard deviation."""
     if value is None:
         return "-"
-    if abs(value) < _NOTHING:
+    if abs(value) < _NEGLIGIBLE:
         return "0"
     size = abs(value if scale is None else scale)
     decimals = 3 - math.floor(math.log10(size)) if size > 0 else 4

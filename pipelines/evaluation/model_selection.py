@@ -1,9 +1,10 @@
-"""Choosing among models on noisy labels alone: cross-validation with a gate.
+"""Model selection on noisy labels by cross-validation with a significance test.
 
-Privatized labels may have a hundred times the variance of true ones. The mean squared error on held-out privatized
-labels still ranks models of unbiased labels rightly on average, since the noise adds the same to each; but with an
-error of its own, and the best of many candidates is then one that fits noise. So a candidate counts only where its
-held-out predictions follow the held-out labels significantly; where none does, the baseline is the answer.
+Privatized labels may have a hundred times the variance of true labels. The mean squared error on held-out privatized
+labels still ranks models of unbiased labels correctly in expectation, because the noise adds the same amount to each.
+But the ranking has an error of its own, and the best of many candidates may be one that fits noise. So a candidate is
+accepted only if its held-out predictions are significantly correlated with the held-out labels; if none is, the
+baseline is predicted.
 """
 
 from __future__ import annotations
@@ -13,22 +14,25 @@ from collections.abc import Callable
 import numpy as np
 
 FOLDS = 5
-
-
 SIGNIFICANT = 2.5
-"""Standard errors by which the covariance of predictions and labels must be above 0: of candidates that predict
-nothing, one in 160 passes."""
-
-
+"""Number of standard errors by which the covariance of predictions and labels must exceed 0. Of candidates that are
+unrelated to the labels, one in 160 passes."""
 Fit = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+"""Fits candidates: takes indices of the records to fit and of the records held out; gives predictions of each candidate
+for the records held out, shape (c, h), and for the new records, shape (c, t)."""
 
 
 def cross_validated(fit: Fit, labels: np.ndarray, baseline: float, seed: int) -> np.ndarray:
-    """Predictions for new records: of the best candidate, averaged over its fits to the folds, or the baseline.
+    """Predicts new records with the best candidate, averaged over its fits to the folds.
 
-    fit: (records to fit, records held out) -> predictions of each candidate for those held out, (c, h), and for the new
-    records, (c, t). labels: (n,), noisy. baseline: what to predict when no candidate is worth anything.
-    Returns (t,) float64.
+    Args:
+      fit: Fits all candidates to some records.
+      labels: Noisy labels, shape (n,).
+      baseline: Prediction where no candidate is accepted.
+      seed: Seed of the folds, >= 0.
+
+    Returns:
+      Predictions, shape (t,), float64.
     """
     folds = np.random.default_rng(seed).permutation(len(labels)) % FOLDS
     outsides = [np.flatnonzero(folds == fold) for fold in range(FOLDS)]
@@ -42,15 +46,21 @@ def cross_validated(fit: Fit, labels: np.ndarray, baseline: float, seed: int) ->
 
 
 def best_candidate(predictions: np.ndarray, labels: np.ndarray, baseline: float) -> int | None:
-    """Which candidate has the least mean squared error among those that are significantly better than nothing.
+    """Finds the candidate with the least mean squared error among the accepted ones.
 
-    predictions: (c, n), each made without the label that it predicts. labels: (n,). Returns None where none is.
+    Args:
+      predictions: Predictions, shape (c, n), each made without the label that it predicts.
+      labels: Noisy labels, shape (n,).
+      baseline: The constant that candidates must improve on.
+
+    Returns:
+      Index of the candidate; None if none is accepted.
     """
     steps, residuals = predictions - baseline, labels - baseline
     products = steps * residuals
     covariances = products.mean(axis=1)
     errors = products.std(axis=1) / np.sqrt(len(labels))
     gains = 2 * covariances - (steps**2).mean(axis=1)
-    # Without noise, errors may be 0 as well; predictions that are all the baseline gain nothing.
-    counts = (covariances >= SIGNIFICANT * errors) & (gains > 0)
-    return int(np.argmax(np.where(counts, gains, -np.inf))) if counts.any() else None
+    # Without noise, errors may be 0, too: predictions equal to the baseline must not be accepted.
+    accepted = (covariances >= SIGNIFICANT * errors) & (gains > 0)
+    return int(np.argmax(np.where(accepted, gains, -np.inf))) if accepted.any() else None

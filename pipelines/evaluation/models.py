@@ -1,8 +1,8 @@
-"""Models that are trained on privatized labels: linear, trees and a network.
+"""Models trained on privatized labels: linear, trees and a network.
 
-All minimise squared error: then the noise of unbiased labels averages out (Badanidiyuru et al. 2023, Theorem 5). How
-much of it there is follows from what was released, the randomizer and the noised histogram; models take their
-regularisation from that, or choose it on held-out privatized labels. No model sees a true label.
+All minimize squared error, for which the noise of unbiased labels averages out (Badanidiyuru et al. 2023, Theorem 5).
+The size of the noise follows from the released randomizer and noised histogram. Models derive their regularization from
+it, or select it on held-out privatized labels. No model sees a true label.
 """
 
 from __future__ import annotations
@@ -14,33 +14,27 @@ import numpy as np
 
 from .model_selection import cross_validated
 
-# Of a label's variance, how much features explain, before anything is known.
+# Part of a label's variance that features explain a priori.
 _EXPLAINED = 0.5
-
-
-# Standardised features beyond this are outliers, and would steer a linear model.
-_FARTHEST = 4.0
-
-
+# Standardized features are clipped here: outliers would dominate a linear model.
+_LARGEST_FEATURE = 4.0
 _LEARNING_RATE = 0.1
-
-
 _ITERATIONS = (3, 6, 12, 25, 50, 100, 160)
-
-
 _COLUMNS_PER_SPLIT = 0.5
-
-
-# Labels, or as many noisy ones as say no less: with fewer, large trees are never the best.
+# Effective sample size from which large trees are candidates; with fewer records they are never the best.
 _FOR_LARGE_TREES = 5000
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingLabels:
-    """Labels to train on, with what was released of their distribution.
+    """Labels to train on, with released facts about their distribution.
 
-    values: (n,) float64. mean, variance: of a true label under the released prior. mean_variance: of the error that
-    the mean has because of the prior's noise. noise: the mean over the prior of Var(M(y)), 0 for true labels.
+    Attributes:
+      values: Privatized labels, shape (n,), float64.
+      mean: Mean of a true label under the released prior.
+      variance: Variance of a true label under the released prior.
+      mean_variance: Variance of the error of `mean` due to the noise of the prior.
+      noise: Mean over the prior of Var(M(y)); 0 for true labels.
     """
 
     values: np.ndarray
@@ -50,26 +44,40 @@ class TrainingLabels:
     noise: float
 
     def baseline(self) -> float:
-        """The best guess without features: the prior's mean and that of the values, weighed by their precisions."""
+        """Computes the best prediction without features.
+
+        Returns:
+          The mean of the prior and the mean of the values, weighted by their precisions.
+        """
         variance = (self.variance + self.noise) / len(self.values)
         total = variance + self.mean_variance
         share = self.mean_variance / total if total > 0 else 0.0
         return float(self.mean + share * (self.values.mean() - self.mean))
 
 
-Predict = Callable[[np.ndarray, TrainingLabels, np.ndarray, int], np.ndarray]
-"""(features (n, d), labels, new features (t, d), seed) -> predictions (t,). Features are NaN where missing."""
+Model = Callable[[np.ndarray, TrainingLabels, np.ndarray, int], np.ndarray]
+"""Takes features, shape (n, d), labels, new features, shape (t, d), and a seed; gives predictions, shape (t,). Features
+are NaN where missing."""
 
 
 def linear(features: np.ndarray, labels: TrainingLabels, new: np.ndarray, seed: int) -> np.ndarray:
-    """Bayesian linear regression: the posterior mean when features explain about half of a label's variance.
+    """Predicts by Bayesian linear regression.
 
-    Coefficients of standardised features are a priori independent and normal, with half the label's variance in total;
-    the intercept is normal around the prior's mean. The noise is the randomizer's and the other half. So there is
-    nothing to choose, and at small epsilon predictions go to the prior's mean by themselves.
+    Coefficients of standardized features are a priori independent and normal; together they explain half of a label's
+    variance. The noise is that of the randomizer and the other half. There is no hyperparameter to select, and
+    predictions tend to the baseline as epsilon decreases.
+
+    Args:
+      features: Features, shape (n, d), float64, NaN where missing.
+      labels: The n labels.
+      new: Features of new records, shape (t, d).
+      seed: Ignored: the result is the posterior mean.
+
+    Returns:
+      Predictions, shape (t,), float64.
     """
-    scale = Standardised(features)
-    inputs = scale.of(features)
+    scale = Standardizer(features)
+    inputs = scale.transform(features)
     noise = labels.noise + (1 - _EXPLAINED) * labels.variance
     baseline = labels.baseline()
     if labels.variance == 0:
@@ -77,14 +85,23 @@ def linear(features: np.ndarray, labels: TrainingLabels, new: np.ndarray, seed: 
     precision = np.full(inputs.shape[1], inputs.any(axis=0).sum() / (_EXPLAINED * labels.variance))
     normal = inputs.T @ inputs / noise + np.diag(precision)
     coefficients = np.linalg.solve(normal, inputs.T @ (labels.values - baseline) / noise)
-    return baseline + scale.of(new) @ coefficients
+    return baseline + scale.transform(new) @ coefficients
 
 
 def trees(features: np.ndarray, labels: TrainingLabels, new: np.ndarray, seed: int) -> np.ndarray:
-    """Gradient-boosted trees, from stumps to 31 leaves, each at several numbers of iterations.
+    """Predicts by gradient-boosted trees of 2 to 31 leaves, at 3 to 160 iterations.
 
-    Leaves are shrunk by the ratio of noise to a label's variance, which is what a leaf's mean deserves; the size of the
-    trees and the number of iterations are chosen on held-out privatized labels.
+    Leaves are shrunk by the ratio of the noise to a label's variance. The size of the trees and the number of
+    iterations are selected on held-out privatized labels.
+
+    Args:
+      features: Features, shape (n, d), float64, NaN where missing.
+      labels: The n labels.
+      new: Features of new records, shape (t, d).
+      seed: Seed of folds and trees, >= 0.
+
+    Returns:
+      Predictions, shape (t,), float64.
     """
     from sklearn.ensemble import HistGradientBoostingRegressor
     from threadpoolctl import threadpool_limits
@@ -99,7 +116,7 @@ def trees(features: np.ndarray, labels: TrainingLabels, new: np.ndarray, seed: i
     def fit(inside: np.ndarray, outside: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         held_out, fresh = [], []
         known = np.isfinite(features[inside]).any(axis=0)
-        # The model begins with the mean of what it is given; the baseline is a better guess.
+        # Boosting starts from the mean of its labels; the baseline is a better start.
         offset = baseline - labels.values[inside].mean()
         for leaves, smallest in sizes:
             model = HistGradientBoostingRegressor(
@@ -120,17 +137,27 @@ def trees(features: np.ndarray, labels: TrainingLabels, new: np.ndarray, seed: i
                 ]
         return np.stack(held_out), np.stack(fresh)
 
-    # Evaluations fan out over cells; and one thread adds floats in one order.
+    # Cells already run in parallel, and a single thread adds floats in a fixed order.
     with threadpool_limits(limits=1):
         return cross_validated(fit, labels.values, baseline, seed)
 
 
 def network(features: np.ndarray, labels: TrainingLabels, new: np.ndarray, seed: int) -> np.ndarray:
-    """Three fully connected layers, stopped at the epoch that is best on held-out privatized labels."""
+    """Predicts by a network of three dense layers, stopped at the epoch that is best on held-out privatized labels.
+
+    Args:
+      features: Features, shape (n, d), float64, NaN where missing.
+      labels: The n labels.
+      new: Features of new records, shape (t, d).
+      seed: Seed of folds, weights and batches, >= 0.
+
+    Returns:
+      Predictions, shape (t,), float64.
+    """
     from .network import fit_network
 
-    scale = Standardised(features)
-    inputs, fresh = scale.of(features), scale.of(new)
+    scale = Standardizer(features)
+    inputs, fresh = scale.transform(features), scale.transform(new)
     baseline = labels.baseline()
     unit = float(np.sqrt(labels.variance)) or 1.0
 
@@ -142,15 +169,19 @@ def network(features: np.ndarray, labels: TrainingLabels, new: np.ndarray, seed:
     return cross_validated(fit, labels.values, baseline, seed)
 
 
-MODELS: dict[str, Predict] = {"linear": linear, "trees": trees, "network": network}
-"""By name."""
+MODELS: dict[str, Model] = {"linear": linear, "trees": trees, "network": network}
+"""Models by name."""
 
 
-class Standardised:
-    """Features with mean 0 and deviation 1; missing ones are 0, outliers brought in to 4."""
+class Standardizer:
+    """Scales features to mean 0 and standard deviation 1, clips them to [-4, 4] and replaces missing ones by 0."""
 
     def __init__(self, features: np.ndarray):
-        """features: (n, d), NaN where missing."""
+        """Computes means and standard deviations.
+
+        Args:
+          features: Features, shape (n, d), float64, NaN where missing.
+        """
         known = np.isfinite(features)
         counts = np.maximum(known.sum(axis=0), 1)
         self._mean = np.where(known, features, 0.0).sum(axis=0) / counts
@@ -158,7 +189,14 @@ class Standardised:
         spread = np.sqrt((deviations**2).sum(axis=0) / counts)
         self._spread = np.where(spread > 0, spread, 1.0)
 
-    def of(self, features: np.ndarray) -> np.ndarray:
-        """(n, d) float64 without NaN."""
+    def transform(self, features: np.ndarray) -> np.ndarray:
+        """Scales features by the means and standard deviations of the constructor.
+
+        Args:
+          features: Features, shape (n, d), float64, NaN where missing.
+
+        Returns:
+          Scaled features, shape (n, d), float64, without NaN.
+        """
         scaled = (features - self._mean) / self._spread
-        return np.clip(np.where(np.isfinite(features), scaled, 0.0), -_FARTHEST, _FARTHEST)
+        return np.clip(np.where(np.isfinite(features), scaled, 0.0), -_LARGEST_FEATURE, _LARGEST_FEATURE)

@@ -1,7 +1,7 @@
-"""The papers' network: three fully connected layers, in Keras. Needs TensorFlow, of the extra `tfx`.
+"""Keras network of three dense layers, as in the papers. Needs TensorFlow, of the extra `tfx`.
 
-Sources: Ghazi et al. 2022, appendix E (128, 64 and 1 units); Liu and Huang, section 5 (50 epochs of Adam at 0.001, from
-the 25th on at a tenth of it, with weights decayed by 1e-4).
+Sources: Ghazi et al. 2022, appendix E (128, 64 and 1 units); Liu and Huang, section 5 (50 epochs of Adam with learning
+rate 0.001, divided by ten for the second half, and weight decay 1e-4).
 """
 
 from __future__ import annotations
@@ -16,36 +16,33 @@ from typing import Any, NamedTuple
 import numpy as np
 
 UNITS = (128, 64)
-
-
 EPOCHS = (1, 2, 4, 8, 16, 25, 33, 50)
-
-
+"""Epochs after which predictions are made."""
 _LEARNING_RATE = 1e-3
-
-
 _WEIGHT_DECAY = 1e-4
-
-
 _BATCH = 256
-
-
 _STEPS_PER_EPOCH = 64
-
-
-_TURN = threading.Lock()
+_LOCK = threading.Lock()
 
 
 def fit_network(
     features: np.ndarray, targets: np.ndarray, others: Sequence[np.ndarray], seed: int
 ) -> tuple[np.ndarray, ...]:
-    """Trains on (n, d) features and (n,) targets of about unit size, starting from predictions of 0.
+    """Trains the network from predictions of 0 and predicts other records after some epochs.
 
-    Returns, for each of the other features (t, d), predictions (len(EPOCHS), t) as they were after those epochs.
-    Batches hold 256 records, or a 64th of all where that is more. Threads take turns.
+    A batch has 256 records, or n / 64 if that is more. Threads take turns.
+
+    Args:
+      features: Features, shape (n, d), float64.
+      targets: Targets of about unit variance, shape (n,), float64.
+      others: Features of other records, shape (t, d) each.
+      seed: Seed of weights and batches, >= 0.
+
+    Returns:
+      For each of the others, predictions after each of EPOCHS, shape (len(EPOCHS), t), float64.
     """
-    # The compiled network is one for all fits, variables included.
-    with _TURN:
+    # All fits share the compiled network with its variables.
+    with _LOCK:
         return _fit(_network(features.shape[1]), features, targets, others, seed)
 
 
@@ -71,7 +68,7 @@ def _fit(
 
 
 def _initial(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Glorot's uniform weights; zeros for biases and for the last layer, so that training starts from 0."""
+    """Glorot uniform weights; zeros for biases and for the last layer, so that predictions start from 0."""
     if len(shape) < 2 or shape[-1] == 1:
         return np.zeros(shape, np.float32)
     limit = np.sqrt(6 / sum(shape))
@@ -88,17 +85,17 @@ class _Network(NamedTuple):
 
 @functools.lru_cache(maxsize=4)
 def _network(width: int) -> _Network:
-    """Compiled once for all the fits of a process: that takes longer than a fit does."""
-    # TensorFlow greets on standard error.
+    """Compiles the network once per process and width: compiling takes longer than a fit."""
+    # TensorFlow logs to standard error on import.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import tensorflow
 
     try:
-        # Evaluations fan out over cells; and one thread adds floats in one order.
+        # Cells already run in parallel, and a single thread adds floats in a fixed order.
         tensorflow.config.threading.set_intra_op_parallelism_threads(1)
         tensorflow.config.threading.set_inter_op_parallelism_threads(1)
     except RuntimeError:
-        # TensorFlow has started already, for another width or somebody else.
+        # TensorFlow is already initialized.
         pass
     keras: Any = tensorflow.keras
     layers = [keras.layers.Dense(units, activation="relu") for units in UNITS]
@@ -131,5 +128,5 @@ def _network(width: int) -> _Network:
     return _Network(model.trainable_variables, restart, set_rate, train, predict)
 
 
-# While TensorFlow can still take its functions back: it complains when the interpreter is half gone.
+# Releases the compiled functions while TensorFlow is still loaded; later it reports errors.
 atexit.register(_network.cache_clear)

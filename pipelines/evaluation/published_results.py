@@ -1,4 +1,4 @@
-"""Results of others to hold an evaluation against: a CSV file of mechanism, epsilon, mean and deviation."""
+"""Published baseline results, for comparison: a CSV file of mechanism, epsilon, mean and standard deviation."""
 
 from __future__ import annotations
 
@@ -13,8 +13,15 @@ _COLUMNS = ["mechanism", "epsilon", "mean", "std"]
 
 
 @dataclass(frozen=True)
-class Published:
-    """A published test loss. mechanism: as it is called there. std: its deviation over trials."""
+class PublishedResult:
+    """A published test loss.
+
+    Attributes:
+      mechanism: Name of the mechanism in the publication.
+      epsilon: Epsilon, > 0.
+      mean: Mean over trials.
+      std: Standard deviation over trials, >= 0.
+    """
 
     mechanism: str
     epsilon: float
@@ -22,30 +29,48 @@ class Published:
     std: float
 
 
-def read_published(path: str) -> list[Published]:
-    """Raises InputError, naming the line, for a file that is not such a table."""
+def read_published(path: str) -> list[PublishedResult]:
+    """Reads the value of `--published`.
+
+    Args:
+      path: A CSV file with the header mechanism,epsilon,mean,std.
+
+    Returns:
+      The rows, in the order of the file.
+
+    Raises:
+      InputError: If the file cannot be read or is not such a table; the message names file and line.
+    """
     try:
         with open(path, encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file)
             if reader.fieldnames != _COLUMNS:
                 raise InputError(f"--published {path}: the header must be {','.join(_COLUMNS)}")
-            return [_published(row, f"--published {path}: line {reader.line_num}") for row in reader]
+            return [_parse_row(row, f"--published {path}: line {reader.line_num}") for row in reader]
     except OSError as error:
         raise InputError(f"--published {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InputError(f"--published {path} is not UTF-8 text") from None
 
 
-def best_at(published: Sequence[Published], epsilon: float) -> Published | None:
-    """The least mean at an epsilon."""
+def best_published(published: Sequence[PublishedResult], epsilon: float) -> PublishedResult | None:
+    """Finds the published result with the least mean at an epsilon.
+
+    Args:
+      published: The results.
+      epsilon: The epsilon, compared exactly.
+
+    Returns:
+      The result; None if there is none at this epsilon.
+    """
     return min((each for each in published if each.epsilon == epsilon), key=lambda each: each.mean, default=None)
 
 
-def _published(row: dict[str, str], where: str) -> Published:
+def _parse_row(row: dict[str, str], where: str) -> PublishedResult:
     try:
         epsilon, mean, std = (float(row[name]) for name in _COLUMNS[1:])
     except (TypeError, ValueError):
-        raise InputError(f"{where} must have three numbers after the mechanism") from None
+        raise InputError(f"{where}: epsilon, mean and std must be numbers") from None
     if not (epsilon > 0 and math.isfinite(mean) and std >= 0):
-        raise InputError(f"{where}: epsilon must be above 0, mean a number, std not negative")
-    return Published(row["mechanism"], epsilon, mean, std)
+        raise InputError(f"{where}: epsilon must be above 0, mean finite, and std not negative")
+    return PublishedResult(row["mechanism"], epsilon, mean, std)

@@ -1,1 +1,1 @@
-"""Commands on a prior, without data: `solve`, `compare` and `plan`."""
+"""Commands that need a prior but no data: `solve`, `compare` and `plan`."""

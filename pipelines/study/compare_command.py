@@ -1,4 +1,4 @@
-"""`labeldp compare`: mechanisms side by side, at several epsilons, for one prior. No Beam, no data."""
+"""`labeldp compare`: compares mechanisms at several epsilons for one prior."""
 
 from __future__ import annotations
 
@@ -11,11 +11,18 @@ from ...mechanisms.analysis.quality import Quality, loss_without_labels, quality
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.prior import Prior
 from ..cli.arguments import ArgumentParser
-from ..cli.process_pool import in_order
+from ..cli.process_pool import map_in_processes
 from ..cli.progress_bar import progress
-from . import prior_commands as study
 from .figures import Line, draw_lines
-from .mechanism_spec import HELP, MechanismSpec
+from .mechanism_spec import MECHANISM_HELP, MechanismSpec
+from .prior_commands import (
+    add_prior_flags,
+    describe_prior,
+    load_prior,
+    parse_mechanisms,
+    run_prior_command,
+    write_results,
+)
 from .prior_file import PriorFile
 from .tables import Row, table_lines
 
@@ -23,8 +30,15 @@ DEFAULT_MECHANISMS = ("rr_on_bins", "bias_limited", "unbiased", "rr", "laplace",
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One mechanism at one epsilon, to be solved for a prior and measured with it."""
+class ComparisonCell:
+    """One mechanism at one epsilon, to be solved for a prior and measured under it.
+
+    Attributes:
+      spec: The mechanism.
+      epsilon: Epsilon of the labels.
+      prior: The prior.
+      loss: Name of the loss.
+    """
 
     spec: MechanismSpec
     epsilon: float
@@ -33,16 +47,27 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Result:
-    """What became of a cell. quality: None where it could not be solved; reason then says why. seconds: of solving."""
+class ComparisonResult:
+    """Result of one cell.
 
-    cell: Cell
+    Attributes:
+      cell: The cell.
+      quality: Errors of the randomizer; None where the mechanism could not be solved.
+      seconds: Time to solve.
+      reason: Message of the solver where it failed.
+    """
+
+    cell: ComparisonCell
     quality: Quality | None
     seconds: float
     reason: str | None = None
 
     def row(self) -> Row:
-        """As a line of the table."""
+        """Makes the table row of the result.
+
+        Returns:
+          Values by column; the columns are explained in docs/choosing.md.
+        """
         found = self.quality
         return {
             "mechanism": self.cell.spec.text,
@@ -62,45 +87,59 @@ class Result:
 
 
 def run(argv: Sequence[str] | None = None) -> int:
-    """Prints the table, and writes it and the picture where asked. Returns the exit code."""
-    parser = ArgumentParser("labeldp compare", "Solve several mechanisms for one prior and compare what they cost.")
+    """Prints the table and writes the requested files.
+
+    Args:
+      argv: Arguments after the command's name; default those of the process.
+
+    Returns:
+      The exit code.
+    """
+    parser = ArgumentParser("labeldp compare", "Solve several mechanisms for one prior and compare their errors.")
     parser.add_argument(
-        "--mechanism", nargs="+", metavar="NAME", help=f"{HELP}; default {' '.join(DEFAULT_MECHANISMS)}"
+        "--mechanism", nargs="+", metavar="NAME", help=f"{MECHANISM_HELP}; default {' '.join(DEFAULT_MECHANISMS)}"
     )
-    study.add_flags(parser, "what the labels may spend")
-    return study.run(parser, argv, _compare)
+    add_prior_flags(parser, "epsilon of the labels")
+    return run_prior_command(parser, argv, _compare)
 
 
 def _compare(args: argparse.Namespace) -> None:
     named = args.mechanism or [*DEFAULT_MECHANISMS, *([] if args.delta is None else ["gaussian"])]
-    contenders = study.mechanisms(named, args)
-    source = study.prior_of(args)
-    cells = [Cell(each, epsilon, source.prior, args.loss) for epsilon in args.epsilon for each in contenders]
-    results = list(progress(in_order(solve_cell, cells, args.processes), len(cells), "solved"))
+    specs = parse_mechanisms(named, args)
+    source = load_prior(args)
+    cells = [ComparisonCell(spec, epsilon, source.prior, args.loss) for epsilon in args.epsilon for spec in specs]
+    results = list(progress(map_in_processes(solve_cell, cells, args.processes), len(cells), "solved"))
     rows = [result.row() for result in results]
-    study.write_files(args, source, rows, lambda path: _picture(path, results, args, source))
+    write_results(args, source, rows, lambda path: _picture(path, results, args, source))
     print(_text(rows, args, source))
     if all(result.quality is None for result in results):
-        raise ValueError("no mechanism could be solved: the table says why")
+        raise ValueError("no mechanism could be solved: see the reasons in the table")
 
 
-def solve_cell(cell: Cell) -> Result:
-    """Solves and measures one cell. A mechanism that refuses is a result with its reason."""
+def solve_cell(cell: ComparisonCell) -> ComparisonResult:
+    """Solves and measures one cell.
+
+    Args:
+      cell: The cell.
+
+    Returns:
+      The result; it has a reason instead of a quality where the mechanism could not be solved.
+    """
     started = time.perf_counter()
     try:
         randomizer = cell.spec.mechanism(cell.loss).solve(cell.prior, cell.epsilon)
     except (ValueError, ArithmeticError, MemoryError) as error:
-        return Result(cell, None, time.perf_counter() - started, str(error) or type(error).__name__)
+        return ComparisonResult(cell, None, time.perf_counter() - started, str(error) or type(error).__name__)
     seconds = time.perf_counter() - started
-    return Result(cell, quality(randomizer, cell.prior, loss_named(cell.loss)), seconds)
+    return ComparisonResult(cell, quality(randomizer, cell.prior, loss_named(cell.loss)), seconds)
 
 
 def _text(rows: Sequence[Row], args: argparse.Namespace, source: PriorFile) -> str:
-    # The loss asked for is a column already, unless it is the Poisson loss.
+    # mse and mae are columns already: only the Poisson loss needs one of its own.
     hidden = {"loss"} if args.loss in ("squared", "absolute") else set()
     hidden |= {name for name in ("delta", "gap", "reason") if all(row[name] in (None, 0.0) for row in rows)}
     heading, *lines = table_lines(rows, [name for name in rows[0] if name not in hidden])
-    text = [f"expected over {study.describe(args, source)}", "", heading]
+    text = [f"expected over {describe_prior(args, source)}", "", heading]
     mechanisms = len({row["mechanism"] for row in rows})
     for place, line in enumerate(lines):
         # A block for each epsilon.
@@ -110,7 +149,7 @@ def _text(rows: Sequence[Row], args: argparse.Namespace, source: PriorFile) -> s
     return "\n".join(text)
 
 
-def _picture(path: str, results: Sequence[Result], args: argparse.Namespace, source: PriorFile) -> bytes:
+def _picture(path: str, results: Sequence[ComparisonResult], args: argparse.Namespace, source: PriorFile) -> bytes:
     epsilons = sorted(args.epsilon)
     found = {(result.cell.spec.text, result.cell.epsilon): result.quality for result in results}
     lines = []
@@ -120,7 +159,7 @@ def _picture(path: str, results: Sequence[Result], args: argparse.Namespace, sou
     return draw_lines(
         path,
         lines,
-        title=f"What a label loses to privacy, {len(source.prior.labels)} labels",
+        title=f"Expected loss of privatized labels, {len(source.prior.labels)} labels",
         x_label="epsilon of the labels",
         y_label=f"expected {args.loss} loss",
         levels=[("one output for all", loss_without_labels(source.prior, loss_named(args.loss)))],

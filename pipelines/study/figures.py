@@ -1,4 +1,4 @@
-"""Pictures of results: lines over one quantity, named where they end. Needs the extra `evaluation`."""
+"""Line charts of results as PNG, SVG or PDF, with names at the line ends. Needs the extra `evaluation`."""
 
 from __future__ import annotations
 
@@ -14,41 +14,30 @@ from ..cli.arguments import UsageError
 from ..cli.optional_extras import check_extra
 
 FORMATS = ("png", "svg", "pdf")
-
-
-# Okabe and Ito's palette, which colour-blind readers tell apart, without its yellow, which white paper swallows.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-
-
+# Okabe and Ito's palette for color-blind readers, without its yellow, which is hard to see on white.
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS = "osD^vPX"
-
-
 _STYLES = ("-", "--", ":")
-
-
-_GREY = "#777777"
-
-
-_BAND = 0.15
-
-
+_GRAY = "#777777"
+_BAND_OPACITY = 0.15
 _FONT_POINTS = 9.0
-
-
 _DOTS_PER_INCH = 120
-
-
-# A logarithmic axis reads better from about this ratio of largest to smallest value.
+# From this ratio of the largest to the smallest value on, an axis is logarithmic.
 _WIDE = 8.0
-
-
 _MOST_TICKS = 10
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the picture. x: ascending. y: as many values; None or infinite ones are not drawn. band: as many
-    distances to each side, drawn as a band. guide: whether it is there to hold the others against, in grey."""
+    """Line of a chart.
+
+    Attributes:
+      name: Text at the end of the line.
+      x: Positions, ascending.
+      y: Values, one for each position; None and infinite ones are not drawn.
+      band: Half heights of a band around the line, one for each position; None for no band.
+      guide: True for a reference line, dashed and gray.
+    """
 
     name: str
     x: Sequence[float]
@@ -57,7 +46,11 @@ class Line:
     guide: bool = False
 
     def points(self) -> list[tuple[float, float, float]]:
-        """What is drawn of it: x, y and the band's half height there."""
+        """Selects the points that are drawn.
+
+        Returns:
+          x, y and half height of the band, for each finite y.
+        """
         bands = self.band or [None] * len(self.x)
         return [
             (x, y, band or 0.0)
@@ -67,7 +60,15 @@ class Line:
 
 
 def check_picture(flag: str, path: str) -> None:
-    """Raises UsageError, naming the flag, when the file's ending is none of FORMATS, or matplotlib is missing."""
+    """Checks that a picture can be drawn in the format of a file name.
+
+    Args:
+      flag: Name of the flag, with dashes.
+      path: Its value.
+
+    Raises:
+      UsageError: If the ending of the path is not in FORMATS, or matplotlib is not installed.
+    """
     if _format(path) not in FORMATS:
         raise UsageError(f"{flag} {path} must end in one of .{', .'.join(FORMATS)}")
     check_extra(flag, "evaluation", "matplotlib")
@@ -81,15 +82,25 @@ def draw_lines(
     y_label: str,
     levels: Sequence[tuple[str, float]] = (),
 ) -> bytes:
-    """The picture as the bytes of a file of that name; nothing is written.
+    """Draws a line chart; writes no file.
 
-    An axis is logarithmic where its values are positive and span a wide range. levels: names and heights of horizontal
-    lines to hold the others against.
+    An axis is logarithmic where its values are positive and the largest is at least 8 times the smallest.
+
+    Args:
+      path: File name; its ending tells the format.
+      lines: The lines; those without a finite value are left out.
+      title: Title of the chart.
+      x_label: Label of the horizontal axis.
+      y_label: Label of the vertical axis.
+      levels: Names and values of horizontal reference lines.
+
+    Returns:
+      The content of the file. The same arguments give the same bytes.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    # Text stays text, and the same picture is the same bytes.
+    # Text is kept as text in SVG, and ids are not random.
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "labeldp", "font.size": _FONT_POINTS}):
         figure = Figure(figsize=(7.6, 4.4), dpi=_DOTS_PER_INCH)
         axes = figure.add_axes((0.1, 0.12, 0.62, 0.78))
@@ -101,8 +112,8 @@ def draw_lines(
             ends.append(_draw(axes, line, None if line.guide else next(places)))
         for name, height in levels:
             if math.isfinite(height):
-                axes.axhline(height, color=_GREY, linewidth=1, linestyle=(0, (2, 3)), zorder=0)
-                ends.append((name, None, height, _GREY))
+                axes.axhline(height, color=_GRAY, linewidth=1, linestyle=(0, (2, 3)), zorder=0)
+                ends.append((name, None, height, _GRAY))
                 heights.append(height)
         _scale(axes, sorted({x for line in drawn for x, _, _ in line.points()}), heights)
         axes.set_title(title, loc="left", fontsize=_FONT_POINTS + 1.5)
@@ -115,20 +126,20 @@ def draw_lines(
 
 
 def _draw(axes: Any, line: Line, place: int | None) -> tuple[str, float | None, float, str]:
-    """Draws a line in the colour of its place, or as a guide. Returns its name, where it ends, and its colour."""
+    """Draws a line in the color of its place, or as a reference line; gives its name, its end and its color."""
     x, y, bands = zip(*line.points(), strict=True)
     if place is None:
-        colour = _GREY
-        axes.plot(x, y, "--", color=colour, marker="x", markersize=4, linewidth=1.2)
+        color = _GRAY
+        axes.plot(x, y, "--", color=color, marker="x", markersize=4, linewidth=1.2)
     else:
-        colour = _COLOURS[place % len(_COLOURS)]
-        style = _STYLES[place // len(_COLOURS) % len(_STYLES)]
-        axes.plot(x, y, style, color=colour, marker=_MARKERS[place % len(_MARKERS)], markersize=4.5, linewidth=1.6)
+        color = _COLORS[place % len(_COLORS)]
+        style = _STYLES[place // len(_COLORS) % len(_STYLES)]
+        axes.plot(x, y, style, color=color, marker=_MARKERS[place % len(_MARKERS)], markersize=4.5, linewidth=1.6)
     if any(bands):
         low = [height - band for height, band in zip(y, bands, strict=True)]
         high = [height + band for height, band in zip(y, bands, strict=True)]
-        axes.fill_between(x, low, high, color=colour, alpha=_BAND, linewidth=0)
-    return line.name, x[-1], y[-1], colour
+        axes.fill_between(x, low, high, color=color, alpha=_BAND_OPACITY, linewidth=0)
+    return line.name, x[-1], y[-1], color
 
 
 def _scale(axes: Any, x: Sequence[float], y: Sequence[float]) -> None:
@@ -146,14 +157,14 @@ def _scale(axes: Any, x: Sequence[float], y: Sequence[float]) -> None:
 
 
 def _name_ends(figure: Any, axes: Any, ends: Sequence[tuple[str, float | None, float, str]]) -> None:
-    """Names each line to the right of the axes, at the height of its end, moved apart where names would overlap."""
+    """Writes the names of the lines to the right of the axes, at the height of their ends, without overlap."""
     figure.draw_without_rendering()
     to_axes = axes.transData + axes.transAxes.inverted()
     height_points = axes.get_position().height * figure.get_figheight() * 72
     high = axes.get_xlim()[1]
     tips = [to_axes.transform((high if x is None else x, y)) for _, x, y, _ in ends]
-    heights = spread([float(tip[1]) for tip in tips], 1.4 * _FONT_POINTS / height_points)
-    for (name, _, _, colour), tip, height in zip(ends, tips, heights, strict=True):
+    heights = separate([float(tip[1]) for tip in tips], 1.4 * _FONT_POINTS / height_points)
+    for (name, _, _, color), tip, height in zip(ends, tips, heights, strict=True):
         axes.annotate(
             name,
             xy=tuple(tip),
@@ -161,17 +172,24 @@ def _name_ends(figure: Any, axes: Any, ends: Sequence[tuple[str, float | None, f
             xycoords="axes fraction",
             textcoords="axes fraction",
             va="center",
-            color=colour,
+            color=color,
             annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "relpos": (0, 0.5), "shrinkB": 3},
+            arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.6, "relpos": (0, 0.5), "shrinkB": 3},
         )
 
 
-def spread(places: Sequence[float], distance: float) -> list[float]:
-    """The places moved as little as possible (in squares) so that any two are at least that distance apart, their
-    order kept. Where they fit, they stay within [0, 1]."""
+def separate(places: Sequence[float], distance: float) -> list[float]:
+    """Moves places apart with the least sum of squared movements; keeps their order.
+
+    Args:
+      places: Places in [0, 1], in any order.
+      distance: Least distance of any two, >= 0.
+
+    Returns:
+      The moved places, in the order given; within [0, 1] where they fit.
+    """
     order = sorted(range(len(places)), key=places.__getitem__)
-    # What remains after taking the distances off must be ascending: isotonic regression by pooling neighbours.
+    # Less rank * distance, the places must be ascending: isotonic regression by pooling neighbors.
     pools: list[list[float]] = []
     for rank, place in enumerate(order):
         pools.append([places[place] - rank * distance])
@@ -179,10 +197,10 @@ def spread(places: Sequence[float], distance: float) -> list[float]:
             last = pools.pop()
             pools[-1] += last
     moved = [_mean(pool) for pool in pools for _ in pool]
-    room = max(1 - distance * (len(places) - 1), 0.0)
+    largest = max(1 - distance * (len(places) - 1), 0.0)
     found = [0.0] * len(places)
     for rank, place in enumerate(order):
-        found[place] = min(max(moved[rank], 0.0), room) + rank * distance
+        found[place] = min(max(moved[rank], 0.0), largest) + rank * distance
     return found
 
 
@@ -192,10 +210,10 @@ def _mean(values: Sequence[float]) -> float:
 
 def _bytes(figure: Any, path: str) -> bytes:
     kind = _format(path)
-    # Neither a date nor a version: a picture changes when what it shows does.
-    nothing = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
+    # Without date and version, the bytes change only with the content.
+    metadata = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
     content = io.BytesIO()
-    figure.savefig(content, format=kind, metadata=nothing, bbox_inches="tight", pad_inches=0.1)
+    figure.savefig(content, format=kind, metadata=metadata, bbox_inches="tight", pad_inches=0.1)
     return content.getvalue()
 
 

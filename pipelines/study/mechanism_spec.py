@@ -1,4 +1,4 @@
-"""A mechanism as it is named on the command line with parameters of its own: NAME or NAME:PARAMETER=VALUE,..."""
+"""Mechanism with parameters as text on the command line: NAME or NAME:PARAMETER=VALUE,..."""
 
 from __future__ import annotations
 
@@ -9,12 +9,18 @@ from typing import Any
 from ...mechanisms.registry import MECHANISMS, Mechanism, mechanism_named
 from ..cli.arguments import UsageError, parse_parameters
 
-HELP = f"NAME or NAME:PARAMETER=VALUE,... as in bias_limited:bias=0.2; known: {', '.join(MECHANISMS)}"
+MECHANISM_HELP = f"NAME or NAME:PARAMETER=VALUE,... as in bias_limited:bias=0.2; known: {', '.join(MECHANISMS)}"
 
 
 @dataclass(frozen=True)
 class MechanismSpec:
-    """A mechanism with its parameters. text: as the user named it, which is how tables and pictures name it."""
+    """Mechanism with its parameters.
+
+    Attributes:
+      text: The mechanism as the user wrote it; tables and figures name it so.
+      name: Name in `MECHANISMS`.
+      parameters: Parameters by name, delta included.
+    """
 
     text: str
     name: str
@@ -22,31 +28,57 @@ class MechanismSpec:
 
     @property
     def takes_delta(self) -> bool:
-        """Whether it is for (epsilon, delta)-DP."""
+        """True for a mechanism with (epsilon, delta)-DP."""
         return takes_delta(self.name)
 
     def mechanism(self, loss: str) -> Mechanism:
-        """The mechanism, for a loss by name, which those without one ignore. Raises ValueError for its parameters."""
+        """Makes the mechanism.
+
+        Args:
+          loss: Name of the loss to minimize; mechanisms without a loss ignore it.
+
+        Returns:
+          The mechanism, ready to solve.
+
+        Raises:
+          ValueError: If a parameter is unknown or out of range.
+        """
         return mechanism_named(self.name, loss=loss, **self.parameters)
 
 
 def parse_mechanism_spec(text: str, loss: str, delta: float | None = None) -> MechanismSpec:
-    """What the text names, checked. delta: given to mechanisms that have one, and to no other.
+    """Parses and checks one value of `--mechanism`.
 
-    Raises UsageError, naming the flag `--mechanism`.
+    Args:
+      text: NAME or NAME:PARAMETER=VALUE,...
+      loss: Name of the loss to minimize.
+      delta: Delta of the budget; given to mechanisms with (epsilon, delta)-DP only.
+
+    Returns:
+      The mechanism and its parameters.
+
+    Raises:
+      UsageError: If the text names no mechanism, or a parameter is unknown or out of range; names `--mechanism`.
     """
     name, colon, pairs = text.partition(":")
     if colon and not pairs:
         raise UsageError(f"--mechanism {text}: write NAME:PARAMETER=VALUE,... or NAME alone")
     parameters = parse_parameters(pairs, delta if takes_delta(name) else None, flag=f"--mechanism {name}:")
-    found = MechanismSpec(text, name, parameters)
+    spec = MechanismSpec(text, name, parameters)
     try:
-        found.mechanism(loss)
+        spec.mechanism(loss)
     except ValueError as error:
         raise UsageError(f"--mechanism: {error}") from None
-    return found
+    return spec
 
 
 def takes_delta(name: str) -> bool:
-    """Whether the mechanism of that name, if there is one, is for (epsilon, delta)-DP."""
+    """Tells whether a mechanism has (epsilon, delta)-DP.
+
+    Args:
+      name: Name of a mechanism; unknown names are allowed.
+
+    Returns:
+      True if the mechanism exists and has a parameter delta.
+    """
     return name in MECHANISMS and "delta" in {field.name for field in dataclasses.fields(MECHANISMS[name])}

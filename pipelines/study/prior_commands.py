@@ -1,6 +1,6 @@
-"""What commands that study a prior share: their flags, the order of their checks, the files that they write.
+"""Shared parts of the commands that study a prior: flags, checks and output files.
 
-They need neither Beam nor data: what they say is computed from a prior that is public, or was released before.
+These commands need neither Beam nor data: they compute from a prior that is public or was released before.
 """
 
 from __future__ import annotations
@@ -16,48 +16,65 @@ from ..cli.arguments import ArgumentParser, UsageError
 from ..cli.exit_codes import run_command
 from ..cli.local_files import check_file, write_file
 from ..cli.optional_extras import check_extra
-from ..cli.process_pool import processors
+from ..cli.process_pool import available_cpus
 from .figures import check_picture
 from .mechanism_spec import MechanismSpec, parse_mechanism_spec
-from .prior_file import HELP, PriorFile, read_prior
+from .prior_file import PRIOR_HELP, PriorFile, read_prior
 from .tables import Row, csv_text, json_text
 
 DEFAULT_EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 
-def add_flags(parser: argparse.ArgumentParser, epsilon: str) -> None:
-    """--prior, --epsilon, --delta, --loss, --csv, --json, --picture, --processes. epsilon: what that one means."""
+def add_prior_flags(parser: argparse.ArgumentParser, epsilon_help: str) -> None:
+    """Adds --prior, --epsilon, --delta, --loss, --csv, --json, --picture and --processes.
+
+    Args:
+      parser: The parser of the command.
+      epsilon_help: Meaning of --epsilon in this command.
+    """
     add = parser.add_argument
-    add("--prior", required=True, metavar="FILE", help=HELP)
+    add("--prior", required=True, metavar="FILE", help=PRIOR_HELP)
     add("--epsilon", type=float, nargs="+", default=list(DEFAULT_EPSILONS), metavar="E",
-        help=f"{epsilon}; default {' '.join(f'{e:g}' for e in DEFAULT_EPSILONS)}")  # fmt: skip
-    add("--delta", type=float, metavar="D", help="for (epsilon, delta)-DP, as gaussian needs")
-    add("--loss", default="squared", choices=list(LOSSES), help="what to minimise and draw; default squared")
-    add("--csv", metavar="FILE", help="the table as CSV")
-    add("--json", metavar="FILE", help="the table as JSON")
-    add("--picture", metavar="FILE", help="expected loss against epsilon: .png, .svg or .pdf")
-    add("--processes", type=int, default=processors(), metavar="N", help="to solve in; default one per processor")
+        help=f"{epsilon_help}; default {' '.join(f'{e:g}' for e in DEFAULT_EPSILONS)}")  # fmt: skip
+    add("--delta", type=float, metavar="D", help="delta of (epsilon, delta)-DP, required by gaussian")
+    add("--loss", default="squared", choices=list(LOSSES), help="loss to minimize and to plot; default squared")
+    add("--csv", metavar="FILE", help="write the table as CSV")
+    add("--json", metavar="FILE", help="write the table as JSON")
+    add("--picture", metavar="FILE", help="plot expected loss against epsilon: .png, .svg or .pdf")
+    add("--processes", type=int, default=available_cpus(), metavar="N",
+        help="number of worker processes; default CPU count")  # fmt: skip
 
 
-def run(parser: ArgumentParser, argv: Sequence[str] | None, work: Callable[[argparse.Namespace], None]) -> int:
-    """Parses and checks the flags, and does the work. Returns the exit code."""
+def run_prior_command(
+    parser: ArgumentParser, argv: Sequence[str] | None, work: Callable[[argparse.Namespace], None]
+) -> int:
+    """Parses and checks the flags, then runs the command.
+
+    Args:
+      parser: The parser of the command, with the flags of `add_prior_flags`.
+      argv: Arguments after the command's name; default those of the process.
+      work: The command; takes the parsed flags.
+
+    Returns:
+      The exit code.
+    """
     args = parser.parse_args(argv)
 
     def checked() -> None:
-        _check(args)
+        _check_flags(args)
         work(args)
 
     return run_command(parser.prog, checked)
 
 
-def _check(args: argparse.Namespace) -> None:
+def _check_flags(args: argparse.Namespace) -> None:
     check_extra("showing progress", "evaluation", "tqdm")
     for epsilon in args.epsilon:
         try:
             check_epsilon(epsilon)
         except ValueError as error:
             raise UsageError(f"--{error}") from None
-    check_once("--epsilon", args.epsilon)
+    check_unique("--epsilon", args.epsilon)
     if args.processes < 1:
         raise UsageError(f"--processes must be at least 1, not {args.processes}")
     for flag in ("csv", "json", "picture"):
@@ -70,24 +87,54 @@ def _check(args: argparse.Namespace) -> None:
         check_picture("--picture", args.picture)
 
 
-def check_once(flag: str, values: Sequence[Any]) -> None:
-    """Raises UsageError, naming the flag, when a value occurs twice."""
-    twice = [value for place, value in enumerate(values) if value in values[:place]]
-    if twice:
-        raise UsageError(f"{flag} names {twice[0]} twice: name each once")
+def check_unique(flag: str, values: Sequence[Any]) -> None:
+    """Checks that no value of a flag occurs twice.
+
+    Args:
+      flag: Name of the flag, with dashes.
+      values: Its values.
+
+    Raises:
+      UsageError: If a value occurs twice.
+    """
+    repeated = [value for place, value in enumerate(values) if value in values[:place]]
+    if repeated:
+        raise UsageError(f"{flag} names {repeated[0]} twice: name each value once")
 
 
-def mechanisms(texts: Sequence[str], args: argparse.Namespace) -> list[MechanismSpec]:
-    """The mechanisms that were named, with the loss and the delta of the flags. Raises UsageError."""
-    check_once("--mechanism", texts)
-    found = [parse_mechanism_spec(text, args.loss, args.delta) for text in texts]
-    if args.delta is not None and not any(each.takes_delta for each in found):
-        raise UsageError("--delta is for mechanisms that are not pure, as gaussian, and --mechanism names none")
-    return found
+def parse_mechanisms(texts: Sequence[str], args: argparse.Namespace) -> list[MechanismSpec]:
+    """Parses the values of --mechanism, with the loss and the delta of the flags.
+
+    Args:
+      texts: NAME or NAME:PARAMETER=VALUE,... each.
+      args: The parsed flags.
+
+    Returns:
+      The mechanisms, in the order given.
+
+    Raises:
+      UsageError: If a value is malformed or repeated, or --delta is given and no mechanism takes it.
+    """
+    check_unique("--mechanism", texts)
+    specs = [parse_mechanism_spec(text, args.loss, args.delta) for text in texts]
+    if args.delta is not None and not any(spec.takes_delta for spec in specs):
+        raise UsageError("--delta is for mechanisms with (epsilon, delta)-DP, such as gaussian; --mechanism names none")
+    return specs
 
 
-def prior_of(args: argparse.Namespace) -> PriorFile:
-    """What `--prior` names. Raises UsageError when it is unreadable or lacks the loss, ValueError for no prior."""
+def load_prior(args: argparse.Namespace) -> PriorFile:
+    """Reads the prior of --prior and checks that --loss is defined on its labels.
+
+    Args:
+      args: The parsed flags.
+
+    Returns:
+      The prior and the facts about it.
+
+    Raises:
+      UsageError: If the file cannot be read, or the loss is not defined on a label.
+      ValueError: If the file is not a prior.
+    """
     source = read_prior(args.prior)
     try:
         loss_named(args.loss).check(source.prior.labels)
@@ -96,20 +143,36 @@ def prior_of(args: argparse.Namespace) -> PriorFile:
     return source
 
 
-def describe(args: argparse.Namespace, source: PriorFile) -> str:
-    """Which prior it was, in a line."""
-    how = f"noised with epsilon {source.spent:.6g}" if source.spent else "taken as public"
-    return f"{args.prior}: {len(source.prior.labels)} labels, {how}"
+def describe_prior(args: argparse.Namespace, source: PriorFile) -> str:
+    """Describes the prior for the first line of the output.
+
+    Args:
+      args: The parsed flags.
+      source: The prior.
+
+    Returns:
+      File, number of labels, and the epsilon that its release spent.
+    """
+    cost = f"noised with epsilon {source.prior_epsilon:.6g}" if source.prior_epsilon else "taken as public"
+    return f"{args.prior}: {len(source.prior.labels)} labels, {cost}"
 
 
-def write_files(
+def write_results(
     args: argparse.Namespace, source: PriorFile, rows: Sequence[Row], draw: Callable[[str], bytes], **facts: Any
 ) -> None:
-    """The files that were asked for. draw: the picture for a path. facts: what the JSON says besides the rows."""
+    """Writes the files of --csv, --json and --picture.
+
+    Args:
+      args: The parsed flags.
+      source: The prior.
+      rows: The table.
+      draw: Draws the picture; takes the path, which tells the format.
+      **facts: Members of the JSON besides the rows.
+    """
     if args.csv:
         write_file(args.csv, csv_text(rows))
     if args.json:
-        about = {"prior": args.prior, "prior_epsilon": source.spent, "loss": args.loss}
+        about = {"prior": args.prior, "prior_epsilon": source.prior_epsilon, "loss": args.loss}
         write_file(args.json, json_text(rows, **about, **facts))
     if args.picture:
         write_file(args.picture, draw(args.picture))

@@ -1,4 +1,4 @@
-"""Where a command without Beam takes its prior from: a public one, or what a release said of its labels."""
+"""Reader of priors: a public one from CSV or JSON, or the released one of a mechanism file or release folder."""
 
 from __future__ import annotations
 
@@ -12,58 +12,79 @@ from typing import Any
 from ...mechanisms.core.prior import Prior
 from ..cli.arguments import UsageError
 
-HELP = "CSV of label,weight; JSON of labels and weights; a mechanism file; or a release folder"
+PRIOR_HELP = "CSV of label,weight; JSON of labels and weights; a mechanism file; or a release folder"
 
 
 @dataclass(frozen=True)
 class PriorFile:
-    """A prior and what is known of it.
+    """Prior with the facts that its file states about it.
 
-    spent: the epsilon that its release spent; 0 for a public prior. release: how ledgers name that release, where the
-    file says so. records: how many records it was counted from, where a release folder says so.
+    Attributes:
+      prior: The prior over the label grid.
+      prior_epsilon: Epsilon that the release of the prior spent; 0 for a public prior.
+      release: Name of that release in ledgers, 32 hexadecimal digits, where the file states it.
+      records: Number of records that the prior was counted from, where a release folder states it.
     """
 
     prior: Prior
-    spent: float = 0.0
+    prior_epsilon: float = 0.0
     release: str | None = None
     records: int | None = None
 
 
 def read_prior(path: str) -> PriorFile:
-    """Reads what `--prior` names: a file, or the folder of a release.
+    """Reads the value of `--prior`.
 
-    Raises UsageError when it cannot be read, ValueError when it is not a prior; both name the file.
+    Args:
+      path: A file, or the folder of a release.
+
+    Returns:
+      The prior and the facts about it.
+
+    Raises:
+      UsageError: If the file cannot be read.
+      ValueError: If it is not a prior. Both messages name the file.
     """
     folder = path if os.path.isdir(path) else None
-    text = _text(os.path.join(folder, "mechanism.json") if folder else path)
+    text = _read_text(os.path.join(folder, "mechanism.json") if folder else path)
     try:
         prior = Prior.from_text(text)
     except ValueError as error:
         raise ValueError(f"--prior {path}: {error}") from None
-    noised = _object(text).get("prior")
+    noised = _json_object(text).get("prior")
     try:
-        spent, release = release_of_prior({"epsilon": 0.0} | noised if isinstance(noised, dict) else {"epsilon": 0.0})
+        epsilon, release = parse_prior_release(
+            {"epsilon": 0.0} | noised if isinstance(noised, dict) else {"epsilon": 0.0}
+        )
     except ValueError as error:
         raise ValueError(f"--prior {path}: {error}") from None
     manifest = os.path.join(folder, "release.json") if folder else ""
-    records = _object(_text(manifest)).get("records") if os.path.exists(manifest) else None
-    return PriorFile(prior, spent, release, records if isinstance(records, int) and records > 0 else None)
+    records = _json_object(_read_text(manifest)).get("records") if os.path.exists(manifest) else None
+    return PriorFile(prior, epsilon, release, records if isinstance(records, int) and records > 0 else None)
 
 
-def release_of_prior(noised: dict[str, Any]) -> tuple[float, str | None]:
-    """The epsilon that the release of a mechanism file's prior spent, and how ledgers name it, if the file says so.
+def parse_prior_release(noised: dict[str, Any]) -> tuple[float, str | None]:
+    """Reads the facts about the release of a prior from a mechanism file.
 
-    Raises ValueError when either cannot be, KeyError when there is no epsilon.
+    Args:
+      noised: The member `prior` of the mechanism file.
+
+    Returns:
+      The epsilon that the release spent, and its name in ledgers; None where the file does not state the name.
+
+    Raises:
+      ValueError: If the epsilon or the name is malformed.
+      KeyError: If there is no epsilon.
     """
-    spent, release = noised["epsilon"], noised.get("release")
-    if isinstance(spent, bool) or not isinstance(spent, (int, float)) or not 0 <= spent <= sys.float_info.max:
+    epsilon, release = noised["epsilon"], noised.get("release")
+    if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)) or not 0 <= epsilon <= sys.float_info.max:
         raise ValueError("the prior's epsilon must be a finite number, and not negative")
     if release is not None and not (isinstance(release, str) and re.fullmatch("[0-9a-f]{32}", release)):
-        raise ValueError("the name of the prior's release is not 32 hexadecimal digits")
-    return float(spent), release
+        raise ValueError("the name of the prior's release must have 32 hexadecimal digits")
+    return float(epsilon), release
 
 
-def _text(path: str) -> str:
+def _read_text(path: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
             return file.read()
@@ -73,8 +94,8 @@ def _text(path: str) -> str:
         raise ValueError(f"--prior {path}: not UTF-8 text") from None
 
 
-def _object(text: str) -> dict[str, Any]:
-    """The JSON object that the text is, or an empty one."""
+def _json_object(text: str) -> dict[str, Any]:
+    """Parses a JSON object; empty for any other text."""
     try:
         found = json.loads(text)
     except ValueError:

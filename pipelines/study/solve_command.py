@@ -1,4 +1,4 @@
-"""`labeldp solve`: a mechanism from a prior that is public, or was released before. No Beam, no data."""
+"""`labeldp solve`: solves for a mechanism from a prior and writes its file."""
 
 from __future__ import annotations
 
@@ -15,25 +15,36 @@ from ...mechanisms.registry import MECHANISMS, default_rounding, mechanism_named
 from ..cli.arguments import ArgumentParser, UsageError, parse_parameters
 from ..cli.exit_codes import run_command
 from ..cli.local_files import check_file, write_file
-from .prior_file import HELP, read_prior
+from .prior_commands import load_prior
+from .prior_file import PRIOR_HELP
 
 
 def run(argv: Sequence[str] | None = None) -> int:
-    """Solves and writes a mechanism file; prints one JSON line of facts. Returns the exit code."""
+    """Solves, writes the mechanism file and prints one JSON line of facts.
+
+    Args:
+      argv: Arguments after the command's name; default those of the process.
+
+    Returns:
+      The exit code.
+    """
     parser = ArgumentParser("labeldp solve", "Solve for a mechanism from a public prior and write its file.")
-    parser.add_argument("--prior", required=True, metavar="FILE", help=HELP)
-    parser.add_argument("--epsilon", required=True, type=float, metavar="E", help="what the labels may spend")
-    parser.add_argument("--delta", type=float, metavar="D", help="for (epsilon, delta)-DP, as gaussian needs")
+    parser.add_argument("--prior", required=True, metavar="FILE", help=PRIOR_HELP)
+    parser.add_argument("--epsilon", required=True, type=float, metavar="E", help="epsilon of the labels")
+    parser.add_argument("--delta", type=float, metavar="D", help="delta of (epsilon, delta)-DP, required by gaussian")
     parser.add_argument("--mechanism", default="rr_on_bins", metavar="NAME", help=", ".join(MECHANISMS))
-    parser.add_argument("--loss", default="squared", choices=list(LOSSES), help="what to minimise; default squared")
-    parser.add_argument("--mechanism_parameters", metavar="NAME=VALUE,...", help="the mechanism's own, as in bias=0.2")
+    parser.add_argument("--loss", default="squared", choices=list(LOSSES), help="loss to minimize; default squared")
+    parser.add_argument(
+        "--mechanism_parameters", metavar="NAME=VALUE,...", help="parameters of the mechanism, as in bias=0.2"
+    )
     parser.add_argument("--output", required=True, metavar="FILE", help="the mechanism file to write")
     args = parser.parse_args(argv)
     return run_command(parser.prog, lambda: print(_solve(args)))
 
 
 def _solve(args: argparse.Namespace) -> str:
-    prior_path, epsilon, name, loss, output = args.prior, args.epsilon, args.mechanism, args.loss, args.output
+    """Solves and writes the file; gives the line of facts."""
+    epsilon, name, loss, output = args.epsilon, args.mechanism, args.loss, args.output
     try:
         mechanism = mechanism_named(name, loss=loss, **parse_parameters(args.mechanism_parameters, args.delta))
     except ValueError as error:
@@ -45,12 +56,8 @@ def _solve(args: argparse.Namespace) -> str:
     check_file("--output", output)
     if os.path.lexists(output):
         raise UsageError(f"--output {output} exists: name another file, or delete it")
-    source = read_prior(prior_path)
+    source = load_prior(args)
     prior = source.prior
-    try:
-        loss_named(loss).check(prior.labels)
-    except ValueError as error:
-        raise UsageError(f"--loss: {error}") from None
     started = time.perf_counter()
     try:
         randomizer = mechanism.solve(prior, epsilon)
@@ -59,9 +66,9 @@ def _solve(args: argparse.Namespace) -> str:
     seconds = time.perf_counter() - started
     certificate = randomizer.certificate()
     expected = randomizer.expected_loss(prior, loss_named(loss))
-    # What a release's histogram spent stays spent: labels privatized with this mechanism are told to have cost it, too.
-    name_of_release = {} if source.release is None else {"release": source.release}
-    released = {"weights": prior.weights.tolist(), "epsilon": source.spent, **name_of_release}
+    # The epsilon of a released prior stays spent: releases with this mechanism are charged for it as well.
+    release = {} if source.release is None else {"release": source.release}
+    released = {"weights": prior.weights.tolist(), "epsilon": source.prior_epsilon, **release}
     write_file(output, randomizer.to_json(prior=released, rounding=default_rounding(name)) + "\n")
     return json.dumps(
         {
@@ -69,9 +76,9 @@ def _solve(args: argparse.Namespace) -> str:
             "labels": len(randomizer.labels),
             "outputs": len(randomizer.outputs),
             "epsilon": certificate.epsilon,
-            "prior_epsilon": source.spent,
+            "prior_epsilon": source.prior_epsilon,
             **({} if randomizer.pure else {"delta": certificate.delta}),
-            # JSON has no infinity: a Poisson loss of outputs that are not positive.
+            # JSON has no infinity, which is the Poisson loss of an output <= 0.
             "loss": expected if math.isfinite(expected) else None,
             "max_bias": certificate.max_bias,
             **({} if randomizer.gap is None else {"gap": randomizer.gap}),

@@ -1,4 +1,4 @@
-"""A table of results, for people and for programs: aligned text, CSV, JSON."""
+"""Tables of results as aligned text, as CSV and as JSON."""
 
 from __future__ import annotations
 
@@ -10,11 +10,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Row = Mapping[str, Any]
-"""Values by column: text, numbers, or None for what is not known."""
+"""Values by column: text, numbers, or None for an unknown value."""
 
 
 def table_lines(rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
-    """The named columns as aligned text: a line of headings, then one per row. Numbers have five digits."""
+    """Formats columns as aligned text, with five significant digits of a float.
+
+    Args:
+      rows: The table.
+      columns: Names of the columns to show, in order.
+
+    Returns:
+      A line of headings, then a line for each row.
+    """
     numeric = {name for name in columns if any(_is_number(row[name]) for row in rows)}
     cells = [list(columns), *([_cell(row[name]) for name in columns] for row in rows)]
     widths = [max(len(line[place]) for line in cells) for place in range(len(columns))]
@@ -28,7 +36,14 @@ def table_lines(rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
 
 
 def csv_text(rows: Sequence[Row]) -> str:
-    """All columns of the first row, with every digit; what is not known is empty. At least one row."""
+    """Formats a table as CSV with all digits; unknown values are empty.
+
+    Args:
+      rows: The table, at least one row; the first gives the columns.
+
+    Returns:
+      The text of a CSV file with a header.
+    """
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -37,7 +52,17 @@ def csv_text(rows: Sequence[Row]) -> str:
 
 
 def json_text(rows: Sequence[Row], **facts: Any) -> str:
-    """An object of the facts and of `rows`, one row a line. JSON has no infinity: it is null too."""
+    """Formats a table as a JSON object, one row a line.
+
+    JSON has no infinity and no NaN: they become null, like unknown values.
+
+    Args:
+      rows: The table.
+      **facts: Members of the object besides `rows`.
+
+    Returns:
+      The text of a JSON file.
+    """
     head = [f"{json.dumps(name)}: {json.dumps(_finite(value))}" for name, value in facts.items()]
     body = [json.dumps({name: _finite(value) for name, value in row.items()}, allow_nan=False) for row in rows]
     inner = ",\n    ".join(body)

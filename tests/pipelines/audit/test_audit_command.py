@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.pipelines.audit import documents
-from labeldp.pipelines.audit.audit_command import report, run
+from labeldp.pipelines.audit.audit_command import audit_report, run
 from labeldp.pipelines.audit.audit_mechanism import Audit, audit_mechanism
 from labeldp.pipelines.audit.audit_release import audit_path
 from labeldp.pipelines.audit.exact_log import ln_at_most, ln_bounds
@@ -155,7 +155,7 @@ def test_randomized_response_holds():
         max_bias=0.75,
         fingerprint=RESPONSE["fingerprint"],
     )
-    assert report(audit).splitlines()[-1] == "PASS"
+    assert audit_report(audit).splitlines()[-1] == "PASS"
 
 
 def test_the_fingerprint_is_pinned():
@@ -235,14 +235,14 @@ def test_every_list_has_its_length(path):
         (("certificate", "epsilon"), 0.0, "certificate.epsilon is below the true epsilon"),
         (("certificate", "ratio"), ["3", "2"], "certificate.ratio is not the largest ratio of the weights"),
         (("certificate", "row_sum"), "255", "certificate.row_sum is not 2^bits"),
-        (("certificate", "bias", 1), 5e-324, "certificate.bias is wrong for 1 labels, first"),
+        (("certificate", "bias", 1), 5e-324, "certificate.bias is wrong for 1 of 3 labels, first"),
         (("certificate", "max_bias"), 0.7499999999999999, "certificate.max_bias is not the largest"),
         (("certificate", "max_bias"), 0.750000001, "certificate.max_bias is not the largest"),
-        (("columns", 1, 1), ["127", 1], "the weights of 1 labels do not sum to 2^bits, first label number 1"),
-        (("columns", 2), [["0", 2], ["256", 1]], "epsilon is infinite: only some labels can give 1 outputs"),
-        (("columns", 0), [["0", 3]], "1 outputs have probability zero for every label"),
-        (("labels", 2), 2.5, "certificate.bias is wrong for 1 labels, first for label number 2"),
-        (("outputs", 2), 2.5, "certificate.bias is wrong for 3 labels, first for label number 0"),
+        (("columns", 1, 1), ["127", 1], "the weights of 1 of 3 labels do not sum to 2^bits, first label number 1"),
+        (("columns", 2), [["0", 2], ["256", 1]], "epsilon is infinite: only some labels can give 1 of 3 outputs"),
+        (("columns", 0), [["0", 3]], "probability zero for every label: 1 of 3 outputs, first output number 0"),
+        (("labels", 2), 2.5, "certificate.bias is wrong for 1 of 3 labels, first label number 2"),
+        (("outputs", 2), 2.5, "certificate.bias is wrong for 3 of 3 labels, first label number 0"),
         (("labels",), [0.0, 2.0, 1.0], "labels is not strictly ascending"),
         (("outputs",), [0.0, 1.0, 1.0], "outputs is not strictly ascending"),
         (("labels",), [0, 1, 2], "labels is not a non-empty array of finite floats"),
@@ -295,7 +295,7 @@ def test_no_ratio_is_claimed_for_rows_that_are_not_distributions():
     audit = audit_mechanism(changed(RESPONSE, ("columns", 0, 0, 0), "100"))
     assert audit.ratio is None
     assert audit.epsilon == math.inf
-    assert "unbounded" in report(audit)
+    assert "unbounded" in audit_report(audit)
 
 
 def test_epsilon_zero():
@@ -369,7 +369,7 @@ def test_moving_weight_is_found(parts, data):
     moved = copy.deepcopy(rows)
     moved[row][output] += 1
     document["columns"] = [run_lengths(column) for column in zip(*moved, strict=True)]
-    problem = f"the weights of 1 labels do not sum to 2^bits, first label number {row}"
+    problem = f"the weights of 1 of {len(rows)} labels do not sum to 2^bits, first label number {row}"
     assert problem in audit_mechanism(resigned(document)).problems
     moved[row][output - 1] -= 1  # the row sums again
     document["columns"] = [run_lengths(column) for column in zip(*moved, strict=True)]
@@ -450,7 +450,7 @@ TEXT = json.dumps(RESPONSE)
         (TEXT.replace('"rr"', '"\\ud800"').encode(), "mechanism is not a name"),
     ],
 )
-def test_hostile_files_fail_in_one_line(tmp_path, capsys, content, problem):
+def test_malformed_files_fail_in_one_line(tmp_path, capsys, content, problem):
     path = tmp_path / "file.json"
     path.write_bytes(content)
     assert run([str(path)]) == 1
@@ -479,7 +479,7 @@ def test_a_changed_byte_never_crashes_and_rarely_passes(tmp_path_factory, place,
     content[place] = byte
     path.write_bytes(content)
     audit = audit_path(str(path))
-    assert report(audit).splitlines()[-1].startswith("FAIL: " if audit.problems else "PASS")
+    assert audit_report(audit).splitlines()[-1].startswith("FAIL: " if audit.problems else "PASS")
     if not audit.problems:
         free = [("mechanism",), ("parameters",), ("epsilon",), ("certificate", "epsilon")]
         mutated, original = json.loads(content), RESPONSE
@@ -500,7 +500,7 @@ def test_a_release_is_audited_by_folder_or_by_manifest(folder):
     assert by_folder == audit_path(str(folder / "release.json"))
     assert by_folder.problems == ()
     assert (by_folder.total_epsilon, by_folder.prior_epsilon) == (1.0, 0.25)
-    assert "epsilon 1.0 in total, of it 0.25 for the prior" in report(by_folder)
+    assert "total epsilon 1.0, including 0.25 for the prior" in audit_report(by_folder)
     assert audit_path(str(folder / "mechanism.json")).total_epsilon is None
 
 
@@ -562,6 +562,12 @@ def test_the_shards_are_those_of_the_manifest(folder):
     for name in ("a", "c", ".index"):
         (folder / "data" / name).write_text("")
     assert audit_path(str(folder)).problems == ("data/b is missing", "data/c is not one of release.shards")
+
+
+def test_a_shard_name_cannot_forge_a_verdict(folder):
+    write(folder / "release.json", RELEASE | {"records": 5, "shards": {"\nPASS\n": 5}})
+    (folder / "data").mkdir()
+    assert audit_path(str(folder)).problems == ("data/\\nPASS\\n is missing",)
 
 
 def test_a_release_that_spent_nothing_on_a_prior(folder):
@@ -628,7 +634,7 @@ def test_a_path_that_does_not_exist_is_bad_usage(tmp_path, capsys, name):
 def test_the_auditor_imports_the_standard_library_only():
     names = set()
     modules = sorted(Path(inspect.getfile(documents)).parent.glob("*.py"))
-    assert len(modules) == 6
+    assert len(modules) == 7
     for node in (node for module in modules for node in ast.walk(ast.parse(module.read_text()))):
         if isinstance(node, ast.ImportFrom):
             # Of the project, modules of the same folder only.
@@ -679,8 +685,8 @@ def test_a_delta_done_by_hand_holds():
     audit = audit_mechanism(APPROXIMATE)
     assert audit.problems == ()
     assert (audit.epsilon, audit.delta, audit.certified_delta, audit.requested_delta) == (0.0, 0.375, 0.375, 0.5)
-    assert "delta        at most 0.375; certified 0.375, requested 0.5" in report(audit)
-    assert "delta" not in report(audit_mechanism(RESPONSE))
+    assert "delta        at most 0.375; certified 0.375, requested 0.5" in audit_report(audit)
+    assert "delta" not in audit_report(audit_mechanism(RESPONSE))
 
 
 def test_a_delta_falls_with_epsilon():

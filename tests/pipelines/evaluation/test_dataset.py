@@ -100,8 +100,8 @@ def test_records_without_a_label_are_left_out(tmp_path: Path, write_csv: Callabl
 @given(records=st.integers(10, 200), seed=st.integers(0, 5))
 def test_a_fifth_is_for_testing_whatever_the_labels(records: int, seed: int) -> None:
     features = np.arange(records, dtype=float)[:, None]
-    train, test = Dataset.of(["x"], features, np.zeros(records)).split(seed)
-    other = Dataset.of(["x"], features, np.arange(records) % 7 * 1.0).split(seed)
+    train, test = Dataset.from_arrays(["x"], features, np.zeros(records)).split(seed)
+    other = Dataset.from_arrays(["x"], features, np.arange(records) % 7 * 1.0).split(seed)
 
     assert len(test) == records // 5
     assert sorted([*train, *test]) == list(range(records))
@@ -110,21 +110,21 @@ def test_a_fifth_is_for_testing_whatever_the_labels(records: int, seed: int) -> 
 
 
 def test_seeds_split_differently() -> None:
-    dataset = Dataset.of(["x"], np.zeros((100, 1)), np.zeros(100))
+    dataset = Dataset.from_arrays(["x"], np.zeros((100, 1)), np.zeros(100))
     assert dataset.split(0)[1].tolist() != dataset.split(1)[1].tolist()
 
 
 @pytest.mark.parametrize("change", ["names", "features", "labels"])
 def test_the_digest_tells_any_change(change: str) -> None:
     given: dict[str, Any] = {"names": ["a", "b"], "features": np.zeros((20, 2)), "labels": np.zeros(20)}
-    before = Dataset.of(**given).digest
+    before = Dataset.from_arrays(**given).digest
     if change == "names":
         given["names"] = ["a", "c"]
     else:
         given[change] = given[change].copy()
         given[change].flat[7] = 1e-9
 
-    assert Dataset.of(**given).digest != before
+    assert Dataset.from_arrays(**given).digest != before
 
 
 @pytest.mark.parametrize(

@@ -117,8 +117,8 @@ def test_only_missing_cells_are_computed(
     for name in lost:
         (tmp_path / "output" / name).unlink()
     computed = []
-    score = evaluate.score
-    monkeypatch.setattr(evaluate, "score", lambda cell, *rest: computed.append(cell) or score(cell, *rest))
+    score = evaluate.score_cell
+    monkeypatch.setattr(evaluate, "score_cell", lambda cell, *rest: computed.append(cell) or score(cell, *rest))
 
     outcome = invoke(evaluation()).ok()
 
@@ -126,7 +126,7 @@ def test_only_missing_cells_are_computed(
     assert sorted(str(cell) for cell in computed) == sorted(
         str(evaluate.Cell(**json.loads(before[name])["cell"])) for name in lost
     )
-    assert "9 of 12 cells are there already" in outcome.err
+    assert "9 of 12 cells were computed before" in outcome.err
     assert _results(after) == _results(before)
     assert {name: content for name, content in after.items() if name not in lost} == {
         name: content for name, content in before.items() if name not in lost
@@ -142,7 +142,7 @@ def test_a_finished_grid_is_tabled_without_a_job_and_can_grow(
     invoke(evaluation(epsilon=[1, 4])).ok()
     assert len(_cells(tree(tmp_path / "output"))) == 12
 
-    monkeypatch.setattr(evaluate, "score", lambda *_: pytest.fail("nothing is missing"))
+    monkeypatch.setattr(evaluate, "score_cell", lambda *_: pytest.fail("nothing is missing"))
     invoke(evaluation(epsilon=[4], seeds=1)).ok()
 
     assert {row["epsilon"] for row in _rows(tmp_path / "output")} == {"", "4.0"}
@@ -194,7 +194,7 @@ def test_killed_half_way_and_run_again_is_as_if_never_killed(
     job.send_signal(signal.SIGTERM)
     _, error = job.communicate(timeout=60)
     assert job.returncode == 1, error
-    assert error.splitlines()[-1] == "labeldp evaluate: interrupted; finished cells are kept: run again to go on"
+    assert error.splitlines()[-1] == "labeldp evaluate: interrupted; finished cells are kept: run again to continue"
     kept = {name: content for name, content in _cells(tree(tmp_path / "output")).items() if name.endswith(".json")}
     assert 5 < len(kept) < 20 * 10
     assert not (tmp_path / "output" / "results.csv").exists()
@@ -202,12 +202,12 @@ def test_killed_half_way_and_run_again_is_as_if_never_killed(
     resumed = spawn(evaluation(**grid)).ok()
     spawn(evaluation(**grid, output=tmp_path / "whole")).ok()
 
-    assert f"{len(kept)} of {20 * 10} cells are there already" in resumed.err
+    assert f"{len(kept)} of {20 * 10} cells were computed before" in resumed.err
     assert kept.items() <= tree(tmp_path / "output").items()
     assert _results(tree(tmp_path / "output")) == _results(tree(tmp_path / "whole"))
 
 
-def test_a_damaged_cell_is_named(evaluation: Any, invoke: Any, tmp_path: Path, tree: Any) -> None:
+def test_a_corrupt_cell_is_named(evaluation: Any, invoke: Any, tmp_path: Path, tree: Any) -> None:
     small = evaluation(mechanism=["unbiased"], epsilon=[1], seeds=1)
     invoke(small).ok()
     name = sorted(_cells(tree(tmp_path / "output")))[0]
@@ -224,12 +224,12 @@ def test_records_that_change_while_they_are_evaluated_fail_the_job(log: Path, tm
     import apache_beam as beam
     from labeldp.pipelines.evaluation.evaluate_command import EvaluateCells
     from labeldp.pipelines.evaluation.evaluation_cell import Cell, Task
-    from labeldp.pipelines.evaluation.evaluation_grid import Source
-    from labeldp.pipelines.evaluation.evaluation_store import Store
+    from labeldp.pipelines.evaluation.evaluation_grid import DatasetSource
+    from labeldp.pipelines.evaluation.evaluation_store import CellStore
     from labeldp.transforms import Format
 
-    source = Source(str(log), Format("csv"), "y", None, None)
-    stage = EvaluateCells(source, Task("y", (0.0, 4.0)), Store(str(tmp_path)), digest="of other records")
+    source = DatasetSource(str(log), Format("csv"), "y", None, None)
+    stage = EvaluateCells(source, Task("y", (0.0, 4.0)), CellStore(str(tmp_path)), digest="of other records")
     with pytest.raises(Exception, match="changed while"), beam.Pipeline("FnApiRunner") as pipeline:
         _ = pipeline | beam.Create([("key", Cell("unbiased", 1.0, 0, "linear"))]) | stage
     assert not (tmp_path / "cells").exists()
@@ -243,7 +243,7 @@ def test_a_failure_shows_no_label(
     def fail(*_: Any) -> None:
         raise RuntimeError("the label is 3.14159")
 
-    monkeypatch.setattr(evaluate, "score", fail)
+    monkeypatch.setattr(evaluate, "score_cell", fail)
     outcome = invoke(evaluation())
 
     assert outcome.code == 1

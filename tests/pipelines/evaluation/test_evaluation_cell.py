@@ -13,12 +13,12 @@ from labeldp.mechanisms import MECHANISMS, Randomizer
 from labeldp.pipelines.evaluation.dataset import Dataset
 from labeldp.pipelines.evaluation.evaluation_cell import (
     CLEAN,
-    MEAN,
+    MEAN_PREDICTOR,
     Cell,
     Task,
     cell_key,
-    privatize,
-    score,
+    privatize_labels,
+    score_cell,
     seed_secret,
 )
 from labeldp.transforms import LabelledBatch
@@ -33,7 +33,7 @@ def dataset() -> Dataset:
     rng = np.random.default_rng(5)
     features = rng.normal(size=(RECORDS, 3))
     labels = np.clip(5 + 2 * features[:, 0] + rng.normal(size=RECORDS), 0, 10).round(2)
-    return Dataset.of(["a", "b", "c"], features, labels)
+    return Dataset.from_arrays(["a", "b", "c"], features, labels)
 
 
 def _batch(source: str, labels: np.ndarray) -> LabelledBatch:
@@ -41,7 +41,7 @@ def _batch(source: str, labels: np.ndarray) -> LabelledBatch:
 
 
 def _test_loss(cell: Cell, task: Task, dataset: Dataset) -> float:
-    found = score(cell, task, dataset).test_loss
+    found = score_cell(cell, task, dataset).test_loss
     assert found is not None
     return found
 
@@ -63,7 +63,7 @@ def test_labels_are_those_that_the_command_releases(
     }  # fmt: skip
     invoke(command("privatize", flags)).ok()
 
-    found = privatize(_batch(str(path), dataset.labels), Cell(mechanism, 1.5, seed, "linear"), TASK)
+    found = privatize_labels(_batch(str(path), dataset.labels), Cell(mechanism, 1.5, seed, "linear"), TASK)
 
     released = pq.read_table(tmp_path / "released" / "data").column("y").to_numpy()
     np.testing.assert_array_equal(found.outputs, released)
@@ -73,10 +73,10 @@ def test_labels_are_those_that_the_command_releases(
 
 def test_the_errors_are_those_of_the_privatized_labels(dataset: Dataset) -> None:
     cell = Cell("rr_on_bins", 1.0, 2, "linear")
-    found = score(cell, TASK, dataset)
+    found = score_cell(cell, TASK, dataset)
     train, _ = dataset.split(2)
     truth = dataset.labels[train]
-    privatized = privatize(_batch("training records", truth), cell, TASK)
+    privatized = privatize_labels(_batch("training records", truth), cell, TASK)
     randomizer = privatized.randomizer
     means = randomizer.probabilities() @ randomizer.outputs - np.array(TASK.domain)
 
@@ -87,7 +87,7 @@ def test_the_errors_are_those_of_the_privatized_labels(dataset: Dataset) -> None
 
 def test_unbiased_labels_have_no_bias(dataset: Dataset) -> None:
     """The mean difference lies within the normal bound of its own deviation; rounding to the domain adds none."""
-    found = score(Cell("unbiased", 2.0, 1, "linear"), TASK, dataset)
+    found = score_cell(Cell("unbiased", 2.0, 1, "linear"), TASK, dataset)
 
     assert found.bias is not None
     assert found.mechanism_error is not None
@@ -96,7 +96,7 @@ def test_unbiased_labels_have_no_bias(dataset: Dataset) -> None:
 
 
 def test_the_mean_predictor_is_the_mean_of_the_training_labels(dataset: Dataset) -> None:
-    found = score(Cell(MEAN, None, 4, MEAN), TASK, dataset)
+    found = score_cell(Cell(MEAN_PREDICTOR, None, 4, MEAN_PREDICTOR), TASK, dataset)
     train, test = dataset.split(4)
 
     expected = np.mean((dataset.labels[test] - dataset.labels[train].mean()) ** 2)
@@ -110,7 +110,8 @@ def test_losses_lie_between_true_labels_and_the_mean_and_fall_with_epsilon(datas
     losses = [
         _test_loss(Cell(mechanism, epsilon, 0, name), TASK, dataset)
         for mechanism, epsilon, name in [
-            (CLEAN, None, model), ("unbiased", 8.0, model), ("unbiased", 2.0, model), (MEAN, None, MEAN),
+            (CLEAN, None, model), ("unbiased", 8.0, model), ("unbiased", 2.0, model),
+            (MEAN_PREDICTOR, None, MEAN_PREDICTOR),
         ]
     ]  # fmt: skip
 
@@ -120,21 +121,21 @@ def test_losses_lie_between_true_labels_and_the_mean_and_fall_with_epsilon(datas
 
 
 def test_labels_outside_the_domain_are_clamped_everywhere(dataset: Dataset) -> None:
-    wild = Dataset.of(dataset.names, dataset.features, np.where(dataset.labels > 9, 1e6, dataset.labels))
-    tame = Dataset.of(dataset.names, dataset.features, np.where(dataset.labels > 9, 10.0, dataset.labels))
-    for mechanism, epsilon in [(MEAN, None), (CLEAN, None)]:
-        model = MEAN if mechanism == MEAN else "linear"
+    wild = Dataset.from_arrays(dataset.names, dataset.features, np.where(dataset.labels > 9, 1e6, dataset.labels))
+    tame = Dataset.from_arrays(dataset.names, dataset.features, np.where(dataset.labels > 9, 10.0, dataset.labels))
+    for mechanism, epsilon in [(MEAN_PREDICTOR, None), (CLEAN, None)]:
+        model = MEAN_PREDICTOR if mechanism == MEAN_PREDICTOR else "linear"
         cell = Cell(mechanism, epsilon, 0, model)
-        assert score(cell, TASK, wild) == score(cell, TASK, tame)
-    found = score(Cell("unbiased", 1.0, 0, "linear"), TASK, wild)
+        assert score_cell(cell, TASK, wild) == score_cell(cell, TASK, tame)
+    found = score_cell(Cell("unbiased", 1.0, 0, "linear"), TASK, wild)
     assert found.mechanism_error is not None
     assert found.mechanism_error < 1e4
 
 
 def test_the_poisson_loss_takes_predictions_below_zero(dataset: Dataset) -> None:
     poisson = replace(TASK, loss="poisson")
-    found = score(Cell("unbiased", 0.5, 0, "linear"), poisson, dataset)
-    mean = score(Cell(MEAN, None, 0, MEAN), poisson, dataset)
+    found = score_cell(Cell("unbiased", 0.5, 0, "linear"), poisson, dataset)
+    mean = score_cell(Cell(MEAN_PREDICTOR, None, 0, MEAN_PREDICTOR), poisson, dataset)
     train, test = dataset.split(0)
     rate = dataset.labels[train].mean()
 
@@ -148,7 +149,7 @@ def test_a_mechanism_that_refuses_has_a_reason_and_no_score(dataset: Dataset, mo
         raise ValueError("too many labels for this one")
 
     monkeypatch.setattr(MECHANISMS["rr_on_bins"], "solve", refuse)
-    found = score(Cell("rr_on_bins", 1.0, 0, "linear"), TASK, dataset)
+    found = score_cell(Cell("rr_on_bins", 1.0, 0, "linear"), TASK, dataset)
 
     assert found.reason == "too many labels for this one"
     assert found.test_loss is None
@@ -156,7 +157,7 @@ def test_a_mechanism_that_refuses_has_a_reason_and_no_score(dataset: Dataset, mo
 
 def test_the_key_changes_with_all_that_the_score_depends_on(dataset: Dataset) -> None:
     cell, versions = Cell("unbiased", 1.0, 0, "linear"), {"numpy": "1"}
-    other = Dataset.of(dataset.names, dataset.features, dataset.labels + 0.5)
+    other = Dataset.from_arrays(dataset.names, dataset.features, dataset.labels + 0.5)
     keys = [
         cell_key(cell, TASK, dataset, versions),
         *(cell_key(replace(cell, **change), TASK, dataset, versions) for change in [

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from labeldp.pipelines.evaluation.models import Standardised, TrainingLabels, linear
+from labeldp.pipelines.evaluation.models import Standardizer, TrainingLabels, linear
 
 pytest.importorskip("sklearn", reason="the extra evaluation is not installed")
 
@@ -37,8 +37,8 @@ def test_linear_is_the_posterior_mean_of_its_gaussian_model() -> None:
     features, labels, new, _ = _task(noise=4.0)
     features, new, values = features[:40], new[:5], labels.values[:40]
     labels = TrainingLabels(values, labels.mean, labels.variance, 0.0, labels.noise)
-    scale = Standardised(features)
-    rows = np.vstack([scale.of(features), scale.of(new)])
+    scale = Standardizer(features)
+    rows = np.vstack([scale.transform(features), scale.transform(new)])
     kernel = 0.5 * labels.variance / FEATURES * rows @ rows.T
     among = kernel[:40, :40] + (4.0 + 0.5 * labels.variance) * np.eye(40)
     expected = labels.mean + kernel[40:, :40] @ np.linalg.solve(among, values - labels.mean)
@@ -94,12 +94,12 @@ def test_missing_features_are_no_obstacle_and_seeds_settle_everything(name: str)
     np.testing.assert_array_equal(first, again)
 
 
-def test_standardised_features_have_no_nan_no_outlier_mean_0_and_deviation_1() -> None:
+def test_standardized_features_have_no_nan_no_outlier_mean_0_and_deviation_1() -> None:
     rng = np.random.default_rng(3)
     features = rng.normal(5, 2, size=(1000, 3))
     features[0, 0], features[1, 1], features[:, 2] = 1e9, np.nan, 7.0
-    scale: Any = Standardised(features)
-    scaled = scale.of(features)
+    scale: Any = Standardizer(features)
+    scaled = scale.transform(features)
 
     assert np.abs(scaled).max() <= 4
     assert scaled[1, 1] == 0

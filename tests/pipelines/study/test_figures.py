@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.pipelines.cli.arguments import UsageError
-from labeldp.pipelines.study.figures import FORMATS, Line, check_picture, draw_lines, spread
+from labeldp.pipelines.study.figures import FORMATS, Line, check_picture, draw_lines, separate
 from scipy.optimize import minimize
 
 LINES = [Line("first", [1, 2, 4], [100.0, 10.0, 1.0]), Line("second", [1, 2, 4], [50.0, None, math.inf])]
@@ -90,7 +90,7 @@ places = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=6)
 @settings(deadline=None)
 @given(places, st.floats(0.0, 0.15))
 def test_names_are_apart_in_order_and_within(heights: list[float], distance: float) -> None:
-    moved = spread(heights, distance)
+    moved = separate(heights, distance)
 
     order = np.argsort(heights, kind="stable")
     assert np.all(np.diff(np.array(moved)[order]) >= distance - 1e-12)
@@ -109,4 +109,4 @@ def test_names_move_as_little_as_possible() -> None:
         method="SLSQP",
         options={"ftol": 1e-14},
     )
-    np.testing.assert_allclose(spread(heights.tolist(), distance), least.x, atol=1e-6)
+    np.testing.assert_allclose(separate(heights.tolist(), distance), least.x, atol=1e-6)

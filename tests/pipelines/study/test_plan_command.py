@@ -4,7 +4,6 @@ import csv
 import json
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import astuple
 from pathlib import Path
@@ -62,13 +61,13 @@ def test_each_row_is_what_planning_gives(plan: Any, document: Any) -> None:
         assert list(row) == ["epsilon", *SPLIT, *MODEL, "reason"]
         split = plan_split(mechanism_named("rr_on_bins"), prior, 1000, row["epsilon"], expected_loss(prior, SQUARED), 3)
         assert [row[name] for name in SPLIT] == [
-            *astuple(split.default)[:3], *astuple(split.best)[:3], split.known, split.flat,
+            *astuple(split.default)[:3], *astuple(split.best)[:3], split.known_prior, split.uniform_prior,
         ]  # fmt: skip
         model = plan_model(prior, 1000, row["epsilon"], 3, 0.4, 3)
         best = model.split.best
         assert [row[name] for name in MODEL] == [
             model.mechanism, best.prior_epsilon, best.value, best.standard_error, *best.parts,
-            model.split.default.value, model.unbiased, model.rr_on_bins, model.split.flat,
+            model.split.default.value, model.unbiased, model.rr_on_bins, model.split.uniform_prior,
         ]  # fmt: skip
         assert row["reason"] is None
 
@@ -106,24 +105,6 @@ def test_a_recommendation_with_its_scale(plan: Any, tmp_path: Path) -> None:
         f"{scale}; the features explain {variance / 2:.5g} of it; true labels would add at most {0.002 * variance:.5g}"
     )
     assert last == halves
-
-
-def test_the_split_that_the_documentation_shows(
-    plan: Any, census: Path, read_csv: Any, pytestconfig: pytest.Config
-) -> None:
-    page = (pytestconfig.rootpath / "docs" / "choosing.md").read_text()
-    shown = page.partition("the rest for the labels\n")[2].partition("\n\n")[0].splitlines()
-    counts = Counter(read_csv(census)["work"])
-    text = "".join(f"{week},{count}\n" for week, count in counts.items())
-
-    printed = plan(text, records=10_000, draws=5, epsilon=[0.5, 1, 2, 4]).ok().out.splitlines()[3:]
-
-    assert len(printed) == len(shown) == 5
-    assert printed[0] == shown[0]
-    for ours, theirs in zip(printed[1:], shown[1:], strict=True):
-        assert [float(cell) for cell in ours.split()] == pytest.approx(
-            [float(cell) for cell in theirs.split()], rel=1e-3
-        )
 
 
 def test_other_mechanisms_and_losses(plan: Any, document: Any) -> None:

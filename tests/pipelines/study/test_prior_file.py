@@ -18,7 +18,7 @@ def test_a_public_prior_has_spent_nothing(tmp_path: Path) -> None:
     for name in ("p.csv", "p.json"):
         found = read_prior(str(tmp_path / name))
         assert found.prior.weights.tolist() == [0.25, 0.75]
-        assert (found.spent, found.records) == (0.0, None)
+        assert (found.prior_epsilon, found.records) == (0.0, None)
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_a_release_and_its_mechanism_file(released: Path) -> None:
     for found in (whole, alone):
         np.testing.assert_array_equal(found.prior.labels, [0, 1, 2, 3, 4])
         np.testing.assert_array_equal(found.prior.weights, weights)
-        assert found.spent == manifest["prior_epsilon"] > 0
+        assert found.prior_epsilon == manifest["prior_epsilon"] > 0
     assert (whole.records, alone.records) == (1000, None)
 
 

@@ -1,0 +1,126 @@
+"""Run-length encoded integer weights: their sums and their divergence, exactly.
+
+A mechanism file has a column for each output. A column is an array of runs, a weight and a number of labels each.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import accumulate, pairwise
+from typing import Any
+
+from .documents import RefusedDocument, read_decimal
+from .exact_log import exp_lower_bound
+
+# Limits of an audit of delta, which expands runs.
+_MAX_DENSE_CELLS = 1 << 24  # labels times outputs
+_MAX_DENSE_EPSILON = 64
+
+
+def _read_runs(column: Any, name: str, labels: int) -> list[tuple[int, int]]:
+    """Checks the runs of a column; gives them as (first label, weight)."""
+    if not isinstance(column, list):
+        raise RefusedDocument(f"{name} is not an array of runs")
+    runs, start, weight_name = [], 0, f"a weight of {name}"
+    for run in column:
+        if not isinstance(run, list) or len(run) != 2 or type(run[1]) is not int or run[1] < 1:
+            raise RefusedDocument(f"a run of {name} is not a weight and a length >= 1")
+        runs.append((start, read_decimal(run[0], weight_name)))
+        start += run[1]
+    if start != labels:
+        raise RefusedDocument(f"the runs of {name} do not cover {labels} labels")
+    return runs
+
+
+def tally_columns(
+    columns: list[Any], targets: list[int], labels: int
+) -> tuple[list[int], list[int], list[tuple[int, int]]]:
+    """Sums weights over outputs without expanding runs.
+
+    Sums are accumulated as changes from one label to the next, so the cost of a run does not depend on its length.
+
+    Args:
+      columns: Run-length encoded weights of each output, as the file has them.
+      targets: An integer for each column.
+      labels: Number of labels.
+
+    Returns:
+      The sums of weight and of weight * target, for each label; the least and the largest weight, for each column.
+
+    Raises:
+      RefusedDocument: If a column is not an array of runs over the labels.
+    """
+    sums, moments, ranges = [0] * labels, [0] * labels, []
+    for c, (column, target) in enumerate(zip(columns, targets, strict=True)):
+        runs, before = _read_runs(column, f"column {c}", labels), 0
+        for start, weight in runs:
+            sums[start] += weight - before
+            moments[start] += (weight - before) * target
+            before = weight
+        weights = [weight for _, weight in runs]
+        ranges.append((min(weights), max(weights)))
+    return list(accumulate(sums)), list(accumulate(moments)), ranges
+
+
+def largest_divergence(columns: list[Any], labels: int, epsilon: Fraction, bits: int) -> Fraction:
+    """Computes the least delta for which the weights are (epsilon, delta)-DP.
+
+    That is the largest sum over outputs of max(0, P(c | y) - E P(c | y')) over pairs of labels, with E = e^epsilon
+    rounded down by less than 2^-300. Rows must sum to 2^bits.
+
+    The sum of y against the least weight of every column is an upper bound on the sum of y against any label y'. Labels
+    are visited in descending order of this bound until it no longer exceeds the largest sum found; for each, only
+    columns with a positive term in the bound can have one in the sum.
+
+    Args:
+      columns: Run-length encoded weights of each output, as the file has them.
+      labels: Number of labels.
+      epsilon: Epsilon of the claim, >= 0.
+      bits: Binary logarithm of the sum of a row.
+
+    Returns:
+      The divergence, in [0, 1].
+
+    Raises:
+      RefusedDocument: If there are more than 2^24 weights, or epsilon is above 64.
+    """
+    if labels * len(columns) > _MAX_DENSE_CELLS or epsilon > _MAX_DENSE_EPSILON:
+        raise RefusedDocument(
+            f"an audit of delta takes at most {_MAX_DENSE_CELLS} weights and epsilon at most {_MAX_DENSE_EPSILON}"
+        )
+    shift = 300
+    factor = math.floor(exp_lower_bound(epsilon) * (1 << shift))
+    # Rows sum to 2^bits, so 64 bits hold a weight.
+    positive, dense, bounds = [array("L") for _ in range(labels)], [], [0] * labels
+    for c, column in enumerate(columns):
+        weights = array("Q", (weight for _, weight, length in _spans(column, labels) for _ in range(length)))
+        dense.append(weights)
+        floor = factor * min(weights)
+        for y, weight in enumerate(weights):
+            above = (weight << shift) - floor
+            if above > 0:
+                bounds[y] += above
+                positive[y].append(c)
+    best = 0
+    for y in sorted(range(labels), key=lambda label: -bounds[label]):
+        if bounds[y] <= best:
+            break
+        sums = [0] * labels
+        for c in positive[y]:
+            own = dense[c][y] << shift
+            for other, weight in enumerate(dense[c]):
+                above = own - factor * weight
+                if above > 0:
+                    sums[other] += above
+        best = max(best, *sums)
+    return Fraction(best, 1 << (shift + bits))
+
+
+def _spans(column: Any, labels: int) -> Iterator[tuple[int, int, int]]:
+    """Runs of a column as (first label, weight, length)."""
+    runs = _read_runs(column, "a column", labels)
+    for (start, weight), (stop, _) in pairwise([*runs, (labels, 0)]):
+        yield start, weight, stop - start
