@@ -35,7 +35,7 @@ from labeldp.transforms import (
     unique_ids,
 )
 from labeldp.transforms import privatize_labels as privatize
-from labeldp.transforms.io import csv_reader, parquet_reader, parquet_writer, read_files, shard_writer, tfrecord_reader
+from labeldp.transforms.io import csv_reader, file_reader, parquet_reader, parquet_writer, shard_writer, tfrecord_reader
 from labeldp.transforms.tfrecord.example_encoder import encode_examples
 from labeldp.transforms.tfrecord.framing import frame
 
@@ -124,8 +124,8 @@ def shown(tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.Captur
     return collect
 
 
-def quoting(*args: Any, **kwargs: Any) -> Any:
-    """Fails with the labels in its message and in its cause."""
+def fail_with_labels(*args: Any, **kwargs: Any) -> Any:
+    """Fails with labels in the message and in the cause of the error."""
     quoted = ", ".join(map(str, SENTINELS))
     try:
         raise KeyError(quoted)
@@ -134,17 +134,17 @@ def quoting(*args: Any, **kwargs: Any) -> Any:
 
 
 STAGES = [
-    (tfrecord_reader, "_as_long_as", "tfrecord", "reading"),
-    (csv_reader, "_parse_csv", "csv", "reading"),
-    (parquet_reader, "check_columns", "parquet", "reading"),
-    (read_files, "only_values", "csv", "reading"),
+    (tfrecord_reader, "_with_length", "tfrecord", "reading"),
+    (csv_reader, "_parse", "csv", "reading"),
+    (parquet_reader, "_check_columns", "parquet", "reading"),
+    (file_reader, "single_values", "csv", "reading"),
     (unique_ids, "record_identities", "csv", "checking ids"),
     (unique_ids, "_group", "csv", "checking ids"),
     (label_summary, "label_values", "csv", "counting labels"),
     (label_column, "LabelRounder", "parquet", "counting labels"),
     (label_summary, "digest_sums", "tfrecord", "counting labels"),
     (noise_binding, "input_digest", "csv", "noising the prior"),
-    (noisy_prior, "split_budget", "csv", "noising the prior"),
+    (noisy_prior, "make_binding", "csv", "noising the prior"),
     (noisy_prior, "noisy_prior", "csv", "noising the prior"),
     (privatize, "label_values", "csv", "privatizing labels"),
     (privatize, "digest_sums", "parquet", "privatizing labels"),
@@ -163,8 +163,8 @@ STAGES = [
 def test_a_failing_stage_shows_no_label(whole_flow, failure, shown, monkeypatch, module, name, format, stage):
     if format == "tfrecord":
         pytest.importorskip("tfx_bsl")
-    build = whole_flow(format, where=Equals("x", "7") if name == "only_values" else None)
-    monkeypatch.setattr(module, name, quoting)
+    build = whole_flow(format, where=Equals("x", "7") if name == "single_values" else None)
+    monkeypatch.setattr(module, name, fail_with_labels)
     text = failure(build)
     assert f"StageError: {stage} failed: ArrowNotImplementedError at test_leaks.py:" in text
     assert leaks_in(text) == []

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from labeldp.transforms import Format
 from labeldp.transforms import progress_log as progress
 from labeldp.transforms.io import csv_blocks
-from labeldp.transforms.io.read_files import read_file
+from labeldp.transforms.io.file_reader import FileReader
+from labeldp.transforms.io.input_format import FilePart
 from labeldp.transforms.progress_log import Progress
 
 
@@ -70,7 +71,8 @@ def test_lines_are_the_same_whatever_the_width_of_labels(tmp_path: Path, monkeyp
         path.write_text("f,y\n" + f"1,{label}\n" * 2_050)
         logged.clear()
         counted = Progress("counted")
-        batches = [batch.batch.num_rows for batch in read_file(str(path), str(path), Format("csv"), label="y")]
+        reader = FileReader(Format("csv"), label_column="y")
+        batches = [batch.batch.num_rows for batch in reader.read(FilePart(str(path), str(path)))]
         for size in batches:
             counted.add(size)
         seen.append(list(logged))

@@ -1,4 +1,8 @@
-"""Blocks of whole rows of a CSV file."""
+"""Cuts a CSV file into blocks of whole rows.
+
+Arrow's own streaming reader would call back into Python from its own threads, which can deadlock. So blocks are read
+here, and each is parsed as a file of its own.
+"""
 
 from __future__ import annotations
 
@@ -10,25 +14,31 @@ from typing import BinaryIO
 import numpy as np
 
 from ..errors import InputError
-from .open_input import open_input
+from .filesystems import open_input
 
+# Bytes read at a time.
 _CSV_BLOCK = 8 << 20
-
-
-# What is held of a row whose end is not found, in bytes.
+# Longest row in bytes: so much is held in memory while the end of a row is not found.
 _CSV_ROW = 64_000_000
-
-
-# How far before a chunk's last quote the search for a row's end begins, in bytes.
+# Bytes before the last quote of a chunk in which the end of a row is searched for first.
 _CSV_WINDOW = 1 << 16
+
+_ENDS_FIELD = np.isin(np.arange(256), list(b",\r\n"))
+_FIELD = rb'(?:"[^"]*(?:""[^"]*)*")?[^,\r\n]*'
+_ROW = re.compile(rb"%b(?:,%b)*(?:\r\n?|\n)?" % (_FIELD, _FIELD))
 
 
 def whole_row_blocks(path: str) -> Iterator[tuple[bytes, bytes]]:
-    """The header line and blocks of whole rows, some megabytes each; at least one, which may be empty.
+    """Reads a CSV file in blocks of whole rows.
 
-    Raises InputError for a quote that is never closed and for a row of more than `_CSV_ROW` bytes: that much is held.
+    Args:
+      path: The file.
 
-    Arrow's own streaming reader would call back into Python from threads of its own, and can deadlock there.
+    Yields:
+      (header, block): the header line and rows of some megabytes. At least one block, which may be empty.
+
+    Raises:
+      InputError: If the file cannot be read, a quote is never closed, or a row has more than 64 MB.
     """
     with open_input(path) as file:
         row_ends, header, held, lines = _RowEnds(), None, [], 0
@@ -50,7 +60,7 @@ def whole_row_blocks(path: str) -> Iterator[tuple[bytes, bytes]]:
                     '(") opens a field on that line and none closes it'
                 )
             chunk = _read_some(file, path)
-        # The last line may lack its newline. Of a quote left open, Arrow makes a cell of all that follows.
+        # The last line may lack its newline. Arrow would read all that follows an open quote as one cell.
         if not row_ends.last(b"\n"):
             raise InputError(
                 f'{path}: a quote (") opens a field in the row that begins on line {lines + 1} and none closes it: '
@@ -71,40 +81,41 @@ def _read_some(file: BinaryIO, path: str) -> bytes:
 
 
 class _RowEnds:
-    """Finds where the rows of a CSV file end, chunk by chunk: at newlines outside quotes, as Arrow's parser sees them.
+    """Finds the ends of rows, chunk by chunk: newlines outside quotes, by the rules of Arrow's parser.
 
-    To Arrow a quote opens a field only where the field begins. Inside, two quotes are an escaped one, and a single one
-    closes; up to the next field, quotes are text again. So of a run of quotes this is all that matters:
-    - of even length: whoever was inside quotes still is, whoever was outside still is;
-    - of odd length, after a comma or line break: it opens from outside, and closes from inside;
-    - of odd length, after anything else: it closes from inside, and is text outside. Either way, outside follows.
-    The third kind says where one is without knowing what came before. Therefore mostly a chunk's end is all that is
-    looked at.
+    In these rules a quote opens a quoted part only at the beginning of a field. Inside, two quotes are an escaped quote
+    and a single one closes the quoted part; after that, quotes are text until the next field. A run of quotes therefore
+    has one of three effects:
+    - even length: none; the text after it is inside quotes if the text before it is;
+    - odd length, after a comma or line break: opens from outside, closes from inside;
+    - odd length, after another byte: closes from inside, is text outside. In both cases, outside follows.
+    A run of the third kind determines the state without knowledge of what came before. Therefore it mostly suffices to
+    look at the end of a chunk.
     """
 
     def __init__(self) -> None:
-        # Of what came before: whether it ends inside quotes, and its last byte with the run of quotes that follows it,
-        # which the next chunk may prolong. A file begins as a line does.
+        # State after the text so far: whether it ends inside quotes, and its last byte with the run of quotes after
+        # it, which the next chunk may continue. A file begins like a line.
         self._inside = False
         self._before = b"\n"
 
     def last(self, chunk: bytes) -> int:
-        """Where the last row that ends in this chunk ends, after its newline; 0 if none does. Chunks come in order."""
+        """End of the last row that ends in this chunk, after its newline; 0 if none does. Chunks come in order."""
         text = self._before + chunk
         settled = text.rstrip(b'"')
         end, self._inside = _last_row_end(settled, self._inside)
         end -= len(self._before)
         run = len(text) - len(settled)
-        # Only the run's parity counts.
+        # Only the parity of the run matters.
         self._before = settled[-1:] + b'"' * (run and 2 - run % 2)
         return max(end, 0)
 
 
 def _last_row_end(text: bytes, inside: bool) -> tuple[int, bool]:
-    """Where the last row ends, 0 if none does; whether the text ends inside quotes.
+    """End of the last row in a text, 0 if none ends; and whether the text ends inside quotes.
 
-    text: the first byte is none of it, it tells what follows; neither that nor the last byte is a quote. inside:
-    whether it begins inside quotes. Cost O(length), however the quotes lie.
+    text: its first byte is the one before it; neither that nor the last byte is a quote. inside: whether it begins
+    inside quotes. Cost O(length), wherever the quotes are.
     """
     stop = text.rfind(b'"') + 1
     start = max(stop - _CSV_WINDOW, 0)
@@ -120,14 +131,11 @@ def _last_row_end(text: bytes, inside: bool) -> tuple[int, bool]:
         start = 0
 
 
-_ENDS_FIELD = np.isin(np.arange(256), list(b",\r\n"))
-
-
 def _quoting(text: bytes, start: int, stop: int, inside: bool) -> tuple[np.ndarray, np.ndarray]:
-    """(places, states): from each place to the next, the last one to the text's end, whether text is inside quotes.
+    """(places, states): whether the text from each place to the next, or to its end, is inside quotes.
 
-    The first place is 1 if start is 0, else the first after start where that can be told; there may be none.
-    stop: after the last quote. The rest is as for `_last_row_end`.
+    The first place is 1 if start is 0, else the first one after start at which the state is known; there may be none.
+    stop: offset after the last quote. Other arguments as for `_last_row_end`.
     """
     codes = np.frombuffer(text, np.uint8)
     quotes = codes[start : stop + 1] == ord('"')
@@ -140,7 +148,7 @@ def _quoting(text: bytes, start: int, stop: int, inside: bool) -> tuple[np.ndarr
     places = begins[(ends - begins) & 1 == 1]
     opens = _ENDS_FIELD[codes[places - 1]]
     if start == 0:
-        # As if quotes had led there: text, and one that opens.
+        # The state at the beginning, as if quotes before it had set it: one that is text, then one that opens.
         led = [False, True] if inside else [False]
         places, opens = np.append([1] * len(led), places), np.append(led, opens)
     known = np.append(np.flatnonzero(~opens), len(opens))[0]
@@ -150,12 +158,6 @@ def _quoting(text: bytes, start: int, stop: int, inside: bool) -> tuple[np.ndarr
     return places, since & 1 == 1
 
 
-_FIELD = rb'(?:"[^"]*(?:""[^"]*)*")?[^,\r\n]*'
-
-
-_ROW = re.compile(rb"%b(?:,%b)*(?:\r\n?|\n)?" % (_FIELD, _FIELD))
-
-
 def _header_end(text: bytes) -> int:
-    """Where the first row ends, after its line break, in text whose quotes are closed."""
+    """End of the first row, after its line break, in a text whose quotes are closed."""
     return next(_ROW.finditer(text)).end()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
 import shutil
 import uuid
@@ -15,17 +16,41 @@ from ..errors import InputError, describe
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path names a filesystem other than the local one."""
+    """Tests whether a path is on another filesystem than the local one.
+
+    Args:
+      path: A path or pattern.
+
+    Returns:
+      True for paths with a scheme, such as gs://.
+    """
     return "://" in path
 
 
 def absolute(pattern: str) -> str:
-    """Local patterns from the root, so that a record's identity does not depend on where the job was started."""
+    """Makes a local pattern absolute, so that record identities do not depend on where the job was started.
+
+    Args:
+      pattern: A path or pattern.
+
+    Returns:
+      The absolute pattern; remote ones stay as they are.
+    """
     return pattern if is_remote(pattern) else os.path.abspath(pattern)
 
 
 def match(pattern: str) -> dict[str, int]:
-    """The files that match, in order, with their sizes in bytes. Raises InputError when there are none."""
+    """Lists the input files that match a pattern.
+
+    Args:
+      pattern: A path or glob.
+
+    Returns:
+      Path to size in bytes, in the order of the paths; at least one.
+
+    Raises:
+      InputError: If no file matches, or files cannot be listed.
+    """
     try:
         files = FileSystems.match([pattern])[0].metadata_list
         found = {file.path: file.size_in_bytes for file in sorted(files, key=lambda file: file.path)}
@@ -36,8 +61,58 @@ def match(pattern: str) -> dict[str, int]:
     return found
 
 
+def open_input(path: str) -> BinaryIO:
+    """Opens an input file, decompressed according to its extension.
+
+    Args:
+      path: The file.
+
+    Returns:
+      A stream of the decompressed bytes. Reading a truncated gzip file to its end fails.
+
+    Raises:
+      InputError: If it cannot be opened.
+    """
+    try:
+        if path.endswith(".gz"):
+            # Beam's own reader accepts a truncated gzip file as a complete one.
+            return _GzipFile(fileobj=FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED))
+        return FileSystems.open(path, compression_type=CompressionTypes.AUTO)
+    except Exception:
+        raise not_opened(path) from None
+
+
+def not_opened(path: str) -> InputError:
+    """Error for an input file that cannot be opened.
+
+    Args:
+      path: The file.
+
+    Returns:
+      The exception, to be raised by the caller.
+    """
+    what = "is a folder: give a glob of the files in it" if os.path.isdir(path) else "cannot be opened"
+    return InputError(f"{path}: {what}")
+
+
+class _GzipFile(gzip.GzipFile):
+    """Gzip reader that closes the compressed file as well."""
+
+    def __init__(self, fileobj: BinaryIO):
+        super().__init__(fileobj=fileobj, mode="rb")
+        self._compressed = fileobj
+
+    def close(self) -> None:
+        super().close()
+        self._compressed.close()
+
+
 def make_directory(path: str) -> None:
-    """Makes a folder, and those above it, unless it is there."""
+    """Makes a folder and its parents, unless it exists.
+
+    Args:
+      path: The folder.
+    """
     if not FileSystems.exists(path):
         # Another worker may make it first.
         with contextlib.suppress(OSError):
@@ -45,9 +120,16 @@ def make_directory(path: str) -> None:
 
 
 def create(path: str) -> BinaryIO:
-    """A new file of exactly the bytes that are written to it, whatever its name ends in.
+    """Creates a file without compression, whatever its extension.
 
-    Local folders are not made: a worker that outlives its job does not bring back what the job's end has removed.
+    Does not make local folders: a worker that outlives its job must not restore a folder that the end of the job has
+    removed.
+
+    Args:
+      path: The file.
+
+    Returns:
+      A stream to write to.
     """
     if not is_remote(path):
         return open(path, "wb")
@@ -55,16 +137,30 @@ def create(path: str) -> BinaryIO:
 
 
 def delete_folder(folder: str) -> None:
-    """Deletes a folder with all that is in it, if it is there."""
+    """Deletes a folder with its content, if it exists.
+
+    Args:
+      folder: The folder.
+    """
     if is_remote(folder):
-        # Object stores know no folders: without the slash, they look for an object of that name.
+        # Object stores have no folders: without the slash, they look for an object of that name.
         FileSystems.delete([folder.rstrip("/") + "/"])
     elif os.path.isdir(folder):
         shutil.rmtree(folder)
 
 
 def read_text(path: str) -> str:
-    """The text of a file on any filesystem. Raises InputError when it cannot be read."""
+    """Reads a text file.
+
+    Args:
+      path: The file.
+
+    Returns:
+      Its text.
+
+    Raises:
+      InputError: If it cannot be read or is not UTF-8.
+    """
     try:
         with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
             return file.read().decode()
@@ -73,7 +169,12 @@ def read_text(path: str) -> str:
 
 
 def write_text(path: str, text: str) -> None:
-    """Writes a text file on any filesystem, in a folder that is there, under another name first."""
+    """Writes a text file under a temporary name, then renames it.
+
+    Args:
+      path: The file, in a folder that exists.
+      text: Its content.
+    """
     partial = f"{path}.{uuid.uuid4().hex}"
     with create(partial) as file:
         file.write(text.encode())

@@ -1,4 +1,4 @@
-"""Shards of Parquet: Arrow segments by worker, then whole files."""
+"""Writes shards of Parquet. Segments are Arrow IPC streams."""
 
 from __future__ import annotations
 
@@ -15,16 +15,32 @@ from ..batches import LabelledBatch
 from ..errors import InputError
 from ..tfrecord.encoded_batches import is_encoded
 from .filesystems import create
-from .shard_writer import Segment, SegmentWriter, ShardFile, check_shards, check_whole, open_segment_file, write_shards
+from .shard_writer import (
+    Segment,
+    SegmentWriter,
+    ShardFile,
+    check_complete,
+    check_shards,
+    open_segment_file,
+    write_shards,
+)
 
 _ROW_GROUP = 1 << 16
 
 
 @dataclass
 class WriteParquet(beam.PTransform):
-    """Takes a PCollection of LabelledBatch, writes Parquet shards; gives a ShardFile for each.
+    """Writes Parquet shards with row groups of 65,536 records.
 
-    As `WriteTFRecords`, with row groups of 65,536 records. compression: none or gzip.
+    Takes a PCollection of LabelledBatch; gives a ShardFile for each shard. The same batches give the same bytes on
+    every runner.
+
+    Attributes:
+      directory: Folder in which complete shards appear: part-00000-of-00004.parquet and so on.
+      temp_directory: Folder for unfinished files of privatized records, on the same filesystem. Delete it when the job
+        has ended.
+      num_shards: Number of shards, >= 1; all of them are written.
+      compression: none or gzip, of column chunks.
     """
 
     directory: str
@@ -33,7 +49,11 @@ class WriteParquet(beam.PTransform):
     compression: str = "none"
 
     def __post_init__(self) -> None:
-        """Raises ValueError for an unknown compression or fewer than one shard."""
+        """Checks the options.
+
+        Raises:
+          ValueError: If the compression is unknown, or there is no shard.
+        """
         super().__init__()
         check_shards(self.num_shards, self.compression)
 
@@ -55,7 +75,7 @@ class _ParquetLayout:
         return _ArrowSegment(path)
 
     def assemble(self, segments: list[Segment], schemas: frozenset[bytes], file: BinaryIO) -> None:
-        # Every shard has the schema of all, also one without records: readers take it from any file.
+        # Every shard has the schema of all shards, even without records, because readers take it from any file.
         schema = _common_schema(schemas)
         with pa.parquet.ParquetWriter(pa.PythonFile(file, "w"), schema, compression=self.compression) as writer:
             for group in _row_groups(_conformed(segments, schema)):
@@ -63,7 +83,7 @@ class _ParquetLayout:
 
 
 class _ArrowSegment:
-    """Arrow streams one after the other; a new one begins where the schema changes. Its size is in records."""
+    """Arrow streams one after the other; a new one begins where the schema changes. The size is in records."""
 
     def __init__(self, path: str):
         self._file = create(path)
@@ -74,7 +94,7 @@ class _ArrowSegment:
 
     def write(self, batch: pa.RecordBatch) -> None:
         if is_encoded(batch.schema):
-            raise ValueError("encoded records become TFRecords only")
+            raise ValueError("encoded batches can only be written as TFRecords")
         if self._writer is None or not batch.schema.equals(self._schema):
             if self._writer is not None:
                 self._writer.close()
@@ -103,18 +123,18 @@ def _streams(path: str) -> Iterator[pa.ipc.RecordBatchStreamReader]:
             try:
                 reader = pa.ipc.open_stream(source)
             except pa.ArrowInvalid:
-                # Arrow's way to say that the file ends where a stream should begin; records are counted besides.
+                # Raised at the end of the file. A truncated file is found by counting records.
                 return
             yield reader
 
 
 def _common_schema(schemas: frozenset[bytes]) -> pa.Schema:
-    # Sorted: fields must not depend on which worker spoke first.
+    # Sorted, so that the order of fields does not depend on the order of workers.
     found = [pa.ipc.read_schema(pa.py_buffer(schema)) for schema in sorted(schemas)]
     try:
         return pa.unify_schemas(found) if found else pa.schema([])
     except pa.ArrowException:
-        raise InputError("a column changes its type between files: Parquet output needs one type a column") from None
+        raise InputError("a column changes its type between files: Parquet output needs one type per column") from None
 
 
 def _conformed(segments: list[Segment], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -130,7 +150,7 @@ def _conformed(segments: list[Segment], schema: pa.Schema) -> Iterator[pa.Record
                 ]
                 found += batch.num_rows
                 yield pa.RecordBatch.from_arrays(columns, schema=schema)
-        check_whole(segment, found)
+        check_complete(segment, found)
 
 
 def _row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

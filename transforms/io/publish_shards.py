@@ -1,4 +1,4 @@
-"""What keeps shards back until both passes over the input are known to have seen the same, and whole folders."""
+"""Publishing of shards, once both passes over the input are known to have seen the same records."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from .shard_writer import ShardFile
 
 @dataclass
 class ReleaseShards(beam.PTransform):
-    """Moves shards to where they are released, once both passes over the input are known to have seen the same.
+    """Moves shards to the release folder, once both passes over the input are known to have seen the same records.
 
-    Takes the PCollection of ShardFile of WriteTFRecords or WriteParquet; gives them at their new place. If the input
-    changed, the job fails and the new place stays empty. Only files wait, so memory stays flat; what waits are
-    privatized records all the same, to be deleted when the job has ended, however it ended.
+    Takes the PCollection of ShardFile of WriteTFRecords or WriteParquet; gives the shards at their new paths. If the
+    input changed, the job fails and the release folder stays empty. Only files wait for the comparison, so memory use
+    does not grow. They hold privatized records: delete them when the job has ended, also when it failed.
 
-    directory: a new or empty folder, on the filesystem of the shards. digest: that of `PrivatizedLabels`.
+    Attributes:
+      directory: A new or empty folder, on the filesystem of the shards. Any other raises InputError when the pipeline
+        is built.
+      digest: The digest of `PrivatizedLabels`.
     """
 
     directory: str
@@ -32,17 +35,23 @@ class ReleaseShards(beam.PTransform):
         super().__init__()
 
     def expand(self, shards: PCollection[ShardFile]) -> PCollection[ShardFile]:
-        """Raises InputError when the folder is not empty."""
         require_empty(self.directory)
         digest = AsSingleton(self.digest)
         return shards | "Move" >> beam.Map(_move, self.directory, digest).with_output_types(ShardFile)
 
 
 def require_digest(digest: int) -> None:
-    """For stages that wait for the digest of `PrivatizedLabels`. Raises StageError when there is none."""
-    # Beam gives a side input of no elements a value, too.
+    """Checks the digest in stages that wait for it.
+
+    Args:
+      digest: Side input with the digest of `PrivatizedLabels`.
+
+    Raises:
+      StageError: If there is none.
+    """
+    # Beam gives a side input without elements a value of another type.
     if not isinstance(digest, int):
-        raise StageError("releasing failed: nobody compared what the two passes over the input saw")
+        raise StageError("releasing failed: the input digests of the two passes were never compared")
 
 
 def _move(shard: ShardFile, directory: str, digest: int) -> ShardFile:
@@ -52,17 +61,24 @@ def _move(shard: ShardFile, directory: str, digest: int) -> ShardFile:
     if FileSystems.exists(shard.path):
         FileSystems.rename([shard.path], [moved.path])
     elif not FileSystems.exists(moved.path):
-        # Else this is a retry of a bundle that had moved it.
-        raise StageError(f"releasing failed: {shard.path} is gone")
+        # If it exists, this is a retry of a bundle that has moved the shard.
+        raise StageError(f"releasing failed: the shard {shard.path} is missing")
     return moved
 
 
 def require_empty(folder: str) -> None:
-    """Raises InputError unless the folder is new or empty: shards of two releases side by side look like one."""
+    """Checks that a release folder is new or empty, because shards of two releases in one folder look like one release.
+
+    Args:
+      folder: The folder.
+
+    Raises:
+      InputError: If it is a file or holds anything.
+    """
     if is_remote(folder):
         empty = not FileSystems.match([FileSystems.join(folder, "**")], [1])[0].metadata_list
     else:
-        # Beam would take brackets in the name for a pattern.
+        # Beam would interpret brackets in the name as a pattern.
         empty = not os.path.lexists(folder) or (os.path.isdir(folder) and not os.listdir(folder))
     if not empty:
         raise InputError(f"{folder} exists and is not an empty folder: name another, or delete it")

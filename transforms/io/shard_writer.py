@@ -1,8 +1,8 @@
-"""Writing batches into a fixed number of shards, byte for byte the same however the runner cut its bundles.
+"""Writes batches into a fixed number of shards, with the same bytes however the runner forms its bundles.
 
-Records go to shards by blocks of their row number. Each bundle writes what it has to segment files of its own; then
-every shard is put together from its segments in the order of source and row, under a temporary name, and renamed.
-Only the names of segments are shuffled.
+Blocks of row numbers determine a record's shard. Each bundle writes its records to its own segment files. Then every
+shard is assembled from its segments in the order of source and row, under a temporary name, and renamed. Only the names
+of segments are shuffled.
 """
 
 from __future__ import annotations
@@ -29,32 +29,39 @@ from ..errors import StageError, redact_errors
 from .filesystems import create, make_directory
 
 COMPRESSIONS = ("none", "gzip")
-
-
-# Records that stay together: small, so that a small log still fills every shard.
+COPY_BYTES = 1 << 22
+# Rows that go to the same shard. A small number, so that a small log has records in every shard.
 _BLOCK_ROWS = 256
-
-
 _MAX_OPEN_SEGMENTS = 256
 
 
-COPY_BYTES = 1 << 22
-
-
 class Layout(Protocol):
-    """How records become the bytes of a shard."""
+    """File format of shards."""
 
     @property
     def suffix(self) -> str:
-        """What shard names end in."""
+        """Extension of shard names, without a leading dot."""
         ...
 
     def open_segment(self, path: str) -> SegmentWriter:
-        """A writer of a new segment file."""
+        """Opens a new segment file.
+
+        Args:
+          path: The file.
+
+        Returns:
+          Its writer.
+        """
         ...
 
     def assemble(self, segments: list[Segment], schemas: frozenset[bytes], file: BinaryIO) -> None:
-        """Writes one shard from its segments, in order. schemas: of all shards' segments."""
+        """Writes one shard.
+
+        Args:
+          segments: The shard's segments, in order.
+          schemas: Serialized Arrow schemas of all segments of all shards.
+          file: Stream to write to.
+        """
         ...
 
 
@@ -62,7 +69,11 @@ class SegmentWriter(Protocol):
     """Writes batches to one segment file."""
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Appends the records."""
+        """Appends records.
+
+        Args:
+          batch: The records.
+        """
         ...
 
     def close(self) -> None:
@@ -70,17 +81,30 @@ class SegmentWriter(Protocol):
         ...
 
     def size(self) -> int:
-        """What a reader can check the file against: its bytes, or its records."""
+        """Size of the file, to detect truncation.
+
+        Returns:
+          Bytes or records, depending on the layout.
+        """
         ...
 
     def schemas(self) -> frozenset[bytes]:
-        """The Arrow schemas of what was written, serialized; none where the layout does not need them."""
+        """Arrow schemas of the batches.
+
+        Returns:
+          Serialized schemas; none where the layout does not need them.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class ShardFile:
-    """A finished shard. path: where. records: how many it holds."""
+    """Complete shard.
+
+    Attributes:
+      path: The file.
+      records: Number of records in it.
+    """
 
     path: str
     records: int
@@ -88,6 +112,17 @@ class ShardFile:
 
 @dataclass(frozen=True)
 class Segment:
+    """Complete segment file: consecutive records of one source that go to one shard.
+
+    Attributes:
+      source: The input file.
+      start: First row of the source that the segment may hold.
+      path: The segment file.
+      records: Number of records in it.
+      size: As in `SegmentWriter.size`.
+      schemas: As in `SegmentWriter.schemas`.
+    """
+
     source: str
     start: int
     path: str
@@ -97,6 +132,15 @@ class Segment:
 
 
 def check_shards(num_shards: int, compression: str) -> None:
+    """Checks options of a writer.
+
+    Args:
+      num_shards: Number of shards.
+      compression: Name of a compression.
+
+    Raises:
+      ValueError: If there is no shard, or the compression is unknown.
+    """
     if num_shards < 1:
         raise ValueError(f"num_shards must be at least 1, not {num_shards}")
     if compression not in COMPRESSIONS:
@@ -106,6 +150,18 @@ def check_shards(num_shards: int, compression: str) -> None:
 def write_shards(
     batches: PCollection[LabelledBatch], directory: str, temp: str, num_shards: int, layout: Layout
 ) -> PCollection[ShardFile]:
+    """Writes all shards.
+
+    Args:
+      batches: The records, in any order.
+      directory: Folder of the complete shards.
+      temp: Folder of segments and unfinished shards, on the same filesystem.
+      num_shards: Number of shards, >= 1.
+      layout: File format.
+
+    Returns:
+      A ShardFile for each shard, also for those without records.
+    """
     written = batches | "WriteSegments" >> beam.ParDo(_WriteSegments(temp, num_shards, layout)).with_output_types(
         tuple[int, Segment]
     )
@@ -114,7 +170,7 @@ def write_shards(
         | "Schemas" >> beam.Map(lambda element: element[1].schemas)
         | "UniteSchemas" >> beam.CombineGlobally(_united)
     )
-    # Shards that no record falls into are written, too.
+    # Shards without records are written as well.
     every = batches.pipeline | "Shards" >> beam.Create([(shard, None) for shard in range(num_shards)])
     return (
         (written, every)
@@ -130,12 +186,21 @@ def _united(sets: Iterable[frozenset[bytes]]) -> frozenset[bytes]:
 
 
 def shard_of_rows(source: str, rows: np.ndarray, num_shards: int) -> np.ndarray:
-    """The shard of each row of a source: blocks of 256 rows in turn, each source starting at another shard."""
+    """Assigns rows to shards: blocks of 256 rows in turn, beginning at a shard that depends on the source.
+
+    Args:
+      source: The input file.
+      rows: Row numbers, shape (n,), int64.
+      num_shards: Number of shards, >= 1.
+
+    Returns:
+      The shard of each row, shape (n,), int64.
+    """
     return (rows // _BLOCK_ROWS + zlib.crc32(source.encode())) % num_shards
 
 
 class _WriteSegments(beam.DoFn):
-    """Appends to one segment per shard while the batches of a source follow each other without a gap."""
+    """Writes one segment per shard as long as the batches of a source follow each other without a gap."""
 
     def __init__(self, temp: str, num_shards: int, layout: Layout):
         self._temp = temp
@@ -156,7 +221,7 @@ class _WriteSegments(beam.DoFn):
             raise
 
     def teardown(self) -> None:
-        """Closes what a failed bundle leaves open."""
+        """Closes the segments that a failed bundle leaves open."""
         for segment in getattr(self, "_open", {}).values():
             with contextlib.suppress(Exception):
                 segment.close()
@@ -213,7 +278,7 @@ class _Assemble(beam.DoFn):
         self._layout = layout
 
     def setup(self) -> None:
-        # No bundle of segments was begun where there is no record.
+        # Without records, no bundle of segments has made the folder.
         make_directory(self._temp)
 
     @redact_errors("writing")
@@ -233,9 +298,26 @@ class _Assemble(beam.DoFn):
 
 
 def open_segment_file(path: str) -> BinaryIO:
+    """Opens a segment file for reading.
+
+    Args:
+      path: The file.
+
+    Returns:
+      A stream of its bytes.
+    """
     return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
 
 
-def check_whole(segment: Segment, found: int) -> None:
+def check_complete(segment: Segment, found: int) -> None:
+    """Checks that a segment was read completely.
+
+    Args:
+      segment: The segment.
+      found: Its size as it was read, in the unit of `SegmentWriter.size`.
+
+    Raises:
+      StageError: If the sizes differ.
+    """
     if found != segment.size:
-        raise StageError("writing failed: a temporary file lost its end; is the disk full?")
+        raise StageError("writing failed: a temporary segment file is truncated; is the disk full?")

@@ -1,48 +1,60 @@
-"""TFRecord files of tf.Examples to record batches."""
+"""Reads TFRecord files of tf.Examples into record batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from ..tfrecord.example_wire import ValueFinder
+from ..tfrecord.example_values import ValueFinder
 from ..tfrecord.framing import read_records
-from .input_format import BATCH_ROWS
-from .open_input import open_input
+from .filesystems import open_input
+from .input_format import BATCH_ROWS, FilePart
 
 
-@dataclass
-class Learned:
-    """What files taught about those after them, for one set of columns. csv_types: by first file. finder: of TFRecords'
-    values."""
+class TFRecordReader:
+    """Reads TFRecord files, one after the other; learns the form of records on the way."""
 
-    csv_types: dict[str, dict[str, pa.DataType]] = field(default_factory=dict)
-    finder: ValueFinder | None = None
+    def __init__(self, columns: Sequence[str] | None, encoded_label: str | None):
+        """Prepares for a set of columns.
+
+        Args:
+          columns: Features to read; None reads all.
+          encoded_label: The label, for encoded batches; None for batches of columns alone.
+        """
+        self._columns = columns
+        self._encoded_label = encoded_label
+        self._finder = ValueFinder(columns or ())
+
+    def read(self, part: FilePart) -> Iterator[pa.RecordBatch]:
+        """Reads one file.
+
+        Args:
+          part: A whole file.
+
+        Yields:
+          Batches of at most `BATCH_ROWS` records, in order.
+
+        Raises:
+          InputError: If the file cannot be opened, is corrupt or truncated, or holds other records than tf.Examples.
+        """
+        # Both import the extra `tfx`, which only TFRecord input needs.
+        from ..tfrecord.example_columns import ExampleColumns
+        from ..tfrecord.example_decoder import ExampleDecoder
+
+        decoder, columns = ExampleDecoder(part.path), ExampleColumns(part.path, self._finder)
+        with open_input(part.path) as file:
+            for frames in read_records(file, part.path, BATCH_ROWS):
+                if self._encoded_label is not None:
+                    yield columns.read_encoded(frames, self._encoded_label)
+                elif self._columns is None:
+                    yield _with_length(decoder.decode(frames.records()), len(frames))
+                else:
+                    yield _with_length(columns.read(frames), len(frames))
 
 
-def read_tfrecord(
-    path: str, wanted: list[str] | None, replaced: str | None, learned: Learned
-) -> Iterator[pa.RecordBatch]:
-    """replaced: the label of records that are carried along as they stand in the file; None for columns alone."""
-    # The extra `tfx`, loaded only where TFRecords are.
-    from ..tfrecord.example_columns import ExampleColumns
-    from ..tfrecord.example_decoder import ExampleDecoder
-
-    finder = learned.finder = learned.finder or ValueFinder(wanted or ())
-    decoder, columns = ExampleDecoder(path), ExampleColumns(path, finder)
-    with open_input(path) as file:
-        for frames in read_records(file, path, BATCH_ROWS):
-            if replaced is not None:
-                yield columns.read_encoded(frames, replaced)
-            else:
-                batch = decoder.decode(frames.records()) if wanted is None else columns.read(frames)
-                yield _as_long_as(batch, len(frames))
-
-
-def _as_long_as(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
-    """A batch without columns forgets how many records it has; a column of nulls remembers."""
+def _with_length(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
+    """The batch. One without columns has no length, so it gets a column of nulls."""
     if batch.num_columns:
         return batch
     return pa.RecordBatch.from_arrays([pa.nulls(rows)], [""])

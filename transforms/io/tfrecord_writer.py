@@ -1,4 +1,4 @@
-"""Shards of TFRecords: segments by worker, then whole files."""
+"""Writes shards of TFRecords."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .shard_writer import (
     Segment,
     SegmentWriter,
     ShardFile,
+    check_complete,
     check_shards,
-    check_whole,
     open_segment_file,
     write_shards,
 )
@@ -30,11 +30,17 @@ _GZIP_LEVEL = 6
 
 @dataclass
 class WriteTFRecords(beam.PTransform):
-    """Takes a PCollection of LabelledBatch, writes TFRecord shards of tf.Example; gives a ShardFile for each.
+    """Writes TFRecord shards of tf.Example.
 
-    directory: part-00000-of-00004.tfrecord and so on appear in it when they are complete. temp_directory: on the
-    same filesystem, holds unfinished files of privatized records; delete it when the job has ended. num_shards:
-    >= 1, all of them are written. compression: none or gzip. The same batches give the same bytes on every runner.
+    Takes a PCollection of LabelledBatch; gives a ShardFile for each shard. The same batches give the same bytes on
+    every runner.
+
+    Attributes:
+      directory: Folder in which complete shards appear: part-00000-of-00004.tfrecord and so on.
+      temp_directory: Folder for unfinished files of privatized records, on the same filesystem. Delete it when the job
+        has ended.
+      num_shards: Number of shards, >= 1; all of them are written.
+      compression: none or gzip.
     """
 
     directory: str
@@ -43,7 +49,11 @@ class WriteTFRecords(beam.PTransform):
     compression: str = "none"
 
     def __post_init__(self) -> None:
-        """Raises ValueError for an unknown compression or fewer than one shard."""
+        """Checks the options.
+
+        Raises:
+          ValueError: If the compression is unknown, or there is no shard.
+        """
         super().__init__()
         check_shards(self.num_shards, self.compression)
 
@@ -66,7 +76,7 @@ class _TFRecordLayout:
 
     def assemble(self, segments: list[Segment], schemas: frozenset[bytes], file: BinaryIO) -> None:
         if self.compression == "gzip":
-            # No name and no time in the header: the same records give the same bytes.
+            # No file name and no time in the header, so that the same records give the same bytes.
             with gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0) as compressed:
                 self._copy(segments, compressed)
         else:
@@ -80,7 +90,7 @@ class _TFRecordLayout:
                 while chunk := source.read(COPY_BYTES):
                     file.write(chunk)
                     copied += len(chunk)
-            check_whole(segment, copied)
+            check_complete(segment, copied)
 
 
 class _TFRecordSegment:

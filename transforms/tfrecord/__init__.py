@@ -1,1 +1,1 @@
-"""TFRecord files and tf.Example messages."""
+"""TFRecord files and tf.Example messages: container, wire format, encoder and decoder."""

@@ -1,8 +1,8 @@
-"""What a CRC-32C becomes when a few bytes of its message change, without the rest of the message.
+"""Update of a CRC-32C after four bytes of the message changed, without reading the rest of the message.
 
-A checksum is linear: the one of a message with four bytes changed differs by the change itself, as a polynomial over
-GF(2) of which each following byte is a factor x^8, modulo the checksum's polynomial. Bits are reflected, as in the
-Castagnoli CRC: the highest bit of a number is the coefficient of x^0.
+A checksum is linear: if four bytes of a message change, its checksum changes by the difference of those bytes, as a
+polynomial over GF(2), times x^8 for each byte that follows, modulo the checksum's polynomial. Bits are reflected, as in
+the Castagnoli CRC: the highest bit of a number is the coefficient of x^0.
 
 Source: RFC 3720, appendix B.4, for the polynomial.
 """
@@ -14,29 +14,29 @@ from functools import cache
 import numpy as np
 
 _POLYNOMIAL = np.uint32(0x82F63B78)
-
-
-_ONE = np.uint32(1 << 31)
-
-
-# x^8, and x^8 for each of 65,536 bytes: the steps of two tables.
-_BYTE = np.uint32(1 << 23)
-
-
+# The polynomials 1 and x^8.
+_ONE, _BYTE = np.uint32(1 << 31), np.uint32(1 << 23)
+# Powers of x^8 are looked up in two tables: for the low and the high 16 bits of the exponent.
 _TABLE_BITS = 16
 
 
 def changed_checksums(checksums: np.ndarray, before: np.ndarray, after: np.ndarray, behind: np.ndarray) -> np.ndarray:
-    """The CRC-32C of messages in each of which four bytes changed.
+    """Checksums of messages after four bytes of each changed.
 
-    checksums: (n,) uint32, of the messages before. before, after: (n,) uint32, the four bytes, little-endian. behind:
-    (n,) int64, how many bytes follow them. Returns (n,) uint32.
+    Args:
+      checksums: Unmasked CRC-32C of each message before the change, shape (n,), uint32.
+      before: The four bytes before the change, little-endian, shape (n,), uint32.
+      after: The four bytes after the change, little-endian, shape (n,), uint32.
+      behind: Number of message bytes after those four, below 2^32 - 4, shape (n,), int64.
+
+    Returns:
+      Unmasked CRC-32C of each changed message, shape (n,), uint32.
     """
     return checksums ^ _shifted(before ^ after, behind + 4)
 
 
 def _shifted(values: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """values times x^8 to the power of count, which is below 2^32."""
+    """Products of the values and x^8 to the power of count, which is below 2^32."""
     low, high = count & ((1 << _TABLE_BITS) - 1), count >> _TABLE_BITS
     values = _product(values, _powers(_BYTE, _TABLE_BITS)[low])
     if high.any():
@@ -46,7 +46,7 @@ def _shifted(values: np.ndarray, count: np.ndarray) -> np.ndarray:
 
 
 def _product(one: np.ndarray, two: np.ndarray) -> np.ndarray:
-    """Products of polynomials, modulo the checksum's."""
+    """Products of polynomials, modulo the checksum's polynomial."""
     product = np.zeros(len(one), np.uint32)
     for bit in range(31, -1, -1):
         product ^= two * (one >> np.uint32(bit) & np.uint32(1))
@@ -56,7 +56,7 @@ def _product(one: np.ndarray, two: np.ndarray) -> np.ndarray:
 
 @cache
 def _powers(base: np.uint32, bits: int) -> np.ndarray:
-    """base to the powers 0, 1, ..., 2^bits - 1."""
+    """The powers base^0, base^1, ..., base^(2^bits - 1)."""
     powers, factor = np.array([_ONE]), np.array([base])
     for _ in range(bits):
         powers = np.concatenate([powers, _product(powers, factor)])

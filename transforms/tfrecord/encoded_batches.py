@@ -1,8 +1,8 @@
-"""Batches that carry each record as it stands in its TFRecord file, so that features need not be decoded.
+"""Encoded batches: batches that carry each record as it stands in its TFRecord file, so features need not be decoded.
 
-Beside the columns that somebody looks at there are two of their own: the frames of the records, and where in each
-frame the four bytes of its label are. Replacing labels writes over those bytes, and over the frame's checksum; what
-the writer then finds is a part of its file.
+Besides the columns that the job reads, an encoded batch has two internal columns: the frames of the records, and the
+offset in each frame of the four bytes of its label. Replacing the labels overwrites those bytes and the frame's
+checksum; the writer then copies the frames to its file.
 """
 
 from __future__ import annotations
@@ -12,67 +12,106 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from .framing import Frames, write_over
+from .framing import Frames, overwrite_words
 
-# No flag can name these.
-_FRAMES, _PLACES = "\0frames", "\0label places"
+# No flag can name these columns.
+_FRAMES, _LABEL_OFFSETS = "\0frames", "\0label offsets"
 
 
-def encoded_batch(frames: Frames, places: np.ndarray, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
-    """The frames as a batch. places: (n,) int64, where in each frame the label's float32 is, -1 where there is none.
-    columns: what is known of the records."""
+def encoded_batch(frames: Frames, label_offsets: np.ndarray, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    """Builds an encoded batch.
+
+    Args:
+      frames: The n records.
+      label_offsets: Offset of the label's float32 in each frame, -1 where there is none. Shape (n,), int64.
+      columns: The columns that the job reads, each of length n.
+
+    Returns:
+      The columns and the two internal ones.
+    """
     first, last = int(frames.bounds[0]), int(frames.bounds[-1])
     data = pa.py_buffer(frames.content).slice(first, last - first)
     return pa.RecordBatch.from_arrays(
-        [*columns.values(), pa.array(places), binary_array(data, frames.bounds - first)], [*columns, _PLACES, _FRAMES]
+        [*columns.values(), pa.array(label_offsets), binary_array(data, frames.bounds - first)],
+        [*columns, _LABEL_OFFSETS, _FRAMES],
     )
 
 
 def binary_array(data: pa.Buffer, offsets: np.ndarray) -> pa.Array:
-    """Consecutive parts of the data. offsets: (n + 1,) int64, ascending."""
+    """Arrow array of consecutive parts of a buffer, without a copy.
+
+    Args:
+      data: The buffer.
+      offsets: Bounds of the n parts, ascending, shape (n + 1,), int64.
+
+    Returns:
+      A large_binary array of length n.
+    """
     buffers = [None, pa.py_buffer(np.ascontiguousarray(offsets)), data]
     return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
 
 
 def is_encoded(schema: pa.Schema) -> bool:
-    """Whether batches of this schema carry frames."""
+    """Tests whether batches of this schema carry frames.
+
+    Args:
+      schema: Schema of a batch.
+
+    Returns:
+      True for encoded batches.
+    """
     return schema.get_field_index(_FRAMES) >= 0
 
 
-def without_frames(schema: pa.Schema) -> list[str]:
-    """The names of the columns that are known of the records."""
-    return [name for name in schema.names if name not in (_FRAMES, _PLACES)]
-
-
 def with_label(batch: pa.RecordBatch, label: str, values: np.ndarray) -> pa.RecordBatch:
-    """The batch with its label replaced, in the column of that name and in the frames. values: (n,) float64.
+    """Replaces the label of an encoded batch, in its column and in the frames.
 
-    Raises ValueError when a record has no place for a label.
+    Args:
+      batch: An encoded batch of n records whose labels were not replaced yet.
+      label: Name of the label's column.
+      values: The new labels, shape (n,), float64; rounded to float32.
+
+    Returns:
+      An encoded batch that `framed_records` accepts.
+
+    Raises:
+      ValueError: If a record has no label.
     """
-    places = batch.column(batch.schema.get_field_index(_PLACES)).to_numpy()
-    if places.min(initial=0) < 0:
-        raise ValueError("only a record that has a label can have it replaced")
-    data, offsets = _parts(batch)
+    label_offsets = batch.column(batch.schema.get_field_index(_LABEL_OFFSETS)).to_numpy()
+    if label_offsets.min(initial=0) < 0:
+        raise ValueError("a record without a label cannot have its label replaced")
+    data, bounds = _frames(batch)
     octets = data.copy()
     labels = values.astype("<f4")
-    write_over(octets, offsets, offsets[:-1] + places, labels)
-    columns = {name: batch.column(batch.schema.get_field_index(name)) for name in without_frames(batch.schema)}
+    overwrite_words(octets, bounds, bounds[:-1] + label_offsets, labels)
+    columns = {
+        name: batch.column(place)
+        for place, name in enumerate(batch.schema.names)
+        if name not in (_FRAMES, _LABEL_OFFSETS)
+    }
     columns[label] = pa.array(labels)
-    columns[_FRAMES] = binary_array(pa.py_buffer(octets), offsets)
+    columns[_FRAMES] = binary_array(pa.py_buffer(octets), bounds)
     return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
 
 def framed_records(batch: pa.RecordBatch) -> pa.Buffer:
-    """The frames of all records, as they stand in a TFRecord file.
+    """Frames of all records, as they stand in a TFRecord file.
 
-    Raises ValueError unless their labels were replaced.
+    Args:
+      batch: An encoded batch whose labels were replaced by `with_label`.
+
+    Returns:
+      The frames, one after the other.
+
+    Raises:
+      ValueError: If the labels were not replaced.
     """
-    if batch.schema.get_field_index(_PLACES) >= 0:
-        raise ValueError("these records still have their labels")
-    return pa.py_buffer(_parts(batch)[0])
+    if batch.schema.get_field_index(_LABEL_OFFSETS) >= 0:
+        raise ValueError("the labels of these records have not been replaced")
+    return pa.py_buffer(_frames(batch)[0])
 
 
-def _parts(batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+def _frames(batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
     """The frames as (m,) uint8, and their (n + 1,) bounds in it."""
     column = batch.column(batch.schema.get_field_index(_FRAMES))
     if not len(column):

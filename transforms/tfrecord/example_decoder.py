@@ -1,4 +1,4 @@
-"""tf.Example to Arrow. The only file that knows tfx_bsl, of the extra `tfx`; imported where it is needed."""
+"""Decodes tf.Examples into Arrow. The only module that imports tfx_bsl, of the extra `tfx`; imported when needed."""
 
 from __future__ import annotations
 
@@ -12,17 +12,39 @@ class ExampleDecoder:
     """Decodes serialized tf.Examples of one source into columns of lists."""
 
     def __init__(self, source: str):
+        """Starts a source.
+
+        Args:
+          source: Name of the source, for error messages.
+        """
         self._source = source
         self._decoder = ExamplesToRecordBatchDecoder()
 
     def decode(self, records: list[bytes]) -> pa.RecordBatch:
-        """The records as a batch with a large_list column per feature. Raises InputError for what is no tf.Example."""
+        """Decodes a batch of records.
+
+        Args:
+          records: Serialized tf.Examples.
+
+        Returns:
+          A column of large_list for each feature that occurs.
+
+        Raises:
+          InputError: If a record is not a tf.Example, or a feature changes its type.
+        """
         try:
             return self._decoder.DecodeBatch(records)
         except Exception:
-            raise not_examples(self._source) from None
+            raise undecodable(self._source) from None
 
 
-def not_examples(source: str) -> InputError:
-    """What to raise for records that cannot be read."""
+def undecodable(source: str) -> InputError:
+    """Error for records that cannot be read.
+
+    Args:
+      source: Name of the source.
+
+    Returns:
+      The exception, to be raised by the caller.
+    """
     return InputError(f"{source}: a record is not a tf.Example, or a feature changes its type between records")

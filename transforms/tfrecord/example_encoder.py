@@ -1,11 +1,13 @@
-"""Arrow to tf.Example, vectorised over records, the same bytes every time.
+"""Encodes Arrow columns as tf.Examples, vectorized over records. Equal batches give equal bytes.
 
-Protocol buffer libraries write a map's entries in an order of their own that changes from run to run; here features
-come in the order of the columns. tf.Example holds lists of float32, int64 and bytes. Other Arrow types are cast:
-booleans to int64, text to bytes, float64 and decimals to float32, which rounds them to 24 bits.
+Protocol buffer libraries write the entries of a map in an order that changes from run to run; here features come in the
+order of the columns. tf.Example holds lists of float32, int64 and bytes. Other Arrow types are cast: booleans to int64,
+text to bytes, float64 and decimals to float32, which rounds them to 24 bits.
 
-Source: tensorflow/core/example/feature.proto and the protocol buffer wire format. A record is built from pieces, each a
-matrix of bytes with a row per record and a mask of those that count; the records are what the masks leave, row by row.
+A batch of records is built from pieces. Each piece is a matrix of bytes with one row per record, and a mask of the
+bytes that belong to the record; the records are the bytes under the masks, row by row.
+
+Source: tensorflow/core/example/feature.proto and the protocol buffer wire format.
 """
 
 from __future__ import annotations
@@ -17,25 +19,29 @@ import pyarrow as pa
 
 from ..batches import float_values
 from ..errors import InputError
-from .framing import TAIL, heads, seal
+from .framing import FOOTER_SIZE, frame_headers, write_checksums
+from .varints import encode_varints, varint
 
-# Padding a batch to its longest record costs at most this much; beyond it the batch is halved.
+# Memory for a batch whose records are padded to the longest one. A batch that needs more is halved.
 _MAX_MATRIX_BYTES = 1 << 28
 
-
 _LENGTH_DELIMITED = 2
-
-
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
-
-
 _TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
 
 
 def encode_examples(batch: pa.RecordBatch, with_nulls: bool = True) -> list[bytes]:
-    """Each record as a serialized tf.Example. A null becomes a feature without a value, or none at all.
+    """Encodes a batch.
 
-    Raises InputError, naming the column, for a type that tf.Example cannot hold.
+    Args:
+      batch: Records as columns of numbers, booleans, text or bytes, or of lists of these.
+      with_nulls: Whether a null becomes a feature without a value; else the record lacks the feature.
+
+    Returns:
+      Each record as a serialized tf.Example.
+
+    Raises:
+      InputError: If tf.Example cannot hold the values of a column; names the column.
     """
     octets, lengths = _encoded(batch, with_nulls, framed=False)
     blob, ends = octets.tobytes(), np.cumsum(lengths).tolist()
@@ -43,14 +49,24 @@ def encode_examples(batch: pa.RecordBatch, with_nulls: bool = True) -> list[byte
 
 
 def encode_frames(batch: pa.RecordBatch) -> memoryview:
-    """The records of `encode_examples` as they stand in a TFRecord file, one after the other."""
+    """Encodes a batch as it stands in a TFRecord file.
+
+    Args:
+      batch: As for `encode_examples`.
+
+    Returns:
+      The frames of all records, one after the other. A null is a feature without a value.
+
+    Raises:
+      InputError: As for `encode_examples`.
+    """
     octets, lengths = _encoded(batch, with_nulls=True, framed=True)
-    seal(octets, np.append(0, np.cumsum(lengths)))
+    write_checksums(octets, np.append(0, np.cumsum(lengths)))
     return memoryview(octets)  # type: ignore[arg-type]
 
 
 def _encoded(batch: pa.RecordBatch, with_nulls: bool, framed: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (all records, or frames without their checksums, one after the other; (n,) the length of each)."""
+    """Returns (all records, or frames without their footers, one after the other; the length of each, (n,))."""
     features = [_feature(name, batch.column(i)) for i, name in enumerate(batch.schema.names)]
     rows = batch.num_rows
     longest = sum(int(feature.lengths.max(initial=0)) + len(feature.name) + 32 for feature in features)
@@ -64,13 +80,13 @@ def _encoded(batch: pa.RecordBatch, with_nulls: bool, framed: bool) -> tuple[np.
     ]
     pieces = [*_field(1, _total(pieces, rows)), *pieces]
     if framed:
-        pieces = [_Piece(heads(_total(pieces, rows))), *pieces, _constant(bytes(TAIL), rows)]
+        pieces = [_Piece(frame_headers(_total(pieces, rows))), *pieces, _constant(bytes(FOOTER_SIZE), rows)]
     return _joined(pieces, rows)
 
 
 @dataclass(frozen=True, eq=False)
 class _Piece:
-    """Part of every record. octets: (n, w) uint8. mask: (n, w) bool, which of them count; None for all."""
+    """Part of every record. octets: (n, w) uint8. mask: (n, w) bool, the bytes that belong to it; None for all."""
 
     octets: np.ndarray
     mask: np.ndarray | None = None
@@ -80,7 +96,7 @@ class _Piece:
         return self.octets.shape[1] if self.mask is None else self.mask.sum(axis=1)
 
     def where(self, rows: np.ndarray) -> _Piece:
-        """Only in the records where rows is true. rows: (n,) bool."""
+        """The piece in the records where rows, (n,) bool, is true; empty in the others."""
         if rows.all():
             return self
         mask = rows[:, None] if self.mask is None else self.mask & rows[:, None]
@@ -89,8 +105,11 @@ class _Piece:
 
 @dataclass(frozen=True, eq=False)
 class _Feature:
-    """A column's values, ready to be wrapped. kind: the field of Feature. values: the list message's content of all
-    records, one after the other. lengths: (n,) its bytes in each record. present: (n,) whether there is a list."""
+    """Values of a column on the wire.
+
+    kind: field number in Feature. values: content of the list messages of all records, one after the other.
+    lengths: (n,) bytes of each record's list. present: (n,) bool, whether the record has a list.
+    """
 
     name: bytes
     kind: int
@@ -104,7 +123,7 @@ def _total(pieces: list[_Piece], rows: int) -> np.ndarray:
 
 
 def _joined(pieces: list[_Piece], rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """All pieces of a record after each other. Returns (bytes of all records, length of each)."""
+    """Joins the pieces of each record. Returns (bytes of all records, length of each)."""
     matrix = np.concatenate([piece.octets for piece in pieces], axis=1)
     if all(piece.mask is None for piece in pieces):
         return matrix.ravel(), np.full(rows, matrix.shape[1])
@@ -119,7 +138,7 @@ def _joined(pieces: list[_Piece], rows: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _entry(feature: _Feature) -> list[_Piece]:
-    """One entry of the map: its key, and a Feature that wraps a list."""
+    """Map entry of a feature: its key, and a Feature that holds a list."""
     rows = len(feature.lengths)
     content = [*_field(feature.kind, feature.lengths), _ragged(feature.values, feature.lengths)]
     content = [piece.where(feature.present) for piece in content]
@@ -129,7 +148,7 @@ def _entry(feature: _Feature) -> list[_Piece]:
 
 
 def _field(number: int, lengths: np.ndarray) -> list[_Piece]:
-    """The tag of a length-delimited field and its length."""
+    """Tag and length of a length-delimited field."""
     if len(lengths) and (lengths == lengths[0]).all():
         return [_constant(bytes([number << 3 | _LENGTH_DELIMITED]) + varint(int(lengths[0])), len(lengths))]
     tag = _constant(bytes([number << 3 | _LENGTH_DELIMITED]), len(lengths))
@@ -142,7 +161,7 @@ def _constant(text: bytes, rows: int) -> _Piece:
 
 
 def _ragged(values: np.ndarray, lengths: np.ndarray) -> _Piece:
-    """Consecutive bytes cut into a row per record."""
+    """Consecutive bytes cut into one row per record."""
     width = int(lengths.max(initial=0))
     if len(values) == width * len(lengths):
         return _Piece(values.reshape(len(lengths), width))
@@ -152,32 +171,8 @@ def _ragged(values: np.ndarray, lengths: np.ndarray) -> _Piece:
     return _Piece(octets, mask)
 
 
-def varint(value: int) -> bytes:
-    """One base-128 varint of a number >= 0."""
-    octets = bytearray()
-    while value >= 0x80:
-        octets.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*octets, value])
-
-
-def encode_varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Base-128 varints of int64 (negative ones as 64-bit two's complement). Returns (bytes, length of each)."""
-    unsigned = np.ascontiguousarray(values, np.int64).view(np.uint64)
-    sizes = np.ones(len(unsigned), np.int64)
-    largest = int(unsigned.max(initial=0))
-    for place in range(1, 10):
-        if largest >> (7 * place):
-            sizes += (unsigned >> np.uint64(7 * place)) > 0
-    width = int(sizes.max(initial=0))
-    shifts = np.arange(width, dtype=np.uint64) * np.uint64(7)
-    octets = ((unsigned[:, None] >> shifts) & np.uint64(0x7F)).astype(np.uint8)
-    octets[np.arange(width) < sizes[:, None] - 1] |= 0x80
-    return octets[np.arange(width) < sizes[:, None]], sizes
-
-
 def _feature(name: str, column: pa.Array) -> _Feature:
-    """The column as lists of one of the three types."""
+    """A column as lists of one of the three types."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
@@ -198,7 +193,7 @@ def _feature(name: str, column: pa.Array) -> _Feature:
 
 
 def _sums(sizes: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Per record, the sum of its values' sizes."""
+    """Sum of the sizes of each record's values."""
     if len(sizes) == len(counts) and (counts == 1).all():
         return sizes
     cumulated = np.append(0, np.cumsum(sizes))
@@ -207,19 +202,19 @@ def _sums(sizes: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def _packed(octets: np.ndarray, lengths: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers as one packed field; no field for a list without values."""
+    """Numbers as one packed field per record; no field for a list without values."""
     field = _field(1, lengths)
     return _joined([*(piece.where(counts > 0) for piece in field), _ragged(octets, lengths)], len(counts))
 
 
 def _values(name: str, values: pa.Array) -> tuple[int, np.ndarray, np.ndarray]:
-    """Values on the wire: the list's kind, their bytes, and the size of each."""
+    """Values on the wire: kind of their list, their bytes, and the size of each."""
     kind = values.type
     if pa.types.is_null(kind) or pa.types.is_boolean(kind) or pa.types.is_integer(kind):
         try:
             integers = values.cast(pa.int64()).to_numpy(zero_copy_only=False)
         except pa.ArrowInvalid:
-            raise InputError(f"column {name!r} holds integers beyond int64, which tf.Example cannot") from None
+            raise InputError(f"column {name!r} holds integers beyond int64, which tf.Example cannot hold") from None
         return (_INT64_LIST, *encode_varints(integers))
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         floats = float_values(values)
@@ -227,28 +222,30 @@ def _values(name: str, values: pa.Array) -> tuple[int, np.ndarray, np.ndarray]:
             octets = floats.astype("<f4").view(np.uint8)
         return _FLOAT_LIST, octets, np.full(len(floats), 4)
     if not any(is_kind(kind) for is_kind in _TEXT):
-        raise InputError(f"column {name!r} holds {kind}, which tf.Example cannot: cast it to a number or text first")
+        raise InputError(
+            f"column {name!r} holds {kind}, which tf.Example cannot hold: cast it to a number or text first"
+        )
     values = values.cast(pa.large_binary())
     _, offsets, data = values.buffers()
     places = np.frombuffer(offsets, "<i8", len(values) + 1, 8 * values.offset)
     content = np.frombuffer(data or b"", np.uint8)[places[0] : places[-1]]
     # Each value is a field of its own: tag, length, text.
     lengths = np.diff(places)
-    heads, sizes = _joined(_field(1, lengths), len(lengths))
-    return _BYTES_LIST, _interleaved(heads, sizes, content, lengths), sizes + lengths
+    headers, sizes = _joined(_field(1, lengths), len(lengths))
+    return _BYTES_LIST, _interleaved(headers, sizes, content, lengths), sizes + lengths
 
 
-def _interleaved(heads: np.ndarray, sizes: np.ndarray, bodies: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Each head before its body, without padding: one long text must not cost memory for all."""
+def _interleaved(headers: np.ndarray, sizes: np.ndarray, bodies: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Each header before its body. Without padding, so that one long text does not cost memory for all records."""
     starts = np.cumsum(sizes + lengths) - lengths
-    octets = np.empty(len(heads) + len(bodies), np.uint8)
+    octets = np.empty(len(headers) + len(bodies), np.uint8)
     in_body = np.zeros(len(octets), bool)
     in_body[_places(starts, lengths)] = True
     octets[in_body] = bodies
-    octets[~in_body] = heads
+    octets[~in_body] = headers
     return octets
 
 
 def _places(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """start, start + 1, ... of every run, one run after the other."""
+    """Indices start, start + 1, ... of every run, one run after the other."""
     return np.arange(lengths.sum()) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)

@@ -1,6 +1,8 @@
 """The TFRecord container: length, masked CRC-32C of the length, data, masked CRC-32C of the data.
 
-Source: tensorflow/core/lib/io/record_writer.h. What the records mean is `tf_example`'s business.
+A frame is one record with the header before it and the footer after it. What records mean is left to other modules.
+
+Source: tensorflow/core/lib/io/record_writer.h.
 """
 
 from __future__ import annotations
@@ -14,21 +16,17 @@ import numpy as np
 from ..errors import InputError
 from .crc32c import changed_checksums
 
-HEAD, TAIL = 12, 4
-"""How many bytes a frame has before and after its record."""
-
+HEADER_SIZE, FOOTER_SIZE = 12, 4
+"""Bytes of a frame before and after its record."""
 
 PADDING = 8
-"""How many bytes follow the last frame of `Frames`, so that words can be read across its end."""
+"""Bytes after the last frame of `Frames`, so that words can be read across its end."""
 
-
+# Bytes read at a time.
 _CHUNK = 4 << 20
-
-
-# Shorter runs of frames of one size are not worth a search; after one, so many frames are taken one by one.
-_LEAST_RUN, _STEPS = 16, 512
-
-
+# A run of frames of one size is searched for only where it has at least _MIN_RUN frames; otherwise the next _STEPS
+# frames are followed one by one.
+_MIN_RUN, _STEPS = 16, 512
 _MASK_DELTA = np.uint32(0xA282EAD8)
 
 
@@ -36,8 +34,9 @@ _MASK_DELTA = np.uint32(0xA282EAD8)
 class Frames:
     """Consecutive records as they stand in a TFRecord file. Iterating gives the records.
 
-    content: their frames, maybe other bytes before and behind, and at least `PADDING` bytes behind. bounds: (n + 1,)
-    int64, where each frame begins in it, and where the last one ends.
+    Attributes:
+      content: The frames, possibly with other bytes before and after them; at least `PADDING` bytes follow the last.
+      bounds: Offset of each frame in `content`, then the end of the last one. Shape (n + 1,), int64.
     """
 
     content: bytes
@@ -45,8 +44,16 @@ class Frames:
 
     @classmethod
     def of(cls, records: Sequence[bytes]) -> Frames:
-        """New frames."""
-        return cls(frame(records) + bytes(PADDING), bounds_of(np.fromiter(map(len, records), np.int64, len(records))))
+        """Makes frames of records.
+
+        Args:
+          records: The n records.
+
+        Returns:
+          Their frames, from offset 0 on.
+        """
+        lengths = np.fromiter(map(len, records), np.int64, len(records))
+        return cls(frame(records) + bytes(PADDING), np.append(0, np.cumsum(lengths + HEADER_SIZE + FOOTER_SIZE)))
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
@@ -55,34 +62,40 @@ class Frames:
         return iter(self.records())
 
     def records(self) -> list[bytes]:
-        """The records themselves."""
+        """Copies the records.
+
+        Returns:
+          The n records without their frames.
+        """
         content = self.content
         return [content[start:stop] for start, stop in zip(self.starts.tolist(), self.stops.tolist(), strict=True)]
 
     @property
     def octets(self) -> np.ndarray:
-        """The content as (m,) uint8."""
+        """The content, shape (m,), uint8."""
         return np.frombuffer(self.content, np.uint8)
 
     @property
     def starts(self) -> np.ndarray:
-        """(n,) int64, where each record begins."""
-        return self.bounds[:-1] + HEAD
+        """Offset of each record's first byte, shape (n,), int64."""
+        return self.bounds[:-1] + HEADER_SIZE
 
     @property
     def stops(self) -> np.ndarray:
-        """(n,) int64, where each record ends."""
-        return self.bounds[1:] - TAIL
-
-
-def bounds_of(lengths: np.ndarray) -> np.ndarray:
-    """The bounds of frames that begin at 0. lengths: (n,) int64, of the records."""
-    return np.append(0, np.cumsum(lengths + HEAD + TAIL))
+        """Offset after each record's last byte, shape (n,), int64."""
+        return self.bounds[1:] - FOOTER_SIZE
 
 
 def checksums(parts: Iterable[bytes]) -> np.ndarray:
-    """The masked CRC-32C of each part; (n,) uint32."""
-    # Part of the extra `tfx`: the core does not need it.
+    """Computes masked CRC-32C checksums.
+
+    Args:
+      parts: The n messages.
+
+    Returns:
+      The masked checksum of each, shape (n,), uint32.
+    """
+    # Part of the extra `tfx`, which the core does not need.
     import google_crc32c
 
     value = google_crc32c.value
@@ -98,10 +111,17 @@ def _unmasked(masked: np.ndarray) -> np.ndarray:
     return rotated >> np.uint32(17) | rotated << np.uint32(15)
 
 
-def heads(lengths: np.ndarray) -> np.ndarray:
-    """What stands before records of these lengths. Returns (n, 12) uint8."""
+def frame_headers(lengths: np.ndarray) -> np.ndarray:
+    """Builds headers.
+
+    Args:
+      lengths: Bytes of each record, shape (n,), int64.
+
+    Returns:
+      The header of each record, shape (n, 12), uint8.
+    """
     distinct, place = np.unique(lengths, return_inverse=True)
-    octets = np.empty((len(distinct), HEAD), np.uint8)
+    octets = np.empty((len(distinct), HEADER_SIZE), np.uint8)
     octets[:, :8] = distinct.astype("<u8").view(np.uint8).reshape(-1, 8)
     octets[:, 8:] = _octets(checksums([length.tobytes() for length in octets[:, :8]]))
     return octets[place]
@@ -112,52 +132,80 @@ def _octets(numbers: np.ndarray) -> np.ndarray:
 
 
 def frame(records: Sequence[bytes]) -> bytes:
-    """The records as they stand in a TFRecord file, one after the other."""
+    """Encodes records as they stand in a TFRecord file.
+
+    Args:
+      records: The records.
+
+    Returns:
+      Their frames, one after the other.
+    """
     if not records:
         return b""
-    head_bytes = heads(np.fromiter(map(len, records), np.int64, len(records))).tobytes()
-    tail_bytes = _octets(checksums(records)).tobytes()
+    headers = frame_headers(np.fromiter(map(len, records), np.int64, len(records))).tobytes()
+    footers = _octets(checksums(records)).tobytes()
     parts = []
     for i, record in enumerate(records):
-        parts += (head_bytes[HEAD * i : HEAD * i + HEAD], record, tail_bytes[TAIL * i : TAIL * i + TAIL])
+        header = headers[HEADER_SIZE * i : HEADER_SIZE * i + HEADER_SIZE]
+        parts += (header, record, footers[FOOTER_SIZE * i : FOOTER_SIZE * i + FOOTER_SIZE])
     return b"".join(parts)
 
 
-def seal(octets: np.ndarray, bounds: np.ndarray) -> None:
-    """Writes the checksum of every record behind it. octets, bounds: as in `Frames`, but writable."""
+def write_checksums(octets: np.ndarray, bounds: np.ndarray) -> None:
+    """Writes the footer of every frame.
+
+    Args:
+      octets: Frames with complete headers and records, changed in place; shape (m,), uint8.
+      bounds: As in `Frames`.
+    """
     frames = Frames(octets.tobytes(), bounds)
     _words(octets)[frames.stops] = checksums(frames.records())
 
 
-def write_over(octets: np.ndarray, bounds: np.ndarray, places: np.ndarray, words: np.ndarray) -> None:
-    """Replaces four bytes of every record, and its checksum by the one that it has then.
+def overwrite_words(octets: np.ndarray, bounds: np.ndarray, offsets: np.ndarray, words: np.ndarray) -> None:
+    """Replaces four bytes of every record, and updates its checksum.
 
-    octets, bounds: as in `Frames`, but writable. places: (n,) int64, where in octets. words: (n,) of four bytes each.
+    A record whose checksum was wrong before has a wrong one after.
+
+    Args:
+      octets: The frames, changed in place; shape (m,), uint8.
+      bounds: As in `Frames`.
+      offsets: Offset in `octets` of each record's four bytes, shape (n,), int64.
+      words: The new bytes, shape (n,), any dtype of four bytes.
     """
-    content, words, stops = _words(octets), words.view("<u4"), bounds[1:] - TAIL
-    before, claimed = content[places], content[stops]
-    content[places] = words
-    content[stops] = _masked(changed_checksums(_unmasked(claimed), before, words, stops - places - 4))
+    content, words, stops = _words(octets), words.view("<u4"), bounds[1:] - FOOTER_SIZE
+    before, claimed = content[offsets], content[stops]
+    content[offsets] = words
+    content[stops] = _masked(changed_checksums(_unmasked(claimed), before, words, stops - offsets - 4))
 
 
 def _words(content: bytes | np.ndarray) -> np.ndarray:
-    """The four bytes at every place, as one little-endian number."""
+    """View of the four bytes from every offset on, each as one little-endian number."""
     return np.ndarray((max(len(content) - 3, 0),), "<u4", content, strides=(1,))  # type: ignore[arg-type]
 
 
 def read_records(file: BinaryIO, source: str, batch_size: int) -> Iterator[Frames]:
-    """The records of a TFRecord stream, at most batch_size at a time, less where they are large. Checks both checksums.
+    """Reads a TFRecord file and verifies both checksums of every record.
 
-    Raises InputError, naming the source and the byte offset of the record, where the file is corrupt or truncated.
+    Args:
+      file: The decompressed file.
+      source: Name of the file, for error messages.
+      batch_size: Most records in a batch, >= 1.
+
+    Yields:
+      Batches of records in order, smaller ones where records are large.
+
+    Raises:
+      InputError: If the file is corrupt, truncated or cannot be read; names the source and the byte offset.
     """
     content, base, bounds = bytes(PADDING), 0, np.zeros(1, np.int64)
-    heads = _Heads(source)
+    follower = _FrameFollower(source)
     while chunk := _read(file, source, base + len(content) - PADDING, max(_CHUNK, len(content) - int(bounds[-1]))):
         first = int(bounds[0])
         content = b"".join((memoryview(content)[first:-PADDING], chunk, bytes(PADDING)))
         base, bounds = base + first, bounds - first
         while True:
-            bounds = np.append(bounds, heads.follow(content, int(bounds[-1]), batch_size + 1 - len(bounds), base))
+            bounds = np.append(bounds, follower.follow(content, int(bounds[-1]), batch_size + 1 - len(bounds), base))
             if len(bounds) <= batch_size and bounds[-1] - bounds[0] < _CHUNK:
                 break
             yield _verified(content, bounds, source, base)
@@ -175,37 +223,37 @@ def _read(file: BinaryIO, source: str, offset: int, size: int) -> bytes:
         raise InputError(f"{source}: cannot be read or decompressed after byte offset {offset}") from None
 
 
-class _Heads:
-    """Follows frames from head to head. Records repeat their lengths: each head is checked once."""
+class _FrameFollower:
+    """Follows frames from header to header. Lengths repeat in a file, so each distinct header is verified once."""
 
     def __init__(self, source: str):
         self._source = source
         self._sizes: dict[bytes, int] = {}
 
     def follow(self, content: bytes, position: int, most: int, base: int) -> np.ndarray:
-        """Where the next frames end, at most so many, as far as there is content.
+        """Ends of the next frames from a position on, at most `most`, as far as they are complete in the content.
 
-        position: where they begin. base: the content's byte offset in the file.
+        base is the content's byte offset in the file.
         """
         found, end = [np.empty(0, np.int64)], len(content) - PADDING
         while most > 0:
             size = self._size(content, position, end, base)
             if size is None:
                 break
-            room = min(most, (end - position) // size)
-            if room >= _LEAST_RUN and _run(content, position, size, _LEAST_RUN) == _LEAST_RUN:
-                ends = position + size * np.arange(1, _run(content, position, size, room) + 1)
+            fitting = min(most, (end - position) // size)
+            if fitting >= _MIN_RUN and _run(content, position, size, _MIN_RUN) == _MIN_RUN:
+                ends = position + size * np.arange(1, _run(content, position, size, fitting) + 1)
             else:
-                ends = self._one_by_one(content, position, min(most, _STEPS), end, base)
+                ends = self._follow_singly(content, position, min(most, _STEPS), end, base)
             found.append(ends)
             position, most = int(ends[-1]), most - len(ends)
         return np.concatenate(found)
 
-    def _one_by_one(self, content: bytes, position: int, most: int, end: int, base: int) -> np.ndarray:
+    def _follow_singly(self, content: bytes, position: int, most: int, end: int, base: int) -> np.ndarray:
         ends: list[int] = []
         known = self._sizes.get
         for _ in range(most):
-            size = known(content[position : position + HEAD]) or self._size(content, position, end, base)
+            size = known(content[position : position + HEADER_SIZE]) or self._size(content, position, end, base)
             if size is None or position + size > end:
                 break
             position += size
@@ -213,20 +261,20 @@ class _Heads:
         return np.array(ends)
 
     def _size(self, content: bytes, position: int, end: int, base: int) -> int | None:
-        """Of the frame at the position; None if it is not there as a whole."""
-        head = content[position : position + HEAD]
-        size = self._sizes.get(head)
+        """Size of the frame at the position; None if it is not complete in the content."""
+        header = content[position : position + HEADER_SIZE]
+        size = self._sizes.get(header)
         if size is None:
-            if position + HEAD > end:
+            if position + HEADER_SIZE > end:
                 return None
-            if checksums([head[:8]])[0] != int.from_bytes(head[8:], "little"):
+            if checksums([header[:8]])[0] != int.from_bytes(header[8:], "little"):
                 raise InputError(f"{self._source}: corrupt TFRecord at byte offset {base + position}")
-            size = self._sizes[head] = HEAD + int.from_bytes(head[:8], "little") + TAIL
+            size = self._sizes[header] = HEADER_SIZE + int.from_bytes(header[:8], "little") + FOOTER_SIZE
         return size if position + size <= end else None
 
 
 def _run(content: bytes, position: int, size: int, most: int) -> int:
-    """How many frames of that size follow each other. most: as many as there is room for; at least 1."""
+    """Number of consecutive frames of that size, of at most `most` >= 1 that fit into the content."""
     lengths = np.ndarray((most,), "<u8", content, position, (size,))
     checks = np.ndarray((most,), "<u4", content, position + 8, (size,))
     same = (lengths == lengths[0]) & (checks == checks[0])

@@ -1,1 +1,1 @@
-"""Statistics and schemas of examples, by TensorFlow Data Validation."""
+"""Validation of examples: statistics and schemas by TensorFlow Data Validation."""

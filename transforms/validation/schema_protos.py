@@ -1,6 +1,6 @@
-"""Schemas, statistics and anomalies: the messages of tensorflow_metadata, of the extra `tfx`, loaded where needed.
+"""Schemas, statistics and anomalies: messages of tensorflow_metadata, of the extra `tfx`, imported when needed.
 
-Schemas and anomalies are kept as text protos, statistics as bytes: that is how TFDV's own functions read them.
+Schemas and anomalies are stored as text protos, statistics as bytes, because TFDV's own functions read them so.
 """
 
 from __future__ import annotations
@@ -16,17 +16,47 @@ def _module(name: str) -> Any:
 
 
 def parse_schema(text: str) -> Any:
-    """The Schema of a text proto. Raises ValueError, saying where, when it is none."""
+    """Parses a schema.
+
+    Args:
+      text: A text proto of Schema.
+
+    Returns:
+      The Schema message.
+
+    Raises:
+      ValueError: If the text is not a Schema; gives line and column.
+    """
     return _parse(text, _module("schema").Schema())
 
 
 def parse_anomalies(text: str) -> Any:
-    """The Anomalies of a text proto. Raises ValueError, saying where, when it is none."""
+    """Parses anomalies.
+
+    Args:
+      text: A text proto of Anomalies.
+
+    Returns:
+      The Anomalies message.
+
+    Raises:
+      ValueError: If the text is not an Anomalies message; gives line and column.
+    """
     return _parse(text, _module("anomalies").Anomalies())
 
 
 def parse_statistics(content: bytes) -> Any:
-    """The DatasetFeatureStatisticsList of its bytes. Raises ValueError when it is none."""
+    """Parses statistics.
+
+    Args:
+      content: A serialized DatasetFeatureStatisticsList.
+
+    Returns:
+      The DatasetFeatureStatisticsList message.
+
+    Raises:
+      ValueError: If the bytes are not one.
+    """
     from google.protobuf.message import DecodeError
 
     try:
@@ -45,14 +75,32 @@ def _parse(text: str, message: Any) -> Any:
 
 
 def to_text(message: Any) -> str:
-    """The message as a text proto."""
+    """Formats a message.
+
+    Args:
+      message: A protocol buffer message.
+
+    Returns:
+      Its text proto.
+    """
     from google.protobuf import text_format
 
     return text_format.MessageToString(message)
 
 
 def without_feature(schema: str, name: str | None) -> str:
-    """The schema without its feature of that name. Raises ValueError, saying where, when the text is no schema."""
+    """Removes a feature from a schema.
+
+    Args:
+      schema: A text proto of Schema.
+      name: The feature; None removes nothing.
+
+    Returns:
+      The remaining schema as a text proto.
+
+    Raises:
+      ValueError: If the text is not a Schema; gives line and column.
+    """
     parsed = parse_schema(schema)
     for features in (parsed.feature, parsed.sparse_feature, parsed.weighted_feature):
         for feature in [feature for feature in features if feature.name == name]:
@@ -61,16 +109,25 @@ def without_feature(schema: str, name: str | None) -> str:
 
 
 def with_privatized_label(schema: str, label: str, outputs: np.ndarray) -> str:
-    """The schema with the privatized label in it: one float for each record, in the range of the outputs.
+    """Adds the privatized label to a schema: one float per record, in the range of the outputs.
 
-    outputs: (m,) ascending, what a privatized label can be.
+    Args:
+      schema: A text proto of Schema without the label.
+      label: Name of the label.
+      outputs: Values of the privatized label, ascending, shape (m,), float64.
+
+    Returns:
+      The schema as a text proto.
+
+    Raises:
+      ValueError: If the text is not a Schema; gives line and column.
     """
     parsed = parse_schema(schema)
     feature = parsed.feature.add(name=label, type=_module("schema").FLOAT)
     feature.presence.min_fraction = 1
     feature.presence.min_count = 1
     feature.shape.dim.add(size=1)
-    # Bounds are float32, and so are the labels in a TFRecord: rounded outwards.
+    # Bounds are float32, as labels in a TFRecord are. They are rounded outwards.
     feature.float_domain.min = float(np.nextafter(np.float32(outputs[0]), np.float32(-np.inf)))
     feature.float_domain.max = float(np.nextafter(np.float32(outputs[-1]), np.float32(np.inf)))
     feature.annotation.comment.append("privatized: drawn at random under label differential privacy")

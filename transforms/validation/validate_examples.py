@@ -1,9 +1,10 @@
-"""Statistics of examples, and what in them is against a schema. The only file that knows tensorflow_data_validation, of
-the extra `tfx`; it is loaded where a pipeline validates.
+"""Statistics of examples, and their anomalies against a schema.
 
-TFDV computes exact statistics, which are not private. So a raw label is taken out of the batches before TFDV sees
-them, and out of a schema before it is compared: no count, no histogram and no anomaly can follow from it. Features
-are public under label DP, and a privatized label may be summarised like any other column.
+The only module that imports tensorflow_data_validation (TFDV), of the extra `tfx`; imported when a pipeline validates.
+
+TFDV computes exact statistics, which are not private. Therefore the raw label is removed from the batches before TFDV
+sees them, and from a schema before the comparison, so that no count, histogram or anomaly depends on it. Features are
+public under label DP, and a privatized label may be summarized like any other column.
 """
 
 from __future__ import annotations
@@ -29,8 +30,13 @@ from .schema_protos import parse_schema, to_text, without_feature
 
 @dataclass(frozen=True)
 class Validation:
-    """What was found. statistics: a serialized DatasetFeatureStatisticsList. schema, anomalies: text protos, the
-    schema without the raw label."""
+    """Result of a validation.
+
+    Attributes:
+      statistics: A serialized DatasetFeatureStatisticsList.
+      schema: A text proto of Schema, without the raw label.
+      anomalies: A text proto of Anomalies.
+    """
 
     statistics: bytes
     schema: str
@@ -43,9 +49,10 @@ class ValidateExamples(beam.PTransform):
 
     Takes a PCollection of LabelledBatch; gives exactly one Validation.
 
-    raw_label: the column that must not be looked at; None when the batches have none, as after PrivatizeLabels.
-    schema: a text proto of tensorflow_metadata's Schema; None infers one. single_precision: whether floats are taken as
-    tf.Example holds them, rounded to float32.
+    Attributes:
+      raw_label: Column that must not be read; None when the batches have none, as after PrivatizeLabels.
+      schema: A text proto of tensorflow_metadata's Schema; None infers one.
+      single_precision: Whether floats are rounded to float32 first, as in tf.Example.
     """
 
     raw_label: str | None
@@ -53,7 +60,11 @@ class ValidateExamples(beam.PTransform):
     single_precision: bool = False
 
     def __post_init__(self) -> None:
-        """Raises ValueError when the schema is none."""
+        """Removes the raw label from the schema.
+
+        Raises:
+          ValueError: If the schema is not a text proto of Schema.
+        """
         super().__init__()
         if self.schema is not None:
             self.schema = without_feature(self.schema, self.raw_label)
@@ -68,7 +79,7 @@ class ValidateExamples(beam.PTransform):
 
 
 def _tfdv() -> Any:
-    """The library, loaded without what it and TensorFlow say of themselves."""
+    """Imports TFDV without the log output of its import."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
@@ -77,7 +88,7 @@ def _tfdv() -> Any:
 
 
 class _Columns(beam.DoFn):
-    """Batches as TFDV takes them: the same large lists of int64, floats or bytes in every batch, no raw label."""
+    """Converts batches for TFDV: large lists of int64, floats or bytes, without the raw label."""
 
     def __init__(self, raw_label: str | None, single_precision: bool):
         self._raw_label = raw_label
@@ -88,7 +99,7 @@ class _Columns(beam.DoFn):
         names = [name for name in batch.batch.schema.names if name != self._raw_label]
         columns = [self._lists(name, batch) for name in names]
         if batch.batch.num_rows:
-            # Without any column a batch would forget how many records it has.
+            # A batch without columns has no length, so it gets a column of nulls.
             yield pa.RecordBatch.from_arrays(columns or [pa.nulls(batch.batch.num_rows)], names or [""])
 
     def _lists(self, name: str, batch: LabelledBatch) -> pa.Array:
@@ -131,7 +142,7 @@ class _Columns(beam.DoFn):
 
 def _compare(statistics: Any, schema: str | None) -> Validation:
     for dataset in statistics.datasets:
-        # They come in the order in which workers happened to meet them.
+        # Workers give features in any order.
         dataset.features.sort(key=lambda feature: tuple(feature.path.step) or (feature.name,))
     expected = _tfdv().infer_schema(statistics) if schema is None else parse_schema(schema)
     anomalies = _tfdv().validate_statistics(statistics, expected)

@@ -1,4 +1,4 @@
-"""What the tests of reading share: files of each format, and what is in the batches that come out of them."""
+"""Fixtures of the tests of reading: files of each format, and the records of the batches that come out of them."""
 
 import gzip
 from collections.abc import Callable
@@ -51,15 +51,17 @@ def write() -> Callable[[Path, str, dict[str, list[Any]]], str]:
 
 @pytest.fixture(scope="session")
 def read_all() -> Callable[..., list[Any]]:
-    """(path, format, option=value, ...) -> all batches of that file. first: another file that settles the schema."""
+    """(path, format, option=value, ...) -> all batches of that file. first: another file that sets the schema."""
     from labeldp.transforms import Format
-    from labeldp.transforms.io.read_files import read_file
+    from labeldp.transforms.io.file_reader import FileReader
+    from labeldp.transforms.io.input_format import FilePart
 
     def read(path: str, format: str | Format, **options: Any) -> list[Any]:
         format = format if isinstance(format, Format) else Format(format)
         if format.name == "tfrecord":
             pytest.importorskip("tfx_bsl")
-        return list(read_file(path, options.pop("first", path), format, **options))
+        part = FilePart(path, options.pop("first", path))
+        return list(FileReader(format, **options).read(part))
 
     return read
 
@@ -68,14 +70,14 @@ def read_all() -> Callable[..., list[Any]]:
 def plain() -> Callable[[list[Any]], dict[int, dict[str, Any]]]:
     """Batches -> {row: the record's single values}, text as text."""
     import numpy as np
-    from labeldp.transforms.batches import only_values
+    from labeldp.transforms.batches import single_values
 
     def records_of(batches: list[Any]) -> dict[int, dict[str, Any]]:
         records: dict[int, dict[str, Any]] = {}
         for batch in batches:
             columns = {}
             for name in batch.batch.schema.names:
-                values, present = only_values(batch.column(name))
+                values, present = single_values(batch.column(name))
                 found = np.full(batch.batch.num_rows, None, object)
                 found[present] = [v.decode() if isinstance(v, bytes) else v for v in values.to_pylist()]
                 columns[name] = found.tolist()

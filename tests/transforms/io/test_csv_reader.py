@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.transforms import Format, InputError, LabelledBatch, ReadRecordBatches
 from labeldp.transforms.io import csv_blocks, csv_reader
-from labeldp.transforms.io.read_files import read_file
+from labeldp.transforms.io.file_reader import FileReader
+from labeldp.transforms.io.input_format import FilePart
 
 SENTINEL = "SENTINEL123"
 
@@ -37,7 +38,7 @@ def test_csv_types_are_inferred_dates_stay_text_and_the_label_is_a_float(tmp_pat
         tmp_path,
         "i,f,b,t,day,time,hour,none,y\n1,1.5,true,a,2020-01-31,2020-01-31T10:00:00Z,10:30:00,,7\n2,2,false,b,,,,,8\n",
     )
-    batches = read_all(path, "csv", label="y")
+    batches = read_all(path, "csv", label_column="y")
     assert types_of(batches) == {
         "i": "int64", "f": "double", "b": "bool", "t": "string", "day": "string", "time": "string",
         "hour": "string", "none": "string", "y": "double",
@@ -48,7 +49,7 @@ def test_csv_types_are_inferred_dates_stay_text_and_the_label_is_a_float(tmp_pat
 
 def test_csv_types_override_the_guess(tmp_path, read_all, plain):
     path = csv_file(tmp_path, "zip,n,y\n01234,1,2\n")
-    batches = read_all(path, Format("csv", {"zip": "string", "n": "float64"}), label="y")
+    batches = read_all(path, Format("csv", {"zip": "string", "n": "float64"}), label_column="y")
     assert types_of(batches) == {"zip": "string", "n": "double", "y": "double"}
     assert plain(batches)[0] == {"zip": "01234", "n": 1.0, "y": 2.0}
 
@@ -67,12 +68,12 @@ def test_csv_types_are_int64_float64_or_string():
 def test_csv_types_come_from_the_first_file_for_all(tmp_path, read_all, plain):
     first = csv_file(tmp_path, "id,y\n1,2\n", "a.csv")
     ordered = csv_file(tmp_path, "y,id\n3.5,4\n", "b.csv")
-    batches = read_all(ordered, "csv", first=first, label="y")
+    batches = read_all(ordered, "csv", first=first, label_column="y")
     assert types_of(batches) == {"id": "int64", "y": "double"}
     assert plain(batches) == {0: {"id": 4, "y": 3.5}}
     other = csv_file(tmp_path, f"id,y\n4,1\n{SENTINEL},1\n", "c.csv")
     with pytest.raises(InputError) as caught:
-        read_all(other, "csv", first=first, label="y")
+        read_all(other, "csv", first=first, label_column="y")
     message = str(caught.value)
     assert message.startswith(f"{other}: column 'id' on line 3 is not a int64")
     assert "--csv_types id=string" in message
@@ -101,7 +102,7 @@ def test_a_swapped_header_names_the_right_column(tmp_path, read_all):
     first = csv_file(tmp_path, "id,y\n1,2\n", "a.csv")
     other = csv_file(tmp_path, f"y,id\n1,{SENTINEL}\n", "b.csv")
     with pytest.raises(InputError, match="column 'id' on line 2"):
-        read_all(other, "csv", first=first, label="y")
+        read_all(other, "csv", first=first, label_column="y")
 
 
 @pytest.mark.parametrize("header", ["id", "id,y,more", "id,Y", "id;y", f"1,{SENTINEL}"])
@@ -109,8 +110,8 @@ def test_another_csv_header_names_both_files(tmp_path, header, read_all):
     first = csv_file(tmp_path, "id,y\n1,2\n", "a.csv")
     other = csv_file(tmp_path, f"{header}\n" + ",".join("1" * (header.count(",") + 1)) + "\n", "b.csv")
     with pytest.raises(InputError) as caught:
-        read_all(other, "csv", first=first, label="y")
-    assert str(caught.value) == f"{other}: another header than {first}: all files need the same columns"
+        read_all(other, "csv", first=first, label_column="y")
+    assert str(caught.value) == f"{other}: the header is not that of {first}: all files need the same columns"
 
 
 @pytest.mark.parametrize("columns", [None, ["y"], ["t", "y"]], ids=str)
@@ -119,7 +120,7 @@ def test_a_label_that_is_no_number_is_named_by_line(tmp_path, monkeypatch, colum
     monkeypatch.setattr(csv_blocks, "_CSV_BLOCK", 64)
     path = csv_file(tmp_path, "id,y,t\n" + "1,2.5,a\n" * lines + f"1,{SENTINEL},a\n")
     with pytest.raises(InputError) as caught:
-        read_all(path, "csv", columns=columns, label="y")
+        read_all(path, "csv", columns=columns, label_column="y")
     assert f"label column 'y' holds text on line {lines + 2}" in str(caught.value)
     assert path in str(caught.value)
 
@@ -130,7 +131,7 @@ def test_a_line_with_another_number_of_fields_is_named(tmp_path, monkeypatch, fi
     monkeypatch.setattr(csv_blocks, "_CSV_BLOCK", 64)
     path = csv_file(tmp_path, "id,y\n" + "1,2.5\n" * lines + ",".join([SENTINEL] * fields) + "\n")
     with pytest.raises(InputError) as caught:
-        read_all(path, "csv", label="y")
+        read_all(path, "csv", label_column="y")
     assert str(caught.value) == f"{path}: line {lines + 2} has {fields} fields, where the header has 2"
 
 
@@ -139,7 +140,8 @@ import sys, time
 from apache_beam.io.filesystems import FileSystems
 from labeldp.transforms import Format, InputError
 from labeldp.transforms.io import csv_blocks
-from labeldp.transforms.io.read_files import read_file
+from labeldp.transforms.io.file_reader import FileReader
+from labeldp.transforms.io.input_format import FilePart
 
 class Slow:
     closed = False
@@ -159,13 +161,14 @@ opened = FileSystems.open
 FileSystems.open = lambda *args, **kwargs: Slow(opened(*args, **kwargs))
 csv_blocks._CSV_BLOCK = 256
 good, bad = sys.argv[1:]
-assert sum(batch.batch.num_rows for batch in read_file(good, good, Format("csv"), label="y")) == 200
+reader = FileReader(Format("csv"), label_column="y")
+assert sum(batch.batch.num_rows for batch in reader.read(FilePart(good, good))) == 200
 for _ in range(5):
-    batches = read_file(good, good, Format("csv"), label="y")
+    batches = FileReader(Format("csv"), label_column="y").read(FilePart(good, good))
     next(batches)
     batches.close()
     try:
-        list(read_file(bad, good, Format("csv"), label="y"))
+        list(FileReader(Format("csv"), label_column="y").read(FilePart(bad, good)))
     except InputError:
         pass
     else:
@@ -187,12 +190,12 @@ def test_a_slow_filesystem_does_not_stop_the_job(tmp_path):
 def test_an_empty_csv_file(tmp_path, text, read_all):
     path = csv_file(tmp_path, text)
     with pytest.raises(InputError, match="the CSV file is empty: it needs a header line and rows"):
-        read_all(path, "csv", label="y")
+        read_all(path, "csv", label_column="y")
 
 
 def test_a_csv_file_of_a_header_alone_has_no_record(tmp_path, read_all, plain):
     path = csv_file(tmp_path, "id,y\n")
-    assert plain(read_all(path, "csv", label="y")) == {}
+    assert plain(read_all(path, "csv", label_column="y")) == {}
 
 
 @pytest.mark.parametrize(
@@ -208,13 +211,13 @@ def test_a_csv_file_of_a_header_alone_has_no_record(tmp_path, read_all, plain):
 )
 def test_csv_dialects(tmp_path, text, read_all, plain):
     path = csv_file(tmp_path, text)
-    assert plain(read_all(path, "csv", label="y")) == {0: {"id": 1, "y": 2.0}, 1: {"id": 3, "y": 4.0}}
+    assert plain(read_all(path, "csv", label_column="y")) == {0: {"id": 1, "y": 2.0}, 1: {"id": 3, "y": 4.0}}
 
 
 @pytest.mark.parametrize("cell", ["", "nan", "NaN", "NA", "null", "inf", "-inf"])
 def test_csv_labels_that_are_missing_have_no_value_or_no_finite_one(tmp_path, cell, read_all, plain):
     path = csv_file(tmp_path, f"id,y\n1,2\n3,{cell}\n4,5\n")
-    labels = {row: record["y"] for row, record in plain(read_all(path, "csv", label="y")).items()}
+    labels = {row: record["y"] for row, record in plain(read_all(path, "csv", label_column="y")).items()}
     assert labels.pop(1) is None or not np.isfinite(labels.get(1, np.nan))
     assert labels == {0: 2.0, 2: 5.0}
 
@@ -232,7 +235,7 @@ TRICKY = [
 def test_a_cell_that_looks_like_an_arrow_message_is_still_a_cell(tmp_path, cell, read_all):
     path = csv_file(tmp_path, f'id,y\n1,2\n3,"{cell}"\n')
     with pytest.raises(InputError) as caught:
-        read_all(path, "csv", label="y")
+        read_all(path, "csv", label_column="y")
     assert "48613" not in str(caught.value)
     assert "label column 'y' holds text on line 3" in str(caught.value)
 
@@ -260,7 +263,7 @@ def test_no_bad_csv_file_shows_a_cell(tmp_path, monkeypatch, text, block, caplog
     caplog.set_level(logging.DEBUG)
     path = csv_file(tmp_path, text)
     with pytest.raises(InputError) as caught:
-        read_all(path, "csv", columns=["id", "y", "t"], label="y")
+        read_all(path, "csv", columns=["id", "y", "t"], label_column="y")
     shown = "".join(traceback.format_exception(caught.value))
     assert SENTINEL not in shown.replace("SENTINEL * ", "")
     assert "SENTINEL1" not in caplog.text
@@ -310,12 +313,12 @@ def test_quotes_anywhere_are_read_as_arrow_reads_the_whole_file(name, rows, newl
     with pytest.MonkeyPatch.context() as patch:
         in_blocks(patch, content, block, window)
         (names,) = {
-            tuple(csv_reader._csv_header("a.csv", header)) for header, _ in csv_blocks.whole_row_blocks("a.csv")
+            tuple(csv_reader._column_names("a.csv", header)) for header, _ in csv_blocks.whole_row_blocks("a.csv")
         }
         layout = Format("csv", dict.fromkeys(names, "string"))
         found = [
             record
-            for batch in read_file("a.csv", "a.csv", layout)
+            for batch in FileReader(layout).read(FilePart("a.csv", "a.csv"))
             for record in zip(*batch.batch.to_pydict().values(), strict=True)
         ]
     assert found == records_by_arrow(content)
@@ -441,7 +444,7 @@ def test_a_row_without_end_is_not_held(tmp_path, monkeypatch, read_all):
     monkeypatch.setattr(csv_blocks, "_CSV_ROW", 1_000_000)
     path = csv_file(tmp_path, f'id,t,y\n1,a,2\n2,"{SENTINEL},3\n' + "4,c,5\n" * 1_000_000)
     with pytest.raises(InputError) as caught:
-        read_all(path, "csv", label="y")
+        read_all(path, "csv", label_column="y")
     assert str(caught.value) == (
         f'{path}: line 3 begins a row of more than 1 MB: most likely a quote (") opens a field on that line and none '
         "closes it"

@@ -12,8 +12,8 @@ import pytest
 from labeldp.transforms import Equals, Format, InputError, ReadRecordBatches
 from labeldp.transforms.batches import label_values, replace_label
 from labeldp.transforms.io import csv_reader, parquet_reader, tfrecord_reader
-from labeldp.transforms.io.input_format import BATCH_ROWS
-from labeldp.transforms.io.read_files import read_file
+from labeldp.transforms.io.file_reader import FileReader
+from labeldp.transforms.io.input_format import BATCH_ROWS, FilePart
 from labeldp.transforms.tfrecord.encoded_batches import framed_records
 from labeldp.transforms.tfrecord.example_encoder import encode_examples
 from labeldp.transforms.tfrecord.framing import frame, read_records
@@ -94,7 +94,7 @@ def test_a_csv_file_without_a_header_does_not_show_its_first_record(tmp_path, re
     path = tmp_path / "a.csv"
     path.write_text(f"7,{SENTINEL},48613.71529\n8,b,2.5\n")
     with pytest.raises(InputError, match="there is no column 'y'") as caught:
-        read_all(str(path), "csv", columns=["y"], label="y")
+        read_all(str(path), "csv", columns=["y"], label_column="y")
     assert SENTINEL not in str(caught.value)
     assert "48613" not in str(caught.value)
 
@@ -106,7 +106,7 @@ def test_a_csv_column_that_occurs_twice_is_refused(tmp_path, second, read_all):
     (tmp_path / "b.csv").write_text("id,y,y\n1,2,3\n")
     first = str(tmp_path / "a.csv")
     with pytest.raises(InputError, match=r"'y'|header"):
-        read_all(str(tmp_path / "b.csv") if second else first, "csv", first=first, label="y")
+        read_all(str(tmp_path / "b.csv") if second else first, "csv", first=first, label_column="y")
 
 
 # TFRecord.
@@ -156,7 +156,7 @@ def test_encoded_records_come_with_their_columns_and_go_out_as_they_were(
     tmp_path, name, where, write, read_all, plain, assert_tiles, columns
 ):
     path = write(tmp_path / name, "tfrecord", columns)
-    options: dict[str, Any] = {"columns": ["y", "id"], "where": where, "label": "y"}
+    options: dict[str, Any] = {"columns": ["y", "id"], "where": where, "label_column": "y"}
     batches = read_all(path, "tfrecord", encoded=True, **options)
     assert_tiles(batches, path, 50)
     plainly = plain(read_all(path, "tfrecord", **options))
@@ -214,7 +214,7 @@ def test_files_are_closed_when_reading_stops_early(tmp_path, monkeypatch, write,
     count: Callable[[], int] = lambda: len(os.listdir(descriptors))  # noqa: E731
     before = count()
     for _ in range(5):
-        batches = read_file(path, path, Format("parquet"))
+        batches = FileReader(Format("parquet")).read(FilePart(path, path))
         next(batches)
         batches.close()  # type: ignore[attr-defined]
     assert count() <= before

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from labeldp.transforms import Format, InputError, ReadRecordBatches
-from labeldp.transforms.io import read_files as read
+from labeldp.transforms.io import parquet_reader
 
 SENTINEL = "SENTINEL123"
 
@@ -77,8 +77,8 @@ def grouped(folder: Path, name: str, sizes: Sequence[int], first: int = 0) -> st
 def test_row_groups_are_read_apart_and_tile_their_file(
     tmp_path, monkeypatch, run, part_bytes, most, parts, plain, assert_tiles
 ):
-    monkeypatch.setattr(read, "_PART_BYTES", part_bytes)
-    monkeypatch.setattr(read, "_MOST_PARTS", most)
+    monkeypatch.setattr(parquet_reader, "_PART_BYTES", part_bytes)
+    monkeypatch.setattr(parquet_reader, "_MOST_PARTS", most)
     path = grouped(tmp_path, "a", [100] * 9)
     found = run(lambda p: {"out": p | ReadRecordBatches(path, Format("parquet"))})["out"]
     found.sort(key=lambda batch: batch.start)
@@ -89,14 +89,14 @@ def test_row_groups_are_read_apart_and_tile_their_file(
 
 @pytest.mark.parametrize("sizes", [[], [0], [0, 5, 0], [3, 0, 0, 4]], ids=str)
 def test_row_groups_without_a_row(tmp_path, monkeypatch, run, sizes, plain):
-    monkeypatch.setattr(read, "_PART_BYTES", 1)
+    monkeypatch.setattr(parquet_reader, "_PART_BYTES", 1)
     path = grouped(tmp_path, "a", sizes)
     found = run(lambda p: {"out": p | ReadRecordBatches(path, Format("parquet"))})["out"]
     assert plain(found) == {row: {"f": row, "y": row / 8} for row in range(sum(sizes))}
 
 
 def test_every_part_of_a_file_is_held_to_the_schema_of_the_first_file(tmp_path, monkeypatch, failure):
-    monkeypatch.setattr(read, "_PART_BYTES", 1)
+    monkeypatch.setattr(parquet_reader, "_PART_BYTES", 1)
     one, two = grouped(tmp_path, "a", [10, 10]), str(tmp_path / "b")
     pa.parquet.write_table(pa.table({"f": ["x", "y"], "y": [1.0, 2.0]}), two, row_group_size=1)
     text = failure(lambda p: {"out": p | ReadRecordBatches(f"{tmp_path}/*", Format("parquet"))})

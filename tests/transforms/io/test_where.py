@@ -27,7 +27,7 @@ def test_where_keeps_matching_records_with_their_rows(
     tmp_path, format, columns, column, value, write, read_all, plain, assert_tiles
 ):
     path = write(tmp_path / "a", format, FEATURES)
-    batches = read_all(path, format, columns=columns, where=Equals(column, value))
+    batches = read_all(path, format, columns=columns, where=Equals(column, value), label_column="y")
     assert_tiles(batches, path, 50)
     expected = {i: FEATURES["y"][i] for i in range(50) if str(FEATURES[column][i]) == value}
     assert {row: record["y"] for row, record in plain(batches).items()} == expected
@@ -45,13 +45,13 @@ def test_where_on_flags(tmp_path, format, values, write, read_all, plain):
             for flag in FEATURES["flag"]
         ]
     path = write(tmp_path / "a", format, columns)
-    kept = plain(read_all(path, format, where=Equals("flag", values)))
+    kept = plain(read_all(path, format, where=Equals("flag", values), label_column="y"))
     assert sorted(kept) == [i for i in range(50) if FEATURES["flag"][i]]
 
 
 def test_where_on_flags_of_tfrecords_is_on_numbers(tmp_path, write, read_all, plain):
     path = write(tmp_path / "a", "tfrecord", FEATURES)
-    kept = plain(read_all(path, "tfrecord", where=Equals("flag", "1")))
+    kept = plain(read_all(path, "tfrecord", where=Equals("flag", "1"), label_column="y"))
     assert sorted(kept) == [i for i in range(50) if FEATURES["flag"][i]]
 
 
@@ -73,7 +73,7 @@ def test_where_on_flags_of_tfrecords_is_on_numbers(tmp_path, write, read_all, pl
 def test_where_on_other_types(tmp_path, column, value, kept, read_all, plain):
     path = str(tmp_path / "a.parquet")
     pa.parquet.write_table(pa.table({"f": column, "y": [1.0, 2.0, 3.0]}), path)
-    assert sorted(plain(read_all(path, "parquet", where=Equals("f", value)))) == kept
+    assert sorted(plain(read_all(path, "parquet", where=Equals("f", value), label_column="y"))) == kept
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_where_that_cannot_be_of_the_columns_type(tmp_path, column, read_all):
     path = str(tmp_path / "a.parquet")
     pa.parquet.write_table(pa.table({"f": column}), path)
     with pytest.raises(InputError, match=r"--where f=much: the column holds .*give a value of that type") as caught:
-        read_all(path, "parquet", where=Equals("f", "much"))
+        read_all(path, "parquet", where=Equals("f", "much"), label_column="y")
     assert SENTINEL not in str(caught.value)
     assert "48613" not in str(caught.value)
 
@@ -109,4 +109,4 @@ def test_where_may_not_look_at_the_label(label, message):
 def test_where_needs_its_column(tmp_path, format, write, read_all):
     path = write(tmp_path / "a", format, FEATURES)
     with pytest.raises(InputError, match="there is no column 'nope'"):
-        read_all(path, format, columns=["y"], where=Equals("nope", "1"))
+        read_all(path, format, columns=["y"], where=Equals("nope", "1"), label_column="y")

@@ -75,12 +75,12 @@ def test_records_keep_their_frames_through_filters_slices_and_shuffles(rows, dat
 
 
 def test_a_batch_without_labels_to_replace_is_not_written():
-    with pytest.raises(ValueError, match="these records still have their labels"):
+    with pytest.raises(ValueError, match="the labels of these records have not been replaced"):
         framed_records(batch_of(3).batch)
 
 
 def test_a_record_without_a_place_for_its_label_is_refused():
     frames = Frames.of([record(0, 0.5), record(1, 0.5)])
     batch = encoded_batch(frames, np.array([14, -1]), {"y": pa.array([0.5, None], pa.float32())})
-    with pytest.raises(ValueError, match="only a record that has a label can have it replaced"):
+    with pytest.raises(ValueError, match="a record without a label cannot have its label replaced"):
         replace_label(batch, "y", np.zeros(2))

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.transforms import InputError, LabelledBatch
-from labeldp.transforms.batches import label_values, only_values, replace_label
+from labeldp.transforms.batches import label_values, replace_label, single_values
 from labeldp.transforms.tfrecord.encoded_batches import framed_records
 from labeldp.transforms.tfrecord.example_encoder import encode_examples
-from labeldp.transforms.tfrecord.example_wire import ValueFinder
+from labeldp.transforms.tfrecord.example_values import ValueFinder
 from labeldp.transforms.tfrecord.framing import Frames, read_records
 
 tf: Any = pytest.importorskip("tensorflow")
@@ -63,7 +63,7 @@ def singles(batch: pa.RecordBatch, name: str, rows: int) -> list[Any]:
     place = batch.schema.get_field_index(name)
     if place < 0:
         return [None] * rows
-    values, present = only_values(batch.column(place))
+    values, present = single_values(batch.column(place))
     found = np.full(batch.num_rows, None, object)
     found[present] = values.to_pylist()
     return found.tolist()
@@ -181,12 +181,12 @@ def test_records_without_a_usable_label_go_nowhere():
     assert usable.tolist() == [False] * 4 + [True]
     (after,) = replaced(batch.keep(usable), np.array([1.5]))
     assert features_of(after)["id"] == feature("bytes", b"good").SerializeToString()
-    with pytest.raises(ValueError, match="only a record that has a label"):
+    with pytest.raises(ValueError, match="a record without a label"):
         replace_label(batch.batch, "y", np.zeros(5))
 
 
 def test_labels_must_be_replaced_before_records_are_written():
-    with pytest.raises(ValueError, match="these records still have their labels"):
+    with pytest.raises(ValueError, match="the labels of these records have not been replaced"):
         framed_records(encoded(PLAIN).batch)
 
 

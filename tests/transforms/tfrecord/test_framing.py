@@ -122,7 +122,9 @@ def test_an_empty_file_has_no_record():
 def test_what_is_written_over_has_the_right_checksum():
     frames = Frames.of([b"ahead" * i + b"here" + b"behind" * (9 - i) for i in range(10)])
     octets = np.frombuffer(frames.content, np.uint8).copy()
-    tfrecord.write_over(octets, frames.bounds, frames.starts + 5 * np.arange(10), np.frombuffer(b"gone" * 10, "<u4"))
+    tfrecord.overwrite_words(
+        octets, frames.bounds, frames.starts + 5 * np.arange(10), np.frombuffer(b"gone" * 10, "<u4")
+    )
     assert read(octets.tobytes()[: frames.bounds[-1]]) == [
         b"ahead" * i + b"gone" + b"behind" * (9 - i) for i in range(10)
     ]

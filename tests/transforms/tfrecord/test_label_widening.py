@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from labeldp.transforms.tfrecord.example_encoder import encode_varints, varint
-from labeldp.transforms.tfrecord.example_wire import INT64, ValueFinder
-from labeldp.transforms.tfrecord.framing import Frames, checksums, write_over
-from labeldp.transforms.tfrecord.label_widening import with_room_for_floats
+from labeldp.transforms.tfrecord.example_values import ValueFinder
+from labeldp.transforms.tfrecord.example_walk import INT64
+from labeldp.transforms.tfrecord.framing import Frames, checksums, overwrite_words
+from labeldp.transforms.tfrecord.label_widening import widen_integer_labels
+from labeldp.transforms.tfrecord.varints import encode_varints, varint
 
 tf: Any = pytest.importorskip("tensorflow")
 
@@ -32,7 +33,7 @@ def example(label: int | None, before: int = 0, behind: int = 0, packed: bool = 
 def with_floats(records: list[bytes], name: str = "y") -> tuple[list[bytes], list[int], Frames]:
     frames = Frames.of(records)
     values = ValueFinder([name]).find(frames.octets, frames.starts, frames.stops).values[name]
-    made, places = with_room_for_floats(frames, name, values)
+    made, places = widen_integer_labels(frames, name, values)
     octets = np.frombuffer(made.content, np.uint8)
     claimed = [int.from_bytes(octets[stop : stop + 4].tobytes(), "little") for stop in made.stops]
     assert claimed == checksums(made.records()).tolist()
@@ -62,7 +63,7 @@ def test_features_stay_and_lengths_are_right(label, packed):
         assert len(new) == read.ByteSize()
     octets = np.frombuffer(frames.content, np.uint8).copy()
     outputs = np.arange(len(log), dtype="<f4") + 0.5
-    write_over(octets, frames.bounds, frames.bounds[:-1] + places, outputs)
+    overwrite_words(octets, frames.bounds, frames.bounds[:-1] + places, outputs)
     written = Frames(octets.tobytes(), frames.bounds)
     assert checksums(written.records()).tolist() == [
         int.from_bytes(written.content[stop : stop + 4], "little") for stop in written.stops
@@ -91,5 +92,5 @@ def test_frames_may_stand_in_the_middle_of_more():
     part = Frames(whole.content, whole.bounds[3:7])
     values = ValueFinder(["y"]).find(part.octets, part.starts, part.stops).values["y"]
     assert (values.kinds == INT64).all()
-    made, _ = with_room_for_floats(part, "y", values)
+    made, _ = widen_integer_labels(part, "y", values)
     assert [tf.train.Example.FromString(one) for one in made] == [expected(one, "y", 0.0) for one in part]

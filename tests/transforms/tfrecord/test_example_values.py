@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from labeldp.transforms.tfrecord import example_wire
-from labeldp.transforms.tfrecord.example_encoder import encode_varints, varint
-from labeldp.transforms.tfrecord.example_wire import BYTES, FLOAT, INT64, PADDING, Found, ValueFinder, decode_varints
+from labeldp.transforms.tfrecord import example_values
+from labeldp.transforms.tfrecord.example_values import FoundValues, ValueFinder
+from labeldp.transforms.tfrecord.example_walk import BYTES, FLOAT, INT64, ExampleWalk
+from labeldp.transforms.tfrecord.framing import PADDING
+from labeldp.transforms.tfrecord.varints import decode_varints, encode_varints, varint
 
 tf: Any = pytest.importorskip("tensorflow")
 
@@ -45,7 +47,7 @@ def texts(*values: bytes) -> bytes:
     return field(BYTES, b"".join(field(0x0A, value) for value in values))
 
 
-def find(records: list[bytes], names: tuple[str, ...] = ("y", "id"), finder: ValueFinder | None = None) -> Found:
+def find(records: list[bytes], names: tuple[str, ...] = ("y", "id"), finder: ValueFinder | None = None) -> FoundValues:
     """What a finder says of them; their places count from the first record's first byte."""
     ends = np.cumsum([0, *map(len, records)])
     octets = np.frombuffer(b"".join(records) + bytes(PADDING), np.uint8)
@@ -64,7 +66,7 @@ def same_bytes(one: Any) -> bytes:
     return one.SerializeToString(deterministic=True)
 
 
-def assert_agrees(record: bytes, found: Found, row: int, start: int) -> None:
+def assert_agrees(record: bytes, found: FoundValues, row: int, start: int) -> None:
     """If the record is answered for, its values are those that protocol buffers read."""
     read = parsed(record)
     if not found.canonical[row]:
@@ -188,7 +190,7 @@ def test_records_that_are_only_compared_get_the_answers_of_those_that_are_walked
     """Records of one length are compared with one that was walked: no answer may be another for that."""
     batch = [record, *mutants(record, 200, seed)] if record else []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(example_wire, "_MOST_FAILURES", 0)
+        patch.setattr(example_values, "_MAX_FAILURES", 0)
         walked = find(batch)
     finder = ValueFinder(["y", "id"])
     for _ in range(2):
@@ -316,13 +318,13 @@ def test_no_record_at_all():
 def walked(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """() -> how many records were walked since the last call."""
     counts: list[int] = []
-    walk = example_wire._Walk.__init__
+    walk = ExampleWalk.__init__
 
     def counting(self: Any, octets: Any, starts: Any, *rest: Any) -> None:
         counts.append(len(starts))
         walk(self, octets, starts, *rest)
 
-    monkeypatch.setattr(example_wire._Walk, "__init__", counting)
+    monkeypatch.setattr(ExampleWalk, "__init__", counting)
 
     def since() -> int:
         total = sum(counts)
@@ -349,7 +351,7 @@ def test_where_no_two_records_look_alike_comparing_is_given_up(walked):
     shuffle = random.Random(1)
     parts = [entry(f"f{i}", floats(i)) for i in range(8)] + [entry("y", Y)]
     batch = [example(*shuffle.sample(parts, len(parts))) for _ in range(400)]
-    for _ in range(example_wire._MOST_FAILURES):
+    for _ in range(example_values._MAX_FAILURES):
         assert find(batch, finder=finder).canonical.all()
     walked()
     found = find(batch, finder=finder)

@@ -1,0 +1,125 @@
+"""Base-128 varints of the protocol buffer wire format, for many records at a time.
+
+Functions that read take `octets` with at least `framing.PADDING` bytes after the last record, because varints are read
+as words of eight bytes, which may reach across its end.
+
+Source: the protocol buffer encoding specification.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+# The smallest numbers of 2, 3, ..., 9 bytes.
+_SIZE_LIMITS = 1 << 7 * np.arange(1, 9)
+
+
+def varint(value: int) -> bytes:
+    """Encodes one number.
+
+    Args:
+      value: The number, >= 0.
+
+    Returns:
+      Its varint, in as few bytes as possible.
+    """
+    octets = bytearray()
+    while value >= 0x80:
+        octets.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*octets, value])
+
+
+def encode_varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Encodes many numbers, negative ones as 64-bit two's complement.
+
+    Args:
+      values: Numbers, shape (n,), int64.
+
+    Returns:
+      (octets, sizes): the varints one after the other, uint8, and the number of bytes of each, shape (n,), int64.
+    """
+    unsigned = np.ascontiguousarray(values, np.int64).view(np.uint64)
+    sizes = np.ones(len(unsigned), np.int64)
+    largest = int(unsigned.max(initial=0))
+    for place in range(1, 10):
+        if largest >> (7 * place):
+            sizes += (unsigned >> np.uint64(7 * place)) > 0
+    width = int(sizes.max(initial=0))
+    shifts = np.arange(width, dtype=np.uint64) * np.uint64(7)
+    octets = ((unsigned[:, None] >> shifts) & np.uint64(0x7F)).astype(np.uint8)
+    octets[np.arange(width) < sizes[:, None] - 1] |= 0x80
+    return octets[np.arange(width) < sizes[:, None]], sizes
+
+
+def varint_sizes(values: np.ndarray) -> np.ndarray:
+    """Sizes of minimal varints.
+
+    Args:
+      values: Numbers from 0 to 2^63 - 1, shape (n,), int64.
+
+    Returns:
+      The number of bytes of each varint, shape (n,), int64.
+    """
+    return np.searchsorted(_SIZE_LIMITS, values, side="right") + 1
+
+
+def decode_varints(octets: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+    """Decodes one varint per record.
+
+    Args:
+      octets: Padded content, shape (m,), uint8.
+      starts: Offset of each varint's first byte, shape (n,), int64.
+      stops: Offset after each varint's last byte, shape (n,), int64.
+
+    Returns:
+      The numbers, shape (n,), int64.
+    """
+    words, sizes = sliding_words(octets), stops - starts
+    values = np.zeros(len(starts), np.int64)
+    for place in range(int(sizes.max(initial=0))):
+        values |= np.where(place < sizes, words[np.minimum(starts + place, len(words) - 1)] & 0x7F, 0) << 7 * place
+    return values
+
+
+def sliding_words(octets: np.ndarray) -> np.ndarray:
+    """View of the eight bytes from every offset on, each as one little-endian number.
+
+    Args:
+      octets: Content, shape (m,), uint8.
+
+    Returns:
+      A view without a copy, shape (m - 7,), int64; empty when m < 7.
+    """
+    return np.ndarray((max(len(octets) - 7, 0),), "<i8", octets, strides=(1,))  # type: ignore[arg-type]
+
+
+def read_lengths(words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Decodes varints of at most five bytes, as lengths of fields are.
+
+    Args:
+      words: Words that begin with a varint, shape (n,), int64.
+
+    Returns:
+      (values, sizes, minimal), each of shape (n,): the numbers, their sizes in bytes, and whether each is a complete
+      varint in as few bytes as possible.
+    """
+    values, sizes, more = words & 0x7F, 1, words >> 7 & 1
+    for place in range(1, 5):
+        sizes = sizes + more
+        values = values | (words >> 8 * place & 0x7F) * more << 7 * place
+        more = words >> 8 * place + 7 & more
+    return values, sizes, (more == 0) & ((sizes == 1) | (values >> 7 * (sizes - 1) > 0))
+
+
+def content_offsets(octets: np.ndarray, fields: np.ndarray) -> np.ndarray:
+    """Offsets of the content of length-delimited fields with a tag of one byte.
+
+    Args:
+      octets: Padded content, shape (m,), uint8.
+      fields: Offset of each field's tag, shape (n,), int64.
+
+    Returns:
+      Offset of each field's first byte after its length, shape (n,), int64.
+    """
+    return fields + 1 + read_lengths(sliding_words(octets)[fields] >> 8)[1]
