@@ -1,1 +1,1 @@
-"""Reusable job templates: Beam YAML, Dataflow and Flink."""
+"""Job templates: Beam YAML, Dataflow, Flink and Kubernetes."""

@@ -1,6 +1,6 @@
-"""The project's transforms as Beam YAML takes them: every argument is a number, a text or a list of them.
+"""Transforms for Beam YAML: all arguments are numbers, strings, or lists of these.
 
-`yaml/providers.yaml` gives them their names. Whoever writes Python uses `labeldp.transforms` itself.
+`yaml/providers.yaml` registers them. Python code uses `labeldp.transforms` directly.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ..mechanisms.core.label_rounding import NEAREST
 from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.registry import default_rounding
 from ..pipelines.release.job_result import JobResult
-from ..pipelines.release.manifest import manifest
-from ..pipelines.release.mechanism_file import mechanism_file
+from ..pipelines.release.manifest import make_manifest
+from ..pipelines.release.mechanism_file import MechanismFile
 from ..transforms import (
     BatchesToRows,
     Equals,
@@ -43,7 +43,12 @@ from ..transforms.io.publish_shards import require_digest, require_empty
 
 
 class Release(NamedTuple):
-    """One release, as text. manifest: what release.json says. mechanism: the mechanism file, for `labeldp audit`."""
+    """Documents of one release, as text.
+
+    Attributes:
+      manifest: Content of release.json.
+      mechanism: Content of the mechanism file, for `labeldp audit`.
+    """
 
     manifest: str
     mechanism: str
@@ -61,9 +66,22 @@ def label_column(
     id_column: str | None = None,
     rounding: str = NEAREST,
 ) -> LabelColumn:
-    """The private column. Its public domain is label_min, label_max and label_step, or label_values (ascending).
+    """Makes the private column from flat arguments.
 
-    Raises ValueError when neither or both are given, or the domain is none.
+    Args:
+      label: Name of the column.
+      label_min: Least label of the public domain.
+      label_max: Largest label of the public domain.
+      label_step: Spacing of the label grid.
+      label_values: All labels of the domain, ascending, instead of the three arguments above.
+      id_column: Column of unique ids; by default records are identified by file and row.
+      rounding: "nearest" or "randomized".
+
+    Returns:
+      The private column.
+
+    Raises:
+      ValueError: If neither or both forms of the domain are given, or the domain is invalid.
     """
     grid = (label_min, label_max, label_step)
     if (label_values is None) == any(bound is None for bound in grid):
@@ -78,11 +96,17 @@ def read_record_batches(
     """Reads files into record batches.
 
     Args:
-      input: A path or glob.
+      input: Path or glob of the input files.
       format: One of tfrecord, parquet and csv.
-      label: The private column; of a CSV file it is read as a number. Required with where.
-      columns: The columns to read; all when left out. Fitting needs the label and the id column only.
-      where: NAME=VALUE keeps the records whose public feature NAME has that value. NAME must not be the label.
+      label: The private column, which is read as a number from CSV files. Required with `where`.
+      columns: Columns to read; default all. Fitting needs the label and id columns only.
+      where: NAME=VALUE keeps the records whose public feature NAME has this value. NAME must not be the label.
+
+    Returns:
+      A transform from the pipeline to LabelledBatch.
+
+    Raises:
+      ValueError: If an argument is invalid.
     """
     name, equals, value = (where or "").partition("=")
     if where is not None and not (name and equals):
@@ -102,39 +126,51 @@ def noisy_prior(
     prior_epsilon: float | None = None,
     rounding: str = NEAREST,
 ) -> beam.PTransform:
-    """Releases the histogram of the labels under label differential privacy.
+    """Releases the label histogram under label differential privacy.
 
     Args:
       label: The private column.
-      epsilon: The whole budget, histogram and labels together.
-      noise_key_file: 32 secret bytes; every worker reads them from there.
+      epsilon: Total budget of histogram and labels.
+      noise_key_file: Path of the secret 32-byte key, which every worker reads.
       label_min: Least label of the public domain.
       label_max: Largest label of the public domain.
-      label_step: Distance of the domain's labels.
-      label_values: The domain one by one, instead of the three.
-      id_column: Unique ids to name records by; by default their file and row.
-      prior_epsilon: What the histogram may spend; by default sqrt(k / n), at most epsilon / 2.
-      rounding: Of labels off the domain's points, nearest or randomized.
+      label_step: Spacing of the label grid.
+      label_values: All labels of the domain, ascending, instead of the three arguments above.
+      id_column: Column of unique ids; by default records are identified by file and row.
+      prior_epsilon: Budget of the histogram; by default sqrt(k / n), at most epsilon / 2.
+      rounding: Rounding of labels between grid points, nearest or randomized.
+
+    Returns:
+      A transform from LabelledBatch to one PriorRelease.
+
+    Raises:
+      ValueError: If the domain or the budget is invalid.
     """
     column = label_column(label, label_min, label_max, label_step, label_values, id_column, rounding)
     return NoisyPrior(column, epsilon, NoiseKeyFile(noise_key_file), prior_epsilon)
 
 
 def solve_randomizer(mechanism: str = "rr_on_bins", parameters: dict[str, Any] | None = None) -> beam.PTransform:
-    """Solves for the best randomizer of a released prior.
+    """Solves for the optimal randomizer of a released prior.
 
     Args:
-      mechanism: Its name, as `labeldp privatize --mechanism` takes it.
-      parameters: The mechanism's own, and its loss.
+      mechanism: Name of the mechanism, as for `labeldp privatize --mechanism`.
+      parameters: Parameters of the mechanism, by name, and its loss.
+
+    Returns:
+      A transform from PriorRelease to Randomizer.
+
+    Raises:
+      ValueError: If the mechanism or a parameter is unknown.
     """
     return SolveRandomizer(mechanism, parameters or {})
 
 
 class PrivatizeRecordBatches(beam.PTransform):
-    """Replaces every label by a draw from the randomizer.
+    """Replaces each label by a draw from the randomizer.
 
-    Takes three inputs: batches, prior and randomizer. Gives batches, and dead_letters as JSON texts. Nothing comes out
-    unless the batches are those that the prior was counted from.
+    Takes three inputs: `batches`, `prior` and `randomizer`. Returns `batches`, and `dead_letters` as JSON strings. It
+    outputs nothing unless the batches are those that the prior was computed from.
     """
 
     def __init__(
@@ -148,17 +184,20 @@ class PrivatizeRecordBatches(beam.PTransform):
         id_column: str | None = None,
         rounding: str = NEAREST,
     ):
-        """Args are those of the prior, and must be the same.
+        """Checks the arguments, which must be equal to those of `noisy_prior`.
 
         Args:
           label: The private column.
-          noise_key_file: 32 secret bytes.
+          noise_key_file: Path of the secret 32-byte key, which every worker reads.
           label_min: Least label of the public domain.
           label_max: Largest label of the public domain.
-          label_step: Distance of the domain's labels.
-          label_values: The domain one by one, instead of the three.
-          id_column: Unique ids to name records by; by default their file and row.
-          rounding: Of labels off the domain's points, nearest or randomized.
+          label_step: Spacing of the label grid.
+          label_values: All labels of the domain, ascending, instead of the three arguments above.
+          id_column: Column of unique ids; by default records are identified by file and row.
+          rounding: Rounding of labels between grid points, nearest or randomized.
+
+        Raises:
+          ValueError: If the domain is invalid.
         """
         super().__init__()
         self._column = label_column(label, label_min, label_max, label_step, label_values, id_column, rounding)
@@ -167,7 +206,9 @@ class PrivatizeRecordBatches(beam.PTransform):
     def expand(self, pcolls: dict[str, PCollection[Any]]) -> dict[str, PCollection[Any]]:
         missing = {"batches", "prior", "randomizer"} - set(pcolls)
         if missing:
-            raise ValueError(f"PrivatizeLabels needs the inputs batches, prior and randomizer; {missing} not given")
+            raise ValueError(
+                f"PrivatizeLabels needs the inputs batches, prior and randomizer; missing: {', '.join(sorted(missing))}"
+            )
         found = _privatize(pcolls["batches"], pcolls["randomizer"], pcolls["prior"], self._column, self._key)
         return {name: found[name] for name in ("batches", "dead_letters")}
 
@@ -179,20 +220,20 @@ def _privatize(
     column: LabelColumn,
     key: NoiseKeyFile,
 ) -> dict[str, PCollection[Any]]:
-    """Batches and dead letters, which come once both passes are known to have seen the same; and the digest, too."""
+    """Privatizes; returns batches and dead letters, held back until both passes had the same digest, and the digest."""
     privatized: Any = batches | "Privatize" >> PrivatizeLabels(randomizer, prior, column, key)
     digest = AsSingleton(privatized.digest)
     letters = privatized.dead_letters | "AsText" >> beam.Map(_as_text).with_output_types(str)
     return {
         "batches": privatized.batches
         | "ReleaseIfUnchanged" >> beam.Map(_unchanged, digest).with_output_types(LabelledBatch),
-        "dead_letters": letters | "NameIfUnchanged" >> beam.Map(_unchanged, digest).with_output_types(str),
+        "dead_letters": letters | "ReleaseLettersIfUnchanged" >> beam.Map(_unchanged, digest).with_output_types(str),
         "digest": privatized.digest,
     }
 
 
 def _unchanged(element: Any, digest: int) -> Any:
-    # It is there only when every label has been seen and the passes agree, so nothing passes before.
+    # The side input exists only after the last label, if the digests of both passes agree: nothing passes before.
     require_digest(digest)
     return element
 
@@ -202,20 +243,23 @@ def _as_text(letter: Any) -> str:
 
 
 class WriteRecordBatches(beam.PTransform):
-    """Writes batches into shards, the same bytes on every runner.
+    """Writes batches to shards, with the same bytes on every runner.
 
-    Gives a ShardFile for each. Until they are finished, OUTPUT.segments beside the folder holds parts of them: a job
-    that fails leaves it behind, to be deleted.
+    Returns a ShardFile for each. While the job runs, the folder OUTPUT.segments holds parts of the shards. A job that
+    fails leaves this folder behind; delete it.
     """
 
     def __init__(self, output: str, format: str = "tfrecord", num_shards: int = 1, compression: str = "none"):
-        """Raises ValueError for an unknown format or compression, or fewer than one shard.
+        """Checks the arguments.
 
         Args:
-          output: A new or empty folder.
+          output: New or empty folder.
           format: tfrecord or parquet.
-          num_shards: How many files.
+          num_shards: Number of files, at least 1.
           compression: none or gzip.
+
+        Raises:
+          ValueError: If an argument is invalid.
         """
         super().__init__()
         writers = {"tfrecord": WriteTFRecords, "parquet": WriteParquet}
@@ -226,8 +270,8 @@ class WriteRecordBatches(beam.PTransform):
         self._writer = writers[format](self._output, self._segments, num_shards, compression)
 
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[ShardFile]:
-        """Raises InputError when there are files in the output folder, or in that of segments."""
-        # Where the job is started, not on workers: one that a runner starts again finds shards of its own there.
+        """Raises InputError if the output folder or the segments folder contains files."""
+        # Checked where the job is started, not on workers: a restarted worker would find its own shards there.
         require_empty(self._output)
         require_empty(self._segments)
         shards: Any = batches | "Write" >> self._writer
@@ -240,15 +284,15 @@ class WriteRecordBatches(beam.PTransform):
 
 
 def _delete_segments(folder: str, _: Sequence[ShardFile]) -> None:
-    # The side input is complete only when every shard has its name, so no segment is needed any more.
+    # The side input is complete only when all shards have their final names, so the segments are no longer needed.
     delete_folder(folder)
 
 
 class LabelDP(beam.PTransform):
-    """Rows in, the same rows out, with the label replaced under label differential privacy: the whole job as one step.
+    """Replaces the label of each row under label differential privacy: the whole job as one transform.
 
-    Gives `rows`, and `release`: one row with the manifest and the mechanism file as text. Rows without a usable label
-    are left out. Nothing comes out if the rows differ between the two passes over them.
+    Returns `rows`, and `release`: one row with the manifest and the mechanism file as text. Rows without a usable label
+    are left out. It outputs nothing if the rows differ between the two passes over them.
     """
 
     def __init__(
@@ -266,21 +310,24 @@ class LabelDP(beam.PTransform):
         parameters: dict[str, Any] | None = None,
         rounding: str | None = None,
     ):
-        """Raises ValueError for a bad domain, budget or mechanism.
+        """Checks the arguments.
 
         Args:
           label: The private field.
-          id_column: A field that is unique among the rows: it names them.
-          epsilon: The whole budget, histogram and labels together.
-          noise_key_file: 32 secret bytes; every worker reads them from there.
+          id_column: Field of unique ids, which identifies the rows.
+          epsilon: Total budget of histogram and labels.
+          noise_key_file: Path of the secret 32-byte key, which every worker reads.
           label_min: Least label of the public domain.
           label_max: Largest label of the public domain.
-          label_step: Distance of the domain's labels.
-          label_values: The domain one by one, instead of the three.
-          prior_epsilon: What the histogram may spend; by default sqrt(k / n), at most epsilon / 2.
-          mechanism: Its name, as `labeldp privatize --mechanism` takes it.
-          parameters: The mechanism's own, and its loss.
-          rounding: Of labels off the domain's points, nearest or randomized; by default what suits the mechanism.
+          label_step: Spacing of the label grid.
+          label_values: All labels of the domain, ascending, instead of the three arguments above.
+          prior_epsilon: Budget of the histogram; by default sqrt(k / n), at most epsilon / 2.
+          mechanism: Name of the mechanism, as for `labeldp privatize --mechanism`.
+          parameters: Parameters of the mechanism, by name, and its loss.
+          rounding: Rounding of labels between grid points, nearest or randomized; default depends on the mechanism.
+
+        Raises:
+          ValueError: If the domain, the budget or the mechanism is invalid.
         """
         super().__init__()
         rounding = rounding or default_rounding(mechanism)
@@ -291,11 +338,11 @@ class LabelDP(beam.PTransform):
         self._solve = SolveRandomizer(mechanism, parameters or {})
 
     def expand(self, rows: PCollection[Any]) -> dict[str, PCollection[Any]]:
-        """Raises InputError when the rows have no schema, or lack the label or the id."""
+        """Raises InputError if the rows have no schema, or no label or id field."""
         id_column = self._column.id_column
         assert id_column is not None
         fields = row_fields(rows, self._column.name, id_column)
-        batches: Any = rows | "Batch" >> RowsToBatches(id_column) | "Keep" >> beam.Reshuffle()
+        batches: Any = rows | "Batch" >> RowsToBatches(id_column) | "Checkpoint" >> beam.Reshuffle()
         prior: Any = batches | "NoisyPrior" >> self._prior
         randomizer: Any = prior | "SolveRandomizer" >> self._solve
         privatized = _privatize(batches, randomizer, prior, self._column, self._key)
@@ -316,7 +363,7 @@ class _Release(beam.DoFn):
 
     def process(self, randomizer: Randomizer, prior: PriorRelease, digest: int) -> Iterator[Release]:
         require_digest(digest)
-        mechanism = mechanism_file(randomizer, prior)
+        mechanism = MechanismFile.of_release(randomizer, prior)
         details = {"label": self._column.name, "identity": self._column.id_column, "where": None}
-        document = manifest(JobResult(prior, digest, {}), mechanism, self._epsilon, details)
+        document = make_manifest(JobResult(prior, digest, {}), mechanism, self._epsilon, details)
         yield Release(json.dumps(document), mechanism.to_text())

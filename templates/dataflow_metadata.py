@@ -1,7 +1,7 @@
-"""The parameters of the Dataflow Flex Template, made from the flags of `labeldp privatize`: nothing is typed twice.
+"""Parameters of the Dataflow Flex Template, generated from the flags of `labeldp privatize`.
 
-`python -m labeldp.templates.dataflow_metadata > templates/dataflow/metadata.json` renews the file. Its fields are
-TemplateMetadata and ParameterMetadata of the Dataflow API, v1b3.
+Regenerate the file with `python -m labeldp.templates.dataflow_metadata > templates/dataflow/metadata.json`. Its fields
+are TemplateMetadata and ParameterMetadata of the Dataflow API, v1b3.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 from ..pipelines.job.job_flags import NEEDED, add_flags
 
-# What `fit` and `apply` take; the template runs `privatize`.
+# Flags of `fit` and `apply`; the template runs `privatize`.
 _NOT_OFFERED = ("help", "mechanism_file")
-# On Dataflow, files are objects in Cloud Storage; their kind selects the console's input field.
+# On Dataflow, files are objects in Cloud Storage. The kind selects the input field in the console.
 _KINDS = {
     "input": "GCS_READ_FILE",
     "label_values": "GCS_READ_FILE",
@@ -25,12 +25,19 @@ _KINDS = {
     "output": "GCS_WRITE_FOLDER",
     "ledger": "GCS_WRITE_FILE",
 }
-# A default of the command is made on the user's own machine; a launcher's machine is gone after the job.
+# By default, the command creates the key file on the user's machine; a launcher's machine is deleted after the job.
 _NEEDED_THERE = ("noise_key_file",)
 
 
 def arguments(argv: Sequence[str]) -> list[str]:
-    """The flags of `labeldp privatize` for what a launcher passes: --NAME=VALUE, for a flag without a value as well."""
+    """Converts the arguments of the Flex Template launcher to flags of `labeldp privatize`.
+
+    Args:
+      argv: Arguments of the form --NAME=VALUE, also for flags without a value.
+
+    Returns:
+      The flags; a flag without a value is kept if its VALUE was true.
+    """
     switches = {f"--{action.dest}=": f"--{action.dest}" for action in _actions() if action.nargs == 0}
     found = []
     for argument in argv:
@@ -43,10 +50,14 @@ def arguments(argv: Sequence[str]) -> list[str]:
 
 
 def metadata() -> dict[str, Any]:
-    """The whole document."""
+    """Builds the metadata document of the template.
+
+    Returns:
+      The JSON object of metadata.json.
+    """
     return {
         "name": "labeldp privatize",
-        "description": "Replaces every label of a log by a randomized one, under label differential privacy.",
+        "description": "Replaces each label of a dataset by a randomized one, under label differential privacy.",
         "parameters": [_parameter(action) for action in _actions()],
     }
 

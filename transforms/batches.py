@@ -1,4 +1,4 @@
-"""Batches of labelled records on their way through Beam: where each record came from, and its Arrow columns."""
+"""Batches of labelled records: Arrow columns with the source and row of each record, and their Beam coder."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ _METADATA = b"labeldp.batch"
 
 @dataclass(frozen=True, eq=False)
 class LabelledBatch:
-    """Records of one source, in order.
+    """Consecutive records of one source, in order.
 
-    source: the file they came from. start, stop: the rows [start, stop) of it that this batch answers for.
-    rows: (n,) int64, the row of each record, ascending, within [start, stop); rows that were dropped leave gaps.
-    batch: n records as Arrow columns.
+    Attributes:
+      source: File that the records were read from.
+      start: First row of the source that this batch covers.
+      stop: End of the covered rows, exclusive.
+      rows: Row of each record, shape (n,), int64, ascending, in [start, stop). Rows that were left out leave gaps.
+      batch: The n records as Arrow columns.
     """
 
     source: str
@@ -33,12 +36,28 @@ class LabelledBatch:
 
     @classmethod
     def whole(cls, source: str, start: int, batch: pa.RecordBatch) -> LabelledBatch:
-        """Records without gaps, the first of them row `start`."""
+        """Makes a batch without gaps.
+
+        Args:
+          source: File that the records were read from.
+          start: Row of the first record.
+          batch: The records.
+
+        Returns:
+          The batch that covers exactly these rows.
+        """
         stop = start + batch.num_rows
         return cls(source, start, stop, np.arange(start, stop), batch)
 
     def keep(self, mask: np.ndarray) -> LabelledBatch:
-        """Only the records where mask is true; they keep their row numbers. mask: (n,) bool."""
+        """Selects records, which keep their row numbers.
+
+        Args:
+          mask: Records to select, shape (n,), bool.
+
+        Returns:
+          A batch that covers the same rows.
+        """
         if mask.all():
             return self
         return LabelledBatch(
@@ -46,18 +65,33 @@ class LabelledBatch:
         )
 
     def column(self, name: str) -> pa.Array | None:
-        """The column of that name, or None."""
+        """Looks up a column by name.
+
+        Args:
+          name: Name of the column.
+
+        Returns:
+          The column, or None if there is none of this name.
+        """
         place = self.batch.schema.get_field_index(name)
         return None if place < 0 else self.batch.column(place)
 
 
 def filter_batch(batch: pa.RecordBatch, indices: np.ndarray) -> pa.RecordBatch:
-    """The records at these places. Returns a batch of its own, not a view."""
+    """Selects records by index.
+
+    Args:
+      batch: The records.
+      indices: Indices of the records to select, shape (n,), integers.
+
+    Returns:
+      A copy of the selected records, not a view.
+    """
     return pa.RecordBatch.from_arrays([column.take(pa.array(indices)) for column in batch.columns], schema=batch.schema)
 
 
 class LabelledBatchCoder(beam.coders.Coder):
-    """A LabelledBatch as one Arrow IPC stream. A slice is written alone, without its parent's buffers."""
+    """Coder of LabelledBatch as one Arrow IPC stream. A slice is written without the rest of its parent's buffers."""
 
     def encode(self, value: LabelledBatch) -> bytes:
         place = {"source": value.source, "start": value.start, "stop": value.stop}
@@ -81,7 +115,7 @@ class LabelledBatchCoder(beam.coders.Coder):
         return LabelledBatch(place["source"], place["start"], place["stop"], table.column(0).to_numpy(), batch)
 
     def estimate_size(self, value: LabelledBatch) -> int:
-        """Without encoding: runners ask for most batches, also where none is encoded."""
+        """Estimates the size in bytes without encoding: runners ask for it even where nothing is encoded."""
         return value.batch.nbytes + value.rows.nbytes
 
     def is_deterministic(self) -> bool:
@@ -93,6 +127,8 @@ class LabelledBatchCoder(beam.coders.Coder):
 
 beam.coders.registry.register_coder(LabelledBatch, LabelledBatchCoder)
 
+_BYTES_TYPES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+
 
 def _is_list(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) or pa.types.is_large_list(kind)
@@ -102,11 +138,15 @@ def _is_number(kind: pa.DataType) -> bool:
     return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
 
 
-def only_values(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
-    """The single value of each record, from a flat column or from a column of lists.
+def single_values(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
+    """Extracts the single value of each record.
 
-    Returns (values, present): present (n,) bool tells which records have exactly one non-null value; values is an
-    Arrow array of those alone.
+    Args:
+      column: n records, as a flat column or a column of lists.
+
+    Returns:
+      The values of the records that have exactly one non-null value, as an Arrow array; and a mask of these records,
+      shape (n,), bool.
     """
     if not _is_list(column.type):
         present = np.asarray(column.is_valid())
@@ -121,23 +161,42 @@ def only_values(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
 
 
 def check_label_type(kind: pa.DataType, label: str, source: str) -> None:
-    """Raises InputError unless labels of this type are numbers, or lists of numbers."""
+    """Checks that a label column holds numbers or lists of numbers.
+
+    Args:
+      kind: Type of the column.
+      label: Name of the column, for the message.
+      source: Input file, for the message.
+
+    Raises:
+      InputError: If it holds anything else.
+    """
     value = kind.value_type if _is_list(kind) else kind
     if not (_is_number(value) or pa.types.is_null(value)):
-        raise InputError(f"{source}: label column {label!r} holds {value}, not numbers: name another with --label")
+        raise InputError(
+            f"{source}: label column {label!r} holds {value}, not numbers: name another column with --label"
+        )
 
 
 def label_values(batch: LabelledBatch, label: str) -> np.ndarray:
-    """The label of each record, NaN where it has none that can be used: missing, several, NaN or infinite.
+    """Extracts the labels of a batch.
 
-    Returns (n,) float64. Raises InputError when the column is not numeric.
+    Args:
+      batch: n records.
+      label: Name of the label column.
+
+    Returns:
+      Labels, shape (n,), float64; NaN for records without a usable label (missing, several, NaN or infinite).
+
+    Raises:
+      InputError: If the column is not numeric.
     """
     values = np.full(batch.batch.num_rows, np.nan)
     column = batch.column(label)
     if column is None:
         return values
     check_label_type(column.type, label, batch.source)
-    found, present = only_values(column)
+    found, present = single_values(column)
     if present.any():
         values[present] = float_values(found)
     values[~np.isfinite(values)] = np.nan
@@ -145,17 +204,32 @@ def label_values(batch: LabelledBatch, label: str) -> np.ndarray:
 
 
 def float_values(values: pa.Array) -> np.ndarray:
-    """Numbers as (n,) float64. values: integers, floats or decimals without nulls."""
+    """Converts an Arrow array of numbers to float64.
+
+    Args:
+      values: Integers, floats or decimals, without nulls.
+
+    Returns:
+      The values, shape (n,), float64.
+    """
     if not pa.types.is_floating(values.type):
         values = values.cast(pa.float64(), safe=False)
     return values.to_numpy(zero_copy_only=False).astype(np.float64)
 
 
 def replace_label(batch: pa.RecordBatch, label: str, values: np.ndarray) -> pa.RecordBatch:
-    """The batch with its label column's values replaced, in its place: float64, or lists of one float32.
+    """Replaces the values of the label column, which keeps its position.
 
-    What the file said about its columns is dropped: writers keep statistics and samples of values there. Records that
-    the batch carries along as they stand in their file get the labels, too.
+    The schema metadata of the input file is dropped, because writers keep statistics and samples of values there. In a
+    batch of encoded records, the labels are replaced inside the records.
+
+    Args:
+      batch: n records.
+      label: Name of the label column.
+      values: New labels, shape (n,), float64.
+
+    Returns:
+      The batch with labels as float64, or as lists of one float32 if the column held lists.
     """
     if is_encoded(batch.schema):
         return with_label(batch, label, values)
@@ -171,11 +245,8 @@ def replace_label(batch: pa.RecordBatch, label: str, values: np.ndarray) -> pa.R
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-_BYTES_TYPES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-
-
 def _packed(values: pa.LargeBinaryArray) -> tuple[np.ndarray, np.ndarray]:
-    """The bytes of all values, one after the other, and (n + 1,) offsets into them."""
+    """Returns the concatenated bytes of all values, and (n + 1,) offsets into them."""
     _, offsets, data = values.buffers()
     first, last = values.offset, values.offset + len(values) + 1
     whole = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
@@ -183,9 +254,17 @@ def _packed(values: pa.LargeBinaryArray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def record_identities(batch: LabelledBatch, id_column: str | None) -> Identities:
-    """What makes each record itself: its source and row, or the value of its id column.
+    """Computes the identity of each record: its source and row, or the value of its id column.
 
-    Raises InputError, naming the row, when a record has no id or the column holds neither integers nor text.
+    Args:
+      batch: n records.
+      id_column: Name of the id column; None for source and row.
+
+    Returns:
+      Identities of the n records.
+
+    Raises:
+      InputError: If there is no such column, it holds neither integers nor text, or a record has no id; names the row.
     """
     if id_column is None:
         return row_identities(batch.source, batch.rows)
@@ -193,16 +272,16 @@ def record_identities(batch: LabelledBatch, id_column: str | None) -> Identities
     if column is None:
         if not batch.batch.num_rows:
             return integer_identities(np.array([], np.int64))
-        raise InputError(f"{batch.source}: there is no column {id_column!r}: name another with --id_column")
-    values, present = only_values(column)
+        raise InputError(f"{batch.source}: there is no column {id_column!r}: name another column with --id_column")
+    values, present = single_values(column)
     if not present.all():
         row = batch.rows[np.argmin(present)]
-        raise InputError(f"{batch.source}: row {row} does not have one id in {id_column!r} (--id_column)")
+        raise InputError(f"{batch.source}: row {row} must have exactly one id in {id_column!r} (--id_column)")
     if pa.types.is_integer(values.type):
         return integer_identities(values.cast(pa.int64(), safe=False).to_numpy(zero_copy_only=False))
     if any(is_type(values.type) for is_type in _BYTES_TYPES):
         return packed_identities(*_packed(values.cast(pa.large_binary())))
     raise InputError(
         f"{batch.source}: id column {id_column!r} holds {values.type}, not integers or text: "
-        "name another with --id_column"
+        "name another column with --id_column"
     )

@@ -1,4 +1,4 @@
-"""Rows, as Beam YAML and SQL have them, to labelled batches and back."""
+"""Conversion between Beam rows, as Beam YAML and SQL use them, and labelled batches."""
 
 from __future__ import annotations
 
@@ -18,13 +18,24 @@ from .batches import LabelledBatch
 from .errors import InputError, redact_errors
 
 _MOST_ROWS = 1 << 13
-
+"""Largest number of rows in a batch."""
 
 _SOURCE = "rows"
 
 
 def row_fields(rows: PCollection[Any], *needed: str) -> dict[str, Any]:
-    """The name and type of each field. Raises InputError when the elements have no schema or lack a field."""
+    """Reads the schema of a PCollection of rows.
+
+    Args:
+      rows: Rows with a schema.
+      *needed: Names of required fields.
+
+    Returns:
+      The type of each field, by name.
+
+    Raises:
+      InputError: If the elements have no schema, or a required field is missing.
+    """
     found: Any = rows.element_type
     kind = RowTypeConstraint.from_user_type(found) or found
     if not isinstance(kind, RowTypeConstraint):
@@ -38,10 +49,13 @@ def row_fields(rows: PCollection[Any], *needed: str) -> dict[str, Any]:
 
 @dataclass
 class RowsToBatches(beam.PTransform):
-    """Takes a PCollection of rows with a schema, bounded or not; gives LabelledBatch in the same windows.
+    """Converts rows to record batches: a PCollection of rows with a schema to one of LabelledBatch, window by window.
 
-    Rows come in no order and have no place in a file, so only an id column can name them: use it as
-    `LabelColumn.id_column`. id_column: that field, unique among the rows.
+    The input may be bounded or unbounded. Rows have no order and no place in a file, so only an id column identifies
+    them: use the same one as `LabelColumn.id_column`.
+
+    Attributes:
+      id_column: Field of unique ids.
     """
 
     id_column: str
@@ -50,7 +64,7 @@ class RowsToBatches(beam.PTransform):
         super().__init__()
 
     def expand(self, rows: PCollection[Any]) -> PCollection[LabelledBatch]:
-        """Raises InputError when the rows have no schema or no such field."""
+        """Raises InputError if the rows have no schema or no id field."""
         fields = row_fields(rows, self.id_column)
         kind = RowTypeConstraint.from_fields(list(fields.items()))
         schema = arrow_schema_from_beam_schema(named_tuple_to_schema(kind.user_type))
@@ -74,10 +88,11 @@ class _ToArrow(beam.DoFn):
 
 @dataclass
 class BatchesToRows(beam.PTransform):
-    """Takes privatized batches; gives their rows.
+    """Converts privatized batches to rows: a PCollection of LabelledBatch to one of rows with a schema.
 
-    fields: name and type of each field, as `row_fields` of the rows that went in.
-    private: the field that is float64 now.
+    Attributes:
+      fields: Type of each field by name, as `row_fields` returns it for the original rows.
+      private: Name of the label field, which is float64 in the output.
     """
 
     fields: dict[str, Any]

@@ -1,4 +1,4 @@
-"""The label column of a log: its name, its public domain, and how its values are rounded to the domain."""
+"""The private label column: its name, its public domain, and the rounding of labels to that domain."""
 
 from __future__ import annotations
 
@@ -15,11 +15,15 @@ from ..mechanisms.noise.record_identities import Identities
 
 @dataclass(frozen=True)
 class LabelColumn:
-    """Which column is private, over which public domain, and what names a record.
+    """Private column with its public domain, and the identity of its records.
 
-    name: the column. domain: (k,) ascending; labels outside are clamped. id_column: unique ids that follow a record
-    wherever it moves; None for its file and row. rounding: labels between two of the domain become the "nearest", or
-    are "randomized", which is right on average (see `label_rounding`).
+    Attributes:
+      name: Name of the column.
+      domain: The k labels of the public domain, ascending. Labels outside are clamped.
+      id_column: Column of unique ids, which stay with a record when it moves to another file or row. None to identify
+        records by file and row.
+      rounding: "nearest" maps a label to the closest one of the domain; "randomized" draws one of the two neighbors,
+        so that rounding is unbiased (see `label_rounding`).
     """
 
     name: str
@@ -28,23 +32,28 @@ class LabelColumn:
     rounding: str = NEAREST
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a bad domain, a label that is its own id, or an unknown rounding."""
+        """Raises ValueError for an invalid domain, an id column that is the label column, or an unknown rounding."""
         check_domain(np.array(self.domain, np.float64))
         if self.rounding not in ROUNDINGS:
             raise ValueError(f"rounding must be {' or '.join(ROUNDINGS)}, not {self.rounding!r}")
         if self.id_column == self.name:
-            raise ValueError("id_column must be another column than the label")
+            raise ValueError("id_column must not be the label column")
 
     @property
     def labels(self) -> np.ndarray:
-        """(k,) float64."""
+        """The domain as an array, shape (k,), float64."""
         return np.array(self.domain, np.float64)
 
     def indices(self, values: np.ndarray, identities: Identities, secret: bytes) -> np.ndarray:
-        """Which labels of the domain these labels become: the same whenever they are asked for.
+        """Rounds labels to the domain. Deterministic: the same arguments always give the same result.
 
-        values: (n,) finite float64. identities: their records' names. secret: 32 bytes, of the coins.
-        Returns (n,) integers in [0, k).
+        Args:
+          values: Labels, shape (n,), finite float64.
+          identities: Identities of the n records.
+          secret: 32-byte key of the random rounding.
+
+        Returns:
+          Indices into the domain, shape (n,), integers in [0, k).
         """
         if self.rounding == NEAREST:
             return self._rounder.nearest(values)
@@ -53,10 +62,10 @@ class LabelColumn:
 
     @cached_property
     def _rounder(self) -> LabelRounder:
-        # Made once: it costs as much as the domain is long.
+        # Cached: building it takes time proportional to the size of the domain.
         return LabelRounder(self.labels)
 
     @property
     def columns(self) -> list[str]:
-        """All that fitting has to read."""
+        """Names of the columns that fitting reads."""
         return [self.name] if self.id_column is None else [self.name, self.id_column]

@@ -1,4 +1,4 @@
-"""Label counts and the raw sums of the input digest, per batch and added up."""
+"""Label counts and raw sums of the input digest, per batch and merged over all batches."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ from .progress_log import Progress
 
 @dataclass(frozen=True, eq=False)
 class LabelSummary:
-    """Raw facts of some records; they stay inside the job.
+    """Raw, unprotected summary of some records. It must not leave the job.
 
-    counts: (k,) int64, records per label of the domain. unusable: how many records have no label that can be used.
-    sums: what the others' digest is made of.
+    Attributes:
+      counts: Records per label of the domain, shape (k,), int64.
+      unusable: Number of records without a usable label.
+      sums: Raw sums of the input digest over the records with a usable label.
     """
 
     counts: np.ndarray = field(repr=False)
@@ -31,12 +33,24 @@ class LabelSummary:
 
     @property
     def records(self) -> int:
-        """How many records have a label."""
+        """Number of records with a usable label."""
         return int(self.counts.sum())
 
 
 def summarize(batch: LabelledBatch, column: LabelColumn, secret: bytes) -> LabelSummary:
-    """The summary of one batch. secret: 32 bytes."""
+    """Summarizes one batch.
+
+    Args:
+      batch: The records.
+      column: The private column.
+      secret: The noise key file's 32 bytes.
+
+    Returns:
+      Counts and digest sums of the batch.
+
+    Raises:
+      InputError: If the label or id column has the wrong type, or a record has no id.
+    """
     values = label_values(batch, column.name)
     usable = np.isfinite(values)
     kept, values = batch.keep(usable), values[usable]
@@ -46,9 +60,14 @@ def summarize(batch: LabelledBatch, column: LabelColumn, secret: bytes) -> Label
 
 
 class MergeSummaries(beam.CombineFn):
-    """Adds summaries up: counts, unusable records, and the sums modulo 2^64."""
+    """Adds summaries: counts, unusable records, and digest sums modulo 2^64."""
 
     def __init__(self, labels: int):
+        """Creates the combiner.
+
+        Args:
+          labels: Number k of labels in the domain.
+        """
         self._labels = labels
 
     def create_accumulator(self) -> LabelSummary:
@@ -71,9 +90,13 @@ class MergeSummaries(beam.CombineFn):
 
 @dataclass
 class SummarizeLabels(beam.PTransform):
-    """Takes a PCollection of LabelledBatch; gives exactly one LabelSummary, also for no batch.
+    """Summarizes all labels: a PCollection of LabelledBatch to exactly one LabelSummary, also for empty input.
 
-    The result is raw: whoever uses it adds noise before anything leaves the job. key: the secret behind the digest.
+    The result is raw: the consumer must add noise before anything leaves the job.
+
+    Attributes:
+      column: The private column.
+      key: Secret key of the digest and of randomized rounding.
     """
 
     column: LabelColumn
@@ -83,11 +106,11 @@ class SummarizeLabels(beam.PTransform):
         super().__init__()
 
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[LabelSummary]:
-        """Raises InputError for an unbounded input: its labels are never all counted."""
+        """Raises InputError for an unbounded input, whose histogram is never complete."""
         if not batches.is_bounded:
             raise InputError(
-                "labels of an unbounded input cannot be counted to the end: fit on a bounded part of it, and apply the "
-                "mechanism file to the stream (PrivatizeLabels with a StreamBinding)"
+                "the label histogram of an unbounded input is never complete: fit on a bounded part of the input and "
+                "apply the mechanism file to the stream (PrivatizeLabels with a StreamBinding)"
             )
         return (
             batches

@@ -1,4 +1,4 @@
-"""The binding of all noise of a release to its input and its request."""
+"""Binding of all noise of a release to its input and to its request."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsSingleton, PCollection
 
+from ..mechanisms.core.budget import BudgetSplit
 from ..mechanisms.core.label_rounding import NEAREST
 from ..mechanisms.noise.input_digest import input_digest
-from ..mechanisms.noise.noise_binding_key import derive_noise_key
+from ..mechanisms.noise.keyed_words import derive_noise_key
 from .batches import LabelledBatch
 from .errors import InputError, redact_errors
 from .label_column import LabelColumn
@@ -23,38 +24,64 @@ from .unique_ids import CountUniqueIds
 
 @dataclass(frozen=True)
 class NoiseBinding:
-    """What the noise of one release is bound to, besides the secret. Safe to show.
+    """Everything except the secret that the noise of one release is bound to. Safe to show.
 
-    digest: the input's keyed digest. column: the label column's name. domain: the labels. epsilons: what the prior
-    and the randomizer may spend.
-    records: how many records have a label. unusable: how many do not. rounding: how labels were brought to the domain.
+    The record counts are informative; they do not enter the noise key.
+
+    Attributes:
+      digest: Keyed digest of the input, in [0, 2^256).
+      column: Name of the label column.
+      domain: The k labels of the public domain, ascending.
+      budget: Epsilon of the prior and of the randomizer.
+      records: Number of records with a usable label.
+      unusable: Number of records without one.
+      rounding: Rounding of labels to the domain, "nearest" or "randomized".
     """
 
     digest: int
     column: str
     domain: tuple[float, ...]
-    epsilons: tuple[float, float]
+    budget: BudgetSplit
     records: int
     unusable: int
     rounding: str = NEAREST
 
     def noise_key(self, secret: bytes) -> bytes:
-        """The 32-byte key of all noise of this release."""
+        """Derives the key of all noise of this release.
+
+        Args:
+          secret: The noise key file's 32 bytes.
+
+        Returns:
+          32 bytes.
+        """
         domain = np.array(self.domain)
-        return derive_noise_key(secret, self.digest, self.column, domain, self.epsilons, self.rounding)
+        return derive_noise_key(secret, self.digest, self.column, domain, self.budget, self.rounding)
 
 
-def make_binding(
-    summary: LabelSummary, column: LabelColumn, epsilons: tuple[float, float], secret: bytes
-) -> NoiseBinding:
-    """What may be shown of a summary."""
+def make_binding(summary: LabelSummary, column: LabelColumn, budget: BudgetSplit, secret: bytes) -> NoiseBinding:
+    """Binds the noise of a release to a summary of its input.
+
+    Args:
+      summary: Raw summary of the whole input.
+      column: The private column.
+      budget: Epsilon of the prior and of the randomizer.
+      secret: The noise key file's 32 bytes.
+
+    Returns:
+      The part of the summary that is safe to show: digest and record counts.
+    """
     digest, counts = input_digest(secret, summary.sums), (summary.records, summary.unusable)
-    return NoiseBinding(digest, column.name, column.domain, epsilons, *counts, column.rounding)
+    return NoiseBinding(digest, column.name, column.domain, budget, *counts, column.rounding)
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """How many of the records may lack a usable label. fraction: in [0, 1]."""
+    """Limit on the records without a usable label.
+
+    Attributes:
+      fraction: Largest tolerated fraction of all records, in [0, 1].
+    """
 
     fraction: float = 0.001
 
@@ -64,21 +91,40 @@ class Threshold:
             raise ValueError(f"max_unusable_fraction must be between 0 and 1, not {self.fraction:g}")
 
     def check(self, records: int, unusable: int, label: str) -> None:
-        """Raises InputError when no record has a label, or more than the fraction have none."""
+        """Checks record counts against the limit.
+
+        Args:
+          records: Number of records with a usable label.
+          unusable: Number of records without one.
+          label: Name of the label column, for the message.
+
+        Raises:
+          InputError: If no record has a usable label, or more than the fraction have none.
+        """
         if records + unusable == 0:
-            raise InputError("the input is empty: the files that match --input have no record, or --where keeps none")
+            raise InputError(
+                "the input is empty: the files that match --input contain no records, or --where excludes all of them"
+            )
         if records == 0:
             raise InputError(f"no record has a usable label in {label!r}: check --label")
         if unusable > self.fraction * (records + unusable):
             raise InputError(
                 f"{unusable:,} of {records + unusable:,} records have no usable label in {label!r} (missing, NaN or "
-                f"infinite), more than --max_unusable_fraction {self.fraction:g}: mend them, leave them out with "
+                f"infinite), more than --max_unusable_fraction {self.fraction:g}: fix them, exclude them with "
                 "--where, or raise the threshold"
             )
 
 
 def after_unique_ids(batches: PCollection[LabelledBatch], column: LabelColumn) -> list[AsSingleton]:
-    """A side input that exists once all ids are known to be unique: nothing random happens before."""
+    """Makes a side input that is available only once all ids are known to be unique, so that no noise is drawn before.
+
+    Args:
+      batches: The records.
+      column: The private column.
+
+    Returns:
+      The number of ids as the only side input; empty without an id column.
+    """
     if column.id_column is None:
         return []
     count: Any = batches | "CountUniqueIds" >> CountUniqueIds(column.id_column)
@@ -87,14 +133,20 @@ def after_unique_ids(batches: PCollection[LabelledBatch], column: LabelColumn) -
 
 @dataclass
 class BindNoise(beam.PTransform):
-    """Binds noise to an input without releasing anything of it: for a mechanism that was fitted before.
+    """Binds noise to an input without releasing its histogram, for an already fitted mechanism.
 
-    Takes a PCollection of LabelledBatch; gives exactly one NoiseBinding. epsilons: what the mechanism's prior and
-    its randomizer spent; with the epsilons, domain and input of a PriorRelease, the noise is the same as well.
+    Takes a PCollection of LabelledBatch and returns exactly one NoiseBinding. With the budget, domain and input of a
+    PriorRelease, the noise is the same as that of the PriorRelease. The job fails with InputError as for `NoisyPrior`.
+
+    Attributes:
+      column: The private column.
+      budget: Epsilon of the mechanism's prior and of its randomizer.
+      key: Reference to the secret key.
+      threshold: Limit on the records without a usable label.
     """
 
     column: LabelColumn
-    epsilons: tuple[float, float]
+    budget: BudgetSplit
     key: NoiseKeyFile
     threshold: Threshold = Threshold()
 
@@ -107,20 +159,20 @@ class BindNoise(beam.PTransform):
             | "SummarizeLabels" >> SummarizeLabels(self.column, self.key)
             | "Bind"
             >> beam.ParDo(
-                _Bind(self.column, self.epsilons, self.key, self.threshold), *after_unique_ids(batches, self.column)
+                _Bind(self.column, self.budget, self.key, self.threshold), *after_unique_ids(batches, self.column)
             ).with_output_types(NoiseBinding)
-            | "Keep" >> beam.Reshuffle()
+            | "Checkpoint" >> beam.Reshuffle()
         )
 
 
 class _Bind(beam.DoFn):
-    def __init__(self, column: LabelColumn, epsilons: tuple[float, float], key: NoiseKeyFile, threshold: Threshold):
+    def __init__(self, column: LabelColumn, budget: BudgetSplit, key: NoiseKeyFile, threshold: Threshold):
         self._column = column
-        self._epsilons = epsilons
+        self._budget = budget
         self._key = key
         self._threshold = threshold
 
     @redact_errors("binding the noise")
     def process(self, summary: LabelSummary, unique_ids: int = 0) -> Iterator[NoiseBinding]:
         self._threshold.check(summary.records, summary.unusable, self._column.name)
-        yield make_binding(summary, self._column, self._epsilons, self._key.load())
+        yield make_binding(summary, self._column, self._budget, self._key.load())

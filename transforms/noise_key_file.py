@@ -1,7 +1,7 @@
-"""Where the secret key of all noise is kept: a file of 32 bytes that nobody else can read.
+"""Noise key file: the 32-byte secret key of all noise, readable by its owner only.
 
-Pipelines carry the file's name, never its bytes: every worker reads the key for itself, so it appears in no job
-graph, no pipeline option and no log.
+Pipelines carry the file's path, never its bytes. Every worker reads the key itself, so the key appears in no job graph,
+pipeline option or log.
 """
 
 from __future__ import annotations
@@ -20,23 +20,34 @@ from .io.filesystems import is_remote
 
 @dataclass(frozen=True)
 class NoiseKeyFile:
-    """A reference to the secret key. path: a file of exactly 32 bytes, local ones readable by their owner alone."""
+    """Reference to the secret key.
+
+    Attributes:
+      path: File of exactly 32 bytes. A local file must be readable by its owner only.
+    """
 
     path: str
 
     def load(self) -> bytes:
-        """The 32 bytes. Raises InputError when the file is missing, of another length or readable by others."""
+        """Reads the key.
+
+        Returns:
+          32 bytes.
+
+        Raises:
+          InputError: If the file is missing, has another length, or is accessible to other users.
+        """
         if not is_remote(self.path):
             self._check_mode()
         try:
             with FileSystems.open(self.path, compression_type="uncompressed") as file:
                 key = file.read(KEY_BYTES + 1)
         except Exception:
-            raise InputError(f"noise key file {self.path} cannot be read: check the path and its owner") from None
+            raise InputError(f"noise key file {self.path} cannot be read: check its path and owner") from None
         if len(key) != KEY_BYTES:
             raise InputError(
                 f"noise key file {self.path} does not hold exactly {KEY_BYTES} bytes: "
-                f"make one with `head -c {KEY_BYTES} /dev/urandom > FILE; chmod 600 FILE`"
+                f"create one with `head -c {KEY_BYTES} /dev/urandom > FILE; chmod 600 FILE`"
             )
         return key
 
@@ -48,15 +59,18 @@ class NoiseKeyFile:
         if not stat.S_ISREG(mode):
             raise InputError(f"noise key file {self.path} is not a regular file")
         if mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise InputError(f"noise key file {self.path} can be read by others: run `chmod 600 {self.path}`")
+            raise InputError(f"noise key file {self.path} is accessible to other users: run `chmod 600 {self.path}`")
 
     def create(self) -> bool:
-        """Makes the file with a fresh key of the operating system, mode 0600, unless it is there already.
+        """Creates the file, mode 0600, with a fresh key from the operating system, unless it already exists.
 
-        Returns whether it was made. Two processes that start together agree on one key.
+        Two processes that start at the same time agree on one key.
+
+        Returns:
+          True if the file was created, False if it existed.
         """
         os.makedirs(os.path.dirname(self.path) or ".", mode=0o700, exist_ok=True)
-        # Written in full under another name first: no other process ever sees half a key.
+        # Written completely under a temporary name first: no other process ever reads a partial key.
         partial = f"{self.path}.{secrets.token_hex(8)}"
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:

@@ -1,4 +1,4 @@
-"""From raw labels to what may be released of them: the noised histogram and the keyed digest of the input."""
+"""Release of the label histogram under label DP, together with the keyed digest of the input."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from ..mechanisms.core.budget import check_epsilon, split_budget
+from ..mechanisms.core.budget import split_budget
 from ..mechanisms.core.prior import Prior
 from ..mechanisms.noise.noisy_histogram import noisy_prior
 from .batches import LabelledBatch
@@ -22,21 +22,31 @@ from .progress_log import LOGGER
 
 @dataclass(frozen=True, eq=False)
 class PriorRelease(NoiseBinding):
-    """The released prior and all that it is bound to. epsilons: (e1, e2), e1 spent on it, e2 left for the labels."""
+    """Released prior with the binding of its noise. The prior has spent `budget.prior`; `budget.labels` remains.
+
+    Attributes:
+      prior: The noised label distribution.
+    """
 
     prior: Prior = field(kw_only=True)
 
 
 @dataclass
 class NoisyPrior(beam.PTransform):
-    """The label distribution, released under label DP: counted, noised, clipped, normalised.
+    """Releases the label distribution under label DP: counts labels, adds noise, clips at zero and normalizes.
 
-    Takes a PCollection of LabelledBatch (the label and id columns are enough); gives exactly one PriorRelease. The
-    same input under the same key gives the same release, however often it is computed.
+    Takes a PCollection of LabelledBatch (the label and id columns suffice) and returns exactly one PriorRelease. The
+    release is a deterministic function of the input and the key, so retries and re-runs reproduce it. The job fails
+    with InputError for empty input, too many unusable labels, or two records with the same id.
 
-    column: the private column. epsilon: the whole budget. key: the secret. prior_epsilon: e1, by default
-    sqrt(k / n) and at most epsilon / 2. threshold: how many records may lack a label.
-    The job fails with InputError for empty input, too many unusable labels, or two records with one id.
+    Source: Ghazi et al. 2022, Algorithm 3, and Theorem 7 for the default of prior_epsilon.
+
+    Attributes:
+      column: The private column.
+      epsilon: Total budget of prior and labels.
+      key: Reference to the secret key.
+      prior_epsilon: Epsilon of the prior; by default sqrt(k / n) for k labels and n records, at most epsilon / 2.
+      threshold: Limit on the records without a usable label.
     """
 
     column: LabelColumn
@@ -46,11 +56,9 @@ class NoisyPrior(beam.PTransform):
     threshold: Threshold = field(default_factory=Threshold)
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a bad budget."""
+        """Raises ValueError for an invalid budget."""
         super().__init__()
-        check_epsilon(self.epsilon)
-        if self.prior_epsilon is not None:
-            split_budget(self.epsilon, 1, 1, self.prior_epsilon)
+        split_budget(self.epsilon, 1, 1, self.prior_epsilon)
 
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[PriorRelease]:
         summary = batches | "SummarizeLabels" >> SummarizeLabels(self.column, self.key)
@@ -61,7 +69,7 @@ class NoisyPrior(beam.PTransform):
                 _AddNoise(self.column, self.epsilon, self.key, self.prior_epsilon, self.threshold),
                 *after_unique_ids(batches, self.column),
             ).with_output_types(PriorRelease)
-            | "Keep" >> beam.Reshuffle()
+            | "Checkpoint" >> beam.Reshuffle()
         )
 
 
@@ -84,9 +92,9 @@ class _AddNoise(beam.DoFn):
     def process(self, summary: LabelSummary, unique_ids: int = 0) -> Iterator[PriorRelease]:
         self._threshold.check(summary.records, summary.unusable, self._column.name)
         domain = self._column.domain
-        epsilons = split_budget(self._epsilon, len(domain), summary.records, self._prior_epsilon)
+        budget = split_budget(self._epsilon, len(domain), summary.records, self._prior_epsilon)
         secret = self._key.load()
-        binding = make_binding(summary, self._column, epsilons, secret)
-        prior = noisy_prior(self._column.labels, summary.counts, epsilons[0], binding.noise_key(secret))
+        binding = make_binding(summary, self._column, budget, secret)
+        prior = noisy_prior(self._column.labels, summary.counts, budget.prior, binding.noise_key(secret))
         LOGGER.info("released the prior of %s labels over %s records", f"{len(domain):,}", f"{summary.records:,}")
         yield PriorRelease(**vars(binding), prior=prior)

@@ -1,4 +1,4 @@
-"""The stage that replaces labels."""
+"""Stage that replaces each label by a draw from the randomizer."""
 
 from __future__ import annotations
 
@@ -25,17 +25,20 @@ from .progress_log import Progress
 from .unbounded import StreamBinding
 
 _BATCHES = "batches"
-
-
 _DEAD_LETTERS = "dead_letters"
-
-
 _SUMS = "sums"
 
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """A record that could not be privatized: where it is and why; never what it holds."""
+    """Record that was left out of the release: its place and the reason, never its content.
+
+    Attributes:
+      source: Input file.
+      row: Row of the record in that file, from 0.
+      stage: Stage that left it out.
+      error: Reason.
+    """
 
     source: str
     row: int
@@ -43,16 +46,22 @@ class DeadLetter:
     error: str
 
     def to_json(self) -> str:
-        """One line of a dead letter file."""
+        """Converts the dead letter to one line of the dead letter file.
+
+        Returns:
+          A JSON object, without a line break.
+        """
         return json.dumps({"source": self.source, "row": self.row, "stage": self.stage, "error": self.error})
 
 
 class PrivatizedLabels(NamedTuple):
-    """What `PrivatizeLabels` gives.
+    """Outputs of `PrivatizeLabels`.
 
-    batches: privatized batches, which nobody may see before the digest is there. dead_letters: records that were left
-    out. digest: one number, the keyed digest of the labels that went in, once it is known to be the binding's; None
-    for a stream.
+    Attributes:
+      batches: Privatized batches. They must not be released before the digest is available.
+      dead_letters: Records without a usable label, which were left out.
+      digest: Exactly one integer, the keyed digest of the input labels, available only once it has been found equal to
+        that of the binding. None for a stream.
     """
 
     batches: PCollection[LabelledBatch]
@@ -62,26 +71,28 @@ class PrivatizedLabels(NamedTuple):
 
 @dataclass
 class PrivatizeLabels(beam.PTransform):
-    """Replaces every label by a draw from the randomizer.
+    """Replaces each label by a draw from the randomizer.
 
-    Takes a PCollection of LabelledBatch; gives `PrivatizedLabels`: the same rows in the same order with the label
-    column replaced (float64, or a list of one float32), less the records without a usable label, which become dead
-    letters. The output depends only on the batch, the randomizer and the noise key, so a retried bundle gives the
+    Takes a PCollection of LabelledBatch and returns `PrivatizedLabels`: the same rows in the same order with the label
+    column replaced (float64, or a list of one float32), except for records without a usable label, which become dead
+    letters. The output depends only on the batch, the randomizer and the noise key, so a retried bundle produces the
     same bytes.
 
-    The job fails with InputError when the input changed between the two passes over it: the noise is bound to what the
-    first one saw, and the same noise over two versions of the data reveals their exact difference. By then batches
-    have gone on, so that memory stays flat, and a failing stage does not undo what others wrote. Release nothing but
-    what waited for the digest: shards by `ReleaseShards`; anything else in a stage with AsSingleton(digest) as a side
-    input, before which runners keep all of its input. Whatever was written without it must be thrown away if the job
-    fails.
+    The job fails with InputError if the input changed between its two passes: the noise is bound to the input of the
+    first pass, and the same noise over two versions of the data would reveal their exact difference. The digests can be
+    compared only after the last batch. Batches are passed on before that, to keep memory use constant, and a failing
+    stage does not undo what other stages wrote. Therefore release only what has waited for the digest: shards through
+    `ReleaseShards`, anything else in a stage with AsSingleton(digest) as a side input, for which runners hold back the
+    stage's input. Data written without waiting must be deleted if the job fails.
 
-    An input without an end, in windows, is privatized with a randomizer and a StreamBinding, both values: it has no
-    digest, and its records need ids.
+    Streaming (unbounded, windowed) input takes a randomizer and a StreamBinding, both as values. It has no digest, and
+    its records need ids.
 
-    randomizer: exactly one, as a PCollection or a value. binding: exactly one NoiseBinding (a PriorRelease is
-    one), as a PCollection; or a StreamBinding. column: the private column; its domain is the randomizer's. key: the
-    secret.
+    Attributes:
+      randomizer: Exactly one randomizer, as a PCollection or as a value.
+      binding: Exactly one NoiseBinding (a PriorRelease is one) as a PCollection; or a StreamBinding.
+      column: The private column. Its domain must be that of the randomizer.
+      key: Reference to the secret key.
     """
 
     randomizer: PCollection[Randomizer] | Randomizer
@@ -90,27 +101,27 @@ class PrivatizeLabels(beam.PTransform):
     key: NoiseKeyFile
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a stream whose records have no ids."""
+        """Raises ValueError for a StreamBinding without an id column."""
         super().__init__()
         if isinstance(self.binding, StreamBinding) and self.column.id_column is None:
-            raise ValueError("records of a stream have no file and row that names them: give an id_column")
+            raise ValueError("records of a stream are not identified by file and row: give an id_column")
 
     def expand(self, batches: PCollection[LabelledBatch]) -> PrivatizedLabels:
         """Raises InputError for an unbounded input without a StreamBinding."""
         binding = self.binding if isinstance(self.binding, StreamBinding) else AsSingleton(self.binding)
-        endless = binding is self.binding
-        if not (batches.is_bounded or endless):
-            raise InputError("an unbounded input has no digest to bind noise to: give a StreamBinding")
+        streaming = binding is self.binding
+        if not (batches.is_bounded or streaming):
+            raise InputError("the noise of an unbounded input cannot be bound to a digest: give a StreamBinding")
         randomizer = self.randomizer if isinstance(self.randomizer, Randomizer) else AsSingleton(self.randomizer)
         outputs: Any = batches | "Randomize" >> beam.ParDo(
             _Randomize(self.column, self.key), randomizer, binding
         ).with_output_types(LabelledBatch).with_outputs(_DEAD_LETTERS, _SUMS, main=_BATCHES)
-        if endless:
+        if streaming:
             return PrivatizedLabels(outputs[_BATCHES], outputs[_DEAD_LETTERS], None)
         digest: Any = (
             outputs[_SUMS]
             | "AddSums" >> beam.CombineGlobally(add_sums)
-            # Beam's coder of int holds 64 bits.
+            # A digest has 256 bits; Beam's coder of int holds 64.
             | "Digest" >> beam.ParDo(_Digest(self.key), binding).with_output_types(object)
         )
         return PrivatizedLabels(outputs[_BATCHES], outputs[_DEAD_LETTERS], digest)
@@ -124,15 +135,25 @@ def privatize_batch(
     randomizer: Randomizer,
     noise_key: bytes,
     secret: bytes,
-    endless: bool = False,
+    streaming: bool = False,
 ) -> LabelledBatch:
-    """The batch with each label replaced by a draw under the record's own word.
+    """Replaces each label of a batch by a draw with the random word of its record.
 
-    values: (n,) finite float64, the labels. identities: their records' names. noise_key, secret: 32 bytes each.
-    endless: whether the key is of a StreamBinding, so that words have to be bound to the labels.
+    Args:
+      batch: n records.
+      values: Their labels, shape (n,), finite float64.
+      identities: Their identities.
+      column: The private column.
+      randomizer: The randomizer, over the domain of the column.
+      noise_key: 32-byte key of all noise of the release.
+      secret: The noise key file's 32 bytes, the key of randomized rounding.
+      streaming: True if the noise key is that of a StreamBinding. Words are then bound to the labels as well.
+
+    Returns:
+      The batch with its label column replaced.
     """
     indices = column.indices(values, identities, secret)
-    if endless:
+    if streaming:
         drawn = labelled_words(noise_key, randomizer.fingerprint, identities, values)
     else:
         drawn = words(noise_key, randomizer.fingerprint, identities)
@@ -162,19 +183,24 @@ class _Randomize(beam.DoFn):
             yield TaggedOutput(_DEAD_LETTERS, letter)
         kept, values = batch.keep(usable), values[usable]
         identities = record_identities(kept, self._column.id_column)
-        endless = isinstance(binding, StreamBinding)
-        if not endless:
+        streaming = isinstance(binding, StreamBinding)
+        if not streaming:
             yield TaggedOutput(_SUMS, digest_sums(self._secret, identities, values))
         if len(values):
-            yield privatize_batch(kept, values, identities, self._column, randomizer, noise_key, self._secret, endless)
+            yield privatize_batch(
+                kept, values, identities, self._column, randomizer, noise_key, self._secret, streaming
+            )
         self._progress.add(len(values))
 
     def _prepare(self, randomizer: Randomizer, binding: NoiseBinding | StreamBinding) -> tuple[Randomizer, bytes]:
-        """The randomizer whose alias table is built already, and the noise key: side inputs come anew per bundle."""
+        """Returns the randomizer with its alias table built, and the noise key.
+
+        Cached, because side inputs are decoded again for each bundle.
+        """
         wanted = (randomizer.fingerprint, binding)
         if wanted not in self._prepared:
             if tuple(randomizer.labels.tolist()) != self._column.domain:
-                raise InputError("the mechanism is for another label domain than the one declared")
+                raise InputError("the label domain of the mechanism differs from the declared one")
             if isinstance(binding, StreamBinding):
                 noise_key = binding.noise_key(self._secret, self._column)
             else:
@@ -184,7 +210,7 @@ class _Randomize(beam.DoFn):
 
 
 class _Digest(beam.DoFn):
-    """Raw sums to their digest, which is safe to show, if it is that of the binding."""
+    """Converts the raw sums to their digest, which is safe to show, and compares it with that of the binding."""
 
     def __init__(self, key: NoiseKeyFile):
         self._key = key
@@ -194,7 +220,6 @@ class _Digest(beam.DoFn):
         digest = input_digest(self._key.load(), sums)
         if digest != binding.digest:
             raise InputError(
-                "the input changed while the job ran: nothing of it may be released; run again when the files are "
-                "complete"
+                "the input changed while the job ran, so nothing may be released: run again when the files are complete"
             )
         yield digest

@@ -1,4 +1,4 @@
-"""Progress of long work, as log lines under the name `labeldp`. Record counts are public; nothing else is said."""
+"""Progress of long stages, as log lines of the logger `labeldp`. They contain record counts, which are public."""
 
 from __future__ import annotations
 
@@ -6,24 +6,31 @@ import logging
 
 LOGGER = logging.getLogger("labeldp")
 
-
 _RECORDS_BETWEEN_LINES = 1_000_000
 
 
 class Progress:
-    """Logs how many records a stage has handled in this process: a line for every million, and no other number.
+    """Counts the records that a stage handled in this process, and logs one line per million.
 
-    How many records a batch has can depend on labels: CSV files are cut by bytes, and so are parts of Parquet files. A
-    line by the clock would say how far such batches had come; multiples are the same however records are cut.
+    The number of records in a batch can depend on labels: CSV files and parts of Parquet files are cut by bytes. Lines
+    at fixed times would reveal these batch sizes. Multiples of a million are the same for every way of cutting.
     """
 
     def __init__(self, doing: str):
-        """doing: what is being done to records, as in "privatized"."""
+        """Starts at zero.
+
+        Args:
+          doing: Participle that describes the work, as in "privatized".
+        """
         self._doing = doing
         self._records = 0
 
     def add(self, records: int) -> None:
-        """Counts records, and logs the multiples that they reach."""
+        """Adds records and logs the multiples of a million that were reached.
+
+        Args:
+          records: Number of records, >= 0.
+        """
         before = self._records // _RECORDS_BETWEEN_LINES
         self._records += records
         reached = self._records // _RECORDS_BETWEEN_LINES

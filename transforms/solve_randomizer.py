@@ -1,4 +1,4 @@
-"""The singleton stage that turns a released prior into the best randomizer."""
+"""Singleton stage that solves for the optimal randomizer of a released prior."""
 
 from __future__ import annotations
 
@@ -20,9 +20,14 @@ from .progress_log import LOGGER
 
 @dataclass
 class SolveRandomizer(beam.PTransform):
-    """Takes a PCollection of PriorRelease; gives the randomizer for each, at the epsilon that the prior left.
+    """Solves for the randomizer of each PriorRelease, at the epsilon that the prior left for the labels.
 
-    Pure: it sees released facts only. mechanism: a name of `MECHANISMS`. parameters: the mechanism's own.
+    Takes a PCollection of PriorRelease and returns a PCollection of Randomizer. It sees released values only, so it
+    spends no budget. The job fails with InputError if the mechanism has no randomizer for the prior.
+
+    Attributes:
+      mechanism: Name in `MECHANISMS`.
+      parameters: Parameters of the mechanism, by name.
     """
 
     mechanism: str = "rr_on_bins"
@@ -37,8 +42,8 @@ class SolveRandomizer(beam.PTransform):
         return (
             releases
             | "Solve" >> beam.ParDo(_Solve(self.mechanism, self.parameters)).with_output_types(Randomizer)
-            # A solver may be slow: whoever uses the randomizer, it is solved once.
-            | "Keep" >> beam.Reshuffle()
+            # A solver may be slow: with a checkpoint, it runs once for all consumers.
+            | "Checkpoint" >> beam.Reshuffle()
         )
 
 
@@ -51,20 +56,23 @@ class _Solve(beam.DoFn):
         mechanism = mechanism_named(self._mechanism, **self._parameters)
         LOGGER.info("solving %s", self._mechanism)
         try:
-            randomizer = mechanism.solve(release.prior, release.epsilons[1])
+            randomizer = mechanism.solve(release.prior, release.budget.labels)
         except ValueError:
-            raise InputError(f"--mechanism {self._mechanism}: {_refusal(mechanism, release)}") from None
-        # Not how many outputs: the noised histogram is charged for when the job has succeeded, and shown then.
+            raise InputError(f"--mechanism {self._mechanism}: {_public_reason(mechanism, release)}") from None
+        # The number of outputs is not logged: it depends on the noised histogram, which is charged, and may be shown,
+        # only once the job has succeeded.
         LOGGER.info("solved %s", self._mechanism)
         yield randomizer
 
 
-def _refusal(mechanism: Mechanism, release: PriorRelease) -> str:
-    """Why there is no randomizer: what the solver says of a flat prior, which is public. What it says of the noised
-    histogram, which nobody is charged for when the job fails, stays unsaid."""
+def _public_reason(mechanism: Mechanism, release: PriorRelease) -> str:
+    """Reason why there is no randomizer: the solver's message for a flat prior, which is public.
+
+    Its message for the noised histogram is not shown: a job that fails is not charged for the histogram.
+    """
     flat = Prior(np.array(release.domain), np.ones(len(release.domain)))
     try:
-        mechanism.solve(flat, release.epsilons[1])
+        mechanism.solve(flat, release.budget.labels)
     except ValueError as error:
         return str(error)
     return (

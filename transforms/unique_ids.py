@@ -1,4 +1,4 @@
-"""Finding records that share an id, before anything random is drawn under it."""
+"""Check that record ids are unique, made before any noise is drawn."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..mechanisms.noise.record_identities import IDENTITY_BYTES
 from .batches import LabelledBatch, record_identities
 from .errors import InputError, redact_errors
 
-# Groups of ids that are sorted by themselves: of a billion ids each holds some four million.
 _GROUPS = 256
+"""Ids are sorted in this many independent groups; with a billion ids, each group has about four million."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Ids:
-    """Ids of one group, (n, 2) uint64 blocks of `Identities`, and where they came from."""
+    """Ids of one group, as (n, 2) uint64 blocks of `Identities`, with their source and rows."""
 
     source: str
     rows: np.ndarray
@@ -28,13 +28,14 @@ class _Ids:
 
 @dataclass
 class CountUniqueIds(beam.PTransform):
-    """Counts records and fails when two share an id.
+    """Counts records and fails if two have the same id.
 
-    Takes a PCollection of LabelledBatch with the id column; gives one number, how many ids there are. Arrays of
-    16-byte identities are shuffled, never rows.
+    Takes a PCollection of LabelledBatch with the id column and returns one integer, the number of ids. It shuffles
+    arrays of 16-byte identities, never rows. The job fails with InputError, naming two rows, if an id occurs twice: two
+    records with the same random word would reveal whether their labels agree.
 
-    id_column: integers or text, one per record. Raises InputError, naming two rows, for an id that occurs twice:
-    two records under one random word would reveal whether their labels agree.
+    Attributes:
+      id_column: Column of integers or text, one id per record.
     """
 
     id_column: str
@@ -66,7 +67,7 @@ class _Split(beam.DoFn):
 
 
 def _group(blocks: np.ndarray) -> np.ndarray:
-    """Spreads ids that are consecutive integers, too: multiplicative hashing of the first eight bytes."""
+    """Group of each id: multiplicative hashing of the first 8 bytes, which also spreads consecutive integers."""
     return ((blocks[:, 0] * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(56)).astype(np.int64) % _GROUPS
 
 

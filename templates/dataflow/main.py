@@ -1,4 +1,4 @@
-"""What the Flex Template's launcher runs: `labeldp privatize` with the template's parameters, on Dataflow."""
+"""Entry point of the Flex Template launcher: runs `labeldp privatize` on Dataflow with the template's parameters."""
 
 import sys
 

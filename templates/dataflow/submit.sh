@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Without a container: the job is started from this checkout, and Beam builds and stages the package for the workers.
+# Runs the job without a container image: Beam builds the package from this checkout and stages it for the workers.
 #   templates/dataflow/submit.sh PROJECT REGION gs://BUCKET/temp --input 'gs://BUCKET/log/*.parquet' ...
-# Every further argument is a flag of `labeldp privatize`.
+# All further arguments are flags of `labeldp privatize`.
 set -euo pipefail
 [ $# -ge 4 ] || { echo "usage: $0 PROJECT REGION TEMP_LOCATION FLAG ..." >&2; exit 2; }
 project=$1 region=$2 temp=$3

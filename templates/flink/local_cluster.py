@@ -1,9 +1,9 @@
 """A Flink session cluster on this machine: JobManager, TaskManagers and Beam's job server.
 
-For tests and trials: Flink listens on the loopback interface, on ports that were free, and keeps its files in one
-folder. Beam's job server, and the services that TaskManagers open for workers while a job runs, listen on all
-interfaces, without a password: use it on a machine, or in a network, of your own. `make flink` fetches what it runs. As
-a command it runs until it is interrupted:
+For tests and trials only. Flink listens on free ports of the loopback interface and keeps its files in one folder.
+Beam's job server, and the services that TaskManagers open for workers while a job runs, listen on all network
+interfaces without authentication: use it only on a trusted network. `make flink` downloads Flink and Beam's runner. The
+command runs until it is interrupted:
 
     python templates/flink/local_cluster.py --task_managers 2 --slots 2
 """
@@ -30,10 +30,10 @@ from pathlib import Path
 from typing import Any
 
 FLINK_JAR = Path(__file__).resolve().parents[2] / ".flink" / "flink.jar"
-"""Names all of Flink and Beam's job server as its class path. For --flink_job_server_jar, too."""
+"""Jar whose class path lists all of Flink and Beam's job server. Also the value for --flink_job_server_jar."""
 WORKER = Path(__file__).with_name("worker.py")
 PORTS = range(20_000, 32_768)
-"""Below those that Linux and macOS give to who asks for any: Flink asks for some before it opens what it was told."""
+"""Below the ephemeral ports of Linux and macOS: Flink takes ephemeral ports before it opens the configured ones."""
 _CACHE_MILLIS = 3000
 WORKER_FLAGS = [
     "--environment_type=PROCESS",
@@ -41,9 +41,12 @@ WORKER_FLAGS = [
     f"--environment_cache_millis={_CACHE_MILLIS}",
     f"--files_to_stage={FLINK_JAR}",
 ]
-"""TaskManagers run `worker.py` for a Python worker, and keep it for the next stage; jars are there already, 150 MB."""
+"""Beam flags of a job: TaskManagers start `worker.py` as Python worker and keep it for the next stage.
 
-# Flink reflects on classes of the JDK; its distribution passes the same.
+Only flink.jar is staged, which holds no classes itself: TaskManagers have the 150 MB of jars already.
+"""
+
+# Flink uses reflection on classes of the JDK; its own start scripts pass the same options.
 _OPENED = ("lang", "lang.reflect", "io", "net", "nio", "text", "time", "util", "util.concurrent",
            "util.concurrent.atomic", "util.concurrent.locks")  # fmt: skip
 _JAVA_OPTIONS = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED] + [
@@ -51,10 +54,10 @@ _JAVA_OPTIONS = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package
     "--add-exports=java.base/sun.net.util=ALL-UNNAMED",
     "--add-exports=java.rmi/sun.rmi.registry=ALL-UNNAMED",
 ]
-# Short-lived Java processes: most of their time would go into compiling.
+# The Java processes are short-lived: without these options, most of their time would be JIT compilation.
 _JAVA_OPTIONS += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 _HEAP_PER_SLOT = 1400
-"""Megabytes. Of what a stage sends faster than the next one takes, Beam's runner keeps up to 100 messages of 10 MB."""
+"""In MB. Beam's runner buffers up to 100 messages of 10 MB that one stage sends faster than the next one reads."""
 _FRAMEWORK_HEAP = 128
 _SECONDS_TO_START = 120.0
 _SECONDS_TO_STOP = 10.0
@@ -70,24 +73,24 @@ rest.port: {rest_port}
 taskmanager.host: localhost
 taskmanager.bind-host: localhost
 taskmanager.numberOfTaskSlots: {slots}
-# Beam's runner is on the class path of the cluster: its workers outlive a stage (--environment_cache_millis) then.
+# Beam's runner is on the class path of the cluster, so that workers outlive a stage (--environment_cache_millis).
 classloader.resolve-order: parent-first
-# A job of parallelism 2 runs on two TaskManagers, not on two slots of one.
+# A job of parallelism 2 uses two TaskManagers instead of two slots of one.
 taskmanager.load-balance.mode: SLOTS
 io.tmp.dirs: {folder}/tmp
-# A process that is gone is missed after seconds, not after a minute.
+# A lost process is detected within seconds instead of a minute.
 heartbeat.interval: 1000
 heartbeat.timeout: 6000
-# A job that loses a TaskManager or a Python worker starts again. The delay is longer than a worker is kept for the
-# next stage: a dead one would be asked again.
+# A job that loses a TaskManager or a Python worker restarts. The delay is longer than the time for which a worker is
+# kept for the next stage, so that a dead worker is not used again.
 restart-strategy.type: fixed-delay
 restart-strategy.fixed-delay.attempts: 3
 restart-strategy.fixed-delay.delay: 5 s
-# How long a client goes on asking a JobManager that does not answer.
+# Retries of a client whose JobManager does not answer.
 rest.retry.max-attempts: 8
 rest.retry.delay: 1000
 blob.service.cleanup.interval: 10
-# What Flink's start script computes for a TaskManager.
+# Flink's start script computes these for a TaskManager.
 taskmanager.cpu.cores: {slots}
 taskmanager.memory.framework.heap.size: {framework_heap}m
 taskmanager.memory.framework.off-heap.size: 128m
@@ -112,15 +115,32 @@ appender.file.layout.pattern = %d %-5p %-60c %x - %m%n
 
 
 class FlinkCluster:
-    """Owns the processes of a session cluster. A context manager: they all end with the block.
+    """Processes of a session cluster. As a context manager, it starts them and ends them all with the block.
 
-    folder: for configuration, logs and temporary files. task_managers, slots: how many, and task slots in each.
-    environment: of all processes.
+    Attributes:
+      jar: Jar of all Java processes.
+      folder: Folder of configuration, logs and temporary files.
+      logs: Folder of the logs.
+      temporary: Folder of temporary files.
+      job_manager: Process of the JobManager; None until started.
+      task_managers: Processes of the TaskManagers.
+      job_server: Process of Beam's job server; None until started.
     """
 
     def __init__(
         self, folder: Path, task_managers: int = 2, slots: int = 2, environment: Mapping[str, str] = os.environ
     ):
+        """Prepares folders and ports; starts nothing.
+
+        Args:
+          folder: Folder for configuration, logs and temporary files.
+          task_managers: Number of TaskManagers.
+          slots: Task slots of each TaskManager.
+          environment: Environment variables of all processes.
+
+        Raises:
+          FileNotFoundError: If Flink has not been downloaded.
+        """
         if not FLINK_JAR.is_file():
             raise FileNotFoundError(f"{FLINK_JAR} is missing: run `make flink`")
         self.jar = FLINK_JAR
@@ -145,17 +165,17 @@ class FlinkCluster:
 
     @property
     def master(self) -> str:
-        """For --flink_master, and in a browser."""
+        """Address of Flink's REST interface, for --flink_master and for a browser."""
         return f"localhost:{self._rest_port}"
 
     @property
     def job_endpoint(self) -> str:
-        """For --job_endpoint: of Beam's job server."""
+        """Address of Beam's job server, for --job_endpoint."""
         return f"localhost:{self._job_port}"
 
     @property
     def flags(self) -> list[str]:
-        """Of a job that is to run here: the job server, and workers that are processes below the TaskManagers."""
+        """Beam flags of a job on this cluster; its workers are child processes of the TaskManagers."""
         runner = ["--runner=PortableRunner", f"--job_endpoint={self.job_endpoint}", f"--flink_master={self.master}"]
         return [*runner, *WORKER_FLAGS]
 
@@ -171,7 +191,11 @@ class FlinkCluster:
         self.stop()
 
     def start(self) -> None:
-        """Starts everything and waits until it answers. Raises RuntimeError, naming the log, if something does not."""
+        """Starts all processes and waits until they answer.
+
+        Raises:
+          RuntimeError: If a process ends or does not answer; names its log.
+        """
         values = {
             "rpc_port": self._rpc_port, "rest_port": self._rest_port, "slots": self._slots, "folder": self.folder,
             "framework_heap": _FRAMEWORK_HEAP, "heap": _HEAP_PER_SLOT * self._slots,
@@ -185,23 +209,31 @@ class FlinkCluster:
         self.wait_for_task_managers(self._count)
 
     def start_job_manager(self) -> None:
-        """Starts one in the place of one that is gone, and waits for it; TaskManagers find it by themselves."""
+        """Starts a JobManager, also to replace one that has ended, and waits for it; TaskManagers reconnect."""
         entry = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
         self.job_manager = self._java("job-manager", entry, "-Xmx512m")
         self._wait(self.job_manager, "job-manager", lambda: self.rest("/overview") is not None)
 
     def start_task_manager(self) -> subprocess.Popen[bytes]:
-        """Starts one more."""
+        """Starts one more TaskManager.
+
+        Returns:
+          Its process.
+        """
         self._started += 1
         entry = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
-        # Out of memory, a stream to a worker breaks off and jobs wait for ever; without this process they restart.
+        # If memory runs out, a stream to a worker breaks and jobs hang. If this process exits instead, they restart.
         options = [f"-Xmx{_FRAMEWORK_HEAP + _HEAP_PER_SLOT * self._slots}m", "-XX:MaxMetaspaceSize=512m"]
         process = self._java(f"task-manager-{self._started}", entry, *options, "-XX:+ExitOnOutOfMemoryError")
         self.task_managers.append(process)
         return process
 
     def wait_for_task_managers(self, count: int) -> None:
-        """Until that many have registered."""
+        """Waits until the JobManager has registered this many TaskManagers.
+
+        Args:
+          count: Number of TaskManagers.
+        """
         assert self.job_manager is not None
         self._wait(self.job_manager, "job-manager", lambda: self.rest("/overview")["taskmanagers"] == count)
 
@@ -216,16 +248,31 @@ class FlinkCluster:
         self._wait(self.job_server, "job-server", lambda: _listens(self._job_port))
 
     def rest(self, path: str) -> Any:
-        """What Flink's REST interface answers."""
+        """Reads from Flink's REST interface.
+
+        Args:
+          path: Path of the URL, from its first slash.
+
+        Returns:
+          The decoded JSON answer.
+        """
         with urllib.request.urlopen(f"http://{self.master}{path}", timeout=10) as answer:
             return json.load(answer)
 
     def running_jobs(self) -> list[str]:
-        """Flink's names of the jobs that have not ended."""
+        """Lists the jobs that have not ended.
+
+        Returns:
+          Flink's job ids.
+        """
         return [job["jid"] for job in self.rest("/jobs/overview")["jobs"] if job["end-time"] < 0]
 
     def workers(self) -> list[int]:
-        """Process ids of the Python workers."""
+        """Lists the Python workers.
+
+        Returns:
+          Their process ids.
+        """
         return [worker for task_manager in self.task_managers for worker in children(task_manager.pid)]
 
     def stop(self) -> None:
@@ -272,7 +319,17 @@ class FlinkCluster:
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports of PORTS that nothing listens on. Raises RuntimeError if there are not that many."""
+    """Finds free ports.
+
+    Args:
+      count: Number of ports.
+
+    Returns:
+      Distinct ports of PORTS on which nothing listens.
+
+    Raises:
+      RuntimeError: If there are fewer.
+    """
     found: list[int] = []
     for port in random.sample(PORTS, len(PORTS)):
         with contextlib.suppress(OSError), socket.socket() as trial:
@@ -289,17 +346,24 @@ def _listens(port: int) -> bool:
 
 
 def children(parent: int) -> list[int]:
-    """Process ids of those that it started."""
+    """Lists the child processes of a process.
+
+    Args:
+      parent: Its process id.
+
+    Returns:
+      Process ids of its children.
+    """
     found: list[int] = []
     for each in Path(f"/proc/{parent}/task").glob("*/children"):
-        # Threads come and go; the children of one that ends are another's.
+        # A thread may end meanwhile; its children then belong to another thread.
         with contextlib.suppress(OSError):
             found += map(int, each.read_text().split())
     return found
 
 
 def _end_with_parent() -> None:
-    """Nothing is left behind, however this process ends."""
+    """Makes the kernel end this process when its parent ends, however that happens."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -316,9 +380,9 @@ def _folder(path: str | None) -> Iterator[Path]:
 def main() -> None:
     """Runs a cluster until Ctrl-C or SIGTERM."""
     parser = argparse.ArgumentParser(description="Runs a Flink session cluster on this machine until Ctrl-C.")
-    parser.add_argument("--task_managers", type=int, default=2, metavar="N", help="default 2")
-    parser.add_argument("--slots", type=int, default=2, metavar="N", help="task slots in each; default 2")
-    parser.add_argument("--folder", metavar="DIR", help="where logs stay; default a temporary one, removed at the end")
+    parser.add_argument("--task_managers", type=int, default=2, metavar="N", help="number of TaskManagers; default 2")
+    parser.add_argument("--slots", type=int, default=2, metavar="N", help="task slots of each TaskManager; default 2")
+    parser.add_argument("--folder", metavar="DIR", help="folder of logs; default a temporary one, removed at the end")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with (
@@ -326,7 +390,8 @@ def main() -> None:
         _folder(args.folder) as folder,
         FlinkCluster(folder, args.task_managers, args.slots) as cluster,
     ):
-        print("Beam's ports are open to the network, without a password: use this where you are alone", file=sys.stderr)
+        warning = "Beam's services listen on all network interfaces without authentication: use a trusted network"
+        print(warning, file=sys.stderr)
         print(f"web interface  http://{cluster.master}")
         print(f"logs           {cluster.logs}")
         print(f"flags          {shlex.join(cluster.flags)}", flush=True)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python
-"""Starts a Beam worker in the Python environment it is found in: the command of --environment_type PROCESS.
+"""Starts a Beam worker in its own Python environment: the command of --environment_type=PROCESS.
 
-What the `boot` program of Beam's containers does: packages that were staged with the job (--setup_file,
---extra_package) are installed, for this worker alone, into a folder that goes with it. What they need besides is there
-already: nothing is fetched.
+It replaces the `boot` program of Beam's containers. Packages that were staged with the job (--setup_file,
+--extra_package) are installed for this worker alone, into a folder that is removed with it. Their dependencies must be
+installed already: nothing is downloaded.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def main() -> None:
             folder, kept = until_the_end.enter_context(_folder())
             paths = list(fetch(packages, info.artifact_endpoint.url, metadata, folder))
             installed = folder / "installed"
-            # An installation that outlives this process keeps the folder until it has ended, too.
+            # pip inherits the descriptor, so the folder also exists until an installation that outlives us has ended.
             subprocess.run([sys.executable, *_PIP, installed, *paths], check=True, pass_fds=[kept])
             sys.path.insert(0, str(installed))
         sdk_worker_main.main([])
@@ -64,9 +64,9 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _folder() -> Iterator[tuple[Path, int]]:
-    """A new folder, and a file descriptor that keeps it: it is removed when no process has that open.
+    """Creates a folder that is removed when no process has the yielded file descriptor open.
 
-    However this process ends, by SIGKILL too: a TaskManager that stops its workers does not wait for long.
+    This works however the process ends, also by SIGKILL: a TaskManager that stops its workers does not wait long.
     """
     folder = tempfile.mkdtemp(prefix="labeldp-worker-")
     with subprocess.Popen(
@@ -83,7 +83,17 @@ def fetch(
     metadata: list[tuple[str, str]],
     folder: Path,
 ) -> Iterator[Path]:
-    """The packages' files, as they are brought into the folder. endpoint: of the artifact service."""
+    """Downloads staged packages.
+
+    Args:
+      packages: Artifacts by file name.
+      endpoint: Address of the artifact service.
+      metadata: gRPC metadata with the id of the worker.
+      folder: Existing folder for the files.
+
+    Yields:
+      Path of each file, once it is complete.
+    """
     with grpc.insecure_channel(endpoint) as channel:
         service = artifact_service.ArtifactRetrievalServiceStub(channel)
         for name, artifact in packages.items():
@@ -94,7 +104,14 @@ def fetch(
 
 
 def staged_name(artifact: beam_runner_api_pb2.ArtifactInformation) -> str:
-    """What the file is called, without folders; empty for what has no name."""
+    """Reads the file name of a staged artifact.
+
+    Args:
+      artifact: The artifact.
+
+    Returns:
+      The name without folders; empty if the artifact has none.
+    """
     if artifact.role_urn != common_urns.artifact_roles.STAGING_TO.urn:
         return ""
     role = beam_runner_api_pb2.ArtifactStagingToRolePayload.FromString(artifact.role_payload)

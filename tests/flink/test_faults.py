@@ -116,7 +116,7 @@ def test_job_manager_killed(
 
     assert time.monotonic() - killed < SECONDS_TO_GIVE_UP
     assert outcome.code == 1
-    assert "gave it up" in outcome.error
+    assert "ended the job" in outcome.error
     assert list(running.outputs.iterdir()) == []
 
     cluster.start_job_manager()

@@ -29,5 +29,5 @@ def test_same_bytes(
     # No other runner has taken its place.
     running.wait_until(runs, "Prism was started")
     outcome = running.finish().ok()
-    assert "open a port to the network" in outcome.err
+    assert "listen on all network interfaces" in outcome.err
     assert tree(running.release) == undisturbed(**flags)

@@ -1,4 +1,4 @@
-"""What the tests of the templates share."""
+"""Fixtures of the template tests."""
 
 import json
 import secrets

@@ -1,4 +1,4 @@
-"""The Flex Template: its parameters are the command's flags, in the words of the Dataflow API."""
+"""Flex Template: its parameters are the flags of the command, in the format of the Dataflow API."""
 
 import argparse
 import json
@@ -105,7 +105,8 @@ def test_the_image_has_what_the_lock_has(templates: Path) -> None:
     version = dockerfile.split("ARG BEAM_VERSION=")[1].splitlines()[0]
 
     assert f"apache-beam[gcp,yaml]=={version}" in lock or f"apache-beam=={version} " in lock
-    for line in dockerfile.splitlines():
-        if line.startswith("COPY ") and "--from" not in line:
-            for name in line.split()[1:-1]:
-                assert (templates.parent / name).exists(), name
+    lines = [line.split() for line in dockerfile.splitlines() if line.startswith("COPY ") and "--from" not in line]
+    copied = {name for line in lines for name in line[1:-1]}
+    assert [name for name in copied if not (templates.parent / name).exists()] == []
+    # setup.py installs the packages in these folders.
+    assert copied >= {"labeldp", "mechanisms", "transforms", "pipelines", "templates", "setup.py", "README.md"}

@@ -1,4 +1,4 @@
-"""The Kubernetes manifests: what they start fits the flags, the versions and each other."""
+"""Kubernetes manifests: they agree with the flags, the versions and each other."""
 
 from pathlib import Path
 from typing import Any

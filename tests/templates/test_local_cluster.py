@@ -1,4 +1,4 @@
-"""The Flink cluster of one machine: what it settles before it starts anything. tests/flink run it."""
+"""Local Flink cluster: its choice of ports, made before any process starts. tests/flink run the cluster."""
 
 import importlib.util
 import socket

@@ -1,4 +1,4 @@
-"""What the tests of the transforms share: a key file, batches, and pipelines on a pinned runner."""
+"""Fixtures of the transform tests: a key file, batches, and pipelines on a pinned runner."""
 
 import pickle
 import traceback

@@ -12,15 +12,15 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from labeldp.mechanisms.noise.record_identities import Identities, bytes_identities, integer_identities, row_identities
+from labeldp.mechanisms.noise.record_identities import Identities, integer_identities, packed_identities, row_identities
 from labeldp.transforms import InputError, LabelledBatch
 from labeldp.transforms.batches import (
     LabelledBatchCoder,
     filter_batch,
     label_values,
-    only_values,
     record_identities,
     replace_label,
+    single_values,
 )
 
 SENTINEL = "SENTINEL123"
@@ -266,7 +266,7 @@ LISTS = tuple(kind for kind in COLUMNS if pa.types.is_list(kind) or pa.types.is_
 @settings(deadline=None, max_examples=200)
 @given(arrays(LISTS))
 def test_only_values_of_sliced_lists_are_those_of_lists_of_one(column):
-    values, present = only_values(column)
+    values, present = single_values(column)
     plain = column.to_pylist()
     expected = [one is not None and len(one) == 1 and one[0] is not None for one in plain]
     assert present.tolist() == expected
@@ -276,7 +276,7 @@ def test_only_values_of_sliced_lists_are_those_of_lists_of_one(column):
 @settings(deadline=None, max_examples=100)
 @given(arrays(FLAT))
 def test_only_values_of_sliced_flat_columns_are_those_not_null(column):
-    values, present = only_values(column)
+    values, present = single_values(column)
     plain = column.to_pylist()
     assert present.tolist() == [value is not None for value in plain]
     assert values.to_pylist() == [value for value in plain if value is not None]
@@ -425,7 +425,8 @@ def test_integer_ids_are_the_identity(column, labelled):
 def test_text_ids_are_the_identity_of_their_bytes(kind, nested, labelled):
     ids = ["", "a", "é", "1"]
     values = pa.array([[one] for one in ids], pa.list_(kind)) if nested else pa.array(ids, kind)
-    expected = bytes_identities([one.encode() for one in ids])
+    encoded = [one.encode() for one in ids]
+    expected = packed_identities(np.frombuffer(b"".join(encoded), np.uint8), np.cumsum([0, *map(len, encoded)]))
     assert names(record_identities(labelled({"id": values}), "id")) == names(expected)
 
 

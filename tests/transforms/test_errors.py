@@ -1,4 +1,4 @@
-"""What leaves a redact_errors stage says where it failed and never what a library said about a value."""
+"""Errors of a `redact_errors` stage name the place of the failure and contain no text of a library exception."""
 
 import io
 import logging
@@ -110,7 +110,7 @@ def test_safe_errors_pass_as_they_are(error):
     assert caught.value is error
 
 
-def test_a_guarded_generator_is_lazy_and_passes_what_came_before_the_failure():
+def test_a_redacted_generator_is_lazy_and_passes_what_came_before_the_failure():
     steps = []
 
     @redact_errors("reading")
@@ -131,7 +131,7 @@ def test_a_guarded_generator_is_lazy_and_passes_what_came_before_the_failure():
         next(found)
 
 
-def test_closing_a_guarded_generator_closes_the_inner_one():
+def test_closing_a_redacted_generator_closes_the_inner_one():
     closed = []
 
     @redact_errors("reading")
@@ -158,7 +158,7 @@ def test_interrupts_are_no_failures(interrupt):
         list(process())
 
 
-def test_guarded_keeps_the_name_and_the_docstring():
+def test_redact_errors_keeps_the_name_and_the_docstring():
     @redact_errors("reading")
     def process(self):
         """Reads."""

@@ -28,7 +28,7 @@ def test_load_gives_the_bytes(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"\n", bytes(31), bytes(33), bytes(64), b"ab" * 32], ids=len)
 def test_another_length_is_refused_with_what_to_do(tmp_path, content):
     key = key_file(tmp_path, content)
-    with pytest.raises(InputError, match="does not hold exactly 32 bytes: make one with") as caught:
+    with pytest.raises(InputError, match="does not hold exactly 32 bytes: create one with") as caught:
         key.load()
     assert key.path in str(caught.value)
 
@@ -48,7 +48,7 @@ def test_a_key_file_is_never_decompressed(tmp_path):
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o610, 0o601, 0o644, 0o666, 0o777], ids=oct)
 def test_a_file_that_others_can_use_is_refused_with_what_to_do(tmp_path, mode):
     key = key_file(tmp_path, mode=mode)
-    with pytest.raises(InputError, match="can be read by others: run `chmod 600 "):
+    with pytest.raises(InputError, match="is accessible to other users: run `chmod 600 "):
         key.load()
 
 
@@ -69,7 +69,7 @@ def test_a_link_is_as_good_as_its_target(tmp_path):
     link.symlink_to(target.path)
     assert NoiseKeyFile(str(link)).load() == target.load()
     os.chmod(target.path, 0o644)
-    with pytest.raises(InputError, match="can be read by others"):
+    with pytest.raises(InputError, match="is accessible to other users"):
         NoiseKeyFile(str(link)).load()
 
 

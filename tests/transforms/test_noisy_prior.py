@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from labeldp.mechanisms.core.budget import split_budget
+from labeldp.mechanisms.core.budget import BudgetSplit, split_budget
 from labeldp.mechanisms.noise.input_digest import RawSums, add_sums, digest_sums, input_digest
 from labeldp.mechanisms.noise.keyed_words import words
 from labeldp.mechanisms.noise.noisy_histogram import noisy_prior
@@ -219,14 +219,14 @@ def release(run, key):
 def test_the_release_is_the_noisy_prior_of_the_counts(labelled, release, secret, prior_epsilon):
     values = [*labels_of(500), math.nan]
     found = release([labelled({"y": values})], prior_epsilon=prior_epsilon, threshold=Threshold(0.1))
-    epsilons = split_budget(2.0, 4, 500, prior_epsilon)
+    budget = split_budget(2.0, 4, 500, prior_epsilon)
     digest = input_digest(secret, rows_sums(np.arange(500), values[:-1], secret))
-    binding = NoiseBinding(digest, "y", DOMAIN, epsilons, 500, 1)
+    binding = NoiseBinding(digest, "y", DOMAIN, budget, 500, 1)
     assert NoiseBinding(**{name: getattr(found, name) for name in vars(binding)}) == binding
-    expected = noisy_prior(np.array(DOMAIN), np.array(counted(values[:-1])), epsilons[0], binding.noise_key(secret))
+    expected = noisy_prior(np.array(DOMAIN), np.array(counted(values[:-1])), budget.prior, binding.noise_key(secret))
     np.testing.assert_array_equal(found.prior.weights, expected.weights)
     np.testing.assert_array_equal(found.prior.labels, DOMAIN)
-    assert sum(found.epsilons) <= 2.0
+    assert found.budget.total <= 2.0
 
 
 def test_the_release_is_noised(labelled, release):
@@ -282,10 +282,10 @@ def test_labels_outside_the_domain_are_clamped(labelled, release):
 
 
 def test_by_default_the_prior_takes_at_most_half_of_the_budget(labelled, release):
-    assert release([labelled({"y": [1.0]})], epsilon=0.5).epsilons == (0.25, 0.25)
-    first, second = release([labelled({"y": [1.0] * 900})], epsilon=0.5).epsilons
-    assert first == pytest.approx(math.sqrt(4 / 900), abs=1e-6)
-    assert first + second <= 0.5
+    assert release([labelled({"y": [1.0]})], epsilon=0.5).budget == BudgetSplit(0.25, 0.25)
+    found = release([labelled({"y": [1.0] * 900})], epsilon=0.5).budget
+    assert found.prior == pytest.approx(math.sqrt(4 / 900), abs=1e-6)
+    assert found.total <= 0.5
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, 31.0, math.nan, math.inf])
@@ -312,7 +312,7 @@ def complaint(failure, key):
             return {"out": pipeline | beam.Create(batches) | NoisyPrior(column, 1.0, key, threshold=threshold)}
 
         def bound(pipeline):
-            return {"out": pipeline | beam.Create(batches) | BindNoise(column, (0.5, 0.5), key, threshold)}
+            return {"out": pipeline | beam.Create(batches) | BindNoise(column, BudgetSplit(0.5, 0.5), key, threshold)}
 
         texts = [failure(noisy), failure(bound)]
         assert all("InputError" in text for text in texts)
@@ -328,7 +328,7 @@ def expect(complaint, words, *args, **kwargs):
 
 
 def test_empty_input(complaint, labelled):
-    words = "the input is empty: the files that match --input have no record, or --where keeps none"
+    words = "the input is empty: the files that match --input contain no records, or --where excludes all of them"
     expect(complaint, words, [])
     expect(complaint, words, [labelled({"y": []})])
 
@@ -455,7 +455,7 @@ def test_coins_are_not_the_words_that_draw_outputs(secret):
     """Else an output would depend on its label's rounding in more than the rounded label."""
     names = row_identities("/logs/a", np.arange(1000))
     coins = ROUNDED.indices(np.full(1000, 1.75), names, secret) == 2
-    noise_key = NoiseBinding(1, "y", DOMAIN, (0.5, 0.5), 1000, 0, "randomized").noise_key(secret)
+    noise_key = NoiseBinding(1, "y", DOMAIN, BudgetSplit(0.5, 0.5), 1000, 0, "randomized").noise_key(secret)
     for key in (secret, noise_key):
         drawn = words(key, bytes(32), names) < np.uint64(1 << 63)
         assert 400 < (drawn == coins).sum() < 600
@@ -478,7 +478,7 @@ def test_binding_again_gives_the_noise_key_of_the_release(labelled, recut, relea
 
     def build(pipeline):
         batches = pipeline | beam.Create(recut(batch, 60, 130))
-        return {"out": batches | BindNoise(column, released.epsilons, key, threshold)}
+        return {"out": batches | BindNoise(column, released.budget, key, threshold)}
 
     (binding,) = run(build)["out"]
     assert type(binding) is NoiseBinding
@@ -488,7 +488,7 @@ def test_binding_again_gives_the_noise_key_of_the_release(labelled, recut, relea
 
 def test_bindings_and_releases_hold_no_secret(labelled, release, secret):
     released = release([labelled({"y": labels_of(50)})])
-    binding = NoiseBinding(released.digest, "y", DOMAIN, released.epsilons, 50, 0)
+    binding = NoiseBinding(released.digest, "y", DOMAIN, released.budget, 50, 0)
     noise_key = released.noise_key(secret)
     for one in (released, binding, COLUMN, Threshold()):
         shown = repr(one).encode() + pickle.dumps(one) + str(vars(one)).encode()
@@ -502,7 +502,7 @@ def test_bindings_and_releases_hold_no_secret(labelled, release, secret):
 def test_a_release_holds_no_raw_count(labelled, release):
     released = release([labelled({"y": [1.0] * 400 + [4.0] * 31})])
     assert set(vars(released)) == {
-        "digest", "column", "domain", "epsilons", "records", "unusable", "rounding", "prior",
+        "digest", "column", "domain", "budget", "records", "unusable", "rounding", "prior",
     }  # fmt: skip
 
 
@@ -515,7 +515,7 @@ def test_releases_and_bindings_hold_the_keyed_hash_of_the_sums_and_not_the_sums(
     batch = labelled({"id": np.arange(50), "y": labels_of(50)})
     sums = summarize(batch, column, secret).sums
     released = release([batch], column)
-    (binding,) = run(lambda p: {"out": p | beam.Create([batch]) | BindNoise(column, (0.5, 0.5), key)})["out"]
+    (binding,) = run(lambda p: {"out": p | beam.Create([batch]) | BindNoise(column, BudgetSplit(0.5, 0.5), key)})["out"]
     for one in (released, binding):
         assert one.digest == input_digest(secret, sums)
         shown = pickle.dumps(one) + repr(one).encode() + str(vars(one)).encode() + one.digest.to_bytes(32, "little")
@@ -525,14 +525,14 @@ def test_releases_and_bindings_hold_the_keyed_hash_of_the_sums_and_not_the_sums(
 
 
 def test_a_binding_cannot_be_changed():
-    binding = NoiseBinding(1, "y", DOMAIN, (0.5, 0.5), 10, 0)
+    binding = NoiseBinding(1, "y", DOMAIN, BudgetSplit(0.5, 0.5), 10, 0)
     with pytest.raises(FrozenInstanceError):
         binding.digest = 2  # type: ignore[misc]
 
 
 def test_records_and_unusable_do_not_enter_the_noise_key(secret):
-    one = NoiseBinding(1, "y", DOMAIN, (0.5, 0.5), 10, 0)
-    two = NoiseBinding(1, "y", DOMAIN, (0.5, 0.5), 11, 3)
+    one = NoiseBinding(1, "y", DOMAIN, BudgetSplit(0.5, 0.5), 10, 0)
+    two = NoiseBinding(1, "y", DOMAIN, BudgetSplit(0.5, 0.5), 11, 3)
     assert one.noise_key(secret) == two.noise_key(secret)
 
 

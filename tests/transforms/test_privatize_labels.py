@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.pvalue import AsSingleton
 from labeldp.mechanisms import Prior, solve
+from labeldp.mechanisms.core.budget import BudgetSplit
 from labeldp.mechanisms.noise.input_digest import add_sums, input_digest
 from labeldp.mechanisms.noise.keyed_words import words
 from labeldp.mechanisms.noise.record_identities import row_identities
@@ -41,6 +42,7 @@ DOMAIN = (0.0, 1.0, 2.0, 3.0)
 COLUMN = LabelColumn("y", DOMAIN)
 UNIFORM = Prior(np.array(DOMAIN), np.ones(4))
 RR = solve("rr", UNIFORM, 1.0)
+BUDGET = BudgetSplit(0.25, 1.0)
 FALSE_ALARM = 1e-9
 """How often a correct sampler would fail a test here, were its key drawn anew; keys are fixed."""
 
@@ -49,9 +51,9 @@ def labels_of(rows: int, seed: int = 1) -> list[float]:
     return np.random.default_rng(seed).choice(DOMAIN, rows).tolist()
 
 
-def binding_of(*batches: LabelledBatch, column=COLUMN, secret: bytes, epsilons=(0.25, 1.0)) -> NoiseBinding:
+def binding_of(*batches: LabelledBatch, column=COLUMN, secret: bytes, budget=BUDGET) -> NoiseBinding:
     sums = add_sums(summarize(batch, column, secret).sums for batch in batches)
-    return NoiseBinding(input_digest(secret, sums), column.name, column.domain, epsilons, 0, 0)
+    return NoiseBinding(input_digest(secret, sums), column.name, column.domain, budget, 0, 0)
 
 
 def drawn(batch: LabelledBatch, noise_key: bytes, randomizer=RR, column=COLUMN) -> np.ndarray:
@@ -180,7 +182,7 @@ def test_the_whole_flow_is_the_same_again_and_apply_repeats_it(labelled, recut, 
 
     def apply(pipeline):
         batches = pipeline | beam.Create([batch])
-        binding = batches | BindNoise(COLUMN, release.epsilons, key, Threshold(0.1))
+        binding = batches | BindNoise(COLUMN, release.budget, key, Threshold(0.1))
         return {"batches": (batches | PrivatizeLabels(randomizer, binding, COLUMN, key)).batches}
 
     assert records_of(run(apply)["batches"]) == records_of(one["batches"])
@@ -389,7 +391,7 @@ def changed_between(labelled, secret, key) -> Callable[..., PrivatizedLabels]:
 def test_the_job_fails_when_the_input_changed_in_between(changed_between, failure):
     """Whatever its author does with the digest."""
     text = failure(lambda pipeline: {"batches": changed_between(pipeline).batches})
-    assert "InputError: the input changed while the job ran: nothing of it may be released" in text
+    assert "InputError: the input changed while the job ran, so nothing may be released" in text
 
 
 def test_what_waits_for_the_digest_never_sees_a_changed_input(changed_between, failure, tmp_path):
@@ -493,11 +495,11 @@ def test_a_randomizer_for_another_domain(labelled, failure, key, secret):
         bound = pipeline | "Binding" >> beam.Create([binding])
         return {"out": (pipeline | beam.Create([batch]) | PrivatizeLabels(RR, bound, column, key)).batches}
 
-    assert "InputError: the mechanism is for another label domain than the one declared" in failure(build)
+    assert "InputError: the label domain of the mechanism differs from the declared one" in failure(build)
 
 
 def test_text_labels_are_refused_without_their_values(labelled, failure, key):
-    binding = NoiseBinding(0, "y", DOMAIN, (0.5, 0.5), 1, 0)
+    binding = NoiseBinding(0, "y", DOMAIN, BudgetSplit(0.5, 0.5), 1, 0)
     batch = LabelledBatch.whole("/logs/a", 0, pa.RecordBatch.from_pydict({"y": ["SENTINEL123"]}))
 
     def build(pipeline):

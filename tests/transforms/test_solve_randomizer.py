@@ -7,6 +7,7 @@ import apache_beam as beam
 import numpy as np
 import pytest
 from labeldp.mechanisms import MECHANISMS, Prior, solve
+from labeldp.mechanisms.core.budget import BudgetSplit
 from labeldp.transforms import PriorRelease, SolveRandomizer
 
 DOMAIN = (0.0, 1.0, 2.0, 5.0)
@@ -14,7 +15,7 @@ DOMAIN = (0.0, 1.0, 2.0, 5.0)
 
 def release_of(*weights: float, epsilon: float = 1.5) -> PriorRelease:
     prior = Prior(np.array(DOMAIN), np.array(weights))
-    return PriorRelease(7, "y", DOMAIN, (0.25, epsilon), 100, 0, prior=prior)
+    return PriorRelease(7, "y", DOMAIN, BudgetSplit(0.25, epsilon), 100, 0, prior=prior)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Streams: a fitted mechanism over unbounded, windowed input; what binds its noise; what is refused."""
+"""Streaming input: a fitted mechanism over unbounded, windowed records; noise binding; refused inputs."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.typehints.row_type import RowTypeConstraint
 from labeldp.mechanisms import Prior, solve
 from labeldp.mechanisms.noise.keyed_words import labelled_words, words
-from labeldp.mechanisms.noise.record_identities import bytes_identities, integer_identities
+from labeldp.mechanisms.noise.record_identities import integer_identities
 from labeldp.transforms import (
     BatchesToRows,
     InputError,
@@ -109,7 +109,8 @@ def test_words_are_bound_to_name_and_label() -> None:
     mixed = labelled_words(KEY, b"f", names, np.where(np.arange(4096) % 2, 1.0, 0.0))
     assert np.array_equal(mixed[::2], zero[::2])
     assert np.array_equal(mixed[1::2], one[1::2])
-    assert not np.any(labelled_words(KEY, b"f", bytes_identities([b"a"] * 4096), np.arange(4096.0)) == zero)
+    same = integer_identities(np.full(4096, 4096))
+    assert not np.any(labelled_words(KEY, b"f", same, np.arange(4096.0)) == zero)
 
 
 @pytest.mark.parametrize("labels", [np.zeros(1 << 16), np.arange(float(1 << 16))])
@@ -125,7 +126,7 @@ def test_words_are_uniform_and_independent_of_those_of_other_labels(labels: np.n
 
 def test_fitting_refuses_a_stream(key: NoiseKeyFile) -> None:
     batches: Any = as_events(beam.Pipeline() | stream((0, events(LABELS)))) | RowsToBatches("id")
-    with pytest.raises(InputError, match="unbounded input cannot be counted to the end: fit on a bounded part"):
+    with pytest.raises(InputError, match="unbounded input is never complete: fit on a bounded part"):
         _ = batches | NoisyPrior(COLUMN, 1.0, key)
 
 

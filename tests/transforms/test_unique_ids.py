@@ -130,7 +130,7 @@ def test_the_error_does_not_show_the_id(labelled, complaint):
 
 
 def test_a_record_without_an_id_is_named(labelled, complaint):
-    assert "/logs/a: row 8 does not have one id in 'id'" in complaint(labelled({"id": [1, None]}, start=7))
+    assert "/logs/a: row 8 must have exactly one id in 'id'" in complaint(labelled({"id": [1, None]}, start=7))
 
 
 def test_a_missing_column_is_named(labelled, complaint):
