@@ -10,12 +10,11 @@ from .io.read_files import ReadRecordBatches
 from .io.shard_writer import ShardFile
 from .io.tfrecord_writer import WriteTFRecords
 from .label_column import LabelColumn
-from .noise_binding import BindNoise, NoiseBinding, Threshold
+from .noise_binding import BindNoise, NoiseBinding, StreamBinding, Threshold
 from .noise_key_file import NoiseKeyFile
 from .noisy_prior import NoisyPrior, PriorRelease
 from .privatize_labels import DeadLetter, PrivatizedLabels, PrivatizeLabels
 from .solve_randomizer import SolveRandomizer
-from .unbounded import StreamBinding
 from .unique_ids import CountUniqueIds
 from .validation.validate_examples import ValidateExamples, Validation
 

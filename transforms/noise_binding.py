@@ -1,7 +1,8 @@
-"""Binding of all noise of a release to its input and to its request."""
+"""Binding of all noise of a release to its input and to its request; for streaming (unbounded) input, to a name."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from apache_beam.pvalue import AsSingleton, PCollection
 from ..mechanisms.core.budget import BudgetSplit
 from ..mechanisms.core.label_rounding import NEAREST
 from ..mechanisms.noise.input_digest import input_digest
-from ..mechanisms.noise.keyed_words import derive_noise_key
+from ..mechanisms.noise.keyed_words import derive_noise_key, keyed_hash
 from .batches import LabelledBatch
 from .errors import InputError, redact_errors
 from .label_column import LabelColumn
@@ -73,6 +74,38 @@ def make_binding(summary: LabelSummary, column: LabelColumn, budget: BudgetSplit
     """
     digest, counts = input_digest(secret, summary.sums), (summary.records, summary.unusable)
     return NoiseBinding(digest, column.name, column.domain, budget, *counts, column.rounding)
+
+
+@dataclass(frozen=True)
+class StreamBinding:
+    """Binding of the noise of an unbounded input: everything but the secret. Safe to show.
+
+    An unbounded input never has a final digest, so each random word is bound to its record alone: to the record's id
+    and its label. A record that is delivered twice, or recomputed for a retry, gets the same output, so its noise
+    cannot be averaged away. A record whose label changed gets independent noise: each of the two outputs satisfies
+    epsilon-label DP on its own, but an observer who sees two different outputs for one id learns that its label
+    changed. One id must therefore stand for one event with one label. A corrected event needs a new id, and costs its
+    epsilon again.
+
+    Attributes:
+      release: Name of the stream, chosen by the user. The same records under another name get independent noise and
+        are charged again.
+    """
+
+    release: str
+
+    def noise_key(self, secret: bytes, column: LabelColumn) -> bytes:
+        """Derives the key of all noise of this stream.
+
+        Args:
+          secret: The noise key file's 32 bytes.
+          column: The private column.
+
+        Returns:
+          32 bytes.
+        """
+        bound_to = [self.release, column.name, [label.hex() for label in column.domain], column.rounding]
+        return keyed_hash(secret, b"labeldp endless", json.dumps(bound_to).encode())
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,9 @@ from ..mechanisms.noise.record_identities import Identities
 from .batches import LabelledBatch, label_values, record_identities, replace_label
 from .errors import InputError, redact_errors
 from .label_column import LabelColumn
-from .noise_binding import NoiseBinding
+from .noise_binding import NoiseBinding, StreamBinding
 from .noise_key_file import NoiseKeyFile
 from .progress_log import Progress
-from .unbounded import StreamBinding
 
 _BATCHES = "batches"
 _DEAD_LETTERS = "dead_letters"

@@ -45,13 +45,10 @@ class BudgetSplit:
     labels: float
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a part out of range, or a sum above 30 in exact arithmetic."""
+        """Raises ValueError for a part out of range."""
         if not 0 <= self.prior < math.inf:
             raise ValueError(f"the epsilon of the prior must be finite and not negative, not {self.prior:g}")
         check_epsilon(self.labels)
-        if Fraction(self.prior) + Fraction(self.labels) > MAX_EPSILON:
-            spent = f"epsilon {self.prior:g} for the prior and {self.labels:g} for the labels"
-            raise ValueError(f"{spent} exceed {MAX_EPSILON:g} together")
 
     @property
     def total(self) -> float:

@@ -70,11 +70,10 @@ def test_a_split_needs_an_epsilon_in_range_for_the_labels(labels):
         BudgetSplit(0.5, labels)
 
 
-def test_a_split_is_at_most_epsilon_30_in_exact_arithmetic():
+def test_the_parts_of_a_split_have_a_range_each_and_their_sum_has_none():
     assert BudgetSplit(0.0, 30.0).total == 30.0
-    assert BudgetSplit(15.0, 15.0).total == 30.0
-    with pytest.raises(ValueError, match="exceed 30 together"):
-        BudgetSplit(1e-20, 30.0)
+    # A prior that was released with one budget, and labels with another.
+    assert BudgetSplit(15.0, 20.0).total == 35.0
 
 
 def test_the_total_of_a_split_is_rounded_up():
