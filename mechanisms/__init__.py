@@ -1,6 +1,6 @@
-"""Priors in, randomizers out: pure numpy and scipy, no Beam, no I/O."""
+"""Label DP mechanisms: solvers that turn a prior and an epsilon into a randomizer. No Beam, no I/O."""
 
-from .core.budget import split_budget
+from .core.budget import BudgetSplit, split_budget
 from .core.certificate import Certificate
 from .core.label_grid import label_grid
 from .core.losses import ABSOLUTE, LOSSES, POISSON, SQUARED, Loss
@@ -14,6 +14,7 @@ __all__ = [
     "MECHANISMS",
     "POISSON",
     "SQUARED",
+    "BudgetSplit",
     "Certificate",
     "Loss",
     "Prior",

@@ -1,1 +1,1 @@
-"""Mechanisms that add noise to the label."""
+"""Mechanisms that add noise to the label, on a finite output grid."""

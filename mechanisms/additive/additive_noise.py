@@ -1,4 +1,4 @@
-"""What additive mechanisms share: where an unclipped output grid ends, and domains of one label."""
+"""Shared parts of the additive mechanisms: the end of an unclipped output grid, and grids of one label."""
 
 from __future__ import annotations
 
@@ -12,12 +12,23 @@ from ..core.prior import Prior
 from ..core.randomizer import Randomizer
 
 FOLDED_TAIL = 40 * log(2)
-"""Unclipped, the lattice ends where at most e^-this of a label's probability lies further out on that side."""
+"""An unclipped grid ends where at most exp(-FOLDED_TAIL) of a label's probability lies further out on that side."""
 
 
 def single_label_randomizer(
     name: str, prior: Prior, epsilon: float, parameters: dict[str, Any], delta: float = 0.0
 ) -> Randomizer:
-    """One label has nothing to hide."""
+    """Builds the randomizer of a label grid with one label, which reports that label: there is nothing to protect.
+
+    Args:
+      name: Name of the mechanism.
+      prior: Prior over one label.
+      epsilon: Label DP budget.
+      parameters: Parameters for the mechanism file.
+      delta: Delta of an approximate mechanism, else 0.
+
+    Returns:
+      The randomizer.
+    """
     weights = np.full((1, 1), TOTAL, np.uint64)
     return Randomizer(prior.labels, prior.labels, weights, epsilon, name, parameters, delta=delta)

@@ -1,6 +1,6 @@
-"""Exponential mechanism over the label domain.
+"""Exponential mechanism over the label range.
 
-Source: Ghazi et al. 2022, Appendix F.
+Sources: McSherry, Talwar 2007; Ghazi et al. 2022, Appendix D, as a baseline.
 """
 
 from __future__ import annotations
@@ -22,14 +22,27 @@ from .output_grid import lattice
 class Exponential:
     """Reports a point of the label range with probability proportional to exp(-epsilon |point - label| / (2 range)).
 
-    step: the largest distance of two points, in units of the label; None is the label spacing.
+    Attributes:
+      name: Name on the command line and in mechanism files.
+      step: Largest distance of two points, in units of the label; None is the label spacing.
     """
 
     name: ClassVar[str] = "exponential"
     step: float | None = None
 
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
-        """The prior's weights play no part. Cost O(k m). Raises ValueError for a bad step or too many outputs."""
+        """Builds the randomizer. It ignores the prior's weights. Cost O(k m) for m outputs.
+
+        Args:
+          prior: Prior over the k labels.
+          epsilon: Label DP budget.
+
+        Returns:
+          The randomizer.
+
+        Raises:
+          ValueError: If epsilon or the step is out of range, or there are too many outputs.
+        """
         check_epsilon(epsilon)
         if len(prior.labels) == 1:
             return single_label_randomizer(self.name, prior, epsilon, {})

@@ -1,6 +1,6 @@
 """Gaussian mechanism: the discrete Gaussian of least variance for (epsilon, delta), certified exactly.
 
-Sources: Balle, Wang 2018, Theorem 8; Canonne, Kamath, Steinke 2020.
+Sources: Canonne, Kamath, Steinke 2020 for the discrete Gaussian; Balle, Wang 2018, Theorem 8, for calibrating sigma.
 """
 
 from __future__ import annotations
@@ -22,14 +22,28 @@ from ..core.randomizer import Randomizer
 from .additive_noise import single_label_randomizer
 from .output_grid import OutputGrid, lattice
 
+_LEAST_DELTA, _LARGEST_DELTA = 1e-12, 0.5
+# End of an unclipped grid beyond the label range, in standard deviations: less than 2^-40 of a normal distribution
+# lies further out.
+_GAUSSIAN_TAIL = 7.1
+# From this sigma on, in steps, the normalizer is the integral.
+_WIDE = 1000.0
+# Relative accuracy of sigma.
+_ACCURACY = 1e-10
+
 
 @dataclass(frozen=True)
 class Gaussian:
     """Adds discrete Gaussian noise: z steps with probability proportional to exp(-z^2 / (2 sigma^2)).
 
-    (epsilon, delta)-label DP, not pure: sigma is the least for which the integer weights' exact hockey-stick
-    divergence is at most delta. delta: from 1e-12 to 0.5; there is no default, so nobody gives up pure DP unawares.
-    step, clip: as for `Laplace`.
+    This is (epsilon, delta)-label DP, not pure: sigma is the least for which the exact hockey-stick divergence of the
+    integer weights is at most delta.
+
+    Attributes:
+      name: Name on the command line and in mechanism files.
+      delta: From 1e-12 to 0.5. It has no default, so that pure DP is given up only on request.
+      step: As for `Laplace`.
+      clip: As for `Laplace`.
     """
 
     name: ClassVar[str] = "gaussian"
@@ -38,16 +52,30 @@ class Gaussian:
     clip: bool = True
 
     def __post_init__(self) -> None:
-        """Raises ValueError without a delta, and for one out of range."""
+        """Checks delta.
+
+        Raises:
+          ValueError: If delta is missing or out of range.
+        """
         if self.delta == 0:
             raise ValueError("gaussian is not pure label DP: it needs a delta (--delta)")
         if not _LEAST_DELTA <= self.delta <= _LARGEST_DELTA:
             raise ValueError(f"delta must be between {_LEAST_DELTA:g} and {_LARGEST_DELTA:g}, not {self.delta:g}")
 
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
-        """The prior's weights play no part. Cost O(k m), and up to O(k^2 m) to prove delta, for m outputs.
+        """Searches for sigma. It ignores the prior's weights.
 
-        Raises ValueError as `Laplace.solve`.
+        Cost O(k m) for m outputs, and up to O(k^2 m) to prove delta.
+
+        Args:
+          prior: Prior over the k labels.
+          epsilon: Epsilon of the (epsilon, delta) budget.
+
+        Returns:
+          The randomizer; its parameters state sigma in units of the label.
+
+        Raises:
+          ValueError: If epsilon or the step is out of range, or there are too many outputs.
         """
         check_epsilon(epsilon)
         parameters = {"clip": self.clip, "delta": self.delta}
@@ -60,22 +88,8 @@ class Gaussian:
         return Randomizer(prior.labels, grid.points, weights, epsilon, self.name, parameters, delta=self.delta)
 
 
-_LEAST_DELTA, _LARGEST_DELTA = 1e-12, 0.5
-
-
-_GAUSSIAN_TAIL = 7.1
-"""In standard deviations: less than 2^-40 of a normal distribution lies above."""
-
-
-_WIDE = 1000.0
-
-
-_FINENESS = 1e-10
-"""sigma is the least one up to this, relatively."""
-
-
 def _widest(epsilon: float, delta: float) -> float:
-    """A sigma, per unit of sensitivity, that is enough for (epsilon, delta): a little above the continuous Gaussian's.
+    """Returns a sufficient sigma for (epsilon, delta), per unit of sensitivity: slightly above the continuous one.
 
     Balle, Wang 2018, Theorem 8: its delta is Phi(1/(2 sigma) - epsilon sigma) - E Phi(-1/(2 sigma) - epsilon sigma).
     """
@@ -92,9 +106,9 @@ def _widest(epsilon: float, delta: float) -> float:
     return 1.01 * _least(excess, low, high, 1e-3)
 
 
-def _least(excess: Callable[[float], float], low: float, high: float, fineness: float = _FINENESS) -> float:
-    """Where excess, positive at low, becomes <= 0: bisection to a relative fineness, ending on the side <= 0."""
-    while high > low * (1 + fineness):
+def _least(excess: Callable[[float], float], low: float, high: float, accuracy: float = _ACCURACY) -> float:
+    """Finds by bisection where `excess`, positive at low, becomes <= 0; returns the end where it is <= 0."""
+    while high > low * (1 + accuracy):
         middle = (low + high) / 2
         if excess(middle) > 0:
             low = middle
@@ -104,15 +118,15 @@ def _least(excess: Callable[[float], float], low: float, high: float, fineness: 
 
 
 def _gaussian(grid: OutputGrid, epsilon: float, delta: float) -> tuple[float, np.ndarray]:
-    """The least sigma, in steps, and its integer weights.
+    """Finds the least sigma, in steps, and its integer weights.
 
-    Floats, on the two labels furthest apart, say where it is; the integers of all labels decide.
+    Floats locate it, from the two labels furthest apart; the integers of all labels decide.
     """
     ratio = exp(epsilon)
 
     def ends_excess(sigma: float) -> float:
         noise, beyond = _gaussian_noise(grid, sigma)
-        first, last = grid.ends_rows(noise, beyond)
+        first, last = grid.end_rows(noise, beyond)
         return float(np.maximum(first - ratio * last, 0.0).sum()) - delta
 
     def excess(sigma: float) -> Fraction:
@@ -126,7 +140,7 @@ def _gaussian(grid: OutputGrid, epsilon: float, delta: float) -> tuple[float, np
         low /= 2
     sigma = _least(ends_excess, low, high)
     if excess(sigma) > 0:
-        low, growth = sigma, _FINENESS
+        low, growth = sigma, _ACCURACY
         while excess(sigma * (1 + growth)) > 0:
             low, growth = sigma * (1 + growth), 2 * growth
         sigma = _least(lambda middle: 1.0 if excess(middle) > 0 else 0.0, low, sigma * (1 + growth))
@@ -134,10 +148,10 @@ def _gaussian(grid: OutputGrid, epsilon: float, delta: float) -> tuple[float, np
 
 
 def _gaussian_noise(grid: OutputGrid, sigma: float) -> tuple[np.ndarray, float]:
-    """The probability of z steps for z = 0..reach, and that of more, on one side."""
+    """Returns the probability of z steps for z = 0..reach, and that of more steps, on one side."""
     densities = np.exp(-((np.arange(grid.reach + 1) / sigma) ** 2) / 2)
     if sigma > _WIDE:
-        # The sum over all integers is the integral, relatively within 2 exp(-2 pi^2 sigma^2) (Poisson summation).
+        # The sum over all integers equals the integral to a relative 2 exp(-2 pi^2 sigma^2) (Poisson summation).
         noise = densities / (sqrt(2 * pi) * sigma)
         return noise, max(0.5 - noise[1:].sum() - noise[0] / 2, 0.0)
     beyond = np.exp(-((np.arange(grid.reach + 1, ceil(40 * sigma) + 1) / sigma) ** 2) / 2).sum()
@@ -146,11 +160,19 @@ def _gaussian_noise(grid: OutputGrid, sigma: float) -> tuple[np.ndarray, float]:
 
 
 def gaussian_weights(grid: OutputGrid, sigma: float) -> np.ndarray:
-    """(k, m) uint64: the integers nearest to 2^62 times the probabilities; the likeliest output takes what is left."""
+    """Rounds the probabilities to integers that sum to 2^62; the likeliest output takes the remainder.
+
+    Args:
+      grid: The output grid.
+      sigma: Standard deviation parameter, in steps.
+
+    Returns:
+      Shape (k, m), uint64.
+    """
     rows = grid.rows(*_gaussian_noise(grid, sigma))
     rows /= rows.sum(axis=1, keepdims=True)
     weights = np.rint(rows * float(TOTAL)).astype(np.int64)
     likeliest = weights.argmax(axis=1)
-    # A row is off by a few units of 2^-62 per output, so its sum fits 63 bits.
+    # A row's sum differs from 2^62 by a few units per output, so it fits 63 bits.
     weights[np.arange(len(weights)), likeliest] += TOTAL - weights.sum(axis=1)
     return weights.astype(np.uint64)

@@ -1,6 +1,6 @@
 """Laplace mechanism: discrete Laplace noise on an output grid.
 
-Sources: Ghosh, Roughgarden, Sundararajan 2009; Ghazi et al. 2022, Appendix F.
+Sources: Ghosh, Roughgarden, Sundararajan 2009; Ghazi et al. 2022, Appendices D and F, as a baseline.
 """
 
 from __future__ import annotations
@@ -23,8 +23,13 @@ from .output_grid import lattice
 class Laplace:
     """Adds discrete Laplace noise: z steps with probability proportional to exp(-epsilon |z| / Delta).
 
-    Delta: the label range in steps. step: the lattice's, in units of the label; None is the label spacing. A finer one
-    comes near the continuous mechanism. clip: outputs beyond the label range become its nearest end.
+    Delta is the label range in steps.
+
+    Attributes:
+      name: Name on the command line and in mechanism files.
+      step: Distance of neighboring outputs, in units of the label; None is the label spacing. A small step approximates
+        the continuous mechanism.
+      clip: Whether outputs beyond the label range become its nearest end.
     """
 
     name: ClassVar[str] = "laplace"
@@ -32,9 +37,18 @@ class Laplace:
     clip: bool = True
 
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
-        """The prior's weights play no part. Cost O(k m) for m outputs.
+        """Builds the randomizer. It ignores the prior's weights. Cost O(k m) for m outputs.
 
-        Raises ValueError for a bad step, one that makes too many outputs, or an epsilon too small for no clipping.
+        Args:
+          prior: Prior over the k labels.
+          epsilon: Label DP budget.
+
+        Returns:
+          The randomizer.
+
+        Raises:
+          ValueError: If epsilon or the step is out of range, or there are too many outputs, which happens at a small
+            epsilon without clipping.
         """
         check_epsilon(epsilon)
         if len(prior.labels) == 1:

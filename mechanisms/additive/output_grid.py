@@ -1,10 +1,10 @@
-"""The finite lattice that additive noise lives on: equal steps over the label range and, unclipped, beyond it.
+"""Finite output grid of the additive mechanisms: equal steps over the label range and, unclipped, beyond it.
 
-Noise is a distribution over whole numbers of steps, so the sensitivity is a whole number too and nothing continuous is
-ever drawn. What falls outside the lattice is moved to its outermost points, which is post-processing.
+Noise is a distribution over whole numbers of steps, so the sensitivity is a whole number too, and nothing is drawn from
+a continuous distribution. Probability beyond the grid moves to its outermost points, which is post-processing.
 
-A label between two points is first moved to one of them at random, with the mean kept. Both ends of the label range
-are points; so no two labels are ever further apart than the range, and an unbiased mechanism stays unbiased.
+A label between two points first moves to one of them at random, with its mean kept. Both ends of the label range are
+points. So no two labels are ever further apart than the range, and an unbiased mechanism stays unbiased.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ import numpy as np
 
 from ..core.alias_table import MAX_CELLS
 
-# A label this near to a point, in steps, takes the point over: the output is then the label itself.
+# A label within this many steps of a point replaces the point: the output is then the label itself.
 _SNAP = 1e-3
-
-
-# Without a step given, labels that are not evenly spaced get at most so many steps,
+# Where no step is given: largest number of steps for labels that are not evenly spaced,
 _DEFAULT_STEPS = 1023
-
-
-# and a lattice that goes beyond the range at most so many labels times outputs.
+# and of labels times outputs for a lattice that extends beyond the label range.
 _DEFAULT_CELLS = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
 class OutputGrid:
-    """points: (m,) float64 ascending, the outputs. steps: from the least label to the largest, >= 1; the sensitivity.
+    """Output points, and the position of every label among them.
 
-    margin: the steps beyond the label range, on either side; 0 is clipped. lower: (k,) the point at or below each
-    label. share: (k,) the probability that the label moves to the point above instead, in [0, 1).
+    Attributes:
+      points: The outputs, shape (m,), float64, ascending.
+      steps: Steps from the smallest to the largest label, >= 1; the sensitivity.
+      margin: Steps beyond the label range on either side; 0 where outputs are clipped.
+      lower: Index of the point at or below each label, shape (k,).
+      share: Probability that the label moves to the point above instead, shape (k,), in [0, 1).
     """
 
     points: np.ndarray
@@ -44,18 +44,23 @@ class OutputGrid:
 
     @property
     def step(self) -> float:
-        """The distance of two neighbouring points, in units of the label."""
+        """Distance of neighboring points, in units of the label."""
         return float((self.points[-1] - self.points[0]) / (len(self.points) - 1))
 
     @property
     def reach(self) -> int:
-        """The largest distance of a point from a label's, in steps."""
+        """Largest distance of a point from a label's point, in steps."""
         return self.steps + self.margin
 
     def rows(self, noise: np.ndarray, beyond: float) -> np.ndarray:
-        """(k, m) probabilities of every label's outputs under symmetric noise.
+        """Computes the probabilities of every label's outputs under symmetric noise.
 
-        noise: (n,), n > reach, the probability of +z steps, which is that of -z. beyond: that of n steps up or more.
+        Args:
+          noise: Probability of +z steps, equal to that of -z, shape (n,) with n > reach.
+          beyond: Probability of n or more steps up.
+
+        Returns:
+          Shape (k, m).
         """
         tails = _tails(noise, beyond)
         rows = self._rows_from(self.lower, noise, tails)
@@ -66,8 +71,16 @@ class OutputGrid:
             rows[between] = (1 - share) * rows[between] + share * above
         return rows
 
-    def ends_rows(self, noise: np.ndarray, beyond: float) -> np.ndarray:
-        """(2, m): as `rows`, of the least and the largest label alone."""
+    def end_rows(self, noise: np.ndarray, beyond: float) -> np.ndarray:
+        """Computes `rows` for the smallest and the largest label only.
+
+        Args:
+          noise: As for `rows`.
+          beyond: As for `rows`.
+
+        Returns:
+          Shape (2, m).
+        """
         return self._rows_from(self.lower[[0, -1]], noise, _tails(noise, beyond))
 
     def _rows_from(self, places: np.ndarray, noise: np.ndarray, tails: np.ndarray) -> np.ndarray:
@@ -79,17 +92,26 @@ class OutputGrid:
 
 
 def _tails(noise: np.ndarray, beyond: float) -> np.ndarray:
-    """The probability of z steps up or more, for z = 0..n."""
+    """Probability of z or more steps up, for z = 0..n."""
     return np.cumsum(np.append(noise, beyond)[::-1])[::-1]
 
 
 def lattice(labels: np.ndarray, step: float | None, margin: float) -> OutputGrid:
-    """The lattice for labels.
+    """Builds the output grid for labels.
 
-    labels: (k,) ascending, k >= 2. step: the largest distance of two points, in units of the label; the range is cut
-    into equal steps that are no larger. None: the labels themselves where they are evenly spaced, else their smallest
-    distance, within a bound on the number of points. margin: how far beyond the range, in ranges.
-    Raises ValueError for a step that is not a positive number, or that makes too many points.
+    Args:
+      labels: Shape (k,), ascending, k >= 2.
+      step: Largest distance of two points, in units of the label; the range is cut into equal steps that are no larger.
+        None takes the labels themselves where they are evenly spaced, else their smallest distance, within a bound on
+        the number of points.
+      margin: Extent beyond the label range on either side, in label ranges.
+
+    Returns:
+      The output grid.
+
+    Raises:
+      ValueError: If the step is not a positive number, there are too many points, or the label range exceeds the
+        floats.
     """
     k, span = len(labels), float(labels[-1]) - float(labels[0])
     if not isfinite(span):

@@ -1,7 +1,7 @@
 """Staircase mechanism: noise whose density falls in steps.
 
 Sources: Geng, Viswanath 2014, "The Optimal Noise-Adding Mechanism in Differential Privacy"; Ghazi et al. 2022,
-Appendix F.
+Appendices D and F, as a baseline.
 """
 
 from __future__ import annotations
@@ -23,10 +23,18 @@ from .output_grid import OutputGrid, lattice
 
 @dataclass(frozen=True)
 class Staircase:
-    """Adds staircase noise: flat steps of r and Delta - r lattice steps in turn, each exp(-epsilon) below the last.
+    """Adds staircase noise: flat parts of r and Delta - r grid steps in turn.
 
-    gamma: the share (r - 1/2) / Delta of the higher half of a stair, in [0, 1]; None takes the r in 1..Delta of least
-    expected loss under the prior. loss: what that minimises. step, clip: as for `Laplace`.
+    Two parts make a stair, of Delta steps, the label range. Each low part and each next stair is exp(-epsilon) times as
+    likely per step as the high part before it.
+
+    Attributes:
+      name: Name on the command line and in mechanism files.
+      loss: Loss that the choice of r minimizes.
+      gamma: Share (r - 1/2) / Delta of the higher part, in [0, 1]; None takes the r in 1..Delta of least expected loss
+        under the prior.
+      step: As for `Laplace`.
+      clip: As for `Laplace`.
     """
 
     name: ClassVar[str] = "staircase"
@@ -36,10 +44,20 @@ class Staircase:
     clip: bool = True
 
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
-        """Cost O(k m) for m outputs; all r are compared, from sums that they share.
+        """Chooses r and builds the randomizer. Cost O(k m) for m outputs: all r are compared from shared sums.
 
         Where the loss is infinite for every r, as Poisson log loss is for outputs of 0, the squared loss decides.
-        Raises ValueError as `Laplace.solve`, for a gamma outside [0, 1], and for a loss not defined on the outputs.
+
+        Args:
+          prior: Prior over the k labels.
+          epsilon: Label DP budget.
+
+        Returns:
+          The randomizer; its parameters state r and gamma.
+
+        Raises:
+          ValueError: If epsilon, gamma or the step is out of range, there are too many outputs, or the loss is not
+            defined on the outputs.
         """
         check_epsilon(epsilon)
         if self.gamma is not None and not 0 <= self.gamma <= 1:
@@ -50,7 +68,7 @@ class Staircase:
         if len(prior.labels) == 1:
             return single_label_randomizer(self.name, prior, epsilon, {"clip": self.clip})
         target = epsilon - EPSILON_MARGIN
-        # A stair is as wide as the range, so noise is above Laplace's by up to one range.
+        # A stair is as wide as the label range, so the noise may exceed Laplace noise by up to one range.
         grid = lattice(prior.labels, self.step, 0.0 if self.clip else FOLDED_TAIL / target + 1)
         if self.gamma is None:
             losses = _staircase_losses(grid, prior, target, self.loss)
@@ -70,13 +88,13 @@ class Staircase:
 
 
 def _staircase_height(steps: int, epsilon: float) -> np.ndarray:
-    """(steps,): the probability of no noise for r = 1..steps."""
+    """Probability of no noise for r = 1..steps, shape (steps,)."""
     r, fall = np.arange(1, steps + 1), -expm1(-epsilon)
     return fall / (2 * (r + exp(-epsilon) * (steps - r)) - fall)
 
 
 def _staircase_losses(grid: OutputGrid, prior: Prior, epsilon: float, loss: Loss) -> np.ndarray:
-    """(steps,): the expected loss for r = 1..steps, above the least one that any output could have.
+    """Expected loss for r = 1..steps, above the least one that any output could have, shape (steps,).
 
     Noise of t + i Delta steps, 0 <= t < Delta, has probability height(r) e^(-i epsilon) (1 if t < r else e^-epsilon);
     so with the loss of each t summed over i, all r need only one cumulated sum over t.
@@ -95,7 +113,7 @@ def _staircase_losses(grid: OutputGrid, prior: Prior, epsilon: float, loss: Loss
                 per_distance += part * (losses[up] + losses[down])
     per_distance[0] /= 2
     stair = np.exp(-epsilon * np.arange(stairs)) @ per_distance.reshape(stairs, grid.steps)
-    # Beyond the last stair, every output is an end of the lattice.
+    # Noise beyond the last stair always ends at an end of the grid.
     stair += far * exp(-epsilon * stairs) / -expm1(-epsilon)
     sums = exp(-epsilon) * stair.sum() - expm1(-epsilon) * np.cumsum(stair)
     return _staircase_height(grid.steps, epsilon) * sums

@@ -1,6 +1,6 @@
-"""ERM, the exponential randomized mechanism: bins on each side by the exponential mechanism.
+"""ERM, the exponential randomized mechanism: selects a bin on each side by the exponential mechanism.
 
-Source: Cai et al., section 3.3, equation 2. The paper's Theorem 1 bounds the privacy loss; here it is exact.
+Source: Cai et al. 2024, section 3.3, equation 2. The paper's Theorem 1 bounds the privacy loss; here it is exact.
 """
 
 from __future__ import annotations
@@ -16,12 +16,20 @@ from ..core.losses import ABSOLUTE, Loss
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
 from .bin_selection import Selection, channel, expected_loss, privacy_loss
-from .input_scale import Inputs, check, nearest_outer, solved
-from .parameter_search import zoom
+from .input_scale import Inputs, check, least_half_width, solve_scaled
+from .parameter_search import minimize_over_box
 
 
 def exponential_selection(bins: np.ndarray, gamma: np.ndarray) -> Selection:
-    """Bin i <= j in proportion to exp(gamma (B_i - B_j) / (2 (B_j - B_1))). bins: (..., m), symmetric. gamma: (...)."""
+    """Builds the selection with bin i <= j in proportion to exp(gamma (B_i - B_j) / (2 (B_j - B_1))).
+
+    Args:
+      bins: Shape (..., m), symmetric.
+      gamma: Shape (...), >= 0.
+
+    Returns:
+      The selections.
+    """
     m = bins.shape[-1]
     reach = bins[..., :-1, None] - bins[..., None, :]
     span = bins[..., :-1] - bins[..., :1]
@@ -33,7 +41,16 @@ def exponential_selection(bins: np.ndarray, gamma: np.ndarray) -> Selection:
 
 
 def two_scale_bins(outer: np.ndarray, inner: np.ndarray, m: int) -> np.ndarray:
-    """(..., m): -outer, then m - 2 bins evenly from -inner to inner, then outer. outer, inner: (...), inner < outer."""
+    """Builds bins at -outer, then m - 2 bins evenly from -inner to inner, then outer.
+
+    Args:
+      outer: Shape (...).
+      inner: Shape (...), below `outer`.
+      m: Number of bins.
+
+    Returns:
+      Shape (..., m).
+    """
     outer, inner = np.asarray(outer, float)[..., None], np.asarray(inner, float)[..., None]
     middle = np.linspace(-1, 1, m - 2) if m > 3 else np.zeros(m - 2)
     return np.concatenate([-outer, inner * middle, outer], axis=-1)
@@ -41,11 +58,16 @@ def two_scale_bins(outer: np.ndarray, inner: np.ndarray, m: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ERM:
-    """Symmetric bins and exponential selection: bins and gamma searched for the least expected loss.
+    """Symmetric bins and exponential selection; parameters that are None are searched for the least expected loss.
 
-    outputs: m, the number of bins. distance: D >= 0, how far the outermost bins lie beyond the labels; inner: how far
-    from the centre the other m - 2 bins reach, evenly; both in halves of the label range. gamma >= 0. Each is
-    searched where it is None. loss: absolute or squared.
+    Attributes:
+      name: Name on the command line and in mechanism files.
+      rounding: Default rounding of labels that are not on the grid.
+      outputs: Number m of bins.
+      distance: Distance D >= 0 of the outermost bins beyond the labels, in halves of the label range.
+      inner: Extent of the other m - 2 bins, evenly around the center, in halves of the label range.
+      gamma: Parameter of the exponential mechanism, >= 0.
+      loss: Absolute or squared loss.
     """
 
     name: ClassVar[str] = "erm"
@@ -57,9 +79,17 @@ class ERM:
     loss: Loss = ABSOLUTE
 
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
-        """The best parameters whose privacy loss is at most epsilon for every input between the outermost labels.
+        """Searches for the best parameters whose privacy loss is at most epsilon for every input in the label range.
 
-        Raises ValueError for a parameter out of range, or where the parameters given cannot keep epsilon.
+        Args:
+          prior: Prior over the labels.
+          epsilon: Label DP budget.
+
+        Returns:
+          The randomizer; its parameters state what was found.
+
+        Raises:
+          ValueError: If a parameter is out of range, or the given parameters cannot satisfy epsilon.
         """
         check(epsilon, self.outputs, self.loss)
         for name in ("distance", "inner", "gamma"):
@@ -73,10 +103,10 @@ class ERM:
             parameters.update(found)
             return selection.bins, channel(selection, inputs.values)
 
-        return solved(prior, epsilon, self.name, parameters, scaled)
+        return solve_scaled(prior, epsilon, self.name, parameters, scaled)
 
     def _search(self, inputs: Inputs, epsilon: float) -> tuple[Selection, dict[str, float]]:
-        least, m = nearest_outer(epsilon), self.outputs
+        least, m = least_half_width(epsilon), self.outputs
 
         def unpacked(points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             outer = least * np.exp(points[:, 0]) if self.distance is None else np.full(len(points), 1 + self.distance)
@@ -96,10 +126,10 @@ class ERM:
         fine = max(1.0, m / 6)
         free = (self.distance is None, self.inner is None and m > 3, self.gamma is None and m > 2)
         counts = tuple(int(n / fine) if searched else 1 for n, searched in zip((60, 40, 30), free, strict=True))
-        # With a large gamma and all bins but two out of the labels' reach, the two innermost ones keep epsilon.
-        point = zoom(losses, (1e-12, 0.02, -7.0), (2.5, 0.98, 7.0), counts, 4 * m**3)
+        # A point that satisfies epsilon exists: a large gamma, and all bins but two far outside the labels.
+        point = minimize_over_box(losses, (1e-12, 0.02, -7.0), (2.5, 0.98, 7.0), counts, 4 * m**3)
         if point is None:
-            raise ValueError(f"erm with these parameters does not keep epsilon {epsilon:g}: leave them to the search")
+            raise ValueError(f"erm with these parameters does not keep epsilon {epsilon:g}: omit them")
         outer, inner, gamma = (float(part[0]) for part in unpacked(point[None]))
         made = exponential_selection(two_scale_bins(np.array(outer), np.array(inner), m), np.array(gamma))
         return made, {"outputs": m, "distance": outer - 1, "inner": inner, "gamma": gamma}

@@ -1,4 +1,4 @@
-"""Labels as inputs in [-1, 1], and back: what every quantization mechanism shares."""
+"""Labels scaled to inputs in [-1, 1], and back: the shared part of the quantization mechanisms."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from ..core.prior import Prior
 from ..core.randomizer import Randomizer
 
 MAX_OUTPUTS = 64
-
-
+"""Largest number of outputs of a quantization mechanism."""
 SMALLEST_EPSILON = 1e-4
-"""Outputs lie some 2 / epsilon half-ranges away: below this, linear programs lose the digits that matter."""
+"""Outputs lie about 2 / epsilon half-ranges away: below this epsilon, linear programs lose the significant digits."""
 
-
-Scaled = Callable[["Inputs"], tuple[np.ndarray, np.ndarray]]
+ScaledSolver = Callable[["Inputs"], tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """Where the labels lie, scaled to [-1, 1], and how likely they are.
+    """Labels scaled to [-1, 1], and their weights.
 
-    values: (k,) ascending, from -1 to 1. weights: (k,), summing to 1.
+    Attributes:
+      values: Shape (k,), ascending, from -1 to 1.
+      weights: Shape (k,), summing to 1.
     """
 
     values: np.ndarray
@@ -43,35 +43,70 @@ class Inputs:
         return np.concatenate([np.zeros((1, 3)), np.cumsum(self.weights[:, None] * powers, axis=0)])
 
     def moments(self, bins: np.ndarray) -> np.ndarray:
-        """(..., m - 1, 3): mass, mean and mean square of the inputs in every cell of the bins (..., m)."""
+        """Computes mass, mean and mean square of the inputs in every cell of the bins.
+
+        Args:
+          bins: Shape (..., m), ascending.
+
+        Returns:
+          Shape (..., m - 1, 3), each weighted by the inputs' weights.
+        """
         first = np.searchsorted(self.values, bins)
         first[..., 0], first[..., -1] = 0, len(self.values)
         return np.diff(self._cumulated[first], axis=-2)
 
 
 def check(epsilon: float, outputs: int, loss: Loss | None = None) -> None:
-    """Raises ValueError for an epsilon or a number of outputs out of range, or a loss that is not supported."""
+    """Checks the arguments that all quantization mechanisms share.
+
+    Args:
+      epsilon: Label DP budget, from 1e-4 to 30.
+      outputs: Number of outputs, from 2 to 64.
+      loss: Absolute or squared loss; None where the mechanism has none.
+
+    Raises:
+      ValueError: If one of them is out of range or not supported.
+    """
     check_epsilon(epsilon)
     if epsilon < SMALLEST_EPSILON:
         raise ValueError(f"quantization needs an epsilon of at least {SMALLEST_EPSILON:g}, not {epsilon:g}")
     if not 2 <= outputs <= MAX_OUTPUTS:
         raise ValueError(f"outputs must be between 2 and {MAX_OUTPUTS}, not {outputs}")
     if loss is not None and loss.name not in ("absolute", "squared"):
-        raise ValueError(f"quantization minimises the absolute or the squared loss, not the {loss.name} loss")
+        raise ValueError(f"quantization minimizes the absolute or the squared loss, not the {loss.name} loss")
 
 
-def nearest_outer(epsilon: float) -> float:
-    """coth(epsilon / 2): no unbiased mechanism on [-1, 1] has its outputs in a narrower interval around 0.
+def least_half_width(epsilon: float) -> float:
+    """Computes coth(epsilon / 2): unbiased mechanisms on [-1, 1] need outputs at least this far from 0.
 
     If all outputs lie in [-b, b], the means at 1 and -1 differ by at most 2 b tanh(epsilon / 2).
+
+    Args:
+      epsilon: Label DP budget.
+
+    Returns:
+      Half the width of the narrowest interval around 0 that can hold the outputs.
     """
     return 1 / math.tanh(epsilon / 2)
 
 
-def solved(prior: Prior, epsilon: float, mechanism: str, parameters: Mapping[str, Any], solve: Scaled) -> Randomizer:
-    """The randomizer of solve(inputs), which gives outputs (m,) and probabilities (k, m) on the scale of [-1, 1].
+def solve_scaled(
+    prior: Prior, epsilon: float, mechanism: str, parameters: Mapping[str, Any], solve: ScaledSolver
+) -> Randomizer:
+    """Builds the randomizer from a solver on the scale of [-1, 1]. A label grid of one label reports it.
 
-    A domain of one label reports it.
+    Args:
+      prior: Prior over the k labels.
+      epsilon: Label DP budget.
+      mechanism: Name of the mechanism.
+      parameters: Its parameters, for the mechanism file.
+      solve: Takes inputs, returns outputs (m,) and probabilities (k, m).
+
+    Returns:
+      The randomizer.
+
+    Raises:
+      ValueError: If there are too many labels times outputs.
     """
     labels = prior.labels
     if len(labels) == 1:

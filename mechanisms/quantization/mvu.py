@@ -1,9 +1,9 @@
-"""MVU, the minimum variance unbiased mechanism: round to a few inputs without bias, then the best table.
+"""MVU, the minimum variance unbiased mechanism: rounds to a few inputs without bias, then applies the best table.
 
 Source: Chaudhuri, Guo, Rabbat 2022, "Privacy-Aware Compression for Federated Data Analysis"; the baseline of Cai et
-al. The label is first rounded at random to one of its two neighbours on an even grid of n inputs, which is unbiased;
-then a table of probabilities (n, m) and an alphabet (m,) of least mean variance over the grid, unbiased under epsilon,
-give the output. Rounding is a mixture of the table's rows, so it keeps epsilon.
+al. 2024. The label is first rounded at random to one of its two neighbors on an even grid of n inputs, which is
+unbiased. Then a table of probabilities (n, m) and an alphabet (m,) of least mean variance over the grid, unbiased under
+epsilon, give the output. Rounding mixes rows of the table, so it keeps epsilon.
 """
 
 from __future__ import annotations
@@ -17,16 +17,22 @@ from ..core.label_rounding import RANDOMIZED
 from ..core.losses import SQUARED, Loss
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
-from .input_scale import Inputs, check, solved
-from .quantizer import finished_table, searched_outputs
+from .input_scale import Inputs, check, solve_scaled
+from .quantizer import search_outputs
+from .table_program import feasible_table
 
 
 @dataclass(frozen=True)
 class MVU:
-    """The table and the alphabet of least mean loss over n inputs; the prior's weights play no part.
+    """Table and alphabet of least mean loss over n inputs. It ignores the prior's weights.
 
-    outputs: m, the size of the alphabet. inputs: n >= 2, of the grid that labels are rounded to. reach: as for
-    `Quantizer`. loss: squared, the variance, as published; or absolute.
+    Attributes:
+      name: Name on the command line and in mechanism files.
+      rounding: Default rounding of labels that are not on the grid.
+      outputs: Size m of the alphabet.
+      inputs: Points n of the grid that labels are rounded to, from 2 to 256.
+      reach: As for `Quantizer`.
+      loss: Squared loss, the variance, as published; or absolute loss.
     """
 
     name: ClassVar[str] = "mvu"
@@ -37,7 +43,18 @@ class MVU:
     loss: Loss = SQUARED
 
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
-        """About a second. Raises ValueError for a parameter out of range."""
+        """Searches for the alphabet and solves for the table, in about a second.
+
+        Args:
+          prior: Prior over the labels.
+          epsilon: Label DP budget.
+
+        Returns:
+          The randomizer.
+
+        Raises:
+          ValueError: If a parameter is out of range, or no table satisfies epsilon.
+        """
         check(epsilon, self.outputs, self.loss)
         if not 2 <= self.inputs <= 256:
             raise ValueError(f"inputs must be between 2 and 256, not {self.inputs}")
@@ -47,19 +64,24 @@ class MVU:
 
         def scaled(labels: Inputs) -> tuple[np.ndarray, np.ndarray]:
             grid = Inputs(np.linspace(-1, 1, self.inputs), np.full(self.inputs, 1 / self.inputs))
-            outputs = searched_outputs(grid, self.outputs, epsilon, self.loss, True, self.reach)
-            table = finished_table(grid, outputs, epsilon, self.loss)
+            outputs = search_outputs(grid, self.outputs, epsilon, self.loss, True, self.reach)
+            table = feasible_table(grid, outputs, epsilon, self.loss)
             if table is None:
                 raise ValueError(f"mvu found no table that keeps epsilon {epsilon:g}")
-            return outputs, rounding(grid.values, labels.values) @ table
+            return outputs, rounding_matrix(grid.values, labels.values) @ table
 
-        return solved(prior, epsilon, self.name, parameters, scaled)
+        return solve_scaled(prior, epsilon, self.name, parameters, scaled)
 
 
-def rounding(grid: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """(k, n): how likely each value is rounded to each point of the grid, without bias, to its two neighbours only.
+def rounding_matrix(grid: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Computes the probabilities of unbiased rounding of each value to its two neighbors on a grid.
 
-    grid: (n,) ascending. values: (k,) within the grid.
+    Args:
+      grid: Shape (n,), ascending.
+      values: Shape (k,), within the grid.
+
+    Returns:
+      Shape (k, n).
     """
     below = np.clip(np.searchsorted(grid, values, side="right") - 1, 0, len(grid) - 2)
     share = (values - grid[below]) / (grid[below + 1] - grid[below])

@@ -1,8 +1,8 @@
 """OPTM, the optimal randomized quantization mechanism: bins and selection distributions of least expected loss.
 
-Source: Cai et al., section 4 and Algorithm 2. Algorithm 2 searches bounds of the probabilities on a grid because its
-linear programs need them; the bounds cost accuracy. With constraints "exact" the bilinear program behind them is
-solved instead, under the privacy loss at the one-sided limits; "theorem5" and "theorem6" are the paper's programs.
+Source: Cai et al. 2024, section 4 and Algorithm 2. Algorithm 2 searches a grid of bounds on the probabilities, because
+its linear programs need them; the bounds cost accuracy. With constraints "exact" the bilinear program itself is solved
+instead, under the privacy loss at the one-sided limits; "theorem5" and "theorem6" are the paper's programs.
 """
 
 from __future__ import annotations
@@ -22,36 +22,37 @@ from ..core.prior import Prior
 from ..core.randomizer import Randomizer
 from .bin_selection import Selection, channel, expected_loss, privacy_loss
 from .erm import two_scale_bins
-from .input_scale import Inputs, check, nearest_outer, solved
+from .exact_selection import exact_selection
+from .input_scale import Inputs, check, least_half_width, solve_scaled
 from .rqm import RQM, geometric_selection
-from .selection_programs import Layout, coupled_selection, exact_selection, theorem5_selection, theorem6_selection
+from .selection_programs import Layout, coupled_selection, theorem5_selection, theorem6_selection
 
 _CONSTRAINTS = ("exact", "theorem5", "theorem6")
-
-
+# With more bins than this, the bins are searched mostly by the coupled program alone.
 _SMALL = 4
-"""With more bins than this, the bins are searched mostly by the coupled program alone."""
-
-
+# Relative distance of Theorem 5's bounds from a reference solution, in units of epsilon.
 _BANDS = (0.003, 0.01, 0.03, 0.1)
-"""Theorem 5's bounds lie this far, times epsilon, from a reference on either side."""
-
-
+# Grid of the bounds of Theorem 6.
 _UPPER_BOUNDS = (0.5, 0.75, 1.0)
-
-
 _LOWER_BOUNDS = np.linspace(0.05, 0.95, 10)
 
 
 @dataclass(frozen=True)
 class OPTM:
-    """The best selection mechanism found, unbiased for every input between the outermost labels.
+    """Best selection mechanism found, unbiased for every input in the label range.
 
-    outputs: m, the number of bins. distance: D >= 0, how far the outermost bins lie beyond the labels; inner: how far
-    from the centre the other m - 2 bins reach, evenly; both in halves of the label range, both searched where they
-    are None. symmetric: whether bins and selection are; otherwise both ends of the inner and of the outer bins are
-    searched. reach: the outermost bins are searched up to reach * coth(epsilon / 2), at least 1; see `Quantizer`.
-    constraints: "exact", "theorem5" or "theorem6" (symmetric only). loss: absolute or squared.
+    Attributes:
+      name: Name on the command line and in mechanism files.
+      rounding: Default rounding of labels that are not on the grid.
+      outputs: Number m of bins.
+      distance: Distance D >= 0 of the outermost bins beyond the labels, in halves of the label range; None searches.
+      inner: Extent of the other m - 2 bins, evenly around the center, in halves of the label range; None searches.
+      symmetric: Whether bins and selection are symmetric; otherwise both ends of the inner and of the outer bins are
+        searched.
+      reach: The outermost bins are searched up to reach * coth(epsilon / 2) halves of the label range, >= 1; see
+        `Quantizer`.
+      constraints: "exact", "theorem5" or "theorem6" (symmetric only).
+      loss: Absolute or squared loss.
     """
 
     name: ClassVar[str] = "optm"
@@ -65,9 +66,19 @@ class OPTM:
     loss: Loss = ABSOLUTE
 
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
-        """A few seconds for m = 4, whatever the number of labels; some ten for theorem6 or asymmetric bins.
+        """Searches for bins and selection distributions.
 
-        Raises ValueError for a parameter out of range, or where the parameters given cannot keep epsilon.
+        A few seconds for m = 4, for any number of labels; about ten for theorem6 or asymmetric bins.
+
+        Args:
+          prior: Prior over the labels.
+          epsilon: Label DP budget.
+
+        Returns:
+          The randomizer; its parameters state the bins.
+
+        Raises:
+          ValueError: If a parameter is out of range, or the given parameters cannot satisfy epsilon.
         """
         check(epsilon, self.outputs, self.loss)
         if self.constraints not in _CONSTRAINTS:
@@ -85,18 +96,18 @@ class OPTM:
         parameters: dict[str, object] = {"outputs": self.outputs}
 
         def scaled(inputs: Inputs) -> tuple[np.ndarray, np.ndarray]:
-            selection, program = self._search(_Goal(inputs, epsilon - EPSILON_MARGIN, self.loss, self.constraints))
+            selection, program = self._search(_Problem(inputs, epsilon - EPSILON_MARGIN, self.loss, self.constraints))
             parameters["constraints"] = program
             parameters["bins"] = selection.bins.tolist()
             return selection.bins, channel(selection, inputs.values)
 
-        return solved(prior, epsilon, self.name, parameters, scaled)
+        return solve_scaled(prior, epsilon, self.name, parameters, scaled)
 
-    def _search(self, goal: _Goal) -> tuple[Selection, str]:
-        """The best selection, and the program that found it: "rqm" where none found a better one than RQM."""
-        least = nearest_outer(goal.epsilon)
+    def _search(self, problem: _Problem) -> tuple[Selection, str]:
+        """Returns the best selection and the program that found it: "rqm" where none found a better one than RQM."""
+        least = least_half_width(problem.epsilon)
         points = self._grid(least)
-        bounds = np.array([goal.coupled(self._bins(point, least)) for point in points])
+        bounds = np.array([problem.coupled(self._bins(point, least)) for point in points])
         order = np.argsort(bounds, kind="stable")
         starts = [points[place] for place in order[:4] if np.isfinite(bounds[place])]
         if self.symmetric:
@@ -106,35 +117,35 @@ class OPTM:
         best: tuple[float, Selection | None, str] = (np.inf, None, "")
         if not self.symmetric:
             with contextlib.suppress(ValueError):
-                mirrored, program = replace(self, symmetric=True)._search(goal)
-                best = (float(expected_loss(mirrored, goal.inputs, self.loss)), mirrored, program)
+                mirrored, program = replace(self, symmetric=True)._search(problem)
+                best = (float(expected_loss(mirrored, problem.inputs, self.loss)), mirrored, program)
         elif self.distance is None and self.inner is None:
-            fallback, _ = RQM(self.outputs, loss=self.loss).search(goal.inputs, goal.epsilon)
-            best = (float(expected_loss(fallback, goal.inputs, self.loss)), fallback, "rqm")
+            fallback, _ = RQM(self.outputs, loss=self.loss).search(problem.inputs, problem.epsilon)
+            best = (float(expected_loss(fallback, problem.inputs, self.loss)), fallback, "rqm")
 
         def value(point: np.ndarray) -> float:
             nonlocal best
-            found = goal.best(self._bins(point, least), self.symmetric)
+            found = problem.best(self._bins(point, least), self.symmetric)
             if found is None:
                 return np.inf
-            loss = float(expected_loss(found, goal.inputs, self.loss))
+            loss = float(expected_loss(found, problem.inputs, self.loss))
             if loss < best[0]:
                 best = (loss, found, self.constraints)
             return loss
 
-        quick = goal.constraints == "exact" and self.outputs <= _SMALL
-        refined = [_descend(lambda p: goal.coupled(self._bins(p, least)), start, fixed, 120) for start in starts[:3]]
+        quick = problem.constraints == "exact" and self.outputs <= _SMALL
+        refined = [
+            _nelder_mead(lambda p: problem.coupled(self._bins(p, least)), start, fixed, 120) for start in starts[:3]
+        ]
         candidates = sorted(starts + refined, key=value)[: 2 if quick else 1]
         for start in candidates:
-            _descend(value, start, fixed, 100 if quick else 15)
+            _nelder_mead(value, start, fixed, 100 if quick else 15)
         if best[1] is None:
-            raise ValueError(
-                f"optm with these parameters does not keep epsilon {goal.epsilon:g}: leave them to the search"
-            )
+            raise ValueError(f"optm with these parameters does not keep epsilon {problem.epsilon:g}: omit them")
         return best[1], best[2]
 
     def _grid(self, least: float) -> list[np.ndarray]:
-        """Points to start from: ln(outer / least) and the reach of the inner bins, and the same off the centre."""
+        """Returns starting points: ln(outer / least) of one or both ends; extent and center of the inner bins."""
         farthest = np.log(self.reach)
         outers = [0.0 if self.outputs == 2 else min(1e-4, farthest)]
         outers += [x for x in (0.03, 0.1, 0.2, 0.35, 0.5, 0.8) if x <= farthest] + [farthest]
@@ -148,22 +159,22 @@ class OPTM:
         return [np.array([a, a, b, c]) for a in outers for b in inners for c in (-0.6, -0.3, 0.0, 0.3, 0.6)]
 
     def _bins(self, point: np.ndarray, least: float) -> np.ndarray | None:
-        """The bins of a point of the search; None where they are not in order."""
+        """Returns the bins of a point of the search; None where they are not in order."""
         logs = point[:-2] if not self.symmetric else point[:1]
         if self.distance is None and np.max(logs) > np.log(self.reach) + 1e-12:
             return None
         outer = least * np.exp(logs)
-        inner, centre = (point[1], 0.0) if self.symmetric else point[2:]
+        inner, center = (point[1], 0.0) if self.symmetric else point[2:]
         bins = two_scale_bins(np.array(outer[-1]), np.array(inner), self.outputs)
         bins[0] = -outer[0]
-        bins[1:-1] += centre
+        bins[1:-1] += center
         ordered = np.all(np.diff(bins) > 1e-6) and bins[0] <= -1 and bins[-1] >= 1
         return bins if ordered and (inner > 0 or self.outputs <= 3) else None
 
 
 @dataclass(frozen=True, eq=False)
-class _Goal:
-    """What the search minimises, and under which program."""
+class _Problem:
+    """Objective of the search, and the program that it uses."""
 
     inputs: Inputs
     epsilon: float
@@ -171,12 +182,12 @@ class _Goal:
     constraints: str
 
     def coupled(self, bins: np.ndarray | None) -> float:
-        """A lower bound on the loss of any selection over these bins; infinite where there is none."""
+        """Returns a lower bound on the loss of any selection over these bins; infinite where there is none."""
         found = None if bins is None else coupled_selection(bins, self.inputs, self.epsilon, self.loss)
         return np.inf if found is None else found[0]
 
     def best(self, bins: np.ndarray | None, symmetric: bool) -> Selection | None:
-        """The best selection over these bins that keeps epsilon; None where none was found."""
+        """Returns the best selection over these bins that satisfies epsilon; None where none was found."""
         if bins is None:
             return None
         layout = Layout(bins, symmetric)
@@ -186,7 +197,7 @@ class _Goal:
             "theorem6": self._theorem6,
         }
         found = [one for one in programs[self.constraints](layout) if one is not None]
-        # The theorems promise as much; only the exact loss is believed.
+        # The theorems imply this up to the solver's tolerance; the exact privacy loss decides.
         found = [one for one in found if privacy_loss(one) <= self.epsilon]
         return min(found, key=lambda one: float(expected_loss(one, self.inputs, self.loss)), default=None)
 
@@ -197,7 +208,7 @@ class _Goal:
         found = exact_selection(layout, self.inputs, epsilon, self.loss, coupled[1])
         if found is not None:
             return found
-        # Nearly always the outermost two bins: keeps epsilon, with some room, unless they are as near as they can be.
+        # Nearly always the outermost two bins: satisfies epsilon strictly unless they are as near as possible.
         start = geometric_selection(layout.bins, np.array(1e-3))
         found = exact_selection(layout, self.inputs, epsilon, self.loss, start)
         if found is None and privacy_loss(start) <= epsilon:
@@ -205,19 +216,19 @@ class _Goal:
         return found
 
     def _theorem5(self, layout: Layout) -> list[Selection | None]:
-        """Bounds around what is optimal for a smaller epsilon, which the program then can reach."""
+        """Sets the bounds around the optimum for a smaller epsilon, which the program can then reach."""
         found = []
         for band in _BANDS:
             width = band * self.epsilon
             reference = self._exact(layout, self.epsilon - 2.01 * width)
             if reference is not None:
-                centre = layout.variables(reference)
-                lower, upper = centre * (1 - width), np.minimum(centre * (1 + width), 1.0)
+                center = layout.variables(reference)
+                lower, upper = center * (1 - width), np.minimum(center * (1 + width), 1.0)
                 found.append(theorem5_selection(layout, self.inputs, self.epsilon, lower, upper))
         return found
 
     def _theorem6(self, layout: Layout) -> list[Selection | None]:
-        """A grid over the three bounds; the upper one is 1 where the first cell has a single bin to its left."""
+        """Tries a grid of the three bounds; the upper one is 1 where the first cell has a single bin to its left."""
         uppers = _UPPER_BOUNDS if layout.cells[0] else (1.0,)
         return [
             theorem6_selection(layout, self.inputs, self.epsilon, upper, (first, second))
@@ -227,8 +238,8 @@ class _Goal:
         ]
 
 
-def _descend(value: Callable[[np.ndarray], float], start: np.ndarray, fixed: list[bool], steps: int) -> np.ndarray:
-    """Nelder and Mead's search over the coordinates that are not fixed."""
+def _nelder_mead(value: Callable[[np.ndarray], float], start: np.ndarray, fixed: list[bool], steps: int) -> np.ndarray:
+    """Searches by Nelder and Mead's method over the coordinates that are not fixed."""
     free = ~np.array(fixed)
     if not free.any():
         value(start)

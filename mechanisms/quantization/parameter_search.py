@@ -7,14 +7,13 @@ from itertools import product
 
 import numpy as np
 
+# Largest number of floats that the evaluation of one chunk of points holds at once.
 _CHUNK = 1 << 22
-"""Numbers that the evaluation of one chunk of points may hold at once."""
-
-
+# Random steps of one refinement round.
 _STEPS = 300
 
 
-def zoom(
+def minimize_over_box(
     values: Callable[[np.ndarray], np.ndarray],
     low: Sequence[float],
     high: Sequence[float],
@@ -23,11 +22,19 @@ def zoom(
     rounds: int = 40,
     starts: int = 8,
 ) -> np.ndarray | None:
-    """The best point found, (d,), or None where no point of the grid is feasible.
+    """Minimizes a function over a box by a grid search and refinement.
 
-    values: takes points (n, d), gives (n,) values to minimise, infinite where infeasible. low, high: (d,) the box.
-    counts: (d,) points of the first grid along each axis. size: numbers that the evaluation of one point holds.
-    starts: how many of the best points, apart from each other, are refined.
+    Args:
+      values: Takes points (n, d), returns values (n,) to minimize, infinite where infeasible.
+      low: Lower corner of the box, shape (d,).
+      high: Upper corner, shape (d,).
+      counts: Points of the first grid along each axis, shape (d,).
+      size: Number of floats that the evaluation of one point holds.
+      rounds: Rounds of refinement.
+      starts: Number of best points, apart from each other, that are refined.
+
+    Returns:
+      The best point found, shape (d,); None where no point of the grid is feasible.
     """
     box = np.array([low, high], float)
     axes = [np.linspace(a, b, n) for a, b, n in zip(*box, counts, strict=True)]
@@ -56,7 +63,7 @@ def _refined(
     size: int,
     rounds: int,
 ) -> tuple[float, np.ndarray]:
-    """Steps of all directions and many lengths at once: the best point is often on a curved edge of the feasible."""
+    """Tries steps of many directions and lengths: the best point is often on a curved edge of the feasible set."""
     generator = np.random.default_rng(0)
     directions = generator.standard_normal((_STEPS, len(point)))
     steps = directions * np.exp(-generator.uniform(0, 7, (_STEPS, 1)))
@@ -72,5 +79,6 @@ def _refined(
 
 
 def _evaluated(values: Callable[[np.ndarray], np.ndarray], points: np.ndarray, size: int) -> np.ndarray:
+    """Evaluates points in chunks of bounded memory."""
     parts = max(1, -(-len(points) * size // _CHUNK))
     return np.concatenate([values(part) for part in np.array_split(points, parts)])

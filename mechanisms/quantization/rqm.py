@@ -1,7 +1,7 @@
-"""RQM, the randomized quantization mechanism: uniform bins, the nearest selected bin on each side.
+"""RQM, the randomized quantization mechanism: uniform bins, and the nearest selected bin on each side.
 
-Source: Youn et al. 2023; Cai et al., section 3.3: every inner bin is selected with probability q by itself, the two
-outermost always, and the input is rounded to its neighbours among the selected bins. Seen from the input that is a
+Source: Youn et al. 2023; Cai et al. 2024, section 3.3. Every inner bin is selected independently with probability q,
+the two outermost always, and the input is rounded to its neighbors among the selected bins. For one input this is a
 geometric selection distribution on each side.
 """
 
@@ -18,12 +18,20 @@ from ..core.losses import ABSOLUTE, Loss
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
 from .bin_selection import Selection, channel, expected_loss, privacy_loss
-from .input_scale import Inputs, check, nearest_outer, solved
-from .parameter_search import zoom
+from .input_scale import Inputs, check, least_half_width, solve_scaled
+from .parameter_search import minimize_over_box
 
 
 def geometric_selection(bins: np.ndarray, q: np.ndarray) -> Selection:
-    """Bin i <= j with probability q (1 - q)^(j - i), the first one with what is left. bins: (..., m). q: (...)."""
+    """Builds the selection with bin i <= j at probability q (1 - q)^(j - i), and the rest at the first bin.
+
+    Args:
+      bins: Shape (..., m).
+      q: Shape (...), in (0, 1].
+
+    Returns:
+      The selections.
+    """
     m = bins.shape[-1]
     steps = np.arange(m - 1)[:, None] - np.arange(m)
     miss = 1 - np.asarray(q, float)[..., None, None]
@@ -32,16 +40,29 @@ def geometric_selection(bins: np.ndarray, q: np.ndarray) -> Selection:
 
 
 def uniform_bins(outer: np.ndarray, m: int) -> np.ndarray:
-    """(..., m): from -outer to outer, evenly. outer: (...)."""
+    """Builds even bins from -outer to outer.
+
+    Args:
+      outer: Shape (...).
+      m: Number of bins.
+
+    Returns:
+      Shape (..., m).
+    """
     return np.asarray(outer, float)[..., None] * np.linspace(-1, 1, m)
 
 
 @dataclass(frozen=True)
 class RQM:
-    """Uniform bins and geometric selection, the bins' extent and q searched for the least expected loss.
+    """Uniform bins and geometric selection; parameters that are None are searched for the least expected loss.
 
-    outputs: m, the number of bins. distance: D >= 0, how far the outermost bins lie beyond the labels, in halves of
-    the label range; q: in (0, 1]; each is searched where it is None. loss: absolute or squared.
+    Attributes:
+      name: Name on the command line and in mechanism files.
+      rounding: Default rounding of labels that are not on the grid.
+      outputs: Number m of bins.
+      distance: Distance D >= 0 of the outermost bins beyond the labels, in halves of the label range.
+      q: Probability of selecting an inner bin, in (0, 1].
+      loss: Absolute or squared loss.
     """
 
     name: ClassVar[str] = "rqm"
@@ -52,9 +73,17 @@ class RQM:
     loss: Loss = ABSOLUTE
 
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
-        """The best parameters whose privacy loss is at most epsilon for every input between the outermost labels.
+        """Searches for the best parameters whose privacy loss is at most epsilon for every input in the label range.
 
-        Raises ValueError for a parameter out of range, or where the parameters given cannot keep epsilon.
+        Args:
+          prior: Prior over the labels.
+          epsilon: Label DP budget.
+
+        Returns:
+          The randomizer; its parameters state what was found.
+
+        Raises:
+          ValueError: If a parameter is out of range, or the given parameters cannot satisfy epsilon.
         """
         check(epsilon, self.outputs, self.loss)
         if self.distance is not None and not self.distance >= 0:
@@ -69,11 +98,22 @@ class RQM:
             parameters.update(found)
             return selection.bins, channel(selection, inputs.values)
 
-        return solved(prior, epsilon, self.name, parameters, scaled)
+        return solve_scaled(prior, epsilon, self.name, parameters, scaled)
 
     def search(self, inputs: Inputs, epsilon: float) -> tuple[Selection, dict[str, float]]:
-        """The selection on the scale of [-1, 1] and its parameters. Raises as `solve`."""
-        least, m = nearest_outer(epsilon), self.outputs
+        """Searches on the scale of [-1, 1].
+
+        Args:
+          inputs: The inputs and their weights.
+          epsilon: Label DP budget.
+
+        Returns:
+          The selection and its parameters.
+
+        Raises:
+          ValueError: If the given parameters cannot satisfy epsilon.
+        """
+        least, m = least_half_width(epsilon), self.outputs
 
         def selections(points: np.ndarray) -> Selection:
             outer = least * np.exp(points[:, 0]) if self.distance is None else np.full(len(points), 1 + self.distance)
@@ -88,12 +128,11 @@ class RQM:
 
         fine = max(1.0, m / 8)
         counts = (1 if self.distance is not None else int(240 / fine), 1 if self.q is not None else int(120 / fine))
-        # At q = 1 the two innermost bins alone are left, and they keep epsilon once they are as far as coth.
-        point = zoom(losses, (1e-12, -7.0), (np.log(2 * m), 40.0), counts, 4 * m**3)
+        # A point that satisfies epsilon exists: at q = 1 only the two innermost bins are left, and their distance from
+        # the center suffices once it is coth(epsilon / 2).
+        point = minimize_over_box(losses, (1e-12, -7.0), (np.log(2 * m), 40.0), counts, 4 * m**3)
         if point is None:
-            raise ValueError(
-                f"rqm with these parameters does not keep epsilon {epsilon:g}: leave distance to the search"
-            )
+            raise ValueError(f"rqm with these parameters does not keep epsilon {epsilon:g}: omit distance")
         made = selections(point[None])[0]
         q = self.q if self.q is not None else float(1 / (1 + np.exp(-point[1])))
         return made, {"outputs": m, "distance": float(made.bins[-1] - 1), "q": q}

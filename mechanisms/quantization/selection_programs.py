@@ -1,12 +1,12 @@
-"""The selection distributions of least loss for given bins: the linear programs of Theorems 5 and 6, and exactly.
+"""Linear programs for the selection distributions of given bins: the joint program, and those of Theorems 5 and 6.
 
-Source: Cai et al., section 4.2. The probability of an output is a product of a left and a right distribution, so the
-privacy constraints are bilinear. The paper makes them linear by bounding one factor, o <= q <= u (Theorem 5 with
-O(m^3) pairs of constraints; Theorem 6 with more assumptions on q and three bounds), and minimises a linear upper bound
-of the error (Theorems 3 and 4). `exact_selection` solves the bilinear program itself, from a start given.
+Source: Cai et al. 2024, section 4.2. The probability of an output is a product of a left and a right distribution, so
+the privacy constraints are bilinear. The paper makes them linear by bounding one factor, o <= q <= u (Theorem 5 with
+O(m^3) pairs of constraints; Theorem 6 with more assumptions on q and three bounds), and minimizes a linear upper bound
+of the error (Theorems 3 and 4). `exact_selection` solves the bilinear program itself.
 
-Where the paper pairs every largest with every smallest value of an output, one more variable per output, its floor
-s_i, says the same in O(m^2) rows: s_i <= each small value, each large one <= E s_i.
+The paper pairs every largest with every smallest value of an output. Here one more variable for each output, its least
+probability s_i, states the same in O(m^2) rows: s_i <= each small value, each large one <= E s_i.
 """
 
 from __future__ import annotations
@@ -16,21 +16,20 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.optimize import linprog, minimize
+from scipy.optimize import linprog
 
 from ..core.losses import Loss
-from .bin_selection import Selection, cell_ends, inverse_gaps, privacy_loss
+from .bin_selection import Selection, cell_ends, inverse_gaps
 from .input_scale import Inputs
-
-_FLOOR = 1e-9
-"""Where the exact program starts, every probability is at least this: it works with their logarithms."""
 
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Which probabilities of a selection over these bins are variables.
+    """Assignment of a selection's probabilities to the variables of a program.
 
-    bins: (m,). symmetric: whether the right side is the mirror image of the left one; the bins then are symmetric.
+    Attributes:
+      bins: Shape (m,), ascending.
+      symmetric: Whether the right side mirrors the left one; the bins are then symmetric.
     """
 
     bins: np.ndarray
@@ -38,21 +37,22 @@ class Layout:
 
     @property
     def m(self) -> int:
+        """Number of bins."""
         return len(self.bins)
 
     @cached_property
     def ends(self) -> np.ndarray:
-        """(m - 1, 2): the least and the largest input of each cell."""
+        """Smallest and largest input of each cell, shape (m - 1, 2)."""
         return cell_ends(self.bins)[0]
 
     @cached_property
     def cells(self) -> list[int]:
-        """The cells with inputs in them, neighbours of each other."""
+        """Cells with inputs in them, which are contiguous."""
         return np.flatnonzero(cell_ends(self.bins)[1]).tolist()
 
     @cached_property
     def indices(self) -> tuple[np.ndarray, np.ndarray]:
-        """(m - 1, m) each: the variable behind left[j, i] and behind right[j, i]; -1 where the probability is 0."""
+        """Variables of left[j, i] and of right[j, i], shape (m - 1, m) each; -1 where the probability is 0."""
         m, count = self.m, 0
         left, right = np.full((2, m - 1, m), -1)
         for j in self.cells:
@@ -67,12 +67,12 @@ class Layout:
 
     @cached_property
     def count(self) -> int:
-        """How many variables there are."""
+        """Number of variables."""
         return 1 + max(int(index.max()) for index in self.indices)
 
     @cached_property
     def simplices(self) -> np.ndarray:
-        """(n, count): a row of ones for the variables of each distribution."""
+        """A row of ones for the variables of each distribution, shape (n, count)."""
         sides = self.indices[:1] if self.symmetric else self.indices
         rows = np.zeros((len(self.cells) * len(sides), self.count))
         for row, index in zip(rows, [side[j] for side in sides for j in self.cells], strict=True):
@@ -80,7 +80,14 @@ class Layout:
         return rows
 
     def selection(self, variables: np.ndarray) -> Selection:
-        """The selection of these variables. Cells without inputs get the distribution of the nearest bin."""
+        """Builds the selection of given variables. Cells without inputs get the distribution of the nearest bin.
+
+        Args:
+          variables: Shape (count,).
+
+        Returns:
+          The selection.
+        """
         left, right = (np.where(index >= 0, variables[index], 0.0) for index in self.indices)
         for side, nearest in ((left, 0), (right, 1)):
             for j in np.flatnonzero(side.sum(axis=-1) <= 0).tolist():
@@ -88,7 +95,14 @@ class Layout:
         return Selection(self.bins, left / left.sum(axis=-1, keepdims=True), right / right.sum(axis=-1, keepdims=True))
 
     def variables(self, selection: Selection) -> np.ndarray:
-        """(count,): the variables of a selection over these bins."""
+        """Reads the variables of a selection over these bins.
+
+        Args:
+          selection: The selection.
+
+        Returns:
+          Shape (count,).
+        """
         values = np.zeros(self.count)
         for index, side in zip(self.indices, (selection.left, selection.right), strict=True):
             values[index[index >= 0]] = side[index >= 0]
@@ -96,7 +110,16 @@ class Layout:
 
 
 def pair_costs(bins: np.ndarray, inputs: Inputs, loss: Loss) -> np.ndarray:
-    """(m - 1, m, m): what each cell adds to the expected loss for drawing the pair (l, r), l <= j < r."""
+    """Computes the expected loss that each cell adds for drawing the pair (l, r), l <= j < r.
+
+    Args:
+      bins: Shape (m,), ascending.
+      inputs: The inputs and their weights.
+      loss: Absolute or squared loss.
+
+    Returns:
+      Shape (m - 1, m, m).
+    """
     mass, mean, square = inputs.moments(bins).T[..., None, None]
     low, high = bins[:, None], bins[None, :]
     costs = mean * (low + high) - square - mass * low * high
@@ -105,10 +128,19 @@ def pair_costs(bins: np.ndarray, inputs: Inputs, loss: Loss) -> np.ndarray:
 
 
 def coupled_selection(bins: np.ndarray, inputs: Inputs, epsilon: float, loss: Loss) -> tuple[float, Selection] | None:
-    """The best joint distribution of (l, r) in each cell, a linear program without any bounds.
+    """Solves for the best joint distribution of (l, r) in each cell, a linear program without bounds.
 
-    No selection over these bins has a smaller expected loss than the first value, since a product of distributions is
-    a joint one. Its marginals, the second value, start the other programs. None where the bins cannot keep epsilon.
+    A product of distributions is a joint one, so no selection over these bins has a smaller expected loss. The
+    marginals of the joint distribution are a start for the other programs.
+
+    Args:
+      bins: Shape (m,), ascending.
+      inputs: The inputs and their weights.
+      epsilon: Label DP budget.
+      loss: Absolute or squared loss.
+
+    Returns:
+      The lower bound on the loss, and the selection of the marginals; None where the bins cannot satisfy epsilon.
     """
     layout = Layout(bins, False)
     m, ratio, costs = layout.m, np.exp(epsilon), pair_costs(bins, inputs, loss)
@@ -123,10 +155,10 @@ def coupled_selection(bins: np.ndarray, inputs: Inputs, epsilon: float, loss: Lo
             chance = np.zeros((m, n))
             np.add.at(chance, (low, np.arange(n)), share)
             np.add.at(chance, (high, np.arange(n)), (cell == j) - share)
-            # The variables of the outputs are E times their floors: of the size of probabilities.
+            # The variables of the outputs are E times their least probabilities: of similar size as the others.
             rows.append(np.hstack([chance, -np.eye(m)]))
             rows.append(np.hstack([-ratio * chance, np.eye(m)]))
-    found = _solved(np.append(costs[cell, low, high], np.zeros(m)), np.vstack(rows), equal)
+    found = _solve_linear_program(np.append(costs[cell, low, high], np.zeros(m)), np.vstack(rows), equal)
     if found is None:
         return None
     left, right = np.zeros((2, m - 1, m))
@@ -138,10 +170,20 @@ def coupled_selection(bins: np.ndarray, inputs: Inputs, epsilon: float, loss: Lo
 def theorem5_selection(
     layout: Layout, inputs: Inputs, epsilon: float, lower: np.ndarray, upper: np.ndarray
 ) -> Selection | None:
-    """The selection of least bound on the absolute error under the constraints of Theorem 5; None if there is none.
+    """Solves for the selection of least bound on the absolute error under the constraints of Theorem 5.
 
-    lower, upper: (count,) the bounds o and u of the variables. The theorem is stated for symmetric bins; with another
-    layout its constraints hold for both sides, as Theorem 4 does for the error.
+    The theorem is stated for symmetric bins. With another layout its constraints hold for both sides, as Theorem 4 does
+    for the error.
+
+    Args:
+      layout: Bins and variables.
+      inputs: The inputs and their weights.
+      epsilon: Label DP budget.
+      lower: Lower bounds o of the variables, shape (count,).
+      upper: Upper bounds u, shape (count,).
+
+    Returns:
+      The selection; None where the program is infeasible.
     """
     m, ratio = layout.m, np.exp(epsilon)
     bins, inverse, ends = layout.bins, inverse_gaps(layout.bins), layout.ends
@@ -176,10 +218,22 @@ def theorem5_selection(
 def theorem6_selection(
     layout: Layout, inputs: Inputs, epsilon: float, upper: float, lower: tuple[float, float]
 ) -> Selection | None:
-    """The selection of least bound on the absolute error under the constraints of Theorem 6; None if there is none.
+    """Solves for the selection of least bound on the absolute error under the constraints of Theorem 6.
 
-    For symmetric layouts. upper: u of q_(s-1)(s-1). lower: o of q_(t-1)(1) and of q_t(1); B_s and B_t are the first
-    and the last bin within [-1, 1].
+    B_s and B_t are the first and the last bin within [-1, 1].
+
+    Args:
+      layout: Symmetric bins, and variables.
+      inputs: The inputs and their weights.
+      epsilon: Label DP budget.
+      upper: Bound u of q_(s-1)(s-1).
+      lower: Bounds o of q_(t-1)(1) and of q_t(1).
+
+    Returns:
+      The selection; None where the program is infeasible.
+
+    Raises:
+      ValueError: If the layout is not symmetric.
     """
     if not layout.symmetric:
         raise ValueError("Theorem 6 is for symmetric bins")
@@ -233,7 +287,7 @@ def theorem6_selection(
 def _linear_selection(
     layout: Layout, inputs: Inputs, rows: list[np.ndarray], lower: np.ndarray, upper: np.ndarray, extra: int
 ) -> Selection | None:
-    """Least sum of mass_j (zeta_j of the left + zeta_(m - j) of the right), Theorem 4, under rows @ v <= 0."""
+    """Minimizes the sum of mass_j (zeta_j of the left + zeta_(m - j) of the right), Theorem 4, under rows @ v <= 0."""
     costs = np.zeros(layout.count + extra)
     mass, bins = inputs.moments(layout.bins)[:, 0], layout.bins
     left, right = layout.indices
@@ -242,94 +296,14 @@ def _linear_selection(
         np.add.at(costs, right[j, j + 1 :], mass[j] * (bins[j + 1 :] - bins[j + 1]))
     equal = np.hstack([layout.simplices, np.zeros((len(layout.simplices), extra))])
     limits = np.vstack([np.append(lower, np.zeros(extra)), np.append(upper, np.ones(extra))]).T
-    found = _solved(costs, np.vstack(rows), equal, limits)
+    found = _solve_linear_program(costs, np.vstack(rows), equal, limits)
     return None if found is None else layout.selection(found[: layout.count])
 
 
-def _solved(
+def _solve_linear_program(
     costs: np.ndarray, rows: np.ndarray, equal: np.ndarray, limits: np.ndarray | None = None
 ) -> np.ndarray | None:
-    """Least costs @ v with rows @ v <= 0, equal @ v = 1 and limits (default [0, 1]); None where infeasible."""
+    """Minimizes costs @ v with rows @ v <= 0, equal @ v = 1 and limits (default [0, 1]); None where infeasible."""
     bounds = (0.0, 1.0) if limits is None else limits
     answer = linprog(costs, rows, np.zeros(len(rows)), equal, np.ones(len(equal)), bounds, method="highs")
     return np.maximum(answer.x, 0.0) if answer.status == 0 else None
-
-
-def exact_selection(layout: Layout, inputs: Inputs, epsilon: float, loss: Loss, start: Selection) -> Selection | None:
-    """A local optimum of the expected loss itself under the privacy loss itself; None where none was found.
-
-    Sequential quadratic programming over the probabilities and the logarithms of the outputs' floors.
-    """
-    m, n, bins, cells = layout.m, layout.count, layout.bins, layout.cells
-    costs = pair_costs(bins, inputs, loss)[cells]
-    left_index, right_index = (index[cells] for index in layout.indices)
-    inverse = inverse_gaps(bins)
-    # shares[j, e, l, r]: how likely B_l is reported when (l, r) was drawn for the input ends[j, e].
-    shares = (bins - layout.ends[cells][..., None])[:, :, None, :] * inverse
-    to_right = (inverse > 0) - shares
-    upper = (np.arange(m)[:, None] <= np.array(cells)[:, None, None]) & (np.arange(m) > np.array(cells)[:, None, None])
-    shares, to_right = shares * upper[:, None], to_right * upper[:, None]
-
-    def sides(variables: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return tuple(np.where(index >= 0, variables[index], 0.0) for index in (left_index, right_index))
-
-    def scatter(by_left: np.ndarray, by_right: np.ndarray) -> np.ndarray:
-        """(..., n + m): derivatives by the entries of left and right, (..., cells, m) each, as ones by variables."""
-        flat = np.zeros((n + m + 1, *by_left.shape[:-2]))
-        for index, part in ((left_index, by_left), (right_index, by_right)):
-            np.add.at(flat, index, np.moveaxis(part, (-2, -1), (0, 1)))
-        return np.moveaxis(flat[:-1], 0, -1)
-
-    def objective(variables: np.ndarray) -> tuple[float, np.ndarray]:
-        left, right = sides(variables)
-        by_left = np.einsum("jlr,jr->jl", costs, right)
-        by_right = np.einsum("jlr,jl->jr", costs, left)
-        return float((left * by_left).sum()), scatter(by_left, by_right)
-
-    def chances(variables: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """ln p at every end for every output, (cells, 2, m), and its derivatives (cells, 2, m, n + m)."""
-        left, right = sides(variables)
-        from_left = np.einsum("jelr,jr->jel", shares, right)
-        from_right = np.einsum("jelr,jl->jer", to_right, left)
-        chance = np.maximum(left[:, None] * from_left + right[:, None] * from_right, 1e-300)
-        count = len(cells)
-        by_left, by_right = np.zeros((2, count, 2, m, count, m))
-        place, outputs = np.arange(count), np.arange(m)
-        by_left[place[:, None], :, outputs, place[:, None], outputs] += np.moveaxis(from_left, 1, 2)
-        by_right[place[:, None], :, outputs, place[:, None], outputs] += np.moveaxis(from_right, 1, 2)
-        by_right[place, :, :, place, :] += left[:, None, :, None] * shares
-        by_left[place, :, :, place, :] += np.swapaxes(right[:, None, None, :] * to_right, -1, -2)
-        return np.log(chance), scatter(by_left, by_right) / chance[..., None]
-
-    def slacks(variables: np.ndarray, target: float) -> np.ndarray:
-        logs, floors = chances(variables)[0], variables[n:]
-        return np.concatenate([(logs - floors).ravel(), (floors + target - logs).ravel()])
-
-    def slack_derivatives(variables: np.ndarray, _: float) -> np.ndarray:
-        derivatives = chances(variables)[1].copy()
-        derivatives[..., np.arange(m), n + np.arange(m)] -= 1
-        flat = derivatives.reshape(-1, n + m)
-        return np.concatenate([flat, -flat])
-
-    sums = np.hstack([layout.simplices, np.zeros((len(layout.simplices), m))])
-    first = np.maximum(layout.variables(start), _FLOOR)
-    logs = chances(np.append(first, np.zeros(m)))[0]
-    least = logs.min(axis=(0, 1))
-    point = np.append(first, (least + np.maximum(logs.max(axis=(0, 1)) - epsilon, least)) / 2)
-    limits = [(1e-15, 1.0)] * n + [(-80.0, 0.0)] * m
-    # The solver satisfies constraints to some 1e-10.
-    for margin in (2e-10, 1e-9, 1e-8, 1e-7, 1e-6):
-        answer = minimize(
-            objective, point, jac=True, method="SLSQP", bounds=limits, options={"maxiter": 60, "ftol": 1e-10},
-            constraints=[
-                {"type": "ineq", "fun": slacks, "jac": slack_derivatives, "args": (epsilon - margin,)},
-                {"type": "eq", "fun": lambda v: sums @ v - 1, "jac": lambda v: sums},
-            ],
-        )  # fmt: skip
-        made = layout.selection(np.clip(answer.x[:n], 0.0, 1.0))
-        excess = float(privacy_loss(made)) - epsilon
-        if excess <= 0:
-            return made
-        if not excess < 1e-5:
-            return None
-    return None

@@ -21,16 +21,29 @@ from .randomized_response import randomized_response
 
 @dataclass(frozen=True)
 class DebiasedResponse:
-    """k-ary randomized response with outputs Phi(y) such that E[M(y)] = y; the prior's weights play no part."""
+    """k-ary randomized response with outputs Phi(y) such that E[M(y)] = y. It ignores the prior's weights.
+
+    Attributes:
+      name: Name on the command line and in mechanism files.
+      rounding: Default rounding of labels that are not on the grid.
+    """
 
     name: ClassVar[str] = "debiased_rr"
     rounding: ClassVar[str] = RANDOMIZED
 
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
-        """Phi(y) with probability E / (E + k - 1), else another label's. Cost O(k^2).
+        """Reports Phi(y) with probability E / (E + k - 1), E = exp(epsilon), else another label's output. Cost O(k^2).
 
-        Raises ValueError for an epsilon out of range, one so small that 2^62 cannot hold it for k labels, or outputs
-        beyond the floats.
+        Args:
+          prior: Prior over the k labels.
+          epsilon: Label DP budget.
+
+        Returns:
+          The randomizer.
+
+        Raises:
+          ValueError: If epsilon is out of range or too small for k labels and weights of 2^62, or the outputs exceed
+            the range of floats.
         """
         labels = prior.labels
         weights = randomized_response(labels, labels, np.arange(len(labels)), epsilon, self.name).weights
@@ -39,10 +52,10 @@ class DebiasedResponse:
 
 
 def _debiased_outputs(labels: np.ndarray, other: int) -> np.ndarray:
-    """Phi(y) = ((E + k - 1) y - sum of labels) / (E - 1), (k,), for the E of the integers, own / other.
+    """Phi(y) = ((E + k - 1) y - sum of labels) / (E - 1), shape (k,), where E is the ratio own / other of the integers.
 
-    In integers: own + (k - 1) other is the total 2^62, so Phi(y) = (2^62 y - other * sum) / (2^62 - k other). Each is
-    exact but for the one rounding to a float, so the bias is that of the rounding.
+    In integers: own + (k - 1) other is the total 2^62, so Phi(y) = (2^62 y - other * sum) / (2^62 - k other). Each
+    output is exact except for one rounding to a float, so the bias is that of the rounding.
     """
     exact = [Fraction(label) for label in labels.tolist()]
     common = other * sum(exact, Fraction(0))
@@ -52,4 +65,4 @@ def _debiased_outputs(labels: np.ndarray, other: int) -> np.ndarray:
     try:
         return np.array([float((TOTAL * label - common) / difference) for label in exact])
     except OverflowError:
-        raise ValueError("the debiased outputs are beyond the floats: scale the labels down") from None
+        raise ValueError("the debiased outputs exceed the range of floats: scale the labels down") from None

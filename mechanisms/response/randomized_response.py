@@ -1,4 +1,4 @@
-"""k-ary randomized response: keep the label, or report another one at random.
+"""k-ary randomized response: keeps the label, or reports another one at random.
 
 Source: Warner 1965; Kairouz, Oh, Viswanath 2014 for k labels; Ghazi et al. 2022, Appendix D, as a baseline.
 """
@@ -28,13 +28,26 @@ def randomized_response(
     mechanism: str,
     parameters: Mapping[str, Any] | None = None,
 ) -> Randomizer:
-    """Reports a label's own output with probability E / (E + d - 1), each other one with 1 / (E + d - 1).
+    """Builds randomized response over d outputs.
 
-    The integers nearest to that on the private side: the other outputs' weight is rounded up and the own output
-    gets the rest, so that the ratio is below E = exp(epsilon).
+    A label's own output has probability E / (E + d - 1), each other one 1 / (E + d - 1), E = exp(epsilon). The integers
+    are rounded towards privacy: the weight of the other outputs is rounded up and the own output gets the rest, so that
+    the ratio is at most E.
 
-    labels: (k,). outputs: (d,). output_of_label: (k,) integers in [0, d).
-    Raises ValueError when epsilon is so small, or d so large, that 2^62 cannot hold the ratio.
+    Args:
+      labels: Shape (k,), float64.
+      outputs: Shape (d,), float64.
+      output_of_label: Index of each label's own output, shape (k,), in [0, d).
+      epsilon: Label DP budget.
+      mechanism: Name of the mechanism, for the mechanism file.
+      parameters: Its parameters, for the mechanism file.
+
+    Returns:
+      The randomizer.
+
+    Raises:
+      ValueError: If epsilon is out of range, or so small, or d so large, that weights of 2^62 cannot express the ratio,
+        or there are too many labels times outputs.
     """
     check_epsilon(epsilon)
     d = len(outputs)
@@ -51,10 +64,22 @@ def randomized_response(
 
 @dataclass(frozen=True)
 class RandomizedResponse:
-    """Randomized response over the whole domain; the prior's weights play no part."""
+    """Randomized response over all labels of the grid. It ignores the prior's weights.
+
+    Attributes:
+      name: Name on the command line and in mechanism files.
+    """
 
     name: ClassVar[str] = "rr"
 
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
-        """The label itself with probability E / (E + k - 1), else another one."""
+        """Reports the label itself with probability E / (E + k - 1), else another one, E = exp(epsilon). Cost O(k^2).
+
+        Args:
+          prior: Prior over the k labels.
+          epsilon: Label DP budget.
+
+        Returns:
+          The randomizer.
+        """
         return randomized_response(prior.labels, prior.labels, np.arange(len(prior.labels)), epsilon, self.name)

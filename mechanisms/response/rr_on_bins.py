@@ -1,12 +1,12 @@
 """Randomized response on bins: the optimal epsilon-DP randomizer for a prior and a loss.
 
 Source: Ghazi et al. 2022, Algorithms 1 and 2; optimal among all epsilon-DP mechanisms by Theorem 5, for losses that
-grow away from the label.
+increase away from the label.
 
-Where numbers come from: the cost of an interval [r, i] of labels is the least loss of one output t when the labels
-inside weigh E = exp(epsilon) times their prior and those outside their prior. For squared and Poisson loss, costs
-are merged from parts (means and Bregman information), which never subtracts two large numbers; for absolute loss
-the weighted median is found in the prior's prefix sums.
+The cost of an interval [r, i] of labels is the least loss of one output t when the labels inside weigh E = exp(epsilon)
+times their prior and those outside weigh their prior. For squared and Poisson loss, costs are merged from parts (means
+and Bregman information), which never subtracts two large numbers; for absolute loss the weighted median is found in the
+prior's prefix sums.
 """
 
 from __future__ import annotations
@@ -22,28 +22,36 @@ from ..core.prior import Prior
 from ..core.randomizer import Randomizer
 from .randomized_response import randomized_response
 
-_CHUNK = 256
-
-
 MAX_LABELS = 1 << 14
-"""The interval costs of more labels would take over 2 GB."""
+"""Largest number of labels: the interval costs of more would take over 2 GB."""
+# Rows of the interval costs that are compared at once.
+_CHUNK = 256
 
 
 @dataclass(frozen=True)
 class RROnBins:
-    """Maps labels to bins, then runs randomized response over the bins' outputs.
+    """Maps labels to bins, then runs randomized response over the outputs of the bins.
 
-    loss: how far an output is from a label; squared, absolute or Poisson log loss.
+    Attributes:
+      name: Name on the command line and in mechanism files.
+      loss: Squared, absolute or Poisson log loss.
     """
 
     name: ClassVar[str] = "rr_on_bins"
     loss: Loss = SQUARED
 
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
-        """The randomizer of least expected loss under the prior. Time O(k^2 d) for d bins, memory O(k^2).
+        """Solves for the randomizer of least expected loss under the prior. Time O(k^2 d) for d bins, memory O(k^2).
 
-        Raises ValueError for an epsilon out of range, labels that the loss is not defined for, or more than
-        16,384 labels.
+        Args:
+          prior: Prior over the k labels, at most 16,384.
+          epsilon: Label DP budget.
+
+        Returns:
+          The randomizer.
+
+        Raises:
+          ValueError: If epsilon is out of range, the loss is not defined for the labels, or there are too many labels.
         """
         check_epsilon(epsilon)
         self.loss.check(prior.labels)
@@ -61,10 +69,18 @@ def _intervals(starts: np.ndarray, prior: Prior) -> list[tuple[int, int]]:
 
 
 def interval_costs(prior: Prior, epsilon: float, loss: Loss) -> np.ndarray:
-    """costs[i, r] = min over t of the weighted divergence of t from the labels, E times heavier inside [r, i].
+    """Computes costs[i, r] = min over t of the weighted divergence of t from the labels, E times heavier inside [r, i].
 
-    The divergence is the loss above its least value per label, so costs are never negative. Returns (k, k) float64,
-    infinite for r > i. Labels are scaled to [0, 1] for squared and absolute loss: only comparisons matter.
+    The divergence is the loss above its least value for each label, so costs are never negative. Labels are scaled to
+    [0, 1] for squared and absolute loss, since only comparisons of costs matter.
+
+    Args:
+      prior: Prior over the k labels.
+      epsilon: Label DP budget; E = exp(epsilon).
+      loss: The loss.
+
+    Returns:
+      Shape (k, k), float64; infinite for r > i.
     """
     labels = prior.labels
     if not loss.nonnegative:
@@ -74,17 +90,21 @@ def interval_costs(prior: Prior, epsilon: float, loss: Loss) -> np.ndarray:
 
 @dataclass
 class _Cluster:
-    """Weighted labels by their mass, mean and total divergence from their mean. Arrays merge elementwise."""
+    """Weighted labels, summarized by mass, mean and total divergence from the mean. Arrays merge elementwise."""
 
     mass: np.ndarray
     mean: np.ndarray
     spread: np.ndarray
 
     def scaled(self, factor: float) -> _Cluster:
+        """Multiplies all weights by a factor."""
         return _Cluster(self.mass * factor, self.mean, self.spread * factor)
 
     def merged(self, other: _Cluster, loss: Loss) -> _Cluster:
-        """Both together. Divergences from a mean add up with the divergence of the means (Banerjee et al. 2005)."""
+        """Merges two clusters.
+
+        Divergences from a mean add up with the divergence of the means (Banerjee et al. 2005).
+        """
         mass = self.mass + other.mass
         share = np.divide(other.mass, mass, out=np.zeros_like(mass), where=mass > 0)
         mean = self.mean + (other.mean - self.mean) * share
@@ -98,32 +118,32 @@ class _Cluster:
 
 
 def _weighted(mass: np.ndarray, divergence: np.ndarray) -> np.ndarray:
-    """mass * divergence, and 0 where there is no mass, though the divergence may be infinite there."""
+    """mass * divergence, and 0 where there is no mass, even if the divergence is infinite there."""
     return np.multiply(mass, divergence, out=np.zeros(np.broadcast(mass, divergence).shape), where=mass > 0)
 
 
-def _point(labels: np.ndarray, weights: np.ndarray) -> _Cluster:
+def _single_labels(labels: np.ndarray, weights: np.ndarray) -> _Cluster:
     return _Cluster(weights, labels, np.zeros_like(labels))
 
 
-def _running(labels: np.ndarray, weights: np.ndarray, loss: Loss) -> _Cluster:
-    """Element j: the first j labels together; (k + 1,) each."""
+def _prefix_clusters(labels: np.ndarray, weights: np.ndarray, loss: Loss) -> _Cluster:
+    """Clusters of the first j labels, j = 0..k; shape (k + 1,) each."""
     k = len(labels)
-    result = _point(np.zeros(k + 1), np.zeros(k + 1))
+    result = _single_labels(np.zeros(k + 1), np.zeros(k + 1))
     for j in range(k):
-        merged = result[j : j + 1].merged(_point(labels[j : j + 1], weights[j : j + 1]), loss)
+        merged = result[j : j + 1].merged(_single_labels(labels[j : j + 1], weights[j : j + 1]), loss)
         result.mass[j + 1], result.mean[j + 1], result.spread[j + 1] = merged.mass[0], merged.mean[0], merged.spread[0]
     return result
 
 
 def _mean_costs(labels: np.ndarray, weights: np.ndarray, ratio: float, loss: Loss) -> np.ndarray:
     k = len(labels)
-    before = _running(labels, weights, loss)
-    after = _running(labels[::-1], weights[::-1], loss)
+    before = _prefix_clusters(labels, weights, loss)
+    after = _prefix_clusters(labels[::-1], weights[::-1], loss)
     costs = np.full((k, k), np.inf)
-    inside = _point(labels.copy(), np.zeros(k))
+    inside = _single_labels(labels.copy(), np.zeros(k))
     for i in range(k):
-        grown = inside[: i + 1].merged(_point(np.full(i + 1, labels[i]), np.full(i + 1, weights[i])), loss)
+        grown = inside[: i + 1].merged(_single_labels(np.full(i + 1, labels[i]), np.full(i + 1, weights[i])), loss)
         inside.mass[: i + 1], inside.mean[: i + 1], inside.spread[: i + 1] = grown.mass, grown.mean, grown.spread
         right = after[k - 1 - i : k - i]
         outside = before[: i + 1].merged(right, loss)
@@ -148,10 +168,10 @@ def _median_costs(labels: np.ndarray, weights: np.ndarray, ratio: float, loss: L
 
 
 def _distance_inside(labels: np.ndarray, weights: np.ndarray, t: np.ndarray, cut: np.ndarray) -> np.ndarray:
-    """sum of p_y |t_r - y| over the labels from each r to the last one. cut: (j,), the first label above t_r.
+    """Sum of p_y |t_r - y| over the labels from each r to the last one. cut: (j,), the first label above t_r.
 
-    Sums run from the last label and are relative to it, so that short intervals, which count E times, keep their
-    digits.
+    Sums run from the last label and are relative to it, so that short intervals, whose weight is multiplied by E, keep
+    their significant digits.
     """
     back = labels[-1] - labels
     mass = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
@@ -163,7 +183,7 @@ def _distance_inside(labels: np.ndarray, weights: np.ndarray, t: np.ndarray, cut
 
 
 def _median_indices(mass: np.ndarray, ratio: float, r: np.ndarray, i: int) -> np.ndarray:
-    """The index of the weighted median when labels r..i weigh ratio times their prior. r: (j,); returns (j,)."""
+    """Index of the weighted median when labels r..i weigh ratio times their prior. r: (j,); returns (j,)."""
     extra = ratio - 1
     half = (mass[-1] + extra * (mass[i + 1] - mass[r])) / 2
     left = half
@@ -180,19 +200,25 @@ def _best_output(prior: Prior, epsilon: float, loss: Loss, r: int, i: int) -> fl
     if not loss.mean_optimal:
         cumulative = np.cumsum(weights)
         return float(prior.labels[np.searchsorted(cumulative, cumulative[-1] / 2)])
-    # Rounding must not carry the mean of the first or last labels out of the domain.
+    # Rounding must not move the mean of the first or last labels out of the label range.
     low, high = prior.labels[0], prior.labels[-1]
     return float(min(max((weights / weights.sum()) @ prior.labels, low), high))
 
 
 def best_partition(costs: np.ndarray, epsilon: float) -> np.ndarray:
-    """The first labels of the bins that minimise (sum of interval costs) / (d - 1 + E) over every number d of bins.
+    """Finds the bins that minimize (sum of interval costs) / (d - 1 + E), over every number d of bins.
 
-    costs: (k, k) as from `interval_costs`. Returns (d,) integers, ascending, the first 0.
+    The loop over d stops early. The cost of an interval is at least that of any label in it, so d bins cost at least
+    the sum of the d smallest costs of single labels. That bound, divided by d - 1 + E, increases with d; once it is
+    above the best value, more bins cannot help. (It sharpens d <= best (E - 1) / (B - best), where B is the least loss
+    of one output: every single label costs B.)
 
-    The loop over d stops early. Costs grow with the interval, so d bins cost at least the d smallest costs of
-    single labels. That bound, divided by d - 1 + E, grows with d; once it is above the best value, no more bins can
-    help. (It sharpens d <= best (E - 1) / (B - best), B the least loss of one output: every single label costs B.)
+    Args:
+      costs: Shape (k, k), from `interval_costs`.
+      epsilon: Label DP budget; E = exp(epsilon).
+
+    Returns:
+      First labels of the d bins, shape (d,), ascending integers, the first 0.
     """
     k = len(costs)
     ratio = np.exp(epsilon)
@@ -207,7 +233,7 @@ def best_partition(costs: np.ndarray, epsilon: float) -> np.ndarray:
         value = sums[-1][-1] / (d - 1 + ratio)
         if value < best:
             best, bins = value, d
-    return _trace(costs, sums[:bins])
+    return _backtrack(costs, sums[:bins])
 
 
 def _one_more_bin(costs: np.ndarray, previous: np.ndarray) -> np.ndarray:
@@ -220,7 +246,8 @@ def _one_more_bin(costs: np.ndarray, previous: np.ndarray) -> np.ndarray:
     return result
 
 
-def _trace(costs: np.ndarray, sums: list[np.ndarray]) -> np.ndarray:
+def _backtrack(costs: np.ndarray, sums: list[np.ndarray]) -> np.ndarray:
+    """Recovers the first labels of the bins from the least costs of every number of bins."""
     starts = []
     i = len(costs) - 1
     for previous in reversed(sums[:-1]):

@@ -22,15 +22,26 @@ from .randomized_response import randomized_response
 class RRTopK:
     """Randomized response over the k' most likely labels; any other label is replaced by a uniform one of them.
 
-    k' maximises the probability that the label is kept, under the prior. How far labels are apart plays no part.
+    k' maximizes the probability that the label is kept, under the prior. Distances between labels are ignored.
+
+    Attributes:
+      name: Name on the command line and in mechanism files.
     """
 
     name: ClassVar[str] = "rr_top_k"
 
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
-        """The randomizer with the most mass on the label itself. Cost O(k k').
+        """Solves for the randomizer that keeps the label most often. Cost O(k k').
 
-        Raises ValueError for an epsilon out of range, or too many labels times outputs.
+        Args:
+          prior: Prior over the k labels.
+          epsilon: Label DP budget.
+
+        Returns:
+          The randomizer.
+
+        Raises:
+          ValueError: If epsilon is out of range, or there are too many labels times outputs.
         """
         check_epsilon(epsilon)
         labels, chosen = prior.labels, top_labels(prior, epsilon)
@@ -39,7 +50,7 @@ class RRTopK:
                 f"{len(labels)} labels times {len(chosen)} outputs is more than {MAX_CELLS}: use a larger label step"
             )
         kept = randomized_response(labels[chosen], labels[chosen], np.arange(len(chosen)), epsilon, self.name).weights
-        # What 2^62 leaves over the k' outputs is less than one unit each.
+        # The remainder of 2^62 over the k' outputs is less than one unit for each.
         share, rest = divmod(TOTAL, len(chosen))
         weights = np.full((len(labels), len(chosen)), share, np.uint64)
         weights[:, :rest] += np.uint64(1)
@@ -48,13 +59,20 @@ class RRTopK:
 
 
 def top_labels(prior: Prior, epsilon: float) -> np.ndarray:
-    """The indices, ascending, of the k' most likely labels that maximise E / (E + k' - 1) times their mass.
+    """Finds the k' most likely labels that maximize E / (E + k' - 1) times their mass, E = exp(epsilon).
 
-    Of equally good k' the smallest is taken. Equally likely labels are all in or all out: one more is worth its mass
-    when its mass is above the value so far, and then the value stays below that mass. Returns (k',) integers.
+    Of equally good k' the smallest is taken. Equally likely labels are all in or all out: one more label is worth its
+    mass if its mass is above the value so far, and then the value stays below that mass.
+
+    Args:
+      prior: Prior over the k labels.
+      epsilon: Label DP budget.
+
+    Returns:
+      Indices of the labels, shape (k',), ascending integers.
     """
     order = np.argsort(-prior.weights, kind="stable")
-    # Divided by E, which may be large.
+    # Both sides divided by E, which may be large.
     noise = 1 + np.arange(len(order)) * np.exp(-epsilon)
     best = int(np.argmax(np.cumsum(prior.weights[order]) / noise))
     return np.sort(order[: best + 1])

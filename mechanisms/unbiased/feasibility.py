@@ -1,4 +1,9 @@
-"""From an interior-point solution to a table whose rows hold to the rounding of floats."""
+"""Feasible solutions from interior-point solutions, with biases at the precision of floats.
+
+The interior-point method satisfies the rows to about 1e-9. `feasible_solutions` repairs its columns so that rows sum to
+1 and means are right to the precision of floats. `rebalance_outputs` is the last step: it solves for the outputs once
+more after the probabilities were rounded to integers.
+"""
 
 from __future__ import annotations
 
@@ -13,58 +18,59 @@ from scipy.sparse.linalg import splu
 from ..core.alias_table import BITS, TOTAL
 from ..core.certificate import exact_biases
 from ..core.prior import Prior
-from .interior_point import Interior
+from .interior_point import InteriorSolution
 from .staircase_columns import Columns, Program
 
-# Refinement ends when what rows lack has not fallen for some steps: near the rounding of floats it goes up and down.
-_MOST_REFINEMENTS, _PATIENCE = 100, 4
-
-
-_NEGLIGIBLE = 1e-8
-
-
-_TIED = 0.2
-
-
+# Refinement ends when the largest residual has not fallen for _PATIENCE steps: near the precision of floats it
+# fluctuates.
+_MAX_REFINEMENTS, _PATIENCE = 100, 4
+# Columns whose height is below this share of the largest height are left out in the second attempt.
+_NEGLIGIBLE_HEIGHT = 1e-8
+# Share of the gap that merging columns into groups with one output may use up.
+_MERGE_SHARE = 0.2
+# Regularization of the normal matrix, relative to its diagonal.
 _RIDGE = 1e-13
-
-
-_KEPT = 0.1
-
-
-_ROUNDING = 1e-12
-
-
-# Of a label that never occurs in the prior, in the weighing of its outputs.
-_LEAST_SHARE = 1e-9
+# The repair fails where a height falls below this share of its value in the interior-point solution.
+_LEAST_HEIGHT_SHARE = 0.1
+# Largest residual of a repaired row, relative to the outputs.
+_ROW_TOLERANCE = 1e-12
+# Least prior weight of a label in the norm that `rebalance_outputs` minimizes.
+_LEAST_WEIGHT = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class FeasibleTable:
-    """probabilities: (k, m). outputs: (m,). loss: the expected one, labels from -1 to 1."""
+class FeasibleSolution:
+    """Probability table and outputs that satisfy the rows to the precision of floats.
+
+    Attributes:
+      probabilities: Shape (k, m), float64.
+      outputs: Shape (m,), float64; labels are scaled to [-1, 1].
+      loss: Expected squared loss on that scale.
+    """
 
     probabilities: np.ndarray
     outputs: np.ndarray
     loss: float
 
 
-def rebalanced(prior: Prior, outputs: np.ndarray, weights: np.ndarray, limit: float) -> np.ndarray:
+def rebalance_outputs(prior: Prior, outputs: np.ndarray, weights: np.ndarray, limit: float) -> np.ndarray:
     """Moves outputs until the biases of integer weights are within a limit, up to the rounding of the outputs.
 
-    Biases are computed exactly. Each step is the least change of the outputs, weighted by how often they occur, in
-    equations between neighboring labels: their rows are nearly equal at a small epsilon, and their exact differences
-    keep what that leaves. Steps end when the largest bias beyond the limit does not fall.
+    Biases are computed exactly. Each step is the smallest change of the outputs, weighted by how often they occur, that
+    removes the excess biases. Its equations are differences of neighboring labels' rows: at a small epsilon the rows
+    are nearly equal, and their exact differences keep the significant digits. The iteration ends when the largest
+    excess bias does not fall.
 
     Args:
-      prior: Labels and weights, k of them.
+      prior: Prior over the k labels.
       outputs: Shape (m,), float64.
       weights: Shape (k, m), uint64; every row sums to 2^62.
-      limit: The largest bias allowed, in units of the labels, at least 0.
+      limit: Largest bias allowed, in units of the labels, >= 0.
 
     Returns:
-      The outputs, shape (m,), float64.
+      The outputs, shape (m,), float64; the given ones where no step lowers the largest excess bias.
     """
-    share = np.maximum(prior.weights, _LEAST_SHARE) @ (weights / TOTAL)
+    share = np.maximum(prior.weights, _LEAST_WEIGHT) @ (weights / TOTAL)
     signed = weights.astype(np.int64)
     equations = np.concatenate([signed[:1], np.diff(signed, axis=0)]) / TOTAL
     sizes = np.where(share > 0, 1 / np.where(share > 0, share, 1.0), 0.0)
@@ -77,7 +83,7 @@ def rebalanced(prior: Prior, outputs: np.ndarray, weights: np.ndarray, limit: fl
     except np.linalg.LinAlgError:
         return outputs
     best, least = outputs, np.inf
-    for _ in range(_MOST_REFINEMENTS):
+    for _ in range(_MAX_REFINEMENTS):
         biases = np.array(exact_biases(prior.labels, outputs, weights, BITS), np.float64)
         excess = biases - np.clip(biases, -limit, limit)
         largest = float(np.abs(excess).max())
@@ -86,76 +92,93 @@ def rebalanced(prior: Prior, outputs: np.ndarray, weights: np.ndarray, limit: fl
         best, least = outputs, largest
         if largest == 0:
             break
-        lack = -np.diff(excess, prepend=0.0) / norms
-        outputs = outputs + np.sqrt(sizes) * (scaled.T @ cho_solve(factors, lack))
+        residual = -np.diff(excess, prepend=0.0) / norms
+        outputs = outputs + np.sqrt(sizes) * (scaled.T @ cho_solve(factors, residual))
     return best
 
 
-def feasible_tables(program: Program, limit: float, interior: Interior, gap: float) -> Iterator[FeasibleTable]:
-    """The solution with its rows mended, in several ways: the columns that are used, those of a height to speak of, and
-    all. limit: the largest bias allowed.
+def feasible_solutions(
+    program: Program, limit: float, interior: InteriorSolution, gap: float
+) -> Iterator[FeasibleSolution]:
+    """Repairs an interior-point solution in up to three ways.
 
-    Where the prior has zeros there are many optima, and what is found is a mixture of them, of far more than 2 k
-    columns; but those have few outputs, up to rounding. So columns are given one output where the gap allows it.
+    The attempts keep the columns that are used, then those whose height is not negligible, then all. Where the prior
+    has zeros there are many optima, and the interior-point method finds a mixture of them with far more than 2 k
+    columns, but few distinct outputs up to rounding. Columns with nearly equal outputs therefore share one output, as
+    far as the gap allows.
+
+    Args:
+      program: The program that was solved.
+      limit: Largest bias allowed, labels scaled to [-1, 1].
+      interior: Its interior-point solution.
+      gap: Relative gap to reach.
+
+    Yields:
+      One solution for each attempt that succeeds.
     """
     columns, most = interior.columns, 2 * len(program.labels)
-    allowed = _TIED * gap * program.loss(columns) / most
-    for chosen in (interior.used, columns.height > _NEGLIGIBLE * columns.height.max(), columns.height > 0):
-        some = columns.chosen(chosen)
+    allowed = _MERGE_SHARE * gap * program.loss(columns) / most
+    for chosen in (interior.used, columns.height > _NEGLIGIBLE_HEIGHT * columns.height.max(), columns.height > 0):
+        some = columns.select(chosen)
         group = np.arange(len(some.start)) if len(some.start) <= most else _groups(program, some, allowed)
-        mended = _repaired(program, limit, interior, some, group)
-        if mended is not None:
-            yield mended
+        repaired = _restore_feasibility(program, limit, interior, some, group)
+        if repaired is not None:
+            yield repaired
 
 
 def _groups(program: Program, columns: Columns, allowed: float) -> np.ndarray:
-    """(n,): the number of each column's group. One output for a group adds no more than allowed to the loss."""
-    mass = columns.height * program.curves(columns.start, columns.stop).mass
+    """Groups columns by output, shape (n,): one output for each group adds at most `allowed` to the loss."""
+    mass = columns.height * program.loss_curves(columns.start, columns.stop).mass
     numbers, number = np.empty(len(columns.start), int), -1
     held = mean = added = np.inf
-    for place in np.argsort(columns.output).tolist():
-        own, output = float(mass[place]), float(columns.output[place])
+    for index in np.argsort(columns.output).tolist():
+        own, output = float(mass[index]), float(columns.output[index])
         share = own / (held + own)
         added += held * share * (output - mean) ** 2
         held, mean = held + own, mean + share * (output - mean)
         if not added <= allowed:
             number, held, mean, added = number + 1, own, output, 0.0
-        numbers[place] = number
+        numbers[index] = number
     return numbers
 
 
-def _repaired(
-    program: Program, limit: float, interior: Interior, columns: Columns, group: np.ndarray
-) -> FeasibleTable | None:
-    """Heights, the outputs of groups and, where they can, biases changed until the rows hold to the rounding of floats:
-    by the smallest changes, relative to heights and to how far biases are from their limit.
+def _restore_feasibility(
+    program: Program, limit: float, interior: InteriorSolution, columns: Columns, group: np.ndarray
+) -> FeasibleSolution | None:
+    """Changes heights, outputs of groups and biases until the rows hold to the precision of floats.
 
-    None where rows do not hold then, or a height would vanish.
+    Biases change only where one is allowed. The changes are the smallest ones relative to the heights and to the
+    distance of the biases from their limit. Returns None where the rows do not hold then, or a height nearly vanishes.
     """
     k, n, m = len(program.labels), len(columns.start), int(group.max(initial=-1)) + 1
     if n == 0:
         return None
-    height, place = columns.height, np.arange(k)
+    height, index = columns.height, np.arange(k)
     held = np.bincount(group, height)
     output = np.bincount(group, height * columns.output) / held
-    # Where columns meet the places but the first one, as often as they do.
+    # Incidence of columns and boundaries, without the first boundary, which is left out.
     row = np.concatenate([columns.stop, columns.start - 1, np.full(n, k - 1)])
     column = np.tile(np.arange(n), 3)
     value = np.repeat([1.0, -1.0, program.base], n)
     row, column, value = (part[row >= 0] for part in (row, column, value))
-    places = csr_array((value, (row, column)), shape=(k, n))
-    # The equations: heights in the sums; heights, outputs and biases in the means.
+    incidence = csr_array((value, (row, column)), shape=(k, n))
+    # The linearized equations: the sums depend on heights; the means on heights, outputs and biases.
     parts = [
         (value, row, column),
         (value * output[group][column], k + row, column),
         (value * height[column], k + row, n + group[column]),
-        (np.full(k, -1.0), k + place, n + m + place),
-        (np.ones(k - 1), k + place[:-1], n + m + place[1:]),
+        (np.full(k, -1.0), k + index, n + m + index),
+        (np.ones(k - 1), k + index[:-1], n + m + index[1:]),
     ]
     value, row, column = (np.concatenate(part) for part in zip(*parts, strict=True))
-    met = csr_array((value, (row, column)), shape=(2 * k, n + m + k))
-    sizes = np.concatenate([height, 1 / held, interior.room])
-    normal = csr_array((met.data * sizes[met.indices], met.indices, met.indptr), shape=met.shape) @ met.T
+    equations = csr_array((value, (row, column)), shape=(2 * k, n + m + k))
+    sizes = np.concatenate([height, 1 / held, interior.slack])
+    normal = (
+        csr_array(
+            (equations.data * sizes[equations.indices], equations.indices, equations.indptr), shape=equations.shape
+        )
+        @ equations.T
+    )
     diagonal = normal.diagonal()
     try:
         factors = splu((normal + diags_array(_RIDGE * diagonal + (diagonal == 0))).tocsc())
@@ -163,26 +186,26 @@ def _repaired(
         return None
     bias = interior.bias
     best, least, idle = (height, output, bias), np.inf, 0
-    for _ in range(_MOST_REFINEMENTS):
-        means = places @ (height * output[group]) - bias + np.append(bias[1:], 0.0)
-        lack = program.sides[:, 1:].ravel() - np.concatenate([places @ height, means])
-        # What a row of sums lacks goes into the mean times an output.
-        largest = float(max(np.abs(lack[:k]).max() * np.abs(output).max(), np.abs(lack[k:]).max()))
+    for _ in range(_MAX_REFINEMENTS):
+        means = incidence @ (height * output[group]) - bias + np.append(bias[1:], 0.0)
+        residual = program.rhs[:, 1:].ravel() - np.concatenate([incidence @ height, means])
+        # A residual of a sum changes the mean by itself times an output.
+        largest = float(max(np.abs(residual[:k]).max() * np.abs(output).max(), np.abs(residual[k:]).max()))
         if largest < least:
             best, least, idle = (height, output, bias), largest, 0
         else:
             idle += 1
             if idle == _PATIENCE:
                 break
-        by_height, by_output, by_bias = np.split(sizes * (met.T @ factors.solve(lack)), [n, n + m])
+        by_height, by_output, by_bias = np.split(sizes * (equations.T @ factors.solve(residual)), [n, n + m])
         height, output, bias = height + by_height, output + by_output, bias + by_bias
     height, output, bias = best
-    if not np.all(height > _KEPT * columns.height):
+    if not np.all(height > _LEAST_HEIGHT_SHARE * columns.height):
         return None
-    mended = Columns(columns.start, columns.stop, height, output[group])
-    probabilities = program.probabilities(mended, group)
+    repaired = Columns(columns.start, columns.stop, height, output[group])
+    probabilities = program.probabilities(repaired, group)
     missed = np.abs(probabilities.sum(axis=1) - 1).max()
     beyond = np.abs(probabilities @ output - program.labels).max() - limit
-    if max(missed, beyond) > _ROUNDING * max(1.0, np.abs(output).max()):
+    if max(missed, beyond) > _ROW_TOLERANCE * max(1.0, np.abs(output).max()):
         return None
-    return FeasibleTable(probabilities, output, program.loss(mended))
+    return FeasibleSolution(probabilities, output, program.loss(repaired))

@@ -1,8 +1,8 @@
-"""The matrix of the equations for staircase columns: two rows for every place between labels.
+"""Normal matrix of the interior-point equations, with two rows for every boundary between labels.
 
-A column meets the place where its interval starts, the one where it stops and, because every label has some of its
-probability, the last one. So with few columns the matrix is sparse but for its last rows, and its factors nearly as
-sparse.
+A column enters the rows of the boundary where its interval starts, of the one where it stops and, because every label
+has some of its probability, of the last one. With few columns the matrix is therefore sparse except for its last rows,
+and its factors are nearly as sparse.
 """
 
 from __future__ import annotations
@@ -16,44 +16,50 @@ from scipy.sparse.linalg import splu
 
 from .staircase_columns import Program
 
+# Up to this many labels the matrix is factorized as a dense one.
 _DENSE = 64
-"""Up to this many labels the matrix is factorised as a full one."""
-
-
+# Regularization, relative to the diagonal, where the first factorization fails.
 _RIDGE = 1e-12
-
-
-# Made at run time: type checkers do not see its functions.
+# The functions are made at run time, so type checkers do not see them.
 _LAPACK: Any = lapack
 
 
 class NormalMatrix:
-    """The sum over columns of g g^T times a 2 by 2 matrix. g: (k + 1,), 1 at the place where the column stops, -1 where
-    it starts, and base more at the last place. Place 0 is left out: its potentials are 0."""
+    """Sum over columns of g g^T times a 2 by 2 matrix.
+
+    g has shape (k + 1,): 1 at the boundary where the column stops, -1 where it starts, and `base` more at the last one.
+    Boundary 0 is left out, since its potentials are 0.
+    """
 
     def __init__(self, program: Program, start: np.ndarray, stop: np.ndarray):
-        """start, stop: (n,) distinct pairs, the first and the last label of each column."""
+        """Computes the sparsity pattern.
+
+        Args:
+          program: The program; gives the number of labels and `base`.
+          start: First label of each column, shape (n,). The pairs are distinct.
+          stop: Last label of each column, shape (n,).
+        """
         self._k, self._base, self._start, self._end = len(program.labels), program.base, start, stop + 1
-        self._places = places = self._k + 1
-        # Cells of the lower half: places joined by columns, neighbours, the diagonal and the last row.
-        rows = np.arange(places)
+        self._boundaries = boundaries = self._k + 1
+        # Entries of the lower half: boundaries joined by columns, neighbors, the diagonal and the last row.
+        rows = np.arange(boundaries)
         parts = [
-            self._end * places + start,
-            (rows * places + rows - 1)[1:],
-            rows * places + rows,
-            self._k * places + rows,
+            self._end * boundaries + start,
+            (rows * boundaries + rows - 1)[1:],
+            rows * boundaries + rows,
+            self._k * boundaries + rows,
         ]
         if self._k <= _DENSE:
-            self._count = places**2
+            self._count = boundaries**2
         else:
             cells, where = np.unique(np.concatenate(parts), return_inverse=True)
             self._count = len(cells)
             parts = np.split(where, np.cumsum([len(part) for part in parts])[:-1])
-            self._arrange(cells // places, cells % places)
-        self._joined, self._neighbours, self._diagonal, self._last = parts
+            self._arrange(cells // boundaries, cells % boundaries)
+        self._joined, self._neighbors, self._diagonal, self._last = parts
 
     def _arrange(self, rows: np.ndarray, columns: np.ndarray) -> None:
-        """The pattern of the whole matrix, and which value of the three lower halves stands where."""
+        """Computes the pattern of the whole matrix, and the value of the three lower halves at each entry."""
         inner = np.flatnonzero(columns > 0)
         below = inner[rows[inner] > columns[inner]]
         parts = []
@@ -69,41 +75,57 @@ class NormalMatrix:
         self._sparse = csc_array((np.zeros(len(row)), row[order].astype(np.intc), pointers.astype(np.intc)))
 
     def gather(self, terms: np.ndarray) -> np.ndarray:
-        """(2, k + 1): the sum over columns of terms times g. terms: (2, n)."""
-        sums = np.empty((2, self._places))
+        """Sums terms times g over the columns.
+
+        Args:
+          terms: Shape (2, n).
+
+        Returns:
+          Shape (2, k + 1).
+        """
+        sums = np.empty((2, self._boundaries))
         for row, term in zip(sums, terms, strict=True):
-            stops, starts = self._met(term)
+            stops, starts = self._boundary_sums(term)
             np.subtract(stops, starts, out=row)
             row[-1] += self._base * term.sum()
         return sums
 
-    def _met(self, terms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(k + 1,) each: the sums of the columns that stop, and of those that start, at every place."""
-        return np.bincount(self._end, terms, self._places), np.bincount(self._start, terms, self._places)
+    def _boundary_sums(self, terms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Sums of the columns that stop, and of those that start, at every boundary; shape (k + 1,) each."""
+        return np.bincount(self._end, terms, self._boundaries), np.bincount(self._start, terms, self._boundaries)
 
-    def factorise(self, first: np.ndarray, second: np.ndarray, third: np.ndarray, give: np.ndarray) -> bool:
-        """For the 2 by 2 matrices [[first, second], [second, third]], (n,) each. give: () or (k,), what a column on
-        each single label adds to third, without the base. False where floating point ends."""
+    def factorize(self, first: np.ndarray, second: np.ndarray, third: np.ndarray, bias_scaling: np.ndarray) -> bool:
+        """Factorizes the matrix for the 2 by 2 matrices [[first, second], [second, third]] of the columns.
+
+        Args:
+          first: Shape (n,).
+          second: Shape (n,).
+          third: Shape (n,).
+          bias_scaling: Shape () or (k,); what a column on each single label adds to `third`, without `base`.
+
+        Returns:
+          False where the matrix is singular to the precision of floats.
+        """
         halves = np.zeros((3, self._count))
         for half, terms in zip(halves, (first, second, third), strict=True):
-            stops, starts = self._met(terms)
+            stops, starts = self._boundary_sums(terms)
             last = self._base * (stops - starts)
             last[-1] += 0.5 * self._base**2 * terms.sum()
             half[self._joined] = -terms
             half[self._diagonal] += stops + starts
             half[self._last] += last
             half[self._last[-1]] += last[-1]
-        if give.any():
-            halves[2, self._neighbours] -= give
-            halves[2, self._diagonal[1:]] += give
-            halves[2, self._diagonal[:-1]] += give
-        if self._factorised(halves):
+        if bias_scaling.any():
+            halves[2, self._neighbors] -= bias_scaling
+            halves[2, self._diagonal[1:]] += bias_scaling
+            halves[2, self._diagonal[:-1]] += bias_scaling
+        if self._factorized(halves):
             return True
         diagonal = halves[::2, self._diagonal]
         halves[::2, self._diagonal] += _RIDGE * diagonal + (diagonal == 0)
-        return self._factorised(halves)
+        return self._factorized(halves)
 
-    def _factorised(self, halves: np.ndarray) -> bool:
+    def _factorized(self, halves: np.ndarray) -> bool:
         if self._k > _DENSE:
             self._sparse.data = halves.ravel()[self._values]
             try:
@@ -112,17 +134,24 @@ class NormalMatrix:
                 return False
             self._solve = factors.solve
             return True
-        size, places = 2 * self._k, self._places
-        whole = np.empty((places, 2, places, 2))
+        size, boundaries = 2 * self._k, self._boundaries
+        whole = np.empty((boundaries, 2, boundaries, 2))
         for p in (0, 1):
             for q in (0, 1):
-                whole[:, p, :, q] = halves[p + q].reshape(places, places)
+                whole[:, p, :, q] = halves[p + q].reshape(boundaries, boundaries)
         factor, failed = _LAPACK.dpotrf(whole[1:, :, 1:, :].reshape(size, size), lower=1)
-        self._solve = lambda sides: _LAPACK.dpotrs(factor, sides, lower=1)[0]
+        self._solve = lambda rhs: _LAPACK.dpotrs(factor, rhs, lower=1)[0]
         return not failed
 
-    def solve(self, sides: np.ndarray) -> np.ndarray:
-        """The solution, in the shape of the sides: (2, k + 1). After `factorise`."""
-        solution = np.zeros_like(sides)
-        solution[:, 1:] = self._solve(sides[:, 1:].T.ravel()).reshape(-1, 2).T
+    def solve(self, rhs: np.ndarray) -> np.ndarray:
+        """Solves the equations, after `factorize`.
+
+        Args:
+          rhs: Right-hand sides, shape (2, k + 1).
+
+        Returns:
+          The solution, shape (2, k + 1).
+        """
+        solution = np.zeros_like(rhs)
+        solution[:, 1:] = self._solve(rhs[:, 1:].T.ravel()).reshape(-1, 2).T
         return solution

@@ -1,13 +1,13 @@
-"""The optimal randomizer with no bias, or with a limited one, solved without an output grid.
+"""Optimal randomizers with no bias, or with a limited one, solved without an output grid.
 
 Source: Badanidiyuru et al. 2023, "Optimal Unbiased Randomizers for Regression with Label Differential Privacy". Their
-Theorem 6 (Claims 11 to 14) shows that some optimum consists of staircase columns on intervals of labels, so those are
-all that is searched: columns are generated, not taken from a grid of outputs. A program over the columns of some
-intervals, with any outputs, is solved by an interior-point method; its prices then show, for all k (k + 1) / 2
+Theorem 6 (Claims 11 to 14) shows that some optimum consists of staircase columns on intervals of labels, so the search
+is over those alone, and columns are generated instead of being taken from a grid of outputs. A program over the columns
+of some intervals, with any outputs, is solved by an interior-point method. Its prices then show, for all k (k + 1) / 2
 intervals at once, which to add and how far the optimum can be.
 
-Up to 64 labels take all intervals from the start. More labels are solved for at half the resolution first: where its
-columns start and stop, moved by a label or two, is nearly all that the full resolution needs.
+Up to 64 labels, all intervals are columns from the start. More labels are solved at half the resolution first: the
+full resolution needs little more than the intervals of that solution with their ends moved by a label or two.
 """
 
 from __future__ import annotations
@@ -23,41 +23,32 @@ from ..core.label_rounding import RANDOMIZED
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
 from ..response.debiased_rr import DebiasedResponse
-from .column_generation import multiscale_solution
-from .feasibility import FeasibleTable, feasible_tables, rebalanced
+from .column_generation import solve_multiscale
+from .feasibility import FeasibleSolution, feasible_solutions, rebalance_outputs
 from .staircase_columns import Program
 
 MAX_LABELS = 1 << 12
-"""Beyond, columns take gigabytes and minutes."""
+"""Largest number of labels: more would take gigabytes and minutes."""
 
-
-# Parts of the gap that are solved for: the rest is for what follows.
-_DEPTHS = (0.05, 1e-3)
-
-
-_LEAST_GAP = 1e-15
-
-
-# Refinement ends when what rows lack has not fallen for some steps: near the rounding of floats it goes up and down.
-_MOST_REFINEMENTS, _PATIENCE = 100, 4
-
-
-# How much less than the epsilon and the bias that were asked for is solved for; of the bias that is allowed or of that
-# which is not, whichever is less.
-_SMALL_EPSILON_HAIR, _LEAST_HAIR = 1e-7, 1e-14
-
-
-_BIAS_HAIR = 1e-8
-
-
-_LEAST_BIAS = 1e-9
+# Shares of the requested gap at which the program is solved, in turn: the repair and the rounding use up the rest.
+_GAP_SHARES = (0.05, 1e-3)
+_SMALLEST_GAP = 1e-15
+# The program is solved for slightly less than the requested epsilon, so that rounding stays within it: EPSILON_MARGIN,
+# at small epsilons a share of epsilon, and at least the last number.
+_RELATIVE_EPSILON_MARGIN, _LEAST_EPSILON_MARGIN = 1e-7, 1e-14
+# Likewise for the bias limit: a share of the limit or of its distance from 1, whichever is less. Limits at or below
+# the last number are solved as 0.
+_RELATIVE_BIAS_MARGIN, _SMALLEST_BIAS_LIMIT = 1e-8, 1e-9
 
 
 @dataclass(frozen=True)
 class Unbiased:
-    """The randomizer of least squared loss among those with E[M(y)] = y for every label.
+    """Randomizer of least squared loss among those with E[M(y)] = y for every label y.
 
-    gap: the relative optimality gap to reach; what was reached is in the randomizer's file.
+    Attributes:
+      name: Name on the command line and in mechanism files.
+      rounding: Default rounding of labels that are not on the grid.
+      gap: Relative optimality gap to reach; the mechanism file states the gap that was proven.
     """
 
     name: ClassVar[str] = "unbiased"
@@ -65,18 +56,32 @@ class Unbiased:
     gap: float = 1e-6
 
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
-        """Some hundreds of labels take a fraction of a second. Raises ValueError for an epsilon out of range, or too
-        many labels."""
+        """Solves for the optimal unbiased randomizer. A few hundred labels take a fraction of a second.
+
+        Args:
+          prior: Prior over at most 4,096 labels.
+          epsilon: Label DP budget, from 1e-9 to 30.
+
+        Returns:
+          The randomizer, with its proven gap.
+
+        Raises:
+          ValueError: If epsilon or the gap is out of range, or there are too many labels.
+        """
         return _solve(self.name, prior, epsilon, 0.0, self.gap, {})
 
 
 @dataclass(frozen=True)
 class BiasLimited:
-    """The randomizer of least squared loss among those with |E[M(y)] - y| <= bias * (largest - smallest label).
+    """Randomizer of least squared loss among those with |E[M(y)] - y| <= bias * (largest - smallest label).
 
-    bias: 0 gives `unbiased`, 1 or more allows any bias, which gives the loss of `rr_on_bins`. gap: as for `unbiased`,
-    or 1e-12 of the squared range where that is more: floats do not tell losses apart that are smaller, as those of
-    nearly any bias under a prior of one label.
+    Attributes:
+      name: Name on the command line and in mechanism files.
+      rounding: Default rounding of labels that are not on the grid.
+      bias: Bias limit as a share of the label range. 0 gives `unbiased`; 1 or more allows any bias, which gives the
+        loss of `rr_on_bins`.
+      gap: As for `Unbiased`, or 1e-12 of the squared label range where that is more: floats cannot distinguish smaller
+        losses, such as those of nearly any bias under a prior of one label.
     """
 
     name: ClassVar[str] = "bias_limited"
@@ -85,7 +90,18 @@ class BiasLimited:
     gap: float = 1e-6
 
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
-        """As `Unbiased.solve`. Raises ValueError for a bias that is negative or not a number, too."""
+        """Solves for the optimal randomizer of limited bias, at the cost of `Unbiased.solve`.
+
+        Args:
+          prior: Prior over at most 4,096 labels.
+          epsilon: Label DP budget, from 1e-9 to 30.
+
+        Returns:
+          The randomizer, with its proven gap.
+
+        Raises:
+          ValueError: If epsilon, the gap or the bias is out of range, or there are too many labels.
+        """
         if not self.bias >= 0:
             raise ValueError(f"bias must be at least 0, a fraction of the label range, not {self.bias:g}")
         return _solve(self.name, prior, epsilon, min(self.bias, 1.0), self.gap, {"bias": self.bias})
@@ -104,18 +120,19 @@ def _solve(
         return Randomizer(labels, labels, integer_weights(np.ones((1, 1)), epsilon), epsilon, name, parameters, 0.0)
     middle, half = (labels[0] + labels[-1]) / 2, (labels[-1] - labels[0]) / 2
     scaled = (labels - middle) / half
-    # What is proven is proven for what was asked; a little less is solved for, so that rounding stays within.
-    asked = Program(scaled, prior.weights, 1 / float(np.expm1(epsilon)), 2 * bias)
-    hair = max(min(EPSILON_MARGIN, _SMALL_EPSILON_HAIR * epsilon), _LEAST_HAIR)
-    slack = 2 * (bias - _BIAS_HAIR * min(bias, 1 - bias)) if bias > _LEAST_BIAS else 0.0
-    program = Program(scaled, prior.weights, 1 / float(np.expm1(epsilon - hair)), slack)
-    table, bound = _optimum(program, asked, gap)
+    # The bound is proven for the requested epsilon and bias; the solution is for slightly less, so that rounding stays
+    # within them.
+    requested = Program(scaled, prior.weights, 1 / float(np.expm1(epsilon)), 2 * bias)
+    margin = max(min(EPSILON_MARGIN, _RELATIVE_EPSILON_MARGIN * epsilon), _LEAST_EPSILON_MARGIN)
+    bias_limit = 2 * (bias - _RELATIVE_BIAS_MARGIN * min(bias, 1 - bias)) if bias > _SMALLEST_BIAS_LIMIT else 0.0
+    program = Program(scaled, prior.weights, 1 / float(np.expm1(epsilon - margin)), bias_limit)
+    table, bound = _optimum(program, requested, gap)
     if table is None:
         response = DebiasedResponse().solve(prior, epsilon)
         outputs, weights = response.outputs, response.weights
     else:
         outputs, weights = table.outputs * half + middle, integer_weights(table.probabilities, epsilon)
-        outputs = rebalanced(prior, outputs, weights, bias * (labels[-1] - labels[0]))
+        outputs = rebalance_outputs(prior, outputs, weights, bias * (labels[-1] - labels[0]))
     randomizer = Randomizer(labels, outputs, weights, epsilon, name, parameters)
     distances = (randomizer.outputs - middle) / half - scaled[:, None]
     loss = float(prior.weights @ (randomizer.probabilities() * distances**2).sum(axis=1))
@@ -123,31 +140,33 @@ def _solve(
     return randomizer
 
 
-def _optimum(program: Program, asked: Program, gap: float) -> tuple[FeasibleTable | None, float]:
-    """A solution of the program whose rows hold to the rounding of floats, and a bound on the loss of any that `asked`
-    allows. None for debiased randomized response, where it is within the gap or nothing better is found."""
-    response, potentials = asked.debiased_response()
-    bound = asked.proof(potentials).bound if asked.slack == 0 else 0.0
-    best, least = None, asked.loss(response)
+def _optimum(program: Program, requested: Program, gap: float) -> tuple[FeasibleSolution | None, float]:
+    """Returns a feasible solution of the program, and a bound on the loss of any solution that `requested` allows.
 
-    def improved(table: FeasibleTable | None) -> bool:
-        nonlocal best, least
-        if table is not None and table.loss < least:
-            best, least = table, table.loss
-        return least * (1 - gap) <= bound
+    The solution is None for debiased randomized response, where it is within the gap or nothing better is found.
+    """
+    response, potentials = requested.debiased_response()
+    bound = requested.price_intervals(potentials).bound if requested.bias_limit == 0 else 0.0
+    best, least_loss = None, requested.loss(response)
 
-    if improved(_constant(asked) if asked.slack >= 1 else None):
+    def improved(table: FeasibleSolution | None) -> bool:
+        nonlocal best, least_loss
+        if table is not None and table.loss < least_loss:
+            best, least_loss = table, table.loss
+        return least_loss * (1 - gap) <= bound
+
+    if improved(_constant(requested) if requested.bias_limit >= 1 else None):
         return best, bound
-    for depth in _DEPTHS:
-        interior, _ = multiscale_solution(program, max(gap * depth, _LEAST_GAP))
-        bound = max(bound, asked.proof(interior.potentials).bound)
-        if any(improved(table) for table in feasible_tables(program, asked.slack, interior, gap)):
+    for share in _GAP_SHARES:
+        interior, _ = solve_multiscale(program, max(gap * share, _SMALLEST_GAP))
+        bound = max(bound, requested.price_intervals(interior.potentials).bound)
+        if any(improved(table) for table in feasible_solutions(program, requested.bias_limit, interior, gap)):
             break
     return best, bound
 
 
-def _constant(program: Program) -> FeasibleTable:
-    """The best output for all labels alike, where the bias allows one."""
-    output = float(np.clip(program.mean, 1 - program.slack, program.slack - 1))
+def _constant(program: Program) -> FeasibleSolution:
+    """Returns the best single output for all labels, where the bias limit allows one."""
+    output = float(np.clip(program.mean, 1 - program.bias_limit, program.bias_limit - 1))
     loss = float(program.weights @ (program.labels - output) ** 2)
-    return FeasibleTable(np.ones((len(program.labels), 1)), np.array([output]), loss)
+    return FeasibleSolution(np.ones((len(program.labels), 1)), np.array([output]), loss)

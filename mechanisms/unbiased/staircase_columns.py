@@ -1,13 +1,13 @@
-"""Staircase columns: what they cost, and what prices of the rows prove about all of them.
+"""Staircase columns: their losses, and the lower bounds that prices of the rows prove.
 
 Source: Badanidiyuru et al. 2023, Theorem 6 with Claims 11 to 14: some optimal unbiased randomizer consists of columns
-that give one output t with one probability to the labels of an interval and with E times less, E = exp(epsilon), to
-all others. Here a column has a height h: its probability is h base outside its interval and h (base + 1) inside,
-base = 1 / (E - 1). Heights are about probabilities, whatever epsilon is.
+in which one output t has one probability for the labels of an interval, and a probability E = exp(epsilon) times
+smaller for all others. Here a column has a height h: its probability is h base outside its interval and h (base + 1)
+inside, base = 1 / (E - 1). Heights are of the size of probabilities for every epsilon.
 
-The rows of the program say that a label's probabilities sum to 1 and that its mean is the label. Prices of the rows
-are kept cumulated over the labels, as potentials of the k + 1 places before, between and after the labels. A column
-then sees the two places where its interval starts and stops, and the last one.
+The rows of the program state that a label's probabilities sum to 1 and that its mean is the label. Prices of the rows
+are kept cumulated over the labels, as potentials of the k + 1 boundaries before, between and after the labels. A column
+then depends on three potentials only: at the two boundaries where its interval starts and stops, and at the last one.
 """
 
 from __future__ import annotations
@@ -16,81 +16,117 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-# How many intervals are priced at once.
+# Intervals that are priced at once.
 _CHUNK = 1 << 16
-
-
 _ULP = 2.0**-52
-
-
-# Prefix sums are kept with the digits that the machine has.
+# Prefix sums are kept in the longest floats of the machine.
 _SUM_ULP = float(np.finfo(np.longdouble).eps)
 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """start, stop: the first and the last label inside. height, output: h and t. Each (n,)."""
+    """Staircase columns.
+
+    Attributes:
+      start: First label inside each interval, shape (n,), int.
+      stop: Last label inside, shape (n,), int.
+      height: Height h, shape (n,).
+      output: Output t, shape (n,), labels scaled to [-1, 1].
+    """
 
     start: np.ndarray
     stop: np.ndarray
     height: np.ndarray
     output: np.ndarray
 
-    def chosen(self, which: np.ndarray) -> Columns:
-        """Those of a mask or of indices."""
+    def select(self, which: np.ndarray) -> Columns:
+        """Selects columns.
+
+        Args:
+          which: Mask or indices.
+
+        Returns:
+          The selected columns.
+        """
         return Columns(self.start[which], self.stop[which], self.height[which], self.output[which])
 
 
 @dataclass(frozen=True, eq=False)
-class Curves:
-    """The expected loss of columns of height 1 by their output t: spread + mass (t - centre)^2. Each (n,)."""
+class LossCurves:
+    """Expected loss of columns of height 1 as a function of their output t: spread + mass (t - center)^2.
+
+    Attributes:
+      mass: Shape (n,).
+      center: Output of least loss, shape (n,).
+      spread: Least loss, shape (n,).
+    """
 
     mass: np.ndarray
-    centre: np.ndarray
+    center: np.ndarray
     spread: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
-class Proof:
-    """bound: no randomizer has a smaller loss. start, stop: (2 k,), the interval from each label, and the one to each
-    label, that the prices favour most. helps: (2 k,) bool, which of them would raise the bound."""
+class Pricing:
+    """Lower bound on the loss, and the intervals with the least reduced costs.
+
+    Attributes:
+      bound: No randomizer has a smaller loss.
+      start: Shape (2 k,); for each label, the best interval that starts there, then the best one that ends there.
+      stop: Last labels of these intervals, shape (2 k,).
+      improves: Shape (2 k,), bool; whether the interval has a negative reduced cost.
+    """
 
     bound: float
     start: np.ndarray
     stop: np.ndarray
-    helps: np.ndarray
+    improves: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """The least squared loss over staircase columns.
+    """Least squared loss over staircase columns, subject to the rows.
 
-    labels: (k,) ascending, from -1 to 1. weights: (k,) the prior. base: 1 / (E - 1). slack: the largest bias allowed.
+    Attributes:
+      labels: Shape (k,), ascending, from -1 to 1.
+      weights: Prior, shape (k,).
+      base: 1 / (exp(epsilon) - 1).
+      bias_limit: Largest bias allowed, on the scale of the labels.
+      rhs: Right-hand sides of the rows, as differences at the boundaries, shape (2, k + 1).
+      mean: Mean label under the prior.
     """
 
     labels: np.ndarray
     weights: np.ndarray
     base: float
-    slack: float
-    sides: np.ndarray = field(init=False)
-    """(2, k + 1): the right-hand sides of the rows, as potentials see them."""
+    bias_limit: float
+    rhs: np.ndarray = field(init=False)
+    """(2, k + 1): the right-hand rhs of the rows, as potentials see them."""
     mean: float = field(init=False)
     _sums: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
         p, y = self.weights, self.labels
         mean = float(p @ y / p.sum())
-        sides = np.zeros((2, len(y) + 1))
-        sides[0, -1], sides[1, 1:-1], sides[1, -1] = 1.0, -np.diff(y), y[-1]
+        rhs = np.zeros((2, len(y) + 1))
+        rhs[0, -1], rhs[1, 1:-1], rhs[1, -1] = 1.0, -np.diff(y), y[-1]
         sums = np.zeros((3, len(y) + 1), np.longdouble)
-        exact, centred = p.astype(np.longdouble), y.astype(np.longdouble) - mean
-        np.cumsum([exact, exact * centred, exact * centred**2], axis=1, out=sums[:, 1:])
-        object.__setattr__(self, "sides", sides)
+        exact, centered = p.astype(np.longdouble), y.astype(np.longdouble) - mean
+        np.cumsum([exact, exact * centered, exact * centered**2], axis=1, out=sums[:, 1:])
+        object.__setattr__(self, "rhs", rhs)
         object.__setattr__(self, "mean", mean)
         object.__setattr__(self, "_sums", sums)
 
-    def curves(self, start: np.ndarray, stop: np.ndarray) -> Curves:
-        """Of the columns on labels start..stop (included). Nothing cancels for single labels, however large E is."""
+    def loss_curves(self, start: np.ndarray, stop: np.ndarray) -> LossCurves:
+        """Computes the loss curves of columns. Single labels lose no digits, however large epsilon is.
+
+        Args:
+          start: First labels, shape (n,).
+          stop: Last labels, shape (n,), included.
+
+        Returns:
+          The curves, shape (n,) each.
+        """
         inside, moment, square = self._sums[:, stop + 1] - self._sums[:, start]
         single = start == stop
         mean = moment / np.maximum(inside, np.finfo(float).tiny)
@@ -102,18 +138,43 @@ class Program:
         mass = total + inside
         share = inside / mass
         spread = within + self.base * float(self._sums[2, -1]) + total * share * mean**2
-        return Curves(mass, self.mean + share * mean, spread)
+        return LossCurves(mass, self.mean + share * mean, spread)
 
-    def stepped(self, potential: np.ndarray, start: np.ndarray, stop: np.ndarray) -> np.ndarray:
-        """The sum of the prices, base + 1 times inside the interval and base times outside. potential: (..., k + 1)."""
+    def column_prices(self, potential: np.ndarray, start: np.ndarray, stop: np.ndarray) -> np.ndarray:
+        """Sums the prices of the rows over columns of height 1: base + 1 times inside the interval, base times outside.
+
+        Args:
+          potential: Cumulated prices, shape (..., k + 1).
+          start: First labels, shape (n,).
+          stop: Last labels, shape (n,).
+
+        Returns:
+          Shape (..., n).
+        """
         return self.base * potential[..., -1:] + (potential[..., stop + 1] - potential[..., start])
 
-    def sizes(self, start: np.ndarray, stop: np.ndarray) -> np.ndarray:
-        """What a column of height 1 adds to all probabilities together."""
+    def total_probability(self, start: np.ndarray, stop: np.ndarray) -> np.ndarray:
+        """Sums the probabilities of columns of height 1 over all labels.
+
+        Args:
+          start: First labels, shape (n,).
+          stop: Last labels, shape (n,).
+
+        Returns:
+          Shape (n,).
+        """
         return self.base * len(self.labels) + (stop + 1 - start)
 
     def probabilities(self, columns: Columns, group: np.ndarray) -> np.ndarray:
-        """(k, m): of groups of columns that have one output each. group: (n,) from 0 to m - 1."""
+        """Computes the probability table of groups of columns that share an output.
+
+        Args:
+          columns: The n columns.
+          group: Group of each column, shape (n,), from 0 to m - 1.
+
+        Returns:
+          Shape (k, m).
+        """
         size = int(group.max()) + 1
         rises, falls = columns.start * size + group, (columns.stop + 1) * size + group
         shape = (len(self.labels) + 1, size)
@@ -121,7 +182,7 @@ class Program:
             falls, columns.height, shape[0] * size
         )
         inside = np.maximum(np.cumsum(steps.reshape(shape), axis=0)[:-1], 0.0)
-        # Where no column of the group is high, or all are, there is nothing to add up, nor to round.
+        # Labels inside none or all of the group's columns take 0 or the group's height, without any rounding.
         counts = np.bincount(rises, minlength=shape[0] * size) - np.bincount(falls, minlength=shape[0] * size)
         high = np.cumsum(counts.reshape(shape), axis=0)[:-1]
         held = np.bincount(group, columns.height)
@@ -129,20 +190,40 @@ class Program:
         return self.base * held + inside
 
     def loss(self, columns: Columns) -> float:
-        """The expected squared loss."""
-        curves = self.curves(columns.start, columns.stop)
-        return float(columns.height @ (curves.spread + curves.mass * (columns.output - curves.centre) ** 2))
+        """Computes the expected squared loss of columns.
+
+        Args:
+          columns: The columns.
+
+        Returns:
+          The loss, labels scaled to [-1, 1].
+        """
+        curves = self.loss_curves(columns.start, columns.stop)
+        return float(columns.height @ (curves.spread + curves.mass * (columns.output - curves.center) ** 2))
 
     def dual_value(self, potentials: np.ndarray) -> float:
-        """What the prices say the right-hand sides are worth."""
-        return float((self.sides * potentials).sum() - self.slack * np.abs(np.diff(potentials[1])).sum())
+        """Computes the dual objective at given prices.
 
-    def proof(self, potentials: np.ndarray) -> Proof:
-        """Prices every interval: time O(k^2), memory O(k). potentials: (2, k + 1), any.
+        Args:
+          potentials: Cumulated prices, shape (2, k + 1).
 
-        Whatever the prices are, a column of height 1 lowers the loss below the dual value by at most its reduced cost
-        where that is negative, and over any solution heights times `sizes` sum to k. So no solution is below
-        dual value + k min(reduced cost / size, 0). What rounding may hide is taken off.
+        Returns:
+          The dual value.
+        """
+        return float((self.rhs * potentials).sum() - self.bias_limit * np.abs(np.diff(potentials[1])).sum())
+
+    def price_intervals(self, potentials: np.ndarray) -> Pricing:
+        """Prices every interval. Time O(k^2), memory O(k).
+
+        At any prices, a column of height 1 lowers the loss below the dual value by at most its reduced cost, where that
+        is negative. Over any solution, heights times `total_probability` sum to k. So no solution has a loss below
+        dual value + k min(reduced cost / total probability, 0). An upper bound on the rounding errors is subtracted.
+
+        Args:
+          potentials: Cumulated prices, shape (2, k + 1), any values.
+
+        Returns:
+          The bound, and the intervals that improve it most.
         """
         k = len(self.labels)
         rows = max(1, _CHUNK // k)
@@ -152,7 +233,9 @@ class Program:
             starts = every[first : first + rows]
             start, stop = np.nonzero(every >= starts[:, None])
             shares = np.full((len(starts), k), np.inf)
-            shares[start, stop] = self._reduced_costs(potentials, start + first, stop) / self.sizes(start + first, stop)
+            shares[start, stop] = self._reduced_costs(potentials, start + first, stop) / self.total_probability(
+                start + first, stop
+            )
             stop_of[starts] = shares.argmin(axis=1)
             least_from[starts] = shares[np.arange(len(starts)), stop_of[starts]]
             start_here = shares.argmin(axis=0)
@@ -160,9 +243,9 @@ class Program:
             better = least_here < least_to
             start_of[better], least_to[better] = start_here[better] + first, least_here[better]
         least = min(float(least_from.min()), 0.0)
-        magnitude = np.abs(self.sides * potentials).sum() + 2 * self.slack * np.abs(potentials[1]).sum()
+        magnitude = np.abs(self.rhs * potentials).sum() + 2 * self.bias_limit * np.abs(potentials[1]).sum()
         bound = self.dual_value(potentials) + k * least - (k + 8) * _ULP * magnitude
-        return Proof(
+        return Pricing(
             max(float(bound), 0.0),
             np.concatenate([every, start_of]),
             np.concatenate([stop_of, every]),
@@ -170,13 +253,13 @@ class Program:
         )
 
     def _reduced_costs(self, potentials: np.ndarray, start: np.ndarray, stop: np.ndarray) -> np.ndarray:
-        """Of the columns on these intervals with their best outputs, less what rounding may have added."""
-        curves = self.curves(start, stop)
-        price, slope = self.stepped(potentials, start, stop)
+        """Returns the reduced costs of columns with their best outputs, less a bound on the rounding errors."""
+        curves = self.loss_curves(start, stop)
+        price, slope = self.column_prices(potentials, start, stop)
         shift = slope / (2 * curves.mass)
-        output = curves.centre + shift
-        costs = curves.spread - price - (curves.centre + shift / 2) * slope
-        # A few roundings of each term; the masses and spreads of wider intervals are differences of sums.
+        output = curves.center + shift
+        costs = curves.spread - price - (curves.center + shift / 2) * slope
+        # Bounds a few roundings of each term; masses and spreads of wider intervals are differences of prefix sums.
         sizes = np.abs(potentials)
         prices, slopes = self.base * sizes[:, -1:] + sizes[:, stop + 1] + sizes[:, start]
         terms = curves.spread + prices + (np.abs(output) + 1) * slopes
@@ -184,22 +267,33 @@ class Program:
         return costs - 8 * _ULP * terms - _SUM_ULP * wide
 
     def debiased_response(self) -> tuple[Columns, np.ndarray]:
-        """Debiased randomized response (Algorithm 2), and potentials (2, k + 1) that would prove it the best.
+        """Computes debiased randomized response (Algorithm 2) and its prices.
 
-        The potentials give a column on any single label no reduced cost at its output: 2 k equations, in closed form.
+        The potentials give a column on any single label a reduced cost of 0 at its output: 2 k equations with a closed
+        form. They prove the optimality of debiased randomized response where it is optimal.
+
+        Returns:
+          Its k columns, and potentials of shape (2, k + 1).
         """
         k, y, place = len(self.labels), self.labels, np.arange(len(self.labels))
         response = Columns(place, place, np.full(k, 1 / (1 + k * self.base)), y + self.base * (k * y - y.sum()))
-        curves = self.curves(place, place)
-        # Written out so that nothing cancels: output less centre is about base.
+        curves = self.loss_curves(place, place)
+        # Written out so that no digits cancel: output less center is about base.
         shift = self.base * ((y - self.mean) / curves.mass + k * y - y.sum())
         slopes = 2 * curves.mass * shift
-        costs = curves.spread - curves.mass * shift**2 - slopes * curves.centre
+        costs = curves.spread - curves.mass * shift**2 - slopes * curves.center
         prices = np.stack([costs, slopes])
         prices = prices - self.base * (prices.sum(axis=1, keepdims=True) / (1 + k * self.base))
         return response, np.concatenate([np.zeros((2, 1)), np.cumsum(prices, axis=1)], axis=1)
 
 
-def at_places(terms: np.ndarray) -> np.ndarray:
-    """(k + 1,): each label's term at the place after it, less at the one before. terms: (k,)."""
+def boundary_differences(terms: np.ndarray) -> np.ndarray:
+    """Takes each label's term at the boundary after it, less the one at the boundary before.
+
+    Args:
+      terms: Shape (k,).
+
+    Returns:
+      Shape (k + 1,).
+    """
     return np.append(0.0, terms) - np.append(terms, 0.0)

@@ -1,8 +1,8 @@
-"""The optimal unbiased randomizer on a fixed grid of outputs, as published: one linear program.
+"""Optimal unbiased randomizer on a fixed grid of outputs, as published: one linear program.
 
-Source: Badanidiyuru et al. 2023, Algorithm 1, with the grid's ends from Algorithm 2. The privacy constraints are
-written with the least probability q_c of each output, q_c <= M[y, c] <= E q_c: 2 k n of them instead of k^2 n.
-For comparison: `unbiased` needs no grid, has less loss and is faster.
+Source: Badanidiyuru et al. 2023, Algorithm 1, with the ends of the grid from Algorithm 2. The privacy constraints use
+the least probability q_c of each output, q_c <= M[y, c] <= E q_c: 2 k n constraints instead of k^2 n. It serves as a
+comparison: `unbiased` needs no grid, has a smaller loss and is faster.
 """
 
 from __future__ import annotations
@@ -19,21 +19,24 @@ from ..core.integer_weights import integer_weights
 from ..core.label_rounding import RANDOMIZED
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
-from ..quantization.quantizer import mended
+from ..quantization.table_program import repair_rows
 
-# HiGHS keeps constraints to 1e-7: what it misses must fit between this epsilon and the one asked for.
+# HiGHS satisfies constraints to 1e-7: the program is solved for this much less than the requested epsilon.
 _MARGIN = 1e-7
-
-
+# Largest bias accepted, relative to the label range.
 _LARGEST_BIAS = 1e-9
 
 
 @dataclass(frozen=True)
 class UnbiasedGrid:
-    """The randomizer of least squared loss among unbiased ones whose outputs lie on an even grid: the published linear
-    program, for comparison with `unbiased`, which is never worse.
+    """Randomizer of least squared loss among unbiased ones whose outputs lie on an even grid.
 
-    mesh: how many outputs the grid has, an integer of at least 2.
+    This is the published linear program, for comparison with `unbiased`, which is never worse.
+
+    Attributes:
+      name: Name on the command line and in mechanism files.
+      rounding: Default rounding of labels that are not on the grid.
+      mesh: Number of outputs on the grid, an integer >= 2.
     """
 
     name: ClassVar[str] = "unbiased_grid"
@@ -41,10 +44,18 @@ class UnbiasedGrid:
     mesh: int = 104
 
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
-        """Time grows fast with labels times mesh: seconds for 52 labels and 416 outputs.
+        """Solves the linear program. 52 labels and 416 outputs take seconds; time grows fast with both.
 
-        Raises ValueError for a bad epsilon or mesh, or where HiGHS finds no solution without bias, as it does from
-        some epsilon between 8 and 16 on.
+        Args:
+          prior: Prior over the labels.
+          epsilon: Label DP budget.
+
+        Returns:
+          The randomizer.
+
+        Raises:
+          ValueError: If epsilon or the mesh is out of range, or HiGHS finds no unbiased solution, which happens from
+            some epsilon between 8 and 16 on.
         """
         check_epsilon(epsilon)
         if self.mesh != int(self.mesh) or self.mesh < 2:
@@ -74,7 +85,7 @@ class UnbiasedGrid:
 
 
 def _optimum(labels: np.ndarray, prior: np.ndarray, grid: np.ndarray, ratio: float) -> np.ndarray:
-    """The channel M, (k, n), by linear programming over M and E q, which are about as large."""
+    """Solves for the probabilities M, shape (k, n), over the variables M and E q, which are of similar size."""
     k, n = len(labels), len(grid)
     costs = np.append((prior[:, None] * (grid - labels[:, None]) ** 2).ravel(), np.zeros(n))
     sums = kron(eye_array(k), csr_array(np.stack([np.ones(n), grid])))
@@ -92,4 +103,4 @@ def _optimum(labels: np.ndarray, prior: np.ndarray, grid: np.ndarray, ratio: flo
     )
     if found.x is None:
         raise ValueError(found.message)
-    return np.maximum(mended(found.x[: k * n].reshape(k, n), grid, labels), 0.0)
+    return np.maximum(repair_rows(found.x[: k * n].reshape(k, n), grid, labels), 0.0)

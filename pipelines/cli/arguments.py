@@ -1,4 +1,4 @@
-"""What every command shares: errors of usage, exit codes, log lines on standard error."""
+"""Argument parsing and logging that all commands share."""
 
 from __future__ import annotations
 
@@ -11,14 +11,24 @@ BAD_USAGE = 2
 
 
 class UsageError(Exception):
-    """The command line is at fault. The message names the flag and says what to do."""
+    """An error of the command line. The message names the flag and says what to do."""
 
 
 def parse_parameters(
     text: str | None, delta: float | None = None, flag: str = "--mechanism_parameters"
 ) -> dict[str, bool | int | float | str]:
-    """NAME=VALUE,... as a dictionary, with the budget's delta where there is one; values are numbers, true, false or
-    text. Raises UsageError, naming the flag, for anything else, and for a delta that is no budget.
+    """Parses the parameters of a mechanism.
+
+    Args:
+      text: NAME=VALUE,... where values are integers, floats, true, false or text; None for none.
+      delta: Value of `--delta`, added as the parameter `delta`; None for pure DP.
+      flag: The flag that the text came from.
+
+    Returns:
+      Value by parameter name.
+
+    Raises:
+      UsageError: If the text is malformed, or delta is not in (0, 1); names the flag.
     """
     parameters: dict[str, bool | int | float | str] = {}
     for pair in text.split(",") if text else []:
@@ -27,12 +37,12 @@ def parse_parameters(
             raise UsageError(f"{flag} takes NAME=VALUE,..., each name once, not {pair!r}")
         parameters[name] = _value(value)
     if "delta" in parameters:
-        raise UsageError(f"{flag} delta: a delta is a part of the budget, give it as --delta")
+        raise UsageError(f"{flag} delta: delta is part of the budget; give it as --delta")
     if "loss" in parameters:
         raise UsageError(f"{flag} loss: give it as --loss")
     if delta is not None:
         if not 0 < delta < 1:
-            raise UsageError(f"--delta must be above 0 and below 1, not {delta:g}: for pure label DP leave it out")
+            raise UsageError(f"--delta must be above 0 and below 1, not {delta:g}; for pure label DP leave it out")
         parameters["delta"] = delta
     return parameters
 
@@ -49,20 +59,26 @@ def _value(text: str) -> bool | int | float | str:
 
 
 class ArgumentParser(argparse.ArgumentParser):
-    """argparse with one-line errors and no abbreviated flags."""
+    """argparse with one-line errors and without abbreviated flags."""
 
     def __init__(self, prog: str, description: str):
+        """Makes a parser without flags.
+
+        Args:
+          prog: The command as the user types it, for example `labeldp fit`.
+          description: Description for `--help`.
+        """
         super().__init__(prog=prog, description=description, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
-        """Exits with 2 and one line on standard error."""
+        """Exits with code 2 after one line on standard error."""
         self.exit(BAD_USAGE, f"{self.prog}: error: {message} (see `{self.prog} --help`)\n")
 
 
 def log_to_stderr() -> None:
-    """Sends the project's progress to standard error, and of other libraries only what warns.
+    """Sends the project's log lines of level INFO and above to standard error, each after `labeldp: `.
 
-    Beam's workers log the tracebacks of failures; the command reports failures itself, in one line.
+    They do not reach the root logger. The commands report failures themselves, in one line.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("labeldp: %(message)s"))

@@ -13,11 +13,17 @@ from labeldp import __version__
 
 from .arguments import BAD_USAGE
 from .exit_codes import FAILURE, SUCCESS
-from .signals import terminate_as_interrupt
+from .signals import sigterm_as_interrupt
 
 
 class Command(NamedTuple):
-    """A subcommand: the module and the function that run it, and its line of help."""
+    """A subcommand.
+
+    Attributes:
+      module: Module below `labeldp.pipelines` that implements it.
+      function: Function of the module that runs it: (arguments) -> exit code.
+      summary: Line of help.
+    """
 
     module: str
     function: str
@@ -27,10 +33,10 @@ class Command(NamedTuple):
 COMMANDS = {
     "privatize": Command("job.privatize_command", "run_privatize", "release a dataset with randomized labels"),
     "fit": Command("job.privatize_command", "run_fit", "release the label histogram and write the mechanism file"),
-    "apply": Command("job.privatize_command", "run_apply", "release a dataset with a mechanism file that fit wrote"),
+    "apply": Command("job.privatize_command", "run_apply", "release a dataset with the mechanism file of fit"),
     "solve": Command("study.solve_command", "run", "solve for a mechanism from a public prior, without data"),
     "compare": Command("study.compare_command", "run", "compare mechanisms for one prior: loss, variance, bias"),
-    "plan": Command("study.plan_command", "run", "show what a privacy budget buys, and how to split it"),
+    "plan": Command("study.plan_command", "run", "show the expected error at a privacy budget, and its best split"),
     "evaluate": Command("evaluation.evaluate_command", "run", "score models that were trained on privatized labels"),
     "audit": Command("audit.audit_command", "run", "recompute the certificate of a mechanism file or a release"),
     "report": Command("reporting.report_command", "run", "audit a release and explain it in one HTML page"),
@@ -74,11 +80,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     _quiet_libraries()
     command = COMMANDS[name]
     try:
-        with terminate_as_interrupt():
+        with sigterm_as_interrupt():
             run = getattr(importlib.import_module(f"labeldp.pipelines.{command.module}"), command.function)
             return run(rest)
     except KeyboardInterrupt:
-        # During imports, and while flags are parsed: a command that has begun its work reports this itself.
+        # During imports and while flags are parsed. A command that has begun its work reports this itself.
         print(f"labeldp {name}: interrupted; nothing was done", file=sys.stderr)
         return FAILURE
     except SystemExit as exit:

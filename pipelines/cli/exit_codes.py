@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 from .arguments import BAD_USAGE, UsageError
-from .signals import signalled
+from .signals import was_signalled
 
 SUCCESS = 0
 FAILURE = 1
@@ -26,11 +26,11 @@ def run_command(
       prog: The command as the user typed it, for example `labeldp fit`.
       work: The command; it raises on any error.
       shown: Exceptions whose text may be shown, because it holds no label. They end the command with code 1.
-      interrupted: What the user has after an interrupt.
-      redact: Makes the text to show of any other exception. Without it such an exception is a bug and is raised.
+      interrupted: State after an interrupt, for the message.
+      redact: Makes the text to show of any other exception. Without it, such an exception is a bug and is raised.
 
     Returns:
-      0 on success, 1 if the work failed or was interrupted, 2 if the command line is at fault.
+      0 on success, 1 if the work failed or was interrupted, 2 if the command line is wrong.
     """
     try:
         work()
@@ -41,8 +41,8 @@ def run_command(
     except shown as error:
         return _fail(prog, f"error: {error}", FAILURE)
     except Exception as error:
-        if signalled():
-            # A runner wraps what the signal raised in errors of its own.
+        if was_signalled():
+            # A runner wraps the KeyboardInterrupt of a signal in errors of its own.
             return _interrupted(prog, interrupted)
         if redact is None:
             raise
@@ -55,9 +55,9 @@ def _fail(prog: str, text: str, code: int) -> int:
     return code
 
 
-def _interrupted(prog: str, consequence: str) -> int:
-    _fail(prog, f"interrupted; {consequence}", FAILURE)
-    if signalled():
-        # Threads that a runner leaves behind must not keep a process that was told to end.
+def _interrupted(prog: str, state: str) -> int:
+    _fail(prog, f"interrupted; {state}", FAILURE)
+    if was_signalled():
+        # Threads that a runner leaves running must not keep the process alive.
         os._exit(FAILURE)
     return FAILURE

@@ -1,4 +1,4 @@
-"""Small local files: whether they can be made, checked before any work; written whole or not at all."""
+"""Small local files: checked before any work, and written atomically."""
 
 from __future__ import annotations
 
@@ -9,29 +9,50 @@ from .arguments import UsageError
 
 
 def check_file(flag: str, path: str) -> None:
-    """Raises UsageError, naming the flag, unless a file can be put there."""
+    """Checks that a file can be written in an existing folder.
+
+    Args:
+      flag: The flag that names the file.
+      path: Path of the file.
+
+    Raises:
+      UsageError: If it cannot be written; names the flag.
+    """
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
-        raise UsageError(f"{flag} {path} lies in a folder that does not exist: make it first")
+        raise UsageError(f"{flag} {path} lies in a folder that does not exist: create it first")
     if not os.access(folder, os.W_OK):
-        raise UsageError(f"{flag} {path} lies in a folder that cannot be written to: name another")
+        raise UsageError(f"{flag} {path} lies in a folder that is not writable: name another")
     if os.path.isdir(path):
         raise UsageError(f"{flag} {path} is a folder: name a file")
 
 
-def check_parent(flag: str, target: str) -> None:
-    """Raises UsageError, naming the flag, unless a file or folder can be made there, with the folders above it."""
+def check_can_create(flag: str, target: str) -> None:
+    """Checks that a file or folder can be created, with the folders above it.
+
+    Args:
+      flag: The flag that names it.
+      target: Path of the file or folder.
+
+    Raises:
+      UsageError: If it cannot be created; names the flag.
+    """
     parent = os.path.dirname(os.path.abspath(target))
     while not os.path.lexists(parent):
         parent = os.path.dirname(parent)
     if not (os.path.isdir(parent) and os.access(parent, os.W_OK)):
-        raise UsageError(f"{flag} {target} cannot be made: {parent} is not a folder that can be written to")
+        raise UsageError(f"{flag} {target} cannot be created: {parent} is not a writable folder")
 
 
 def write_file(path: str, content: str | bytes) -> None:
-    """Writes under another name first: readers see the old file or the new one, never a half.
+    """Writes a file under another name first, then renames it: readers see the old file or the new one.
 
-    Raises OSError when that fails; nothing is left of it.
+    Args:
+      path: Path of the file.
+      content: Text, written as UTF-8, or bytes.
+
+    Raises:
+      OSError: If the file cannot be written; no partial file is left.
     """
     partial = f"{path}.partial"
     try:

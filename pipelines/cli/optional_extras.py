@@ -1,4 +1,4 @@
-"""Libraries that not every command needs: named, with the extra that installs them, where they are missing."""
+"""Checks for optional libraries, which name the extra that installs them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,31 @@ import importlib.util
 from .arguments import UsageError
 
 
-def check_extra(what: str, extra: str, *modules: str) -> None:
-    """Raises UsageError, naming what needs it, when one of the extra's modules is not installed."""
+def check_extra(purpose: str, extra: str, *modules: str) -> None:
+    """Checks that the modules of an extra are installed.
+
+    Args:
+      purpose: Subject of the error message: the flag or command that needs the extra.
+      extra: Name of the extra.
+      *modules: Modules that must be importable.
+
+    Raises:
+      UsageError: If a module is not installed; names the extra.
+    """
     if not all(map(_importable, modules)):
-        raise UsageError(f"{what} needs the extra {extra}: pip install 'labeldp[{extra}]'")
+        raise UsageError(f"{purpose} needs the extra {extra}: pip install 'labeldp[{extra}]'")
 
 
-def check_tfx(what: str) -> None:
-    """The same for what TFRecords need."""
-    check_extra(what, "tfx", "tfx_bsl", "tensorflow_metadata", "google_crc32c")
+def check_tfx(purpose: str) -> None:
+    """Checks that the libraries for TFRecord files are installed.
+
+    Args:
+      purpose: Subject of the error message.
+
+    Raises:
+      UsageError: If one is not installed; names the extra `tfx`.
+    """
+    check_extra(purpose, "tfx", "tfx_bsl", "tensorflow_metadata", "google_crc32c")
 
 
 def _importable(module: str) -> bool:

@@ -1,4 +1,4 @@
-"""Independent pieces of work in processes of their own, results in order."""
+"""Parallel map over worker processes, with results in order."""
 
 from __future__ import annotations
 
@@ -12,28 +12,39 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
 Item = TypeVar("Item")
-
-
 Result = TypeVar("Result")
 
 
-def processors() -> int:
-    """How many processors this process may use."""
+def available_cpus() -> int:
+    """Counts the CPUs that this process may use.
+
+    Returns:
+      The count, at least 1.
+    """
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def in_order(work: Callable[[Item], Result], items: Sequence[Item], processes: int) -> Iterator[Result]:
-    """work(item) for every item, in the order of the items, each as soon as it and those before it are done.
+def map_in_processes(work: Callable[[Item], Result], items: Sequence[Item], processes: int) -> Iterator[Result]:
+    """Applies a function to every item, in worker processes.
 
-    work: a function of a module, and with the items what pickle can send. processes: how many to use; with 1 the work
-    is done in this one. Raises MemoryError when a process is killed, which is what systems do when memory runs out.
-    Whoever stops early, by an exception or Ctrl-C, ends the processes.
+    If the caller stops early, by an exception, Ctrl-C or `close`, the worker processes are killed.
+
+    Args:
+      work: A function at the top level of a module; its argument and result must be picklable.
+      items: The items.
+      processes: Number of worker processes; with 1, or a single item, the work is done in this process.
+
+    Yields:
+      work(item), in the order of the items, as soon as it and all results before it are there.
+
+    Raises:
+      MemoryError: If a worker process is killed, which is how the system reacts when memory runs out.
     """
     if min(processes, len(items)) <= 1:
         yield from map(work, items)
         return
     others = set(multiprocessing.active_children())
-    # Spawned, not forked: a library's threads and locks in this process are none of the workers' business.
+    # Spawned, not forked: a forked worker would inherit threads and locks of libraries in an unknown state.
     pool = ProcessPoolExecutor(min(processes, len(items)), multiprocessing.get_context("spawn"), _start_worker)
     try:
         # Not `pool.map`: it cancels futures when it is closed, and a pool whose processes were killed fails on those.
@@ -50,7 +61,7 @@ def in_order(work: Callable[[Item], Result], items: Sequence[Item], processes: i
 
 
 def _start_worker() -> None:
-    # Ctrl-C reaches the whole group of processes; the parent is the one to act on it.
+    # Ctrl-C reaches the whole process group; the parent process handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""How far a long command is: a bar on a terminal, plain lines elsewhere. Always on standard error."""
+"""Progress of a long command on standard error: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -9,33 +9,42 @@ from typing import TypeVar
 
 from .optional_extras import check_extra
 
+Item = TypeVar("Item")
+
 _SECONDS_BETWEEN_LINES = 2.0
 
 
-Item = TypeVar("Item")
+def progress(iterable: Iterable[Item], total: int, verb: str) -> Iterator[Item]:
+    """Shows progress on standard error while the caller handles items.
 
+    A terminal gets a tqdm bar. Otherwise there is a line `labeldp: VERB 3 of 24` at most every two seconds, and one
+    for the last item. An item counts as handled when the caller asks for the next one.
 
-def progress(iterable: Iterable[Item], total: int, what: str) -> Iterator[Item]:
-    """The items of iterable, one by one, while standard error shows how many were handled.
+    Args:
+      iterable: The items.
+      total: Number of items.
+      verb: Past participle of what is done to an item, for example "solved".
 
-    total: how many there will be. what: what is being done, as in "solved". On a terminal a tqdm bar; elsewhere a
-    line `labeldp: WHAT 3 of 24` at most every two seconds, and one for the last. An item counts as handled when the
-    next is asked for. Raises UsageError, naming the extra `evaluation`, when tqdm is not installed.
+    Returns:
+      An iterator over the items.
+
+    Raises:
+      UsageError: If tqdm is not installed; names the extra `evaluation`.
     """
     check_extra("progress", "evaluation", "tqdm")
-    return _bar(iterable, total, what) if sys.stderr.isatty() else _lines(iterable, total, what)
+    return _bar(iterable, total, verb) if sys.stderr.isatty() else _lines(iterable, total, verb)
 
 
-def _bar(iterable: Iterable[Item], total: int, what: str) -> Iterator[Item]:
+def _bar(iterable: Iterable[Item], total: int, verb: str) -> Iterator[Item]:
     from tqdm import tqdm
 
-    yield from tqdm(iterable, total=total, desc=f"labeldp: {what}", file=sys.stderr, dynamic_ncols=True)
+    yield from tqdm(iterable, total=total, desc=f"labeldp: {verb}", file=sys.stderr, dynamic_ncols=True)
 
 
-def _lines(iterable: Iterable[Item], total: int, what: str) -> Iterator[Item]:
+def _lines(iterable: Iterable[Item], total: int, verb: str) -> Iterator[Item]:
     last = time.monotonic()
     for done, item in enumerate(iterable, start=1):
         yield item
         if done == total or time.monotonic() - last >= _SECONDS_BETWEEN_LINES:
             last = time.monotonic()
-            print(f"labeldp: {what} {done} of {total}", file=sys.stderr, flush=True)
+            print(f"labeldp: {verb} {done} of {total}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Ending a job that was told to end: promptly, with its worker processes, and leaving nothing behind."""
+"""Prompt end of a command on Ctrl-C or SIGTERM, with its worker processes."""
 
 from __future__ import annotations
 
@@ -11,33 +11,39 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-_SIGNAL_SECONDS = 0.2
+_POLL_SECONDS = 0.2
+_END_SECONDS = 3.0
+_RECEIVED: list[int] = []
+"""Signals that this process received while `signals_as_interrupts` was active."""
 
 
-_SECONDS_TO_END = 3.0
+def was_signalled() -> bool:
+    """Tells whether this process received Ctrl-C or SIGTERM while `signals_as_interrupts` was active.
 
-
-_SIGNALS: list[int] = []
-
-
-def signalled() -> bool:
-    """Whether this process was told to end, by Ctrl-C or SIGTERM."""
-    return bool(_SIGNALS)
+    Returns:
+      True after such a signal.
+    """
+    return bool(_RECEIVED)
 
 
 @contextlib.contextmanager
 def signals_as_interrupts(first: Callable[[], Any] = lambda: None) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the job in the same way, and the hidden folder is cleaned up.
+    """Turns Ctrl-C and SIGTERM into KeyboardInterrupt, after killing the worker processes.
 
-    first: what to do before worker processes are ended.
+    Args:
+      first: Called before worker processes are killed, for example to cancel a job on a cluster; its errors are
+        ignored.
+
+    Yields:
+      Nothing.
     """
 
     def interrupt(number: int, _: Any) -> None:
-        _SIGNALS.append(number)
+        _RECEIVED.append(number)
         with contextlib.suppress(Exception):
             first()
-        # First, so that they write nothing any more when the hidden folder is removed.
-        _end_workers()
+        # Before the staging folder is removed, so that no worker writes to it afterwards.
+        _kill_workers()
         raise KeyboardInterrupt
 
     before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -49,8 +55,12 @@ def signals_as_interrupts(first: Callable[[], Any] = lambda: None) -> Iterator[N
 
 
 @contextlib.contextmanager
-def terminate_as_interrupt() -> Iterator[None]:
-    """SIGTERM ends the command as Ctrl-C does, by a KeyboardInterrupt."""
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Turns SIGTERM into KeyboardInterrupt, as Ctrl-C is.
+
+    Yields:
+      Nothing.
+    """
 
     def interrupt(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
@@ -62,36 +72,14 @@ def terminate_as_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _end_workers() -> None:
-    """Kills the worker processes below this one, where the system tells of them in /proc; youngest first, so that
-    each parent collects its own."""
-    until = time.monotonic() + _SECONDS_TO_END
-    while (below := _childless_descendants()) and time.monotonic() < until:
-        for process in below:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-        time.sleep(0.02)
+def run_in_thread(work: Callable[[], Any]) -> None:
+    """Runs a function in another thread and waits for its end.
 
+    A signal then never interrupts the runner's own code, parts of which would wait for their threads without end.
 
-def _childless_descendants() -> list[int]:
-    children: dict[int, list[int]] = {}
-    for path in glob.glob("/proc/[0-9]*/stat"):
-        with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
-            # The name in parentheses may hold anything; the state and the parent follow it.
-            pid, _, rest = file.read().partition(" ")
-            children.setdefault(int(rest.rpartition(")")[2].split()[1]), []).append(int(pid))
-    found = []
-    waiting = [os.getpid()]
-    while waiting:
-        below = children.get(waiting.pop(), [])
-        found += [process for process in below if process not in children]
-        waiting += below
-    return found
-
-
-def in_background(work: Callable[[], Any]) -> None:
-    """Runs the work in another thread and waits: a signal then never strikes in the middle of the runner's own code,
-    some of which would wait for its threads for ever."""
+    Args:
+      work: The function; what it raises is raised here.
+    """
     failed: list[BaseException] = []
 
     def run() -> None:
@@ -103,6 +91,32 @@ def in_background(work: Callable[[], Any]) -> None:
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     while thread.is_alive():
-        thread.join(_SIGNAL_SECONDS)
+        thread.join(_POLL_SECONDS)
     if failed:
         raise failed[0]
+
+
+def _kill_workers() -> None:
+    """Kills the processes below this one, as far as /proc lists them; youngest first, so that parents reap them."""
+    until = time.monotonic() + _END_SECONDS
+    while (below := _childless_descendants()) and time.monotonic() < until:
+        for process in below:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def _childless_descendants() -> list[int]:
+    children: dict[int, list[int]] = {}
+    for path in glob.glob("/proc/[0-9]*/stat"):
+        with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+            # The name in parentheses may hold anything; the state and the parent's id follow it.
+            pid, _, rest = file.read().partition(" ")
+            children.setdefault(int(rest.rpartition(")")[2].split()[1]), []).append(int(pid))
+    found = []
+    waiting = [os.getpid()]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found += [process for process in below if process not in children]
+        waiting += below
+    return found

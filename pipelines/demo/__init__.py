@@ -1,1 +1,1 @@
-"""The demo and its generated log: `demo`."""
+"""Demo on a generated conversion log: the command `demo`."""

@@ -1,9 +1,9 @@
-"""A generated log of ad clicks, some of which led to a sale: something to try the jobs on.
+"""Generated log of ad clicks, some of which lead to a sale, for trying the jobs.
 
-Shaped after what is published of the Criteo Sponsored Search Conversion Log (Tallis and Yadav 2018, as used in
-Ghazi et al. 2022, section 4.1): 10.8 % of clicks convert, the conversion value is skewed with a median of about 60
-and its 95th percentile at 400, where it is clipped, clicks of a product in a week average 390, and most columns are
-hashed categories. Features are known when the click happens; the value follows from them and from noise.
+Its statistics are modelled on what is published of the Criteo Sponsored Search Conversion Log (Tallis and Yadav 2018,
+as used in Ghazi et al. 2022, Section 4.1): 10.8 % of clicks convert; the conversion value is skewed, with a median of
+about 60 and a 95th percentile of 400, where it is clipped; a product has 390 clicks in a week on average; and most
+columns are hashed categories. Features are known at the time of the click; the value depends on them and on noise.
 """
 
 from __future__ import annotations
@@ -19,34 +19,24 @@ from scipy.special import ndtri
 from ...mechanisms.noise.discrete_laplace import ByteStream
 
 LABEL = "SalesAmountInEuro"
-
-
 LABEL_MAX = 400
-
-
 CONVERTED = "Sale"
 
-
 _CONVERSION_RATE = 1_732_721 / 15_995_634
-
-
 _MEDIAN_VALUE = 60.0
-
-
-# The 95th percentile of the values before clipping is at LABEL_MAX.
+# The 95th percentile of the values before clipping is LABEL_MAX.
 _SPREAD = np.log(LABEL_MAX / _MEDIAN_VALUE) / ndtri(0.95)
-
-
 _MEAN_CLICKS_1WEEK = 390.0
-
-
 _CLICKS_SPREAD = 1.4
 
 
 @dataclass(frozen=True)
 class _Category:
-    """A hashed categorical column. levels: how many. popularity: exponent of their Zipf law. effect: the share of
-    the log value's variance that it explains."""
+    """A hashed categorical column.
+
+    levels: number of categories. popularity: exponent of their Zipf law. effect: share of the log value's variance
+    that the column explains.
+    """
 
     name: str
     levels: int
@@ -64,19 +54,23 @@ _CATEGORIES = (
     _Category("device_type", 4, 0.8, 0.01),
     _Category("audience_id", 500, 0.8, 0.0),
 )
-
-
 _CLICKS_EFFECT = 0.05
-
-
 _UNEXPLAINED = 1.0 - _CLICKS_EFFECT - sum(category.effect for category in _CATEGORIES)
 
 
 def click_batches(clicks: int, seed: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """The log in batches of batch_rows; the same for the same seed, whatever the batches before it.
+    """Generates the log.
 
-    Columns: the hashed categories (text), nb_clicks_1week and hour (int64), Sale (0 or 1), and SalesAmountInEuro
-    (float32 in [0, 400], missing unless Sale is 1).
+    A batch depends on the seed, its number and its size, not on other batches.
+
+    Args:
+      clicks: Number of records.
+      seed: Seed of the generator.
+      batch_rows: Records per batch; the last batch may be smaller.
+
+    Yields:
+      Batches with the hashed categories (text), nb_clicks_1week and hour (int64), Sale (int64, 0 or 1) and
+      SalesAmountInEuro (float32 in [0, 400], null unless Sale is 1).
     """
     key = hashlib.blake2b(f"conversion log {seed}".encode(), digest_size=32).digest()
     tables = [_Table(category, key) for category in _CATEGORIES]
@@ -85,13 +79,13 @@ def click_batches(clicks: int, seed: int, batch_rows: int) -> Iterator[pa.Record
 
 
 class _Table:
-    """A category's hashed names, cumulated popularity and standard normal effects."""
+    """Hashed names of a category, its cumulative popularity and its effects, of mean 0 and variance 1."""
 
     def __init__(self, category: _Category, key: bytes):
         stream = ByteStream(key, category.name.encode())
         popularity = np.arange(1, category.levels + 1) ** -category.popularity
         self.category = category
-        self.cumulated = np.cumsum(popularity) / popularity.sum()
+        self.cumulative = np.cumsum(popularity) / popularity.sum()
         effects = _normals(stream, category.levels)
         mean = effects @ popularity / popularity.sum()
         deviation = np.sqrt((effects - mean) ** 2 @ popularity / popularity.sum())
@@ -100,7 +94,7 @@ class _Table:
 
 
 def _uniforms(stream: ByteStream, count: int) -> np.ndarray:
-    """Strictly between 0 and 1; (count,) float64."""
+    """Draws numbers strictly between 0 and 1; shape (count,), float64."""
     integers = np.frombuffer(stream.take(8 * count), "<u8")
     return ((integers >> np.uint64(12)).astype(np.float64) + 0.5) / (1 << 52)
 
@@ -113,7 +107,7 @@ def _batch(tables: list[_Table], stream: ByteStream, rows: int) -> pa.RecordBatc
     columns: dict[str, pa.Array] = {}
     log_value = np.sqrt(_UNEXPLAINED) * _normals(stream, rows)
     for table in tables:
-        levels = np.searchsorted(table.cumulated, _uniforms(stream, rows))
+        levels = np.searchsorted(table.cumulative, _uniforms(stream, rows))
         columns[table.category.name] = table.names.take(pa.array(levels))
         log_value += np.sqrt(table.category.effect) * table.effects[levels]
     busy = _normals(stream, rows)

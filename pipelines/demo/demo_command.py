@@ -1,4 +1,4 @@
-"""`labeldp demo`: the main job on a generated conversion log."""
+"""`labeldp demo`: runs the main job on a generated conversion log."""
 
 from __future__ import annotations
 
@@ -12,21 +12,29 @@ from ...transforms.progress_log import Progress
 from ...transforms.tfrecord.example_encoder import encode_examples
 from ...transforms.tfrecord.framing import frame
 from ..cli.arguments import ArgumentParser, UsageError, log_to_stderr
-from ..cli.local_files import check_parent
+from ..cli.local_files import check_can_create
 from ..cli.optional_extras import check_tfx
 from ..job.privatize_command import run_privatize
 from .conversion_log import CONVERTED, LABEL, LABEL_MAX, click_batches
 
 _FILES = 8
+"""Number of files of the generated log."""
 
 
 def run(argv: Sequence[str] | None = None) -> int:
-    """Generates the log, privatizes its conversions and prints what was released. Returns the exit code."""
+    """Generates the log, privatizes its conversion values and prints what was released.
+
+    Args:
+      argv: Arguments after the command's name; None for those of the process.
+
+    Returns:
+      The exit code.
+    """
     parser = ArgumentParser("labeldp demo", "Privatize the conversion values of a generated log of clicks.")
-    parser.add_argument("--output", required=True, metavar="DIR", help="a new folder for the log and the release")
-    parser.add_argument("--clicks", type=int, default=1_000_000, metavar="N", help="default 1000000")
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of the generated log; default 1")
-    parser.add_argument("--epsilon", type=float, default=1.0, metavar="E", help="the whole budget; default 1")
+    parser.add_argument("--output", required=True, metavar="DIR", help="new folder for the log and the release")
+    parser.add_argument("--clicks", type=int, default=1_000_000, metavar="N", help="number of clicks; default 1000000")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of the generated log; default 1")
+    parser.add_argument("--epsilon", type=float, default=1.0, metavar="E", help="privacy budget; default 1")
     args = parser.parse_args(argv)
     log_to_stderr()
     if args.clicks < 1:
@@ -35,8 +43,8 @@ def run(argv: Sequence[str] | None = None) -> int:
         parser.error(f"--output {args.output} exists: name another folder, or delete it")
     try:
         check_epsilon(args.epsilon)
-        check_tfx("the log, which is of tfrecord files,")
-        check_parent("--output", args.output)
+        check_tfx("demo, which writes tfrecord files,")
+        check_can_create("--output", args.output)
     except ValueError as error:
         parser.error(f"--{error}")
     except UsageError as error:

@@ -24,9 +24,9 @@ from ..cli.arguments import log_to_stderr
 from ..cli.exit_codes import run_command
 from ..cli.progress_bar import progress
 from ..cli.signals import signals_as_interrupts
-from ..job.run_pipeline import describe_failure, make_pipeline
-from ..job.runner_options import parse_known
 from ..release.manifest import versions
+from ..runner.run_pipeline import describe_failure, make_pipeline
+from ..runner.runner_options import parse_known
 from ..study.tables import csv_text, json_text, table_lines
 from .dataset import Dataset, read_dataset
 from .evaluation_cell import Cell, Score, Task, cell_key, score_cell

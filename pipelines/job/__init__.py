@@ -1,1 +1,1 @@
-"""The main job: `privatize`, `fit` and `apply`."""
+"""Main job of labeldp: the commands `privatize`, `fit` and `apply`."""

@@ -11,87 +11,104 @@ from ...mechanisms.registry import MECHANISMS
 from ...transforms.io.input_format import FORMATS
 from ...transforms.io.shard_writer import COMPRESSIONS
 from ..cli.arguments import ArgumentParser, UsageError
-from .runner_options import parse_known
+from ..runner.runner_options import parse_known
 
 OUTPUT_FORMATS = ("tfrecord", "parquet")
-
-
 NEEDED = {
     "privatize": ("input", "input_format", "label", "epsilon", "output"),
     "fit": ("input", "input_format", "label", "epsilon", "mechanism_file"),
     "apply": ("input", "input_format", "label", "mechanism_file", "output"),
 }
-"""The flags that a command cannot do without. The label domain is needed as well, in one of its two forms."""
+"""Required flags by command. `privatize` and `fit` need the label domain as well, in one of its two forms."""
+DEFAULTS = {"mechanism": "rr_on_bins", "loss": "squared"}
+"""Defaults that the parser does not set, because `apply` must know whether the flags were given."""
 
-
-_FITTED = (
+_SET_BY_MECHANISM_FILE = (
     "label_min", "label_max", "label_step", "label_values", "rounding", "epsilon", "prior_epsilon",
     "mechanism", "mechanism_parameters", "loss",
 )  # fmt: skip
 
 
-DEFAULTS = {"mechanism": "rr_on_bins", "loss": "squared"}
-"""Not the parser's: `apply` tells whether they were given."""
-
-
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The project's own flags. Which of them a command needs is checked by `make_plan`.
+    """Adds the project's own flags. `check_required` checks which of them a command needs.
 
-    Not a PipelineOptions family: Beam keeps `--label` for Google Cloud resource labels (also `--labels`, which
-    still reaches it), and refuses a second one.
+    They are not a PipelineOptions subclass: Beam uses `--label` for Google Cloud resource labels and refuses a second
+    flag of that name. Beam's flag is still reached by its other name, `--labels`.
+
+    Args:
+      parser: The parser to add to.
     """
     add = parser.add_argument
-    add("--input", metavar="GLOB", help="files of labelled records")
-    add("--input_format", choices=FORMATS, help="how the files are laid out")
-    add("--csv_types", metavar="NAME=TYPE,...", help="int64, float64 or string for CSV columns guessed wrongly")
+    add("--input", metavar="GLOB", help="input files, with a label in each record; quote the glob")
+    add("--input_format", choices=FORMATS, help="input file format")
+    add("--csv_types", metavar="NAME=TYPE,...", help="column types, where CSV inference fails: int64, float64, string")
     add("--where", metavar="NAME=VALUE", help="keep only records whose public feature NAME has this value")
-    add("--output", metavar="DIR", help="the folder to release; it must not exist, or be empty")
-    add("--output_format", choices=OUTPUT_FORMATS, default="tfrecord", help="default tfrecord")
-    add("--num_shards", type=int, metavar="N", help="files to write; default as many as were read")
-    add("--compression", choices=COMPRESSIONS, default="none", help="default none")
-    add("--label", metavar="NAME", help="the private column")
-    add("--label_min", metavar="A", help="least label of the public domain")
-    add("--label_max", metavar="B", help="largest label of the public domain")
-    add("--label_step", metavar="S", help="distance of the domain's labels")
-    add("--label_values", metavar="FILE", help="the domain as one label a line, instead of min, max and step")
+    add("--output", metavar="DIR", help="output folder; must be new or empty")
+    add("--output_format", choices=OUTPUT_FORMATS, default="tfrecord", help="format of the shards; default tfrecord")
+    add("--num_shards", type=int, metavar="N", help="number of shards; default: number of input files")
+    add("--compression", choices=COMPRESSIONS, default="none", help="compression of the shards; default none")
+    add("--label", metavar="NAME", help="label column, which is private")
+    add("--label_min", metavar="A", help="smallest label of the public label grid")
+    add("--label_max", metavar="B", help="largest label of the public label grid")
+    add("--label_step", metavar="S", help="spacing of the label grid")
+    add("--label_values", metavar="FILE", help="public label domain, one label per line, instead of a grid")
     add("--rounding", choices=ROUNDINGS,
-        help="of labels off the domain's points; default randomized for unbiased mechanisms, else nearest")  # fmt: skip
-    add("--epsilon", type=float, metavar="E", help="the whole privacy budget, prior and labels together")
-    add("--delta", type=float, metavar="D", help="for (epsilon, delta)-DP, as gaussian needs; default none: pure DP")
-    add("--prior_epsilon", type=float, metavar="E1", help="what the histogram may spend; default sqrt(k/n), <= E/2")
-    add("--mechanism", metavar="NAME", help=f"{', '.join(MECHANISMS)}; default rr_on_bins")
-    add("--mechanism_parameters", metavar="NAME=VALUE,...", help="the mechanism's own, as in bias=0.2")
-    add("--loss", choices=list(LOSSES), help="what to minimise; default squared")
-    add("--id_column", metavar="NAME", help="unique ids to name records by; default their file and row")
-    add("--noise_key_file", metavar="FILE", help="32 secret bytes, mode 0600; default one made for the user")
-    add("--mechanism_file", metavar="FILE", help="what fit writes and apply reads")
+        help="rounding of labels off the grid; default: randomized for unbiased mechanisms, else nearest")  # fmt: skip
+    add("--epsilon", type=float, metavar="E", help="privacy budget of the release: label histogram and labels together")
+    add("--delta", type=float, metavar="D", help="delta of (epsilon, delta)-DP, as gaussian needs; default: pure DP")
+    add("--prior_epsilon", type=float, metavar="E1",
+        help="share of the label histogram in epsilon; default: sqrt(labels/records), at most E/2")  # fmt: skip
+    add("--mechanism", metavar="NAME", help=f"mechanism: {', '.join(MECHANISMS)}; default {DEFAULTS['mechanism']}")
+    add("--mechanism_parameters", metavar="NAME=VALUE,...", help="parameters of the mechanism, for example bias=0.2")
+    add("--loss", choices=list(LOSSES), help=f"loss to minimize; default {DEFAULTS['loss']}")
+    add("--id_column", metavar="NAME", help="column of unique record ids; default: records are named by file and row")
+    add("--noise_key_file", metavar="FILE", help="noise key: 32 secret bytes, mode 0600; default: one per user")
+    add("--mechanism_file", metavar="FILE", help="mechanism file: written by fit, read by apply")
     add("--max_unusable_fraction", type=float, default=0.001, metavar="F",
-        help="records without a usable label that are tolerated; default 0.001")  # fmt: skip
-    add("--validate", action="store_true", help="also release TFDV statistics and a schema, in validation/")
-    add("--schema", metavar="FILE", help="refuse features that are against this TFDV schema; implies --validate")
-    add("--ledger", metavar="FILE", help="the record of what was spent; default labeldp_ledger.jsonl beside output")
-    add("--epsilon_cap", type=float, metavar="E", help="refuse to release when the ledger would exceed this")
-    add("--delta_cap", type=float, metavar="D", help="the same for delta; default 0 with --epsilon_cap, else none")
+        help="tolerated fraction of records without a usable label; default 0.001")  # fmt: skip
+    add("--validate", action="store_true", help="validate, and release TFDV statistics and a schema in validation/")
+    add("--schema", metavar="FILE", help="TFDV schema that the features must match; implies --validate")
+    add("--ledger", metavar="FILE", help="record of the budget spent; default labeldp_ledger.jsonl beside the output")
+    add("--epsilon_cap", type=float, metavar="E", help="refuse a release that would raise the ledger's epsilon above E")
+    add("--delta_cap", type=float, metavar="D", help="the same for delta; default 0 with --epsilon_cap, else no cap")
 
 
 def parse(command: str, description: str, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """The values of the project's flags, and the runner's flags. Exits with 2 for a flag that neither knows."""
+    """Parses the flags of a command. Exits with code 2 at a flag that neither labeldp nor Beam knows.
+
+    Args:
+      command: privatize, fit or apply.
+      description: Description for `--help`.
+      argv: Arguments after the command's name.
+
+    Returns:
+      The values of the project's flags, and the runner's flags as they are.
+    """
     parser = ArgumentParser(f"labeldp {command}", description)
-    parser.epilog = "Runner flags (--runner, --direct_num_workers, --flink_master, ...) pass through to Beam."
+    parser.epilog = "Runner flags (--runner, --direct_num_workers, --flink_master, ...) are passed to Beam."
     add_flags(parser)
     return parse_known(parser, argv)
 
 
 def check_required(command: str, args: argparse.Namespace) -> None:
+    """Checks that a command has the flags that it requires, and none that it does not take.
+
+    Args:
+      command: privatize, fit or apply.
+      args: Parsed flags.
+
+    Raises:
+      UsageError: If a flag is missing or does not belong to the command.
+    """
     missing = [name for name in NEEDED[command] if getattr(args, name) is None]
     if missing:
         raise UsageError(f"--{missing[0]} is missing")
     if command == "privatize" and args.mechanism_file is not None:
-        raise UsageError("--mechanism_file is for fit and apply: privatize writes mechanism.json to --output")
+        raise UsageError("--mechanism_file is for fit and apply; privatize writes mechanism.json to --output")
     if command == "fit" and args.output is not None:
-        raise UsageError("--output is for privatize and apply: fit writes --mechanism_file")
+        raise UsageError("--output is for privatize and apply; fit writes --mechanism_file")
     if command == "fit" and args.validate and args.schema is None:
-        raise UsageError("--validate writes to --output, which fit has not: give --schema to check features first")
-    given = [name for name in _FITTED if getattr(args, name) is not None] if command == "apply" else []
+        raise UsageError("--validate requires --output, which fit does not take; use --schema to check the features")
+    given = [name for name in _SET_BY_MECHANISM_FILE if getattr(args, name) is not None] if command == "apply" else []
     if given:
-        raise UsageError(f"--{given[0]} is settled by the mechanism file: leave it out")
+        raise UsageError(f"--{given[0]} is set by the mechanism file; leave it out")

@@ -16,87 +16,101 @@ from ...transforms.io.parquet_writer import WriteParquet
 from ...transforms.io.read_files import ReadRecordBatches
 from ...transforms.io.shard_writer import ShardFile
 from ...transforms.io.tfrecord_writer import WriteTFRecords
+from ...transforms.label_column import LabelColumn
 from ...transforms.noise_binding import BindNoise, NoiseBinding
 from ...transforms.noisy_prior import NoisyPrior, PriorRelease
 from ...transforms.privatize_labels import DeadLetter, PrivatizedLabels, PrivatizeLabels
 from ...transforms.solve_randomizer import SolveRandomizer
 from ..release.job_result import JobResult
-from ..release.mechanism_file import MECHANISM_NAME, mechanism_file
+from ..release.mechanism_file import MECHANISM_NAME, MechanismFile
 from ..release.output_folder import DATA_NAME, DEAD_LETTERS_NAME
-from .job_request import Plan
+from .job_request import InputSpec, JobRequest, OutputSpec
 
-JOB_RESULT_NAME = "facts.json"
-
-
+JOB_RESULT_NAME = "job_result.json"
 SEGMENTS_NAME = "segments"
 
 
-def build(pipeline: beam.Pipeline, plan: Plan, staging: str) -> None:
-    """Wires the job of a plan. It writes its shards, mechanism.json and facts.json below staging."""
-    if plan.command == "apply":
-        fitted = plan.fitted
-        assert fitted is not None
-        spent = (fitted.prior_epsilon, fitted.randomizer.epsilon)
-        binding: Any = _labels(pipeline, plan) | "BindNoise" >> BindNoise(plan.column, spent, plan.key, plan.threshold)
-        texts = pipeline | "MechanismText" >> beam.Create([fitted.to_text()])
-        randomizer: Any = fitted.randomizer
+def build(pipeline: beam.Pipeline, request: JobRequest, staging: str) -> None:
+    """Wires the job of a request, which writes its shards, mechanism file and job result below a staging folder.
+
+    Args:
+      pipeline: Pipeline to add the job to.
+      request: The checked request.
+      staging: An existing folder.
+    """
+    fitted = request.mechanism.fitted
+    batches = _read_labels(pipeline, request.input, request.column)
+    binding: Any
+    randomizer: Any
+    if fitted is not None:
+        binding = batches | "BindNoise" >> BindNoise(request.column, fitted.budget, request.key, request.threshold)
+        randomizer = fitted.randomizer
+        text = pipeline | "MechanismText" >> beam.Create([fitted.to_text()])
     else:
-        binding = _labels(pipeline, plan) | "NoisyPrior" >> NoisyPrior(
-            plan.column, plan.epsilon, plan.key, plan.prior_epsilon, plan.threshold
+        binding = batches | "NoisyPrior" >> NoisyPrior(
+            request.column, request.budget.epsilon, request.key, request.budget.prior_epsilon, request.threshold
         )
-        randomizer: Any = binding | "SolveRandomizer" >> SolveRandomizer(plan.mechanism, plan.parameters)
-        texts = randomizer | "MechanismText" >> beam.Map(_mechanism_text, AsSingleton(binding)).with_output_types(str)
-    _ = texts | "WriteMechanism" >> beam.Map(_write, FileSystems.join(staging, MECHANISM_NAME))
+        randomizer = binding | "SolveRandomizer" >> SolveRandomizer(
+            request.mechanism.name, dict(request.mechanism.parameters)
+        )
+        text = randomizer | "MechanismText" >> beam.Map(_mechanism_text, AsSingleton(binding)).with_output_types(str)
+    _ = text | "WriteMechanism" >> beam.Map(_write, FileSystems.join(staging, MECHANISM_NAME))
     digest, shards = None, None
-    if plan.command != "fit":
-        privatized, shards = _apply(pipeline, plan, randomizer, binding, staging)
-        assert privatized.digest is not None
+    if request.command != "fit":
+        records = _read_records(pipeline, request.input, request.column, request.output)
+        privatized: Any = records | "PrivatizeLabels" >> PrivatizeLabels(
+            randomizer, binding, request.column, request.key
+        )
         digest = AsSingleton(privatized.digest)
-    facts = FileSystems.join(staging, JOB_RESULT_NAME)
-    _ = binding | "WriteFacts" >> beam.Map(_write_facts, facts, digest, AsList(shards) if shards is not None else [])
+        shards = _write_privatized(privatized, request.output, staging)
+    _ = binding | "WriteJobResult" >> beam.Map(
+        _write_job_result,
+        FileSystems.join(staging, JOB_RESULT_NAME),
+        digest,
+        AsList(shards) if shards is not None else [],
+    )
 
 
-def _labels(pipeline: beam.Pipeline, plan: Plan) -> PCollection[LabelledBatch]:
-    """The columns that fitting needs. A read of its own: the whole batches are never kept between the two passes."""
+def _read_labels(pipeline: beam.Pipeline, input: InputSpec, column: LabelColumn) -> PCollection[LabelledBatch]:
+    """Reads the columns that fitting needs. The files are read again later: no batch is kept between the passes."""
     return pipeline | "ReadLabels" >> ReadRecordBatches(
-        plan.pattern, plan.format, plan.column.columns, plan.where, plan.column.name
+        input.pattern, input.format, column.columns, input.where, column.name
     )
 
 
-def _apply(
-    pipeline: beam.Pipeline, plan: Plan, randomizer: Any, binding: PCollection[NoiseBinding], staging: str
-) -> tuple[PrivatizedLabels, PCollection[ShardFile]]:
-    # Features that leave as they came need not be decoded.
-    encoded = plan.format.name == plan.output_format == "tfrecord"
-    batches = pipeline | "ReadRecords" >> ReadRecordBatches(
-        plan.pattern,
-        plan.format,
-        plan.column.columns if encoded else None,
-        plan.where,
-        plan.column.name,
-        encoded,
+def _read_records(
+    pipeline: beam.Pipeline, input: InputSpec, column: LabelColumn, output: OutputSpec
+) -> PCollection[LabelledBatch]:
+    # Features that are written as they were read need not be decoded.
+    encoded = input.format.name == output.format == "tfrecord"
+    columns = column.columns if encoded else None
+    return pipeline | "ReadRecords" >> ReadRecordBatches(
+        input.pattern, input.format, columns, input.where, column.name, encoded
     )
-    privatized: Any = batches | "PrivatizeLabels" >> PrivatizeLabels(randomizer, binding, plan.column, plan.key)
-    writer = {"tfrecord": WriteTFRecords, "parquet": WriteParquet}[plan.output_format]
+
+
+def _write_privatized(privatized: PrivatizedLabels, output: OutputSpec, staging: str) -> PCollection[ShardFile]:
+    """Writes shards and dead letters."""
+    writer = {"tfrecord": WriteTFRecords, "parquet": WriteParquet}[output.format]
     data, temp = FileSystems.join(staging, DATA_NAME), FileSystems.join(staging, SEGMENTS_NAME)
-    shards: Any = privatized.batches | "Write" >> writer(data, temp, plan.num_shards, plan.compression)
+    shards: Any = privatized.batches | "Write" >> writer(data, temp, output.num_shards, output.compression)
     _ = (
         privatized.dead_letters
         | "GatherDeadLetters" >> beam.combiners.ToList()
         | "WriteDeadLetters" >> beam.Map(_write_dead_letters, FileSystems.join(staging, DEAD_LETTERS_NAME))
     )
-    return privatized, shards
+    return shards
 
 
 def _mechanism_text(randomizer: Randomizer, release: PriorRelease) -> str:
-    return mechanism_file(randomizer, release).to_text()
+    return MechanismFile.of_release(randomizer, release).to_text()
 
 
 def _write(text: str, path: str) -> None:
     write_text(path, text)
 
 
-def _write_facts(binding: NoiseBinding, path: str, digest: int | None, shards: Sequence[ShardFile]) -> None:
+def _write_job_result(binding: NoiseBinding, path: str, digest: int | None, shards: Sequence[ShardFile]) -> None:
     records = {FileSystems.split(shard.path)[1]: shard.records for shard in sorted(shards, key=lambda s: s.path)}
     write_text(path, JobResult(binding, digest, records).to_json())
 

@@ -1,4 +1,4 @@
-"""Checks of the places that a job writes to: output, ledger and key."""
+"""Checks of the places that a job writes to or reads its secret from: output, ledger and noise key."""
 
 from __future__ import annotations
 
@@ -11,16 +11,24 @@ from ...transforms.io.filesystems import absolute, is_remote
 from ...transforms.noise_key_file import NoiseKeyFile
 from ...transforms.progress_log import LOGGER
 from ..cli.arguments import UsageError
-from ..cli.local_files import check_parent
-from ..release.ledger import ledger_beside
+from ..cli.local_files import check_can_create
+from ..release.ledger import default_ledger_path
 
 
 def check_target(flag: str, target: str) -> None:
-    """Raises UsageError unless the target can be made where it is: it is new, or an empty folder."""
+    """Checks that an output can be created: it is new, or an empty folder.
+
+    Args:
+      flag: The flag that names it; `--output` takes a folder, other flags a file.
+      target: Path of the output.
+
+    Raises:
+      UsageError: If the output exists or cannot be created.
+    """
     if not target.strip():
-        raise UsageError(f"{flag} is empty: name a place")
+        raise UsageError(f"{flag} is empty: name a path")
     if set(target) & set("*?[]"):
-        raise UsageError(f"{flag} {target}: Beam takes *, ?, [ and ] for a pattern: name a place without them")
+        raise UsageError(f"{flag} {target}: Beam reads *, ?, [ and ] as a glob; name a path without them")
     if is_remote(target):
         if FileSystems.exists(target) or FileSystems.match([FileSystems.join(target, "*")], [1])[0].metadata_list:
             raise UsageError(f"{flag} {target} exists and is not empty: name another, or delete it")
@@ -30,43 +38,53 @@ def check_target(flag: str, target: str) -> None:
     if os.path.lexists(target) and not empty:
         kind = "exists and is not an empty folder" if folder else "exists"
         raise UsageError(f"{flag} {target} {kind}: name another, or delete it")
-    check_parent(flag, target)
+    check_can_create(flag, target)
 
 
 def resolve_ledger(path: str | None, target: str) -> str:
-    found = absolute(path) if path else ledger_beside(absolute(target))
+    """Finds the ledger and checks that it can be written.
+
+    Args:
+      path: Value of `--ledger`; None for the default beside the output.
+      target: Path of the output.
+
+    Returns:
+      Path of the ledger; absolute if it is local.
+
+    Raises:
+      UsageError: If the ledger cannot be written, or lies inside the output.
+    """
+    found = absolute(path) if path else default_ledger_path(absolute(target))
     if not is_remote(found):
         if os.path.isdir(found):
             raise UsageError(f"--ledger {found} is a folder: name a file")
         if not is_remote(target) and _inside(found, target):
-            raise UsageError(f"--ledger {found} lies inside --output, which is released: keep it elsewhere")
+            raise UsageError(f"--ledger {found} lies inside --output, which is released: name a path outside it")
         if not os.path.lexists(found):
-            check_parent("--ledger", found)
+            check_can_create("--ledger", found)
         elif not os.access(found, os.R_OK | os.W_OK):
-            raise UsageError(f"--ledger {found} cannot be read and written: what is released is written down there")
+            raise UsageError(f"--ledger {found} cannot be read and written; every release is charged there")
     return found
 
 
-def _made(key: NoiseKeyFile) -> bool:
-    try:
-        return key.create()
-    except OSError as error:
-        raise UsageError(
-            f"--noise_key_file is missing, and {key.path} cannot be made ({error.strerror}): name a file of 32 secret "
-            "bytes, mode 0600"
-        ) from None
-
-
-def _inside(path: str, folder: str) -> bool:
-    return os.path.commonpath([path, absolute(folder)]) == absolute(folder)
-
-
 def resolve_noise_key(path: str | None, target: str) -> NoiseKeyFile:
+    """Finds the noise key and checks it. Creates the user's default key if no key is named and there is none.
+
+    Args:
+      path: Value of `--noise_key_file`; None for the user's default key.
+      target: Path of the output.
+
+    Returns:
+      Reference to the key.
+
+    Raises:
+      UsageError: If the key cannot be used, or lies inside the output.
+    """
     key = NoiseKeyFile(absolute(path) if path else _default_key_path())
-    if path is None and _made(key):
-        LOGGER.info("made a secret noise key: %s (keep it private; the README says when to destroy it)", key.path)
+    if path is None and _created(key):
+        LOGGER.info("created a noise key: %s (keep it secret; the README says when to destroy it)", key.path)
     if not is_remote(key.path) and not is_remote(target) and _inside(key.path, target):
-        raise UsageError(f"--noise_key_file {key.path} lies inside --output, which is released: keep it elsewhere")
+        raise UsageError(f"--noise_key_file {key.path} lies inside --output, which is released: move it elsewhere")
     try:
         key.load()
     except InputError as error:
@@ -74,6 +92,20 @@ def resolve_noise_key(path: str | None, target: str) -> NoiseKeyFile:
     return key
 
 
+def _created(key: NoiseKeyFile) -> bool:
+    try:
+        return key.create()
+    except OSError as error:
+        raise UsageError(
+            f"--noise_key_file is missing, and {key.path} cannot be created ({error.strerror}): name a file of 32 "
+            "secret bytes, mode 0600"
+        ) from None
+
+
 def _default_key_path() -> str:
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     return os.path.join(home, "labeldp", "noise.key")
+
+
+def _inside(path: str, folder: str) -> bool:
+    return os.path.commonpath([path, absolute(folder)]) == absolute(folder)

@@ -1,19 +1,19 @@
-"""Validation around the main job: features before anything is privatized, the output before anything is released.
+"""Validation around the main job: of the features before anything is privatized, of the output before its release.
 
-Two pipelines of their own, on purpose. No runner lets one stage of a pipeline veto stages beside it, so features are
-checked by a pipeline that ends before the histogram is counted and its budget is at stake; and the output is read back
-from the files that are about to be released, by a pipeline that no raw label enters.
+Both are pipelines of their own. No runner lets one stage of a pipeline stop the stages beside it, so features are
+checked by a pipeline that ends before the label histogram is counted and its budget is at stake. The output is read
+back from the files that are about to be released, by a pipeline that no raw label enters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import make_directory, read_text, write_text
@@ -23,78 +23,96 @@ from ...transforms.progress_log import LOGGER
 from ...transforms.validation.schema_protos import parse_anomalies, with_privatized_label
 from ...transforms.validation.validate_examples import ValidateExamples, Validation
 from ..release.output_folder import DATA_NAME
-from .job_request import Plan
+from ..runner.run_pipeline import run_single_threaded
+from .job_request import InputSpec, ValidationRequest
 
 VALIDATION_NAME = "validation"
-
-
 FEATURE_STATISTICS_NAME = "feature_stats.pb"
-
-
 OUTPUT_STATISTICS_NAME = "output_stats.pb"
-
-
 SCHEMA_NAME = "schema.pbtxt"
-
-
 ANOMALIES_NAME = "anomalies.pbtxt"
 
-
 _ANOMALIES_SHOWN = 5
-
-
 _LONGEST_DESCRIPTION = 200
+"""In characters."""
 
 
-RunPipeline = Callable[[Callable[[beam.Pipeline], None]], None]
-"""Runs the pipeline that a function wires, to its end."""
+def check_features(
+    input: InputSpec,
+    label: str,
+    validation: ValidationRequest,
+    output_format: str,
+    options: PipelineOptions,
+    staging: str,
+) -> None:
+    """Validates the features and writes their statistics and schema into the staging folder.
 
+    Args:
+      input: The input files.
+      label: Name of the label column, which is not read.
+      validation: Schema of the features, if one was given.
+      output_format: Format of the shards; TFRecord has single precision.
+      options: Options of the runner.
+      staging: The staging folder.
 
-def check_features(plan: Plan, run: RunPipeline, staging: str) -> None:
-    """Writes the statistics and the schema of the features below staging.
-
-    Raises InputError, naming features, when they are against the plan's schema: before anything is privatized.
+    Raises:
+      InputError: If the features do not match the schema; names the features.
     """
     folder = FileSystems.join(staging, VALIDATION_NAME)
     FileSystems.mkdirs(folder)
 
     def wire(pipeline: beam.Pipeline) -> None:
         batches: Any = pipeline | "ReadFeatures" >> ReadRecordBatches(
-            plan.pattern, plan.format, where=plan.where, label_column=plan.column.name
+            input.pattern, input.format, where=input.where, label_column=label
         )
         found = batches | "ValidateFeatures" >> ValidateExamples(
-            plan.column.name, plan.schema, single_precision=plan.output_format == "tfrecord"
+            label, validation.schema, single_precision=output_format == "tfrecord"
         )
         _ = found | "WriteValidation" >> beam.Map(_write, folder, FEATURE_STATISTICS_NAME)
 
     LOGGER.info("validating the features")
-    run(wire)
-    _check_anomalies(folder, "the features are", "nothing is privatized: mend them, or give another --schema")
+    run_single_threaded(options, wire)
+    _check_anomalies(folder, "the features", "nothing is privatized; correct them, or give another --schema")
 
 
-def check_output(plan: Plan, run: RunPipeline, staging: str, outputs: np.ndarray) -> None:
-    """Writes the statistics of the privatized records below staging, and completes the schema by their label.
+def check_output(output_format: str, label: str, outputs: np.ndarray, options: PipelineOptions, staging: str) -> None:
+    """Validates the staged shards, writes their statistics and adds the privatized label to the schema.
 
-    outputs: (m,) what a privatized label can be. Raises InputError when the records are against the schema.
+    Args:
+      output_format: Format of the shards.
+      label: Name of the label column.
+      outputs: Values that a privatized label can take, shape (m,).
+      options: Options of the runner.
+      staging: The staging folder.
+
+    Raises:
+      InputError: If the privatized records do not match the schema.
     """
     folder = FileSystems.join(staging, VALIDATION_NAME)
-    schema = with_privatized_label(read_text(FileSystems.join(folder, SCHEMA_NAME)), plan.column.name, outputs)
+    schema = with_privatized_label(read_text(FileSystems.join(folder, SCHEMA_NAME)), label, outputs)
 
     def wire(pipeline: beam.Pipeline) -> None:
         batches: Any = pipeline | "ReadOutput" >> ReadRecordBatches(
-            FileSystems.join(staging, DATA_NAME, "*"), Format(plan.output_format)
+            FileSystems.join(staging, DATA_NAME, "*"), Format(output_format)
         )
         found = batches | "ValidateOutput" >> ValidateExamples(None, schema)
         _ = found | "WriteValidation" >> beam.Map(_write, folder, OUTPUT_STATISTICS_NAME)
 
     FileSystems.delete([FileSystems.join(folder, name) for name in (SCHEMA_NAME, ANOMALIES_NAME)])
     LOGGER.info("validating the privatized records")
-    run(wire)
-    _check_anomalies(folder, "the privatized records are", "nothing is released")
+    run_single_threaded(options, wire)
+    _check_anomalies(folder, "the privatized records", "nothing is released")
 
 
 def describe_anomalies(text: str) -> list[str]:
-    """One line per anomaly, naming the feature. text: a text proto of Anomalies."""
+    """Describes anomalies that TFDV found.
+
+    Args:
+      text: Text proto of TFDV's Anomalies.
+
+    Returns:
+      One line per anomaly, naming the feature.
+    """
     anomalies = parse_anomalies(text)
     lines = [
         f"feature {'.'.join(info.path.step) or name}: {_one_line(info)}"
@@ -110,11 +128,13 @@ def _one_line(info: Any) -> str:
     return text if len(text) <= _LONGEST_DESCRIPTION else text[: _LONGEST_DESCRIPTION - 3] + "..."
 
 
-def _check_anomalies(folder: str, what: str, consequence: str) -> None:
+def _check_anomalies(folder: str, subject: str, consequence: str) -> None:
     found = describe_anomalies(read_text(FileSystems.join(folder, ANOMALIES_NAME)))
     if found:
         more = f"; and {len(found) - _ANOMALIES_SHOWN} more" if len(found) > _ANOMALIES_SHOWN else ""
-        raise InputError(f"{what} against the schema, {consequence}: {'; '.join(found[:_ANOMALIES_SHOWN])}{more}")
+        raise InputError(
+            f"{subject} do not match the schema, {consequence}: {'; '.join(found[:_ANOMALIES_SHOWN])}{more}"
+        )
 
 
 def _write(validation: Validation, folder: str, statistics_name: str) -> None:

@@ -1,1 +1,1 @@
-"""What a release consists of: manifest, mechanism file, ledger and output folder."""
+"""Parts of a release: manifest, mechanism file, ledger and output folder."""

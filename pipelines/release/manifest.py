@@ -1,4 +1,4 @@
-"""The manifest of a release, release.json: written, read back and checked.
+"""Manifest of a release, release.json: how it is made, and how it is read back.
 
 Manifests are untrusted until their shape has been checked.
 """
@@ -26,22 +26,30 @@ from .job_result import JobResult
 from .mechanism_file import MechanismFile
 
 FORMAT = "labeldp-release-1"
-
-
 ADJACENCY = (
     "label differential privacy: two inputs are adjacent when they differ in the label of one record; "
     "features, the number of records and which records have a label are public"
 )
-
-
 MANIFEST_NAME = "release.json"
 
 
-def manifest(facts: JobResult, mechanism: MechanismFile, epsilon: float, details: dict[str, Any]) -> dict[str, Any]:
-    """The release's own account of itself. epsilon: the whole budget. details: what the command adds."""
-    binding, randomizer = facts.binding, mechanism.randomizer
+def make_manifest(
+    result: JobResult, mechanism: MechanismFile, epsilon: float, details: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Makes the manifest of a release.
+
+    Args:
+      result: Result of the job.
+      mechanism: The released mechanism.
+      epsilon: Budget of histogram and labels together.
+      details: Further keys: label, identity and where, and those that a command adds.
+
+    Returns:
+      The document that release.json holds.
+    """
+    binding, randomizer = result.binding, mechanism.randomizer
     certificate = randomizer.certificate()
-    certified = round_up(Fraction(binding.epsilons[0]) + Fraction(certificate.epsilon))
+    certified = round_up(Fraction(binding.budget.prior) + Fraction(certificate.epsilon))
     losses = {}
     for name, loss in LOSSES.items():
         if not loss.nonnegative or randomizer.labels[0] >= 0:
@@ -51,8 +59,8 @@ def manifest(facts: JobResult, mechanism: MechanismFile, epsilon: float, details
         "format": FORMAT,
         "adjacency": ADJACENCY,
         "epsilon": epsilon,
-        "prior_epsilon": binding.epsilons[0],
-        "randomizer_epsilon": binding.epsilons[1],
+        "prior_epsilon": binding.budget.prior,
+        "randomizer_epsilon": binding.budget.labels,
         "certified_epsilon": certified,
         "delta": randomizer.delta,
         "certified_delta": certificate.delta,
@@ -67,13 +75,17 @@ def manifest(facts: JobResult, mechanism: MechanismFile, epsilon: float, details
         "expected_loss": losses,
         "max_bias": certificate.max_bias,
         **details,
-        "shards": facts.shards,
+        "shards": result.shards,
         "versions": versions(),
     }
 
 
 def versions() -> dict[str, str]:
-    """What the release was made with."""
+    """Collects the versions that a release is made with.
+
+    Returns:
+      Version by package name, and that of Python.
+    """
     try:
         own = version("labeldp")
     except PackageNotFoundError:
@@ -89,7 +101,30 @@ def versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What `release.manifest` says, named as there. domain: least and largest label, and how many."""
+    """A manifest that was read back and checked.
+
+    Attributes:
+      label: Name of the label column.
+      where: Filter on the records, NAME=VALUE; None for all records.
+      identity: Id column, or "file and row".
+      adjacency: Definition of neighboring datasets.
+      mechanism: Mechanism name.
+      records: Number of released records.
+      records_without_label: Number of records left out because their label is unusable.
+      epsilon: Budget of histogram and labels together.
+      prior_epsilon: Share of the label histogram.
+      randomizer_epsilon: Share of the labels.
+      certified_epsilon: Share of the histogram and certified epsilon of the randomizer together.
+      delta: Delta of the budget; 0 for pure DP.
+      certified_delta: Certified delta of the randomizer.
+      max_bias: Largest bias of the randomizer over the labels.
+      domain: Smallest label, largest label and number of labels.
+      expected_loss: Expected loss under the released prior, by loss name; None if it is not finite.
+      mechanism_fingerprint: Fingerprint of the randomizer, in hexadecimal digits.
+      input_digest: Keyed digest of the input, in hexadecimal digits.
+      shards: Number of records by shard file name.
+      versions: Version by package name.
+    """
 
     label: str
     where: str | None
@@ -114,7 +149,17 @@ class Manifest:
 
 
 def read_manifest(path: str) -> Manifest:
-    """Reads a release.json. Raises InputError, naming the file and the key, for what is none."""
+    """Reads and checks a release.json.
+
+    Args:
+      path: Path on any filesystem.
+
+    Returns:
+      The manifest.
+
+    Raises:
+      InputError: If the file is not a manifest; names the file and the key.
+    """
     try:
         return parse_manifest(json.loads(read_text(path)))
     except (ValueError, OverflowError, RecursionError) as error:
@@ -122,7 +167,17 @@ def read_manifest(path: str) -> Manifest:
 
 
 def parse_manifest(document: Any) -> Manifest:
-    """The manifest that json.loads has read. Raises ValueError, naming the key, for what is none."""
+    """Checks the shape of a manifest.
+
+    Args:
+      document: The parsed JSON.
+
+    Returns:
+      The manifest.
+
+    Raises:
+      ValueError: If a key is missing or its value has the wrong type; names the key.
+    """
     domain = _get(document, "domain", dict)
     return Manifest(
         label=_get(document, "label", str),
@@ -136,7 +191,7 @@ def parse_manifest(document: Any) -> Manifest:
         prior_epsilon=_number(document, "prior_epsilon"),
         randomizer_epsilon=_number(document, "randomizer_epsilon"),
         certified_epsilon=_number(document, "certified_epsilon"),
-        # Releases of pure label DP that were made before there were others do not name a delta.
+        # Releases made before (epsilon, delta)-DP was supported have no delta.
         delta=_number({"delta": 0.0, **document}, "delta"),
         certified_delta=_number({"certified_delta": 0.0, **document}, "certified_delta"),
         max_bias=_number(document, "max_bias"),

@@ -1,4 +1,4 @@
-"""The output folder: staged beside its place, and moved in when everything is done."""
+"""Output folder: staged beside its target, and moved there when it is complete."""
 
 from __future__ import annotations
 
@@ -13,39 +13,61 @@ from apache_beam.io.filesystems import FileSystems
 from ...transforms.io.filesystems import delete_folder, is_remote
 from .manifest import MANIFEST_NAME
 
-DEAD_LETTERS_NAME = "dead_letters.jsonl"
-
-
 DATA_NAME = "data"
-
-
+DEAD_LETTERS_NAME = "dead_letters.jsonl"
 _DELETIONS = 3
 
 
 @contextlib.contextmanager
 def staging_folder(target: str) -> Iterator[str]:
-    """A hidden folder beside the target, removed with all that is left in it when the block ends."""
+    """Creates a hidden folder beside the target, and deletes what is left of it when the block ends.
+
+    Args:
+      target: Path of the output.
+
+    Yields:
+      Path of the staging folder.
+    """
     parent, name = FileSystems.split(target.rstrip("/"))
     staging = FileSystems.join(parent, f".{name}.{uuid.uuid4().hex[:12]}")
     FileSystems.mkdirs(staging)
     try:
         yield staging
     finally:
-        # More than once: a runner that was interrupted may still be writing.
+        # Repeated, because a runner that was interrupted may still be writing.
         for _ in range(_DELETIONS):
             with contextlib.suppress(BeamIOError, OSError):
                 delete_folder(staging)
 
 
 def publish_folder(staging: str, output: str) -> None:
-    """Moves a finished folder to its place; on a local disk in one step."""
+    """Moves a complete staging folder to its target; on a local disk in one atomic step.
+
+    Args:
+      staging: The staging folder.
+      output: The target, which is new or an empty folder.
+
+    Raises:
+      OSError: If a local target is not empty.
+    """
     if is_remote(output):
         found = FileSystems.match([FileSystems.join(staging, "**")])[0].metadata_list
         moves = [(entry.path, output.rstrip("/") + entry.path[len(staging.rstrip("/")) :]) for entry in found]
-        # The manifest comes last: a folder without one is not a release.
+        # The manifest is moved last: a folder without one is not a release.
         moves.sort(key=lambda move: move[1].endswith(MANIFEST_NAME))
         for source, destination in moves:
             FileSystems.rename([source], [destination])
         return
-    # An empty folder is replaced; anything else makes this fail.
+    # Replaces an empty folder and fails at anything else.
     os.rename(staging, output)
+
+
+def publish_file(staging: str, name: str, target: str) -> None:
+    """Moves one file of a staging folder to its target.
+
+    Args:
+      staging: The staging folder.
+      name: Name of the file in it.
+      target: Path of the target.
+    """
+    FileSystems.rename([FileSystems.join(staging, name)], [target])

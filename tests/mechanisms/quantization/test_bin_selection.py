@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms import ABSOLUTE, SQUARED
-from labeldp.mechanisms.quantization import Selection, biased_channel, biased_privacy_loss, channel, privacy_loss
-from labeldp.mechanisms.quantization.bin_selection import expected_loss
+from labeldp.mechanisms.quantization.bin_selection import Selection, channel, expected_loss, privacy_loss
 from labeldp.mechanisms.quantization.erm import exponential_selection
 from labeldp.mechanisms.quantization.input_scale import Inputs
 from labeldp.mechanisms.quantization.rqm import geometric_selection, uniform_bins
@@ -51,15 +50,6 @@ def test_rows_are_distributions_without_bias(selection):
 def test_the_privacy_loss_is_that_of_a_dense_grid(selection):
     brute = loss_of(channel(selection, dense(selection.bins)))
     assert brute == pytest.approx(float(privacy_loss(selection)), abs=1e-9)
-
-
-@settings(deadline=None, max_examples=40)
-@given(selections(), st.floats(0, 3))
-def test_the_biased_variant_too(selection, rate):
-    inputs = dense(selection.bins)
-    table = biased_channel(selection, inputs, rate)
-    np.testing.assert_allclose(table.sum(axis=1), 1, atol=1e-13)
-    assert loss_of(table) == pytest.approx(biased_privacy_loss(selection, rate), abs=1e-9)
 
 
 def test_a_bin_at_the_end_of_the_labels_counts():
@@ -109,9 +99,3 @@ def test_the_published_hyperparameters_keep_their_epsilon():
     values = np.linspace(-1, 1, 2001)
     errors = expected_loss(selection, Inputs(values, np.full(2001, 1 / 2001)), ABSOLUTE)
     np.testing.assert_allclose(errors, [1.993, 1.310], rtol=4e-3)
-
-
-def test_a_bad_rate_is_refused():
-    selection = geometric_selection(np.linspace(-3, 3, 4), np.array(0.3))
-    with pytest.raises(ValueError, match="rate"):
-        biased_channel(selection, np.zeros(1), -1.0)

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 from labeldp.mechanisms import ABSOLUTE, POISSON, SQUARED, Prior
-from labeldp.mechanisms.quantization import ERM, MVU, OPTM, RQM, Quantizer, Selection, channel, privacy_loss
-from labeldp.mechanisms.quantization.bin_selection import expected_loss
+from labeldp.mechanisms.quantization import ERM, MVU, OPTM, RQM, Quantizer
+from labeldp.mechanisms.quantization.bin_selection import Selection, channel, expected_loss, privacy_loss
 from labeldp.mechanisms.quantization.input_scale import Inputs
-from labeldp.mechanisms.quantization.optm import _Goal
+from labeldp.mechanisms.quantization.optm import _Problem
 from labeldp.mechanisms.quantization.selection_programs import Layout, coupled_selection
 from labeldp.pipelines.audit.audit_mechanism import audit_mechanism
 
@@ -76,10 +76,10 @@ def test_optm_with_the_published_bins():
 def test_optm_of_table_2(sd, published):
     """Bins near the best found for each distribution."""
     bins = {0.1: [-3.710, 0.465, 0.620, 4.328], 0.2: [-4.086, 0.41, 0.640, 4.280], 0.3: [-4.317, 0.38, 0.675, 4.310]}
-    goal = _Goal(Inputs(VALUES, gaussian(sd).weights), 1.0, ABSOLUTE, "exact")
-    found = goal.best(np.array(bins[sd]), False)
+    problem = _Problem(Inputs(VALUES, gaussian(sd).weights), 1.0, ABSOLUTE, "exact")
+    found = problem.best(np.array(bins[sd]), False)
     assert found is not None
-    assert expected_loss(found, goal.inputs, ABSOLUTE) <= published
+    assert expected_loss(found, problem.inputs, ABSOLUTE) <= published
     assert privacy_loss(found) <= 1
 
 
@@ -104,8 +104,8 @@ def test_quantizer_below_every_selection_mechanism(epsilon, limit):
 def test_optm_keeps_epsilon_between_the_labels(inner, constraints):
     inputs = Inputs(VALUES, UNIFORM.weights)
     for epsilon, outer in ((2.0, 3.0), (4.0, 2.0)):
-        goal = _Goal(inputs, epsilon, ABSOLUTE, constraints)
-        found = goal.best(np.array([-outer, -inner, inner, outer]), True)
+        problem = _Problem(inputs, epsilon, ABSOLUTE, constraints)
+        found = problem.best(np.array([-outer, -inner, inner, outer]), True)
         if found is None:
             assert constraints == "theorem6"
             continue
@@ -118,9 +118,9 @@ def test_theorem_6_needs_a_larger_epsilon():
     """It asks all outputs' largest probability to be within E of all outputs' smallest one: too much at e = 1."""
     bins = np.array([-4.0, -0.7, 0.7, 4.0])
     inputs = Inputs(VALUES, UNIFORM.weights)
-    assert _Goal(inputs, 1.0, ABSOLUTE, "theorem6").best(bins, True) is None
+    assert _Problem(inputs, 1.0, ABSOLUTE, "theorem6").best(bins, True) is None
     bins = np.array([-1.55, -0.7, 0.7, 1.55])
-    assert _Goal(inputs, 3.0, ABSOLUTE, "theorem6").best(bins, True) is not None
+    assert _Problem(inputs, 3.0, ABSOLUTE, "theorem6").best(bins, True) is not None
 
 
 @pytest.mark.parametrize("mechanism", FAMILIES, ids=lambda mechanism: mechanism.name)

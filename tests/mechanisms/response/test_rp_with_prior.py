@@ -15,14 +15,11 @@ from labeldp.mechanisms import ABSOLUTE, LOSSES, POISSON, SQUARED, Prior
 from labeldp.mechanisms.response.rp_with_prior import (
     RPWithPrior,
     best_interval,
-    histogram_prior,
     label_cells,
-    local_laplace_histogram,
 )
 from labeldp.pipelines.audit.audit_mechanism import audit_mechanism
 
 TOTAL = 1 << 62
-KEY = bytes(range(32))
 OUTSIDE = pytest.mark.parametrize("outside", ["clamp", "uniform"])
 
 
@@ -326,58 +323,3 @@ def test_a_large_epsilon_reports_nearly_the_label():
     prior = Prior(np.arange(20.0), np.ones(20))
     for loss in (SQUARED, ABSOLUTE):
         assert RPWithPrior(loss=loss).solve(prior, 20.0).expected_loss(prior, loss) < 0.03
-
-
-# The local prior.
-
-
-def test_the_local_histogram_is_a_density_over_the_noisy_labels():
-    labels = np.arange(0.0, 10.0)
-    indices = np.random.default_rng(2).integers(0, 10, 500)
-    edges, densities = local_laplace_histogram(labels, indices, 2.0, KEY)
-    assert densities @ np.diff(edges) == pytest.approx(1, rel=1e-12)
-    assert np.all(np.diff(edges) > 0)
-    again = local_laplace_histogram(labels, indices, 2.0, KEY)
-    np.testing.assert_array_equal(again[1], densities)
-    other = local_laplace_histogram(labels, indices, 2.0, KEY[::-1])
-    assert len(other[0]) != len(edges) or not np.array_equal(other[0], edges)
-    finer, _ = local_laplace_histogram(labels, indices, 2.0, KEY, width=0.5)
-    assert np.diff(finer)[1:-1] == pytest.approx(0.5)
-
-
-def test_the_local_noise_is_laplace_of_scale_range_over_epsilon():
-    """One label only: the spread of its noisy values, 4 standard errors around sqrt(2) times the scale."""
-    count, epsilon = 4000, 1.0
-    edges, densities = local_laplace_histogram(
-        np.array([0.0, 5.0]), np.zeros(count, np.int64), epsilon, KEY, width=0.01
-    )
-    masses, middles = densities * np.diff(edges), (edges[1:] + edges[:-1]) / 2
-    mean = masses @ middles
-    assert masses @ np.abs(middles) == pytest.approx(5 / epsilon, rel=4 / math.sqrt(count))
-    assert abs(mean) < 4 * math.sqrt(2 / count) * 5 / epsilon
-
-
-def test_the_local_histogram_recovers_the_prior_at_a_large_epsilon():
-    labels = np.array([0.0, 1.0, 4.0])
-    indices = np.repeat([0, 1, 2], [100, 300, 600])
-    prior = histogram_prior(labels, *local_laplace_histogram(labels, indices, 30.0, KEY, width=0.05))
-    np.testing.assert_allclose(prior.weights, [0.1, 0.3, 0.6], atol=0.03)
-    assert RPWithPrior().solve(prior, 1.0).certificate().epsilon <= 1
-
-
-def test_a_local_histogram_of_one_record_has_one_bin():
-    labels = np.array([0.0, 1.0])
-    edges, densities = local_laplace_histogram(labels, np.array([1]), 30.0, KEY)
-    assert densities @ np.diff(edges) == pytest.approx(1)
-    assert histogram_prior(labels, edges, densities).weights.sum() == pytest.approx(1)
-
-
-def test_bad_local_histograms_are_refused():
-    with pytest.raises(ValueError, match="at least two labels and one record"):
-        local_laplace_histogram(np.arange(2.0), np.zeros(0, np.int64), 1.0, KEY)
-    with pytest.raises(ValueError, match="at least two labels and one record"):
-        local_laplace_histogram(np.arange(1.0), np.zeros(3, np.int64), 1.0, KEY)
-    with pytest.raises(ValueError, match="width must be a positive number"):
-        local_laplace_histogram(np.arange(2.0), np.zeros(3, np.int64), 1.0, KEY, width=0.0)
-    with pytest.raises(ValueError, match="epsilon must be between"):
-        local_laplace_histogram(np.arange(2.0), np.zeros(3, np.int64), 0.0, KEY)

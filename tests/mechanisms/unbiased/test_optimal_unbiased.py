@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from labeldp.mechanisms import SQUARED, Prior, solve
 from labeldp.mechanisms.core.alias_table import BITS
 from labeldp.mechanisms.core.certificate import certify
-from labeldp.mechanisms.unbiased.feasibility import rebalanced
+from labeldp.mechanisms.unbiased.feasibility import rebalance_outputs
 from labeldp.mechanisms.unbiased.optimal_unbiased import BiasLimited, Unbiased
 from labeldp.mechanisms.unbiased.unbiased_grid import UnbiasedGrid
 from scipy.optimize import linprog
@@ -302,5 +302,5 @@ def test_rebalanced_outputs_undo_a_disturbance_and_leave_biases_within_the_limit
         return max(map(abs, certify(prior.labels, outputs, randomizer.weights, BITS).biases))
 
     assert largest_bias(disturbed) > 1e-5
-    assert largest_bias(rebalanced(prior, disturbed, randomizer.weights, 0.0)) < 1e-12
-    assert np.array_equal(rebalanced(prior, disturbed, randomizer.weights, 1.0), disturbed)
+    assert largest_bias(rebalance_outputs(prior, disturbed, randomizer.weights, 0.0)) < 1e-12
+    assert np.array_equal(rebalance_outputs(prior, disturbed, randomizer.weights, 1.0), disturbed)

@@ -6,6 +6,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+import labeldp
 import pytest
 from labeldp.pipelines.cli import commands as cli
 
@@ -24,6 +25,12 @@ def test_help_lists_every_command(invoke: Any, flag: str) -> None:
     for name in cli.COMMANDS:
         assert [words[0] for words in lines if words].count(name) == 1, name
     assert set(cli.COMMANDS) >= {"privatize", "fit", "apply", "solve", "audit", "demo"}
+
+
+def test_the_version(invoke: Any, spawn: Any) -> None:
+    for run in (invoke, spawn):
+        outcome = run(["--version"]).ok()
+        assert (outcome.out, outcome.err) == (f"labeldp {labeldp.__version__}\n", "")
 
 
 def test_no_command_is_bad_usage(invoke: Any) -> None:

@@ -6,8 +6,8 @@ import signal
 import time
 
 import pytest
-from labeldp.pipelines.cli.process_pool import in_order, processors
-from labeldp.pipelines.cli.signals import terminate_as_interrupt
+from labeldp.pipelines.cli.process_pool import available_cpus, map_in_processes
+from labeldp.pipelines.cli.signals import sigterm_as_interrupt
 
 
 def square(number: int) -> tuple[int, int]:
@@ -29,12 +29,12 @@ def die(number: int) -> int:
 
 
 def test_there_is_a_processor() -> None:
-    assert 1 <= processors() <= (os.cpu_count() or 1)
+    assert 1 <= available_cpus() <= (os.cpu_count() or 1)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_results_are_in_the_order_of_the_items(processes: int) -> None:
-    results = list(in_order(square, range(6), processes))
+    results = list(map_in_processes(square, range(6), processes))
 
     assert [result for result, _ in results] == [0, 1, 4, 9, 16, 25]
     where = {process for _, process in results}
@@ -44,24 +44,24 @@ def test_results_are_in_the_order_of_the_items(processes: int) -> None:
 
 @pytest.mark.parametrize("items", [[], [3]])
 def test_little_work_needs_no_other_process(items: list[int]) -> None:
-    assert list(in_order(square, items, 8)) == [(number**2, os.getpid()) for number in items]
+    assert list(map_in_processes(square, items, 8)) == [(number**2, os.getpid()) for number in items]
 
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_failure_is_handed_on(processes: int) -> None:
     with pytest.raises(ValueError, match="one is not wanted"):
-        list(in_order(fail, [0, 1, 2], processes))
+        list(map_in_processes(fail, [0, 1, 2], processes))
     assert multiprocessing.active_children() == []
 
 
 def test_a_killed_process_is_no_result() -> None:
     with pytest.raises(MemoryError, match="--processes 1"):
-        list(in_order(die, [0, 1, 2], 2))
+        list(map_in_processes(die, [0, 1, 2], 2))
     assert multiprocessing.active_children() == []
 
 
 def test_whoever_stops_early_leaves_no_process() -> None:
-    results = in_order(square, range(1, 4), 2)
+    results = map_in_processes(square, range(1, 4), 2)
     assert next(results)[0] == 1
     assert multiprocessing.active_children()
 
@@ -72,6 +72,6 @@ def test_whoever_stops_early_leaves_no_process() -> None:
 
 def test_sigterm_is_an_interrupt_and_then_what_it_was() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt), terminate_as_interrupt():
+    with pytest.raises(KeyboardInterrupt), sigterm_as_interrupt():
         signal.raise_signal(signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) == before

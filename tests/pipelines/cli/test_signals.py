@@ -71,7 +71,7 @@ def start(job: Any, census: Path, environment: dict[str, str]) -> Iterator[Calla
         each.clean_up()
 
 
-@pytest.mark.parametrize("moment", ["input files", "solved"], ids=["while counting", "while privatizing"])
+@pytest.mark.parametrize("moment", ["input file", "solved"], ids=["while counting", "while privatizing"])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_sigterm_ends_a_run_and_leaves_nothing(start: Any, outputs: Path, moment: str, workers: int) -> None:
     run = start(direct_num_workers=workers)
@@ -88,7 +88,7 @@ def test_sigterm_ends_a_run_and_leaves_nothing(start: Any, outputs: Path, moment
 
 STUCK = """
 import os, signal, subprocess, sys, threading, time
-import labeldp.pipelines.job.privatize_command as job
+import labeldp.pipelines.job.release_steps as steps
 from labeldp.pipelines.cli.commands import main
 
 
@@ -100,7 +100,7 @@ def run_pipeline(*arguments):
     time.sleep(1000)
 
 
-job.run_pipeline = run_pipeline
+steps.run_pipeline = run_pipeline
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -142,3 +142,48 @@ def test_sigkill_leaves_nothing_that_looks_finished(start: Any, outputs: Path, s
     assert left[0].startswith(".released.")
     assert not (outputs / left[0] / "release.json").exists()
     assert spent(outputs) == 0
+
+
+# A background process of a shell inherits that SIGINT is ignored.
+INTERRUPTIBLE = """
+import signal, sys
+from labeldp.pipelines.cli.commands import main
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_without_a_job_is_interrupted_in_one_line(
+    number: int, environment: dict[str, str], outputs: Path, tmp_path: Path
+) -> None:
+    """`solve` waits for its prior, a named pipe that nobody writes to."""
+    pipe, output = tmp_path / "prior.csv", outputs / "mechanism.json"
+    os.mkfifo(pipe)
+    with subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTIBLE, "solve", f"--prior={pipe}", "--epsilon=1", f"--output={output}"],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        writer = open_when_read(pipe)
+        try:
+            process.send_signal(number)
+            out, err = process.communicate(timeout=WAIT_SECONDS)
+        finally:
+            process.kill()
+            os.close(writer)
+
+    assert process.returncode == 1
+    assert (out, err) == ("", "labeldp solve: interrupted; nothing is written\n")
+    assert list(outputs.iterdir()) == []
+
+
+def open_when_read(pipe: Path) -> int:
+    """Opens a named pipe for writing, once another process has opened it for reading."""
+    until = time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < until:
+        try:
+            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            time.sleep(0.05)
+    pytest.fail("the command did not read its prior")

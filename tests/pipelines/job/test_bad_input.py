@@ -116,7 +116,7 @@ def test_a_flag_that_is_needed(job: Any, refused: Any, flag: str) -> None:
         ({"delta_cap": -1e-6}, "--delta_cap"),
         ({"delta_cap": "nan"}, "--delta_cap"),
         ({"mechanism": "gaussian"}, "--delta"),  # pure DP is asked for
-        ({"delta": 1e-6}, "--delta is for mechanisms that are not pure"),
+        ({"delta": 1e-6}, "--delta is for mechanisms of (epsilon, delta)-DP"),
         ({"mechanism": "gaussian", "delta": 0}, "--delta"),
         ({"mechanism": "gaussian", "delta": 0.9}, "delta must be between"),
         ({"mechanism": "gaussian", "mechanism_parameters": "delta=0.1"}, "--delta"),
@@ -150,7 +150,7 @@ def test_what_a_mechanism_file_settles(job: Any, invoke: Any, outputs: Path, fla
     outcome = invoke(job("apply", **{flag: value}))
 
     assert outcome.code == 2
-    assert f"--{flag} is settled by the mechanism file: leave it out" in outcome.error
+    assert f"--{flag} is set by the mechanism file; leave it out" in outcome.error
     assert not (outputs / "released").exists()
 
 
@@ -164,7 +164,7 @@ def test_a_ledger_that_cannot_be_kept(job: Any, refused: Any, tmp_path: Path, mo
     access = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: "books" not in str(path) and access(path, mode))
     (tmp_path / "books").mkdir()
-    refused(job(ledger=tmp_path / "books" / "ledger"), 2, "--ledger", "cannot be made")
+    refused(job(ledger=tmp_path / "books" / "ledger"), 2, "--ledger", "cannot be created")
     (tmp_path / "books" / "ledger").write_text("")
     refused(job(ledger=tmp_path / "books" / "ledger"), 2, "--ledger", "cannot be read and written")
 
@@ -227,7 +227,7 @@ def test_a_ledger_inside_the_output(job: Any, refused: Any, outputs: Path) -> No
 
 @pytest.mark.parametrize("cap", [None, 9])
 @pytest.mark.parametrize("text", ["{not json\n", '{"charges": 1}\n', "[]\n", '{"request": "r", "charges": [{}]}\n'])
-def test_a_damaged_ledger(job: Any, refused: Any, tmp_path: Path, text: str, cap: float | None) -> None:
+def test_a_corrupt_ledger(job: Any, refused: Any, tmp_path: Path, text: str, cap: float | None) -> None:
     path = tmp_path / "ledger"
     path.write_text(text)
 

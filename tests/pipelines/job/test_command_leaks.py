@@ -154,16 +154,16 @@ def test_an_unfinished_run_leaves_no_label_and_no_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """Staging as it is when the job has written everything and is about to remove what is temporary."""
-    from labeldp.pipelines.job import privatize_command as privatize
+    from labeldp.pipelines.job import release_steps
 
     kept: dict[str, bytes] = {}
-    manifest = privatize.manifest
+    make_manifest = release_steps.make_manifest
 
     def look(*arguments: Any) -> Any:
         kept.update(tree(outputs))
-        return manifest(*arguments)
+        return make_manifest(*arguments)
 
-    monkeypatch.setattr(privatize, "manifest", look)
+    monkeypatch.setattr(release_steps, "make_manifest", look)
     outcome = invoke(job(input=log / "log.csv", **flags)).ok()
 
     kept |= {f"finished {name}": content for name, content in tree(outputs).items()} | said(outcome)
@@ -181,8 +181,8 @@ def test_logs_counters_and_the_job_itself(
     from apache_beam.runners.portability.fn_api_runner import FnApiRunner
     from labeldp.pipelines.job.job_flags import parse
     from labeldp.pipelines.job.job_graph import build
-    from labeldp.pipelines.job.job_request import make_plan
-    from labeldp.pipelines.job.runner_options import runner_options
+    from labeldp.pipelines.job.parse_request import parse_request
+    from labeldp.pipelines.runner.runner_options import runner_options
 
     (tmp_path / "staging").mkdir()
     caplog.set_level(logging.DEBUG)
@@ -193,7 +193,7 @@ def test_logs_counters_and_the_job_itself(
     args, others = parse("privatize", "", job(input=log / "log.csv", **flags)[1:])
     options = runner_options(others, 0)
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=options)
-    build(pipeline, make_plan("privatize", args), str(tmp_path / "staging"))
+    build(pipeline, parse_request("privatize", args), str(tmp_path / "staging"))
     graph: Any = pipeline.to_runner_api()
     result: Any = pipeline.run()
     result.wait_until_finish()
@@ -431,5 +431,5 @@ def test_an_error_outside_of_all_stages(fails: Any, log: Path, monkeypatch: pyte
     def choke(*arguments: Any) -> None:
         raise ZeroDivisionError(f"cannot handle {SENTINELS} {TEXT_SENTINEL}")
 
-    monkeypatch.setattr("labeldp.pipelines.job.privatize_command.run_pipeline", choke)
+    monkeypatch.setattr("labeldp.pipelines.job.release_steps.run_pipeline", choke)
     assert "ZeroDivisionError at test_command_leaks.py:" in fails(input=log / "log.csv")

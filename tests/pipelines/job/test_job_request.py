@@ -1,4 +1,4 @@
-"""From flags to a plan: defaults, the domain, the key, and what passes through to Beam."""
+"""From flags to a request: defaults, the domain, the key, and what passes through to Beam."""
 
 import os
 import stat
@@ -10,16 +10,16 @@ import pytest
 
 
 @pytest.fixture
-def plan(job: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """(command="privatize", flag=value, ...) -> the plan of a job that is right but for those flags."""
+def request_of(job: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """(command="privatize", flag=value, ...) -> the request of a job that is right but for those flags."""
     from labeldp.pipelines.job.job_flags import parse
-    from labeldp.pipelines.job.job_request import make_plan
+    from labeldp.pipelines.job.parse_request import parse_request
 
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
 
     def make(command: str = "privatize", **flags: Any) -> Any:
         args, _ = parse(command, "", job(command, **flags)[1:])
-        return make_plan(command, args)
+        return parse_request(command, args)
 
     return make
 
@@ -28,7 +28,7 @@ def plan(job: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
 def beam_options(job: Any) -> Callable[..., dict[str, Any]]:
     """(argument, ...) -> Beam's options of a job with those arguments more."""
     from labeldp.pipelines.job.job_flags import parse
-    from labeldp.pipelines.job.runner_options import runner_options
+    from labeldp.pipelines.runner.runner_options import runner_options
 
     def options(*more: str, file_size: float = 0) -> dict[str, Any]:
         return runner_options(parse("privatize", "", [*job()[1:], *more])[1], file_size).get_all_options()
@@ -36,82 +36,88 @@ def beam_options(job: Any) -> Callable[..., dict[str, Any]]:
     return options
 
 
-def test_defaults(plan: Any, small_log: Path, outputs: Path, key_file: Path) -> None:
-    found = plan(output_format=None)
+def test_defaults(request_of: Any, small_log: Path, outputs: Path, key_file: Path) -> None:
+    found = request_of(output_format=None)
 
     assert found.command == "privatize"
-    assert found.paths == (str(small_log),)
-    assert found.output == str(outputs / "released")
-    assert found.output_format == "tfrecord"
-    assert found.num_shards == 1
-    assert found.compression == "none"
-    assert (found.mechanism, found.loss, found.parameters) == ("rr_on_bins", "squared", {"loss": "squared"})
-    assert (found.epsilon, found.prior_epsilon, found.delta) == (1.0, None, 0.0)
-    assert (found.caps.epsilon, found.caps.delta) == (None, None)
+    assert found.input.paths == (str(small_log),)
+    assert found.output.target == str(outputs / "released")
+    assert found.output.format == "tfrecord"
+    assert found.output.num_shards == 1
+    assert found.output.compression == "none"
+    assert (found.mechanism.name, found.mechanism.loss, found.mechanism.parameters) == (
+        "rr_on_bins",
+        "squared",
+        {"loss": "squared"},
+    )
+    assert (found.budget.epsilon, found.budget.prior_epsilon, found.budget.delta) == (1.0, None, 0.0)
+    assert (found.budget.caps.epsilon, found.budget.caps.delta) == (None, None)
     assert found.threshold.fraction == 0.001
     assert found.ledger == str(outputs / "labeldp_ledger.jsonl")
     assert found.key.path == str(key_file)
-    assert (found.where, found.column.id_column, found.fitted) == (None, None, None)
+    assert (found.input.where, found.column.id_column, found.mechanism.fitted) == (None, None, None)
+    assert found.validation is None
 
 
-def test_as_many_shards_as_files(plan: Any, tmp_path: Path, write_csv: Any) -> None:
+def test_as_many_shards_as_files(request_of: Any, tmp_path: Path, write_csv: Any) -> None:
     for name in "cab":
         write_csv(tmp_path / f"{name}.csv", ["1,1"])
-    found = plan(input=tmp_path / "*.csv")
+    found = request_of(input=tmp_path / "*.csv")
 
-    assert found.paths == tuple(str(tmp_path / f"{name}.csv") for name in "abc")
-    assert found.num_shards == 3
-    assert plan(input=tmp_path / "*.csv", num_shards=2).num_shards == 2
+    assert found.input.paths == tuple(str(tmp_path / f"{name}.csv") for name in "abc")
+    assert found.output.num_shards == 3
+    assert request_of(input=tmp_path / "*.csv", num_shards=2).output.num_shards == 2
 
 
-def test_the_domain_is_exact(plan: Any) -> None:
-    found = plan(label_min="0.1", label_max="1", label_step="0.1")
+def test_the_domain_is_exact(request_of: Any) -> None:
+    found = request_of(label_min="0.1", label_max="1", label_step="0.1")
     assert found.column.domain == (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-    assert plan(label_min=-2, label_max=2, label_step=2).column.domain == (-2.0, 0.0, 2.0)
+    assert request_of(label_min=-2, label_max=2, label_step=2).column.domain == (-2.0, 0.0, 2.0)
 
 
-def test_the_domain_from_a_file(plan: Any, tmp_path: Path) -> None:
+def test_the_domain_from_a_file(request_of: Any, tmp_path: Path) -> None:
     (tmp_path / "values").write_text("-1.5\n0\n1e3\n")
-    found = plan(label_min=None, label_max=None, label_step=None, label_values=tmp_path / "values")
+    found = request_of(label_min=None, label_max=None, label_step=None, label_values=tmp_path / "values")
     assert found.column.domain == (-1.5, 0.0, 1000.0)
 
 
 def test_paths_do_not_depend_on_where_the_job_is_started(
-    plan: Any, small_log: Path, outputs: Path, monkeypatch: pytest.MonkeyPatch
+    request_of: Any, small_log: Path, outputs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A record is named by its file: another spelling of the path would be other noise, and another charge."""
     monkeypatch.chdir(small_log.parent)
-    found = plan(input=small_log.name, output=os.path.relpath(outputs / "released"))
+    found = request_of(input=small_log.name, output=os.path.relpath(outputs / "released"))
 
-    assert found.pattern == str(small_log)
-    assert found.output == str(outputs / "released")
+    assert found.input.pattern == str(small_log)
+    assert found.output.target == str(outputs / "released")
     assert found.ledger == str(outputs / "labeldp_ledger.jsonl")
 
 
-def test_where_and_csv_types(plan: Any) -> None:
-    found = plan(where="f=a=b", csv_types="f=string,g=int64")
-    assert (found.where.column, found.where.value) == ("f", "a=b")
-    assert found.format.csv_types == {"f": "string", "g": "int64"}
+def test_where_and_csv_types(request_of: Any) -> None:
+    found = request_of(where="f=a=b", csv_types="f=string,g=int64")
+    assert (found.input.where.column, found.input.where.value) == ("f", "a=b")
+    assert found.input.format.csv_types == {"f": "string", "g": "int64"}
 
 
-def test_a_mechanism_file_settles_the_domain(plan: Any, job: Any, invoke: Any) -> None:
+def test_a_mechanism_file_settles_the_domain(request_of: Any, job: Any, invoke: Any) -> None:
     invoke(job("fit", label_max=9, label_step=3, mechanism="rr")).ok()
-    found = plan("apply")
+    found = request_of("apply")
 
     assert found.column.domain == (0.0, 3.0, 6.0, 9.0)
-    assert found.mechanism == "rr"
-    assert found.fitted.prior_epsilon + found.fitted.randomizer.epsilon <= 1
+    assert found.mechanism.name == "rr"
+    assert found.mechanism.fitted.budget.total <= 1
+    assert (found.budget.epsilon, found.budget.prior_epsilon) == (found.mechanism.fitted.randomizer.epsilon, None)
 
 
 def test_a_key_is_made_once_for_the_user_alone(
-    plan: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    request_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     path = tmp_path / "config" / "labeldp" / "noise.key"
     caplog.set_level("INFO", "labeldp")
     before = os.umask(0)  # whatever the user's habits
     try:
-        assert plan(noise_key_file=None).key.path == str(path)
+        assert request_of(noise_key_file=None).key.path == str(path)
     finally:
         os.umask(before)
 
@@ -122,14 +128,14 @@ def test_a_key_is_made_once_for_the_user_alone(
     assert len(set(key)) > 8  # 32 random bytes have fewer distinct values once in 10^26 times
     assert caplog.text.count(str(path)) == 1
     assert [each.name for each in path.parent.iterdir()] == ["noise.key"]
-    assert plan(noise_key_file=None).key.load() == key
+    assert request_of(noise_key_file=None).key.load() == key
     assert caplog.text.count(str(path)) == 1
 
 
-def test_a_key_in_the_home_folder_without_xdg(plan: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_in_the_home_folder_without_xdg(request_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_CONFIG_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert plan(noise_key_file=None).key.path == str(tmp_path / "home" / ".config" / "labeldp" / "noise.key")
+    assert request_of(noise_key_file=None).key.path == str(tmp_path / "home" / ".config" / "labeldp" / "noise.key")
 
 
 @pytest.mark.parametrize("kind", ["short", "open"])
@@ -178,16 +184,16 @@ def test_runner_flags_pass_through(beam_options: Any) -> None:
 def test_two_threads_unless_told_or_files_are_small(
     beam_options: Any, monkeypatch: pytest.MonkeyPatch, flags: Any, more: int, processors: int, workers: int
 ) -> None:
-    from labeldp.pipelines.job import runner_options as module
+    from labeldp.pipelines.runner import runner_options as module
 
-    monkeypatch.setattr(module, "processors", lambda: processors)
+    monkeypatch.setattr(module, "available_cpus", lambda: processors)
     assert beam_options(*flags, file_size=module.LEAST_FILE_SIZE + more)["direct_num_workers"] == workers
 
 
-def test_the_size_of_files_is_their_mean(plan: Any, tmp_path: Path) -> None:
+def test_the_size_of_files_is_their_mean(request_of: Any, tmp_path: Path) -> None:
     for name, size in {"a": 10, "b": 300}.items():
         (tmp_path / name).write_text("y" * size)
-    assert plan(input=tmp_path / "?").file_size == 155
+    assert request_of(input=tmp_path / "?").input.file_size == 155
 
 
 def test_the_key_is_in_no_option_that_a_runner_shows(beam_options: Any, key_file: Path, secret: bytes) -> None:
@@ -197,10 +203,10 @@ def test_the_key_is_in_no_option_that_a_runner_shows(beam_options: Any, key_file
     assert str(key_file) not in shown
 
 
-def test_the_plan_holds_the_name_of_the_key_only(plan: Any, key_file: Path, secret: bytes) -> None:
+def test_the_request_holds_the_name_of_the_key_only(request_of: Any, key_file: Path, secret: bytes) -> None:
     import pickle
 
-    found = plan()
+    found = request_of()
     assert str(key_file).encode() in pickle.dumps(found)
     assert secret not in pickle.dumps(found)
     assert repr(secret)[2:-1] not in repr(found)

@@ -304,7 +304,7 @@ class TestDeterminism:
         pq.write_table(pa.table({"f": numbers, "y": numbers % 21 / 2}), path, row_group_size=600)
         flags = {"input": path, "input_format": "parquet", "output_format": "parquet"}
         whole = release(**flags)
-        monkeypatch.setattr("labeldp.transforms.io.read_files._PART_BYTES", 1)
+        monkeypatch.setattr("labeldp.transforms.io.parquet_reader._PART_BYTES", 1)
         in_parts = release(**flags)
         in_parts_by_threads = release(**flags, direct_num_workers=3)
 

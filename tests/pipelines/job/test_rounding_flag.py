@@ -151,7 +151,7 @@ def test_apply_does_not_round_in_another_way_than_fit(job: Any, invoke: Any) -> 
     invoke(job("fit", mechanism="rr")).ok()
     outcome = invoke(job("apply", rounding="randomized"))
     assert outcome.code == 2
-    assert "--rounding is settled by the mechanism file: leave it out" in outcome.error
+    assert "--rounding is set by the mechanism file; leave it out" in outcome.error
 
 
 @pytest.mark.parametrize(
@@ -167,10 +167,10 @@ def test_apply_does_not_round_in_another_way_than_fit(job: Any, invoke: Any) -> 
 )
 def test_the_default_is_the_mechanisms(job: Any, mechanism: str, asked: str | None, expected: str) -> None:
     from labeldp.pipelines.job.job_flags import parse
-    from labeldp.pipelines.job.job_request import make_plan
+    from labeldp.pipelines.job.parse_request import parse_request
 
     args, _ = parse("privatize", "", job(mechanism=mechanism, rounding=asked)[1:])
-    assert make_plan("privatize", args).column.rounding == expected
+    assert parse_request("privatize", args).column.rounding == expected
 
 
 @pytest.mark.parametrize(("mechanism", "expected"), [("rr", "nearest"), ("debiased_rr", "randomized")])

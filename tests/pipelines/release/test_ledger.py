@@ -47,10 +47,10 @@ def test_another_mechanism_shares_the_histogram(job: Any, invoke: Any, outputs: 
 
 
 def test_the_cap_refuses_before_the_start(job: Any, invoke: Any, outputs: Path, monkeypatch: Any, entries: Any) -> None:
-    from labeldp.pipelines.job import privatize_command as privatize
+    from labeldp.pipelines.job import release_steps
 
     invoke(job(epsilon_cap=1)).ok()
-    monkeypatch.setattr(privatize, "run_pipeline", lambda *_: pytest.fail("the job was started"))
+    monkeypatch.setattr(release_steps, "run_pipeline", lambda *_: pytest.fail("the job was started"))
 
     outcome = invoke(job(epsilon=0.5, output=outputs / "more", epsilon_cap=1.4))
 
@@ -157,6 +157,18 @@ def test_a_prior_costs_a_finite_number(job: Any, invoke: Any, outputs: Path, eps
     assert f"--mechanism_file {path} cannot be used: the prior's epsilon must be a finite number" in outcome.error
 
 
+def test_a_fitted_budget_out_of_range_is_refused(job: Any, invoke: Any, outputs: Path) -> None:
+    invoke(job("fit")).ok()
+    path = outputs / "mechanism.json"
+    document = json.loads(path.read_text())
+    document["prior"]["epsilon"] = 29.9
+    path.write_text(json.dumps(document))
+    outcome = invoke(job("apply"))
+
+    assert outcome.code == 2
+    assert f"--mechanism_file {path} cannot be used: epsilon 29.9 for the prior" in outcome.error
+
+
 def test_a_release_counts_at_the_most_that_it_was_charged(tmp_path: Path) -> None:
     from labeldp.pipelines.release.ledger import Caps, Ledger, LedgerEntry
 
@@ -196,7 +208,7 @@ def test_the_cap_refuses_at_publication_when_the_data_changed(
 
 
 def test_a_ledger_elsewhere(job: Any, invoke: Any, outputs: Path, tmp_path: Path) -> None:
-    ledger = tmp_path / "books" / "ledger.jsonl"
+    ledger = tmp_path / "elsewhere" / "ledger.jsonl"
     invoke(job(ledger=ledger, epsilon_cap=1)).ok()
 
     assert not (outputs / "labeldp_ledger.jsonl").exists()
@@ -230,8 +242,8 @@ def test_the_ledger_adds_up_exactly(tmp_path: Path) -> None:
         ledger.charge([LedgerEntry("labels", 0.1, "release 3")], Caps(1.0), request="again")
     assert (tmp_path / "ledger").read_bytes() == before
     ledger.charge([LedgerEntry("labels", 0.1, "release 3")], Caps(float(np.nextafter(1, 2))), request="again")
-    assert ledger.knows("again")
-    assert not ledger.knows("never")
+    assert ledger.has_request("again")
+    assert not ledger.has_request("never")
 
 
 def test_deltas_have_a_sum_and_a_cap_of_their_own(tmp_path: Path) -> None:
@@ -243,18 +255,29 @@ def test_deltas_have_a_sum_and_a_cap_of_their_own(tmp_path: Path) -> None:
         ledger.charge([LedgerEntry("labels", 0.5, f"release {i}", 1e-6)], Caps(), request=f"{i}")
     ledger.charge([LedgerEntry("prior", 0.25, "pure")], Caps(1.25, 2e-6), request="pure")
     assert ledger.spent() == (Fraction(1.25), 2 * Fraction(1e-6))
-    with pytest.raises(InputError, match="--delta_cap 2e-06 would be exceeded: with this run the delta spent comes to"):
+    with pytest.raises(InputError, match="--delta_cap 2e-06 would be exceeded: with this run the delta spent is"):
         ledger.charge([LedgerEntry("labels", 0.5, "one more", 1e-7)], Caps(None, 2e-6), request="more")
 
 
-@pytest.mark.parametrize("charge", [{"epsilon": -1}, {"delta": -1e-6}, {"epsilon": True}, {"epsilon": "one"}])
-def test_a_charge_that_is_no_charge_damages_the_ledger(tmp_path: Path, charge: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "charge",
+    [
+        {"epsilon": -1},
+        {"delta": -1e-6},
+        {"epsilon": True},
+        {"epsilon": "1"},
+        {"epsilon": 1e999},
+        {"delta": float("nan")},
+    ],
+)
+def test_a_line_that_is_no_charge_is_named(tmp_path: Path, charge: dict[str, Any]) -> None:
     from labeldp.pipelines.release.ledger import Ledger
     from labeldp.transforms import InputError
 
     entry = {"request": "r", "charges": [{"what": "labels", "epsilon": 1.0, "release": "a"} | charge]}
-    (tmp_path / "ledger").write_text(json.dumps(entry) + "\n")
-    with pytest.raises(InputError, match="is damaged"):
+    good = {"request": "r", "charges": []}
+    (tmp_path / "ledger").write_text(f"{json.dumps(good)}\n\n{json.dumps(entry)}\n")
+    with pytest.raises(InputError, match=r"ledger .*ledger is corrupt \(line 3\); restore it from a backup"):
         Ledger(str(tmp_path / "ledger")).spent()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from labeldp.mechanisms.core.budget import BudgetSplit
 
 WAIT_SECONDS = 60
 DOMAIN_FLAGS = ("label_min", "label_max", "label_step", "epsilon")
@@ -218,14 +219,14 @@ def test_apply_refuses_a_mechanism_that_was_changed(job: Any, invoke: Any, fitte
 # What a job says of itself.
 
 
-def test_facts_survive_the_way_through_the_file() -> None:
+def test_a_job_result_survives_the_way_through_its_file() -> None:
     from labeldp.pipelines.release.job_result import JobResult
     from labeldp.transforms import InputError, NoiseBinding
 
-    binding = NoiseBinding(digest=2**256 - 1, column="y", domain=(0.1, 0.2), epsilons=(0.1, 0.9), records=3, unusable=1)
-    facts = JobResult(binding, digest_applied=2**256 - 1, shards={"part": 3})
-    assert JobResult.from_json(facts.to_json()) == facts
-    facts.check_same_input()
+    binding = NoiseBinding(2**256 - 1, "y", domain=(0.1, 0.2), budget=BudgetSplit(0.1, 0.9), records=3, unusable=1)
+    result = JobResult(binding, digest_applied=2**256 - 1, shards={"part": 3})
+    assert JobResult.from_json(result.to_json()) == result
+    result.check_same_input()
     JobResult(binding, digest_applied=None, shards={}).check_same_input()  # fit reads the input once
     with pytest.raises(InputError, match="the input changed"):
         JobResult(binding, digest_applied=0, shards={}).check_same_input()

@@ -1,14 +1,14 @@
-"""The linear programs over tables: their constraints, their optimality, and their metric form."""
+"""The linear programs over tables: their constraints, and their optimality."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms import ABSOLUTE, SQUARED
-from labeldp.mechanisms.quantization import metric_epsilon, metric_quantizer, vector_epsilon
 from labeldp.mechanisms.quantization.input_scale import Inputs
-from labeldp.mechanisms.quantization.mvu import rounding
-from labeldp.mechanisms.quantization.quantizer import best_table, coarse, finished_table, log_ratio, mended
+from labeldp.mechanisms.quantization.mvu import rounding_matrix
+from labeldp.mechanisms.quantization.quantizer import coarsen
+from labeldp.mechanisms.quantization.table_program import best_table, feasible_table, log_ratio, repair_rows
 from scipy.optimize import linprog
 
 
@@ -18,12 +18,12 @@ def uniform(k: int) -> Inputs:
 
 @settings(deadline=None, max_examples=25)
 @given(st.integers(2, 30), st.floats(0.05, 10), st.integers(0, 99), st.sampled_from([ABSOLUTE, SQUARED]))
-def test_a_finished_table_holds_exactly(k, epsilon, seed, loss):
+def test_a_feasible_table_holds_exactly(k, epsilon, seed, loss):
     generator = np.random.default_rng(seed)
     inputs = Inputs(uniform(k).values, generator.dirichlet(np.ones(k)))
     outer = 1.3 / np.tanh(epsilon / 2)
     outputs = np.array([-outer, -0.4, 0.6, outer])
-    table = finished_table(inputs, outputs, epsilon, loss)
+    table = feasible_table(inputs, outputs, epsilon, loss)
     assert table is not None
     assert table.min() >= 0
     np.testing.assert_allclose(table.sum(axis=1), 1, atol=1e-14)
@@ -73,13 +73,13 @@ def test_mending_changes_little():
     table = best_table(inputs, outputs, 1.0, ABSOLUTE)
     assert table is not None
     noisy = table.probabilities * (1 + 1e-8 * np.random.default_rng(1).standard_normal((9, 4)))
-    found = mended(noisy, outputs, inputs.values)
+    found = repair_rows(noisy, outputs, inputs.values)
     np.testing.assert_allclose(found, table.probabilities, atol=1e-7)
     np.testing.assert_allclose(found @ outputs, inputs.values, atol=1e-15)
 
 
 def test_coarse_inputs_keep_the_ends_and_the_mass():
-    inputs = coarse(uniform(1000), 41)
+    inputs = coarsen(uniform(1000), 41)
     assert len(inputs.values) == 41
     assert inputs.values[[0, -1]].tolist() == [-1, 1]
     assert inputs.weights.sum() == pytest.approx(1)
@@ -88,41 +88,8 @@ def test_coarse_inputs_keep_the_ends_and_the_mass():
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=20), st.integers(2, 9))
 def test_rounding_is_unbiased_and_between_neighbours(values, n):
     grid, inputs = np.linspace(-1, 1, n), np.array(values)
-    chances = rounding(grid, inputs)
+    chances = rounding_matrix(grid, inputs)
     assert chances.min() >= 0
     np.testing.assert_allclose(chances @ grid, inputs, atol=1e-15)
     np.testing.assert_allclose(chances.sum(axis=1), 1, atol=1e-15)
     assert np.all((chances > 0).sum(axis=1) <= 2)
-
-
-def test_metric_tables():
-    inputs, outputs = np.linspace(-0.5, 0.5, 6), np.array([-4.0, -1.0, 1.0, 4.0])
-    table = metric_quantizer(inputs, outputs, 2.0, np.full(6, 1 / 6))
-    np.testing.assert_allclose(table @ outputs, inputs, atol=1e-14)
-    brute = max(
-        np.abs(np.log(table[a]) - np.log(table[b])).max() / (inputs[a] - inputs[b]) ** 2
-        for a in range(6)
-        for b in range(a)
-    )
-    assert metric_epsilon(table, inputs) == pytest.approx(brute)
-    assert brute <= 2.0
-    assert vector_epsilon(table, inputs, 0.5) == pytest.approx(brute / 4)
-
-
-def test_vectors_cost_at_most_their_squared_distance():
-    """Every pair of vectors of three coordinates, against the exact product of the coordinates' ratios."""
-    inputs, outputs = np.linspace(-0.5, 0.5, 4), np.array([-5.0, 0.0, 5.0])
-    table = metric_quantizer(inputs, outputs, 1.5, np.full(4, 0.25))
-    worst = np.abs(np.log(table[:, None]) - np.log(table[None])).max(axis=2)
-    places = np.array(np.meshgrid(*[range(4)] * 3)).reshape(3, -1).T
-    for a in places[::5]:
-        loss = worst[a, places].sum(axis=1)
-        distance = ((inputs[a] - inputs[places]) ** 2).sum(axis=1)
-        assert np.all(loss <= 1.5 * distance + 1e-12)
-
-
-def test_a_finer_grid_needs_wider_outputs():
-    """The squared distance shrinks faster than the inputs' distance: the metric form is one of the grid."""
-    outputs = np.array([-4.0, -1.0, 1.0, 4.0])
-    with pytest.raises(ValueError, match="no unbiased table"):
-        metric_quantizer(np.linspace(-0.5, 0.5, 101), outputs, 2.0, np.full(101, 1 / 101))

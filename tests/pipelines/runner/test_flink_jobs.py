@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
-from labeldp.pipelines.job import flink_jobs as flink
+from labeldp.pipelines.runner.flink_jobs import cancel_flink_jobs
 
 
 class Flink(BaseHTTPRequestHandler):
@@ -50,11 +50,11 @@ def master() -> Iterator[str]:
 
 @pytest.mark.parametrize("scheme", ["", "http://"])
 def test_cancels_what_runs_under_the_name_and_waits_for_its_end(master: str, scheme: str) -> None:
-    flink.cancel(scheme + master, "labeldp-1")
+    cancel_flink_jobs(scheme + master, "labeldp-1")
     assert Flink.asked == ["/jobs/a?mode=cancel"] * 2
     assert Flink.jobs["b"] == ("labeldp-2", -1)
 
 
 def test_says_when_nothing_answers() -> None:
     with pytest.raises(OSError, match="refused"):
-        flink.cancel("localhost:1", "labeldp-1")
+        cancel_flink_jobs("localhost:1", "labeldp-1")

@@ -1,4 +1,4 @@
-"""Cancelling a job on Flink: Beam's job server only stops waiting for it, and Flink would go on with it."""
+"""Cancellation of a job on Flink. Beam's job server only stops waiting for a job; Flink would continue it."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ import time
 import urllib.request
 from typing import Any
 
-_SECONDS_TO_ANSWER = 5.0
+_ANSWER_SECONDS = 5.0
+_END_SECONDS = 20.0
 
 
-_SECONDS_TO_END = 20.0
+def cancel_flink_jobs(master: str, job_name: str) -> None:
+    """Cancels the running jobs of a name and waits up to 20 seconds for their end.
 
+    Args:
+      master: Flink's REST address, as in `--flink_master`.
+      job_name: Name of the jobs.
 
-def cancel(master: str, job_name: str) -> None:
-    """Cancels the jobs of that name, and waits some seconds for their end.
-
-    master: Flink's REST address, as --flink_master has it. Raises OSError when nothing answers there.
+    Raises:
+      OSError: If nothing answers at the address.
     """
     address = master if "://" in master else f"http://{master}"
-    until = time.monotonic() + _SECONDS_TO_END
+    until = time.monotonic() + _END_SECONDS
     while (running := _running(address, job_name)) and time.monotonic() < until:
         for job in running:
             # It may have ended meanwhile.
@@ -35,5 +38,5 @@ def _running(address: str, job_name: str) -> list[str]:
 
 
 def _call(method: str, url: str) -> Any:
-    with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=_SECONDS_TO_ANSWER) as answer:
+    with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=_ANSWER_SECONDS) as answer:
         return json.load(answer)

@@ -1,0 +1,162 @@
+"""Linear program over the probability tables of given outputs, and the repair of its rows.
+
+Source: Badanidiyuru et al. 2023, Algorithm 1, for any outputs. Privacy needs no pairs of rows: q_c <= M[y, c] <= E q_c,
+with one least probability q_c for each output, states the same in 2 k m rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import csr_array
+
+from ..core.integer_weights import EPSILON_MARGIN
+from ..core.losses import Loss
+from .input_scale import Inputs
+
+LARGEST_EPSILON = 12.0
+"""Largest epsilon of the program: above it, exp(epsilon) exceeds the precision of floats, and privacy costs little."""
+# Relative amounts by which epsilon is lowered in turn until the repaired table satisfies it.
+_MARGINS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4)
+# Feasibility tolerance of HiGHS.
+_TOLERANCE = 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Probability table of least loss for given outputs.
+
+    Attributes:
+      probabilities: Shape (k, m).
+      loss: Expected loss.
+      slopes: Derivatives of the loss by the outputs, shape (m,).
+    """
+
+    probabilities: np.ndarray
+    loss: float
+    slopes: np.ndarray
+
+
+def best_table(inputs: Inputs, outputs: np.ndarray, epsilon: float, loss: Loss) -> Table | None:
+    """Solves for the unbiased epsilon-DP probabilities of least expected loss.
+
+    The rows hold to about 1e-9; `repair_rows` makes them exact.
+
+    Args:
+      inputs: The inputs and their weights.
+      outputs: Shape (m,), ascending.
+      epsilon: Label DP budget, at most 12.
+      loss: Absolute or squared loss.
+
+    Returns:
+      The table; None where these outputs allow none.
+    """
+    k, m = len(inputs.values), len(outputs)
+    ratio = np.exp(epsilon)
+    values = loss.value(outputs[None, :], inputs.values[:, None])
+    # Variables: M[y, c] by label, then E q_c, which is about as large as the probabilities.
+    n = k * m
+    costs = np.append((inputs.weights[:, None] * values).ravel(), np.zeros(m))
+    place = np.arange(n)
+    pairs = np.stack([place, n + place % m], axis=1).ravel()
+    least_and_most = csr_array(
+        (
+            np.concatenate([np.tile([1.0, -1.0], n), np.tile([-ratio, 1.0], n)]),
+            np.concatenate([pairs, pairs]),
+            np.arange(2 * n + 1) * 2,
+        ),
+        shape=(2 * n, n + m),
+    )
+    sums_and_means = csr_array(
+        (
+            np.concatenate([np.ones(n), np.tile(outputs, k)]),
+            np.concatenate([place, place]),
+            np.arange(2 * k + 1) * m,
+        ),
+        shape=(2 * k, n + m),
+    )
+    found = linprog(
+        costs,
+        A_ub=least_and_most,
+        b_ub=np.zeros(2 * n),
+        A_eq=sums_and_means,
+        b_eq=np.concatenate([np.ones(k), inputs.values]),
+        method="highs",
+        options={"primal_feasibility_tolerance": _TOLERANCE, "dual_feasibility_tolerance": _TOLERANCE},
+    )
+    if found.status != 0:
+        return None
+    probabilities = np.maximum(found.x[:n].reshape(k, m), 0.0)
+    prices = found.eqlin.marginals[-k:]
+    if loss.name == "absolute":
+        slopes = np.sign(outputs[None, :] - inputs.values[:, None])
+    else:
+        slopes = 2 * (outputs[None, :] - inputs.values[:, None])
+    by_output = ((inputs.weights[:, None] * slopes - prices[:, None]) * probabilities).sum(axis=0)
+    return Table(probabilities, float(costs[:n] @ probabilities.ravel()), by_output)
+
+
+def repair_rows(probabilities: np.ndarray, outputs: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """Corrects rows until they sum to 1 and have the given means within rounding, by the smallest relative change.
+
+    Args:
+      probabilities: Shape (k, m), nearly right.
+      outputs: Shape (m,).
+      means: Shape (k,).
+
+    Returns:
+      Shape (k, m).
+    """
+    scale = np.max(np.abs(outputs))
+    points = outputs / scale
+    for _ in range(4):
+        short = np.stack([1 - probabilities.sum(axis=1), means / scale - probabilities @ points], axis=1)
+        first, second = probabilities @ points, probabilities @ points**2
+        mass = probabilities.sum(axis=1)
+        normal = np.stack([np.stack([mass, first], axis=1), np.stack([first, second], axis=1)], axis=1)
+        factors = np.linalg.solve(normal, short[..., None])[..., 0]
+        probabilities = probabilities * (1 + factors[:, :1] + factors[:, 1:] * points)
+    return probabilities
+
+
+def log_ratio(probabilities: np.ndarray) -> float:
+    """Computes the privacy loss of a table: the largest ln(M[y, c] / M[z, c]) of one output.
+
+    Args:
+      probabilities: Shape (k, m).
+
+    Returns:
+      The loss; infinite where an output is possible for some rows only.
+    """
+    most, least = probabilities.max(axis=0), probabilities.min(axis=0)
+    used = most > 0
+    if np.any(least[used] <= 0):
+        return np.inf
+    return float(np.log(most[used] / least[used]).max())
+
+
+def feasible_table(inputs: Inputs, outputs: np.ndarray, epsilon: float, loss: Loss) -> np.ndarray | None:
+    """Solves for the best table, repairs its rows, and lowers epsilon slightly until the result satisfies it.
+
+    Args:
+      inputs: The inputs and their weights.
+      outputs: Shape (m,), ascending.
+      epsilon: Label DP budget.
+      loss: Absolute or squared loss.
+
+    Returns:
+      Shape (k, m); None where none was found.
+    """
+    target = min(epsilon, LARGEST_EPSILON)
+    for margin in _MARGINS:
+        table = best_table(inputs, outputs, target * (1 - margin), loss)
+        if table is None:
+            return None
+        # Outputs of negligible probability are artifacts of the program's tolerance.
+        kept = np.where(table.probabilities.max(axis=0) > 1e-9, table.probabilities, 0.0)
+        found = repair_rows(kept, outputs, inputs.values)
+        if found.min() >= 0 and log_ratio(found) <= epsilon - EPSILON_MARGIN:
+            return found
+    return None

@@ -1,0 +1,157 @@
+"""Flags that describe the input: files, format, filter, label column and label domain. `evaluate` has them too."""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+from apache_beam.io.filesystems import FileSystems
+
+from ...mechanisms.core.label_grid import check_domain, label_grid
+from ...mechanisms.registry import default_rounding
+from ...transforms.errors import InputError
+from ...transforms.io.filesystems import absolute, match
+from ...transforms.io.input_format import Equals, Format
+from ...transforms.label_column import LabelColumn
+from ..cli.arguments import UsageError
+from ..release.mechanism_file import MechanismFile
+from .job_request import InputSpec
+
+
+def input_spec(args: argparse.Namespace) -> InputSpec:
+    """Finds the input files and checks the flags that describe them.
+
+    Args:
+      args: Parsed flags; reads input, input_format, csv_types, where and label.
+
+    Returns:
+      The input.
+
+    Raises:
+      UsageError: If a flag is wrong or no file matches; names the flag.
+    """
+    format, where = input_format(args), where_filter(args.where, args.label)
+    pattern = absolute(args.input)
+    try:
+        sizes = match(pattern)
+    except InputError as error:
+        raise UsageError(str(error)) from None
+    for path in sizes:
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"--input {path!a}: the file name is not UTF-8; rename the file") from None
+    return InputSpec(pattern, tuple(sizes), sum(sizes.values()) / len(sizes), format, where)
+
+
+def input_format(args: argparse.Namespace) -> Format:
+    """Reads `--input_format` and `--csv_types`.
+
+    Args:
+      args: Parsed flags.
+
+    Returns:
+      The file format.
+
+    Raises:
+      UsageError: If a type is unknown or `--csv_types` is malformed.
+    """
+    try:
+        return Format(args.input_format, _csv_types(args.csv_types))
+    except ValueError as error:
+        raise UsageError(f"--{error}") from None
+
+
+def _csv_types(text: str | None) -> dict[str, str] | None:
+    if text is None:
+        return None
+    types = {}
+    for pair in text.split(","):
+        name, _, kind = pair.partition("=")
+        if not kind:
+            raise ValueError(f"csv_types takes NAME=TYPE, not {pair!r}")
+        types[name] = kind
+    return types
+
+
+def where_filter(text: str | None, label: str) -> Equals | None:
+    """Reads `--where`.
+
+    Args:
+      text: NAME=VALUE, or None.
+      label: Name of the label column, which the filter must not use.
+
+    Returns:
+      The filter; None if there is none.
+
+    Raises:
+      UsageError: If the text is malformed or names the label.
+    """
+    if text is None:
+        return None
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise UsageError(f"--where takes NAME=VALUE, not {text!r}")
+    if name == label:
+        raise UsageError("--where must not use the label: the choice of released records would depend on it")
+    return Equals(name, value)
+
+
+def label_column(args: argparse.Namespace, mechanism: str, fitted: MechanismFile | None) -> LabelColumn:
+    """Reads the flags of the label column.
+
+    Args:
+      args: Parsed flags.
+      mechanism: Mechanism name, which sets the default rounding.
+      fitted: Mechanism file of `apply`, which sets domain and rounding; None for the other commands.
+
+    Returns:
+      The label column.
+
+    Raises:
+      UsageError: If a flag is wrong; names the flag.
+    """
+    if args.id_column == args.label:
+        raise UsageError("--id_column must be another column than --label")
+    if fitted is not None:
+        return LabelColumn(args.label, tuple(fitted.randomizer.labels.tolist()), args.id_column, fitted.rounding)
+    return LabelColumn(args.label, label_domain(args), args.id_column, args.rounding or default_rounding(mechanism))
+
+
+def label_domain(args: argparse.Namespace) -> tuple[float, ...]:
+    """Reads the public label domain, from a grid or from a file.
+
+    Args:
+      args: Parsed flags; reads label_min, label_max, label_step and label_values.
+
+    Returns:
+      The k labels, strictly ascending.
+
+    Raises:
+      UsageError: If the domain is missing, given twice or malformed.
+    """
+    grid = [args.label_min, args.label_max, args.label_step]
+    if args.label_values is not None:
+        if any(flag is not None for flag in grid):
+            raise UsageError("--label_values replaces --label_min, --label_max and --label_step: give one or the other")
+        return tuple(_label_values(args.label_values).tolist())
+    if any(flag is None for flag in grid):
+        raise UsageError(
+            "the public label domain is missing: give --label_min, --label_max and --label_step, or --label_values"
+        )
+    try:
+        return tuple(label_grid(*grid).tolist())
+    except ValueError as error:
+        raise UsageError(f"--{error}") from None
+
+
+def _label_values(path: str) -> np.ndarray:
+    try:
+        with FileSystems.open(path) as file:
+            labels = np.array([float(line) for line in file.read().decode().split()])
+        check_domain(labels)
+    except ValueError as error:
+        raise UsageError(f"--label_values {path}: give one number per line, strictly ascending ({error})") from None
+    except Exception:
+        raise UsageError(f"--label_values {path} cannot be read: check the path") from None
+    return labels

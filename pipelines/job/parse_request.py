@@ -1,0 +1,167 @@
+"""Construction of a checked `JobRequest` from the flags, one function per part."""
+
+from __future__ import annotations
+
+import argparse
+
+from ...mechanisms.core.budget import split_budget
+from ...mechanisms.core.losses import loss_named
+from ...mechanisms.registry import MECHANISMS, mechanism_named
+from ...transforms.errors import InputError
+from ...transforms.io.filesystems import absolute, read_text
+from ...transforms.label_column import LabelColumn
+from ...transforms.noise_binding import Threshold
+from ...transforms.validation.schema_protos import without_feature
+from ..cli.arguments import UsageError, parse_parameters
+from ..cli.optional_extras import check_extra, check_tfx
+from ..release.ledger import Caps
+from ..release.mechanism_file import MechanismFile, read_mechanism_file
+from ..study.mechanism_spec import takes_delta
+from .input_flags import input_spec, label_column
+from .job_flags import DEFAULTS, check_required
+from .job_request import BudgetRequest, JobRequest, MechanismRequest, OutputSpec, ValidationRequest
+from .target_checks import check_target, resolve_ledger, resolve_noise_key
+
+_MOST_SHARDS = 99_999
+"""Shard names have five digits."""
+
+
+def parse_request(command: str, args: argparse.Namespace) -> JobRequest:
+    """Checks the flags of a command. Creates the user's default noise key if no key is named.
+
+    Args:
+      command: privatize, fit or apply.
+      args: Parsed flags.
+
+    Returns:
+      The checked request.
+
+    Raises:
+      UsageError: If a flag is wrong; names the flag.
+    """
+    check_required(command, args)
+    threshold = _threshold(args)
+    _check_tfrecord_support(args)
+    mechanism = _mechanism(args, _fitted(args.mechanism_file, args.delta) if command == "apply" else None)
+    column = label_column(args, mechanism.name, mechanism.fitted)
+    _check_loss(mechanism, column)
+    budget = _budget(args, mechanism.fitted)
+    validation = _validation(args)
+    target = _target(command, args)
+    input = input_spec(args)
+    output = _output(args, target, len(input.paths))
+    return JobRequest(
+        command=command,
+        input=input,
+        column=column,
+        threshold=threshold,
+        budget=budget,
+        mechanism=mechanism,
+        output=output,
+        validation=validation,
+        ledger=resolve_ledger(args.ledger, target),
+        key=resolve_noise_key(args.noise_key_file, target),
+    )
+
+
+def _threshold(args: argparse.Namespace) -> Threshold:
+    try:
+        return Threshold(args.max_unusable_fraction)
+    except ValueError as error:
+        raise UsageError(f"--{error}") from None
+
+
+def _check_tfrecord_support(args: argparse.Namespace) -> None:
+    formats = {"--input_format": args.input_format}
+    if args.output is not None:
+        formats["--output_format"] = args.output_format
+    for flag, format in formats.items():
+        if format == "tfrecord":
+            check_tfx(f"{flag} tfrecord")
+
+
+def _fitted(path: str, delta: float | None) -> MechanismFile:
+    try:
+        fitted = read_mechanism_file(path)
+    except InputError as error:
+        raise UsageError(f"--mechanism_file {error}") from None
+    needed = fitted.randomizer.delta
+    if needed > (delta or 0.0):
+        raise UsageError(
+            f"--mechanism_file {path} is not pure DP: its epsilon holds with delta {needed:g}. "
+            f"Give --delta {needed:g} to accept that"
+        )
+    return fitted
+
+
+def _mechanism(args: argparse.Namespace, fitted: MechanismFile | None) -> MechanismRequest:
+    loss = args.loss or DEFAULTS["loss"]
+    if fitted is not None:
+        return MechanismRequest(fitted.randomizer.mechanism, loss, {"loss": loss}, fitted)
+    name = args.mechanism or DEFAULTS["mechanism"]
+    if args.delta is not None and name in MECHANISMS and not takes_delta(name):
+        raise UsageError(f"--delta is for mechanisms of (epsilon, delta)-DP, such as gaussian; {name} is pure DP")
+    parameters = {"loss": loss, **parse_parameters(args.mechanism_parameters, args.delta)}
+    try:
+        mechanism_named(name, **parameters)
+    except ValueError as error:
+        raise UsageError(f"--mechanism: {error}") from None
+    return MechanismRequest(name, loss, parameters)
+
+
+def _check_loss(mechanism: MechanismRequest, column: LabelColumn) -> None:
+    if mechanism.fitted is not None:
+        return
+    try:
+        loss_named(mechanism.loss).check(column.labels)
+    except ValueError as error:
+        raise UsageError(f"--loss: {error}") from None
+
+
+def _budget(args: argparse.Namespace, fitted: MechanismFile | None) -> BudgetRequest:
+    caps = _caps(args)
+    if fitted is not None:
+        return BudgetRequest(fitted.randomizer.epsilon, fitted.randomizer.delta, None, caps)
+    try:
+        split_budget(args.epsilon, 1, 1, args.prior_epsilon)
+    except ValueError as error:
+        raise UsageError(f"--{error}") from None
+    return BudgetRequest(args.epsilon, args.delta or 0.0, args.prior_epsilon, caps)
+
+
+def _caps(args: argparse.Namespace) -> Caps:
+    if args.epsilon_cap is not None and not args.epsilon_cap > 0:
+        raise UsageError(f"--epsilon_cap must be above 0, not {args.epsilon_cap:g}")
+    if args.delta_cap is not None and not 0 <= args.delta_cap < 1:
+        raise UsageError(f"--delta_cap must be at least 0 and below 1, not {args.delta_cap:g}")
+    # A user who caps epsilon alone expects pure DP.
+    pure = args.delta_cap is None and args.epsilon_cap is not None
+    return Caps(args.epsilon_cap, 0.0 if pure else args.delta_cap)
+
+
+def _validation(args: argparse.Namespace) -> ValidationRequest | None:
+    if not args.validate and args.schema is None:
+        return None
+    check_extra("--validate", "tfx", "tensorflow_data_validation", "tensorflow_metadata")
+    if args.schema is None:
+        return ValidationRequest(None)
+    try:
+        return ValidationRequest(without_feature(read_text(args.schema), args.label))
+    except InputError as error:
+        raise UsageError(f"--schema {error}") from None
+    except ValueError as error:
+        raise UsageError(f"--schema {args.schema}: {error}") from None
+
+
+def _target(command: str, args: argparse.Namespace) -> str:
+    if command == "fit":
+        check_target("--mechanism_file", args.mechanism_file)
+        return args.mechanism_file
+    check_target("--output", args.output)
+    return absolute(args.output)
+
+
+def _output(args: argparse.Namespace, target: str, input_files: int) -> OutputSpec:
+    if args.num_shards is not None and not 1 <= args.num_shards <= _MOST_SHARDS:
+        raise UsageError(f"--num_shards must be from 1 to {_MOST_SHARDS:,}, not {args.num_shards:,}")
+    return OutputSpec(target, args.output_format, args.num_shards or input_files, args.compression)

@@ -1,0 +1,71 @@
+"""`run_command`: every way a command can end becomes an exit code and at most one line on standard error."""
+
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+from labeldp.pipelines.cli import signals
+from labeldp.pipelines.cli.arguments import UsageError
+from labeldp.pipelines.cli.exit_codes import FAILURE, SUCCESS, run_command
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    """A command that fails."""
+
+    def work() -> None:
+        raise error
+
+    return work
+
+
+def test_success_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command("labeldp fit", lambda: 17) == SUCCESS == 0
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (UsageError("--epsilon is missing"), 2, "error: --epsilon is missing"),
+        (ValueError("no such loss"), 1, "error: no such loss"),
+        (OSError("the disk is full"), 1, "error: the disk is full"),
+        (MemoryError("a worker process was killed"), 1, "error: a worker process was killed"),
+        (KeyboardInterrupt(), 1, "interrupted; nothing is written"),
+    ],
+)
+def test_errors_are_one_line(error: BaseException, code: int, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command("labeldp solve", raising(error)) == code
+    assert capsys.readouterr() == ("", f"labeldp solve: {line}\n")
+
+
+def test_an_interrupt_says_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command("labeldp evaluate", raising(KeyboardInterrupt()), interrupted="3 cells are kept") == FAILURE == 1
+    assert capsys.readouterr().err == "labeldp evaluate: interrupted; 3 cells are kept\n"
+
+
+def test_an_unforeseen_error_is_redacted(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its text could quote a label. Of the errors that are shown by default, only those asked for are."""
+    for error in (ZeroDivisionError("label 271.8281"), ValueError("label 271.8281")):
+        code = run_command("labeldp fit", raising(error), (LookupError,), redact=lambda error: type(error).__name__)
+        assert code == FAILURE
+        assert capsys.readouterr() == ("", f"labeldp fit: error: the job failed: {type(error).__name__}\n")
+
+
+def test_an_unforeseen_error_without_a_redaction_is_raised(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        run_command("labeldp solve", raising(ZeroDivisionError("a bug")))
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("wrapped by a runner"), KeyboardInterrupt()])
+def test_after_a_signal_the_process_ends_at_once(
+    error: BaseException, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads of a runner may still be running, and its error is what the signal raised, in other words."""
+    ended: list[int] = []
+    monkeypatch.setattr(signals, "_RECEIVED", [signal.SIGTERM])
+    monkeypatch.setattr(os, "_exit", ended.append)
+    run_command("labeldp fit", raising(error), redact=lambda error: pytest.fail("it is an interrupt"))
+    assert ended == [FAILURE]
+    assert capsys.readouterr().err == "labeldp fit: interrupted; nothing is written\n"
