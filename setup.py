@@ -57,7 +57,6 @@ setup(
         "cryptography>=39",
         "numpy>=1.26",
         "scipy>=1.11",
-        "highspy>=1.7",
         "pyarrow>=10.0.1",
     ],
     extras_require={

@@ -35,7 +35,7 @@ from .evaluation_grid import DatasetSource, EvaluationRequest, make_parser, pars
 from .evaluation_store import CellStore
 from .evaluation_table import WARNING, markdown_page, summarize_cells
 
-_LIBRARIES = ("labeldp", "numpy", "scipy", "highspy", "scikit-learn", "keras", "tensorflow")
+_LIBRARIES = ("labeldp", "numpy", "scipy", "scikit-learn", "keras", "tensorflow")
 _POLL_SECONDS = 0.5
 
 

@@ -157,18 +157,6 @@ def test_a_prior_costs_a_finite_number(job: Any, invoke: Any, outputs: Path, eps
     assert f"--mechanism_file {path} cannot be used: the prior's epsilon must be a finite number" in outcome.error
 
 
-def test_a_fitted_budget_out_of_range_is_refused(job: Any, invoke: Any, outputs: Path) -> None:
-    invoke(job("fit")).ok()
-    path = outputs / "mechanism.json"
-    document = json.loads(path.read_text())
-    document["prior"]["epsilon"] = 29.9
-    path.write_text(json.dumps(document))
-    outcome = invoke(job("apply"))
-
-    assert outcome.code == 2
-    assert f"--mechanism_file {path} cannot be used: epsilon 29.9 for the prior" in outcome.error
-
-
 def test_a_release_counts_at_the_most_that_it_was_charged(tmp_path: Path) -> None:
     from labeldp.pipelines.release.ledger import Caps, Ledger, LedgerEntry
 
