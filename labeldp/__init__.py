@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         MECHANISMS,
         POISSON,
         SQUARED,
+        BudgetSplit,
         Certificate,
         Loss,
         Prior,
@@ -64,6 +65,7 @@ __all__ = [
     "SQUARED",
     "BatchesToRows",
     "BindNoise",
+    "BudgetSplit",
     "Certificate",
     "DeadLetter",
     "Equals",
@@ -100,7 +102,18 @@ __all__ = [
 ]
 # All other public names are of `labeldp.transforms`.
 _OF_MECHANISMS = {
-    *("ABSOLUTE", "LOSSES", "MECHANISMS", "POISSON", "SQUARED", "Certificate", "Loss", "Prior", "Randomizer"),
+    *(
+        "ABSOLUTE",
+        "LOSSES",
+        "MECHANISMS",
+        "POISSON",
+        "SQUARED",
+        "BudgetSplit",
+        "Certificate",
+        "Loss",
+        "Prior",
+        "Randomizer",
+    ),
     *("label_grid", "mechanism_named", "solve", "split_budget"),
 }
 

@@ -28,7 +28,7 @@ def test_names_of_the_two_packages(package: Any) -> None:
     shared = set(labeldp.__all__) & set(package.__all__)
     assert all(getattr(labeldp, name) is getattr(package, name) for name in shared)
     # What is left out is for code that is part of the project.
-    assert set(package.__all__) - shared <= {"NoiseBinding", "CountUniqueIds", "BudgetSplit"}
+    assert set(package.__all__) - shared <= {"NoiseBinding", "CountUniqueIds"}
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -15,7 +15,7 @@ from ..core.integer_weights import EPSILON_MARGIN, integer_weights
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
 from .additive_noise import single_label_randomizer
-from .output_grid import lattice
+from .output_grid import make_output_grid
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Exponential:
         check_epsilon(epsilon)
         if len(prior.labels) == 1:
             return single_label_randomizer(self.name, prior, epsilon, {})
-        grid = lattice(prior.labels, self.step, 0.0)
+        grid = make_output_grid(prior.labels, self.step, 0.0)
         span = prior.labels[-1] - prior.labels[0]
         distances = np.abs(grid.points - prior.labels[:, None]) / span
         rows = np.exp(-(epsilon - EPSILON_MARGIN) / 2 * distances)

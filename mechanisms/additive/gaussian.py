@@ -20,7 +20,7 @@ from ..core.certificate import hockey_stick
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
 from .additive_noise import single_label_randomizer
-from .output_grid import OutputGrid, lattice
+from .output_grid import OutputGrid, make_output_grid
 
 _LEAST_DELTA, _LARGEST_DELTA = 1e-12, 0.5
 # End of an unclipped grid beyond the label range, in standard deviations: less than 2^-40 of a normal distribution
@@ -82,7 +82,7 @@ class Gaussian:
         if len(prior.labels) == 1:
             return single_label_randomizer(self.name, prior, epsilon, parameters, self.delta)
         margin = 0.0 if self.clip else _GAUSSIAN_TAIL * _widest(epsilon, self.delta)
-        grid = lattice(prior.labels, self.step, margin)
+        grid = make_output_grid(prior.labels, self.step, margin)
         sigma, weights = _gaussian(grid, epsilon, self.delta)
         parameters |= {"step": grid.step, "sigma": sigma * grid.step}
         return Randomizer(prior.labels, grid.points, weights, epsilon, self.name, parameters, delta=self.delta)

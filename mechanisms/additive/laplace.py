@@ -16,7 +16,7 @@ from ..core.integer_weights import EPSILON_MARGIN, integer_weights
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
 from .additive_noise import FOLDED_TAIL, single_label_randomizer
-from .output_grid import lattice
+from .output_grid import make_output_grid
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Laplace:
         if len(prior.labels) == 1:
             return single_label_randomizer(self.name, prior, epsilon, {"clip": self.clip})
         target = epsilon - EPSILON_MARGIN
-        grid = lattice(prior.labels, self.step, 0.0 if self.clip else FOLDED_TAIL / target)
+        grid = make_output_grid(prior.labels, self.step, 0.0 if self.clip else FOLDED_TAIL / target)
         decay = target / grid.steps
         distances = np.arange(grid.reach + 1)
         noise = np.exp(-decay * distances) * (-expm1(-decay) / (1 + exp(-decay)))

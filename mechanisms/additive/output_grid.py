@@ -96,7 +96,7 @@ def _tails(noise: np.ndarray, beyond: float) -> np.ndarray:
     return np.cumsum(np.append(noise, beyond)[::-1])[::-1]
 
 
-def lattice(labels: np.ndarray, step: float | None, margin: float) -> OutputGrid:
+def make_output_grid(labels: np.ndarray, step: float | None, margin: float) -> OutputGrid:
     """Builds the output grid for labels.
 
     Args:

@@ -18,7 +18,7 @@ from ..core.losses import SQUARED, Loss
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
 from .additive_noise import FOLDED_TAIL, single_label_randomizer
-from .output_grid import OutputGrid, lattice
+from .output_grid import OutputGrid, make_output_grid
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Staircase:
             return single_label_randomizer(self.name, prior, epsilon, {"clip": self.clip})
         target = epsilon - EPSILON_MARGIN
         # A stair is as wide as the label range, so the noise may exceed Laplace noise by up to one range.
-        grid = lattice(prior.labels, self.step, 0.0 if self.clip else FOLDED_TAIL / target + 1)
+        grid = make_output_grid(prior.labels, self.step, 0.0 if self.clip else FOLDED_TAIL / target + 1)
         if self.gamma is None:
             losses = _staircase_losses(grid, prior, target, self.loss)
             if not np.all(np.isfinite(losses)):

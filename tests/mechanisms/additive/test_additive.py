@@ -15,7 +15,7 @@ from labeldp.mechanisms import ABSOLUTE, POISSON, SQUARED, Prior, Randomizer
 from labeldp.mechanisms.additive.exponential import Exponential
 from labeldp.mechanisms.additive.gaussian import Gaussian, gaussian_weights
 from labeldp.mechanisms.additive.laplace import Laplace
-from labeldp.mechanisms.additive.output_grid import lattice
+from labeldp.mechanisms.additive.output_grid import make_output_grid
 from labeldp.mechanisms.additive.staircase import Staircase
 from labeldp.mechanisms.core.certificate import hockey_stick
 from labeldp.pipelines.audit.audit_mechanism import audit_mechanism
@@ -140,7 +140,7 @@ def test_which_are_pure():
 
 
 def test_a_label_between_points_moves_to_its_neighbours_with_its_mean_kept():
-    grid = lattice(np.array([0.0, 1.0, 10.0]), 2.5, 0.0)
+    grid = make_output_grid(np.array([0.0, 1.0, 10.0]), 2.5, 0.0)
     assert grid.points.tolist() == [0.0, 2.5, 5.0, 7.5, 10.0]
     assert (grid.lower.tolist(), grid.share.tolist()) == ([0, 0, 4], [0.0, 0.4, 0.0])
     # No noise at all, so that only the move is left.
@@ -149,19 +149,19 @@ def test_a_label_between_points_moves_to_its_neighbours_with_its_mean_kept():
 
 
 def test_the_range_is_cut_into_equal_steps_no_larger_than_asked():
-    grid = lattice(np.array([0.0, 10.0]), 3.0, 0.0)
+    grid = make_output_grid(np.array([0.0, 10.0]), 3.0, 0.0)
     np.testing.assert_allclose(np.diff(grid.points), 2.5)
 
 
 def test_outputs_are_the_labels_themselves_in_spite_of_float_spacing():
     labels = np.arange(11) * 0.1
-    assert lattice(labels, None, 0.0).points.tolist() == labels.tolist()
-    assert set(labels) <= set(lattice(labels, 0.05, 2.0).points)
+    assert make_output_grid(labels, None, 0.0).points.tolist() == labels.tolist()
+    assert set(labels) <= set(make_output_grid(labels, 0.05, 2.0).points)
 
 
 def test_uneven_labels_get_a_bounded_lattice():
-    assert lattice(np.array([0.0, 1e-9, 1.0]), None, 0.0).steps == 1023
-    assert lattice(np.array([0.0, 1.0, 3.0]), None, 0.0).points.tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert make_output_grid(np.array([0.0, 1e-9, 1.0]), None, 0.0).steps == 1023
+    assert make_output_grid(np.array([0.0, 1.0, 3.0]), None, 0.0).points.tolist() == [0.0, 1.0, 2.0, 3.0]
 
 
 @pytest.mark.parametrize("family", ADDITIVE)
@@ -373,7 +373,7 @@ def test_a_slightly_smaller_sigma_violates_delta(epsilon, clip, delta):
     prior = uniform(4)
     randomizer = Gaussian(delta=delta, clip=clip).solve(prior, epsilon)
     beyond = (len(randomizer.outputs) - 4) // 2
-    grid = lattice(prior.labels, 1.0, beyond / 3)
+    grid = make_output_grid(prior.labels, 1.0, beyond / 3)
     sigma = randomizer.parameters["sigma"]
     assert hockey_stick(gaussian_weights(grid, sigma), epsilon, 62) <= Fraction(delta)
     assert hockey_stick(gaussian_weights(grid, sigma * (1 - 1e-6)), epsilon, 62) > Fraction(delta)
