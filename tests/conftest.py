@@ -1,5 +1,7 @@
-"""What all tests share: warnings are errors, save those that other projects raise about themselves on import; and the
-examples that hypothesis tries are the same in every run. LABELDP_EXPLORE=1 tries others."""
+"""Configuration of all tests: warnings are errors, except warnings of other projects about themselves on import.
+
+The examples that hypothesis tries are the same in every run; LABELDP_EXPLORE=1 tries new ones.
+"""
 
 import os
 
@@ -7,7 +9,7 @@ import pytest
 from hypothesis import settings
 
 _THIRD_PARTY_WARNINGS = (
-    # Google's libraries announce, on import, the end of a Python version.
+    # Google's libraries warn on import about the end of support for a Python version.
     "ignore:You are using a Python version:FutureWarning:google.api_core._python_version_support",
 )
 

@@ -1,4 +1,4 @@
-"""The layout of the code: imports go one way and in no circle, folders are small, file names occur once."""
+"""Layout of the code: imports follow the layer order without cycles, folders are small, file names are unique."""
 
 import ast
 from collections import Counter
@@ -17,7 +17,7 @@ MOST_MODULES = 12
 
 
 def imports(name: str, everywhere: bool) -> set[str]:
-    """Modules of the project that a module imports; only those at its top level, or everywhere in it."""
+    """Modules of the project that a module imports, at its top level or everywhere in it."""
     path = MODULES[name]
     tree = ast.parse(path.read_text())
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]

@@ -1,4 +1,4 @@
-"""What workers install: the sdist that Beam stages for --setup_file, and the wheel that is built from it."""
+"""Packages that workers install: the sdist that Beam stages for --setup_file, and the wheel built from it."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ DATA = (".yaml", ".json", ".j2", ".css", ".sh", ".xml")
 
 
 def run(*command: str, folder: Path = ROOT, **environment: str) -> str:
-    """Its standard output. Fails the test, with what it said, unless it succeeds."""
+    """Runs a command and returns its standard output; fails with its standard error if it does not succeed."""
     done = subprocess.run(
         command, check=False, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, cwd=folder,
         env={**os.environ, **environment},
@@ -29,9 +29,9 @@ def run(*command: str, folder: Path = ROOT, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the sdist, and the wheel that was built from it."""
+    """Folder with the sdist and the wheel that was built from it."""
     folder = tmp_path_factory.mktemp("dist")
-    # From the files under version control alone, so that nothing that lies about can help.
+    # Only files that git does not ignore are copied, so that a stray build product cannot hide a missing file.
     checkout = tmp_path_factory.mktemp("checkout")
     for name in run("git", "ls-files", "--cached", "--others", "--exclude-standard").splitlines():
         if (ROOT / name).is_file():
@@ -43,7 +43,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The python of an environment that holds the wheel and nothing else."""
+    """Python interpreter of an environment that contains only the wheel."""
     folder = tmp_path_factory.mktemp("empty")
     venv.create(folder, with_pip=False)
     (wheel,) = built.glob("*.whl")
@@ -74,7 +74,7 @@ def test_the_sdist_and_the_wheel_hold_every_file(built: Path) -> None:
 
 @pytest.mark.xdist_group("packaging")
 def test_the_wheel_runs_without_the_checkout(installed: Path, tmp_path: Path) -> None:
-    """Dependencies come from the tests' environment; labeldp from the wheel alone."""
+    """Dependencies come from the tests' environment, labeldp only from the wheel."""
     libraries = sysconfig.get_paths()["purelib"]
     where = "import labeldp.transforms, labeldp.templates; print(labeldp.transforms.__file__)"
     found = run(str(installed), "-W", "ignore", "-c", where, folder=tmp_path, PYTHONPATH=libraries).strip()

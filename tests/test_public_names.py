@@ -1,4 +1,4 @@
-"""The face of the package: what `import labeldp` offers, what that costs, and its version."""
+"""Public interface of the package: the names in `labeldp`, the libraries that importing it loads, and its version."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ def test_names_of_the_two_packages(package: Any) -> None:
     assert all(hasattr(package, name) for name in package.__all__)
     shared = set(labeldp.__all__) & set(package.__all__)
     assert all(getattr(labeldp, name) is getattr(package, name) for name in shared)
-    # What is left out is for code that is part of the project.
+    # The names that `labeldp` leaves out are for code within the project.
     assert set(package.__all__) - shared <= {"NoiseBinding", "CountUniqueIds"}
 
 

@@ -1,4 +1,4 @@
-"""Shared by the tests of the benchmarks: their folder on the path, and jobs that run in this process."""
+"""Fixtures of the benchmark tests: their folder on the Python path, and jobs that run in this process."""
 
 import contextlib
 import importlib
@@ -22,7 +22,7 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 @pytest.fixture(autouse=True)
 def on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The benchmarks are scripts: they import each other by name."""
+    """Adds the folder of the benchmarks, which are scripts that import each other by name, to the Python path."""
     monkeypatch.syspath_prepend(str(FOLDER))
 
 
@@ -34,7 +34,7 @@ def benchmark() -> Callable[[str], ModuleType]:
 
 @pytest.fixture
 def last_line(capsys: pytest.CaptureFixture[str]) -> Callable[[], dict[str, Any]]:
-    """() -> the JSON that was printed last; strict, without NaN and infinity."""
+    """() -> the last line printed, parsed as strict JSON without NaN and infinity."""
 
     def read() -> dict[str, Any]:
         line = capsys.readouterr().out.splitlines()[-1]
@@ -45,11 +45,11 @@ def last_line(capsys: pytest.CaptureFixture[str]) -> Callable[[], dict[str, Any]
 
 @pytest.fixture
 def jobs_in_process(on_the_path: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever a benchmark would start as a process of its own runs in this one, which has the libraries loaded."""
+    """Runs the programs that a benchmark would start in this process, which has the libraries loaded."""
     processes: Any = importlib.import_module("processes")
     for logger in (logging.getLogger("labeldp"), logging.getLogger("apache_beam")):
         for name in ("handlers", "level", "propagate"):
-            # A command sets up logging for its process; other tests have theirs.
+            # A command configures logging globally; restore the configuration for other tests.
             monkeypatch.setattr(logger, name, getattr(logger, name))
 
     def run(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> Any:
@@ -64,7 +64,7 @@ def jobs_in_process(on_the_path: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _program(arguments: Sequence[str]) -> tuple[Callable[[Sequence[str]], Any], Sequence[str]]:
-    """The main function that Python would call with these arguments, and what it would get."""
+    """Returns the main function that Python would call with these arguments, and its arguments."""
     if arguments[0] == "-m":
         return importlib.import_module(f"{arguments[1]}.__main__").main, arguments[2:]
     path = Path(arguments[0])

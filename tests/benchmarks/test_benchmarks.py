@@ -1,4 +1,4 @@
-"""Every benchmark runs at a tiny size and ends in its JSON line. The figures are not checked."""
+"""Every benchmark runs with tiny input and prints its JSON line last. The figures are not checked."""
 
 import math
 from pathlib import Path
@@ -22,7 +22,7 @@ def tfx() -> None:
 def check(facts: dict[str, Any], name: str, *figures: str) -> None:
     assert facts["benchmark"] == name
     assert set(facts["machine"]) == {"date", "processor", "cores", "load_before", "python", "versions"}
-    # Tiny sizes may have no rising line, and then no ratio.
+    # With tiny input the fitted line may not rise, and then there is no ratio.
     assert all(facts[figure] is None or math.isfinite(facts[figure]) for figure in figures)
 
 
@@ -153,7 +153,7 @@ def test_ratios_are_to_the_fastest_loop(benchmark: Any) -> None:
 def test_an_output_that_is_too_small_is_no_run(
     benchmark: Any, jobs_in_process: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A program that dropped records would look fast."""
+    """Otherwise a program that drops records would appear fast."""
     comparison, workspace = benchmark("comparison"), benchmark("workspace")
     with workspace.open_workspace(str(tmp_path)) as space:
         halved = space.log("parquet", 500, 2)

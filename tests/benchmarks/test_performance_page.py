@@ -1,4 +1,4 @@
-"""The page and the plot made from the JSON lines of a run."""
+"""Page and plot generated from the JSON lines of a run."""
 
 import itertools
 import json
@@ -62,7 +62,7 @@ def report(benchmark: Any) -> Any:
 
 @pytest.fixture
 def run(report: Any, tmp_path: Path) -> Any:
-    """(results) -> the page and the plot (or None) that they make."""
+    """(results) -> the generated page, and the plot or None."""
 
     def made(results: dict[str, Any]) -> tuple[str, Path | None]:
         folder, page, images = tmp_path / "results", tmp_path / "page.md", tmp_path / "images"

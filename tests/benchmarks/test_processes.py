@@ -1,11 +1,11 @@
-"""Measured cost of programs whose cost is known."""
+"""Measurement of programs of known cost."""
 
 from typing import Any
 
 import pytest
 
 MEGABYTE = 10**6
-# As many megabytes as its argument says, all of them written to.
+# Allocates and writes as many megabytes as its argument says.
 _FILL = "import sys; filled = bytearray(b'x') * (int(sys.argv[1]) * 10**6)"
 _TWO_WORKERS = f"""
 import subprocess, sys, time
@@ -28,7 +28,7 @@ def run(benchmark: Any) -> Any:
 def test_memory_is_its_peak(run: Any) -> None:
     small, large = run(["-c", _FILL, "1"]).peak_bytes, run(["-c", _FILL, "200"]).peak_bytes
 
-    # The rest is the interpreter's, or this process's, which both begin with.
+    # The rest is the memory of the interpreter or of this process, which both measurements include.
     assert large >= 200 * MEGABYTE
     assert small < large + 60 * MEGABYTE
 

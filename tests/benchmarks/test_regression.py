@@ -1,4 +1,4 @@
-"""Least squares lines."""
+"""Least-squares lines."""
 
 from typing import Any
 

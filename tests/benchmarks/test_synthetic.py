@@ -1,4 +1,4 @@
-"""Synthetic logs: their contents, and that they are reproducible."""
+"""Synthetic logs: their contents and reproducibility."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ RECORDS, FILES = 1000, 3
 
 @pytest.fixture
 def write(benchmark: Any, tmp_path: Path) -> Any:
-    """(format, seed, order) -> the paths of a log's files."""
+    """(format, seed, order) -> paths of the files of a log."""
 
     def log(format: str, seed: int = 1, order: str = "mixed") -> list[Path]:
         folder = tmp_path / f"{format}-{seed}-{order}-{len(list(tmp_path.iterdir()))}"

@@ -1,4 +1,4 @@
-"""The examples of docs/choosing.md: every command of the page runs on the page's own prior and prints its output."""
+"""Examples of docs/choosing.md: every command runs on the prior shown there and prints the output shown there."""
 
 import contextlib
 import io
@@ -18,12 +18,12 @@ EXAMPLES = [
     for (kind, command), (next_kind, output) in pairwise(BLOCKS)
     if (kind, next_kind) == ("sh", "text")
 ]
-# They depend on the machine: the time, and how far below its tolerance a solver stops.
+# These columns depend on the machine: the running time, and how far below its tolerance a solver stops.
 UNSTABLE = ("seconds", "gap")
 
 
 def run(command: str) -> str:
-    """Standard output of a command of the page, which runs in this process."""
+    """Runs a command of the page in this process and returns its standard output."""
     program, *argv = shlex.split(command)
     assert program == "labeldp"
     out = io.StringIO()
@@ -33,7 +33,7 @@ def run(command: str) -> str:
 
 
 def assert_same_line(ours: str, theirs: str, columns: list[str]) -> None:
-    """Compares words as they are and numbers to three digits; cells of unstable columns must be there."""
+    """Compares words exactly and numbers to three digits; cells of unstable columns only have to exist."""
     left, right = ours.split(), theirs.split()
     assert len(left) == len(right), (ours, theirs)
     names = columns if len(columns) == len(left) else [""] * len(left)

@@ -1,6 +1,6 @@
-"""Docstrings of everything public: Google style, parsed by griffe, complete.
+"""Docstrings of all public members: Google style, parsed by griffe, complete.
 
-A function documents each parameter (Args), what it gives (Returns or Yields) and each exception that it raises itself
+A function documents each parameter (Args), its result (Returns or Yields) and each exception that it raises itself
 (Raises). A class documents its fields (Attributes) or the parameters of its constructor (Args).
 """
 
@@ -21,7 +21,7 @@ MODULES = sorted(
     for path in (ROOT / folder).rglob("*.py")
     if path.parent.name not in ("flink", "dataflow")
 )
-# Beam calls these, and documents them.
+# Methods that Beam calls and documents.
 OVERRIDES = {
     "expand", "process", "setup", "teardown", "start_bundle", "finish_bundle", "create_accumulator", "add_input",
     "merge_accumulators", "extract_output", "encode", "decode", "is_deterministic", "to_type_hint", "default_label",
@@ -38,7 +38,7 @@ def module_of(path: str) -> griffe.Module:
 
 
 def public(container: Any) -> Iterator[Any]:
-    """Functions, methods, properties and classes that users and other modules may use."""
+    """Yields the functions, methods, properties and classes that users and other modules may use."""
     for member in container.members.values():
         if member.is_alias or member.name.startswith("_") or member.name in OVERRIDES:
             continue
@@ -50,7 +50,7 @@ def public(container: Any) -> Iterator[Any]:
 
 
 def sections(member: Any) -> dict[str, set[str]]:
-    """Section kind to the names in it: parameters, exceptions; or a single empty name."""
+    """Maps each kind of section to the names in it (parameters, exceptions), or to a single empty name."""
     found: dict[str, set[str]] = {}
     for section in member.docstring.parse("google", warnings=False):
         names = section.value if isinstance(section.value, list) else []
@@ -61,7 +61,7 @@ def sections(member: Any) -> dict[str, set[str]]:
 
 
 def raised(member: Any) -> set[str]:
-    """Classes of the exceptions that the body raises by name, outside nested functions."""
+    """Exception classes that the body raises by name, outside nested functions."""
     tree = ast.parse(Path(member.filepath).read_text())
     names: set[str] = set()
     for node in ast.walk(tree):
@@ -77,7 +77,7 @@ def raised(member: Any) -> set[str]:
 
 
 def problems(member: Any) -> Iterator[str]:
-    """What the docstring of a member lacks."""
+    """Yields what is missing from the docstring of a member."""
     if member.docstring is None:
         yield "no docstring"
         return
@@ -135,7 +135,7 @@ def test_everything_public_is_documented_in_google_style(path: str) -> None:
 
 
 def test_griffe_parses_the_docstrings() -> None:
-    """The numbers that say how far the reference documentation goes; printed with -s."""
+    """Counts the documented members and their sections; the counts are printed with -s."""
     members = [member for path in MODULES for member in public(module_of(path))]
     parsed = [sections(member) for member in members if member.docstring is not None]
     counts = {

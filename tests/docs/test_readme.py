@@ -1,4 +1,4 @@
-"""The README and the docs name what exists: files, headings, commands, flags, make targets, public names."""
+"""Everything that the README and the docs name exists: files, headings, commands, flags, make targets, public names."""
 
 import argparse
 import ast
@@ -22,7 +22,7 @@ SHELLS = ("", "sh", "shell", "text")
 LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^()\s]+)\)")
 COMMAND = re.compile(r"(?:^\s*|python -m |bin/)labeldp ([a-z]\w*)\b([^|;&]*)")
 FOLDERS = ("mechanisms", "transforms", "pipelines", "templates", "tests", "benchmarks", "docs")
-# Commands that run a Beam pipeline take the flags of its runner.
+# Commands that run a Beam pipeline also accept the flags of its runner.
 WITH_RUNNER = ("privatize", "fit", "apply", "evaluate")
 
 
@@ -38,7 +38,7 @@ def prose_of(page: str) -> str:
 
 
 def code_of(page: str) -> Iterator[str]:
-    """Lines of shell blocks, continued ones joined; and inline code."""
+    """Yields the lines of shell blocks, with continued lines joined, and inline code."""
     for kind, block in FENCE.findall(text_of(page)):
         if kind in SHELLS:
             yield from block.replace("\\\n", " ").splitlines()
@@ -48,7 +48,7 @@ def code_of(page: str) -> Iterator[str]:
 
 @cache
 def anchors_of(page: str) -> set[str]:
-    """Headings as links name them."""
+    """Anchors of the headings, as links name them."""
     headings = re.findall(r"^#+ (.*)$", prose_of(page), re.MULTILINE)
     plain = [re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
     return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in plain}
@@ -56,7 +56,7 @@ def anchors_of(page: str) -> set[str]:
 
 @cache
 def flags_of(command: str) -> set[str]:
-    """Flags in the help of a command, and those of Beam's runners where it takes them."""
+    """Flags in the help of a command, and the flags of Beam's runners if the command accepts them."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         assert main([command, "--help"]) == 0
@@ -107,7 +107,7 @@ def test_make_targets_exist(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_files_named_exist(page: str) -> None:
-    """Paths from the root of the repository, as `tests/docs/test_readme.py`."""
+    """Checks paths relative to the root of the repository, such as `tests/docs/test_readme.py`."""
     pattern = re.compile(rf"(?<![\w./-])((?:{'|'.join(FOLDERS)})/[\w./-]*\w\.\w+)")
     for line in code_of(page):
         for path in pattern.findall(line):
@@ -125,7 +125,7 @@ def test_python_examples_import_what_exists(page: str) -> None:
 
 
 def test_the_demo_prints_what_the_readme_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The same lines; numbers depend on the key, and bins on the number of records."""
+    """Compares the lines without numbers, which depend on the key, and without bins, which depend on the records."""
     pytest.importorskip("tfx_bsl", reason="the extra tfx is not installed")
     shown = re.search(r"```text\n(released .*?)```", text_of("README.md"), re.DOTALL)
     assert shown is not None

@@ -1,4 +1,4 @@
-"""The scripts behind docs/results: data sets as described, flags that the command accepts, tables that are in place."""
+"""Scripts behind docs/results: data sets are as described, the command accepts the flags, tables are current."""
 
 import importlib
 import os
@@ -16,7 +16,7 @@ pytest.importorskip("sklearn", reason="the extra evaluation is not installed")
 
 
 def _module(name: str) -> ModuleType:
-    """Of the scripts, which import each other by name."""
+    """Imports one of the scripts, which import each other by name."""
     sys.path.insert(0, str(FOLDER))
     try:
         return importlib.import_module(name)
@@ -26,7 +26,7 @@ def _module(name: str) -> ModuleType:
 
 @pytest.fixture(scope="module")
 def prepared(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A work folder with the data sets."""
+    """Working folder with the data sets."""
     data = Path(os.environ.get("LABELDP_DATA") or pytestconfig.rootpath / ".." / "shared" / "data")
     if not data.is_dir():
         pytest.fail(f"{data} is missing: put the data sets there, or name their folder in LABELDP_DATA")
@@ -82,7 +82,7 @@ def test_published_figures_are_whole(name: str, cell: str) -> None:
 
 
 def test_the_tables_of_the_page_are_those_of_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Renewing them changes nothing."""
+    """Generating the tables again changes nothing."""
     for path in FOLDER.iterdir():
         if path.suffix in (".csv", ".md"):
             shutil.copy(path, tmp_path)

@@ -1,4 +1,4 @@
-"""The documentation site builds with warnings as errors, loads nothing from elsewhere and documents every module."""
+"""The documentation site builds with warnings as errors, loads nothing from other hosts and documents every module."""
 
 import importlib.util
 import re

@@ -1,4 +1,4 @@
-"""The training example runs as a user would run it, on a small census, and says what it should."""
+"""The training example, run as a user would run it on a small data set like the census, prints the expected lines."""
 
 import importlib.util
 import os
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, 
 
 @pytest.fixture(scope="module")
 def census(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file like the census, in which age and gender1 settle the weeks but for a little noise."""
+    """CSV file like the census, in which age and gender1 determine the weeks up to a little noise."""
     rng = np.random.default_rng(4)
     header = "morekids,gender1,gender2,age,afam,hispanic,other,work"
     rows = []
@@ -34,12 +34,12 @@ def census(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Nothing is written elsewhere."""
+    """Environment of the example: its configuration folder is in `tmp_path`."""
     return {**os.environ, "XDG_CONFIG_HOME": str(tmp_path / "config")}
 
 
 def test_it_trains_on_both_releases_and_compares(census: Path, tmp_path: Path, environment: Mapping[str, str]) -> None:
-    """At a large epsilon labels are nearly true: both models must have learned nearly all there is."""
+    """At a large epsilon the labels are nearly exact, so both models must explain nearly all of the variance."""
     folder = tmp_path / "work"
     flags = [f"--epsilon={EPSILON}", "--epochs=60", "--batch=128"]
     done = subprocess.run(

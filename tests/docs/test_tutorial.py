@@ -1,7 +1,7 @@
-"""The tutorial runs as printed: its commands in order, its programs saved under their titles, its outputs compared.
+"""The tutorial runs as printed: its commands in order, its programs saved under their titles, and its outputs compared.
 
 Blocks ```sh are run; a ```text block that follows one is its standard output. Blocks ```python with a title are files.
-The key is the same in every run, so numbers are those of the page, up to a tolerance for other versions of libraries.
+The key is the same in every run, so numbers match those of the page up to a tolerance for other library versions.
 LABELDP_RENEW=1 writes the outputs into the page instead.
 """
 
@@ -18,7 +18,7 @@ import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
 KEY = bytes(range(32))
-# The folder that the page prints in the place of this run's temporary one.
+# The folder that the page shows instead of the temporary folder of this run.
 FOLDER = "/home/you/labeldp/tutorial"
 SECONDS = 120
 FENCE = re.compile(r"^```(\w.*?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -28,9 +28,9 @@ pytest.importorskip("matplotlib", reason="the extra evaluation is not installed"
 
 
 class Step(NamedTuple):
-    """Something to do: a program to save, or commands to run and what the page says they print.
+    """One step of the tutorial: a program to save, or commands to run with their expected output.
 
-    kind: the first line of the block. printed: None where the page shows no output.
+    kind: the first line of the block. printed: the expected output, None if the page shows none.
     """
 
     kind: str
@@ -46,7 +46,7 @@ def steps() -> Iterator[Step]:
 
 
 def assert_same(printed: str, expected: str) -> None:
-    """The same words, and numbers within a thousandth."""
+    """Checks that the words are equal and the numbers agree within a relative error of 0.001."""
     found, wanted = (_without_seconds(text).splitlines() for text in (printed, expected))
     assert [_words(line) for line in found] == [_words(line) for line in wanted]
     for line, other in zip(found, wanted, strict=True):
@@ -59,14 +59,14 @@ def _words(line: str) -> str:
 
 
 def _without_seconds(text: str) -> str:
-    """A table without its last column, if that says how long something took."""
+    """Removes the last column of a table if it holds running times."""
     before, header, rows = text.partition(" seconds\n")
     return before + re.sub(r" +\S+$", "", rows, flags=re.MULTILINE) if header else text
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[[str], str]:
-    """Runs commands in the tutorial's folder, with a known default key. Gives what they print."""
+    """Function (commands) -> their output. They run in the tutorial's folder with a known default key."""
     folder, key = tmp_path / "tutorial", tmp_path / "config" / "labeldp" / "noise.key"
     folder.mkdir()
     key.parent.mkdir(parents=True)

@@ -1,7 +1,7 @@
-"""What the tests on Flink share: a session cluster, a log, jobs that run there, and what DirectRunner releases.
+"""Fixtures of the Flink tests: a session cluster, a log, jobs that run there, and reference releases of DirectRunner.
 
-They run where LABELDP_FLINK is set, as `make flink-test` does: the cluster takes six gigabytes of memory.
-LABELDP_FLINK_REPEAT says how often each fault is repeated.
+The tests run only if LABELDP_FLINK is set, as `make flink-test` does, because the cluster takes 6 GB of memory.
+LABELDP_FLINK_REPEAT is the number of repetitions of each fault.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ POLL_SECONDS = 0.005
 
 
 def load(path: str) -> ModuleType:
-    """A Python file of the project that is no module of a package."""
+    """Imports a Python file of the project that does not belong to a package."""
     spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
     assert spec is not None
     assert spec.loader is not None
@@ -46,7 +46,7 @@ def load(path: str) -> ModuleType:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that asks for `repetition` runs LABELDP_FLINK_REPEAT times."""
+    """Runs each test that uses `repetition` LABELDP_FLINK_REPEAT times."""
     if "repetition" in metafunc.fixturenames:
         metafunc.parametrize("repetition", range(int(os.environ.get("LABELDP_FLINK_REPEAT", "1"))))
 
@@ -59,31 +59,31 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def leaks() -> ModuleType:
-    """How tests search for labels and the key."""
+    """Module of the functions that search for labels and the key."""
     return load("tests/pipelines/job/test_command_leaks.py")
 
 
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Of all commands: a configuration folder that belongs to these tests."""
+    """Environment of all commands, with a configuration folder that belongs to these tests."""
     return {**os.environ, "XDG_CONFIG_HOME": str(tmp_path_factory.mktemp("config"))}
 
 
 @pytest.fixture(scope="session")
 def local_cluster() -> ModuleType:
-    """The file that starts a cluster."""
+    """Module that starts a cluster."""
     return load("templates/flink/local_cluster.py")
 
 
 @pytest.fixture(scope="session")
 def children(local_cluster: ModuleType) -> Callable[[int], list[int]]:
-    """(process id) -> those of the processes that it started."""
+    """Function (process id) -> the ids of its child processes."""
     return local_cluster.children
 
 
 @pytest.fixture(scope="session")
 def cluster(local_cluster: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Two TaskManagers of two task slots: when one is gone, the other can take all of a job of parallelism 2."""
+    """Two TaskManagers of two task slots each: if one ends, the other can run all of a job of parallelism 2."""
     with local_cluster.FlinkCluster(tmp_path_factory.mktemp("cluster")) as running:
         yield running
 
@@ -96,7 +96,7 @@ def secret() -> bytes:
 
 @pytest.fixture(scope="session")
 def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file of SECRET."""
+    """Key file that holds SECRET."""
     path = tmp_path_factory.mktemp("key") / "noise.key"
     path.write_bytes(SECRET)
     path.chmod(0o600)
@@ -105,7 +105,7 @@ def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def parquet_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A million records with a label y in 0..19, in four Parquet files, and their glob."""
+    """Glob of four Parquet files with a million records in total, whose label y is in 0..19."""
     folder = tmp_path_factory.mktemp("parquet")
     generator = np.random.default_rng(7)
     for number in range(FILES):
@@ -120,7 +120,7 @@ def parquet_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def small_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Some thousand records in two CSV files, and their glob."""
+    """Glob of two CSV files with 8,000 records in total."""
     folder = tmp_path_factory.mktemp("csv")
     for name, label in {"a": 3, "b": 7}.items():
         rows = "".join(f"{i},{i * label % LABELS}\n" for i in range(4000))
@@ -130,7 +130,7 @@ def small_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass(frozen=True)
 class Running:
-    """A command that was started. outputs: the folder that the release and the ledger appear in."""
+    """A command that was started. outputs: the folder of the release and the ledger."""
 
     process: "subprocess.Popen[str]"
     outputs: Path
@@ -142,25 +142,25 @@ class Running:
         return self.outputs / "released"
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
-        """Until the condition holds; fails when the command ends before."""
+        """Waits until the condition holds; fails if the command ends first."""
         while not condition():
             assert self.process.poll() is None, f"ended before {what}: {self.process.communicate()}"
             time.sleep(POLL_SECONDS)
 
     def segments(self) -> int:
-        """How many bytes of privatized records its workers have written for shards that are not complete yet."""
+        """Bytes of privatized records that its workers have written for shards that are not complete yet."""
         paths = self.outputs.glob(".released.*/segments/*")
         return sum(path.stat().st_size for path in paths if path.exists())
 
     def finish(self) -> "Outcome":
-        """Waits for its end."""
+        """Waits until the command ends."""
         out, err = self.process.communicate(timeout=SECONDS_FOR_A_JOB)
         return Outcome(self.process.returncode, out, err, self)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command did: its exit code, and what it printed where."""
+    """Result of a command: its exit code, standard output and standard error."""
 
     code: int
     out: str
@@ -175,7 +175,7 @@ class Outcome:
         return lines[0]
 
     def ok(self) -> "Outcome":
-        """Itself, if the command succeeded."""
+        """Returns itself; fails if the command did not succeed."""
         assert self.code == 0, self.err
         return self
 
@@ -187,7 +187,7 @@ Start = Callable[..., Running]
 def start(
     environment: dict[str, str], key_file: Path, parquet_log: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Start]:
-    """(runner's flags, command="privatize", flag=value, ...) -> the command, running; a flag of None is left out."""
+    """Function (runner's flags, command="privatize", flag=value, ...) -> running command. None leaves a flag out."""
     started: list[subprocess.Popen[str]] = []
 
     def run(runner: Sequence[str] = (), command: str = "privatize", **flags: Any) -> Running:
@@ -219,19 +219,23 @@ def start(
 
 @pytest.fixture(scope="session")
 def on_flink(cluster: Any) -> list[str]:
-    """The flags of a job in two slots, one of each TaskManager."""
+    """Flags of a job in two slots, one in each TaskManager."""
     return [*cluster.flags, "--parallelism=2"]
 
 
 @pytest.fixture(scope="session")
 def tree() -> Callable[..., dict[str, bytes]]:
-    """(folder) -> the bytes of every file below it, by path. changed_since: what was read before; it is kept up."""
+    """Function (folder) -> the bytes of every file below it, by path.
+
+    changed_since: size and modification time of files that were read before. They are skipped if unchanged; the
+    dictionary is updated.
+    """
 
     def read(folder: Path, changed_since: dict[Path, tuple[int, int]] | None = None) -> dict[str, bytes]:
         found = {}
         for root, _, names in os.walk(folder):
             for path in (Path(root, name) for name in names):
-                # A running cluster removes files at any moment.
+                # A running cluster may remove files at any time.
                 with contextlib.suppress(OSError):
                     state = path.stat().st_size, path.stat().st_mtime_ns
                     if changed_since is None or changed_since.get(path) != state:
@@ -245,7 +249,7 @@ def tree() -> Callable[..., dict[str, bytes]]:
 
 @pytest.fixture(scope="session")
 def reference(start: Start) -> Callable[..., Path]:
-    """(flag=value, ...) -> the folder that DirectRunner releases."""
+    """Function (flag=value, ...) -> the output folder of the same job on DirectRunner."""
     made: dict[str, Path] = {}
 
     def release(**flags: Any) -> Path:
@@ -259,13 +263,13 @@ def reference(start: Start) -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def undisturbed(reference: Callable[..., Path], tree: Any) -> Callable[..., dict[str, bytes]]:
-    """(flag=value, ...) -> what DirectRunner releases, by path."""
+    """Function (flag=value, ...) -> the bytes of every file that DirectRunner releases, by path."""
     return lambda **flags: tree(reference(**flags))
 
 
 @pytest.fixture(scope="session")
 def charges() -> Callable[[Path], list[Mapping[str, Any]]]:
-    """(folder with a ledger) -> what was charged, one entry for each time that something was."""
+    """Function (folder with a ledger) -> all charges in the ledger, in order."""
 
     def read(folder: Path) -> list[Mapping[str, Any]]:
         lines = (folder / "labeldp_ledger.jsonl").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""Processes of the cluster are killed in the middle of a job, and nothing is lost, doubled or noised again."""
+"""Fault tolerance: a process of the cluster is killed during a job; no record is lost, duplicated or noised again."""
 
 import contextlib
 import os
@@ -14,23 +14,23 @@ SECONDS_TO_GIVE_UP = 120.0
 
 
 class Watch:
-    """Looks at a running job from outside: which files its Python workers have open, and what they have written."""
+    """Observes a running job through the files that its Python workers have open and have written."""
 
     def __init__(self, cluster: Any, running: Any, log: Path, whole: int):
-        """log: the glob of the input. whole: how many bytes of records an undisturbed run releases."""
+        """log: the glob of the input. whole: the bytes of records that an undisturbed run releases."""
         self._cluster, self._running, self._whole = cluster, running, whole
         self._input, self._segments = str(log), f"{running.outputs}/.released.*/segments/*"
         self._read: set[str] = set()
         self.busy: list[int] = []
 
     def in_the_fit(self) -> bool:
-        """The labels are being counted: the third file is open, and nothing is written yet. `busy`: who reads."""
+        """Returns True while labels are counted: three files were opened, nothing is written. `busy`: the readers."""
         files = self._open(self._input)
         self._read |= files
         return bool(files) and len(self._read) >= 3 and not self._running.segments()
 
     def in_the_privatizing(self) -> bool:
-        """A third of the records is written, and the files are still open. `busy`: who writes."""
+        """Returns True once a third of the records is written and while files are still open. `busy`: the writers."""
         return self._running.segments() > self._whole / 3 and bool(self._open(self._segments))
 
     def _open(self, glob: str) -> set[str]:
@@ -46,7 +46,7 @@ class Watch:
 
 @pytest.fixture
 def job(start: Any, on_flink: list[str], undisturbed: Any, cluster: Any, parquet_log: Path) -> tuple[Any, Watch]:
-    """A job that has just been started, and what watches it."""
+    """A job that has just been started, and the `Watch` on it."""
     whole = sum(len(content) for name, content in undisturbed().items() if name.startswith("data/"))
     cluster.wait_for_task_managers(2)
     running = start(on_flink)
@@ -54,7 +54,7 @@ def job(start: Any, on_flink: list[str], undisturbed: Any, cluster: Any, parquet
 
 
 def kill_a_task_manager(cluster: Any, watch: Watch) -> None:
-    """The one whose worker is busy; another takes its place, as a cluster's supervisor would see to."""
+    """Kills the TaskManager of a busy worker and starts another, as the supervisor of a cluster would."""
     worker = watch.busy[0]
     with open(f"/proc/{worker}/stat") as file:
         parent = int(file.read().rpartition(")")[2].split()[1])
@@ -66,7 +66,7 @@ def kill_a_task_manager(cluster: Any, watch: Watch) -> None:
 
 
 def kill_a_python_worker(cluster: Any, watch: Watch) -> None:
-    """One that is busy."""
+    """Kills a busy Python worker."""
     os.kill(watch.busy[0], signal.SIGKILL)
 
 
@@ -89,7 +89,7 @@ def test_killed(
     tree: Any,
     charges: Any,
 ) -> None:
-    """The job starts again, and releases what an undisturbed run does, once."""
+    """The job restarts and releases the same bytes as an undisturbed run, exactly once."""
     running, watch = job
     running.wait_until(lambda: moment(watch), moment.__name__)
     [name] = cluster.running_jobs()
@@ -106,7 +106,10 @@ def test_killed(
 def test_job_manager_killed(
     repetition: int, job: tuple[Any, Watch], start: Any, on_flink: list[str], cluster: Any, undisturbed: Any, tree: Any
 ) -> None:
-    """It held the job: the command says so in one line and leaves nothing. Another JobManager runs it anew."""
+    """The job is lost with its JobManager: the command fails with one line and leaves no output.
+
+    The same command succeeds with a new JobManager.
+    """
     running, watch = job
     running.wait_until(watch.in_the_privatizing, "in_the_privatizing")
     cluster.job_manager.kill()
@@ -126,7 +129,7 @@ def test_job_manager_killed(
 
 
 def test_told_to_end(repetition: int, job: tuple[Any, Watch], cluster: Any) -> None:
-    """Ctrl-C ends the job on the cluster, too: nothing goes on writing."""
+    """Ctrl-C also ends the job on the cluster: no worker continues to write."""
     running, watch = job
     running.wait_until(watch.in_the_privatizing, "in_the_privatizing")
     [name] = cluster.running_jobs()

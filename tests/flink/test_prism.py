@@ -1,4 +1,4 @@
-"""On Prism, Beam's own runner of one machine written in Go, the same job releases the same bytes."""
+"""On Prism, Beam's single-machine runner written in Go, a job releases the same bytes as on DirectRunner."""
 
 import os
 from pathlib import Path
@@ -26,7 +26,7 @@ def test_same_bytes(
     def runs() -> bool:
         return any(os.path.realpath(f"/proc/{child}/exe") == str(prism) for child in children(running.process.pid))
 
-    # No other runner has taken its place.
+    # Beam must not have fallen back to another runner.
     running.wait_until(runs, "Prism was started")
     outcome = running.finish().ok()
     assert "listen on all network interfaces" in outcome.err

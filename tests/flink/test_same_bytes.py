@@ -1,4 +1,4 @@
-"""On Flink the same job, unchanged, releases the same bytes as on DirectRunner."""
+"""On Flink a job releases the same bytes as on DirectRunner."""
 
 import importlib
 import subprocess
@@ -12,7 +12,7 @@ import pytest
 
 @pytest.fixture(params=["parquet", "tfrecord"])
 def flags(request: pytest.FixtureRequest, parquet_log: Path, reference: Callable[..., Path]) -> dict[str, Any]:
-    """Of a job that reads and writes a format. The TFRecords are a release, whose labels serve as labels again."""
+    """Flags of a job that reads and writes a format. The TFRecord input is a release, privatized once more."""
     tfrecord = request.param == "tfrecord"
     log = reference() / "data" / "part-*" if tfrecord else parquet_log
     return {"input": log, "input_format": request.param, "output_format": request.param}
@@ -21,7 +21,7 @@ def flags(request: pytest.FixtureRequest, parquet_log: Path, reference: Callable
 def test_of_either_format(
     flags: dict[str, Any], start: Any, on_flink: list[str], undisturbed: Any, tree: Any, charges: Any
 ) -> None:
-    """Shards, mechanism and manifest. The auditor agrees, and the ledger is charged once."""
+    """Shards, mechanism and manifest are the same. The audit passes, and the ledger is charged once."""
     outcome = start(on_flink, **flags).finish().ok()
 
     assert tree(outcome.ran.release) == undisturbed(**flags)
@@ -33,7 +33,7 @@ def test_of_either_format(
 def test_with_the_job_server_that_the_runner_starts(
     cluster: Any, local_cluster: Any, start: Any, undisturbed: Any, tree: Any, small_log: Path
 ) -> None:
-    """--runner FlinkRunner, which sends Beam's jars along: as one would submit to any cluster."""
+    """--runner FlinkRunner, which uploads Beam's jars, as a user would submit a job to any cluster."""
     flags = {"input": small_log, "input_format": "csv"}
     others = [flag for flag in cluster.flags if not flag.startswith(("--runner=", "--job_endpoint=", "--files_"))]
     runner = ["--runner=FlinkRunner", f"--flink_job_server_jar={cluster.jar}", "--parallelism=2", *others]
@@ -41,7 +41,7 @@ def test_with_the_job_server_that_the_runner_starts(
     outcome = start(runner, **flags).finish().ok()
 
     assert tree(outcome.ran.release) == undisturbed(**flags)
-    # Beam leaves a list of the installed packages behind, and nothing else.
+    # The only temporary file that Beam leaves is a list of the installed packages.
     left = {Path(name).name for name in tree(outcome.ran.temporary)}
     assert left <= {"submission_environment_dependencies.txt"}
 
@@ -49,7 +49,7 @@ def test_with_the_job_server_that_the_runner_starts(
 def test_in_two_halves(
     start: Any, on_flink: list[str], undisturbed: Any, tree: Any, small_log: Path, tmp_path: Path
 ) -> None:
-    """`fit` and `apply` release the shards that `privatize` does."""
+    """`fit` and `apply` release the same shards as `privatize`."""
     flags = {"input": small_log, "input_format": "csv"}
     mechanism = tmp_path / "mechanism.json"
     start(on_flink, "fit", mechanism_file=mechanism, output=None, num_shards=None, **flags).finish().ok()
@@ -63,7 +63,7 @@ def test_in_two_halves(
 
 
 def summary(content: bytes) -> dict[str, tuple[Any, ...]]:
-    """What TFDV counted, by feature. Floats that it adds up, and quantiles, depend on the order of the workers."""
+    """TFDV statistics by feature, without sums of floats and quantiles that depend on the order of the workers."""
     statistics: Any = importlib.import_module("tensorflow_metadata.proto.v0.statistics_pb2")
     statistics = statistics.DatasetFeatureStatisticsList()
     statistics.ParseFromString(content)
@@ -79,7 +79,7 @@ def summary(content: bytes) -> dict[str, tuple[Any, ...]]:
 
 
 def test_validated(start: Any, on_flink: list[str], tree: Any, small_log: Path) -> None:
-    """--validate: the pipelines of TFDV run on the cluster, too, and find the same."""
+    """--validate: the TFDV pipelines also run on the cluster and find the same statistics."""
     flags = {"input": small_log, "input_format": "csv"}
     whole = tree(start(["--validate"], **flags).finish().ok().ran.release)
     found = tree(start([*on_flink, "--validate"], **flags).finish().ok().ran.release)

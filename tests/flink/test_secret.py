@@ -1,4 +1,4 @@
-"""Nothing that Flink and Beam keep, show or say of a job holds the key, nor what they leave behind a raw label."""
+"""Flink and Beam never store, show or log the key, and nothing that remains after a job contains a raw label."""
 
 import base64
 import bz2
@@ -18,12 +18,12 @@ SHOWN = ("", "/config", "/plan", "/exceptions", "/accumulators")
 RECORDS = 4000
 SECONDS_TO_RELEASE = 20.0
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
-"""127.0.0.1, the same as IPv6 has it, and ::1, as /proc writes them."""
+"""127.0.0.1, its IPv6-mapped form and ::1, in the notation of /proc."""
 
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory, leaks: Any) -> Path:
-    """A folder with a log of rare labels, and the domain's file."""
+    """Folder with a log of rare labels and the file of the label domain."""
     folder = tmp_path_factory.mktemp("sentinels")
     labels = (leaks.SENTINELS[i % len(leaks.SENTINELS)] for i in range(RECORDS))
     (folder / "log.csv").write_text("f,y\n" + "".join(f"{i},{label}\n" for i, label in enumerate(labels)))
@@ -33,19 +33,19 @@ def log(tmp_path_factory: pytest.TempPathFactory, leaks: Any) -> Path:
 
 @pytest.fixture(scope="module")
 def flags(log: Path) -> dict[str, Any]:
-    """Of a job over that log; ids make its noise the same everywhere."""
+    """Flags of a job over that log. Ids name its records, so the noise does not depend on the folder."""
     domain = {"label_min": None, "label_max": None, "label_step": None, "label_values": log / "domain"}
     return {"input": log / "log.csv", "input_format": "csv", "id_column": "f", **domain}
 
 
 @contextlib.contextmanager
 def looking(look: Callable[[], None]) -> Iterator[None]:
-    """Looks again and again, while the block runs."""
+    """Calls `look` repeatedly while the block runs."""
     ended = threading.Event()
 
     def watch() -> None:
         while not ended.is_set():
-            # Jobs and workers may end while they are looked at.
+            # Jobs and workers may end while they are inspected.
             with contextlib.suppress(OSError):
                 look()
             ended.wait(0.1)
@@ -61,12 +61,12 @@ def looking(look: Callable[[], None]) -> Iterator[None]:
 
 @pytest.fixture
 def seen(cluster: Any, tree: Callable[..., dict[str, bytes]]) -> Iterator[dict[str, bytes]]:
-    """What can be seen of the cluster while the test runs: all files, and what the web interface shows of jobs."""
+    """Contents visible on the cluster while the test runs: all files, and the job pages of the web interface."""
     contents: dict[str, bytes] = {}
     read: dict[Path, tuple[int, int]] = {}
 
     def look() -> None:
-        # Jars are what Maven fetched.
+        # Jars are left out: they were downloaded by Maven and hold no data of the job.
         contents.update({path: found for path, found in tree(cluster.folder, read).items() if found[:2] != b"PK"})
         for name in cluster.running_jobs():
             contents.update(shown(cluster, name))
@@ -77,8 +77,11 @@ def seen(cluster: Any, tree: Callable[..., dict[str, bytes]]) -> Iterator[dict[s
 
 @pytest.fixture
 def open_ports(cluster: Any, leaks: Any) -> Iterator[dict[str, set[str]]]:
-    """The addresses that Flink's JobManager and the Python workers take connections at while the test runs. Beam's job
-    server, and what it has TaskManagers open for workers, listen on all interfaces, and cannot be told otherwise."""
+    """Addresses on which Flink's JobManager and the Python workers listen while the test runs.
+
+    Beam's job server, and the ports that TaskManagers open for workers, listen on all interfaces; this cannot be
+    configured.
+    """
     found: dict[str, set[str]] = {"flink": set(), "workers": set()}
 
     def look() -> None:
@@ -91,12 +94,12 @@ def open_ports(cluster: Any, leaks: Any) -> Iterator[dict[str, set[str]]]:
 
 
 def shown(cluster: Any, name: str) -> dict[str, bytes]:
-    """What the web interface shows of a job."""
+    """Pages of the web interface about a job."""
     return {f"web interface {page}": str(cluster.rest(f"/jobs/{name}{page}")).encode() for page in SHOWN}
 
 
 def submitted(cluster: Any) -> dict[str, bytes]:
-    """The graphs and options of all jobs that Beam's job server has, as it would hand them out."""
+    """Graphs and options of all jobs on Beam's job server, as any client can request them."""
     contents = {}
     with grpc.insecure_channel(cluster.job_endpoint) as channel:
         service = beam_job_api_pb2_grpc.JobServiceStub(channel)
@@ -108,7 +111,7 @@ def submitted(cluster: Any) -> dict[str, bytes]:
 
 
 def unpacked(graph: bytes) -> bytes:
-    """A graph, and after it what was pickled into it: Beam compresses that and writes it in base64."""
+    """A graph followed by its decoded pickled objects, which Beam compresses and encodes in base64."""
     contents = [graph]
     for packed in re.findall(rb"QlpoO[A-Za-z0-9+/]+={0,2}", graph):
         contents.append(bz2.BZ2Decompressor().decompress(base64.b64decode(packed[: len(packed) // 4 * 4])))
@@ -126,12 +129,12 @@ def test_of_a_job_that_succeeds(
 
     said = {"out": outcome.out.encode(), "err": outcome.err.encode()}
     told = shown(cluster, name) | submitted(cluster) | said
-    # Whoever connects to them is told everything.
+    # These ports require no authentication.
     assert open_ports["flink"]
     assert {address.rpartition(":")[0] for address in open_ports["flink"]} <= LOOPBACK
     assert open_ports["workers"] == set()
     kept = tree(cluster.logs) | tree(running.temporary) | tree(running.outputs)
-    # The search looks at what it is for.
+    # The searched contents include the relevant places.
     assert any("disable_always_on_exception_sampling" in str(content) for content in told.values())
     assert any(b"released the prior" in content for path, content in seen.items() if path.startswith("logs/"))
     assert any(path.startswith("tmp/artifacts/") for path in seen)
@@ -140,12 +143,12 @@ def test_of_a_job_that_succeeds(
 
     keys = set(leaks.key_spellings(secret))
     assert leaks.found(told | kept | seen, keys) == []
-    # Of four bytes that are equal to a float's, some would be found by chance in so many files.
+    # The four bytes of a float32 are not searched: in so many files they would occur by chance.
     labels = {spelling for spelling in leaks.LABEL_SPELLINGS if len(spelling) > 4}
     assert leaks.found(told | kept, labels) == []
     assert sorted(path.name for path in running.outputs.iterdir()) == ["labeldp_ledger.jsonl", "released"]
 
-    # What Flink exchanges between tasks holds labels, until the job has ended.
+    # Data that Flink exchanges between tasks contains labels until the job has ended.
     until = time.monotonic() + SECONDS_TO_RELEASE
     while (left := leaks.found(tree(cluster.temporary), labels)) and time.monotonic() < until:
         time.sleep(0.5)
@@ -156,7 +159,7 @@ def test_of_a_job_that_fails(
     flags: dict[str, Any], start: Any, on_flink: list[str], cluster: Any, leaks: Any, secret: bytes, tmp_path: Path,
     tree: Callable[..., dict[str, bytes]],
 ) -> None:  # fmt: skip
-    """What a stage says of the input arrives through Flink as one line, without the text that it choked on."""
+    """An error message about the input arrives through Flink as one line, without the text that caused it."""
     (tmp_path / "log.csv").write_text(f"f,y\n1,271.8281\n2,{leaks.TEXT_SENTINEL}\n")
     running = start(on_flink, **(flags | {"input": tmp_path / "log.csv"}))
     running.wait_until(cluster.running_jobs, "it was submitted")

@@ -1,4 +1,4 @@
-"""--setup_file: workers that have no labeldp get it from the job."""
+"""--setup_file: workers without labeldp install it from the package staged with the job."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ SECONDS_TO_END = 20.0
 
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
-    """An interpreter that finds what labeldp needs, but not labeldp: the finder of an editable install is not run."""
+    """Interpreter that finds the dependencies of labeldp but not labeldp, as it skips the editable-install finder."""
     folder = tmp_path / "bare"
     venv.create(folder, with_pip=False)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -29,7 +29,7 @@ def python(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def workers(python: Path, root: Path, tmp_path: Path) -> str:
-    """A command that starts workers with that interpreter, from outside the checkout."""
+    """Command that starts workers with that interpreter, outside the checkout."""
     copied = tmp_path / "worker.py"
     copied.write_bytes((root / "templates" / "flink" / "worker.py").read_bytes())
     command = tmp_path / "worker"
@@ -39,7 +39,7 @@ def workers(python: Path, root: Path, tmp_path: Path) -> str:
 
 
 def replaced(flags: list[str], command: str) -> list[str]:
-    """The flags with another command that starts workers."""
+    """The flags with the command that starts workers replaced."""
     others = [flag for flag in flags if not flag.startswith("--environment_config=")]
     return [*others, f"--environment_config={json.dumps({'command': command})}"]
 
@@ -58,7 +58,7 @@ def test_the_package_is_staged(
     outcome = start([*replaced(on_flink, workers), f"--setup_file={root / 'setup.py'}"], **flags).finish().ok()
 
     assert tree(outcome.ran.release) == undisturbed(**flags)
-    # Beam may keep workers for a job to come: those of this test end now, by SIGKILL, and what they installed goes too.
+    # Beam may keep workers for a later job. SIGKILL ends those of this test; their installed packages must go too.
     for worker in cluster.workers():
         with contextlib.suppress(OSError):
             if str(tmp_path) in Path(f"/proc/{worker}/cmdline").read_text():

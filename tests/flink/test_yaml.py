@@ -16,7 +16,7 @@ SECONDS_FOR_A_JOB = 300
 
 @pytest.fixture
 def run_yaml(root: Path, environment: dict[str, str], key_file: Path, tmp_path: Path) -> Callable[..., None]:
-    """(name of a job in templates/yaml, the runner's flags, variable=value, ...) -> runs it."""
+    """Function (name of a job in templates/yaml, the runner's flags, variable=value, ...) that runs the job."""
     folder = root / "templates" / "yaml"
 
     def run(job: str, runner: Sequence[str], **variables: Any) -> None:
@@ -37,7 +37,7 @@ def run_yaml(root: Path, environment: dict[str, str], key_file: Path, tmp_path: 
 def test_files_to_files(
     run_yaml: Callable[..., None], on_flink: list[str], undisturbed: Any, parquet_log: Path, tmp_path: Path
 ) -> None:
-    """Shards are those of `labeldp privatize` on DirectRunner, and the segments that they were made of are gone."""
+    """The shards equal those of `labeldp privatize` on DirectRunner, and no temporary segment remains."""
     formats = {"input": parquet_log, "format": "parquet", "output_format": "parquet", "num_shards": 3}
     run_yaml("privatize_files", on_flink, output=tmp_path / "released", **formats)
 
@@ -48,7 +48,7 @@ def test_files_to_files(
 
 
 def test_rows_to_rows(run_yaml: Callable[..., None], on_flink: list[str], tmp_path: Path) -> None:
-    """Noise belongs to a row's id: whatever the order that a runner brings them in, rows are those of DirectRunner."""
+    """The noise depends on a row's id and not on the order of the rows, so the rows equal those of DirectRunner."""
     log = tmp_path / "log.csv"
     log.write_text("id,y\n" + "".join(f"u{i},{i * i % 20}\n" for i in range(ROWS)))
     released = {}

@@ -1,4 +1,4 @@
-"""Yardsticks shared by the tests of the mechanisms: rational bounds on exp, and a chi-square test of fit.
+"""Shared by the tests of the mechanisms: rational bounds on exp and a chi-square test of fit.
 
 Neither uses the code under test.
 """
@@ -18,9 +18,9 @@ LEAST_EXPECTED = 10.0
 
 
 def _exp_bracket(exponent: Fraction, bits: int = 400) -> tuple[Fraction, Fraction]:
-    """Rationals below and above exp(exponent), within a relative 2^-300: a Taylor series in interval arithmetic.
+    """Computes rationals below and above exp(exponent), within a relative 2^-300, by a Taylor series.
 
-    exponent in [0, 64]. exp(x) = exp(x / 2^7)^(2^7); for y = x / 2^7 <= 1/2 the terms after y^n / n! add up to less
+    exponent is in [0, 64]. exp(x) = exp(x / 2^7)^(2^7); for y = x / 2^7 <= 1/2 the terms after y^n / n! add up to less
     than the last one.
     """
     assert 0 <= exponent <= 64
@@ -47,7 +47,7 @@ def exp_bracket() -> Callable[[Fraction], tuple[Fraction, Fraction]]:
 
 
 def _pool(expected: np.ndarray) -> list[np.ndarray]:
-    """Index groups of cells, rarest first, each expected at least LEAST_EXPECTED times."""
+    """Groups the indices of cells, rarest first, so that each group has an expected count of LEAST_EXPECTED or more."""
     groups: list[np.ndarray] = []
     start, order = 0, np.argsort(expected)
     total = 0.0

@@ -1,4 +1,4 @@
-"""The registry, and what holds for every mechanism in it: the certificate, the row sums, the order of the outputs."""
+"""The registry, and properties of every mechanism in it: certificate, row sums, order of the outputs."""
 
 import math
 from fractions import Fraction
@@ -41,9 +41,9 @@ def test_unbiased_mechanisms_round_at_random_by_default():
     assert {default_rounding(name) for name in {*MECHANISMS, "no mechanism"} - unbiased} == {"nearest"}
 
 
-# These search or solve large programs for seconds, and refuse what they cannot do: they have properties of their own.
+# These take seconds to search or to solve large programs and may refuse a prior; their own test files cover them.
 SEARCHED = ("rqm", "erm", "optm", "mvu", "quantizer", "unbiased_grid")
-# Not pure, so its proof is another: see the tests of the additive mechanisms.
+# Approximate DP; the tests of the additive mechanisms check its certificate.
 NEEDED = {"gaussian": {"delta": 1e-6}}
 SOLVED = [name for name in MECHANISMS if name not in (*SEARCHED, *NEEDED)]
 

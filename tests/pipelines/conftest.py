@@ -1,6 +1,6 @@
-"""What the tests of the jobs share: ways to run a command, logs to run it on, and readers of what it wrote.
+"""Shared fixtures of the command tests: functions that run a command, input logs, and readers of the output.
 
-Readers use nothing of the code under test: the csv module, pyarrow.parquet and tf.data.
+The readers use the csv module, pyarrow.parquet and tf.data, and none of the code under test.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ TIMEOUT_SECONDS = 120
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command did: its exit code, and what it printed where."""
+    """Result of a command: its exit code, standard output and standard error."""
 
     code: int
     out: str
@@ -42,13 +42,13 @@ class Outcome:
 
     @property
     def error(self) -> str:
-        """The one line that says what was wrong."""
+        """The only error line."""
         assert "Traceback" not in self.err, self.err
         assert len(self.errors) == 1, self.err
         return self.errors[0]
 
     def ok(self) -> "Outcome":
-        """Itself, if the command succeeded."""
+        """Returns itself; fails if the command did not succeed."""
         assert self.code == 0, self.err
         return self
 
@@ -65,13 +65,13 @@ def secret() -> bytes:
 
 @pytest.fixture(scope="session")
 def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file of SECRET: records that are named by ids get the same noise every time."""
+    """Key file that holds SECRET, so that records named by ids get the same noise in every run."""
     return _key_file(tmp_path_factory.mktemp("key") / "noise.key", SECRET)
 
 
 @pytest.fixture(scope="session")
 def other_key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Another key."""
+    """File of another key."""
     return _key_file(tmp_path_factory.mktemp("key") / "other.key", hashlib.blake2b(SECRET, digest_size=32).digest())
 
 
@@ -83,19 +83,19 @@ def _key_file(path: Path, key: bytes) -> Path:
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the default key is made: never the user's own."""
+    """Configuration folder in which the default key is created, instead of the user's own."""
     return tmp_path_factory.mktemp("config")
 
 
 @pytest.fixture(scope="session")
 def environment(home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Of subprocesses: folders for configuration and temporary files that belong to these tests."""
+    """Environment of subprocesses, whose configuration and temporary folders belong to these tests."""
     return {**os.environ, "XDG_CONFIG_HOME": str(home), "TMPDIR": str(tmp_path_factory.mktemp("tmp"))}
 
 
 @pytest.fixture(scope="session")
 def spawn(environment: dict[str, str]) -> Invoke:
-    """Runs `labeldp` as a process of its own: (arguments) -> Outcome. Costs some seconds of imports."""
+    """Function (arguments) -> Outcome. Runs `labeldp` in a new process, which takes some seconds to import."""
 
     def run(argv: Sequence[str]) -> Outcome:
         done = subprocess.run(
@@ -113,7 +113,7 @@ def spawn(environment: dict[str, str]) -> Invoke:
 
 @pytest.fixture(scope="session")
 def invoke(home: Path) -> Invoke:
-    """Runs `labeldp` in this process: (arguments) -> Outcome."""
+    """Function (arguments) -> Outcome. Runs `labeldp` in this process."""
     from labeldp.pipelines.cli.commands import main
 
     def run(argv: Sequence[str]) -> Outcome:
@@ -132,7 +132,7 @@ def invoke(home: Path) -> Invoke:
 
 @contextlib.contextmanager
 def _logging_restored() -> Iterator[None]:
-    """A command sets up logging for its process; other tests have theirs."""
+    """Restores the logging configuration, which a command changes for the whole process."""
     loggers = [logging.getLogger(name) for name in ("labeldp", "apache_beam")]
     before = [(logger, logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
     try:
@@ -145,19 +145,19 @@ def _logging_restored() -> Iterator[None]:
 
 
 def command_line(command: str, flags: Mapping[str, Any]) -> list[str]:
-    """`labeldp`'s arguments. A flag of None is left out."""
+    """Arguments of `labeldp`. A flag of None is left out."""
     return [command, *(f"--{name}={value}" for name, value in flags.items() if value is not None)]
 
 
 @pytest.fixture(scope="session")
 def command() -> Callable[[str, Mapping[str, Any]], list[str]]:
-    """(command, value by flag) -> its arguments; a flag of None is left out."""
+    """Function (command, value by flag) -> its arguments; a flag of None is left out."""
     return command_line
 
 
 @pytest.fixture(scope="session")
 def write_csv() -> Callable[..., Path]:
-    """(path, rows, header) -> the path of a CSV file with those lines."""
+    """Function (path, rows, header) -> the path of a CSV file with those lines."""
 
     def write(path: Path, rows: Sequence[str], header: str = "f,y") -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -169,13 +169,13 @@ def write_csv() -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def small_log(tmp_path_factory: pytest.TempPathFactory, write_csv: Callable[..., Path]) -> Path:
-    """A CSV file of 1,000 records: f the row number, y in 0..4."""
+    """CSV file of 1,000 records: f is the row number, y is in 0..4."""
     return write_csv(tmp_path_factory.mktemp("log") / "small.csv", [f"{i},{i % 5}" for i in range(1000)])
 
 
 @pytest.fixture
 def outputs(tmp_path: Path) -> Path:
-    """The folder that outputs and ledgers are to appear in, and nothing else."""
+    """Folder that only holds outputs and ledgers."""
     folder = tmp_path / "outputs"
     folder.mkdir()
     return folder
@@ -183,7 +183,7 @@ def outputs(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def job(outputs: Path, small_log: Path, key_file: Path) -> Job:
-    """(command="privatize", flag=value, ...) -> the arguments of a job that is right but for those flags.
+    """Function (command="privatize", flag=value, ...) -> the arguments of a valid job with those flags.
 
     It reads `small_log` and writes Parquet into `outputs` / "released", or `outputs` / "mechanism.json".
     """
@@ -208,7 +208,7 @@ def job(outputs: Path, small_log: Path, key_file: Path) -> Job:
 
 @pytest.fixture(scope="session")
 def census(pytestconfig: pytest.Config) -> Path:
-    """census_weeks.csv; its label is `work`, in 0..52."""
+    """Path of census_weeks.csv; its label is `work`, in 0..52."""
     folder = Path(os.environ.get("LABELDP_DATA") or pytestconfig.rootpath / ".." / "shared" / "data")
     path = folder / "census_weeks.csv"
     if not path.is_file():
@@ -218,7 +218,7 @@ def census(pytestconfig: pytest.Config) -> Path:
 
 @pytest.fixture(scope="session")
 def read_csv() -> Callable[[Path], dict[str, list[str]]]:
-    """(CSV file) -> the text of its columns, by name."""
+    """Function (CSV file) -> its columns as text, by name."""
 
     def read(path: Path) -> dict[str, list[str]]:
         with path.open(newline="") as file:
@@ -230,13 +230,13 @@ def read_csv() -> Callable[[Path], dict[str, list[str]]]:
 
 @pytest.fixture(scope="session")
 def shard_paths() -> Callable[[Path], list[Path]]:
-    """(output folder) -> its shards, in order."""
+    """Function (output folder) -> its shards, in order."""
     return lambda output: sorted((output / "data").iterdir())
 
 
 @pytest.fixture(scope="session")
 def read_examples() -> Callable[[Path, Mapping[str, type]], dict[str, np.ndarray]]:
-    """(TFRecord file, type of each feature: float, int or bytes) -> the features' values, one per record."""
+    """Function (TFRecord file, type of each feature: float, int or bytes) -> the features' values, one per record."""
     tensorflow: Any = pytest.importorskip("tensorflow", reason="the extra tfx is not installed")
 
     def read(path: Path, types: Mapping[str, type]) -> dict[str, np.ndarray]:
@@ -253,7 +253,7 @@ def read_examples() -> Callable[[Path, Mapping[str, type]], dict[str, np.ndarray
 
 @pytest.fixture(scope="session")
 def mechanism_of() -> Callable[[Path], tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """(output folder) -> labels (k,), outputs (m,) and probabilities (k, m), from the integers in mechanism.json."""
+    """Function (output folder) -> labels (k,), outputs (m,) and probabilities (k, m), read from mechanism.json."""
 
     def read(output: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         document = json.loads((output / "mechanism.json").read_text())
@@ -266,7 +266,7 @@ def mechanism_of() -> Callable[[Path], tuple[np.ndarray, np.ndarray, np.ndarray]
 
 @pytest.fixture(scope="session")
 def tree() -> Callable[[Path], dict[str, bytes]]:
-    """(folder) -> the bytes of every file below it, hidden ones too, by path; links are not followed."""
+    """Function (folder) -> the bytes of every file below it, hidden ones too, by path; links are not followed."""
 
     def read(folder: Path) -> dict[str, bytes]:
         return {
@@ -280,13 +280,13 @@ def tree() -> Callable[[Path], dict[str, bytes]]:
 
 @pytest.fixture(scope="session")
 def entries() -> Callable[[Path], list[dict[str, Any]]]:
-    """(folder with a ledger) -> its lines."""
+    """Function (folder with a ledger) -> its lines."""
     return lambda folder: [json.loads(line) for line in (folder / "labeldp_ledger.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(scope="session")
 def spent() -> Callable[[Path], float]:
-    """(folder with a ledger) -> the epsilon of its distinct releases. 0 without a ledger."""
+    """Function (folder with a ledger) -> the epsilon of its distinct releases. 0 without a ledger."""
 
     def total(folder: Path) -> float:
         path = folder / "labeldp_ledger.jsonl"
@@ -299,7 +299,7 @@ def spent() -> Callable[[Path], float]:
 
 @pytest.fixture(scope="session")
 def group_lives() -> Callable[[int], bool]:
-    """(process group) -> whether anybody in it is left, or was not collected yet."""
+    """Function (process group) -> True if it still has a process, running or not yet reaped."""
 
     def lives(group: int) -> bool:
         try:
@@ -313,5 +313,5 @@ def group_lives() -> Callable[[int], bool]:
 
 @pytest.fixture(scope="session")
 def outcome() -> type[Outcome]:
-    """The class, for tests that start their own processes."""
+    """The class `Outcome`, for tests that start their own processes."""
     return Outcome

@@ -19,7 +19,7 @@ def templates() -> Path:
 
 @pytest.fixture(scope="session")
 def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fresh secret."""
+    """A file with a new noise key."""
     path = tmp_path_factory.mktemp("key") / "noise.key"
     path.write_bytes(secrets.token_bytes(32))
     path.chmod(0o600)
@@ -32,7 +32,7 @@ def run_yaml(templates: Path) -> Callable[..., None]:
     from apache_beam.yaml import main
 
     def run(job: str, variables: dict[str, Any], *flags: str) -> None:
-        # Beside the job, as the documents say.
+        # The providers file is found relative to the job, as documented.
         values = {"providers": "providers.yaml"} | {
             name: str(value) if isinstance(value, Path) else value for name, value in variables.items()
         }

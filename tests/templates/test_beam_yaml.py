@@ -1,4 +1,4 @@
-"""The example YAML jobs, run by Beam's own command, and what their transforms refuse."""
+"""Example YAML jobs, run by Beam's own command, and arguments that their transforms refuse."""
 
 import json
 from collections import Counter
@@ -13,13 +13,13 @@ import pytest
 
 DOMAIN = {"label_min": 0, "label_max": 4, "label_step": 1}
 RECORDS = 2000
-# Beam's YAML and what it imports warn of their own deprecations.
+# Beam's YAML module and its imports issue deprecation warnings.
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("yaml")]
 
 
 @pytest.fixture(scope="module")
 def csv_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """id, x and y of 2,000 records; y is in 0..4, or missing in two of them."""
+    """A CSV file of 2,000 records with id, x and y; y is in 0..4, and missing in two records."""
     path = tmp_path_factory.mktemp("log") / "log.csv"
     lines = [f"u{i},{i / 8},{'' if i in (7, 11) else i % 5}" for i in range(RECORDS)]
     path.write_text("\n".join(["id,x,y", *lines]) + "\n")
@@ -28,7 +28,7 @@ def csv_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def rows_job(csv_log: Path, key_file: Path, run_yaml: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """label_dp.yaml over it: the folder with its outputs."""
+    """Runs label_dp.yaml on the CSV file and returns the folder with its outputs."""
     folder = tmp_path_factory.mktemp("rows")
     variables = DOMAIN | {
         "input": csv_log, "output": folder / "rows", "release": folder / "release", "label": "y", "id_column": "id",
@@ -49,9 +49,9 @@ def test_rows_come_out_with_privatized_labels_and_all_else_unchanged(rows_job: P
 
     assert set(rows) == {f"u{i}" for i in range(RECORDS)} - {"u7", "u11"}
     assert all(rows[f"u{i}"]["x"] == i / 8 for i in range(RECORDS) if i not in (7, 11))
-    # JSON is written with fifteen digits after the point.
+    # JSON is written with fifteen digits after the decimal point.
     assert {row["y"] for row in rows.values()} == {round(output, 15) for output in mechanism["outputs"]}
-    # Not all of one label became one output: there is noise.
+    # Records with the same label have different outputs, so noise was added.
     assert len(Counter(row["y"] for name, row in rows.items() if int(name[1:]) % 5 == 0)) > 1
 
 
@@ -87,7 +87,7 @@ def test_files_give_the_bytes_of_the_command(
     assert len(shards) == 2
     for shard in shards:
         assert (tmp_path / "yaml" / shard.name).read_bytes() == shard.read_bytes()
-    # Nor is a second copy left, of the segments that shards were made of.
+    # The temporary segments of the shards are deleted.
     assert [path.name for path in tmp_path.glob("yaml*")] == ["yaml"]
     assert len(list((tmp_path / "yaml").iterdir())) == 2
 
@@ -104,7 +104,7 @@ beam.coders.registry.register_coder(Row, beam.coders.RowCoder)
 
 @pytest.fixture
 def digest_of_another_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second pass sees other labels than the first did."""
+    """Simulates labels that change between the two passes."""
     from labeldp.mechanisms.noise.input_digest import RawSums
     from labeldp.transforms import privatize_labels as privatize
 
@@ -156,7 +156,7 @@ def test_dead_letters_wait_for_the_comparison_as_well(key_file: Path, tmp_path: 
 
 
 def note(build: Callable[[beam.Pipeline], Any], names: set[str], folder: Path) -> None:
-    """Runs the pipeline; makes a file for each of the outputs, of these names, in which an element comes out."""
+    """Runs the pipeline, checks the names of its outputs, and creates a file for each output that is not empty."""
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         found = build(pipeline)
         assert set(found) == names
@@ -170,7 +170,7 @@ def _touch(_: Any, path: str) -> None:
 
 @pytest.mark.parametrize("folder", ["out", "out.segments"])
 def test_a_second_release_in_the_same_folder_is_refused(folder: str, key_file: Path, run_yaml: Any, tmp_path: Path):
-    """Its shards beside those of the first, or its segments among those of a job that runs."""
+    """Its shards would mix with those of the first release, or its segments with those of a running job."""
     log = tmp_path / "log.parquet"
     pq.write_table(pa.table({"y": [float(i % 5) for i in range(300)]}), log)
     (tmp_path / folder).mkdir()
@@ -184,7 +184,7 @@ def test_a_second_release_in_the_same_folder_is_refused(folder: str, key_file: P
 
 
 def test_segments_outlive_a_job_that_cannot_finish_its_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are deleted after the last shard is renamed, not before."""
+    """Segments are deleted only after the last shard has been renamed."""
     from labeldp.templates.beam_yaml import WriteRecordBatches
     from labeldp.transforms import LabelledBatch
     from labeldp.transforms.io import shard_writer as write
@@ -250,7 +250,7 @@ def test_an_unknown_format_and_a_bad_filter_are_refused() -> None:
 
 
 def test_a_filter_cannot_look_at_the_label() -> None:
-    """Else n, which is public, would say how many records have that label."""
+    """Otherwise the public record count would reveal how many records have that label."""
     from labeldp.templates.beam_yaml import read_record_batches
 
     with pytest.raises(ValueError, match="where must not look at the label"):

@@ -26,14 +26,14 @@ def flags() -> dict[str, argparse.Action]:
 
 
 def test_the_file_is_what_the_flags_make(document: dict[str, Any]) -> None:
-    """Renew it: python -m labeldp.templates.dataflow_metadata > templates/dataflow/metadata.json"""
+    """To update the file: python -m labeldp.templates.dataflow_metadata > templates/dataflow/metadata.json"""
     from labeldp.templates.dataflow_metadata import metadata
 
     assert document == json.loads(json.dumps(metadata()))
 
 
 def test_it_is_valid_by_the_public_api(document: dict[str, Any]) -> None:
-    """Decoded by the messages of Beam's own Dataflow client: unknown fields and kinds would be left over."""
+    """The messages of Beam's Dataflow client decode the file and leave no unrecognized fields or kinds."""
     from apache_beam.runners.dataflow.internal.clients.dataflow import dataflow_v1b3_messages as messages
     from apitools.base.py import encoding
 
@@ -67,7 +67,7 @@ def test_what_the_command_needs_is_not_optional(document: dict[str, Any]) -> Non
     from labeldp.pipelines.job.job_flags import NEEDED
 
     needed = {parameter["name"] for parameter in document["parameters"] if not parameter["isOptional"]}
-    # The default key would be made on a launcher that is gone after the job.
+    # A default key would be created on the launcher, which is deleted after the job.
     assert needed == {*NEEDED["privatize"], "noise_key_file"}
 
 
@@ -99,7 +99,7 @@ def test_scripts_say_how_they_are_used(templates: Path, script: str) -> None:
 
 
 def test_the_image_has_what_the_lock_has(templates: Path) -> None:
-    """The Beam of the base image is the Beam of the lock, or workers and launcher would disagree."""
+    """The base image and the lock must have the same Beam version, as workers and launcher must agree."""
     dockerfile = (templates / "dataflow" / "Dockerfile").read_text()
     lock = (templates.parent / "requirements.lock").read_text()
     version = dockerfile.split("ARG BEAM_VERSION=")[1].splitlines()[0]

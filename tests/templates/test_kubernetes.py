@@ -12,19 +12,19 @@ KEY = "/var/run/labeldp/noise.key"
 
 @pytest.fixture(scope="module")
 def session(templates: Path) -> dict[str, Any]:
-    """The cluster."""
+    """Manifest of the cluster."""
     return yaml.safe_load((templates / "kubernetes" / "flink-session.yaml").read_text())
 
 
 @pytest.fixture(scope="module")
 def job(templates: Path) -> dict[str, Any]:
-    """The run on it."""
+    """Manifest of the job that runs on the cluster."""
     return yaml.safe_load((templates / "kubernetes" / "privatize-job.yaml").read_text())
 
 
 @pytest.fixture(scope="module")
 def versions(templates: Path) -> dict[str, str]:
-    """Of Flink and Beam, as the tested cluster has them."""
+    """Versions of Flink and Beam in the tested cluster."""
     root = ElementTree.parse(templates / "flink" / "pom.xml").getroot()
     space = {"m": "http://maven.apache.org/POM/4.0.0"}
     return {name: root.findtext(f"m:properties/m:{name}.version", None, space) or "" for name in ("flink", "beam")}
@@ -54,7 +54,7 @@ def test_the_key_is_a_mounted_secret_and_nothing_else(session: dict[str, Any], j
 
 
 def test_nobody_connects_from_outside_but_the_operator(templates: Path, session: dict[str, Any]) -> None:
-    """Worker pools and Flink run what anybody sends them."""
+    """Worker pools and Flink execute code from anyone who can connect."""
     policy = yaml.safe_load((templates / "kubernetes" / "network-policy.yaml").read_text())
 
     assert policy["metadata"]["namespace"] == session["metadata"]["namespace"]

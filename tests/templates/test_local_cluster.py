@@ -1,4 +1,4 @@
-"""Local Flink cluster: its choice of ports, made before any process starts. tests/flink run the cluster."""
+"""Local Flink cluster: its choice of ports, made before any process starts. tests/flink runs the cluster."""
 
 import importlib.util
 import socket
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def local_cluster(templates: Path) -> ModuleType:
-    """The file that starts a cluster."""
+    """The module that starts a cluster."""
     spec = importlib.util.spec_from_file_location("local_cluster", templates / "flink" / "local_cluster.py")
     assert spec is not None
     assert spec.loader is not None
@@ -20,7 +20,7 @@ def local_cluster(templates: Path) -> ModuleType:
 
 
 def test_ports_are_never_given_to_who_asks_for_any(local_cluster: ModuleType) -> None:
-    """Flink's own BLOB server asked for any, got the port of Flink's REST interface, and the JobManager ended."""
+    """Flink's BLOB server requests any free port; if it gets that of the REST interface, the JobManager exits."""
     first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     if first < local_cluster.PORTS.start:
         pytest.skip("this machine was set to give away low ports, too")

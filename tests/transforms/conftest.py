@@ -41,7 +41,7 @@ def labelled() -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def recut() -> Callable[..., list[Any]]:
-    """(batch, rows where a new piece begins, ascending) -> the same records in pieces."""
+    """(batch, first rows of the second and later pieces, ascending) -> the same records in pieces."""
     from itertools import pairwise
 
     import numpy as np
@@ -103,7 +103,7 @@ def _save(element: Any, folder: str) -> None:
 
 @pytest.fixture(scope="session")
 def failure(run: Callable[[Build], dict[str, list[Any]]]) -> Callable[[Build], str]:
-    """(pipeline -> PCollections by name) -> the text, traceback and all, of the error that its run ends with."""
+    """(pipeline -> PCollections by name) -> the error of its run as text, including the traceback."""
 
     def text_of(build: Build) -> str:
         with pytest.raises(Exception) as caught:  # noqa: PT011

@@ -1,4 +1,4 @@
-"""Batches keep every record's place and columns; their coder writes a slice alone; labels and ids are read right."""
+"""Batches keep the rows and columns of records; the coder writes only the slice; labels and ids are read correctly."""
 
 import contextlib
 import datetime
@@ -86,7 +86,7 @@ def assert_same(one: LabelledBatch, two: LabelledBatch) -> None:
     assert one.batch.equals(two.batch)
 
 
-# The coder.
+# Coder.
 
 
 @settings(deadline=None, max_examples=150)
@@ -109,7 +109,7 @@ def test_equal_batches_have_equal_encodings(batch):
 @settings(deadline=None, max_examples=60)
 @given(batches())
 def test_sizes_are_estimated_without_encoding(batch):
-    """Runners ask for most of them, to count bytes."""
+    """Runners request the sizes of most elements to count bytes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LabelledBatchCoder, "encode", None)
         size = LabelledBatchCoder().estimate_size(batch)
@@ -163,7 +163,7 @@ def test_text_of_a_batch_shows_no_value(labelled):
         assert SENTINEL not in text
 
 
-# Cutting records out.
+# Selecting records.
 
 
 def test_whole_numbers_rows_from_its_start(labelled):
@@ -242,7 +242,7 @@ def test_label_values(column, expected):
 
 
 def test_half_precision_labels_are_read_or_refused_as_input():
-    """Arrow casts them from version 13 on."""
+    """Arrow casts half precision since version 13; with older versions it is refused as input."""
     column = pa.array([np.float16(1.5), np.float16(-2)])
     batch = LabelledBatch.whole("/logs/a", 0, pa.RecordBatch.from_arrays([column], ["y"]))
     with contextlib.suppress(InputError):
@@ -250,7 +250,7 @@ def test_half_precision_labels_are_read_or_refused_as_input():
 
 
 def test_values_hidden_under_a_null_list_are_no_labels():
-    """A null list may have values in its place: they are not the record's."""
+    """In Arrow, a null list may span values that do not belong to the record."""
     offsets = pa.array([0, 1, 2, 3], pa.int32()).buffers()[1]
     valid = pa.py_buffer(bytes([0b101]))
     column = pa.ListArray.from_buffers(pa.list_(pa.int64()), 3, [valid, offsets], children=[pa.array([1, 77, 4])])
@@ -370,7 +370,7 @@ def test_replace_label_of_no_record(label):
 
 
 def test_what_a_file_says_about_its_label_does_not_outlive_it():
-    """Spark, for one, keeps the raw values of a categorical label in Parquet metadata."""
+    """Spark, for example, stores the raw values of a categorical label in Parquet metadata."""
     told = {b"ml_attr": b"vals: SENTINEL123"}
     schema = pa.schema([pa.field("y", pa.float64(), metadata=told)], metadata=told)
     batch = pa.RecordBatch.from_arrays([pa.array([1.0])], schema=schema)

@@ -14,7 +14,7 @@ SECRET = "secret 123.4"
 
 
 def everything_shown(error: BaseException) -> str:
-    """The error as tracebacks and logs show it."""
+    """The error as shown by tracebacks and logs."""
     stream = io.StringIO()
     logger = logging.Logger("shown")
     logger.addHandler(logging.StreamHandler(stream))
@@ -26,7 +26,7 @@ def everything_shown(error: BaseException) -> str:
 
 
 class Quoting(KeyError):
-    """An error with its value in more than the message."""
+    """An error whose text quotes its value, in addition to its arguments."""
 
     def __str__(self) -> str:
         return f"no key {self.args[0]}"

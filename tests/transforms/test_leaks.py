@@ -1,7 +1,7 @@
-"""No stage shows a label: not in an error, not in a log at its finest, not in a file beside the input.
+"""No stage shows a label in an error, in a log at any level, or in a file other than the input.
 
-The labels are rare numbers outside of the public domain, so that no output can be one of them; libraries are made to
-fail with those numbers in their messages, as real ones do.
+The labels are rare numbers outside of the public domain, so that no output can equal one of them. Libraries are made
+to fail with these numbers in their messages, as they do in practice.
 """
 
 import logging
@@ -45,7 +45,7 @@ COLUMN = LabelColumn("y", (0.0, 1.0, 2.0, 3.0), "id")
 
 
 def traces() -> list[bytes]:
-    """What a sentinel looks like, in text and in memory."""
+    """Text and binary representations of the sentinels."""
     found = []
     for value in SENTINELS:
         rounded = float(np.float32(value))
@@ -63,7 +63,7 @@ def leaks_in(content: str | bytes) -> list[bytes]:
 
 
 def make_input(folder: Path, format: str) -> str:
-    """Two files whose labels are the sentinels, one of them missing. Returns a glob."""
+    """Writes two files whose labels are the sentinels, with one label missing, and returns a glob."""
     folder.mkdir()
     for file in range(2):
         labels: list[float | None] = [SENTINELS[i % 3] for i in range(ROWS)]
@@ -106,7 +106,7 @@ def whole_flow(tmp_path: Path, key: Any) -> Callable[[str, str], Callable[[Any],
 
 @pytest.fixture
 def shown(tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture) -> Callable[[], str]:
-    """All logs of all loggers, both streams, and every file that is not the input, as one text."""
+    """All logs, stdout, stderr, and the content of all files other than the input, as one text."""
     caplog.set_level(logging.DEBUG)
     for name in list(logging.root.manager.loggerDict):
         caplog.set_level(logging.DEBUG, name)
@@ -125,7 +125,7 @@ def shown(tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.Captur
 
 
 def fail_with_labels(*args: Any, **kwargs: Any) -> Any:
-    """Fails with labels in the message and in the cause of the error."""
+    """Raises an error with labels in its message and in its cause."""
     quoted = ", ".join(map(str, SENTINELS))
     try:
         raise KeyError(quoted)
@@ -173,7 +173,7 @@ def test_a_failing_stage_shows_no_label(whole_flow, failure, shown, monkeypatch,
 
 @pytest.mark.parametrize("kind", ["array", "batch"])
 def test_arrow_itself_may_quote_what_it_chokes_on(whole_flow, failure, shown, monkeypatch, kind):
-    """Arrow's own message, from a cast that the labels do not survive."""
+    """Arrow's own error, from a cast that fails on the labels and quotes them."""
 
     def cast(batch, label):
         values = batch.column(label)
@@ -191,7 +191,7 @@ def test_arrow_itself_may_quote_what_it_chokes_on(whole_flow, failure, shown, mo
 
 @pytest.fixture
 def raw_sums(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """What `input_digest` was given meanwhile, of either pass, lane by lane."""
+    """All lanes of the sums passed to `input_digest`, in both passes."""
     found: list[int] = []
 
     def spy(secret: bytes, sums: RawSums) -> int:
@@ -228,7 +228,7 @@ def test_a_job_that_succeeds_shows_neither_label_nor_key(
 
 
 def test_the_sentinels_would_be_seen():
-    """The net has no hole: what is looked for is found in each of its forms."""
+    """Self-test of the search: it finds a sentinel in each of its forms."""
     for value in SENTINELS:
         batch = pa.RecordBatch.from_pydict({"y": [value]})
         for form in (f"bad {value}", repr(batch.to_pydict()), str(batch.column(0)), str(np.float32(value))):

@@ -1,4 +1,4 @@
-"""The secret key: read only from a file of 32 bytes that nobody else can read, made once, never shown."""
+"""Noise key file: 32 bytes, readable by its owner only, created once, and never shown."""
 
 import base64
 import os
@@ -107,7 +107,7 @@ def test_the_reference_carries_no_key(tmp_path):
     assert set(vars(key)) == {"path"}
 
 
-# Making.
+# Creating.
 
 
 def test_create_makes_a_key_that_only_the_owner_can_read(tmp_path):

@@ -1,4 +1,4 @@
-"""Counts and digest are exact whatever the batches; what is released of them is noised, and bound to the input."""
+"""Counts and digest are exact and independent of batches; the released prior is noised and bound to the input."""
 
 import base64
 import math
@@ -38,7 +38,7 @@ def labels_of(rows: int, seed: int = 1) -> list[float]:
 
 
 def counted(values: list[float]) -> list[int]:
-    """How many values are nearest to each label of the domain: by definition, one at a time; halfway goes up."""
+    """Counts the values nearest to each label of the domain, one at a time; ties go to the upper label."""
     nearest = [min(range(len(DOMAIN)), key=lambda i: (abs(DOMAIN[i] - value), -i)) for value in values]
     return [nearest.count(i) for i in range(len(DOMAIN))]
 
@@ -66,7 +66,7 @@ def facts(summary: LabelSummary) -> tuple[list[int], int, list[int]]:
 
 
 def rows_sums(rows: np.ndarray, values: list[float] | np.ndarray, secret: bytes = SECRET) -> RawSums:
-    """Of records of /logs/a."""
+    """Sums of the given rows of /logs/a."""
     return digest_sums(secret, row_identities("/logs/a", rows), np.array(values))
 
 
@@ -105,7 +105,7 @@ def test_merging_with_nothing_changes_nothing(summary):
 @settings(deadline=None)
 @given(SUMMARIES, SUMMARIES)
 def test_merging_leaves_its_inputs_as_they_are(one, two):
-    """Beam may use an accumulator again."""
+    """Beam may reuse an accumulator."""
     before = facts(one), facts(two)
     merge = MergeSummaries(3)
     merge.add_input(one, two)
@@ -183,7 +183,7 @@ def test_with_ids_the_digest_follows_the_record_wherever_it_moves(labelled):
 
 
 def test_raw_counts_and_sums_have_no_text(labelled):
-    """Whatever prints a summary, a log or an error, must not print the histogram, or what the digest is made of."""
+    """A log or an error that prints a summary must show neither the histogram nor the sums behind the digest."""
     summary = LabelSummary(np.array([48613, 0, 0]), 0, RawSums(np.full(4, 48613, np.uint64)))
     assert "48613" not in repr(summary)
     assert "48613" not in str(summary)
@@ -200,7 +200,7 @@ def test_summarize_labels_of_no_batch_gives_one_empty_summary(run, key):
     assert facts(summary) == ([0, 0, 0, 0], 0, [0] * 4)
 
 
-# The release.
+# Release.
 
 
 @pytest.fixture
@@ -230,7 +230,7 @@ def test_the_release_is_the_noisy_prior_of_the_counts(labelled, release, secret,
 
 
 def test_the_release_is_noised(labelled, release):
-    """Weights are no multiples of 1 / n, which the raw ones would be."""
+    """Raw weights would be multiples of 1 / n."""
     values = labels_of(300)
     weights = release([labelled({"y": values})], prior_epsilon=0.05).prior.weights
     assert not np.allclose(weights, np.array(counted(values)) / 300, atol=1e-3)
@@ -300,12 +300,12 @@ def test_a_prior_budget_out_of_range_is_refused_at_once(key, prior_epsilon):
         NoisyPrior(COLUMN, 1.0, key, prior_epsilon)
 
 
-# Input that is refused.
+# Refused input.
 
 
 @pytest.fixture
 def complaint(failure, key):
-    """Batches -> the error's text, from the release and from the binding."""
+    """Batches -> the texts of the errors that NoisyPrior and BindNoise raise."""
 
     def compute(batches, column=COLUMN, threshold=Threshold()):  # noqa: B008
         def noisy(pipeline):
@@ -373,7 +373,7 @@ def test_without_a_key_nothing_is_counted(failure, labelled, tmp_path):
     assert f"noise key file {tmp_path}/nowhere does not exist" in text
 
 
-# The threshold.
+# Threshold.
 
 
 @pytest.mark.parametrize(
@@ -403,7 +403,7 @@ def test_a_threshold_is_a_fraction(fraction):
         Threshold(fraction)
 
 
-# The column.
+# Column.
 
 
 @pytest.mark.parametrize("domain", [(), (1.0, 1.0), (2.0, 1.0), (math.nan,), (0.0, math.inf)], ids=str)
@@ -418,7 +418,7 @@ def test_a_column_says_what_fitting_has_to_read():
 
 
 def test_the_label_is_no_id():
-    """The error over an id that occurs twice would name two records with one label."""
+    """The error about a duplicate id would reveal that two records have the same label."""
     with pytest.raises(ValueError, match="id_column"):
         LabelColumn("y", DOMAIN, "y")
 
@@ -432,14 +432,14 @@ def test_labels_round_to_the_nearest_by_default():
 
 
 def test_coins_are_the_records_own():
-    """A function of secret, column and name: not of the batch, nor of the label."""
+    """Rounding coins depend on the secret, the column and the record's name, not on the batch or the label."""
     values, rows = np.full(1000, 1.75), np.arange(1000)
     coins = ROUNDED.indices(values, row_identities("/logs/a", rows), SECRET)
     assert set(coins.tolist()) == {1, 2}
     order = np.random.default_rng(1).permutation(1000)[:300]
     again = ROUNDED.indices(values[order], row_identities("/logs/a", rows[order]), SECRET)
     assert again.tolist() == coins[order].tolist()
-    # The same words, of another gap.
+    # The same words decide the rounding in another gap.
     higher = ROUNDED.indices(np.full(1000, 3.25), row_identities("/logs/a", rows), SECRET)
     assert (higher - 2).tolist() == (coins - 1).tolist()
     others = [
@@ -447,12 +447,12 @@ def test_coins_are_the_records_own():
         ROUNDED.indices(values, row_identities("/logs/a", rows), bytes(31) + b"\x01"),
         LabelColumn("z", DOMAIN, rounding="randomized").indices(values, row_identities("/logs/a", rows), SECRET),
     ]
-    # Of a thousand fair coins between 400 and 600 agree, but for one in 10^9.
+    # Of 1000 independent fair coins, between 400 and 600 agree, with a false alarm rate below 1e-9.
     assert all(400 < (other == coins).sum() < 600 for other in others)
 
 
 def test_coins_are_not_the_words_that_draw_outputs(secret):
-    """Else an output would depend on its label's rounding in more than the rounded label."""
+    """Otherwise an output would depend on the rounding other than through the rounded label."""
     names = row_identities("/logs/a", np.arange(1000))
     coins = ROUNDED.indices(np.full(1000, 1.75), names, secret) == 2
     noise_key = NoiseBinding(1, "y", DOMAIN, BudgetSplit(0.5, 0.5), 1000, 0, "randomized").noise_key(secret)
@@ -466,7 +466,7 @@ def test_an_unknown_rounding_is_refused():
         LabelColumn("y", DOMAIN, rounding="up")
 
 
-# The binding.
+# Binding.
 
 
 @pytest.mark.parametrize("id_column", [None, "id"])
@@ -510,7 +510,7 @@ def test_a_release_holds_no_raw_count(labelled, release):
 def test_releases_and_bindings_hold_the_keyed_hash_of_the_sums_and_not_the_sums(
     labelled, release, run, key, secret, id_column
 ):
-    """Sums of two runs would show how labels differ."""
+    """The sums of two runs would reveal how their labels differ."""
     column = LabelColumn("y", DOMAIN, id_column)
     batch = labelled({"id": np.arange(50), "y": labels_of(50)})
     sums = summarize(batch, column, secret).sums

@@ -1,4 +1,4 @@
-"""Each label is drawn as the randomizer says, under its record's own word: the same whenever and however it is run."""
+"""Labels are drawn from the randomizer with the keyed words of their records; all runs give the same outputs."""
 
 import json
 import math
@@ -86,7 +86,7 @@ def bytes_of(batches: list[LabelledBatch]) -> list[bytes]:
     return sorted(map(LabelledBatchCoder().encode, batches))
 
 
-# What changes and what does not.
+# Changed and unchanged columns.
 
 
 def test_only_the_label_changes(labelled, privatize, records_of):
@@ -129,7 +129,7 @@ def test_the_draw_is_the_randomizers_under_the_records_word(labelled, secret):
     np.testing.assert_array_equal(drawn(batch, noise_key), RR.sample(np.array([0, 0, 1, 2, 3]), record_words))
 
 
-# The same again.
+# Reproducibility.
 
 
 def test_output_does_not_depend_on_how_the_records_are_cut(labelled, recut, privatize, records_of):
@@ -194,9 +194,9 @@ PAIR = LabelColumn("y", (0.0, 1.0))
 
 
 def test_one_changed_label_redraws_every_other_record_independently(labelled, secret):
-    """Else the two outputs would differ at the changed record alone, and show its label.
+    """Otherwise the two outputs would differ in the changed record only and reveal its label.
 
-    Two independent draws under randomized response agree with p^2 + q^2: the agreements are binomial.
+    Two independent draws under randomized response agree with probability p^2 + q^2, so agreements are binomial.
     """
     rows, epsilon = 20_000, 0.5
     randomizer = solve("rr", Prior(np.array([0.0, 1.0]), np.ones(2)), epsilon)
@@ -220,7 +220,7 @@ def test_one_changed_label_redraws_every_other_record_independently(labelled, se
 
 
 def test_under_one_noise_key_only_the_changed_record_differs(labelled, secret):
-    """What the test above rules out: noise that is bound to the record but not to the data."""
+    """Shows the leak that the previous test rules out, with noise bound to the record but not to the data."""
     noise_key = bytes(32)
     labels = labels_of(500)
     one = drawn(labelled({"y": labels}), noise_key)
@@ -229,7 +229,7 @@ def test_under_one_noise_key_only_the_changed_record_differs(labelled, secret):
 
 
 def test_two_mechanisms_over_the_same_records_draw_independently(labelled, secret):
-    """The same labels under rr at two epsilons: words are bound to the mechanism, so agreements are binomial."""
+    """Uses rr at two epsilons. Words are bound to the mechanism, so draws are independent and agreements binomial."""
     rows = 20_000
     prior = Prior(np.array([0.0, 1.0]), np.ones(2))
     batch = labelled({"y": np.zeros(rows)})
@@ -240,7 +240,7 @@ def test_two_mechanisms_over_the_same_records_draw_independently(labelled, secre
     assert law.ppf(FALSE_ALARM) <= int((one == two).sum()) <= law.isf(FALSE_ALARM)
 
 
-# The law of the draws.
+# Distribution of the draws.
 
 
 @pytest.mark.parametrize("mechanism", ["rr", "rr_on_bins"])
@@ -274,7 +274,7 @@ ROUNDED = LabelColumn("y", DOMAIN, rounding="randomized")
 
 
 def test_counting_and_privatizing_round_alike(labelled, recut, privatize, secret):
-    """At epsilon 30 an output is the rounded label, but for one in 10^12."""
+    """At epsilon 30 an output differs from the rounded label with a probability of about 1e-12."""
     values = np.random.default_rng(5).uniform(-0.5, 3.5, 3_000)
     values[::7] = np.round(values[::7])
     batch = labelled({"y": values})
@@ -363,7 +363,7 @@ def test_no_batch_gives_the_digest_of_nothing(privatize, secret):
     assert privatize([]) == {"batches": [], "digest": [nothing], "letters": []}
 
 
-# The digest.
+# Digest.
 
 
 @pytest.mark.parametrize("column", [COLUMN, WITH_IDS], ids=["rows", "ids"])
@@ -376,7 +376,7 @@ def test_the_digest_is_that_of_the_binding(labelled, recut, privatize, secret, c
 
 @pytest.fixture
 def changed_between(labelled, secret, key) -> Callable[..., PrivatizedLabels]:
-    """(pipeline) -> what comes out of batches in which one label is another than when the noise was bound to them."""
+    """(pipeline) -> the outputs for batches in which one label was changed after the noise was bound to the input."""
 
     def privatized(pipeline):
         labels = labels_of(50)
@@ -389,7 +389,7 @@ def changed_between(labelled, secret, key) -> Callable[..., PrivatizedLabels]:
 
 
 def test_the_job_fails_when_the_input_changed_in_between(changed_between, failure):
-    """Whatever its author does with the digest."""
+    """The job fails even if the author of the pipeline does not use the digest."""
     text = failure(lambda pipeline: {"batches": changed_between(pipeline).batches})
     assert "InputError: the input changed while the job ran, so nothing may be released" in text
 
@@ -434,12 +434,12 @@ def test_no_shard_is_released_when_the_input_changed_in_between(changed_between,
     assert not (tmp_path / "out").exists()
 
 
-# The README's pipeline.
+# Pipeline of the README.
 
 
 @pytest.fixture
 def readme_pipeline(tmp_path, monkeypatch, secret) -> Callable[[], None]:
-    """Runs it in tmp_path, where there is a log of 600 records and a key."""
+    """Runs the README's pipeline in tmp_path, which holds a log of 600 records and a key."""
     text = (Path(__file__).parents[2] / "README.md").read_text()
     found = re.search(r"^## In your own pipeline\n+```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert found is not None
@@ -483,7 +483,7 @@ def test_the_pipeline_of_the_readme_releases_nothing_when_a_label_changes_in_bet
     assert not (tmp_path / "out").exists()
 
 
-# What is refused.
+# Refused arguments and input.
 
 
 def test_a_randomizer_for_another_domain(labelled, failure, key, secret):

@@ -1,4 +1,4 @@
-"""Progress is a function of how many records there are, never of what they hold."""
+"""Progress log: a function of the number of records only, not of their contents."""
 
 import logging
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from labeldp.transforms.progress_log import Progress
 
 
 class Lines(logging.Handler):
-    """What was logged."""
+    """Collects the logged lines."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Lines(logging.Handler):
 
 @pytest.fixture(scope="module")
 def logged() -> Iterator[list[str]]:
-    """The lines logged, for tests to clear."""
+    """The logged lines; tests may clear the list."""
     handler, level = Lines(), progress.LOGGER.level
     progress.LOGGER.addHandler(handler)
     progress.LOGGER.setLevel(logging.INFO)
@@ -62,7 +62,7 @@ def test_lines_do_not_tell_how_records_were_cut_into_batches(logged, batches, cu
 
 
 def test_lines_are_the_same_whatever_the_width_of_labels(tmp_path: Path, monkeypatch, logged):
-    """CSV files are cut by bytes: a digit more moves a record to the next batch."""
+    """CSV files are split by bytes, so one more digit may move a record to the next batch."""
     monkeypatch.setattr(progress, "_RECORDS_BETWEEN_LINES", 100)
     monkeypatch.setattr(csv_blocks, "_CSV_BLOCK", 512)
     seen, sizes = [], []

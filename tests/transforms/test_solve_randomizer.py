@@ -1,4 +1,4 @@
-"""One release in, one randomizer out; what a solver refuses is the user's to change."""
+"""SolveRandomizer: one randomizer per release; refused parameters are reported as input errors."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -74,7 +74,7 @@ def test_unknown_names_are_refused_before_the_job_runs(args, message):
 
 @dataclass(frozen=True)
 class Fussy:
-    """A mechanism that refuses."""
+    """A mechanism that refuses all input."""
 
     name: ClassVar[str] = "fussy"
 
@@ -89,7 +89,7 @@ def test_what_a_solver_refuses_becomes_an_input_error(failure, monkeypatch):
 
 
 def test_what_a_solver_says_of_the_noised_histogram_is_not_said(failure, monkeypatch, caplog):
-    """Nobody is charged for a job that fails: as often as one likes, with other labels each time."""
+    """The ledger does not charge failed jobs, so their errors must not reveal the histogram of any labels."""
 
     class Telltale(Fussy):
         def solve(self, prior, epsilon):
@@ -106,7 +106,7 @@ def test_what_a_solver_says_of_the_noised_histogram_is_not_said(failure, monkeyp
 
 
 def test_how_many_outputs_there_are_is_not_logged(solved, caplog):
-    """The histogram settles it, and the ledger is charged later."""
+    """The number depends on the histogram, and the ledger has not been charged yet."""
     with caplog.at_level("DEBUG"):
         (randomizer,) = solved([release_of(5, 1, 3, 2)], "rr_top_k")
     lines = [record.getMessage() for record in caplog.records if record.name == "labeldp"]

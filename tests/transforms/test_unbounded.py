@@ -35,12 +35,12 @@ FALSE_ALARM = 1e-9
 
 
 def events(labels: dict[str, float]) -> list[beam.Row]:
-    """One event per id."""
+    """One event per id, with its label."""
     return [beam.Row(id=name, y=label) for name, label in labels.items()]
 
 
 def stream(*parts: tuple[float, list[beam.Row]]) -> beam_streams.TestStream:
-    """Events of each part at its time, the watermark after each."""
+    """A TestStream of the parts: events at the given times, with the watermark advanced after each part."""
     source = beam_streams.TestStream(coder=beam.coders.FastPrimitivesCoder())
     for time, rows in parts:
         source = source.add_elements([TimestampedValue(row, time) for row in rows]).advance_watermark_to(time + 1)
@@ -48,7 +48,7 @@ def stream(*parts: tuple[float, list[beam.Row]]) -> beam_streams.TestStream:
 
 
 def as_events(rows: Any) -> Any:
-    """The rows of a TestStream with their schema, which it does not carry."""
+    """Restores the schema of the rows, which a TestStream does not keep."""
     kind = RowTypeConstraint.from_fields(list(FIELDS.items()))
     return rows | "AsEvents" >> beam.Map(lambda row: row).with_output_types(kind)
 
@@ -87,7 +87,7 @@ def test_events_keep_their_windows_and_get_their_noise(streamed: Any) -> None:
     assert {name: window for window, name, _ in found} == dict.fromkeys(early, 0.0) | dict.fromkeys(late, 120.0)
     assert {label for _, _, label in found} <= set(DOMAIN)
     assert [label for _, name, label in found] != [LABELS[name] for _, name, _ in found]
-    # Cut and timed in another way, delivered twice: the same output for the same event.
+    # The same events in other parts and at other times, delivered twice, have the same outputs.
     again = streamed("ads", *((10 + 61 * i, events({name: label})) for i, (name, label) in enumerate(LABELS.items())))
     doubled = streamed("ads", (10, events(LABELS)), (20, events(early)))
     outputs = {name: label for _, name, label in found}

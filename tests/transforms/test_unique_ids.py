@@ -1,4 +1,4 @@
-"""Two records with one id are found wherever they are, and named without the id."""
+"""Duplicate ids are found across batches and files, and reported without the id."""
 
 import re
 
@@ -12,7 +12,7 @@ from labeldp.transforms.unique_ids import _group
 
 @pytest.fixture
 def count(run):
-    """Batches -> how many ids CountUniqueIds says there are."""
+    """Batches -> the number of ids, by CountUniqueIds."""
 
     def compute(*batches):
         def build(pipeline):
@@ -105,7 +105,7 @@ def test_twice_over_files(labelled, complaint):
 
 
 def test_the_same_batch_twice(labelled, complaint):
-    """A file that two names reach."""
+    """This happens if two names refer to the same file."""
     text = complaint(labelled({"id": [1, 2]}), labelled({"id": [1, 2]}))
     assert "have the same id" in text
 

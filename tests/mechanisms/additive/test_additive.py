@@ -1,5 +1,5 @@
-"""Additive mechanisms: exact privacy on every lattice, textbook losses as it is refined, the best stair, the least
-sigma."""
+"""Additive mechanisms: exact privacy on every lattice, convergence to the textbook losses as the lattice is refined,
+the best staircase width and the least sigma."""
 
 import json
 import math
@@ -33,13 +33,13 @@ def uniform(k: int) -> Prior:
 
 
 def ends() -> Prior:
-    """The labels 0 and 1, where a lattice can be refined cheaply. Only 0 has a mass."""
+    """Labels 0 and 1, for which a fine lattice stays small. All mass is on 0."""
     return Prior(np.array([0.0, 1.0]), np.array([1.0, 0.0]))
 
 
 @st.composite
 def priors(draw: st.DrawFn, most: int = 9) -> Prior:
-    """Unevenly spaced labels, some without mass."""
+    """Unevenly spaced labels, some with mass 0."""
     labels = draw(st.lists(st.integers(-1000, 1000), min_size=2, max_size=most, unique=True))
     weights = draw(st.lists(st.one_of(st.just(0.0), st.floats(1e-3, 1)), min_size=len(labels), max_size=len(labels)))
     scale = draw(st.sampled_from([1.0, 0.1, 1e6]))
@@ -47,7 +47,7 @@ def priors(draw: st.DrawFn, most: int = 9) -> Prior:
 
 
 def check(randomizer: Randomizer, epsilon: float) -> None:
-    """The certificate holds, so does the audit, and rows sum to 2^62."""
+    """Asserts that the certificate and the audit confirm epsilon and that rows sum to 2^62."""
     assert randomizer.certificate().epsilon <= epsilon
     assert randomizer.certificate().delta <= randomizer.delta
     assert {sum(row) for row in randomizer.weights.tolist()} == {TOTAL}
@@ -68,7 +68,7 @@ def test_certificate_and_audit_hold_on_the_labels(family, k, epsilon):
     check(randomizer, epsilon)
 
 
-# At 401 labels each of these takes seconds to audit; one epsilon stands for the others.
+# With 401 labels each audit takes seconds, so only one epsilon is tested.
 @pytest.mark.parametrize(
     ("k", "epsilon"),
     [(k, epsilon) for k in (2, 7) for epsilon in EPSILONS] + [(53, 1.0), (53, 4.0), (53, 8.0), (401, 8.0)],
@@ -136,14 +136,14 @@ def test_which_are_pure():
     assert [family().solve(uniform(3), 1.0).pure for family in MECHANISMS] == [True, True, False, True]
 
 
-# The lattice.
+# Lattice.
 
 
 def test_a_label_between_points_moves_to_its_neighbours_with_its_mean_kept():
     grid = make_output_grid(np.array([0.0, 1.0, 10.0]), 2.5, 0.0)
     assert grid.points.tolist() == [0.0, 2.5, 5.0, 7.5, 10.0]
     assert (grid.lower.tolist(), grid.share.tolist()) == ([0, 0, 4], [0.0, 0.4, 0.0])
-    # No noise at all, so that only the move is left.
+    # Without noise, only the rounding to the lattice remains.
     rows = grid.rows(np.eye(1, 5)[0], 0.0)
     np.testing.assert_allclose(rows @ grid.points, [0.0, 1.0, 10.0])
 
@@ -183,7 +183,7 @@ def test_a_range_beyond_the_floats_is_refused():
         Laplace().solve(Prior(np.array([-1.7e308, 1.7e308]), np.ones(2)), 1.0)
 
 
-# Laplace: the textbook's losses.
+# Laplace: textbook losses.
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
@@ -203,7 +203,7 @@ def test_laplace_tends_to_the_continuous_one(epsilon):
         errors.append((abs(squared * epsilon**2 / 2 - 1), abs(absolute * epsilon - 1)))
     for coarse, fine in zip(*errors, strict=True):
         assert fine < 1e-4
-        assert fine < coarse / 50  # the error falls with the square of the step
+        assert fine < coarse / 50  # the error is proportional to the square of the step
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
@@ -224,7 +224,7 @@ def test_clipped_laplace_tends_to_the_continuous_one(epsilon):
 
 
 def staircase_moment(gamma: float, epsilon: float, power: int) -> float:
-    """E|X|^power of the continuous staircase of sensitivity 1, summed over stairs."""
+    """E|X|^power of the continuous staircase distribution of sensitivity 1, summed over its steps."""
     fall = math.exp(-epsilon)
     height = (1 - fall) / (2 * (gamma + fall * (1 - gamma)))
     stairs = np.arange(int(60 / epsilon) + 2)
@@ -297,7 +297,7 @@ def test_staircase_is_never_worse_than_laplace_unclipped():
 
 
 def test_a_loss_that_is_always_infinite_leaves_the_choice_to_the_squared_one():
-    prior = uniform(7)  # the output 0 is possible for labels above it
+    prior = uniform(7)  # labels > 0 can get the output 0, whose Poisson loss is infinite
     assert Staircase(loss=POISSON).solve(prior, 1.0) == Staircase(loss=SQUARED).solve(prior, 1.0)
 
 

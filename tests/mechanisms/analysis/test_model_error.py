@@ -1,4 +1,4 @@
-"""The error of a model on privatized labels: against exact errors of group means, and least squares on drawn labels."""
+"""Error of a model on privatized labels, compared with exact errors of group means and with simulated regressions."""
 
 import math
 
@@ -14,7 +14,7 @@ SKEWED = Prior(np.arange(12.0), np.array([40, 20, 10, 5, 3, 2, 1, 1, 1, 1, 1, 15
 
 @st.composite
 def groups(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
-    """Labels (k,), and how many records of each group of equal size carry each label: (g, k)."""
+    """Labels, shape (k,), and records per group and label, shape (g, k); all groups have the same size."""
     k, g, size = draw(st.integers(1, 5)), draw(st.integers(1, 4)), draw(st.integers(1, 8))
     labels = np.cumsum(draw(st.lists(st.integers(1, 4), min_size=k, max_size=k))).astype(float)
     rows = [draw(st.lists(st.integers(0, k - 1), min_size=size, max_size=size)) for _ in range(g)]
@@ -22,9 +22,9 @@ def groups(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
 
 
 def exact_error(randomizer: Randomizer, counts: np.ndarray, records: int) -> tuple[float, float]:
-    """Bias and variance of the mean of each group, which is what least squares fits to a feature for each group.
+    """Computes the bias and variance of the group means, to which least squares with one feature per group is equal.
 
-    n / g labels of every group are drawn from its own distribution and privatized.
+    For each group, n / g labels are drawn from its distribution and privatized.
     """
     shares = counts / counts.sum(axis=1, keepdims=True)
     chances = shares @ randomizer.probabilities()
@@ -39,7 +39,7 @@ def exact_error(randomizer: Randomizer, counts: np.ndarray, records: int) -> tup
 def test_the_error_of_group_means_is_exact_where_bias_is_affine(
     case: tuple[np.ndarray, np.ndarray], epsilon: float
 ) -> None:
-    """Randomized response has E[M(y)] affine in y: what features explain of y they explain of the bias."""
+    """For randomized response E[M(y)] is affine in y, so the features explain the same share of the bias as of y."""
     labels, counts = case
     prior = Prior(labels, counts.sum(axis=0))
     randomizer = solve("rr", prior, epsilon)
@@ -77,7 +77,7 @@ def test_without_the_explained_part_it_is_a_bound(
 
 @pytest.mark.parametrize("name", ["unbiased", "rr"])
 def test_the_error_of_least_squares_on_drawn_labels(name: str) -> None:
-    """y is binomial with 2 trials and a chance that is linear in three features, so that E[y | x] is linear."""
+    """y is binomial with 2 trials and a probability that is linear in three features, so that E[y | x] is linear."""
     records, repeats, slopes = 2000, 300, np.array([0.3, 0.2, 0.1])
     random = np.random.default_rng(1)
     features = random.uniform(-1, 1, (records, 3))
@@ -98,7 +98,7 @@ def test_the_error_of_least_squares_on_drawn_labels(name: str) -> None:
         errors.append(((design @ fit - mean) ** 2).mean())
 
     expected = model_error(randomizer, prior, records, features=3, explained=explained).total
-    # Five standard errors, and the next order, (d + 1) / n.
+    # Five standard errors, plus the next-order term (d + 1) / n.
     slack = 5 * float(np.std(errors)) / math.sqrt(repeats) + expected * 4 / records
     assert np.mean(errors) == pytest.approx(expected, abs=slack)
     assert slack < 0.35 * expected
@@ -106,7 +106,7 @@ def test_the_error_of_least_squares_on_drawn_labels(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["unbiased", "rr"])
 def test_the_error_of_ridge_regression_on_drawn_labels(name: str) -> None:
-    """As above, with slopes so small that most of them is shrunk away."""
+    """As in the test of least squares, with slopes small enough to be shrunk to a fraction."""
     records, repeats, slopes = 1000, 400, np.array([0.1, 0.07, 0.03])
     random = np.random.default_rng(2)
     features = random.uniform(-1, 1, (records, 3))
@@ -119,7 +119,7 @@ def test_the_error_of_ridge_regression_on_drawn_labels(name: str) -> None:
     explained = float(mean.var() / (masses @ (labels - masses @ labels) ** 2))
     randomizer = solve(name, prior, 1.0)
     expected = ridge_error(randomizer, prior, records, 3, explained, math.inf)
-    # What least squares' variance is multiplied by is the square of the factor.
+    # Shrinking the slopes by a factor multiplies their variance under least squares by its square.
     loose = model_error(randomizer, prior, records, 3, explained)
     noise = loose.variance / 4
     factor = math.sqrt((expected.variance - noise) / (3 * noise))
@@ -132,7 +132,7 @@ def test_the_error_of_ridge_regression_on_drawn_labels(name: str) -> None:
         fit = features.T @ (found - found.mean()) / (records + penalty)
         errors.append(((found.mean() + features @ fit - mean) ** 2).mean())
 
-    # Five standard errors, and the next order, (d + 1) / n.
+    # Five standard errors, plus the next-order term (d + 1) / n.
     slack = 5 * float(np.std(errors)) / math.sqrt(repeats) + expected.total * 4 / records
     assert np.mean(errors) == pytest.approx(expected.total, abs=slack)
     assert slack < 0.35 * expected.total
@@ -142,7 +142,7 @@ def test_the_error_of_ridge_regression_on_drawn_labels(name: str) -> None:
 
 
 def test_the_constant_is_as_good_as_what_is_known_of_the_mean() -> None:
-    """By their precisions: a mean of the labels that is as uncertain as the histogram's counts for half."""
+    """The means of the labels and of the histogram are weighted by precision; at equal variances, by 1/2 each."""
     randomizer = solve("rr", SKEWED, 1.0)
 
     def error(mean_variance: float) -> tuple[float, float]:
@@ -174,7 +174,7 @@ def test_shrinking_helps_and_costs_nothing_where_there_are_many_records(
         least = model_error(randomizer, SKEWED, records, features, explained)
         if randomizer.mechanism == "unbiased":
             assert ridge.total <= least.total * (1 + 1e-9)
-            # No worse than to say the mean, which is off by what features explain and by its own noise.
+            # No worse than predicting the mean, whose error is the explained variance and its own noise.
             assert ridge.total <= (explained * spread + least.variance / (features + 1) + mean_bias**2) * (1 + 1e-9)
     if explained > 1e-3:
         assert ridge.total == pytest.approx(least.total, rel=1e-4, abs=1e-9 * spread)

@@ -1,4 +1,4 @@
-"""Planning: the split of a budget, against what no split can beat and against every split nearby."""
+"""Planning: the split of a budget, compared with a lower bound on the loss and with a grid of splits."""
 
 import math
 
@@ -30,13 +30,13 @@ def test_counts_sum_to_the_records_and_are_within_one_of_their_shares(prior: Pri
     counts = expected_counts(prior, records)
 
     assert counts.sum() == records
-    # Within one, and what floats of that size cannot say.
+    # Within one record, plus the rounding error of floats of that size.
     assert np.all(np.abs(counts - prior.weights * records) < 1 + records * 2.0**-50)
     assert np.all(counts >= 0)
 
 
 def test_no_noised_histogram_beats_the_prior_itself() -> None:
-    """Ghazi et al. 2022, Theorem 5: what is solved for the true prior is optimal under it, whatever the noise."""
+    """Ghazi et al. 2022, Theorem 5: the mechanism solved for the true prior is optimal under the true prior."""
     for prior_epsilon in (0.01, 0.1, 0.5):
         losses = simulate(RR_ON_BINS, SKEWED, 500, 1.0, prior_epsilon, LOSS, range(20))
         best = RR_ON_BINS.solve(SKEWED, split_budget(1.0, 12, 500, prior_epsilon).labels).expected_loss(SKEWED, SQUARED)
@@ -51,8 +51,8 @@ def test_a_draw_has_the_same_noise_every_time() -> None:
 
 
 def test_with_many_records_the_noise_does_not_matter() -> None:
-    """Noise of scale 2 / 0.1 on counts of 10^10 and more moves a share by less than 1e-6: the loss, which is at most
-    the largest squared distance 121, by less than 12 labels times that."""
+    """Noise of scale 2 / 0.1 on counts of 10^10 and more changes a share by less than 1e-6, and the loss by less than
+    12 * 121 * 1e-6: 12 labels, and a largest squared distance of 121."""
     ((loss,),) = simulate(RR_ON_BINS, SKEWED, 10**12, 1.0, 0.1, LOSS, [0])
     best = RR_ON_BINS.solve(SKEWED, 0.9).expected_loss(SKEWED, SQUARED)
     assert best * (1 - 1e-9) <= loss <= best + 121 * 12 * 1e-6
@@ -77,7 +77,7 @@ def test_the_best_split_lies_between_the_default_and_what_none_can_reach(epsilon
 
 @pytest.mark.parametrize(("records", "epsilon"), [(50, 0.5), (1000, 1.0), (1000, 4.0), (100_000, 1.0)])
 def test_no_split_on_a_fine_grid_is_much_better(records: int, epsilon: float) -> None:
-    """The search walks downhill on 40 draws and is held against the whole grid on the 40 draws after them."""
+    """The search uses 40 draws; its result is compared with the whole grid on the next 40 draws."""
     split = plan_split(RR_ON_BINS, SKEWED, records, epsilon, LOSS, draws=40)
 
     grid = [split.default.prior_epsilon * 2 ** (step / 2) for step in range(-20, 5)]
@@ -88,7 +88,7 @@ def test_no_split_on_a_fine_grid_is_much_better(records: int, epsilon: float) ->
     }
     best = min(values, key=lambda e1: values[e1].mean())
     ours = simulate(RR_ON_BINS, SKEWED, records, epsilon, split.best.prior_epsilon, LOSS, range(40, 80))[:, 0]
-    # What the grid's best gains on the same draws is within three standard errors, or 1 % of the loss.
+    # On the same draws, the best split of the grid gains at most three standard errors, or 1 % of the loss.
     gained = ours - values[best]
     assert gained.mean() <= max(3 * gained.std(ddof=1) / math.sqrt(40), 0.01 * ours.mean())
 

@@ -1,4 +1,4 @@
-"""The numbers that mechanisms are compared by: against sums of exact fractions, over the integers themselves."""
+"""Quality measures of mechanisms, compared with sums of exact fractions over the integer weights."""
 
 from fractions import Fraction
 from typing import Any
@@ -39,7 +39,7 @@ def test_every_number_against_exact_sums(case: tuple[Prior, Randomizer]) -> None
 
     found = quality(randomizer, prior, ABSOLUTE)
 
-    # Sums of at most some hundred terms that are not negative: their relative error is far below 1e-9.
+    # These are sums of at most a few hundred nonnegative terms, so their relative error is far below 1e-9.
     assert found.squared_error == pytest.approx(float(squared), rel=1e-9)
     assert found.absolute_error == found.loss == pytest.approx(float(absolute), rel=1e-9)
     np.testing.assert_allclose(variances(randomizer), [float(spread) for spread in spreads], rtol=1e-9)
@@ -76,7 +76,7 @@ def test_the_best_output_for_all_labels(loss: Loss, weights: list[int]) -> None:
         return float(prior.weights @ loss.value(np.array(output), prior.labels))
 
     searched: Any = minimize_scalar(expected, bounds=(1, len(weights)), method="bounded", options={"xatol": 1e-9})
-    # All three are convex; the absolute one has its least value at a label, where the search need not arrive.
+    # All three losses are convex. Absolute loss has its minimum at a label, which the search may only approximate.
     least = min(float(searched.fun), *map(expected, prior.labels))
 
     assert loss_without_labels(prior, loss) == pytest.approx(least, abs=1e-9)

@@ -14,13 +14,13 @@ NAMES = st.sampled_from(["rr", "rr_on_bins", "debiased_rr", "laplace", "exponent
 
 
 def prior_of(shares: list[int]) -> Prior:
-    # Unevenly spaced, one negative.
+    # Unevenly spaced, one of them negative.
     labels = np.cumsum(np.arange(1, len(shares) + 1)) - 2.0
     return Prior(labels, np.array(shares, np.float64))
 
 
 def joint(name: str, prior: Prior, epsilon: float) -> tuple[Utility, np.ndarray, np.ndarray, np.ndarray]:
-    """The utility, and every pair of label and output with its probability."""
+    """Returns the utility, and all pairs of label and output with their probabilities."""
     randomizer = solve(name, prior, epsilon)
     labels, outputs = np.broadcast_arrays(prior.labels[:, None], randomizer.outputs[None, :])
     chances = prior.weights[:, None] * randomizer.probabilities()
@@ -71,12 +71,12 @@ def test_an_unbiased_randomizer_needs_no_line() -> None:
     assert found.slope == pytest.approx(1, abs=1e-9)
     assert found.intercept == pytest.approx(0, abs=1e-8)
     assert np.abs(found.remaining_bias).max() < 1e-8
-    # Var(M) = Var(y) + noise, so the efficiency is Var(y) over that.
+    # Var(M) = Var(y) + noise, and the efficiency is Var(y) / Var(M).
     assert found.efficiency() == pytest.approx(found.variance / (found.variance + found.noise), rel=1e-9)
 
 
 def test_randomized_response_is_debiased_by_its_line_entirely() -> None:
-    """E[M(y)] = c + y (E - 1) / (E + k - 1): a line, exactly."""
+    """E[M(y)] = c + y (E - 1) / (E + k - 1) is exactly affine in y."""
     prior, epsilon = prior_of([3, 1, 4, 1, 5]), 1.5
     found = utility(solve("rr", prior, epsilon), prior)
 
@@ -86,7 +86,7 @@ def test_randomized_response_is_debiased_by_its_line_entirely() -> None:
 
 
 def test_efficiency_is_the_ratio_of_the_variances_of_regressions() -> None:
-    """Labels x + e, x from 0 to 3 and e 0 or 1: a regression on x, with true labels and with released ones."""
+    """Regresses labels x + e, with x from 0 to 3 and e 0 or 1, on x: once the true labels, once the released ones."""
     labels, shares = np.arange(5.0), np.convolve(np.full(4, 1 / 4), np.full(2, 1 / 2))
     prior = Prior(labels, shares)
     randomizer = solve("debiased_rr", prior, 2.0)
@@ -103,7 +103,7 @@ def test_efficiency_is_the_ratio_of_the_variances_of_regressions() -> None:
     slopes = [values @ centred / (centred @ centred) for values in (true, released)]
     ratio = slopes[0].var() / slopes[1].var()
 
-    # The variance of a sample variance of n normal values is 2 / n of its square: of the ratio, 4 / n; five deviations.
+    # A sample variance of n normal values has relative variance 2 / n, the ratio of two 4 / n; five deviations.
     assert ratio == pytest.approx(found.efficiency(explained), rel=5 * np.sqrt(4 / repeats))
     assert slopes[1].mean() == pytest.approx(1, abs=5 * slopes[1].std() / np.sqrt(repeats))
 

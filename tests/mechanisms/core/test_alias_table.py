@@ -1,4 +1,4 @@
-"""The alias table: every output gets exactly its share of the 2^64 words."""
+"""Alias table: every output gets exactly its share of the 2^64 words."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def exact_rows(draw: st.DrawFn, m: int) -> list[int]:
 
 
 def mass_of_outputs(table: AliasTable, label: int, outputs: int) -> list[int]:
-    """How many of the 2^64 words give each output, from the thresholds and aliases that sampling reads."""
+    """Counts how many of the 2^64 words give each output, from the thresholds and aliases used for sampling."""
     capacity = WORDS // table.width
     mass = [0] * table.width
     for column in range(table.width):

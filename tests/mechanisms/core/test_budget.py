@@ -1,4 +1,4 @@
-"""The budget: the range of epsilon, and a split that never exceeds it."""
+"""Budget: the range of epsilon, and a split that never exceeds it."""
 
 import math
 from fractions import Fraction
@@ -72,7 +72,7 @@ def test_a_split_needs_an_epsilon_in_range_for_the_labels(labels):
 
 def test_the_parts_of_a_split_have_a_range_each_and_their_sum_has_none():
     assert BudgetSplit(0.0, 30.0).total == 30.0
-    # A prior that was released with one budget, and labels with another.
+    # The prior and the labels may have been released with separate budgets.
     assert BudgetSplit(15.0, 20.0).total == 35.0
 
 

@@ -1,4 +1,4 @@
-"""The certificate: bounds that are bounds, exact ratios and biases, and row sums that cannot wrap around."""
+"""Certificate: valid bounds, exact ratios and biases, and row sums without integer overflow."""
 
 import math
 from fractions import Fraction
@@ -27,7 +27,7 @@ def test_exact_row_sums_pass():
 @pytest.mark.parametrize(
     "row",
     [
-        # Sums to 2^62 modulo 2^64.
+        # Sums to 2^62 modulo 2^64 only.
         [1 << 63, 1 << 63, 1 << 62],
         [(1 << 64) - 1, 1, 1 << 62],
         [(1 << 64) - (1 << 61), (1 << 62) + (1 << 61), 0],
@@ -80,9 +80,9 @@ def test_row_sums_agree_with_python_integers(rows, data):
         (matrix([4, 4], [4, 4]), Fraction(1)),
         (matrix([8], [8]), Fraction(1)),
         (matrix([1, 6, 1], [2, 5, 1], [2, 2, 4]), Fraction(4)),
-        # An output that never occurs says nothing.
+        # An output that never occurs does not affect the ratio.
         (matrix([3, 0, 5], [5, 0, 3]), Fraction(5, 3)),
-        # An output that tells two labels apart with certainty: no epsilon holds.
+        # An output that only some of the labels can have: no finite epsilon holds.
         (matrix([3, 5], [8, 0]), None),
         (matrix([8, 0], [0, 8]), None),
         (matrix([1 << 62, 1], [(1 << 62) - 1, 2]), Fraction(2)),
@@ -170,7 +170,7 @@ def divergence(first: list[int], second: list[int], ratio: Fraction) -> Fraction
 
 
 def test_a_hockey_stick_done_by_hand():
-    # Over 16: the first label's 9 is above twice the second's 3 by 3, its 4 of an impossible output by 4.
+    # In sixteenths: 9 exceeds twice 3 by 3, and 4 exceeds twice 0 by 4.
     weights = matrix([9, 4, 3, 0], [3, 0, 9, 4])
     ratio = exp_below(Fraction(math.log(2)))
     assert hockey_stick(weights, math.log(2), 4) == (9 - 3 * ratio + 4) / 16

@@ -15,7 +15,7 @@ EXPONENT = st.one_of(
 )
 RATIO = st.one_of(
     st.tuples(st.integers(1, 1 << 62), st.integers(1, 1 << 62)).map(lambda pair: Fraction(max(pair), min(pair))),
-    # Just above one, as for a tiny epsilon.
+    # Ratios just above 1, as for a tiny epsilon.
     st.tuples(st.integers(1, 1 << 62), st.integers(0, 1 << 20)).map(lambda pair: Fraction(sum(pair), pair[0])),
 )
 FRACTION = st.one_of(
@@ -33,7 +33,7 @@ FRACTION = st.one_of(
 def test_exp_below_is_a_tight_lower_bound(exponent, exp_bracket):
     low, high = exp_bracket(exponent)
     bound = exp_below(exponent)
-    # It may touch exp itself only where that is rational, at 0.
+    # The bound may equal exp only at 0, where exp is rational.
     assert bound <= low
     assert bound >= high * (1 - Fraction(1, 10**50))
     assert bound >= 1

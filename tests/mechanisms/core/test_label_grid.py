@@ -1,4 +1,4 @@
-"""The label grid: exact decimals, correctly rounded, and refusal of bad grids."""
+"""Label grid: exact decimals, correctly rounded, and refusal of invalid grids."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ def test_a_label_grid_holds_the_correctly_rounded_multiples(first, step, steps, 
 
     last = first + steps * step
     grid = label_grid(decimal(first), decimal(last), decimal(step))
-    # Reading a decimal is correctly rounded.
+    # float() rounds decimals correctly.
     assert grid.tolist() == [float(decimal(first + i * step)) for i in range(steps + 1)]
     assert np.all(np.diff(grid) > 0)
 

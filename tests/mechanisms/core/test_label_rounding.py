@@ -1,4 +1,4 @@
-"""Rounding to the domain: the nearest label exactly, or a neighbour with the probability that keeps the mean."""
+"""Rounding to the domain: exactly to the nearest label, or unbiased at random to one of the two adjacent labels."""
 
 import bisect
 import math
@@ -23,7 +23,7 @@ UNEVEN = st.lists(REAL, min_size=1, max_size=20, unique=True).map(sorted)
 
 @st.composite
 def grids(draw: st.DrawFn) -> list[float]:
-    """Even grids, of decimals and of binary fractions, and nearly even ones."""
+    """Evenly spaced grids of decimals or of binary fractions, and almost evenly spaced ones."""
     k = draw(st.integers(1, 100))
     step = draw(st.one_of(st.fractions(Fraction(1, 1000), 1000), st.integers(-60, 60).map(lambda e: Fraction(2) ** e)))
     first = draw(st.integers(-1000, 1000)) * step
@@ -34,14 +34,14 @@ def grids(draw: st.DrawFn) -> list[float]:
 
 
 def nearest(labels: list[float], value: float) -> int:
-    """In exact arithmetic; of two that are equally near, the upper."""
+    """Finds the index of the nearest label in exact arithmetic; ties go to the upper label."""
     above = bisect.bisect_left(labels, value)
     neighbours = [i for i in (above - 1, above) if 0 <= i < len(labels)]
     return min(neighbours, key=lambda i: (abs(Fraction(labels[i]) - Fraction(value)), -i))
 
 
 def values_around(labels: list[float], data: st.DataObject) -> np.ndarray:
-    """Labels, their means, what floats lie beside those, values in between and outside."""
+    """Labels, their midpoints, the floats adjacent to both, and values between and outside the labels."""
     some = data.draw(st.lists(st.sampled_from(range(len(labels))), max_size=8))
     means = [labels[i] * 0.5 + labels[i + 1] * 0.5 for i in some if i + 1 < len(labels)]
     between = [
@@ -57,7 +57,7 @@ def values_around(labels: list[float], data: st.DataObject) -> np.ndarray:
     return values[np.isfinite(values)]
 
 
-# The nearest.
+# Nearest label.
 
 
 @settings(deadline=None, max_examples=200)
@@ -114,7 +114,7 @@ def test_of_no_value_there_is_no_label(labels):
 
 
 def test_even_grids_are_predicted_and_others_are_searched():
-    """Else the test of exactness would test one of the two ways only."""
+    """Ensures that the test of exactness covers both code paths."""
     for name, even in {"tenths": True, "integers": True, "many": True, "uneven": False, "extremes": False}.items():
         assert (_Cells(DOMAINS[name])._slope is not None) == even
 
@@ -127,7 +127,7 @@ def test_cells_are_those_of_a_search(separators, data):
     np.testing.assert_array_equal(_Cells(np.array(separators)).find(values), expected)
 
 
-# At random.
+# Randomized rounding.
 
 
 def no_words() -> np.ndarray:
@@ -135,14 +135,14 @@ def no_words() -> np.ndarray:
 
 
 def word_of(unit: float) -> int:
-    """The least word whose 53 leading bits are a fraction that is not below this."""
+    """Returns the least word whose 53 leading bits, read as a fraction, are at least `unit`."""
     return math.ceil(unit * 2.0**53) << 11
 
 
 @settings(deadline=None, max_examples=200)
 @given(st.one_of(UNEVEN, grids()), st.data())
 def test_a_value_goes_up_for_its_share_of_the_words(labels, data):
-    """The threshold in the word is found by asking around the exact one: within 2^-51 of it, and no further."""
+    """Words on both sides of the exact threshold, 2^-51 away, show that the actual threshold lies between them."""
     values = values_around(labels, data)
     rounder = LabelRounder(np.array(labels))
     for value in values.tolist():
@@ -165,7 +165,7 @@ def test_a_value_goes_up_for_its_share_of_the_words(labels, data):
 
 @pytest.mark.parametrize("eighths", range(1, 8))
 def test_over_all_leading_bits_the_mean_is_exact(eighths):
-    """Of 2^12 words that share out the unit evenly, exactly the right share goes up."""
+    """Of 2^12 evenly spaced words, exactly the expected share rounds up."""
     drawn = np.arange(1 << 12, dtype=np.uint64) << np.uint64(52)
     value = 2.0 + eighths / 8 * 4
     indices = LabelRounder(np.array([0.0, 2.0, 6.0])).randomized(np.full(1 << 12, value), lambda: drawn)
@@ -174,8 +174,8 @@ def test_over_all_leading_bits_the_mean_is_exact(eighths):
 
 @pytest.mark.parametrize("labels", [label_grid("0", "52", "1"), np.array([0.0, 1.0, 2.5, 40.0])], ids=["even", "not"])
 def test_under_keyed_words_the_mean_is_the_value(labels):
-    """Each of the values a thousand times: the mean of n roundings in a gap g is off by g t / sqrt(n) with a
-    probability of at most 2 exp(-2 t^2), by Hoeffding; t = 3.2 for 3e-9 a value."""
+    """Rounds each value a thousand times. The mean of n roundings in a gap g has an error above g t / sqrt(n) with a
+    probability of at most 2 exp(-2 t^2), by Hoeffding's inequality; t = 3.2 gives 3e-9 per value."""
     rng = np.random.default_rng(4)
     values = np.repeat(rng.uniform(labels[0], labels[-1], 200), 1000)
     drawn = words(KEY, b"rounding", row_identities("a", np.arange(len(values))))
@@ -201,7 +201,7 @@ def test_values_are_left_as_they_are():
 
 
 def test_between_the_smallest_floats_a_value_goes_to_a_neighbour():
-    """Halves of these are not exact, and may be equal."""
+    """The midpoints of such labels are not exact floats and may coincide."""
     least = 5e-324
     rounder = LabelRounder(np.array([3 * least, 5 * least]))
     for word in (0, 2**64 - 1):

@@ -1,4 +1,4 @@
-"""The losses: simple formulas, their divergences, and the conventions of the Poisson loss at zero."""
+"""Losses: their formulas and divergences, and the conventions of the Poisson loss at zero."""
 
 import math
 from decimal import Context, Decimal, localcontext
@@ -39,7 +39,7 @@ def test_divergence_is_value_above_its_minimum_and_never_negative(name, data):
     divergence = loss.divergence(t, y)
     value, minimum = loss.value(t, y), loss.value(y, y)
     assert divergence[0] >= 0
-    # The difference of the values is only as precise as they are.
+    # The difference has the rounding error of the two values.
     scale = max(abs(value[0]), abs(minimum[0]), t[0], y[0])
     np.testing.assert_allclose(divergence, value - minimum, rtol=1e-12, atol=1e-14 * scale)
     assert loss.divergence(y, y)[0] == 0
@@ -68,7 +68,7 @@ def test_poisson_conventions_at_zero():
 @pytest.mark.parametrize("label", [0.3, 1.0, 400.0])
 @pytest.mark.parametrize("step", [1e-3, -1e-3, 1e-6, -1e-6, 1e-9])
 def test_poisson_divergence_is_precise_near_the_label(label, step):
-    """Within a few roundings of (t - y) / y, for t about y: exp(epsilon) multiplies what is lost beyond that."""
+    """For t near y the error is a few roundings of (t - y) / y; a larger one would be multiplied by exp(epsilon)."""
     output = label * (1 + step)
     with localcontext(Context(prec=60)):
         t, y = Decimal(output), Decimal(label)

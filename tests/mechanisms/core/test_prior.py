@@ -1,4 +1,4 @@
-"""The prior: validation, normalization and its text forms."""
+"""Prior: validation, normalization and text formats."""
 
 import json
 import math
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms import Prior, label_grid, solve
 
-# The distribution.
+# Distribution.
 
 
 def test_weights_are_normalised_and_frozen():
@@ -130,7 +130,7 @@ def test_a_text_that_is_no_prior_is_refused_naming_the_line(text, message):
 
 @pytest.mark.parametrize("first", ["0,6O", "0,60,1", "0", "zero,60"])
 def test_a_first_line_that_holds_a_number_is_not_taken_for_a_header(first):
-    """Else the prior would silently lose a label."""
+    """If such a line were skipped as a header, the prior would silently lack a label."""
     with pytest.raises(ValueError, match="line 1"):
         Prior.from_text(f"{first}\n1,25\n2,15")
 

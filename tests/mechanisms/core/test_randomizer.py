@@ -1,4 +1,4 @@
-"""The randomizer: exact sampling, refusal above epsilon, one canonical form, and a file that shows tampering."""
+"""Randomizer: exact sampling, refusal above epsilon, one canonical form, and refusal of tampered files."""
 
 import json
 import math
@@ -60,7 +60,7 @@ def randomizers(draw: st.DrawFn) -> Randomizer:
 @settings(deadline=None)
 @given(randomizers())
 def test_sample_obeys_the_table_at_every_boundary_word(randomizer):
-    """Between two boundaries of the table nothing changes, so the boundary words and both neighbours say it all."""
+    """The output is constant between two boundaries of the table, so testing the words next to them is exhaustive."""
     table = AliasTable(randomizer.weights)
     capacity = WORDS // table.width
     cases: list[tuple[int, int, int]] = []
@@ -79,7 +79,7 @@ def test_sample_obeys_the_table_at_every_boundary_word(randomizer):
 
 @pytest.mark.parametrize("m", [2, 3, 7])
 def test_sampling_every_top_byte_gives_the_weights(m):
-    """Weights that are multiples of 2^56 depend on a word's top byte in a way that 2^8 x m words can count."""
+    """With weights that are multiples of 2^56, 256 words with all top bytes give each output its exact share."""
     shares = np.random.default_rng(m).multinomial(64 - m, np.full(m, 1 / m), size=3) + 1
     randomizer = build([[int(share) << 56 for share in row] for row in shares])
     every = np.arange(256, dtype=np.uint64) << np.uint64(56)
@@ -123,7 +123,7 @@ def test_a_single_output_is_always_drawn():
     assert randomizer.certificate().epsilon == 0
 
 
-# What cannot be built.
+# Refused arguments.
 
 
 @pytest.mark.parametrize("epsilon", [1e-9, 1e-3, 0.5, 1.0, math.log(3), 8.0, 20.0, 30.0])
@@ -182,7 +182,7 @@ def test_negative_weights_cannot_be_built():
         Randomizer(np.arange(2.0), np.arange(2.0), weights, 1.0, "test")
 
 
-# One form.
+# Canonical form.
 
 
 def test_outputs_are_sorted_merged_and_dropped_where_impossible():
@@ -224,7 +224,7 @@ def test_a_randomizer_is_frozen_and_does_not_alias_what_it_was_given():
             array[0] = 1
 
 
-# What it says of itself.
+# Reported properties.
 
 
 @settings(deadline=None)
@@ -269,7 +269,7 @@ def test_labels_of_no_mass_do_not_count_even_where_their_loss_is_infinite():
 
 
 def test_an_output_that_cannot_come_out_costs_nothing():
-    """Its loss would be infinite: -1 is no Poisson mean."""
+    """The output -1 has an infinite Poisson loss but probability 0."""
     weights = np.array([[0, TOTAL], [1, TOTAL - 1]], np.uint64)
     randomizer = Randomizer(np.arange(2.0), np.array([-1.0, 1.0]), weights, 1.0, "drawn", delta=0.5)
     assert randomizer.expected_loss(Prior(np.arange(2.0), np.array([1.0, 0.0])), POISSON) == 1.0
@@ -287,7 +287,7 @@ def test_expected_loss_refuses_another_domain_or_an_undefined_loss():
         solve("rr", negative, 1.0).expected_loss(negative, POISSON)
 
 
-# The file.
+# Mechanism file.
 
 
 @settings(deadline=None)
@@ -339,7 +339,7 @@ def test_the_fingerprint_depends_on_domain_outputs_and_weights_only():
 def test_a_file_of_5000_labels_stays_compact():
     labels = np.arange(5000.0)
     bins = randomized_response(labels, np.arange(50.0), np.arange(5000) // 100, 2.0, "rr")
-    # A label takes its own text and its bias; a column, its three runs.
+    # The file stores each label with its bias, and three runs of weights per output.
     assert len(bins.to_json()) < 40 * 5000 + 200 * 50
     assert Randomizer.from_json(bins.to_json()) == bins
     everything = solve("rr", uniform(1000), 2.0)
@@ -362,7 +362,7 @@ def _set(*path: Any) -> Callable[[Document], None]:
 
 
 def _swap_weights(document: Document) -> None:
-    """Keeps the row sums and the epsilon, and changes what is drawn."""
+    """Changes the drawn outputs without changing the row sums or epsilon."""
     document["columns"][0], document["columns"][1] = document["columns"][1], document["columns"][0]
 
 
@@ -417,7 +417,7 @@ def test_a_tampered_file_is_refused(change):
     document = json.loads(text)
     change(document)
     tampered = json.dumps(document)
-    # Read the good file in between: a value that is left unset must not be found in reused memory.
+    # The valid file is read in between, so that reused memory cannot supply values the tampered file leaves unset.
     for _ in range(20):
         with pytest.raises(ValueError, match=r"\w"):
             Randomizer.from_json(tampered)

@@ -1,4 +1,4 @@
-"""Byte streams and discrete Laplace noise: the format of the stream, and the exact law of the samplers."""
+"""Byte streams and discrete Laplace noise: the format of the stream and the exact distribution of the samplers."""
 
 import hashlib
 import math
@@ -76,7 +76,7 @@ def test_below_is_uniform_on_its_range(bound, fits):
 
 
 class Undecided(Exception):
-    """The sampler asked for one more answer than the script holds; chances: those of the answers 0, 1, ..."""
+    """Raised when the sampler requests more answers than the script holds. chances: probabilities of 0, 1, ..."""
 
     def __init__(self, chances: list[float]):
         super().__init__(chances)
@@ -84,7 +84,7 @@ class Undecided(Exception):
 
 
 class ScriptedStream(ByteStream):
-    """Answers from a script, and raises Undecided at its end."""
+    """A stream that returns the answers of a script and raises Undecided at its end."""
 
     def __init__(self, script: tuple[int, ...]):
         super().__init__(KEY, b"")
@@ -102,10 +102,10 @@ class ScriptedStream(ByteStream):
 def exact_law(
     sampler: Callable[[Any], Any], stream: Callable[[tuple[int, ...]], ScriptedStream], cutoff: float
 ) -> tuple[dict[Any, float], float]:
-    """What the sampler returns and how often, by following every answer of the stream; and the mass not followed.
+    """Computes the distribution of a sampler by enumerating the answers of the stream; returns it and the lost mass.
 
-    Paths less likely than cutoff are given up. Every result's true probability is at least its value here, and
-    above it by no more than the mass not followed.
+    Paths of a probability below cutoff are abandoned and counted as lost mass. The true probability of a result is at
+    least the returned one, and exceeds it by at most the lost mass.
     """
     law: dict[Any, float] = {}
     lost = 0.0
@@ -141,11 +141,11 @@ def laplace_probability(value: int, scale: float) -> float:
 
 
 class Rejected(Exception):
-    """The sampler threw its draw away and started again."""
+    """Raised when the sampler rejects its draw and starts again."""
 
 
 class OneTry(ScriptedStream):
-    """For a sampler that starts every try with below(first), and asks for that bound nowhere else."""
+    """A script for a sampler that begins each try with below(first) and uses that bound nowhere else."""
 
     def __init__(self, script: tuple[int, ...], first: int):
         super().__init__(script)
@@ -174,7 +174,7 @@ def test_discrete_laplace_is_exact_over_all_answers_of_the_stream(scale, monkeyp
     monkeypatch.setattr(discrete_laplace_module, "_bernoulli_exp", exact_bernoulli)
     law, lost = exact_law(one_try, lambda script: OneTry(script, scale.numerator), 1e-10)
     assert lost < 1e-7
-    # A rejected try leaves no trace, so the draw follows the law of the tries that are not rejected.
+    # Tries are independent, so the distribution of a draw is that of one try, given that it is accepted.
     accepted = 1 - law[None]
     for value in range(-20, 21):
         mass, expected = law.get(value, 0.0), laplace_probability(value, float(scale))
@@ -197,10 +197,10 @@ def test_discrete_laplace_agrees_with_opendp(scale):
     space = vector_domain(atom_domain(T=int)), l1_distance(T=int)
     theirs = np.array(make_laplace(*space, scale=float(scale))([0] * size))
     ours = discrete_laplace(ByteStream(KEY, b"opendp"), scale, size)
-    # Cells -8..8 and the two tails; every one of them is expected over 20 times.
+    # Cells -8..8 and the two tails; each has an expected count above 20.
     samples = [np.bincount(np.clip(draws, -9, 9) + 9, minlength=19).astype(float) for draws in (ours, theirs)]
     statistic = ((samples[0] - samples[1]) ** 2 / (samples[0] + samples[1])).sum()
-    # Their noise is fresh in every run, so the bound is one that no run should ever meet.
+    # OpenDP draws new noise in every run, so the bound has a false alarm rate of 1e-9.
     assert statistic <= chi2.ppf(1 - 1e-9, 18)
 
 

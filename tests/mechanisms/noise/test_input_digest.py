@@ -1,6 +1,6 @@
-"""The digest: a sum over records that any change changes, and that is published only through a keyed hash.
+"""Input digest: a sum over records that depends on each record and is published only as a keyed hash.
 
-The format is restated here in Python's integers, a record at a time.
+The tests implement the format independently, with Python integers, one record at a time.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ def raw(lanes: list[int]) -> RawSums:
 
 
 def sums_of(records: Records, secret: bytes = KEY) -> list[int]:
-    """A batch per run of records of one source."""
+    """Sums of the records, digested in one batch per run of consecutive records of one source."""
     parts, start = [], 0
     for stop in range(1, len(records) + 1):
         if stop == len(records) or records[stop][0] != records[start][0]:
@@ -137,19 +137,19 @@ def test_any_label_row_file_or_record_changes_every_lane(records, data):
 
 
 def test_one_bit_of_a_label_changes_every_lane():
-    """Signs, exponents and last digits alike: 2^-32 is the chance of missing one in a lane."""
+    """Covers the sign, the exponent and all bits of the mantissa; a lane misses a change with probability 2^-32."""
     label = np.array([1.5])
     flipped = [
         sums_of([("a", 3, float((label.view(np.uint64) ^ np.uint64(1 << bit)).view(np.float64)[0]))])
         for bit in range(64)
-        if bit != 62  # infinite
+        if bit != 62  # would make the label infinite
     ]
     for lane in range(4):
         assert len({one[lane] for one in [*flipped, sums_of([("a", 3, 1.5)])]}) == 64
 
 
 def test_a_record_counts_whatever_its_label():
-    """Zero has no bit set."""
+    """The label 0.0, whose bits are all zero, still contributes to the sums."""
     assert 0 not in sums_of([("a", 0, 0.0)])
     assert sums_of([("a", 0, 0.0), ("a", 1, 0.0)]) != sums_of([("a", 0, 0.0)])
 
@@ -173,7 +173,7 @@ def test_rows_beyond_32_bits_are_rows_of_their_own():
     assert len({tuple(sums_of([("a", row, 1.0)])) for row in (1, 2**32 + 1, 2**33 + 1, 2**62 + 1)}) == 4
 
 
-# What is published.
+# Published digest.
 
 
 def test_the_digest_is_keyed_blake2b_of_the_sums():
@@ -199,7 +199,7 @@ def test_sums_have_no_text():
 
 
 def test_differences_of_sums_show_labels_and_those_of_digests_do_not():
-    """Why sums must not leave the job: the difference of two runs ends in as many zeros as that of their label."""
+    """Sums must not leave the job: if one label differs, the sums of two runs reveal how many zeros it ends in."""
     others = [("a", row, float(row)) for row in range(1, 50)]
     ends = []
     for zeros in range(1, 31):
@@ -210,7 +210,7 @@ def test_differences_of_sums_show_labels_and_those_of_digests_do_not():
         assert difference % (1 << zeros) == 0
         published = (digest_of(runs[1]) - digest_of(runs[0])) % (1 << 256)
         ends.append(published % (1 << zeros) == 0)
-    # By chance: the first with 1/2, the second with 1/4, ...
+    # Differences of digests end in zeros only by chance: the first with probability 1/2, the second with 1/4, ...
     assert sum(ends) <= 5
 
 

@@ -1,7 +1,7 @@
-"""The noise: uniform where it says so, a function of its key and purpose, and in a format that is pinned.
+"""Keyed words: uniform, a function of key and purpose only, and in a fixed format.
 
-The format is restated here from the docstrings, a record at a time, so that an accidental change of a byte layout,
-which would silently draw new noise for an old release, is seen.
+The tests implement the format independently from the docstrings, one record at a time, to detect an accidental change
+of a byte layout. Such a change would silently draw new noise for an old release.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ def rows(*numbers: int, source: str = "a") -> Identities:
 
 
 def bytes_identities(*ids: bytes) -> Identities:
-    """Identities of text ids."""
+    """Identities of the given text ids."""
     return packed_identities(np.frombuffer(b"".join(ids), np.uint8), np.cumsum([0, *map(len, ids)]))
 
 
@@ -108,7 +108,7 @@ def test_words_of_no_records_are_none():
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 2**62), st.lists(st.integers(0, 200), max_size=5), st.randoms(use_true_random=False))
 def test_a_records_word_does_not_depend_on_the_other_records(first, cuts, random):
-    """Batches, gaps and order."""
+    """Tests different batches, gaps in the rows and orders."""
     numbers = np.arange(first, first + 200)
     whole = noise.words(KEY, FINGERPRINT, row_identities("a", numbers))
     edges = [0, *sorted(cuts), 200]
@@ -127,12 +127,12 @@ def test_words_are_uniform_in_every_byte(start):
     statistic = sum(
         ((np.bincount(table[:, place], minlength=256) - expected) ** 2 / expected).sum() for place in range(8)
     )
-    # Eight independent bytes, 255 degrees of freedom each. Both tails: too even would be as wrong.
+    # Eight independent bytes, 255 degrees of freedom each. The test is two-sided: too uniform is an error, too.
     assert chi2.ppf(1e-6, 8 * 255) <= statistic <= chi2.ppf(1 - 1e-6, 8 * 255)
 
 
 def test_words_of_neighbouring_rows_are_independent():
-    """Pairs of top four bits of a row and the next: 255 degrees of freedom."""
+    """Chi-square test of the pairs of top four bits of adjacent rows: 255 degrees of freedom."""
     top = (noise.words(KEY, FINGERPRINT, row_identities("a", np.arange(60_000))) >> np.uint64(60)).astype(int)
     observed = np.bincount(top[0::2] * 16 + top[1::2], minlength=256)
     statistic = ((observed - 30_000 / 256) ** 2 / (30_000 / 256)).sum()
@@ -150,7 +150,7 @@ def test_no_word_repeats_over_keys_purposes_files_rows_and_kinds():
             row_identities("b", numbers),
             row_identities("a", numbers + 2**32),
             row_identities("", numbers),
-            # As the purpose "file x" before the file "a" would be, were the two not kept apart.
+            # Would equal the purpose "file x" with the file "a" if the two were concatenated without a separator.
             row_identities("xfile a", numbers),
             integer_identities(numbers),
             bytes_identities(*(b"%d" % number for number in numbers)),
@@ -171,7 +171,7 @@ def test_a_key_of_another_size_is_refused(key):
             use()
 
 
-# The noise key.
+# Noise key.
 
 
 def test_noise_key_is_keyed_blake2b_of_sorted_json():

@@ -1,4 +1,4 @@
-"""The noisy histogram: its noise, its key and its differential privacy."""
+"""Noisy histogram: its noise, its key and its differential privacy."""
 
 import itertools
 from fractions import Fraction
@@ -34,7 +34,7 @@ def test_the_noisy_prior_depends_on_its_key():
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.5])
 def test_the_noisy_histogram_is_differentially_private(epsilon, monkeypatch):
-    """Over every noisy histogram, neighbours' probabilities differ by at most exp(e1), and by exactly that somewhere.
+    """The largest ratio of a noisy histogram's probabilities under neighboring datasets is exactly exp(e1).
 
     The discrete Laplace of scale s has P(z) proportional to exp(-|z| / s), so the logarithm of the ratio of two
     histograms' probabilities is a rational number, compared here without rounding.
@@ -71,5 +71,5 @@ def test_the_noisy_histogram_is_differentially_private(epsilon, monkeypatch):
 def test_the_noisy_prior_of_many_records_is_close_to_the_truth():
     counts = np.array([600_000, 250_000, 150_000])
     prior = noisy_prior(np.arange(3.0), counts, 0.5, KEY)
-    # A draw of scale 4 exceeds 120 once in 1e13.
+    # A draw of scale 4 exceeds 120 with a probability of about 1e-13.
     np.testing.assert_allclose(prior.weights, counts / counts.sum(), atol=400 / counts.sum())

@@ -1,4 +1,4 @@
-"""Names of records: different records have different ones, and their format is pinned."""
+"""Names of records: unique per record, in a fixed format."""
 
 import hashlib
 
@@ -15,7 +15,7 @@ from labeldp.mechanisms.noise.record_identities import (
 
 
 def bytes_identities(*ids: bytes) -> Identities:
-    """Identities of text ids."""
+    """Identities of the given text ids."""
     return packed_identities(np.frombuffer(b"".join(ids), np.uint8), np.cumsum([0, *map(len, ids)]))
 
 
@@ -58,7 +58,7 @@ def test_ids_of_any_lengths_are_named_each_by_itself(ids: list[bytes]):
 
 
 def test_ids_are_taken_from_the_middle_of_their_data():
-    """As a slice of an Arrow array has them."""
+    """A slice of an Arrow array has such offsets into its data."""
     data = np.frombuffer(b"xxabcdefghijklmnopqrstuvwyy", np.uint8)
     assert names(packed_identities(data, np.array([2, 5, 5, 23, 25]))) == names(
         bytes_identities(b"abc", b"", b"defghijklmnopqrstu", b"vw")
@@ -89,7 +89,7 @@ def test_names_are_unique_across_sources_rows_and_kinds():
 
 
 def test_ids_differ_without_their_space():
-    """What finds ids that occur twice compares blocks."""
+    """The search for duplicate ids compares blocks only."""
     blocks = [
         *integer_identities(np.arange(-50, 50)).blocks,
         *bytes_identities(*(b"%d" % n for n in range(100))).blocks,

@@ -1,4 +1,4 @@
-"""Selection mechanisms: unbiased, and a privacy loss that no dense grid of inputs exceeds."""
+"""Selection mechanisms: unbiasedness, and a privacy loss that no input of a dense grid exceeds."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from labeldp.mechanisms.quantization.rqm import geometric_selection, uniform_bin
 
 @st.composite
 def selections(draw) -> Selection:
-    """Bins anywhere, beyond [-1, 1] at both ends, and any selection distributions."""
+    """Arbitrary bins that extend beyond [-1, 1] at both ends, with arbitrary selection distributions."""
     generator = np.random.default_rng(draw(st.integers(0, 10**6)))
     m = draw(st.integers(2, 7))
     inner = np.sort(generator.uniform(-1.5, 1.5, m - 2))
@@ -53,7 +53,7 @@ def test_the_privacy_loss_is_that_of_a_dense_grid(selection):
 
 
 def test_a_bin_at_the_end_of_the_labels_counts():
-    # x = 1 lies in the cell [1, 2): there the last draw is between -3, -1, 1 on the left and 2 on the right.
+    # x = 1 lies in the cell [1, 2), where the last draw is between one of -3, -1, 1 on the left and 2 on the right.
     selection = geometric_selection(np.array([-3.0, -1, 1, 3]), np.array(0.5))
     brute = loss_of(channel(selection, dense(selection.bins)))
     assert brute == pytest.approx(float(privacy_loss(selection)), abs=1e-9)
@@ -92,7 +92,7 @@ def test_geometric_selection_is_the_nearest_selected_bin():
 
 
 def test_the_published_hyperparameters_keep_their_epsilon():
-    """Tables 4 and 5 of Cai et al.: RQM's bins and q, at e = 1 and 1.5; and their errors, Table 1."""
+    """Cai et al.: bins and q of RQM at e = 1 and 1.5 from Tables 4 and 5, errors from Table 1."""
     bins = uniform_bins(np.array([2.7, 2.6]), 4)
     selection = geometric_selection(bins, np.array([0.22, 0.498]))
     np.testing.assert_allclose(privacy_loss(selection), [1.0, 1.5], atol=2e-3)

@@ -1,4 +1,4 @@
-"""The errors that Cai et al. publish, reached or undercut; and what every mechanism of the family promises."""
+"""Errors at most those published by Cai et al., and guarantees common to all mechanisms of the family."""
 
 import json
 
@@ -44,7 +44,7 @@ def test_mvu_of_table_1(epsilon, published):
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 1.5])
 def test_mvu_with_the_published_alphabets(epsilon):
-    """Tables 3 to 5: given these outputs, the least variance over tables has nearly the published errors."""
+    """Tables 3 to 5: for the published outputs, the table of least variance has the published errors within 1 %."""
     outer, inner, published = {0.5: (4.34, 3.6, 3.959), 1.0: (2.42, 1.69, 1.930), 1.5: (1.83, 1.11, 1.254)}[epsilon]
     mechanism = Quantizer(values=(-outer, -inner, inner, outer), loss=SQUARED)
     assert error(mechanism, epsilon) == pytest.approx(published, rel=0.01)
@@ -56,13 +56,13 @@ def test_mvu_with_the_published_alphabets(epsilon):
 )
 @pytest.mark.parametrize("constraints", ["exact", "theorem5"])
 def test_optm_of_table_1(epsilon, outer, inner, published, constraints):
-    """Bins near the best found within reach 2; `OPTM()` finds them in some seconds."""
+    """Uses bins near the best ones found with reach 2, which `OPTM()` takes several seconds to find."""
     mechanism = OPTM(distance=outer - 1, inner=inner, constraints=constraints)
     assert error(mechanism, epsilon) <= published * (1 if constraints == "exact" else 1.01)
 
 
 def test_optm_with_the_published_bins():
-    """Table 3's bins at e = 0.5: below the published 3.904, and no joint selection is below 3.83."""
+    """For the bins of Table 3 at e = 0.5 the error is at most 3.904 as published; any joint selection has >= 3.83."""
     bins = np.array([-6.0, -0.4, 0.4, 6.0])
     inputs = Inputs(VALUES, UNIFORM.weights)
     found = coupled_selection(bins, inputs, 0.5, ABSOLUTE)
@@ -74,7 +74,7 @@ def test_optm_with_the_published_bins():
 
 @pytest.mark.parametrize(("sd", "published"), [(0.1, 1.778), (0.2, 1.836), (0.3, 1.972)])
 def test_optm_of_table_2(sd, published):
-    """Bins near the best found for each distribution."""
+    """Uses bins near the best ones found for each distribution."""
     bins = {0.1: [-3.710, 0.465, 0.620, 4.328], 0.2: [-4.086, 0.41, 0.640, 4.280], 0.3: [-4.317, 0.38, 0.675, 4.310]}
     problem = _Problem(Inputs(VALUES, gaussian(sd).weights), 1.0, ABSOLUTE, "exact")
     found = problem.best(np.array(bins[sd]), False)
@@ -115,7 +115,7 @@ def test_optm_keeps_epsilon_between_the_labels(inner, constraints):
 
 
 def test_theorem_6_needs_a_larger_epsilon():
-    """It asks all outputs' largest probability to be within E of all outputs' smallest one: too much at e = 1."""
+    """Theorem 6 bounds the largest over the smallest probability of all outputs by E, which is infeasible at e = 1."""
     bins = np.array([-4.0, -0.7, 0.7, 4.0])
     inputs = Inputs(VALUES, UNIFORM.weights)
     assert _Problem(inputs, 1.0, ABSOLUTE, "theorem6").best(bins, True) is None

@@ -1,4 +1,4 @@
-"""The linear programs over tables: their constraints, and their optimality."""
+"""Linear programs over tables: their constraints and optimality."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def test_a_feasible_table_holds_exactly(k, epsilon, seed, loss):
 
 
 def test_no_pairwise_program_does_better():
-    """Against the program with all k (k - 1) m pairs, written down independently."""
+    """Compares with an independent program that has all k (k - 1) m pairwise constraints."""
     k, epsilon, outputs = 5, 1.0, np.array([-3.0, -0.5, 0.5, 3.0])
     inputs, m = uniform(k), 4
     costs = (inputs.weights[:, None] * np.abs(outputs - inputs.values[:, None])).ravel()

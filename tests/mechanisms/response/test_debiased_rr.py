@@ -1,4 +1,4 @@
-"""Debiased randomized response: its formula, a bias at the level of one rounding, and the certificate."""
+"""Debiased randomized response: its formula, a bias of one rounding error at most, and the certificate."""
 
 import json
 import math
@@ -28,7 +28,7 @@ def priors(draw: st.DrawFn) -> Prior:
 
 
 def exact_biases(labels: np.ndarray, outputs: np.ndarray, weights: np.ndarray) -> list[Fraction]:
-    """By definition, in rationals; not the code under test."""
+    """Computes the biases from the definition, in rational arithmetic, independently of the code under test."""
     values = [Fraction(output) for output in outputs.tolist()]
     means = [
         sum((weight * value for weight, value in zip(row, values, strict=True)), Fraction(0)) / TOTAL
@@ -47,7 +47,7 @@ def test_the_bias_is_that_of_one_rounding_and_the_certificate_holds(prior, epsil
     largest = float(np.abs(randomizer.outputs).max())
     biases = exact_biases(prior.labels, randomizer.outputs, randomizer.weights)
     assert list(certificate.biases) == biases
-    # A mean of outputs that are each off by half a unit in the last place.
+    # The bias is a mean of rounding errors, each at most half a unit in the last place of an output.
     assert max(map(abs, biases)) <= Fraction(largest) / (1 << 53)
 
 
@@ -109,6 +109,6 @@ def test_the_audit_agrees(k, epsilon):
     audit = audit_mechanism(json.loads(randomizer.to_json()))
     assert audit.problems == ()
     assert audit.epsilon <= epsilon
-    # The mean of the outputs under any label's row: 1e-15 of the range times how far the outputs reach.
+    # The bias is at most 1e-15 times the range of the labels times the largest absolute output.
     reach = max(1.0, float(np.abs(randomizer.outputs).max()))
     assert audit.max_bias <= 1e-15 * (k - 1) * reach

@@ -1,4 +1,4 @@
-"""Randomized response: the probabilities of the paper, from below in epsilon, and a refusal where they do not fit."""
+"""Randomized response: the paper's probabilities, rounded so that epsilon holds; refused where rounding cannot."""
 
 import math
 from fractions import Fraction
@@ -35,9 +35,9 @@ def test_the_exact_ratio_is_just_under_exp_epsilon(k, epsilon, exp_bracket):
     low, high = exp_bracket(Fraction(epsilon))
     assert ratio <= high
     other = int(randomizer.weights.min())
-    # One unit less for every other output would be too much.
+    # Taking one more unit from each of the other outputs would exceed epsilon.
     assert Fraction(TOTAL - (k - 1) * (other - 1), other - 1) > low
-    # Rounding the others' weight up by less than one unit costs this much of the ratio, and no more.
+    # The other outputs' weight is rounded up by less than one unit, which reduces the ratio by at most this much.
     assert ratio >= low * (1 - Fraction(1, other)) - Fraction(k - 1, other)
     assert randomizer.certificate().epsilon <= epsilon
 
@@ -72,7 +72,7 @@ def test_the_prior_plays_no_part():
 
 
 def test_an_epsilon_too_small_for_so_many_outputs_is_refused():
-    # Rounding 2^62 / d up for d - 1 outputs takes more from the own output than exp(epsilon) gives it.
+    # Rounding the weight of the d - 1 other outputs up takes more from the own output than exp(epsilon) adds to it.
     outputs = 1_000_000
     with pytest.raises(ValueError, match="epsilon 1e-09 is too small for 1000000 outputs"):
         randomized_response(np.zeros(1), np.zeros(outputs), np.zeros(1, np.int64), 1e-9, "rr")

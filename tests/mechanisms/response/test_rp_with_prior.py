@@ -1,6 +1,7 @@
-"""RPWithPrior: the best interval against grids and the paper's Algorithm 1, the lattice against the continuous density.
+"""RPWithPrior: the best interval, compared with grids and the paper's Algorithm 1; the lattice, compared with the
+continuous density.
 
-The yardsticks are written from the paper's formulas and share no code with the mechanism.
+The reference values are computed from the paper's formulas and share no code with the mechanism.
 """
 
 import json
@@ -41,7 +42,7 @@ def value(edges: np.ndarray, densities: np.ndarray, z: float, epsilon: float, lo
 
 
 def algorithm_1(edges: np.ndarray, densities: np.ndarray, z: float, epsilon: float) -> float:
-    """The F that the paper's Algorithm 1 finds, with the errata: line 23 sets f, equal densities are skipped."""
+    """Computes the F of the paper's Algorithm 1, corrected: line 23 sets f, and equal densities are skipped."""
     n, a, decay = edges.tolist(), densities.tolist(), math.exp(-epsilon)
     best = 0.0
     for i in range(len(a)):
@@ -60,12 +61,12 @@ def algorithm_1(edges: np.ndarray, densities: np.ndarray, z: float, epsilon: flo
     return best
 
 
-# The best interval.
+# Best interval.
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_interval_of_a_dense_grid_is_better(seed):
-    """Ten random densities each. Algorithm 1, which also looks at stationary points, finds nothing better, either."""
+    """Tests ten random densities per seed, also against Algorithm 1, which considers stationary points, too."""
     rng = np.random.default_rng(seed)
     for _ in range(10):
         edges, densities = random_density(rng)
@@ -84,7 +85,7 @@ def test_a_cell_of_higher_density_is_chosen_for_a_small_z_and_all_of_them_for_a_
     low, high, found = best_interval(edges, densities, 1e6, 1.0)
     assert (low, high) == (0.0, 4.0)
     assert found == pytest.approx(1.0, rel=1e-5)
-    # By hand: z = 1, E = e, all of it: 2 / (2 + 4 / e).
+    # With z = 1 and E = e, the whole range has F = 2 / (2 + 4 / e).
     assert best_interval(edges, densities, 1.0, 1.0)[2] >= 2 / (2 + 4 / math.e)
 
 
@@ -106,7 +107,7 @@ def test_label_cells_hold_the_labels_masses():
         label_cells(Prior(np.array([1.0, np.nextafter(1.0, 2.0)]), np.ones(2)))
 
 
-# The randomizer.
+# Randomizer.
 
 
 @st.composite
@@ -147,7 +148,7 @@ def test_the_certificate_holds_and_rows_sum_exactly(prior, epsilon, outside, los
 
 @OUTSIDE
 def test_probabilities_are_those_of_the_paper(outside):
-    """Labels 0..9, all mass on 3..6, z = 1: I is [2.5, 6.5], and on a lattice of halves from 3, four cells each."""
+    """For labels 0..9, all mass on 3..6 and z = 1, I is [2.5, 6.5]; at step 0.5 a neighborhood has four cells."""
     prior = Prior(np.arange(10.0), np.array([0, 0, 0, 1, 1, 1, 1, 0, 0, 0]))
     randomizer = RPWithPrior(z=1.0, outside=outside, step=0.5).solve(prior, 1.0)
     np.testing.assert_allclose(randomizer.outputs, np.arange(1.75, 7.5, 0.5), rtol=1e-15)
@@ -172,7 +173,7 @@ def test_neighbourhoods_are_centred_within_half_a_step_of_the_label(step):
     inside = randomizer.weights > 2 * randomizer.weights.min()
     centres = (inside * randomizer.outputs).sum(axis=1) / inside.sum(axis=1)
     assert set(inside.sum(axis=1).tolist()) == {round(2 * z / step)}
-    # The interval is cut by less than a step at each end.
+    # The lattice shortens the interval by less than a step at each end.
     off = np.abs(centres - np.clip(prior.labels, low, high))
     far = (prior.labels >= low + step) & (prior.labels <= high - step)
     assert far.sum() > 5
@@ -233,7 +234,7 @@ def test_the_audit_agrees(k, epsilon, outside):
     assert audit.epsilon <= epsilon
 
 
-# The lattice and the continuous mechanism.
+# Lattice and continuous mechanism.
 
 
 def mean_square(low: float, high: float, label: float) -> float:
@@ -270,7 +271,7 @@ def test_the_lattice_approaches_the_continuous_mechanism(seed, outside):
     for step in (z / 2, z / 8, z / 64, z / 512):
         found = RPWithPrior(z=z, outside=outside, step=step).solve(prior, epsilon).expected_loss(prior, SQUARED)
         errors.append(abs(found / limit - 1))
-        # Neighbourhoods are off by up to half a step, the interval's ends by up to one.
+        # Neighborhoods are displaced by up to half a step, the ends of the interval by up to one step.
         assert errors[-1] <= 3 * step / z
     assert errors[-1] <= 2e-3
     default = RPWithPrior(z=z, outside=outside).solve(prior, epsilon).expected_loss(prior, SQUARED)
@@ -279,7 +280,7 @@ def test_the_lattice_approaches_the_continuous_mechanism(seed, outside):
 
 @OUTSIDE
 def test_the_probability_of_the_neighbourhood_approaches_that_of_the_paper(outside):
-    """F of Lemma 3.3 is what the best interval maximises: the mass of an output within z, over labels inside I."""
+    """The best interval maximizes F of Lemma 3.3: the probability of an output within z, over labels inside I."""
     prior = Prior(np.arange(30.0), np.random.default_rng(1).random(30))
     epsilon, z = 1.5, 2.0
     low, high, _ = best_interval(*label_cells(prior), z, epsilon)
@@ -290,13 +291,13 @@ def test_the_probability_of_the_neighbourhood_approaches_that_of_the_paper(outsi
     np.testing.assert_allclose(found, 2 * z / (2 * z + (high - low) / math.exp(epsilon)), rtol=0.01)
 
 
-# The choice of z.
+# Choice of z.
 
 
 @OUTSIDE
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=list(LOSSES))
 def test_the_z_chosen_is_no_worse_than_a_grid_of_z(loss, outside):
-    """To a percent: the loss jumps where the interval does, so no search by samples finds the least one exactly."""
+    """Tested to 1 %: the loss is discontinuous where the interval changes, so samples may miss the minimum."""
     rng = np.random.default_rng(3)
     for epsilon in (0.3, 1.0, 4.0):
         prior = Prior(np.arange(1.0, 31.0), rng.random(30) ** 3)
@@ -310,7 +311,7 @@ def test_the_z_chosen_is_no_worse_than_a_grid_of_z(loss, outside):
 
 
 def test_the_choice_of_z_is_refined_where_the_loss_is_smooth():
-    """A large epsilon keeps the whole interval, and a step z / 32 at most leaves no jumps; 1 % apart in z."""
+    """At a large epsilon the interval is the whole range and the loss is smooth in z. The grid of z has 1 % steps."""
     prior = Prior(np.arange(400.0), np.ones(400))
     chosen = RPWithPrior().solve(prior, 8.0).expected_loss(prior, SQUARED)
     others = [

@@ -1,7 +1,7 @@
 """RR-on-Bins: the paper's example, and optimality among all epsilon-DP mechanisms by linear programming.
 
-The interval costs are compared with direct minimisation in rational or 50-digit arithmetic, and the dynamic program
-with every partition there is.
+The interval costs are compared with direct minimization in rational or 50-digit arithmetic, and the dynamic program
+with an enumeration of all partitions.
 """
 
 import itertools
@@ -38,7 +38,7 @@ def random_epsilon(rng: np.random.Generator, low: float, high: float) -> float:
     return float(np.exp(rng.uniform(np.log(low), np.log(high))))
 
 
-# The paper's example.
+# Example of the paper.
 
 
 def test_the_example_of_the_papers():
@@ -58,7 +58,7 @@ def test_the_example_of_the_papers():
     noisy_mean = randomizer.probabilities() @ randomizer.outputs
     predictors = joint @ noisy_mean / joint.sum(axis=1)
     np.testing.assert_allclose(predictors, [0.542, 0.558], atol=5e-4)
-    # Its outputs by hand: the mean label of an output, own labels weighing E times.
+    # Expected outputs: the weighted mean label, in which the labels of the output's own bin weigh E times as much.
     ratio = math.exp(0.5)
     by_hand = [0.55 / (0.6 * ratio + 0.4), 0.55 * ratio / (0.6 + 0.4 * ratio)]
     np.testing.assert_allclose(randomizer.outputs, by_hand, rtol=1e-14)
@@ -68,7 +68,7 @@ def test_the_example_of_the_papers():
 
 
 def interval_optima(prior: Prior, epsilon: float, loss: Loss) -> list[float]:
-    """The best output of every interval of labels, by its definition."""
+    """Computes the best output of every interval of labels directly from the definition."""
     found = []
     for r, i in itertools.combinations(range(len(prior.labels) + 1), 2):
         weights = prior.weights.copy()
@@ -81,12 +81,12 @@ def interval_optima(prior: Prior, epsilon: float, loss: Loss) -> list[float]:
 
 
 def least_loss_of_any_mechanism(prior: Prior, epsilon: float, loss: Loss, outputs: np.ndarray) -> float:
-    """A lower bound on the loss of every epsilon-DP mechanism with these outputs, tight but for rounding.
+    """Computes a lower bound on the loss of all epsilon-DP mechanisms with these outputs, tight up to rounding.
 
     The linear program has the probabilities M[y, c] and floors q_c, with q_c <= M[y, c] <= E q_c and rows that sum to
-    1. Solvers satisfy rows to a tolerance, so the bound is read from the rows' prices u instead: by duality, a
-    mechanism costs at least sum(u) + sum over c of q_c s_c, where s_c = sum over y of the reduced cost of M[y, c]
-    taken 1 or E times, whichever is less; and the q_c add up to at most 1.
+    1. Solvers satisfy rows only to a tolerance, so the bound is computed from the dual values u of the rows: by
+    duality, the loss of a mechanism is at least sum(u) + sum over c of q_c s_c, where s_c = sum over y of the reduced
+    cost of M[y, c] times 1 or E, whichever product is less; and the q_c add up to at most 1.
     """
     k, n, ratio = len(prior.labels), len(outputs), math.exp(epsilon)
     likely = prior.weights > 0
@@ -97,7 +97,7 @@ def least_loss_of_any_mechanism(prior: Prior, epsilon: float, loss: Loss, output
     per_cell, per_output = identity(k * n, format="csr"), kron(np.ones((k, 1)), identity(n), format="csr")
     upper = vstack([hstack([-per_cell, per_output]), hstack([per_cell, -ratio * per_output])])
     sums = hstack([kron(identity(k), np.ones((1, n))), csr_array((k, n))])
-    # Costs up to 10,000, so that the solver's absolute tolerance on prices is a relative 1e-14.
+    # Costs are scaled up to 10,000, so that the solver's absolute tolerance on dual values is a relative 1e-14.
     unit = (np.abs(costs).max() or 1.0) / 1e4
     found = linprog(
         np.append(costs.ravel() / unit, np.zeros(n)),
@@ -120,7 +120,7 @@ def least_loss_of_any_mechanism(prior: Prior, epsilon: float, loss: Loss, output
 @pytest.mark.parametrize("seed", range(10))
 @LOSS
 def test_no_mechanism_has_a_smaller_expected_loss(loss, seed):
-    """Ten priors each. The program may use the solver's outputs, all interval optima and a grid between the labels."""
+    """Tests ten priors per seed. The linear program may use the solver's outputs, all interval optima and a grid."""
     rng = np.random.default_rng([seed, list(LOSSES).index(loss.name)])
     for _ in range(10):
         prior, epsilon = random_prior(rng, 7), random_epsilon(rng, 0.05, 6)
@@ -133,7 +133,7 @@ def test_no_mechanism_has_a_smaller_expected_loss(loss, seed):
         largest = np.abs(loss.value(prior.labels[likely], prior.labels[likely])).max()
         scale = max(1.0, float(largest), abs(found))
         assert found <= least + 1e-9 * scale, (prior, epsilon)
-        # The solver's mechanism is one of those that the bound speaks of.
+        # The bound also applies to the solver's own mechanism.
         assert found >= least - 1e-9 * scale, (prior, epsilon)
 
 
@@ -191,13 +191,13 @@ def total(terms: Iterable[Fraction]) -> Fraction:
 
 
 def logarithm(x: Fraction) -> Fraction:
-    """ln x to 50 digits; 0 at 0, which only ever multiplies a zero."""
+    """Returns ln x to 50 digits, and 0 for x = 0, where every use multiplies it by 0."""
     with localcontext(Context(prec=50)):
         return Fraction((Decimal(x.numerator) / Decimal(x.denominator)).ln()) if x else Fraction(0)
 
 
 def weighted_divergences(prior: Prior, ratio: Fraction, loss: Loss, r: int, i: int) -> Fraction:
-    """The least weighted divergence by its definition: exactly, but for 50-digit logarithms with Poisson loss."""
+    """Computes the least weighted divergence from its definition, exactly except for 50-digit logarithms (Poisson)."""
     inside = [ratio if r <= y <= i else Fraction(1) for y in range(len(prior.labels))]
     weights = [factor * Fraction(weight) for factor, weight in zip(inside, prior.weights.tolist(), strict=True)]
     pairs = [(weight, Fraction(y)) for weight, y in zip(weights, prior.labels.tolist(), strict=True) if weight]
@@ -210,7 +210,7 @@ def weighted_divergences(prior: Prior, ratio: Fraction, loss: Loss, r: int, i: i
 
 
 def cost_unit(prior: Prior, loss: Loss) -> Fraction:
-    """Costs of squared and absolute loss are for labels scaled to [0, 1]."""
+    """Unit of the interval costs: those of squared and absolute loss refer to labels scaled to [0, 1]."""
     spread = Fraction(prior.labels[-1]) - Fraction(prior.labels[0])
     return {"squared": spread**2, "absolute": spread, "poisson": Fraction(1)}[loss.name]
 
@@ -231,7 +231,7 @@ def test_interval_costs_agree_with_direct_minimisation(loss, epsilon):
 
 @LOSS
 def test_a_single_label_costs_what_lies_outside_it_even_at_a_large_epsilon(loss):
-    """exp(20) times a label's own mass adds nothing where the output is that label: nothing may cancel."""
+    """If the output is the label itself, its term of weight exp(20) is 0 and must not cost the others precision."""
     rng = np.random.default_rng(2)
     for _ in range(10):
         prior = Prior(np.arange(2.0, 9.0), rng.random(7) + 0.1)
@@ -239,7 +239,7 @@ def test_a_single_label_costs_what_lies_outside_it_even_at_a_large_epsilon(loss)
         unit = float(cost_unit(prior, loss))
         for r, label in enumerate(prior.labels):
             outside = float(prior.weights @ loss.divergence(np.full(7, label), prior.labels)) / unit
-            # The best output is off the label by about exp(-20), and no better than that squared, times exp(20).
+            # The best output is about exp(-20) from the label, which changes the cost by about exp(-20) relative.
             assert costs[r, r] == pytest.approx(outside, rel=1e-6)
             assert costs[r, r] <= outside * (1 + 1e-13)
             exact = float(weighted_divergences(prior, Fraction(float(np.exp(20.0))), loss, r, r)) / unit
@@ -275,7 +275,7 @@ def best_of_all_partitions(costs: np.ndarray, ratio: float) -> float:
 
 
 def best_of_the_full_loop(costs: np.ndarray, ratio: float) -> float:
-    """The dynamic program over every number of bins, without stopping early."""
+    """Runs the dynamic program over all numbers of bins, without stopping early."""
     k = len(costs)
     least = costs[:, 0]
     values = [least[-1] / ratio]
@@ -286,7 +286,7 @@ def best_of_the_full_loop(costs: np.ndarray, ratio: float) -> float:
 
 
 def spiky_priors(rng: np.random.Generator, k: int) -> list[Prior]:
-    """Priors for which more bins first make things worse and then better."""
+    """Priors whose best loss first grows and then falls with the number of bins."""
     labels = np.arange(1.0, k + 1)
     spikes = np.full(k, 1e-9)
     spikes[:: max(k // 4, 2)] = 1.0
@@ -317,7 +317,7 @@ def test_stopping_early_misses_no_partition(loss):
 
 
 def test_stopping_early_misses_no_partition_of_any_growing_costs():
-    """The bound needs no more than costs that grow with the interval; so any such costs will do."""
+    """The stopping rule assumes only that costs grow with the interval, so random costs of that kind are tested."""
     rng = np.random.default_rng(4)
     for _ in range(150):
         k = int(rng.integers(1, 9))
@@ -344,7 +344,7 @@ def test_stopping_early_loses_nothing_against_the_full_loop_over_many_labels(los
             assert found == pytest.approx(best_of_the_full_loop(costs, ratio), rel=1e-12, abs=1e-300)
 
 
-# Small domains, refusals, size.
+# Small domains, refused input, large domains.
 
 
 @LOSS
@@ -361,14 +361,14 @@ def test_two_labels_by_hand():
     np.testing.assert_allclose(randomizer.outputs, [1 / (ratio + 1), ratio / (ratio + 1)], rtol=1e-14)
     own = ratio / (ratio + 1)
     np.testing.assert_allclose(randomizer.probabilities(), [[own, 1 - own], [1 - own, own]], rtol=1e-15)
-    # The median of two labels of which one weighs more is that one.
+    # The weighted median of two labels is the one with more weight.
     assert RROnBins(ABSOLUTE).solve(Prior(np.array([0.0, 1.0]), np.ones(2)), 2.0).outputs.tolist() == [0.0, 1.0]
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 3.0])
 @pytest.mark.parametrize("tiny", [1e-9, 1e-13, 1e-15, 1e-20])
 def test_poisson_outputs_near_zero_are_precise(tiny, epsilon):
-    """An output near zero that is off by a few per cent, or rounds to zero, would be worse or infinitely bad."""
+    """A relative error in an output near zero increases the Poisson loss; an output of 0 makes it infinite."""
     labels = np.array([0.0, 0.3, 1.0])
     prior = Prior(labels, np.array([1.0, tiny, tiny]))
     randomizer = RROnBins(POISSON).solve(prior, epsilon)
@@ -384,7 +384,7 @@ def test_poisson_outputs_near_zero_are_precise(tiny, epsilon):
 
 
 def test_labels_that_differ_by_less_than_the_range_can_show_are_solved():
-    """A domain is any ascending floats; scaling it to [0, 1] must not make two of them one."""
+    """Any ascending floats are a valid domain; scaling to [0, 1] must not merge two labels."""
     prior = Prior(np.array([-1.0, 0.0, 1e-17]), np.ones(3))
     for loss in (SQUARED, ABSOLUTE):
         found = RROnBins(loss).solve(prior, 1.0).expected_loss(prior, loss)
@@ -443,7 +443,7 @@ def test_5000_labels_are_solved_within_half_a_minute_and_two_gigabytes():
     found = json.loads(subprocess.run([sys.executable, "-c", LARGE], capture_output=True, check=True).stdout)
     assert max(found["seconds"]) < 30
     assert found["peak"] < 2e9
-    # A finer domain over the same range costs about the same.
+    # A finer grid over the same range has about the same loss.
     coarse = Prior(np.arange(24.5, 5000, 50), np.ones(100))
     for epsilon, loss in zip((1.0, 8.0), found["losses"], strict=True):
         assert loss == pytest.approx(RROnBins().solve(coarse, epsilon).expected_loss(coarse, SQUARED), rel=0.05)

@@ -24,7 +24,7 @@ def chance_of_keeping(prior: Prior, epsilon: float) -> float:
 
 
 def best_chance_of_any_mechanism(prior: Prior, epsilon: float) -> float:
-    """By linear programming over M[y, c] for labels y and outputs c, the labels, with every pair of labels compared."""
+    """Solves the linear program over M[y, c] for labels y and outputs c, with constraints for all pairs of labels."""
     k, ratio = len(prior.labels), math.exp(epsilon)
     constraints = []
     for output in range(k):
@@ -71,7 +71,7 @@ def test_the_certificate_holds_and_rows_are_those_of_the_formula(k, seed, epsilo
     expected[chosen] = 1 / (math.exp(epsilon) + count - 1)
     expected[chosen, np.arange(count)] = math.exp(epsilon) / (math.exp(epsilon) + count - 1)
     np.testing.assert_allclose(randomizer.probabilities(), expected, rtol=1e-13, atol=2e-18)
-    # No other number of labels keeps more mass; what is left out is never more likely than what is kept.
+    # No other number of outputs keeps the label more often; labels left out have at most the mass of those kept.
     masses = np.cumsum(np.sort(prior.weights)[::-1])
     chances = math.exp(epsilon) * masses / (math.exp(epsilon) + np.arange(k))
     assert chances[count - 1] == pytest.approx(chances.max(), rel=1e-14)
@@ -87,7 +87,7 @@ def test_equally_likely_labels_are_all_in_or_all_out():
 
 
 def test_of_equally_good_numbers_of_outputs_the_smallest_is_taken():
-    # At epsilon ln 2, 1 of 0.5, 2/3 of 0.75 and 2/4 of 1 are all a half.
+    # At epsilon ln 2, all three numbers of outputs keep the label with probability 1/2: 0.5, 2/3 * 0.75, 2/4 * 1.
     assert top_labels(Prior(np.arange(3.0), np.array([0.25, 0.5, 0.25])), math.log(2)).tolist() == [1]
 
 

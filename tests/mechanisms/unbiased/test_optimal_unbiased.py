@@ -1,4 +1,4 @@
-"""The optimal unbiased and bias-limited randomizers: against linear programs, grids, limits and each other."""
+"""Optimal unbiased and bias-limited randomizers, compared with linear programs, grids, known limits and each other."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_bias_limit_is_kept(prior, epsilon, bias):
     assert randomizer.certificate().epsilon <= epsilon
     assert randomizer.certificate().max_bias <= bias * spread + 1e-9 * max(spread, 1.0)
     assert randomizer.gap is not None
-    # Of a loss of no size to speak of, floats cannot tell a millionth.
+    # A relative gap of 1e-6 is below float precision if the loss is nearly 0; bound the absolute gap then.
     assert randomizer.gap <= 1e-6 or randomizer.gap * randomizer.expected_loss(prior, SQUARED) <= 1e-12 * spread**2
 
 
@@ -78,16 +78,16 @@ def test_the_gap_is_small_where_nearly_any_bias_is_allowed(epsilon, forbidden):
 
 
 def all_staircases(prior: Prior, epsilon: float, outputs: np.ndarray, bias: float = 0.0) -> float:
-    """The least loss over staircase columns of every pattern (2^k) with these outputs, by a linear program.
+    """Computes the least loss over all 2^k patterns of staircase columns with these outputs, by a linear program.
 
-    bias: the largest one allowed, in units of the label.
+    bias: largest bias allowed, in units of the label.
     """
     labels, k = prior.labels, len(prior.labels)
     patterns = np.array(list(itertools.product([1.0, math.exp(epsilon)], repeat=k)))
     columns = np.repeat(patterns, len(outputs), axis=0)
     values = np.tile(outputs, len(patterns))
     costs = (columns * prior.weights * (values[:, None] - labels) ** 2).sum(axis=1)
-    # Scaled so that a column's weights are probabilities: HiGHS' tolerances are absolute.
+    # Columns are scaled so that their weights are probabilities, because the tolerances of HiGHS are absolute.
     scale = columns.max(axis=1)
     means = columns.T * values / scale
     found = linprog(
@@ -112,7 +112,7 @@ def test_small_domains_agree_with_all_staircase_columns_on_a_refined_grid(seed):
     weights[0] += 0.1
     prior, epsilon = Prior((labels - labels[0]) / (labels[-1] - labels[0]), weights), float(rng.uniform(0.3, 3))
     randomizer = Unbiased(gap=1e-10).solve(prior, epsilon)
-    # The grid holds the solution's outputs, many others, and ever closer neighbours of the solution's.
+    # The grid contains the solution's outputs, points at decreasing distances from them, and 40 evenly spaced points.
     near = [randomizer.outputs * (1 + step) for step in (0, 1e-2, -1e-2, 1e-4, -1e-4)]
     low, high = float(randomizer.outputs[0]) - 1, float(randomizer.outputs[-1]) + 1
     least = all_staircases(prior, epsilon, np.unique(np.concatenate([*near, np.linspace(low, high, 40)])))
@@ -140,7 +140,7 @@ def test_no_grid_is_as_good_and_finer_grids_come_closer():
 
 
 def halved(k: int) -> Prior:
-    """Half of the masses are 0, as in a noised histogram; uneven steps."""
+    """Unevenly spaced labels, half of them with mass 0, as in a noised histogram."""
     rng = np.random.default_rng(k)
     weights = np.exp(-np.arange(k) / 40) * rng.random(k) * (rng.random(k) < 0.5)
     weights[k // 3] += 0.1
@@ -227,7 +227,7 @@ def test_a_very_small_epsilon_keeps_a_proven_gap(epsilon):
     assert randomizer.certificate().epsilon <= epsilon
     assert randomizer.gap is not None
     assert randomizer.gap <= 1e-6
-    # Outputs are about 2 / epsilon half-ranges away, and rounded to floats there.
+    # Outputs are about 2 / epsilon half-ranges from the center; rounding them to floats is the only source of bias.
     assert randomizer.certificate().max_bias <= 19 * 1e-14 / epsilon
 
 
@@ -261,7 +261,7 @@ def test_a_gap_that_is_none_is_refused(gap):
         Unbiased(gap).solve(spiked(5), 1.0)
 
 
-# The grid.
+# Grid.
 
 
 @pytest.mark.parametrize("mesh", [1, 2.5])
@@ -289,7 +289,7 @@ def test_an_epsilon_beyond_the_grid_program_is_refused_not_answered_with_a_bias(
 @pytest.mark.parametrize("epsilon", [1e-7, 1e-6, 1e-3, 1.0, 8.0])
 def test_biases_are_at_the_rounding_of_the_outputs(epsilon):
     randomizer = Unbiased().solve(spiked(20), epsilon)
-    # The outputs that come out are floats: each is off by half its spacing at most, and sums of them by a few.
+    # Each output is rounded to a float, with an error of at most half its spacing; sums add a few such errors.
     assert randomizer.certificate().max_bias <= 4 * np.spacing(np.abs(randomizer.outputs).max())
 
 

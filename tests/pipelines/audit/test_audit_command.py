@@ -1,4 +1,4 @@
-"""Tests of the auditor of mechanism files and releases."""
+"""The audit of mechanism files and releases."""
 
 import ast
 import copy
@@ -25,7 +25,7 @@ from labeldp.pipelines.audit.audit_mechanism import Audit, audit_mechanism
 from labeldp.pipelines.audit.audit_release import audit_path
 from labeldp.pipelines.audit.exact_log import ln_at_most, ln_bounds
 
-# Randomized response over 3 labels with epsilon ln 2, worked out by hand: truth 128/256, others 64/256.
+# Randomized response over 3 labels with epsilon ln 2, computed by hand: true label 128/256, others 64/256.
 RESPONSE: dict[str, Any] = {
     "format": "labeldp-mechanism-1",
     "mechanism": "rr",
@@ -40,7 +40,7 @@ RESPONSE: dict[str, Any] = {
         [["64", 2], ["128", 1]],
     ],
     "certificate": {
-        "epsilon": 0.6931471805599454,  # math.log(2) is 0.6931471805599453, a hair below ln 2
+        "epsilon": 0.6931471805599454,  # math.log(2) is 0.6931471805599453, slightly below ln 2
         "ratio": ["2", "1"],
         "bias": [0.75, 0.0, -0.75],
         "max_bias": 0.75,
@@ -86,7 +86,7 @@ def changed(document, path, value):
 
 
 def resigned(document):
-    """A copy with the fingerprint made right, so that another check must find what is wrong."""
+    """A copy with the fingerprint recomputed, so that another check must find the error."""
     return changed(document, ("fingerprint",), fingerprint_of(document))
 
 
@@ -101,7 +101,7 @@ def run_lengths(values):
 
 
 def mechanism_of(rows, labels, outputs, bits):
-    """A right file for a matrix of positive weights, by the plainest arithmetic there is."""
+    """A valid file for a matrix of positive weights, computed directly in exact arithmetic."""
     ratio = max(Fraction(max(column), min(column)) for column in zip(*rows, strict=True))
     exact = [Fraction(output) for output in outputs]
     bias = [
@@ -192,7 +192,7 @@ def name_of(path):
     return ".".join(map(str, path))
 
 
-# A name or parameters may say anything, and a bound may be looser: nothing in the file binds them.
+# Values that no other value in the file determines: the name, the parameters, and an upper bound.
 FREE = {("mechanism",), ("parameters",), ("epsilon",)}
 
 
@@ -320,7 +320,7 @@ def test_extreme_floats():
     assert audit.max_bias == 2 * tiny
     overflow = changed(RESPONSE, ("labels",), [-huge, 0.0, 1.0])
     overflow["outputs"] = [1.0, 2.0, huge]
-    overflow["columns"] = overflow["columns"][::-1]  # most weight on huge for the label -huge
+    overflow["columns"] = overflow["columns"][::-1]  # for the label -huge, most weight is on the output huge
     assert audit_mechanism(resigned(overflow)).problems == ("a bias is too large for a float",)
 
 
@@ -371,7 +371,7 @@ def test_moving_weight_is_found(parts, data):
     document["columns"] = [run_lengths(column) for column in zip(*moved, strict=True)]
     problem = f"the weights of 1 of {len(rows)} labels do not sum to 2^bits, first label number {row}"
     assert problem in audit_mechanism(resigned(document)).problems
-    moved[row][output - 1] -= 1  # the row sums again
+    moved[row][output - 1] -= 1  # the row has the right sum again
     document["columns"] = [run_lengths(column) for column in zip(*moved, strict=True)]
     if moved != rows:
         assert audit_mechanism(document).problems
@@ -405,7 +405,7 @@ def test_ln_at_most_next_to_the_border(x, steps):
         for _ in range(abs(steps)):
             bound = math.nextafter(bound, math.copysign(math.inf, steps))
         assert ln_at_most(x, Fraction(bound)) == (exact <= Decimal(bound))
-        # A bound that agrees with ln(x) to 100 digits takes refinement.
+        # A bound that agrees with ln(x) to 100 digits needs a higher precision.
         for offset in (Decimal("1e-100"), Decimal("-1e-100")):
             assert ln_at_most(x, Fraction(exact + offset)) == (offset > 0)
 
@@ -557,7 +557,7 @@ def test_a_release_agrees_with_its_mechanism_and_with_itself(folder, changes, pr
 
 def test_the_shards_are_those_of_the_manifest(folder):
     write(folder / "release.json", RELEASE | {"records": 5, "shards": {"a": 2, "b": 3}})
-    assert audit_path(str(folder)).problems == ()  # an auditor may be shown the two files alone
+    assert audit_path(str(folder)).problems == ()  # the audit also works on the two files without data/
     (folder / "data").mkdir()
     for name in ("a", "c", ".index"):
         (folder / "data" / name).write_text("")
@@ -577,7 +577,7 @@ def test_a_release_that_spent_nothing_on_a_prior(folder):
 
 def test_sums_are_exact(folder):
     parts = {"prior_epsilon": 1e-17, "randomizer_epsilon": 1.0, "epsilon": 1.0}
-    assert 1e-17 + 1.0 <= 1.0  # in floats
+    assert 1e-17 + 1.0 <= 1.0  # true in floating point, not exactly
     write(folder / "release.json", {**RELEASE, **parts})
     problem = "release.prior_epsilon + release.randomizer_epsilon is above release.epsilon"
     assert problem in audit_path(str(folder)).problems
@@ -637,7 +637,7 @@ def test_the_auditor_imports_the_standard_library_only():
     assert len(modules) == 7
     for node in (node for module in modules for node in ast.walk(ast.parse(module.read_text()))):
         if isinstance(node, ast.ImportFrom):
-            # Of the project, modules of the same folder only.
+            # Relative imports may only name modules of the same folder.
             assert node.level == 0 or (node.level == 1 and "." not in (node.module or "."))
             names.update([] if node.level else [(node.module or "").split(".")[0]])
         elif isinstance(node, ast.Import):
@@ -659,7 +659,8 @@ def test_speed(tmp_path, labels, outputs):
 
 # Approximate DP.
 
-# Over 16: against either label, the other has 5 of an output that it never gives, and at epsilon 0 one more.
+# Weights in units of 1/16. Each label has weight 5 on an output that the other label never produces; at epsilon 0,
+# delta counts one more unit.
 APPROXIMATE: dict[str, Any] = {
     "format": "labeldp-mechanism-1",
     "mechanism": "gaussian",

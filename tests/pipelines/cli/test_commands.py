@@ -1,4 +1,4 @@
-"""The command `labeldp`: its help, its subcommands, where it prints what."""
+"""The command `labeldp`: help, subcommands, and the use of standard output and standard error."""
 
 import subprocess
 import sys

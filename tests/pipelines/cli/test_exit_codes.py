@@ -1,4 +1,4 @@
-"""`run_command`: every way a command can end becomes an exit code and at most one line on standard error."""
+"""`run_command` turns every end of a command into an exit code and at most one line on standard error."""
 
 import os
 import signal
@@ -45,7 +45,7 @@ def test_an_interrupt_says_what_is_left(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_an_unforeseen_error_is_redacted(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its text could quote a label. Of the errors that are shown by default, only those asked for are."""
+    """Its text could quote a label. Only the error classes that the caller names are shown with their text."""
     for error in (ZeroDivisionError("label 271.8281"), ValueError("label 271.8281")):
         code = run_command("labeldp fit", raising(error), (LookupError,), redact=lambda error: type(error).__name__)
         assert code == FAILURE
@@ -62,7 +62,7 @@ def test_an_unforeseen_error_without_a_redaction_is_raised(capsys: pytest.Captur
 def test_after_a_signal_the_process_ends_at_once(
     error: BaseException, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Threads of a runner may still be running, and its error is what the signal raised, in other words."""
+    """Threads of a runner may still be running, and the error may be the interrupt as wrapped by the runner."""
     ended: list[int] = []
     monkeypatch.setattr(signals, "_RECEIVED", [signal.SIGTERM])
     monkeypatch.setattr(os, "_exit", ended.append)

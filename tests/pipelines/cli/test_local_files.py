@@ -1,4 +1,4 @@
-"""Small files: whole, or not there."""
+"""Small files are written atomically: complete or not at all."""
 
 from pathlib import Path
 

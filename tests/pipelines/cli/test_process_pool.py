@@ -1,4 +1,4 @@
-"""Work in processes of its own: results in order, failures handed on, no process left."""
+"""Process pool: results are in order, errors are raised in the caller, no process is left."""
 
 import multiprocessing
 import os
@@ -11,7 +11,7 @@ from labeldp.pipelines.cli.signals import sigterm_as_interrupt
 
 
 def square(number: int) -> tuple[int, int]:
-    # The first is the slowest.
+    # The first task is the slowest.
     time.sleep(0.2 if number == 0 else 0.0)
     return number**2, os.getpid()
 

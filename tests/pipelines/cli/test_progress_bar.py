@@ -1,4 +1,4 @@
-"""Progress: a bar on a terminal, plain lines elsewhere, on standard error alone."""
+"""Progress: a bar on a terminal, plain lines otherwise, only on standard error."""
 
 import io
 import sys

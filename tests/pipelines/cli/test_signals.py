@@ -1,4 +1,4 @@
-"""Signals: a run that is told to end leaves nothing behind, and nothing that looks finished."""
+"""Signals: an interrupted run leaves no files, and a killed run leaves nothing that looks like a release."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ DOMAIN_FLAGS = ("label_min", "label_max", "label_step", "epsilon")
 
 
 class Running:
-    """A job as a process of its own, in a process group of its own."""
+    """A job in its own process and process group."""
 
     def __init__(self, argv: list[str], environment: dict[str, str]):
         self.process = subprocess.Popen(
@@ -31,7 +31,7 @@ class Running:
         self._said: list[str] = []
 
     def wait_for(self, text: str) -> None:
-        """Until the job says so on standard error."""
+        """Waits until the job prints the text on standard error."""
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self._said.append(line)
@@ -47,7 +47,7 @@ class Running:
         return self.process.returncode, "".join(self._said) + rest
 
     def clean_up(self) -> None:
-        """Ends what is left of the process and its workers."""
+        """Kills the process and its workers if they are still running."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.communicate()
@@ -58,7 +58,7 @@ class Running:
 
 @pytest.fixture
 def start(job: Any, census: Path, environment: dict[str, str]) -> Iterator[Callable[..., Running]]:
-    """(flag=value, ...) -> the job over the census, running. Its second half alone takes more than a second."""
+    """Function (flag=value, ...) -> running job over the census. Its second half alone takes more than a second."""
     started: list[Running] = []
 
     def run(**flags: Any) -> Running:
@@ -108,8 +108,10 @@ sys.exit(main(sys.argv[1:]))
 def test_sigterm_ends_what_the_runner_started(
     job: Any, environment: dict[str, str], outputs: Path, group_lives: Callable[[int], bool]
 ) -> None:
-    """Beam's state sampler is a thread that an interrupt at the wrong moment leaves running for ever; job servers are
-    processes."""
+    """Threads and child processes of the runner are ended too.
+
+    Beam's state sampler is a thread that an interrupt at the wrong moment leaves running; job servers are processes.
+    """
     with subprocess.Popen(
         [sys.executable, "-c", STUCK, *job()],
         env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -144,7 +146,7 @@ def test_sigkill_leaves_nothing_that_looks_finished(start: Any, outputs: Path, s
     assert spent(outputs) == 0
 
 
-# A background process of a shell inherits that SIGINT is ignored.
+# A background process of a shell ignores SIGINT by inheritance, so the default handler is restored.
 INTERRUPTIBLE = """
 import signal, sys
 from labeldp.pipelines.cli.commands import main
@@ -158,7 +160,7 @@ sys.exit(main(sys.argv[1:]))
 def test_a_command_without_a_job_is_interrupted_in_one_line(
     number: int, environment: dict[str, str], outputs: Path, tmp_path: Path
 ) -> None:
-    """`solve` waits for its prior, a named pipe that nobody writes to."""
+    """`solve` waits for its prior, a named pipe without data."""
     pipe, output = tmp_path / "prior.csv", outputs / "mechanism.json"
     os.mkfifo(pipe)
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The generated log has the published shape, follows from its seed alone, and its features foretell the label."""
+"""The generated log has the published distributions, depends only on its seed, and its features predict the label."""
 
 import hashlib
 import subprocess
@@ -63,7 +63,7 @@ def test_columns_have_their_types(log: pa.Table) -> None:
     assert len([name for name, kind in kinds.items() if kind == pa.string()]) == CATEGORIES
     assert {name for name, kind in kinds.items() if kind == pa.int64()} == {"nb_clicks_1week", "hour", CONVERTED}
     assert kinds[LABEL] == pa.float32()
-    assert "product_price" not in kinds  # it leaks the label in the real log
+    assert "product_price" not in kinds  # in the real log it reveals the label
     assert "Time_delay_for_conversion" not in kinds
 
 
@@ -72,13 +72,13 @@ def test_features_look_like_the_published_ones(log: pa.Table) -> None:
     assert set(log.column("hour").to_numpy()) == set(range(24))
     for name in ("partner_id", "product_brand"):
         counts = np.sort([count["counts"] for count in log.column(name).value_counts().to_pylist()])
-        assert counts[-1] > 20 * np.median(counts)  # a few are popular
+        assert counts[-1] > 20 * np.median(counts)  # a few values are frequent
         lengths = {len(value) for value in log.column(name).unique().to_pylist()}
         assert lengths == {16}
 
 
 def r_squared(log: pa.Table, label: np.ndarray) -> float:
-    """Of least squares on one-hot top categories and log clicks, on the half of the records that it did not see."""
+    """R^2 of least squares on one-hot frequent categories and log clicks, on the held-out half of the records."""
     columns: list[Any] = [np.ones(len(label)), np.log1p(log.column("nb_clicks_1week").to_numpy())]
     for name in ("product_category_1", "product_category_2", "product_brand", "partner_id", "product_category_3"):
         values = np.array(log.column(name).to_pylist())
@@ -100,7 +100,7 @@ def test_features_foretell_the_label(log: pa.Table, values: np.ndarray) -> None:
 
 
 def test_conversion_does_not_follow_from_the_features(log: pa.Table) -> None:
-    """Or learning from those who converted would be another task."""
+    """Otherwise, records with a conversion would have another feature distribution than all records."""
     for name in ("product_category_1", "device_type"):
         table = log.group_by(name).aggregate([(CONVERTED, "sum"), (CONVERTED, "count")])
         sums, counts = (table.column(f"{CONVERTED}_{how}").to_numpy() for how in ("sum", "count"))
@@ -109,7 +109,7 @@ def test_conversion_does_not_follow_from_the_features(log: pa.Table) -> None:
 
 
 def digest_of(seed: int) -> str:
-    """Of a small log."""
+    """Digest of a small log."""
     state = hashlib.sha256()
     for batch in click_batches(3000, seed, 1000):
         for row in batch.to_pylist():
@@ -118,7 +118,7 @@ def digest_of(seed: int) -> str:
 
 
 def test_a_seed_settles_everything(environment: dict[str, str]) -> None:
-    """Neither global random state nor the hash seed of the process, nor what was generated before, plays a part."""
+    """The log does not depend on global random state, the hash seed of the process or earlier calls."""
     np.random.seed(1)  # noqa: NPY002
     first = digest_of(7)
     np.random.seed(2)  # noqa: NPY002

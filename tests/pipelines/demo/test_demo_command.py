@@ -1,4 +1,4 @@
-"""`labeldp demo`: a log is generated and its conversions privatized, with a few lines to read."""
+"""`labeldp demo`: generates a log, privatizes its conversions and prints a short summary."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.xdist_group("demo")
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory, invoke: Any) -> tuple[Path, Any]:
-    """The demo's folder and its outcome, of 4,000 clicks."""
+    """Output folder and outcome of the demo with 4,000 clicks."""
     folder = tmp_path_factory.mktemp("demo") / "output"
     return folder, invoke(["demo", f"--output={folder}", f"--clicks={CLICKS}", "--seed=5"]).ok()
 

@@ -1,4 +1,4 @@
-"""From files to a matrix: numbers, text and missing values; the split; what cannot be trained on."""
+"""Data sets: conversion of files to a matrix (numbers, text, missing values), the split, and unusable input."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +22,7 @@ def _columns(dataset: Dataset) -> dict[str, list[float]]:
 
 @pytest.fixture
 def table() -> pa.Table:
-    """Twelve records, a column of each kind."""
+    """Twelve records with a column of each kind."""
     return pa.table(
         {
             "integer": pa.array([*range(11), None], pa.int64()),

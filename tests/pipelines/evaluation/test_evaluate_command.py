@@ -1,4 +1,4 @@
-"""`labeldp evaluate`: the grid, what is kept of it, the tables and pictures, and what it refuses."""
+"""`labeldp evaluate`: the grid, cached cells, tables and charts, and rejected arguments."""
 
 import csv
 import importlib.util
@@ -26,7 +26,7 @@ PUBLISHED = "mechanism,epsilon,mean,std\nTheirs,1,1.5,0.25\nOthers,1,2.5,0.5\n"
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A CSV file: y in 0..4 follows x, and a text."""
+    """CSV file with a number x, a text, and y in 0..4, which depends on x only."""
     rng = np.random.default_rng(8)
     x = rng.normal(size=RECORDS).round(3)
     y = np.clip(np.round(2 + x + 0.3 * rng.normal(size=RECORDS)), 0, 4).astype(int)
@@ -38,7 +38,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def evaluation(log: Path, tmp_path: Path) -> Callable[..., list[str]]:
-    """(flag=value, ...) -> arguments of an evaluation that is right but for those flags; lists take several values."""
+    """Function (flag=value, ...) -> arguments of a valid evaluation with those flags; a list gives several values."""
 
     def arguments(**changes: Any) -> list[str]:
         given: dict[str, Any] = {
@@ -174,7 +174,7 @@ def test_csv_and_parquet_give_the_same_scores(evaluation: Any, invoke: Any, tmp_
 
 
 def test_chosen_features_are_all_that_models_see(evaluation: Any, invoke: Any, tmp_path: Path) -> None:
-    """The text says nothing about the label: with it alone, true labels are no better than the mean."""
+    """The text is independent of the label: with it alone, training on true labels does not beat the mean."""
     invoke(evaluation(mechanism=["unbiased"], epsilon=[4], feature=["text"])).ok()
     losses = {row["mechanism"]: float(row["test_loss"]) for row in _rows(tmp_path / "output")}
 
@@ -256,7 +256,7 @@ def test_a_failure_shows_no_label(
 def test_the_network_runs(evaluation: Any, spawn: Any, tmp_path: Path) -> None:
     outcome = spawn(evaluation(mechanism=["unbiased"], epsilon=[8], seeds=1, model=["network"])).ok()
     losses = {row["mechanism"]: float(row["test_loss"]) for row in _rows(tmp_path / "output")}
-    # Threads share what TensorFlow compiles.
+    # Worker threads share the functions that TensorFlow compiles.
     others = evaluation(mechanism=["unbiased"], epsilon=[8], seeds=1, model=["network"], output=tmp_path / "others")
     spawn([*others, "--direct_num_workers=2"]).ok()
 

@@ -1,4 +1,4 @@
-"""A cell privatizes as the product does, and its figures are what a second computation finds."""
+"""A cell privatizes labels as `labeldp privatize` does, and its metrics agree with an independent computation."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,7 +29,7 @@ TASK = Task("y", tuple(float(label) for label in range(11)))
 
 @pytest.fixture(scope="module")
 def dataset() -> Dataset:
-    """Labels in 0..10, between the domain's points, that follow the first of three features."""
+    """Labels in 0..10, between the grid labels, that depend on the first of three features."""
     rng = np.random.default_rng(5)
     features = rng.normal(size=(RECORDS, 3))
     labels = np.clip(5 + 2 * features[:, 0] + rng.normal(size=RECORDS), 0, 10).round(2)
@@ -86,7 +86,7 @@ def test_the_errors_are_those_of_the_privatized_labels(dataset: Dataset) -> None
 
 
 def test_unbiased_labels_have_no_bias(dataset: Dataset) -> None:
-    """The mean difference lies within the normal bound of its own deviation; rounding to the domain adds none."""
+    """The mean error is within six standard errors of 0; rounding to the label grid adds no bias."""
     found = score_cell(Cell("unbiased", 2.0, 1, "linear"), TASK, dataset)
 
     assert found.bias is not None

@@ -1,4 +1,7 @@
-"""Cross-validation with a gate: noise passes as rarely as promised, signal passes, and nothing is fitted to itself."""
+"""Cross-validation with a significance test.
+
+Noise passes the test at no more than the stated rate, signal passes it, and no model predicts its training records.
+"""
 
 import numpy as np
 import pytest
@@ -33,7 +36,7 @@ def test_of_significant_candidates_the_one_with_the_least_error_is_chosen() -> N
 
 
 def test_a_candidate_that_only_follows_the_labels_too_far_does_not_count() -> None:
-    """It is significant, and yet worse than the baseline."""
+    """It is significantly correlated with the labels, but its error is larger than the baseline's."""
     signal = np.random.default_rng(2).normal(size=RECORDS)
     assert best_candidate(np.stack([10 * signal]), signal, 0.0) is None
 
@@ -65,7 +68,7 @@ def test_the_prediction_is_the_mean_of_the_chosen_candidates_fits() -> None:
     def fit(inside: np.ndarray, outside: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         nonlocal count
         count += 1
-        # The second candidate is right about everything.
+        # The second candidate predicts every label exactly.
         return np.stack([np.zeros(len(outside)), labels[outside]]), np.array([[0.0, 0.0], [count, 10.0 * count]])
 
     predictions = cross_validated(fit, labels, 0.0, seed=5)

@@ -1,4 +1,4 @@
-"""Models on noisy labels: what they are in closed form, that they learn, and that they give up where all is noise."""
+"""Models on noisy labels: they match closed forms, learn from signal, and give the baseline if labels are all noise."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ RECORDS, FEATURES = 1500, 6
 
 
 def _task(noise: float, seed: int = 0) -> tuple[np.ndarray, TrainingLabels, np.ndarray, np.ndarray]:
-    """Features, noisy labels of a function of two of them, new features, and what they should give."""
+    """Features, noisy labels that depend on two of them, new features, and their noiseless labels."""
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(2 * RECORDS, FEATURES))
     truth = 3 + features[:, 0] + np.maximum(features[:, 1], 0)
@@ -33,7 +33,7 @@ def test_the_baseline_weighs_the_priors_mean_and_the_labels_mean_by_their_precis
 
 
 def test_linear_is_the_posterior_mean_of_its_gaussian_model() -> None:
-    """Held against the conditional mean of the joint Gaussian of old and new labels, which knows no coefficients."""
+    """Compared with the conditional mean of the joint Gaussian of training and new labels, without coefficients."""
     features, labels, new, _ = _task(noise=4.0)
     features, new, values = features[:40], new[:5], labels.values[:40]
     labels = TrainingLabels(values, labels.mean, labels.variance, 0.0, labels.noise)

@@ -1,6 +1,6 @@
-"""Whatever is wrong: one line that names the flag, file or row, the right exit code, and nothing half done.
+"""Errors: one line that names the flag, file or row, the right exit code, and no partial output.
 
-Exit code 2 is for what the command line is to blame for, 1 for what is found in the data.
+Exit code 2 is for errors of the command line, 1 for errors in the data.
 """
 
 import gc
@@ -19,7 +19,7 @@ NOWHERE = "/nowhere/at/all"
 
 @pytest.fixture
 def refused(invoke: Any, outputs: Path) -> Callable[..., str]:
-    """(arguments, exit code, *texts of the message) -> the message, once it is clear that nothing else happened."""
+    """Function (arguments, exit code, *texts of the message) -> the message, after a check that nothing was written."""
 
     def check(argv: list[str], code: int, *texts: str) -> str:
         outcome = invoke(argv)
@@ -60,7 +60,7 @@ def test_prior_epsilon_out_of_range(job: Any, refused: Any, prior_epsilon: str) 
         ({"label_step": -1}, "--label_step"),
         ({"label_step": "nan"}, "--label_step"),
         ({"label_step": "1e-9"}, "--label_step"),  # four billion labels
-        ({"label_max": "1e400", "label_step": "1e399"}, "--label_max"),  # no float is that large
+        ({"label_max": "1e400", "label_step": "1e399"}, "--label_max"),  # larger than any float
     ],
 )
 def test_a_domain_that_is_none(job: Any, refused: Any, flags: dict[str, Any], named: str) -> None:
@@ -115,7 +115,7 @@ def test_a_flag_that_is_needed(job: Any, refused: Any, flag: str) -> None:
         ({"epsilon_cap": "nan"}, "--epsilon_cap"),
         ({"delta_cap": -1e-6}, "--delta_cap"),
         ({"delta_cap": "nan"}, "--delta_cap"),
-        ({"mechanism": "gaussian"}, "--delta"),  # pure DP is asked for
+        ({"mechanism": "gaussian"}, "--delta"),  # gaussian needs delta; the default is pure DP
         ({"delta": 1e-6}, "--delta is for mechanisms of (epsilon, delta)-DP"),
         ({"mechanism": "gaussian", "delta": 0}, "--delta"),
         ({"mechanism": "gaussian", "delta": 0.9}, "delta must be between"),
@@ -160,7 +160,7 @@ def test_a_file_whose_name_is_not_utf8(job: Any, refused: Any, tmp_path: Path, w
 
 
 def test_a_ledger_that_cannot_be_kept(job: Any, refused: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    """Known before the job runs. Root may write everywhere, so the answer is made up."""
+    """The error is raised before the job runs. Root may write everywhere, so `os.access` is replaced."""
     access = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: "books" not in str(path) and access(path, mode))
     (tmp_path / "books").mkdir()
@@ -201,7 +201,7 @@ def test_an_output_below_a_file(job: Any, refused: Any, small_log: Path) -> None
 
 
 def test_an_output_that_is_a_link_to_an_empty_folder(job: Any, invoke: Any, tmp_path: Path, outputs: Path) -> None:
-    """Either it works or it is refused; not a job that runs, is charged and then fails."""
+    """It is either accepted or rejected at the start; the job must not run, be charged and then fail."""
     (tmp_path / "real").mkdir()
     (outputs / "released").symlink_to(tmp_path / "real")
 
@@ -289,7 +289,7 @@ def test_a_label_that_is_text_in_parquet(job: Any, refused: Any, tmp_path: Path)
 
 @pytest.fixture
 def holed(tmp_path: Path, write_csv: Any) -> Callable[..., Path]:
-    """(what stands for a label, in how many of 2,000 rows) -> a CSV file."""
+    """Function (text in place of a label, number of such rows among 2,000) -> a CSV file."""
 
     def write(hole: str, holes: int) -> Path:
         return write_csv(tmp_path / "in.csv", [f"{i},{hole if i < holes else i % 5}" for i in range(2000)])
@@ -304,7 +304,7 @@ def test_too_many_unusable_labels(job: Any, refused: Any, holed: Any, hole: str)
 
 def test_unusable_labels_within_the_threshold(job: Any, invoke: Any, holed: Any, outputs: Path) -> None:
     path = holed("", 2)
-    outcome = invoke(job(input=path)).ok()  # 0.1 % is not more than 0.1 %
+    outcome = invoke(job(input=path)).ok()  # exactly 0.1 %, the default threshold, is allowed
 
     assert "2 without a usable label" in outcome.out
     lines = [json.loads(line) for line in (outputs / "released" / "dead_letters.jsonl").read_text().splitlines()]
@@ -372,7 +372,7 @@ def test_another_header_than_its_siblings(job: Any, refused: Any, tmp_path: Path
 
 @pytest.mark.parametrize("header", ["y,f,y", "f,f,y"])
 def test_two_columns_of_one_name(job: Any, refused: Any, tmp_path: Path, write_csv: Any, header: str) -> None:
-    """One of them would be lost. The name is not told: what stands in the place of a header may be a record."""
+    """One column would be lost. The message omits the name, because the first line may be a record."""
     path = write_csv(tmp_path / "in.csv", ["1,2,3"] * 5, header)
     refused(job(input=path), 1, str(path), "occurs twice")
 
@@ -425,7 +425,7 @@ def tfrecord(tmp_path: Path) -> tuple[Path, list[int]]:
             record = example.SerializeToString()
             writer.write(record)
             offsets.append(at)
-            at += len(record) + 16  # length, its checksum, data, its checksum
+            at += len(record) + 16  # 16 bytes: the length, its checksum and the checksum of the data
     assert path.stat().st_size == at
     return path, offsets
 
@@ -512,7 +512,7 @@ def test_a_failed_run_leaves_what_was_there(job: Any, invoke: Any, outputs: Path
     assert tree(outputs) == before
 
 
-# As a process: what the shell sees.
+# The command as a process, as a shell sees it.
 
 
 def test_a_process_fails_with_one_line(job: Any, spawn: Any, outputs: Path, small_log: Path) -> None:

@@ -1,7 +1,7 @@
-"""No raw label, and not the key, reaches anything that a run leaves behind or says, also when it fails.
+"""Neither a raw label nor the key appears in anything that a run writes or prints, even if the run fails.
 
-The labels here are rare numbers. None of them is an output of the mechanism: those off the domain are clamped to it,
-those between its labels go to the nearest. Everything is searched for them as text and as bytes.
+The labels here are rare numbers. None of them is an output of the mechanism: labels outside the domain are clamped to
+it, labels between grid labels are rounded to the nearest. All contents are searched for them as text and as bytes.
 """
 
 import base64
@@ -27,7 +27,7 @@ TEXT_SENTINEL = "sentinel31415926x"
 
 
 def spellings(value: float) -> Iterator[bytes]:
-    """What a number may look like: as text, in full and rounded as float32 is, and as the bytes of a float."""
+    """Yields the forms of a number: text in full and with float32 precision, and the bytes of a float."""
     yield repr(value).encode()
     single = struct.unpack("<f", struct.pack("<f", value))[0]
     yield repr(single).encode()
@@ -39,7 +39,7 @@ def spellings(value: float) -> Iterator[bytes]:
 
 
 def key_spellings(key: bytes) -> Iterator[bytes]:
-    """The key as bytes, as hexadecimal digits, as Python shows it, and in base64 at each of three alignments."""
+    """Yields the key as bytes, as hexadecimal digits, as Python's repr, and in base64 at each of three alignments."""
     yield key
     yield key.hex().encode()
     yield key.hex().upper().encode()
@@ -53,7 +53,7 @@ LABEL_SPELLINGS = {spelling for value in SENTINELS for spelling in spellings(val
 
 
 def found(contents: dict[str, bytes], spelled: set[bytes]) -> list[str]:
-    """Where one of the spellings stands."""
+    """Names of the contents that contain one of the spellings, with the spelling."""
     return [f"{name}: {each!r}" for name, content in contents.items() for each in spelled if each in content]
 
 
@@ -76,7 +76,7 @@ def test_the_search_finds_what_it_is_for() -> None:
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory, write_csv: Any) -> Path:
-    """A folder with a log of 600 records, as CSV, and the domain's file. Two records have no label."""
+    """Folder with a CSV log of 600 records, two of them without a label, and the file of the label domain."""
     folder = tmp_path_factory.mktemp("sentinels")
     labels = [f"{SENTINELS[i % len(SENTINELS)]}" if i not in (7, 8) else "" for i in range(600)]
     write_csv(folder / "log.csv", [f"{i},{label}" for i, label in enumerate(labels)])
@@ -86,9 +86,9 @@ def log(tmp_path_factory: pytest.TempPathFactory, write_csv: Any) -> Path:
 
 @pytest.fixture
 def flags(log: Path) -> dict[str, Any]:
-    """The flags of a job over that log, but for input and output.
+    """Flags of a job over that log, without input and output.
 
-    Ids make the noise the same in every folder: no test fails by chance because noise looks like a label.
+    Ids name the records, so the noise is the same in every folder and cannot equal a label by chance in some runs.
     """
     return {
         "id_column": "f",
@@ -104,7 +104,7 @@ def flags(log: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def temporary(tmp_path: Path) -> Path:
-    """A folder for temporary files."""
+    """Folder for temporary files."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     return folder
@@ -114,7 +114,7 @@ def temporary(tmp_path: Path) -> Path:
 def run(
     job: Any, flags: dict[str, Any], environment: dict[str, str], temporary: Path, outcome: Any
 ) -> Callable[..., Any]:
-    """(flag=value, ...) -> the outcome of the job as a process of its own, with temporary files of its own."""
+    """Function (flag=value, ...) -> the outcome of the job in a new process, with its own folder of temporary files."""
 
     def process(**others: Any) -> Any:
         done = subprocess.run(
@@ -153,7 +153,7 @@ def test_an_unfinished_run_leaves_no_label_and_no_key(
     job: Any, flags: dict[str, Any], log: Path, outputs: Path, tree: Any, secret: bytes, invoke: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Staging as it is when the job has written everything and is about to remove what is temporary."""
+    """Searches the staging folder after all output is written, before temporary files are removed."""
     from labeldp.pipelines.job import release_steps
 
     kept: dict[str, bytes] = {}
@@ -176,7 +176,7 @@ def test_logs_counters_and_the_job_itself(
     job: Any, flags: dict[str, Any], log: Path, tmp_path: Path, secret: bytes, caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Everything that Beam keeps of a job, and every log line from DEBUG on."""
+    """Searches everything that Beam stores about a job, and every log line at level DEBUG and above."""
     import apache_beam as beam
     from apache_beam.runners.portability.fn_api_runner import FnApiRunner
     from labeldp.pipelines.job.job_flags import parse
@@ -188,7 +188,7 @@ def test_logs_counters_and_the_job_itself(
     caplog.set_level(logging.DEBUG)
     for name in ("labeldp", "apache_beam"):
         caplog.set_level(logging.DEBUG, name)
-        # A command that ran in this process before has sent them to standard error alone.
+        # An earlier command in this process may have turned propagation off.
         monkeypatch.setattr(logging.getLogger(name), "propagate", True)
     args, others = parse("privatize", "", job(input=log / "log.csv", **flags)[1:])
     options = runner_options(others, 0)
@@ -211,7 +211,7 @@ def test_logs_counters_and_the_job_itself(
     }
     assert "released the prior" in contents["log"].decode()
     assert len(infos) > 10
-    # Of four bytes that are equal to a float's, some would be found by chance among so many.
+    # The four bytes of a float32 are not searched: among so many bytes they would occur by chance.
     payloads = {info.urn: info.payload for info in infos}
     assert found(payloads, {spelling for spelling in LABEL_SPELLINGS if len(spelling) > 4}) == []
     assert found(contents, LABEL_SPELLINGS) == []
@@ -221,7 +221,7 @@ def test_logs_counters_and_the_job_itself(
 def test_no_counter_tells_how_many_labels_were_clamped(
     job: Any, flags: dict[str, Any], tmp_path: Path, write_csv: Any, invoke: Any, outputs: Path, tree: Any
 ) -> None:
-    """Of two logs, one has 123 labels off the domain. What the runs say differs in noise only."""
+    """One of two logs has 123 labels outside the domain. The output of the two runs differs only by noise."""
     said = []
     for name, label in {"inside": 500, "outside": 31415.926}.items():
         path = write_csv(tmp_path / name / "log.csv", [f"{i},{label if i < 123 else 250}" for i in range(600)])
@@ -239,7 +239,7 @@ def test_no_counter_tells_how_many_labels_were_clamped(
 def fails(
     job: Any, flags: dict[str, Any], invoke: Any, outputs: Path, tree: Any, secret: bytes, caplog: Any
 ) -> Callable[..., str]:
-    """(flag=value, ...) -> the one line of the error of the job, which says and leaves nothing that is secret."""
+    """Function (flag=value, ...) -> the error line of the job, after a search of its output for labels and the key."""
 
     def check(**others: Any) -> str:
         caplog.set_level(logging.DEBUG)
@@ -262,7 +262,7 @@ def test_labels_that_are_text(fails: Any, tmp_path: Path, write_csv: Any) -> Non
 def test_labels_that_are_text_in_worker_threads(
     job: Any, flags: dict[str, Any], tmp_path: Path, write_csv: Any, invoke: Any, capfd: Any
 ) -> None:
-    """Nothing is printed of them beside the command's own line."""
+    """Worker threads print nothing that contains the labels."""
     path = write_csv(tmp_path / "in.csv", ["1,271.8281"] * 99 + [f"2,{TEXT_SENTINEL}"])
     outcome = invoke(job(input=path, direct_num_workers=2, **flags))
     printed = capfd.readouterr()
@@ -275,7 +275,7 @@ def test_labels_that_are_text_in_worker_threads(
 @pytest.mark.parametrize("mode", ["multi_threading", "multi_processing"])
 @pytest.mark.parametrize("command", ["privatize", "fit"])
 def test_workers_behind_open_ports_are_refused(job: Any, invoke: Any, outputs: Path, command: str, mode: str) -> None:
-    """Beam's artifact service, on all interfaces and without a password, sends any file of the user's: the key, too."""
+    """Beam's artifact service sends any file of the user, even the key, on all interfaces and without a password."""
     outcome = invoke(job(command, direct_running_mode=mode, direct_num_workers=2))
 
     assert outcome.code == 2
@@ -318,7 +318,7 @@ def test_a_job_in_threads_listens_to_nobody(job: Any, census: Path, environment:
 
 
 def listening(process: int) -> set[str]:
-    """The addresses that a process takes connections at, as /proc writes them."""
+    """Addresses on which a process listens, in the notation of /proc."""
     links = set()
     descriptors = f"/proc/{process}/fd"
     for name in os.listdir(descriptors) if os.path.isdir(descriptors) else []:
@@ -370,7 +370,7 @@ def test_a_corrupt_file(fails: Any, tmp_path: Path) -> None:
 
 
 def test_a_csv_file_without_a_header(fails: Any, tmp_path: Path) -> None:
-    """Its first record stands where the header should be; to list the columns would show its label."""
+    """Its first record is read as the header, so a message that listed the columns would show its label."""
     path = tmp_path / "in.csv"
     path.write_text("1,31415.926\n2,271.8281\n")
     assert str(path) in fails(input=path)
@@ -416,7 +416,7 @@ def test_an_id_that_occurs_twice(fails: Any, tmp_path: Path, write_csv: Any) -> 
 def test_a_library_that_quotes_labels(
     fails: Any, log: Path, monkeypatch: pytest.MonkeyPatch, module: str, function: str, stage: str
 ) -> None:
-    """An error that nobody foresaw, whose text holds what it choked on: only its class and place are told."""
+    """An unexpected error whose text contains labels: the message gives only its class and location."""
 
     def choke(*arguments: Any) -> None:
         raise ZeroDivisionError(f"cannot handle {SENTINELS} {TEXT_SENTINEL}")

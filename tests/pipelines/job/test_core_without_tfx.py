@@ -1,4 +1,4 @@
-"""Without the extra `tfx`, CSV and Parquet work, and TFRecords are refused with what to install."""
+"""Without the extra `tfx`, CSV and Parquet work, and the error for TFRecord names the package to install."""
 
 import json
 import subprocess
@@ -44,7 +44,7 @@ print(json.dumps(sorted(set(sys.modules) & set({EXTRA!r}))))
 def runs(
     small_log: Path, command: Any, environment: dict[str, str], outcome: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, dict[str, Any]]:
-    """A folder, and by name the outcomes of jobs in it: one process, in which nothing of the extra can be imported."""
+    """A folder and the outcomes of jobs in it, by name, from one process that cannot import the extra's packages."""
     folder = tmp_path_factory.mktemp("without_tfx")
     parquet = {"input": folder / "released" / "data" / "*.parquet", "input_format": "parquet"}
     to_parquet = {"output_format": "parquet"}

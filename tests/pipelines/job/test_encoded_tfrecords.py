@@ -1,4 +1,4 @@
-"""TFRecords in, TFRecords out: the whole job as TensorFlow sees it. Only labels change, and no other comes along."""
+"""A job from TFRecord to TFRecord, checked with TensorFlow: only labels change, and no hidden raw label remains."""
 
 import gzip
 import json
@@ -21,7 +21,7 @@ LABELS = 8
 ROWS = 1200
 SHARDS = 3
 DOMAIN = {"label": "y", "label_min": 0, "label_max": LABELS - 1, "label_step": 1, "epsilon": 3, "mechanism": "rr"}
-# A rare number, which no output can be: where records hide a second label, it is this one.
+# A rare number that cannot be an output; it is the hidden second label of some records.
 HIDDEN = struct.pack("<f", 48613.5)
 
 
@@ -60,19 +60,19 @@ def label_of(record: bytes) -> float:
 
 @dataclass(frozen=True)
 class Log:
-    """Records by their id, and the glob of their files."""
+    """Records by id, and the glob of their files."""
 
     records: dict[int, bytes]
     pattern: str
 
     @property
     def usable(self) -> set[int]:
-        """The ids of those that have a label."""
+        """Ids of the records with a label."""
         return {row for row in self.records if row % 50 != 7}
 
 
 def record_of(row: int, kind: str) -> bytes:
-    """Most have all features; one in fifty has no label; texts, lists and integers have any length."""
+    """A record. Most have all features, one in fifty has no label; texts, lists and integers vary in length."""
     y = row % LABELS if kind == "int64" else float(row % LABELS)
     features = {
         "id": feature("int64", row),
@@ -85,7 +85,7 @@ def record_of(row: int, kind: str) -> bytes:
         features["y"] = feature(kind, y)
     record = example(**features)
     if row % 40 == 3:
-        # Two messages after each other are merged by parsers: the first label is overwritten, but still there.
+        # Parsers merge two concatenated messages: the first label is overwritten but still in the bytes.
         hidden = feature("float", 48613.5) if kind == "float" else feature("int64", 48613)
         record = example(y=hidden) + record
     return record + b"\x12\x04" + HIDDEN if row % 40 == 9 else record
@@ -93,7 +93,7 @@ def record_of(row: int, kind: str) -> bytes:
 
 @pytest.fixture(scope="session", params=["float", "int64"])
 def log(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Log:
-    """Two files, the second one compressed."""
+    """Two files; the second one is compressed."""
     folder = tmp_path_factory.mktemp("log")
     records = {row: record_of(row, request.param) for row in range(ROWS)}
     rows = list(records.values())
@@ -106,7 +106,7 @@ def log(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 def release(
     log: Log, key_file: Path, invoke: Any, command: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., Path]:
-    """(runner=invoke, flag=value, ...) -> the output folder of a job over the log."""
+    """Function (runner=invoke, flag=value, ...) -> the output folder of a job over the log."""
 
     def run(runner: Any = invoke, **flags: Any) -> Path:
         output = tmp_path_factory.mktemp("release") / "released"
@@ -127,7 +127,7 @@ def release(
 
 @pytest.fixture(scope="session")
 def released(release: Any) -> Path:
-    """TFRecords."""
+    """The release as TFRecord."""
     return release()
 
 
@@ -141,7 +141,7 @@ def by_id(records: list[bytes]) -> dict[int, bytes]:
 
 @pytest.mark.xdist_group("tfrecord_through")
 class TestThrough:
-    """A log with labels of either kind, with records in which a second label hides, and some without any."""
+    """A log with float or integer labels; some records hide a second label, some have no label."""
 
     def test_every_record_with_a_label_comes_out_and_only_its_label_changes(self, log: Log, released: Path) -> None:
         came_out = by_id(records_in(released))
@@ -160,7 +160,7 @@ class TestThrough:
         came_out = by_id(records_in(released))
         kept = sum(label_of(record) == row % LABELS for row, record in came_out.items())
         _, _, probabilities = mechanism_of(released)
-        # Randomized response keeps each label alike, so the count is binomial.
+        # Randomized response keeps each label with the same probability, so the count is binomial.
         low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], len(came_out), probabilities[0].max())
 
         assert {label_of(record) for record in came_out.values()} == set(range(LABELS))
@@ -173,7 +173,7 @@ class TestThrough:
         assert rows == set(log.records) - log.usable
 
     def test_parquet_gets_the_same_labels(self, released: Path, release: Any) -> None:
-        """There, all records are decoded: two ways through the same records under the same noise."""
+        """Parquet output decodes all records, so two code paths process the same records with the same noise."""
         parquet = release(output_format="parquet")
         tables = [pq.read_table(path).select(["id", "y"]).to_pydict() for path in sorted((parquet / "data").iterdir())]
         labels = {i[0]: y[0] for table in tables for i, y in zip(table["id"], table["y"], strict=True)}

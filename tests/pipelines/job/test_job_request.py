@@ -1,4 +1,4 @@
-"""From flags to a request: defaults, the domain, the key, and what passes through to Beam."""
+"""Conversion of flags to a job request: defaults, the domain, the key, and the flags passed on to Beam."""
 
 import os
 import stat
@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture
 def request_of(job: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """(command="privatize", flag=value, ...) -> the request of a job that is right but for those flags."""
+    """Function (command="privatize", flag=value, ...) -> the request of a valid job with those flags."""
     from labeldp.pipelines.job.job_flags import parse
     from labeldp.pipelines.job.parse_request import parse_request
 
@@ -26,7 +26,7 @@ def request_of(job: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> Callabl
 
 @pytest.fixture
 def beam_options(job: Any) -> Callable[..., dict[str, Any]]:
-    """(argument, ...) -> Beam's options of a job with those arguments more."""
+    """Function (argument, ...) -> Beam's options of a job with those additional arguments."""
     from labeldp.pipelines.job.job_flags import parse
     from labeldp.pipelines.runner.runner_options import runner_options
 
@@ -84,7 +84,7 @@ def test_the_domain_from_a_file(request_of: Any, tmp_path: Path) -> None:
 def test_paths_do_not_depend_on_where_the_job_is_started(
     request_of: Any, small_log: Path, outputs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A record is named by its file: another spelling of the path would be other noise, and another charge."""
+    """The noise of a record depends on its file path, so another spelling of it would be another charged release."""
     monkeypatch.chdir(small_log.parent)
     found = request_of(input=small_log.name, output=os.path.relpath(outputs / "released"))
 
@@ -115,7 +115,7 @@ def test_a_key_is_made_once_for_the_user_alone(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     path = tmp_path / "config" / "labeldp" / "noise.key"
     caplog.set_level("INFO", "labeldp")
-    before = os.umask(0)  # whatever the user's habits
+    before = os.umask(0)  # the file mode must not depend on the user's umask
     try:
         assert request_of(noise_key_file=None).key.path == str(path)
     finally:
@@ -125,7 +125,7 @@ def test_a_key_is_made_once_for_the_user_alone(
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     key = path.read_bytes()
     assert len(key) == 32
-    assert len(set(key)) > 8  # 32 random bytes have fewer distinct values once in 10^26 times
+    assert len(set(key)) > 8  # 32 random bytes have fewer distinct values with probability 1e-26
     assert caplog.text.count(str(path)) == 1
     assert [each.name for each in path.parent.iterdir()] == ["noise.key"]
     assert request_of(noise_key_file=None).key.load() == key

@@ -1,4 +1,4 @@
-"""The main job with mechanisms of every family: labels come out as often as the certified integers say."""
+"""The main job with a mechanism of every family: output frequencies agree with the certified probabilities."""
 
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ def released(
     request: pytest.FixtureRequest, census: Path, key_file: Path, invoke: Any, command: Any,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:  # fmt: skip
-    """The census at epsilon 1 under one mechanism."""
+    """Release of the census at epsilon 1 under one mechanism."""
     output = tmp_path_factory.mktemp(request.param) / "released"
     flags = {
         "input": census,
@@ -58,7 +58,7 @@ def weeks(census: Path, read_csv: Any) -> np.ndarray:
 def test_every_transition_is_as_frequent_as_certified(
     released: Path, weeks: np.ndarray, mechanism_of: Any, invoke: Any
 ) -> None:
-    """Each count is binomial; the bound of each is such that all together fail with probability FALSE_ALARM."""
+    """Each count is binomial; by the union bound, any of them fails with probability at most FALSE_ALARM."""
     assert invoke(["audit", str(released)]).ok().out.splitlines()[-1] == "PASS"
     labels, outputs, probabilities = mechanism_of(released)
     came_out = pq.read_table(released / "data").column("work").to_numpy()
@@ -67,13 +67,13 @@ def test_every_transition_is_as_frequent_as_certified(
     observed = np.zeros(probabilities.shape)
     np.add.at(observed, (np.searchsorted(labels, weeks), places), 1)
     records = observed.sum(axis=1, keepdims=True)
-    # Rows of floats sum to a hair more than 1.
+    # Rounding of floats can make a probability slightly larger than 1.
     likely = np.minimum(probabilities, 1)
     below, above = binom.cdf(observed, records, likely), binom.sf(observed - 1, records, likely)
 
     assert records.sum() == len(weeks) == 254_654
     assert min(below.min(), above.min()) >= FALSE_ALARM / (2 * observed.size)
-    # And all labels together: an output that is a little too likely for each of them.
+    # The sum over labels detects an output that is slightly too likely for each of them.
     expected, deviation = (records * likely).sum(axis=0), np.sqrt((records * likely * (1 - likely)).sum(axis=0))
     bound = np.sqrt(2 * np.log(2 * len(outputs) / FALSE_ALARM))
-    assert np.all(np.abs(observed.sum(axis=0) - expected) <= bound * deviation + bound**2)  # Bernstein
+    assert np.all(np.abs(observed.sum(axis=0) - expected) <= bound * deviation + bound**2)  # Bernstein's inequality

@@ -1,4 +1,4 @@
-"""Whole jobs from end to end: out comes the input with other labels, from the distribution that is certified."""
+"""End-to-end jobs: only labels change, and they are drawn from the certified distribution."""
 
 import json
 from collections import Counter
@@ -33,7 +33,7 @@ Columns = dict[str, np.ndarray]
 
 
 def in_shards(files: dict[str, Columns], shards: int) -> list[Columns]:
-    """What each shard is to hold: the rows of every file in order, files in the order of their paths."""
+    """Expected contents of each shard: the rows of every file in order, files in the order of their paths."""
     from labeldp.transforms.io.shard_writer import shard_of_rows
 
     parts: list[list[Columns]] = [[] for _ in range(shards)]
@@ -55,7 +55,7 @@ class CensusRun:
     came_out: list[Columns]
 
     def labels(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of all records: what they were and what they became."""
+        """Input labels and output labels of all records."""
         return (
             np.concatenate([shard["work"] for shard in self.went_in]),
             np.concatenate([shard["work"] for shard in self.came_out]),
@@ -64,7 +64,7 @@ class CensusRun:
 
 @pytest.fixture(scope="session")
 def census_columns(census: Path, read_csv: Callable[[Path], dict[str, list[str]]]) -> Columns:
-    """The census as text features (bytes), age (int64) and work (float64)."""
+    """Columns of the census: text features (bytes), age (int64) and work (float64)."""
     columns = read_csv(census)
     types: dict[str, Any] = CENSUS_TYPES | {"work": float}
     return {name: np.array(values, "S" if types[name] is bytes else types[name]) for name, values in columns.items()}
@@ -75,7 +75,7 @@ def tfrecord_run(
     census: Path, census_columns: Columns, key_file: Path, spawn: Any, command: Any, shard_paths: Any,
     read_examples: Any, tmp_path_factory: pytest.TempPathFactory,
 ) -> CensusRun:  # fmt: skip
-    """The CSV to TFRecords, as a process of its own."""
+    """Job from CSV to TFRecord in a new process."""
     output = tmp_path_factory.mktemp("census") / "released"
     flags = {"input": census, "input_format": "csv", "output": output, "noise_key_file": key_file}
     outcome = spawn(command("privatize", CENSUS_FLAGS | flags)).ok()
@@ -88,7 +88,7 @@ def parquet_run(
     census_columns: Columns, key_file: Path, invoke: Any, command: Any, shard_paths: Any,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> CensusRun:  # fmt: skip
-    """Two Parquet files, whose label is an integer, to Parquet."""
+    """Job from two Parquet files with an integer label to Parquet."""
     folder = tmp_path_factory.mktemp("census_parquet")
     (folder / "in").mkdir()
     files = {}
@@ -117,7 +117,7 @@ def parquet_run(
 
 @pytest.fixture(params=["tfrecord", "parquet"])
 def census_run(request: pytest.FixtureRequest) -> CensusRun:
-    """The same log through either format."""
+    """The same log in either format."""
     return request.getfixturevalue(f"{request.param}_run")
 
 
@@ -130,7 +130,7 @@ class TestCensus:
 
         assert len(sizes) == CENSUS_SHARDS
         assert sum(sizes) == CENSUS_RECORDS
-        assert max(sizes) - min(sizes) <= 2 * 256  # blocks of 256 in turn, from two files at most
+        assert max(sizes) - min(sizes) <= 2 * 256  # shards take blocks of 256 rows in turn, from at most two files
 
     def test_features_go_through_unchanged(self, census_run: CensusRun) -> None:
         for went_in, came_out in zip(census_run.went_in, census_run.came_out, strict=True):
@@ -156,11 +156,11 @@ class TestCensus:
         np.add.at(observed, (np.searchsorted(labels, went_in), np.searchsorted(alphabet, came_out)), 1)
         expected = observed.sum(axis=1, keepdims=True) * probabilities
 
-        assert expected.min() >= 10  # or the chi-square law would not describe the cells
+        assert expected.min() >= 10  # needed for the chi-square approximation
         statistic = ((observed - expected) ** 2 / expected).sum()
         freedom = len(labels) * (len(outputs) - 1)
         low, high = chi2.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], freedom)
-        assert low < statistic < high  # a fit that is too good is no noise either
+        assert low < statistic < high  # a statistic that is too small would also indicate wrong noise
 
     def test_audits_pass(self, census_run: CensusRun, invoke: Any) -> None:
         for path in (census_run.output, census_run.output / "mechanism.json"):
@@ -183,7 +183,7 @@ class TestCensus:
 
 @pytest.fixture(scope="session")
 def log(tmp_path_factory: pytest.TempPathFactory, write_csv: Any) -> Path:
-    """Two CSV files of 4,000 records: integers, numbers and text, with gaps; the label y is in 0, 0.5, ..., 10."""
+    """Two CSV files, 4,000 records of integers, floats and text with missing values; the label y is 0, 0.5, ..., 10."""
     folder = tmp_path_factory.mktemp("two_files")
     for name, rows in {"a": 2500, "b": 1500}.items():
         lines = [
@@ -196,7 +196,7 @@ def log(tmp_path_factory: pytest.TempPathFactory, write_csv: Any) -> Path:
 
 @pytest.fixture(scope="session")
 def flags(log: Path, key_file: Path) -> Callable[..., dict[str, Any]]:
-    """(flag=value, ...) -> the flags of a job over `log` under the tests' key."""
+    """Function (flag=value, ...) -> the flags of a job over `log` under the tests' key."""
 
     def complete(**others: Any) -> dict[str, Any]:
         return {
@@ -216,7 +216,7 @@ def flags(log: Path, key_file: Path) -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture(scope="session")
 def release(flags: Any, invoke: Any, command: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """(runner=invoke, flag=value, ...) -> the output folder of that job."""
+    """Function (runner=invoke, flag=value, ...) -> the output folder of that job."""
 
     def run(runner: Any = invoke, **others: Any) -> Path:
         output = tmp_path_factory.mktemp("release") / "released"
@@ -228,25 +228,25 @@ def release(flags: Any, invoke: Any, command: Any, tmp_path_factory: pytest.Temp
 
 @pytest.fixture(scope="session")
 def released(release: Any, spawn: Any) -> Path:
-    """TFRecords, by a process of its own."""
+    """TFRecord release, from a new process."""
     return release(spawn)
 
 
 @pytest.fixture(scope="session")
 def released_parquet(release: Any) -> Path:
-    """The same as Parquet."""
+    """The same release as Parquet."""
     return release(output_format="parquet")
 
 
 @pytest.fixture(scope="session")
 def on_two_workers(release: Any, spawn: Any) -> Path:
-    """The same as `released`, by two worker threads."""
+    """The same release as `released`, from two worker threads."""
     return release(spawn, direct_num_workers=2)
 
 
 @pytest.fixture(scope="session")
 def records_of(shard_paths: Any) -> Callable[[Path], list[list[Any]]]:
-    """(output folder of TFRecords) -> per shard, each record as its sorted features."""
+    """Function (output folder of TFRecords) -> per shard, each record as its sorted features."""
     tensorflow: Any = pytest.importorskip("tensorflow", reason="the extra tfx is not installed")
 
     def features(record: bytes) -> Any:
@@ -261,13 +261,13 @@ def records_of(shard_paths: Any) -> Callable[[Path], list[list[Any]]]:
 
 
 def shard_bytes(output: Path) -> dict[str, bytes]:
-    """Every shard, by name."""
+    """Bytes of every shard, by name."""
     return {path.name: path.read_bytes() for path in (output / "data").iterdir()}
 
 
 @pytest.mark.xdist_group("determinism")
 class TestDeterminism:
-    """The same input under the same key is the same release, however it is computed; anything else is another."""
+    """The same input and key give the same release, however it is computed; any other input or key does not."""
 
     def test_shards_hold_the_log(self, released: Path, records_of: Any) -> None:
         shards = records_of(released)
@@ -360,7 +360,7 @@ class TestDeterminism:
 
 
 def parquet_records(output: Path) -> Counter[Any]:
-    """How often each record occurs in an output folder of Parquet."""
+    """Number of occurrences of each record in an output folder of Parquet."""
     tables = [pq.read_table(path) for path in sorted((output / "data").iterdir())]
     return Counter(tuple(record.items()) for table in tables for record in table.to_pylist())
 
@@ -373,7 +373,7 @@ RR_LABELS = 4
 def two_versions(
     tmp_path_factory: pytest.TempPathFactory, write_csv: Any, key_file: Path, invoke: Any, command: Any
 ) -> list[Path]:
-    """Three outputs: of a log, of the log with one label changed, of the first log again."""
+    """Outputs of a log, of the log with one label changed, and of the first log again."""
     folder = tmp_path_factory.mktemp("one_label")
     path = folder / "in" / "log.csv"
     labels = np.random.default_rng(5).integers(0, RR_LABELS, RR_RECORDS)
@@ -402,7 +402,7 @@ def two_versions(
 
 @pytest.mark.xdist_group("one_label")
 class TestOneLabelChanged:
-    """Two versions of a log, one label apart, must not share any noise: it would reveal which label changed."""
+    """Two versions of a log that differ in one label must not share noise, which would reveal the changed label."""
 
     @staticmethod
     def labels(output: Path) -> np.ndarray:
@@ -413,17 +413,17 @@ class TestOneLabelChanged:
     def test_outputs_agree_as_often_as_independent_draws(self, two_versions: list[Path], mechanism_of: Any) -> None:
         _, _, p = mechanism_of(two_versions[0])
         _, _, q = mechanism_of(two_versions[1])
-        agreeing = (p * q).sum(axis=1)  # for each label, two independent draws are equal
-        np.testing.assert_allclose(agreeing, agreeing[0], rtol=1e-9)  # so the count is binomial
+        agreeing = (p * q).sum(axis=1)  # by label: probability that two independent draws are equal
+        np.testing.assert_allclose(agreeing, agreeing[0], rtol=1e-9)  # the same for all labels: the count is binomial
         low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], RR_RECORDS, agreeing[0])
 
-        assert high < 0.9 * RR_RECORDS  # the bound would catch noise that is shared
+        assert high < 0.9 * RR_RECORDS  # the bound would detect shared noise
         assert low <= (self.labels(two_versions[0]) == self.labels(two_versions[1])).sum() <= high
 
     def test_the_histograms_have_independent_noise(self, two_versions: list[Path]) -> None:
         one, two = (json.loads((run / "mechanism.json").read_text())["prior"]["weights"] for run in two_versions[:2])
 
-        # Where neither label changed, the counts are the same: equal noise would keep the ratio of two weights.
+        # If neither count changed, equal noise would give an equal ratio of the two weights.
         for i, j in combinations(range(RR_LABELS), 2):
             assert one[i] / one[j] != pytest.approx(two[i] / two[j], rel=1e-9)
 
@@ -435,7 +435,7 @@ class TestOneLabelChanged:
         entries = [json.loads(line) for line in ledger.read_text().splitlines()]
         releases = [{charge["release"] for charge in entry["charges"]} for entry in entries]
 
-        assert [len(names) for names in releases] == [2, 2, 2]  # the histogram and the labels
+        assert [len(names) for names in releases] == [2, 2, 2]  # one charge for the histogram, one for the labels
         assert not releases[0] & releases[1]
         assert releases[2] == releases[0]
         costs = [sum(charge["epsilon"] for charge in entry["charges"]) for entry in entries]

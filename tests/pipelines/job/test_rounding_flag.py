@@ -1,4 +1,4 @@
-"""Labels between those of the domain, from end to end: an unbiased mechanism stays unbiased for them."""
+"""Labels between grid labels, end to end: an unbiased mechanism stays unbiased for them."""
 
 import json
 import math
@@ -19,7 +19,7 @@ FALSE_ALARM = 1e-7
 
 @pytest.fixture(scope="session")
 def log(tmp_path_factory: pytest.TempPathFactory, write_csv: Any) -> Path:
-    """Records in turn of each of VALUES; f is the value's place."""
+    """Records that cycle through VALUES; f is the index of the value."""
     rows = [f"{i % 3},{VALUES[i % 3]}" for i in range(3 * RECORDS_EACH)]
     return write_csv(tmp_path_factory.mktemp("continuous") / "log.csv", rows)
 
@@ -43,7 +43,7 @@ def flags(log: Path, key_file: Path) -> dict[str, Any]:
 def release(
     flags: dict[str, Any], invoke: Any, command: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., Path]:
-    """(flag=value, ...) -> the output folder of the job, two shards of Parquet."""
+    """Function (flag=value, ...) -> the output folder of the job, with two shards of Parquet."""
 
     def run(**others: Any) -> Path:
         output = tmp_path_factory.mktemp("rounding") / "released"
@@ -66,7 +66,7 @@ def released_nearest(release: Any) -> Path:
 
 
 def read(output: Path) -> tuple[np.ndarray, np.ndarray]:
-    """f and y of all records."""
+    """Columns f and y of all records."""
     table = pq.read_table(output / "data")
     return table.column("f").to_numpy(), table.column("y").to_numpy()
 
@@ -80,13 +80,13 @@ class TestRounding:
     """21,000 records at epsilon 3."""
 
     def test_outputs_are_right_on_average_for_labels_between(self, released: Path) -> None:
-        """Hoeffding's bound on the mean of independent outputs of a known range."""
+        """Uses Hoeffding's bound on the mean of independent outputs of a known range."""
         places, outputs = read(released)
         document = json.loads((released / "mechanism.json").read_text())
         spread = document["outputs"][-1] - document["outputs"][0]
         bound = spread * math.sqrt(math.log(2 / FALSE_ALARM) / (2 * RECORDS_EACH))
         assert document["certificate"]["max_bias"] < 1e-9
-        assert bound < 0.5  # to the nearest, each would be off by 1.3 or more
+        assert bound < 0.5  # rounding to the nearest would give an error of 1.3 or more
         for place, value in enumerate(VALUES):
             drawn = outputs[places == place]
             assert len(drawn) == RECORDS_EACH
@@ -98,14 +98,14 @@ class TestRounding:
             assert abs(outputs[places == place].mean() - nearest) < 0.5
 
     def test_the_prior_is_that_of_the_rounded_labels(self, release: Any) -> None:
-        """The expected histogram, within what rounding (Hoeffding) and noise (of scale 2 a cell) can move it."""
+        """The histogram is within the bounds of randomized rounding (Hoeffding) and noise (scale 2 per cell)."""
         document = json.loads((release(prior_epsilon=1) / "mechanism.json").read_text())
         shares = np.mean([[1 - 0.26, 0.26, 0], [0.3, 0.7, 0], [0, 0.42, 0.58]], axis=0)
         records = 3 * RECORDS_EACH
         rounding = math.sqrt(math.log(2 / FALSE_ALARM) / (2 * records))
-        # A cell is off by its own noise, and by a share of that of all three.
+        # The error of a cell is its own noise plus a share of the noise of all three cells.
         noise = 4 * 2 * math.log(2 / FALSE_ALARM) / records
-        assert rounding + noise < 0.03  # to the nearest, each would hold a third
+        assert rounding + noise < 0.03  # rounding to the nearest would give a third to each
         np.testing.assert_allclose(document["prior"]["weights"], shares, atol=rounding + noise)
 
     def test_the_files_say_how_and_audits_pass(self, released: Path, released_nearest: Path, invoke: Any) -> None:
@@ -119,7 +119,7 @@ class TestRounding:
     ) -> None:
         mechanism, output = tmp_path / "mechanism.json", tmp_path / "released"
         invoke(command("fit", flags | {"mechanism_file": mechanism})).ok()
-        # Without a word about the mechanism: how labels are rounded is in the file.
+        # No flag about the mechanism or the rounding: both are in the mechanism file.
         own = {"output": output, "output_format": "parquet", "num_shards": 2, "mechanism_file": mechanism}
         domain = dict.fromkeys(("label_min", "label_max", "label_step", "epsilon", "mechanism"))
         invoke(command("apply", flags | own | domain)).ok()
@@ -137,7 +137,7 @@ class TestRounding:
     def test_the_other_rounding_is_another_release_with_other_noise(
         self, release: Any, tmp_path: Path, write_csv: Any, spent: Any
     ) -> None:
-        """Over labels of the domain, which both leave alone: so what differs is noise."""
+        """All labels are grid labels, which neither rounding changes, so only noise differs."""
         path = write_csv(tmp_path / "log.csv", [f"0,{i % 3 * 5}" for i in range(3_000)])
         ledger = tmp_path / "labeldp_ledger.jsonl"
         outputs = []

@@ -1,6 +1,6 @@
-"""--validate and --schema: features are checked before the budget is at stake, the output before it is released.
+"""--validate and --schema: features are checked before any budget is spent, the output before it is released.
 
-Artifacts are read by TFDV's own functions.
+Artifacts are read with TFDV's own functions.
 """
 
 import json
@@ -43,7 +43,7 @@ def sample(census: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def released(
     sample: Path, spawn: Any, invoke: Any, command: Any, key_file: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Path]:
-    """Releases by their output format, validated against an inferred schema; one by a process of its own."""
+    """Releases by output format, validated against an inferred schema; one is made in a new process."""
     folder = tmp_path_factory.mktemp("validated")
     flags = {"input": sample, "input_format": "csv", "label": "work", "noise_key_file": key_file, **DOMAIN}
     for name, call in (("tfrecord", spawn), ("parquet", invoke)):
@@ -150,7 +150,7 @@ def test_the_report_refuses_another_s_validation(released: dict[str, Path], invo
 def test_shards_do_not_depend_on_validation(
     released: dict[str, Path], sample: Path, invoke: Any, command: Any, key_file: Path, tmp_path: Path, shard_paths: Any
 ) -> None:
-    """From TFRecords to TFRecords features pass undecoded; statistics are those of the decoded files."""
+    """From TFRecord to TFRecord, features are copied undecoded; statistics are those of the decoded files."""
     source = {"input": released["tfrecord"] / "data" / "*", "input_format": "tfrecord", "label": "work"}
     flags = source | {"noise_key_file": key_file, **DOMAIN}
     invoke(command("privatize", flags | {"output": tmp_path / "plain"})).ok()
@@ -168,7 +168,7 @@ def test_shards_do_not_depend_on_validation(
 
 @pytest.fixture
 def attempt(sample: Path, invoke: Any, command: Any, key_file: Path, outputs: Path) -> Iterator[Callable[..., Any]]:
-    """(command="privatize", flag=value, ...) -> what became of a job on the sample."""
+    """Function (command="privatize", flag=value, ...) -> the outcome of a job on the sample."""
 
     def run(name: str = "privatize", switches: Sequence[str] = (), **flags: Any) -> Any:
         standard: dict[str, Any] = {
@@ -184,7 +184,7 @@ def attempt(sample: Path, invoke: Any, command: Any, key_file: Path, outputs: Pa
 
 
 def schema_file(released: dict[str, Path], tmp_path: Path, old: str, new: str) -> Path:
-    """The inferred schema with a change."""
+    """File with the inferred schema, in which `old` is replaced by `new`."""
     text = (released["tfrecord"] / "validation" / "schema.pbtxt").read_text()
     assert old in text
     path = tmp_path / "schema.pbtxt"
@@ -193,7 +193,7 @@ def schema_file(released: dict[str, Path], tmp_path: Path, old: str, new: str) -
 
 
 def test_last_week_s_schema_holds(attempt: Any, released: dict[str, Path], outputs: Path, tmp_path: Path) -> None:
-    """Also where it says of the label what the raw one is not: that is nobody's business."""
+    """It is accepted even if its type of the label differs from the raw label, which is not validated."""
     path = schema_file(released, tmp_path, 'name: "work"\n  type: FLOAT', 'name: "work"\n  type: BYTES')
     outcome = attempt(schema=path).ok()
 
@@ -223,7 +223,7 @@ def test_anomalies_stop_the_run_before_anything_is_spent(
         "nothing is privatized; correct them, or give another --schema: "
     )
     assert words in outcome.error
-    assert "the prior" not in outcome.err  # the histogram was not counted
+    assert "the prior" not in outcome.err  # the histogram was never counted
     assert list(outputs.iterdir()) == []
 
 

@@ -1,4 +1,4 @@
-"""The ledger and its caps: what a run is charged, what is free, and what is refused."""
+"""The ledger and its caps: the charges of a run, releases without a charge, and rejected runs."""
 
 import json
 import threading
@@ -36,7 +36,7 @@ def test_another_request_is_charged(job: Any, invoke: Any, outputs: Path, spent:
 
 
 def test_another_mechanism_shares_the_histogram(job: Any, invoke: Any, outputs: Path, spent: Any, entries: Any) -> None:
-    """The same histogram, with the same noise, is one release; the labels are another."""
+    """The same histogram with the same noise is one release; the labels of each mechanism are another."""
     invoke(job()).ok()
     invoke(job(mechanism="rr", output=outputs / "rr")).ok()
 
@@ -79,7 +79,7 @@ def test_fit_and_apply_fit_under_the_cap_of_one_privatize(job: Any, invoke: Any,
 def test_apply_publishes_the_prior_again_and_says_so(
     job: Any, invoke: Any, outputs: Path, tmp_path: Path, spent: Any, entries: Any
 ) -> None:
-    """Free where the ledger has it, charged where it has not: a release is never above what its ledger says."""
+    """The prior is charged unless the ledger already has it, so the ledger covers all that a release spent."""
     invoke(job("fit")).ok()
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -117,7 +117,7 @@ def test_a_prior_of_other_data_is_charged_once(
 def test_a_mechanism_solved_for_a_released_prior_costs_that_prior(
     job: Any, invoke: Any, outputs: Path, tmp_path: Path, entries: Any, released: bool
 ) -> None:
-    """And one that was solved for a public prior costs its labels alone."""
+    """A mechanism that was solved for a public prior costs only its labels."""
     invoke(job()).ok()
     (tmp_path / "prior.csv").write_text("".join(f"{label},{1 + label}\n" for label in range(5)))
     source = outputs / "released" if released else tmp_path / "prior.csv"
@@ -167,7 +167,7 @@ def test_a_release_counts_at_the_most_that_it_was_charged(tmp_path: Path) -> Non
 
 
 def test_a_ledger_whose_last_line_has_no_end_is_gone_on_with(tmp_path: Path) -> None:
-    """As some editors leave files."""
+    """Some editors save files without a final newline."""
     from labeldp.pipelines.release.ledger import Caps, Ledger, LedgerEntry
 
     path = tmp_path / "ledger"
@@ -181,7 +181,7 @@ def test_a_ledger_whose_last_line_has_no_end_is_gone_on_with(tmp_path: Path) -> 
 def test_the_cap_refuses_at_publication_when_the_data_changed(
     job: Any, invoke: Any, outputs: Path, tmp_path: Path, write_csv: Any, tree: Any
 ) -> None:
-    """The same request again may be the same release, so it may start; it turns out to be another."""
+    """A repeated request may give the same release, so it starts; with changed data it is another release."""
     path = write_csv(tmp_path / "in.csv", [f"{i},{i % 5}" for i in range(300)])
     invoke(job(input=path, epsilon_cap=1.5)).ok()
     before = tree(outputs)
@@ -222,7 +222,7 @@ def test_the_ledger_adds_up_exactly(tmp_path: Path) -> None:
     assert ledger.spent() == (0, 0)
     for i in range(10):
         ledger.charge([LedgerEntry("labels", 0.1, f"release {i}")], Caps(), request=f"{i}")
-    assert ledger.spent().epsilon == 10 * Fraction(0.1) > 1  # ten times the float 0.1, a hair above 1
+    assert ledger.spent().epsilon == 10 * Fraction(0.1) > 1  # ten times the float 0.1 is slightly above 1
     assert ledger.spent([LedgerEntry("labels", 0.1, "release 3")]) == ledger.spent()
 
     before = (tmp_path / "ledger").read_bytes()
@@ -311,7 +311,7 @@ def test_a_delta_has_to_be_accepted_where_it_is_applied(job: Any, invoke: Any, o
 
 
 def test_two_processes_cannot_exceed_the_cap_together(tmp_path: Path) -> None:
-    """Both saw an empty ledger before they ran; whoever charges second is refused."""
+    """Both find an empty ledger at the start; the second one to charge it is rejected."""
     from labeldp.pipelines.release.ledger import Caps, Ledger, LedgerEntry
     from labeldp.transforms import InputError
 

@@ -1,4 +1,4 @@
-"""The manifest, read back: every key is needed, and of its type."""
+"""Reading the manifest: every key is required and must have the right type."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What becomes public and when: the manifest, fit and apply, staging, publishing, input that changes meanwhile."""
+"""Output folder: the manifest, fit and apply, staging, publication, and input that changes during a job."""
 
 import json
 from collections.abc import Callable
@@ -16,7 +16,7 @@ DOMAIN_FLAGS = ("label_min", "label_max", "label_step", "epsilon")
 
 
 def manifest_of(output: Path) -> dict[str, Any]:
-    """The manifest in an output folder."""
+    """Manifest of an output folder."""
     return json.loads((output / "release.json").read_text())
 
 
@@ -83,7 +83,7 @@ def test_the_manifest_names_the_input_by_a_keyed_digest(
         invoke(job(output=outputs / f"{number}", **flags)).ok()
         digests.append(manifest_of(outputs / f"{number}")["input_digest"])
 
-    assert digests[0] == digests[2]  # of the same labels under the same key
+    assert digests[0] == digests[2]  # same labels and same key
     assert digests[0] != digests[1]
 
 
@@ -91,7 +91,7 @@ def test_the_manifest_names_the_input_by_a_keyed_digest(
 def test_another_label_column_of_the_same_values_has_noise_of_its_own(
     job: Any, invoke: Any, outputs: Path, tmp_path: Path, write_csv: Any, label: str
 ) -> None:
-    """Were it the same, equal outputs would show that the columns are equal."""
+    """With the same noise, equal outputs would reveal that the columns are equal."""
     path = write_csv(tmp_path / "in.csv", [f"{i},{i % 5},{i % 5}" for i in range(1000)], "f,y,z")
     invoke(job(input=path, label=label)).ok()
     table = pq.read_table(outputs / "released" / "data")
@@ -216,7 +216,7 @@ def test_apply_refuses_a_mechanism_that_was_changed(job: Any, invoke: Any, fitte
     assert not (outputs / "released").exists()
 
 
-# What a job says of itself.
+# The job result.
 
 
 def test_a_job_result_survives_the_way_through_its_file() -> None:
@@ -276,7 +276,7 @@ def test_publishing_never_replaces_anything(outputs: Path) -> None:
 def test_an_output_that_appears_meanwhile_is_kept(
     job: Any, invoke: Any, outputs: Path, meanwhile: Callable[[Callable[[], None]], None]
 ) -> None:
-    """Another run of the same command was faster."""
+    """Another run of the same command publishes first."""
 
     def publish_first() -> None:
         (outputs / "released").mkdir()
@@ -296,7 +296,7 @@ def test_an_output_that_appears_meanwhile_is_kept(
 
 @pytest.fixture
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
-    """(function) -> None: it is called once the labels have been counted and before they are privatized."""
+    """Function (change) that arranges a call of `change` after labels are counted and before they are privatized."""
 
     def arrange(change: Callable[[], None]) -> None:
         from labeldp.mechanisms.response.rr_on_bins import RROnBins
@@ -341,7 +341,7 @@ def test_input_that_changes_while_the_job_runs(
 def test_a_file_that_arrives_while_the_job_runs(
     job: Any, invoke: Any, outputs: Path, tmp_path: Path, write_csv: Any, meanwhile: Any
 ) -> None:
-    """Whether a runner has matched the files by then is its own business: the file is left out, or refused."""
+    """The runner may or may not have matched the files already: the new file is left out, or the job fails."""
     write_csv(tmp_path / "in" / "a.csv", ROWS)
     meanwhile(lambda: write_csv(tmp_path / "in" / "b.csv", ["300,0"]))
 

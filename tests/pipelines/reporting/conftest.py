@@ -1,4 +1,4 @@
-"""Shared by the tests of the report: a release, its page, and a reader of pages."""
+"""Shared fixtures of the report tests: a release, its page, and a parser of pages."""
 
 import csv
 import re
@@ -16,7 +16,7 @@ LABEL = "<script>alert('y')</script>"
 
 @dataclass
 class Page(HTMLParser):
-    """A page read by the standard library: its visible text, its elements, and its tables by caption."""
+    """A page parsed with the standard library: its visible text, its elements, and its tables by caption."""
 
     text: str = ""
     elements: list[tuple[str, dict[str, str]]] = field(default_factory=list)
@@ -69,13 +69,13 @@ class Page(HTMLParser):
             self.headings[-1] += data
 
     def facts(self, caption: str) -> dict[str, str]:
-        """A table of two columns."""
+        """A table of two columns as a dictionary."""
         return {row[0]: row[1] for row in self.tables[caption][1:]}
 
 
 @pytest.fixture(scope="session")
 def released(tmp_path_factory: pytest.TempPathFactory, invoke: Any, command: Any, key_file: Path) -> Path:
-    """A release whose label has a hostile name, of 2,000 records; two runs are in the ledger beside it."""
+    """A release of a log of 2,000 records whose label name contains markup; its ledger has two runs."""
     folder = tmp_path_factory.mktemp("report")
     log = folder / "log.csv"
     with log.open("w", newline="") as file:
@@ -107,20 +107,20 @@ def page(page_text: str) -> Page:
 
 @pytest.fixture(scope="session")
 def read_page() -> Callable[[str], Page]:
-    """(HTML) -> the page."""
+    """Function (HTML) -> the page."""
     return Page.of
 
 
 @pytest.fixture
 def copied(released: Path, tmp_path: Path) -> Path:
-    """A copy of the release, to be spoilt."""
+    """A copy of the release that a test may damage."""
     shutil.copy(released.parent / "labeldp_ledger.jsonl", tmp_path)
     return Path(shutil.copytree(released, tmp_path / "released"))
 
 
 @pytest.fixture
 def solved(tmp_path: Path, invoke: Any) -> Callable[..., Path]:
-    """(prior as label: weight, flag=value, ...) -> the mechanism file solved for it."""
+    """Function (prior as label: weight, flag=value, ...) -> the mechanism file solved for it."""
 
     def run(prior: dict[float, float], **flags: Any) -> Path:
         (tmp_path / "prior.csv").write_text("".join(f"{label},{weight}\n" for label, weight in prior.items()))
@@ -134,7 +134,7 @@ def solved(tmp_path: Path, invoke: Any) -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def report_on(invoke: Any) -> Callable[[Path], Page]:
-    """(release or mechanism file) -> its page."""
+    """Function (release or mechanism file) -> its page."""
 
     def run(path: Path) -> Page:
         output = path.parent / "page.html"

@@ -1,4 +1,4 @@
-"""Channels reduced to cells, and bins of labels."""
+"""Chart data: the transition probabilities reduced to cells, and bins of labels."""
 
 import numpy as np
 import pytest

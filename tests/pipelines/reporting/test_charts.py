@@ -1,4 +1,4 @@
-"""Charts: they are well-formed and small, they show the numbers given, and no texts overlap."""
+"""Charts are well-formed and small, show the given numbers, and have no overlapping texts."""
 
 import itertools
 import re
@@ -34,7 +34,7 @@ def texts(chart: str) -> list[str]:
 
 
 def boxes(chart: str, kind: str) -> list[list[float]]:
-    """The numbers of each closed part of the paths of a class."""
+    """Coordinates of each closed subpath of the paths of a class."""
     paths = [path.get("d") or "" for path in parsed(chart).iter("path") if path.get("class") == kind]
     return [[float(x) for x in re.findall(r"-?[\d.]+", part)] for path in paths for part in path.split("z") if part]
 
@@ -54,7 +54,7 @@ def every_chart(
 
 
 class Box(NamedTuple):
-    """Where a text is drawn, at most, in the units of the picture."""
+    """Upper bound on the area of a text, in the units of the chart."""
 
     left: float
     top: float
@@ -81,7 +81,7 @@ def text_box(element: ElementTree.Element) -> Box:
 
 
 def assert_apart(chart: str) -> None:
-    """No two texts overlap, and none leaves the picture, but for a little to the right."""
+    """Checks that no two texts overlap and that all are within the chart, with a small margin at the right."""
     drawn = text_boxes(chart)
     for box in drawn:
         assert -0.1 <= box.left < box.right <= 490.1, box
@@ -119,7 +119,7 @@ def test_texts_keep_clear_of_each_other(prior: str, way: str) -> None:
         assert_apart(chart)
         ticks = [box for box in text_boxes(chart) if box.kind == "tick"]
         assert sum(box.bottom > 260 for box in ticks) >= 1
-        # The name of the upward axis keeps its distance from the names of ticks.
+        # The name of the vertical axis does not touch the tick labels.
         assert min(box.left for box in ticks if box.bottom < 260) >= 22
 
 
@@ -184,7 +184,7 @@ def test_outputs_of_bins_are_written_over_the_bars(prior: str) -> None:
     for place in written:
         box = text_box(elements[place])
         assert box.bottom <= highest
-        # The whole text is within one band, and on a ground of that band's colour.
+        # The whole text is within one band, on a background of that band's color.
         around = [band for band in bands if covers(band, box)]
         assert len(around) == 2
         assert around[0].get("class") == around[1].get("class") == kinds[place - 1]
@@ -212,7 +212,7 @@ def test_bars_are_as_high_as_the_probabilities() -> None:
     heights = [bottom - top for _, bottom, top, _, _ in boxes(chart, "prior")]
     assert np.array(heights) / heights[0] == pytest.approx(WEIGHTS / WEIGHTS[0], abs=0.01)
     lefts, rights = zip(*[(left, right) for left, _, _, right, _ in boxes(chart, "prior")], strict=True)
-    # A bar ends halfway to the next label; 0.5 at either end is left free.
+    # A bar ends halfway to the next label, less a margin of 0.5 on each side.
     assert np.array(rights) - np.array(lefts) + 1 == pytest.approx(
         np.array([1, 1, 2, 3]) * (rights[0] - lefts[0] + 1), abs=0.3
     )
@@ -248,7 +248,7 @@ def test_shades_grow_with_the_probabilities() -> None:
     group = next(group for group in parsed(channel_chart(cells, "y")).iter("g") if group.get("class") == "cell")
 
     drawn = {path.get("d"): float(path.get("fill-opacity") or 0) for path in group}
-    # The square root of the chance; nothing for 0.
+    # The opacity is the square root of the probability; cells of probability 0 are not drawn.
     expected = {"M0 0h1v1h-1z": 0.8, "M1 0h1v1h-1z": 0.6, "M1 1h1v1h-1z": 1.0}
     assert drawn == {path: pytest.approx(shade, abs=1 / 30) for path, shade in expected.items()}
 

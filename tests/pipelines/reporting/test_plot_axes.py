@@ -1,4 +1,4 @@
-"""Ticks of an axis."""
+"""Axis ticks."""
 
 import numpy as np
 import pytest

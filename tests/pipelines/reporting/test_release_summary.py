@@ -1,4 +1,4 @@
-"""Where the largest likelihood ratio is attained."""
+"""Release summary: the labels and the output that attain the largest likelihood ratio."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""The page in a browser: light, dark, on paper and on a telephone."""
+"""The page in a browser: light and dark color scheme, printed, and at the width of a phone."""
 
 import html
 import json
@@ -27,7 +27,7 @@ LIGHT, DARK = (255, 255, 255), (0x14, 0x17, 0x1B)
 
 @dataclass(frozen=True)
 class Seen:
-    """What a browser made of a page: its document, what the console said, and what the page asked the network for."""
+    """A page as loaded by a browser: its document, the console messages, and the network requests."""
 
     dom: str
     console: list[str]
@@ -36,7 +36,7 @@ class Seen:
 
 @pytest.fixture(scope="module")
 def browse(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Seen]:
-    """(page, more flags) -> what headless Chromium saw."""
+    """Function (page, more flags) -> the page as loaded by headless Chromium."""
     named = os.environ.get("CHROMIUM")
     browser = next(filter(None, map(shutil.which, [named] if named else BROWSERS)), None)
     if browser is None:
@@ -56,7 +56,7 @@ def browse(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Seen]:
         )  # fmt: skip
         console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
         asked = [event.get("params", {}) for event in json.loads(network.read_text())["events"]]
-        # What the browser asks for by itself has no origin.
+        # Requests of the browser itself have no origin.
         of_page = [p["url"] for p in asked if "url" in p and p.get("initiator", "not an origin") != "not an origin"]
         return Seen(done.stdout, console, of_page)
 
@@ -90,7 +90,7 @@ def test_a_browser_shows_it_light_and_on_paper(
     found = colours(picture)
     assert found.most_common(1)[0][0] == LIGHT
     assert found[(0x3D, 0x74, 0xB5)] > 100  # the histogram's share of the budget
-    assert found[(0xC4, 0x51, 0x1A)] > 100  # the labels'
+    assert found[(0xC4, 0x51, 0x1A)] > 100  # the share of the labels
     assert paper.read_bytes().startswith(b"%PDF-")
     assert paper.stat().st_size > 20_000
 
@@ -107,7 +107,7 @@ def test_a_browser_shows_it_dark(page_file: Path, browse: Any, tmp_path: Path) -
 
 
 def test_nothing_is_wider_than_a_telephone(page_text: str, browse: Any, tmp_path: Path) -> None:
-    """A page around it measures; the report itself runs no script."""
+    """An enclosing page measures the widths, because the report itself runs no script."""
     (tmp_path / "around.html").write_text(
         f'<!DOCTYPE html><iframe style="width:{NARROW}px;border:0" srcdoc="{html.escape(page_text)}"></iframe>'
         "<output></output><script>onload = () => {"
@@ -128,7 +128,7 @@ def test_nothing_is_wider_than_a_telephone(page_text: str, browse: Any, tmp_path
 
 
 def test_the_browser_would_tell(browse: Any, tmp_path: Path) -> None:
-    """Of errors on the console, of requests, and of a policy that was broken."""
+    """`browse` reports console errors and network requests."""
     (tmp_path / "bad.html").write_text(
         '<!DOCTYPE html><img src="http://192.0.2.1/a.png"><script>console.error("wrong")</script>'
     )

@@ -1,4 +1,4 @@
-"""The command: where the page goes, and what is refused."""
+"""`labeldp report`: the path of the page, and rejected arguments."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The page: its facts are those of the release, and text from files is text."""
+"""The report page shows the facts of the release, and text from files is escaped."""
 
 import json
 import math
@@ -21,7 +21,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def rows_of(mechanism: dict[str, Any]) -> list[list[Fraction]]:
-    """P(output | label), exactly: a row per label."""
+    """Exact P(output | label), one row per label."""
     columns = [[int(weight) for weight, length in runs for _ in range(length)] for runs in mechanism["columns"]]
     return [[Fraction(weight, 2 ** mechanism["bits"]) for weight in row] for row in zip(*columns, strict=True)]
 
@@ -110,7 +110,7 @@ def test_the_ledger_is_added_up(page: Any, released: Path, spent: Any) -> None:
 
 
 def test_deltas_of_the_ledger_are_added_up(copied: Path, report_on: Any) -> None:
-    """A release of another mechanism, of (0.5, 1e-6)-DP, made twice: charged once."""
+    """A release of another mechanism with (0.5, 1e-6)-DP is made twice and charged once."""
     ledger = copied.parent / "labeldp_ledger.jsonl"
     charge = {"what": "labels", "epsilon": 0.5, "delta": 1e-6, "release": "gaussian"}
     more = {"request": "x", "time": "now", "command": "apply", "charges": [charge]}
@@ -222,12 +222,12 @@ def test_the_example_says_what_most_often_comes_out(solved: Any, report_on: Any,
 
 
 def test_the_effective_sample_size_by_hand(solved: Any, report_on: Any) -> None:
-    """Randomized response on two labels, one half each: the correlation of label and output is (E - 1) / (E + 1)."""
+    """Randomized response on two equally likely labels: label and output have correlation (E - 1) / (E + 1)."""
     page = report_on(solved({0: 1, 1: 1}, mechanism="rr"))
 
     correlation = (math.e - 1) / (math.e + 1)
     worth = correlation**2
-    # The outputs have the variance of the labels; of the noise after debiasing, v (1 / worth - 1) is left.
+    # The outputs have the variance v of the labels; after debiasing, the noise has variance v (1 / worth - 1).
     expected = [[share, (1 - share) / ((1 - share) + 1 / worth - 1)] for share in (0.0, 0.5, 0.9)]
     table = page.tables["By the share of the label variance that the features explain"][1:]
     found = [[float(row[0].rstrip("%")) / 100, float(row[1]), float(row[2])] for row in table]
@@ -257,7 +257,7 @@ def test_approximate_privacy_is_called_that(solved: Any, report_on: Any) -> None
 
 
 def test_the_census(census: Path, read_csv: Any, solved: Any, report_on: Any) -> None:
-    """The prior here is the true histogram: of a public data set, given as a public prior."""
+    """The prior is the true histogram of a public data set, given as a public prior."""
     counts = Counter(read_csv(census)["work"])
     page = report_on(solved({float(label): count for label, count in counts.items()}, mechanism="rr_on_bins"))
 
@@ -266,7 +266,7 @@ def test_the_census(census: Path, read_csv: Any, solved: Any, report_on: Any) ->
     weeks = np.repeat([float(label) for label in counts], list(counts.values()))
     loss = re.search(r"squared ([\d.]+)", page.facts("Certificate")["Expected loss under the public prior"])
     assert loss is not None
-    # One output, the mean, for all labels has their variance for a loss; and no output is certain.
+    # The mean as the only output would have the variance of the labels as its loss; an exact output is not private.
     assert 0 < float(loss[1]) < weeks.var()
     assert f"a standard deviation of {weeks.std():.4g}" in page.text
 

@@ -1,4 +1,4 @@
-"""Summaries of validation/ folders that are made by hand."""
+"""Summaries of validation/ folders that the tests write."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ features { path { step: "y" } type: FLOAT num_stats { mean: 2.5 min: 1.5 max: 3.
 
 @pytest.fixture
 def release(tmp_path: Path) -> Any:
-    """(features before, features after, anomalies) -> a release's folder."""
+    """Function (features before, features after, anomalies) -> the folder of a release."""
 
     def write(before: str, after: str, anomalies: str = "") -> str:
         folder = tmp_path / "validation"
@@ -82,7 +82,7 @@ def test_a_release_need_not_be_validated(tmp_path: Path) -> None:
     ("before", "after"), [(AGE % 4, AGE % 4), (AGE % 4 + LABEL, AGE % 4 + LABEL), (AGE % 4 + TEXT % 5, AGE % 4 + LABEL)]
 )
 def test_statistics_of_two_releases(release: Any, before: str, after: str) -> None:
-    """No label after; a label before; a feature that is lost."""
+    """Cases: no label in the output; a label among the input features; a missing feature."""
     with pytest.raises(InputError, match="are statistics of different releases"):
         read_validation(release(before, after), "y")
 

@@ -1,4 +1,4 @@
-"""Cancelling on Flink, against a server that answers as its REST interface does. tests/flink has the real one."""
+"""Cancellation of Flink jobs, with a server that imitates Flink's REST interface. tests/flink uses a real cluster."""
 
 import json
 import threading
@@ -10,7 +10,7 @@ from labeldp.pipelines.runner.flink_jobs import cancel_flink_jobs
 
 
 class Flink(BaseHTTPRequestHandler):
-    """Jobs end at the second request to cancel them."""
+    """Imitation of Flink's REST interface, in which a job ends at the second request to cancel it."""
 
     jobs: dict[str, tuple[str, int]]
     asked: list[str]
@@ -32,7 +32,7 @@ class Flink(BaseHTTPRequestHandler):
         self.wfile.write(json.dumps(document).encode())
 
     def log_message(self, format: str, *args: object) -> None:
-        """Quiet."""
+        """Suppresses the request log."""
 
 
 @pytest.fixture

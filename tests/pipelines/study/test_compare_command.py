@@ -1,4 +1,4 @@
-"""`labeldp compare`: the table, its files, its picture, and what happens where a mechanism cannot be solved."""
+"""`labeldp compare`: the table, its files, its chart, and mechanisms that cannot be solved."""
 
 import csv
 import json
@@ -28,9 +28,9 @@ COLUMNS = [
 
 @pytest.fixture
 def compare(invoke: Any, tmp_path: Path) -> Callable[..., Any]:
-    """(prior's text, flag=value or values, ...) -> the outcome; in this process unless --processes says otherwise.
+    """Function (prior's text, flag=value or values, ...) -> the outcome.
 
-    The JSON is written to tmp_path / "table.json".
+    It runs in this process unless --processes is given. The JSON is written to tmp_path / "table.json".
     """
 
     def run(text: str = PRIOR, **flags: Any) -> Any:
@@ -46,7 +46,7 @@ def compare(invoke: Any, tmp_path: Path) -> Callable[..., Any]:
 
 @pytest.fixture
 def rows(tmp_path: Path) -> Callable[[], list[dict[str, Any]]]:
-    """() -> the rows of the JSON that `compare` wrote."""
+    """Function () -> the rows of the JSON that `compare` wrote."""
     return lambda: json.loads((tmp_path / "table.json").read_text())["rows"]
 
 
@@ -60,7 +60,8 @@ def test_by_default_well_known_mechanisms_from_little_to_much_epsilon(compare: A
         assert list(row) == COLUMNS
         assert row["reason"] is None
         assert 0 <= row["certified"] <= row["epsilon"]
-        # No epsilon-DP mechanism has less (Ghazi et al. 2022, Theorem 5), nor one without bias less than `unbiased`.
+        # `rr_on_bins` has the smallest squared loss of all epsilon-DP mechanisms (Ghazi et al. 2022, Theorem 5), and
+        # `unbiased` the smallest of those without bias.
         best = {each["mechanism"]: each for each in rows() if each["epsilon"] == row["epsilon"]}
         assert row["mse"] >= best["rr_on_bins"]["mse"] - 1e-9
         assert row["max_bias"] > 1e-9 or row["mse"] >= best["unbiased"]["mse"] * (1 - 1e-6)
@@ -94,7 +95,7 @@ def test_each_row_is_what_solving_gives(compare: Any, rows: Any, loss: str) -> N
         assert row["certified"] == expected.epsilon
         assert row["mse"] == pytest.approx(expected.squared_error, rel=1e-12)
         assert row["mae"] == pytest.approx(expected.absolute_error, rel=1e-12)
-        # The Poisson log loss of an output below 0 is infinite, which JSON has no number for.
+        # The Poisson log loss of an output below 0 is infinite, which JSON cannot represent.
         assert row["loss"] == (pytest.approx(expected.loss, rel=1e-12) if expected.loss < float("inf") else None)
         assert row["max_variance"] == pytest.approx(expected.max_variance, rel=1e-12)
         assert row["max_bias"] == expected.max_bias
@@ -113,7 +114,7 @@ def test_the_same_table_three_times(compare: Any, rows: Any, tmp_path: Path) -> 
     about, nothing, heading, *lines = outcome.out.splitlines()
     assert "3 labels, taken as public" in about
     assert nothing == ""
-    # Columns that say nothing, or the same as another, are left out for people.
+    # The printed table omits columns that are empty or equal to another column.
     assert heading.split() == [name for name in COLUMNS if name not in ("delta", "loss", "gap", "reason")]
     assert lines.pop(2) == ""
     for line, row in zip(lines, rows(), strict=True):
@@ -270,7 +271,7 @@ def test_two_processes_and_neither_beam_nor_tensorflow(tmp_path: Path, environme
 def test_an_interrupt_leaves_no_file_and_no_process(
     tmp_path: Path, environment: dict[str, str], number: signal.Signals, group_lives: Callable[[int], bool]
 ) -> None:
-    """Signals reach the whole group, as Ctrl-C does. There is work for half a minute, in pieces of a second."""
+    """The signal is sent to the process group, as Ctrl-C is. There is work for 30 s, in tasks of about 1 s."""
     labels = "".join(f"{y},{1 + y % 7}\n" for y in range(301))
     (tmp_path / "prior").write_text(labels)
     flags = ["--prior", str(tmp_path / "prior"), "--csv", str(tmp_path / "table.csv"), "--processes", "2"]
@@ -278,7 +279,7 @@ def test_an_interrupt_leaves_no_file_and_no_process(
     process = subprocess.Popen(
         [sys.executable, "-m", "labeldp", "compare", *flags],
         env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        # Shells have background jobs ignore Ctrl-C, and the tests may run in one.
+        # A background job of a shell ignores SIGINT, and the tests may run in one.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )  # fmt: skip
     try:

@@ -1,4 +1,4 @@
-"""Pictures: what is drawn, how it is named, and that the same picture is the same bytes."""
+"""Charts: their contents and names, and the same bytes for the same chart."""
 
 import math
 import re
@@ -39,7 +39,7 @@ def test_everything_is_named_and_the_axes_are_logarithmic_where_that_reads_bette
 
     assert {"first", "second", "a limit", "a title", "epsilon", "loss"} <= set(texts(wide))
     assert {"1", "2", "4"} <= set(texts(wide))
-    # Powers of ten are how a logarithmic axis is written: their exponents are texts of their own.
+    # A logarithmic axis has powers of ten as tick labels, whose exponents are <tspan> elements.
     assert b"<tspan" in wide
     assert b"<tspan" not in narrow
     assert b"<tspan" not in negative
@@ -59,7 +59,7 @@ def test_bands_and_guides() -> None:
     assert plain != banded
     assert b"FillBetween" in banded
     assert b"FillBetween" not in plain
-    # A guide takes none of the lines' colours.
+    # A guide does not use any of the line colors.
     assert plain.count(b"#0072b2") <= guided.count(b"#0072b2")
     assert b"#d55e00" not in guided
     assert "a guide" in texts(guided)

@@ -1,4 +1,4 @@
-"""`labeldp plan`: the split, the curve and the recommendation, as a table, as files and as a picture."""
+"""`labeldp plan`: the budget split, the curve and the recommendation, as a table, files and a chart."""
 
 import csv
 import json
@@ -25,9 +25,10 @@ MODEL = ["recommended", "model_e1", "model_error", "model_error_deviation", "bia
 
 @pytest.fixture
 def plan(invoke: Any, tmp_path: Path) -> Callable[..., Any]:
-    """(prior's text, flag=value or values, ...) -> the outcome, in this process unless --processes says otherwise.
+    """Function (prior's text, flag=value or values, ...) -> the outcome.
 
-    1,000 records unless told otherwise. The JSON is written to tmp_path / "plan.json".
+    It runs in this process unless --processes is given, for 1,000 records unless --records is given. The JSON is
+    written to tmp_path / "plan.json".
     """
 
     def run(text: str = PRIOR, **flags: Any) -> Any:
@@ -44,7 +45,7 @@ def plan(invoke: Any, tmp_path: Path) -> Callable[..., Any]:
 
 @pytest.fixture
 def document(tmp_path: Path) -> Callable[[], dict[str, Any]]:
-    """() -> the JSON that `plan` wrote."""
+    """Function () -> the JSON that `plan` wrote."""
     return lambda: json.loads((tmp_path / "plan.json").read_text())
 
 
@@ -96,7 +97,7 @@ def test_a_recommendation_with_its_scale(plan: Any, tmp_path: Path) -> None:
     assert row["recommended"] in lines[-2]
     mean = np.dot(LABELS, WEIGHTS)
     variance = np.dot(np.square(LABELS), WEIGHTS) - mean**2
-    # A constant and three features for 1,000 records.
+    # Four parameters (a constant and three features) on 1,000 records.
     scale = f"for scale: the labels' variance is {variance:.5g}"
     assert lines[-1] == f"{scale}; true labels would add at most {0.004 * variance:.5g}"
 

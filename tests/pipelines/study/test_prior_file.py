@@ -1,4 +1,4 @@
-"""Where a prior may come from. What is wrong with its text is told in test_solve."""
+"""Sources of a prior. test_solve_command.py tests the errors in its text."""
 
 import json
 import os

@@ -23,7 +23,7 @@ PRIORS = {
 
 @pytest.fixture
 def solve(invoke: Any, tmp_path: Path) -> Callable[..., Any]:
-    """(text of the prior, flag=value, ...) -> the outcome. The mechanism goes to tmp_path / "solved.json"."""
+    """Function (text of the prior, flag=value, ...) -> the outcome. The mechanism goes to tmp_path / "solved.json"."""
 
     def run(text: str = PRIORS["object.json"], **flags: Any) -> Any:
         (tmp_path / "prior").write_text(text)
@@ -70,7 +70,7 @@ def test_one_line_of_facts_and_an_audited_file(solve: Any, invoke: Any, tmp_path
 
 
 def test_the_line_is_strict_json_whatever_the_loss(solve: Any) -> None:
-    """The Poisson log loss of the output 0 is infinite, which JSON has no number for."""
+    """The Poisson log loss of the output 0 is infinite, which JSON cannot represent."""
     outcome = solve("0,1\n1,1\n", mechanism="rr", loss="poisson")
 
     if outcome.code == 0:
@@ -93,7 +93,7 @@ def test_every_form_of_a_prior(solve: Any, tmp_path: Path, name: str) -> None:
 def test_what_a_released_prior_spent_stays_spent(
     solve: Any, invoke: Any, job: Any, tmp_path: Path, outputs: Path
 ) -> None:
-    """Labels privatized by a mechanism that was solved for a noised histogram are told to have cost both."""
+    """The budget of labels from a mechanism solved for a noised histogram includes that of the histogram."""
     noised = {"labels": [0.0, 1.0, 2.0, 3.0, 4.0], "prior": {"weights": [0.2] * 5, "epsilon": 0.25}}
     facts = json.loads(solve(json.dumps(noised)).ok().out)
     assert facts["prior_epsilon"] == 0.25
@@ -111,7 +111,7 @@ def test_what_a_released_prior_spent_stays_spent(
 def test_its_own_file_is_a_prior_and_fits_apply(
     solve: Any, invoke: Any, job: Any, tmp_path: Path, outputs: Path, spent: Any
 ) -> None:
-    """A public prior costs nothing: the labels are all that is charged."""
+    """A public prior has no cost: only the labels are charged."""
     prior = json.dumps({"labels": [0.0, 1.0, 2.0, 3.0, 4.0], "weights": [1.0] * 5})
     facts = json.loads(solve(prior).ok().out)
     text = (tmp_path / "solved.json").read_text()

@@ -1,4 +1,4 @@
-"""Tables: aligned for people, whole for programs."""
+"""Tables: aligned and shortened as text, at full precision as CSV and JSON."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of reading: files of each format, and the records of the batches that come out of them."""
+"""Fixtures of the reader tests: files of each format, and the records of the batches read from them."""
 
 import gzip
 from collections.abc import Callable
@@ -10,13 +10,13 @@ import pytest
 
 @pytest.fixture(scope="session")
 def columns() -> dict[str, list[Any]]:
-    """Fifty records."""
+    """Columns of fifty records, by name."""
     return {"id": list(range(100, 150)), "kind": ["red", "green"] * 25, "y": [i / 4 for i in range(50)]}
 
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches of a few records."""
+    """Limits batches to a few records."""
     from labeldp.transforms.io import csv_blocks, csv_reader, parquet_reader, tfrecord_reader
 
     for module in (csv_reader, parquet_reader, tfrecord_reader):
@@ -51,7 +51,7 @@ def write() -> Callable[[Path, str, dict[str, list[Any]]], str]:
 
 @pytest.fixture(scope="session")
 def read_all() -> Callable[..., list[Any]]:
-    """(path, format, option=value, ...) -> all batches of that file. first: another file that sets the schema."""
+    """(path, format, option=value, ...) -> all batches of that file. first: another file that determines the schema."""
     from labeldp.transforms import Format
     from labeldp.transforms.io.file_reader import FileReader
     from labeldp.transforms.io.input_format import FilePart
@@ -90,7 +90,7 @@ def plain() -> Callable[[list[Any]], dict[int, dict[str, Any]]]:
 
 @pytest.fixture(scope="session")
 def assert_tiles() -> Callable[[list[Any], str, int], None]:
-    """(batches, path, rows): they follow each other without a gap from the file's first row to its last."""
+    """(batches, path, rows): asserts that the batches cover all rows of the file in order and without gaps."""
 
     def check(batches: list[Any], path: str, rows: int) -> None:
         assert [batch.start for batch in batches] == [0, *(batch.stop for batch in batches[:-1])]

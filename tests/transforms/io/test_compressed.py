@@ -1,4 +1,4 @@
-"""Gzip files that end too early or are damaged are noticed, and members after each other are one file."""
+"""Truncated or corrupt gzip files are detected, and concatenated members are read as one file."""
 
 import gzip
 import zlib
@@ -30,7 +30,7 @@ def test_a_truncated_gzip_file_is_noticed(tmp_path, format, where, write, read_a
 
 @pytest.mark.parametrize("format", ["csv", "tfrecord"])
 def test_a_gzip_file_cut_between_two_records_is_noticed(tmp_path, format, read_all):
-    """What is there is whole, so only the missing end of the gzip stream tells."""
+    """All records present are complete, so only the missing end of the gzip stream shows the truncation."""
     records = [f"{i}.25\n".encode() for i in range(100)]
     if format == "tfrecord":
         pytest.importorskip("google_crc32c")
@@ -58,7 +58,7 @@ def test_a_damaged_gzip_file_is_noticed(tmp_path, format, place, write, read_all
 
 @pytest.mark.parametrize("format", ["csv", "tfrecord"])
 def test_gzip_members_one_after_the_other_are_one_file(tmp_path, format, read_all, plain):
-    """As `cat a.gz b.gz` and many log writers make them."""
+    """`cat a.gz b.gz` and many log writers produce such files."""
     path = tmp_path / "a.gz"
     if format == "csv":
         path.write_bytes(gzip.compress(b"y\n0.5\n1.5\n") + gzip.compress(b"2.5\n"))

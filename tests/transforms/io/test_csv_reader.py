@@ -81,7 +81,7 @@ def test_csv_types_come_from_the_first_file_for_all(tmp_path, read_all, plain):
 
 
 def test_csv_types_are_learned_once_for_all_files(tmp_path, run, monkeypatch):
-    """They take the first file's first block: for a thousand small files, a thousand times would be too often."""
+    """Inference reads the first block of the first file; repeating it for each of many small files would be slow."""
     for i in range(5):
         csv_file(tmp_path, f"id,y\n{i},2\n", f"{i}.csv")
     seen = tmp_path / "seen"
@@ -177,9 +177,9 @@ for _ in range(5):
 
 
 def test_a_slow_filesystem_does_not_stop_the_job(tmp_path):
-    """Arrow reads ahead in a thread of its own: whoever drops the reader meanwhile must not wait for it forever.
+    """Arrow reads ahead in a separate thread; closing the reader meanwhile must not deadlock.
 
-    In a process of its own, because a deadlock around the interpreter's lock stops everything in it.
+    The test runs in a separate process, because a deadlock on the interpreter's lock would stop all of its threads.
     """
     good = csv_file(tmp_path, "id,y\n" + "1,2.5\n" * 200, "good.csv")
     bad = csv_file(tmp_path, "id,y\n" + "1,2.5\n" * 20 + "1,x\n" + "1,2.5\n" * 200, "bad.csv")
@@ -277,7 +277,7 @@ NAMES = ["t", '"t"', 'the "t"', '"t\n,""u"""', '"t ""u"",\nv"', '"t"u"']
 
 
 def records_by_arrow(content: bytes) -> list[tuple[Any, ...]]:
-    """What Arrow makes of a whole file at once; all columns are text."""
+    """Reads the whole file at once with Arrow, all columns as text."""
     names = pyarrow.csv.open_csv(
         pa.BufferReader(content), parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True)
     ).schema.names
@@ -291,7 +291,7 @@ def records_by_arrow(content: bytes) -> list[tuple[Any, ...]]:
 
 
 def in_blocks(patch: pytest.MonkeyPatch, content: bytes, block: int, window: int) -> None:
-    """Files that are opened are this one, read in blocks; quotes are looked for in windows first."""
+    """Replaces every opened file by `content`, and sets the sizes of blocks and of the windows searched for quotes."""
     patch.setattr(csv_blocks, "open_input", lambda path: io.BytesIO(content))
     patch.setattr(csv_blocks, "_CSV_BLOCK", block)
     patch.setattr(csv_blocks, "_CSV_WINDOW", window)
@@ -325,7 +325,7 @@ def test_quotes_anywhere_are_read_as_arrow_reads_the_whole_file(name, rows, newl
 
 
 def row_ends(content: bytes) -> tuple[list[int], bool]:
-    """Where rows end after a newline, and whether a quote stays open: byte by byte, as Arrow's parser goes."""
+    """Finds, byte by byte as Arrow's parser, the ends of rows, and whether a quote stays open."""
     ends, state, at = [], "start", 0
     while at < len(content):
         byte = content[at : at + 1]
@@ -351,7 +351,7 @@ def row_ends(content: bytes) -> tuple[list[int], bool]:
     st.sampled_from([1, 2, 3, 8, 1 << 16]),
 )
 def test_every_chunk_is_cut_where_its_last_row_ends(text, size, window):
-    """So that what is held of a file is one row, and a chunk."""
+    """This limits the part of a file in memory to one row and one chunk."""
     content = text.encode()
     ends, opened = row_ends(content)
     found = csv_blocks._RowEnds()
@@ -421,7 +421,7 @@ def test_no_byte_is_looked_at_again_in_the_next_block(monkeypatch, text):
 )
 @pytest.mark.parametrize("block", [16, 8 << 20], ids=["small blocks", "one block"])
 def test_a_quote_that_nothing_closes_is_named_by_line(tmp_path, monkeypatch, text, line, block, read_all):
-    """Arrow would make one cell of the rest of the file, and the records in it would be gone."""
+    """Arrow would read the rest of the file as one cell and lose the records in it."""
     monkeypatch.setattr(csv_blocks, "_CSV_BLOCK", block)
     path = csv_file(tmp_path, text)
     with pytest.raises(InputError) as caught:
@@ -449,5 +449,5 @@ def test_a_row_without_end_is_not_held(tmp_path, monkeypatch, read_all):
         f'{path}: line 3 begins a row of more than 1 MB: most likely a quote (") opens a field on that line and none '
         "closes it"
     )
-    # Types are learned from the first block, before anything is read.
+    # Type inference, which comes first, reads only the first block.
     assert sum(map(len, taken)) < 1_000_000 + 4 * (1 << 16)

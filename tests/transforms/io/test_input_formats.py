@@ -1,4 +1,4 @@
-"""Three formats, one result: every record with its true row number, and errors that never quote a cell."""
+"""Properties of all three formats: records with their row numbers in the file, and errors that never quote a cell."""
 
 import io
 import os
@@ -33,7 +33,7 @@ def by_row(columns: dict[str, list[Any]]) -> dict[int, dict[str, Any]]:
     return dict(enumerate(dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)))
 
 
-# What is in a file.
+# Contents of a file.
 
 
 @pytest.mark.parametrize(("format", "name"), FILES, ids=[name for _, name in FILES])
@@ -78,7 +78,7 @@ def test_unknown_formats_are_refused():
         Format("avro")
 
 
-# Columns that are not there.
+# Missing columns.
 
 
 @pytest.mark.parametrize("format", ["parquet", "csv"])
@@ -90,7 +90,7 @@ def test_a_missing_column_is_named_with_the_file(tmp_path, format, write, read_a
 
 
 def test_a_csv_file_without_a_header_does_not_show_its_first_record(tmp_path, read_all):
-    """Its first line is taken for the header; that line has a label in it."""
+    """The first line is taken for the header, but holds a record with its label."""
     path = tmp_path / "a.csv"
     path.write_text(f"7,{SENTINEL},48613.71529\n8,b,2.5\n")
     with pytest.raises(InputError, match="there is no column 'y'") as caught:
@@ -101,7 +101,7 @@ def test_a_csv_file_without_a_header_does_not_show_its_first_record(tmp_path, re
 
 @pytest.mark.parametrize("second", [False, True], ids=["only file", "second file"])
 def test_a_csv_column_that_occurs_twice_is_refused(tmp_path, second, read_all):
-    """Which of the two is the label, nobody said."""
+    """It is unknown which of the two columns is the label."""
     (tmp_path / "a.csv").write_text("id,y\n1,2\n" if second else "id,y,y\n1,2,3\n")
     (tmp_path / "b.csv").write_text("id,y,y\n1,2,3\n")
     first = str(tmp_path / "a.csv")
@@ -142,7 +142,7 @@ def test_an_empty_tfrecord_file_has_no_record(tmp_path, read_all):
     assert read_all(str(tmp_path / "a"), "tfrecord") == []
 
 
-# Records that are carried along.
+# Encoded records in batches.
 
 
 def examples_of(columns: dict[str, list[Any]]) -> list[bytes]:
@@ -188,7 +188,7 @@ def test_encoded_records_need_their_format_columns_and_label(options):
         ReadRecordBatches("a", encoded=True, **options)
 
 
-# Files that cannot be opened.
+# Unreadable files.
 
 
 @pytest.mark.parametrize("format", FORMATS)

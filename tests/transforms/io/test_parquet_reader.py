@@ -1,4 +1,4 @@
-"""Parquet: one schema for all files, damage noticed, and row groups read apart."""
+"""Parquet: one schema for all files, detection of corruption, and separate reading of row groups."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Shards wait for the digest, and a folder is released, refused and deleted as a whole."""
+"""Shards are released only after the digest; a folder is released, refused or deleted as a whole."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from labeldp.transforms.io.publish_shards import _move, require_empty
 
 
 def test_no_shard_is_released_without_a_digest(failure, tmp_path):
-    """Whichever stage a runner takes first."""
+    """This holds for any order in which a runner executes the stages."""
     (tmp_path / "shard").touch()
 
     def build(pipeline):
@@ -57,7 +57,7 @@ def test_a_folder_is_deleted_with_all_that_is_in_it(tmp_path):
 
 
 class ObjectStore:
-    """Stands for Beam's FileSystems over a store that knows names of objects only, as that of Google Cloud."""
+    """Fake of Beam's FileSystems for a store without folders, such as Google Cloud Storage."""
 
     def __init__(self, *names: str):
         self.names = set(names)

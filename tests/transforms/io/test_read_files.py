@@ -1,4 +1,4 @@
-"""The transform reads every file of a glob, wherever the job starts, and its errors come through Beam."""
+"""The transform reads all files of a glob, from any working directory, and reports errors through Beam."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def test_no_match_is_an_error_that_says_what_to_do(tmp_path, failure):
 
 
 def test_files_that_cannot_be_listed(failure):
-    """A filesystem that Beam does not know here, as s3:// without its package, is not an empty folder."""
+    """A filesystem unknown to Beam, such as s3:// without its package, must not be treated as an empty folder."""
     text = failure(lambda p: {"out": p | ReadRecordBatches("nowhere://log/*.csv", Format("csv"))})
     assert "--input nowhere://log/*.csv cannot be listed (ValueError" in text
 
@@ -67,7 +67,7 @@ def test_the_label_column_is_read_as_a_number(tmp_path, run, write):
 
 
 def test_beam_knows_that_batches_come_out(tmp_path):
-    """Else batches are pickled, with all of their parents' buffers, wherever they are kept or shuffled."""
+    """Otherwise Beam would pickle batches, with the whole buffers of their parents, to store or shuffle them."""
     read_batches: Any = beam.Pipeline() | ReadRecordBatches(str(tmp_path / "a.csv"), Format("csv"))
     assert read_batches.element_type is LabelledBatch
 

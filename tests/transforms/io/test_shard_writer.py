@@ -1,4 +1,4 @@
-"""Shards: all of them, every record once, the same bytes whatever the runner did, and nothing half done in sight."""
+"""Shards: complete, each record once, independent of the runner's bundles, and no partial files."""
 
 import gzip
 import io
@@ -74,7 +74,7 @@ def log(rows: int, source: str = "/logs/a", start: int = 0, seed: int = 1) -> La
 
 @pytest.fixture
 def written(run, tmp_path) -> Callable[..., tuple[dict[str, bytes], list[ShardFile]]]:
-    """(batches, format, compression, shards) -> ({name: bytes} in the folder, the ShardFiles), by Beam."""
+    """(batches, format, compression, shards) -> ({name: bytes} of the folder, the ShardFiles), written by Beam."""
     counter = iter(range(1_000))
 
     def compute(batches, kind="tfrecord", compression="none", num_shards=3):
@@ -89,7 +89,7 @@ def written(run, tmp_path) -> Callable[..., tuple[dict[str, bytes], list[ShardFi
 def write_as_bundles(
     bundles: list[list[LabelledBatch]], folder: Path, layout: Any, num_shards: int, seed: int = 0
 ) -> tuple[dict[str, bytes], list[ShardFile]]:
-    """What a runner does that cuts the batches into these bundles; segments reach their shards in any order."""
+    """Writes the batches as a runner with these bundles would, with the segments of a shard in random order."""
     stage = _WriteSegments(str(folder / "temp"), num_shards, layout)
     found: list[Any] = []
     for bundle in bundles:
@@ -155,7 +155,7 @@ def test_rows_are_spread_evenly_and_each_source_begins_elsewhere():
     assert first == set(range(8))
 
 
-# The same bytes.
+# Reproducibility.
 
 
 @pytest.mark.parametrize(("kind", "compression"), KINDS)
@@ -171,7 +171,7 @@ def test_bytes_do_not_depend_on_how_beam_sees_the_records(written, recut, kind, 
 
 @st.composite
 def schedules(draw):
-    """(number of shards, records per source, where each is cut, which bundle a piece is in, the order, a seed)."""
+    """(number of shards, records per source, cuts of each source, bundle of each piece, order, seed)."""
     sizes = draw(st.lists(st.integers(0, 40), min_size=1, max_size=3))
     cuts = [sorted(draw(st.lists(st.integers(0, size), max_size=4))) for size in sizes]
     dropped = draw(st.sampled_from([0, 2, 5]))
@@ -264,7 +264,7 @@ def test_more_shards_than_open_files(kind, recut, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("pieces", [1, 40])
 def test_large_gzip_tfrecord_shards_do_not_depend_on_the_pieces_they_were_fed(pieces, tmp_path, recut):
-    """A compressor may look at how its input arrives: 400 kB, several times its window."""
+    """A compressor's output may depend on how its input is split. 400 kB is several times its window."""
     whole = LabelledBatch.whole(
         "/logs/a", 0, pa.RecordBatch.from_pydict({"x": np.random.default_rng(1).integers(0, 9, 40_000).astype(str)})
     )
@@ -282,7 +282,7 @@ def test_gzip_tfrecord_headers_hold_no_name_and_no_time(written):
         assert content[4:8] == bytes(4)
 
 
-# Nothing half done.
+# Failures and retries.
 
 
 @pytest.mark.parametrize(("kind", "compression"), KINDS)
@@ -304,7 +304,7 @@ def test_assembling_again_gives_the_same_file_and_no_other(tmp_path, kind, compr
 
 @pytest.mark.parametrize("kind", ["tfrecord", "parquet"])
 def test_a_bundle_that_is_tried_again_leaves_no_trace_in_the_data(tmp_path, kind):
-    """Its first try wrote segments that nobody was told about."""
+    """The segments of the first try are never referenced."""
     layout = LAYOUTS[kind]("none")
     stage = _WriteSegments(str(tmp_path / "retried" / "temp"), 2, layout)
     stage.start_bundle()
@@ -316,7 +316,7 @@ def test_a_bundle_that_is_tried_again_leaves_no_trace_in_the_data(tmp_path, kind
 
 @pytest.mark.parametrize("kind", ["tfrecord", "parquet"])
 def test_a_failing_bundle_leaves_no_file_open(tmp_path, monkeypatch, kind):
-    """A worker that retries for hours would run out of them."""
+    """Otherwise a worker with many retries would run out of file descriptors."""
     descriptors = f"/proc/{os.getpid()}/fd"
     if not os.path.isdir(descriptors):
         pytest.skip("no /proc")
@@ -347,7 +347,7 @@ def test_a_failure_while_assembling_leaves_no_file_that_looks_finished(tmp_path,
 @pytest.mark.parametrize("kind", ["tfrecord", "parquet"])
 @pytest.mark.parametrize("part", [0.0, 0.3, 0.9])
 def test_a_segment_that_lost_its_end_is_noticed(tmp_path, kind, part):
-    """A temporary folder that ran full, or a copy that was cut: records must not vanish in silence."""
+    """If a disk fills up or a copy is truncated, the job must fail instead of dropping records."""
     layout = LAYOUTS[kind]("none")
     stage = _WriteSegments(str(tmp_path / "temp"), 1, layout)
     stage.start_bundle()
@@ -363,7 +363,7 @@ def test_a_segment_that_lost_its_end_is_noticed(tmp_path, kind, part):
 
 
 def test_encoded_records_do_not_become_parquet(tmp_path):
-    """What a reader of them would find is a column of frames."""
+    """The Parquet file would contain a column of frames."""
     pytest.importorskip("google_crc32c")
     batch = encoded_batch(Frames.of([b"1234"]), np.array([12]), {"y": pa.array([0.5], pa.float32())})
     stage = _WriteSegments(str(tmp_path), 1, _ParquetLayout("none"))
@@ -374,7 +374,7 @@ def test_encoded_records_do_not_become_parquet(tmp_path):
 
 @pytest.mark.parametrize("kind", ["tfrecord", "parquet"])
 def test_a_worker_that_outlives_its_job_brings_no_folder_back(tmp_path, kind):
-    """Records would stay in it that nobody charged."""
+    """The folder would hold records that no ledger entry covers."""
     stage = _WriteSegments(str(tmp_path / "temp"), 1, LAYOUTS[kind]("none"))
     stage.start_bundle()
     list(stage.process(log(30)))
@@ -384,7 +384,7 @@ def test_a_worker_that_outlives_its_job_brings_no_folder_back(tmp_path, kind):
     assert list(tmp_path.iterdir()) == []
 
 
-# As others read it.
+# Compatibility with other readers.
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
@@ -437,7 +437,7 @@ def test_parquet_compression(written, compression, codec):
 
 
 def test_a_folder_of_parquet_shards_is_one_table(written):
-    """A few records leave shards empty; readers take the folder's schema from its first file."""
+    """With few records some shards are empty, and readers take the folder's schema from its first file."""
     batch = log(10)
     shards = next(n for n in range(2, 9) if shard_of_rows(batch.source, np.array([0]), n)[0] > 0)
     _, files = written([batch], "parquet", "none", shards)

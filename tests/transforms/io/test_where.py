@@ -1,4 +1,4 @@
-"""--where keeps the records whose column has a value, whatever its type, with their row numbers."""
+"""--where keeps the records in which a column of any type has the given value, with their row numbers."""
 
 import datetime
 import decimal
@@ -37,7 +37,7 @@ def test_where_keeps_matching_records_with_their_rows(
     ("format", "values"), [("csv", "true"), ("csv", "True"), ("parquet", "true"), ("parquet", "True")]
 )
 def test_where_on_flags(tmp_path, format, values, write, read_all, plain):
-    """In a CSV file a flag may be written True, which is what people then ask for."""
+    """CSV files may write flags as True, and --where accepts that spelling."""
     columns = dict(FEATURES)
     if format == "csv":
         columns["flag"] = [
@@ -99,7 +99,7 @@ def test_where_that_cannot_be_of_the_columns_type(tmp_path, column, read_all):
     ("label", "message"), [("y", "where must not look at the label"), (None, "where needs a label_column")]
 )
 def test_where_may_not_look_at_the_label(label, message):
-    """Which records are released, and how many, is public."""
+    """The set and the number of released records are public."""
     with pytest.raises(ValueError, match=message):
         ReadRecordBatches("in", Format("csv"), where=Equals("y", "7"), label_column=label)
     ReadRecordBatches("in", Format("csv"), where=Equals("x", "7"), label_column="y")

@@ -1,4 +1,4 @@
-"""Records that are carried along: whatever is done to a batch, each keeps its own frame."""
+"""Batches with encoded records: each record keeps its own frame under all operations on the batch."""
 
 import io
 import struct
@@ -17,12 +17,12 @@ pytest.importorskip("google_crc32c")
 
 
 def record(row: int, label: float) -> bytes:
-    """No tf.Example: nothing here looks at what is around the label."""
+    """Not a tf.Example, because the code under test does not read the bytes around the label."""
     return b"%d " % row + struct.pack("<f", label) + b"." * (row % 7)
 
 
 def batch_of(rows: int, skip: int = 0) -> LabelledBatch:
-    """Records skip, skip + 1, ..., whose frames stand in the middle of others."""
+    """Records skip, skip + 1, ..., with other frames before and after theirs in the buffer."""
     numbers = range(skip + rows + 2)
     whole = Frames.of([record(row, row + 0.5) for row in numbers])
     frames = Frames(whole.content, whole.bounds[skip : skip + rows + 1])
@@ -32,7 +32,7 @@ def batch_of(rows: int, skip: int = 0) -> LabelledBatch:
 
 
 def written(batch: pa.RecordBatch) -> list[bytes]:
-    """The records in the frames; checksums are checked."""
+    """Returns the records in the frames, after a check of their checksums."""
     return [
         one for frames in read_records(io.BytesIO(framed_records(batch).to_pybytes()), "shard", 9) for one in frames
     ]
@@ -47,7 +47,7 @@ def test_labels_are_replaced_in_the_column_and_in_the_frames(rows, skip):
     assert is_encoded(after.schema)
     assert label_values(LabelledBatch.whole("/logs/a", 0, after), "y").tolist() == outputs.tolist()
     assert written(after) == [record(skip + i, output) for i, output in enumerate(outputs)]
-    # What came in is as it was: a second consumer sees it.
+    # The input batch is unchanged, as other consumers may use it.
     assert written(replace_label(batch.batch, "y", np.arange(skip, skip + rows) + 0.5)) == [
         record(row, row + 0.5) for row in range(skip, skip + rows)
     ]

@@ -1,4 +1,4 @@
-"""Columns read off the wire are those that are decoded; records that go through come out with another label only."""
+"""Columns read from encoded records equal decoded ones; records passed through change in their label only."""
 
 import io
 import struct
@@ -27,7 +27,7 @@ LISTS = {"int64": tf.train.Int64List, "float": tf.train.FloatList, "bytes": tf.t
 
 
 def feature(kind: str | None, *values: Any) -> Any:
-    """A tf.train.Feature of that kind of list, or of none."""
+    """A tf.train.Feature with a list of the given kind, or with no list."""
     return tf.train.Feature(**{f"{kind}_list": LISTS[kind](value=values)}) if kind else tf.train.Feature()
 
 
@@ -36,7 +36,7 @@ def example(**features: Any) -> bytes:
 
 
 def features_of(record: bytes) -> dict[str, bytes]:
-    """Every feature that has a kind, as its bytes."""
+    """Serialized features by name, without those that have no kind."""
     found = tf.train.Example.FromString(record).features.feature
     return {
         name: value.SerializeToString(deterministic=True) for name, value in found.items() if value.WhichOneof("kind")
@@ -53,13 +53,13 @@ def encoded(records: list[bytes]) -> LabelledBatch:
 
 
 def replaced(batch: LabelledBatch, values: np.ndarray) -> list[bytes]:
-    """The records with these labels, as the writer finds them; checksums are checked."""
+    """Returns the records with the new labels as passed to the writer, after a check of their checksums."""
     framed = framed_records(replace_label(batch.batch, "y", values)).to_pybytes()
     return [record for frames in read_records(io.BytesIO(framed), "shard", 1000) for record in frames]
 
 
 def singles(batch: pa.RecordBatch, name: str, rows: int) -> list[Any]:
-    """The single value of each record, None where it has none. A batch without columns forgets how many there are."""
+    """The single value of each record, or None. `rows` is needed because a batch without columns has no row count."""
     place = batch.schema.get_field_index(name)
     if place < 0:
         return [None] * rows
@@ -75,7 +75,7 @@ VALUES = {"int64": NUMBERS, "float": st.floats(width=32, allow_nan=False), "byte
 
 @st.composite
 def features(draw: Any, kind: str) -> Any:
-    """A Feature of that kind, mostly of one value."""
+    """A Feature of the given kind, mostly with one value."""
     if not draw(st.integers(0, 15)):
         return feature(None)
     size = draw(st.sampled_from([1] * 8 + [0, 2, 3]))
@@ -98,7 +98,7 @@ def logs(draw: Any) -> list[bytes]:
         record = example(**chosen)
         oddity = draw(st.integers(0, 20))
         if oddity == 0:
-            # Messages that follow each other are merged: the last label counts, the first one is still there.
+            # Concatenated messages are merged: the last label is valid, but the bytes of the first one remain.
             record = example(y=feature(kinds["y"], 7)) + record
         found.append(record + b"\x12\x03odd" if oddity == 1 else record)
     return found
@@ -125,13 +125,13 @@ def test_only_the_label_of_what_goes_through_changes(log, seed):
     records = replaced(batch.keep(usable), outputs)
     assert len(records) == len(outputs)
     for before, after, output in zip(np.array(log, object)[usable], records, outputs, strict=True):
-        # As tfx_bsl reads it: of an odd record, parsers need not think the same.
+        # The reference is tfx_bsl's reading, because parsers may disagree on noncanonical records.
         (clean,) = encode_examples(ExampleDecoder("/logs/a").decode([before]), with_nulls=False)
         expected = features_of(clean) | {"y": feature("float", output).SerializeToString()}
         assert features_of(after) == expected
 
 
-# What goes through.
+# Records passed through.
 
 PLAIN = [
     example(
@@ -190,7 +190,7 @@ def test_labels_must_be_replaced_before_records_are_written():
         framed_records(encoded(PLAIN).batch)
 
 
-# Which columns there are.
+# Columns.
 
 
 def test_a_feature_that_no_record_has_is_no_column():

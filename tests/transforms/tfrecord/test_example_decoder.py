@@ -1,4 +1,4 @@
-"""tf.Example to Arrow: a column of lists for every feature, and no bad record goes unnoticed."""
+"""tf.Example to Arrow: one list column per feature, and errors for invalid records."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ SENTINEL = "SENTINEL123"
 
 
 def feature(kind: str | None, *values: Any) -> Any:
-    """A tf.train.Feature of that kind of list, or of none."""
+    """A tf.train.Feature with a list of the given kind, or with no list."""
     if kind is None:
         return tf.train.Feature()
     lists = {"int64": tf.train.Int64List, "float": tf.train.FloatList, "bytes": tf.train.BytesList}

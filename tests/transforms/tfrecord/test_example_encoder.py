@@ -1,4 +1,4 @@
-"""Arrow to tf.Example: what TensorFlow reads is what the columns held, and the bytes are always the same."""
+"""Arrow to tf.Example: TensorFlow reads the values of the columns, and the encoding is deterministic."""
 
 import contextlib
 import datetime
@@ -22,7 +22,7 @@ SENTINEL = "SENTINEL123"
 
 
 def feature(kind: str | None, *values: Any) -> Any:
-    """A tf.train.Feature of that kind of list, or of none."""
+    """A tf.train.Feature with a list of the given kind, or with no list."""
     if kind is None:
         return tf.train.Feature()
     lists = {"int64": tf.train.Int64List, "float": tf.train.FloatList, "bytes": tf.train.BytesList}
@@ -30,7 +30,7 @@ def feature(kind: str | None, *values: Any) -> Any:
 
 
 def example(**features: Any) -> bytes:
-    """The canonical bytes: features in the order of their names."""
+    """Canonical encoding: features in the order of their names."""
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString(deterministic=True)
 
 
@@ -101,7 +101,7 @@ def test_a_null_list_has_no_value_and_stays_apart_from_an_empty_one(kind):
 
 
 def test_values_hidden_under_a_null_list_stay_hidden():
-    """Arrow allows a null list to span values: they are not the record's, and may be anything."""
+    """In Arrow, a null list may span arbitrary values that do not belong to the record."""
     offsets = pa.array([0, 1, 3, 4], pa.int32()).buffers()[1]
     valid = pa.py_buffer(bytes([0b101]))
     children = pa.array([1, 77, 78, 4])
@@ -122,7 +122,7 @@ def test_values_hidden_under_a_null_list_stay_hidden():
     ids=lambda column: str(column.type),
 )
 def test_a_null_inside_a_list_is_refused(column):
-    """tf.Example has no null: a 0 or an empty text in its place would be a value that nobody measured."""
+    """tf.Example has no null, and 0 or an empty text in its place would be a false value."""
     with pytest.raises(InputError, match="column 'c' has a list with a missing value"):
         encoded(column)
 
@@ -190,7 +190,7 @@ def test_no_record_encodes_to_nothing():
 
 
 def test_half_precision_is_encoded_or_refused_as_input():
-    """Arrow casts it from version 13 on."""
+    """Arrow casts half precision since version 13; with older versions it is refused as input."""
     with contextlib.suppress(InputError):
         assert encoded(pa.array([np.float16(1.5)])) == [("float", [1.5])]
 
@@ -200,7 +200,7 @@ def test_any_name_is_a_key(name):
     assert encoded(pa.array([[1], [2, 3]]), name) == [("int64", [1]), ("int64", [2, 3])]
 
 
-# The bytes.
+# Encoding.
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
 COLUMNS = {
@@ -215,7 +215,7 @@ TYPES = {"int64": pa.int64(), "float": pa.float32(), "bytes": pa.binary()}
 def tables(draw):
     """(batch with its columns in the order of their names, its records as lists of features by name)."""
     rows = draw(st.integers(0, 8))
-    # Of one length: beyond that, the canonical order of keys is each library's own.
+    # Names have the same length, because libraries disagree on the canonical order of keys of different lengths.
     names = sorted(draw(st.sets(st.text("abcxyz_09", min_size=3, max_size=3), min_size=1, max_size=4)))
     columns, features = [], [{} for _ in range(rows)]
     for name in names:

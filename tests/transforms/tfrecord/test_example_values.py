@@ -1,4 +1,4 @@
-"""What is found in a tf.Example's bytes is what protocol buffers read there, and nothing can hide beside it."""
+"""Values found in encoded tf.Examples equal those that protocol buffers parse, and canonical records hold no more."""
 
 import random
 import re
@@ -35,7 +35,7 @@ def example(*entries: bytes) -> bytes:
 
 
 def floats(*values: float) -> bytes:
-    """A Feature that holds them, packed."""
+    """A Feature that holds the values, packed."""
     return field(FLOAT, field(0x0A, struct.pack(f"<{len(values)}f", *values)))
 
 
@@ -48,14 +48,14 @@ def texts(*values: bytes) -> bytes:
 
 
 def find(records: list[bytes], names: tuple[str, ...] = ("y", "id"), finder: ValueFinder | None = None) -> FoundValues:
-    """What a finder says of them; their places count from the first record's first byte."""
+    """Runs a finder on the records; positions count from the first byte of the first record."""
     ends = np.cumsum([0, *map(len, records)])
     octets = np.frombuffer(b"".join(records) + bytes(PADDING), np.uint8)
     return (finder or ValueFinder(names)).find(octets, ends[:-1], ends[1:])
 
 
 def parsed(record: bytes) -> Any:
-    """The Example, or None where there is none."""
+    """Returns the parsed Example, or None if the record is not a valid one."""
     try:
         return tf.train.Example.FromString(record)
     except Exception:
@@ -67,7 +67,7 @@ def same_bytes(one: Any) -> bytes:
 
 
 def assert_agrees(record: bytes, found: FoundValues, row: int, start: int) -> None:
-    """If the record is answered for, its values are those that protocol buffers read."""
+    """Asserts that, if the record is canonical, the found values are those that protocol buffers parse."""
     read = parsed(record)
     if not found.canonical[row]:
         return
@@ -93,7 +93,7 @@ def assert_agrees(record: bytes, found: FoundValues, row: int, start: int) -> No
             assert decode_varints(octets, np.array([0]), np.array([len(content)])).tolist() == list(several)
 
 
-# Records of every kind, right and wrong.
+# Valid and invalid records of all kinds.
 
 NUMBERS = st.integers(0, 300) | st.integers(-(2**63), 2**63 - 1)
 TEXTS = st.binary(max_size=6) | st.binary(min_size=100, max_size=140)
@@ -101,7 +101,7 @@ TEXTS = st.binary(max_size=6) | st.binary(min_size=100, max_size=140)
 
 @st.composite
 def features(draw: Any) -> bytes:
-    """A Feature: mostly one list; also none, two, unpacked ones, and lists with more in them than values."""
+    """A Feature: mostly one list; also none, two, unpacked ones, and lists that hold more than values."""
     kind = draw(st.sampled_from([BYTES, FLOAT, FLOAT, INT64, INT64]))
     size = draw(st.sampled_from([1, 1, 1, 0, 2, 3, 20]))
     if kind == BYTES:
@@ -129,7 +129,7 @@ def features(draw: Any) -> bytes:
 
 @st.composite
 def entries(draw: Any, name: str) -> bytes:
-    """A map entry: mostly a key and a value; also without one, twice, the other way round, or with more."""
+    """A map entry: mostly key and value; also with one missing, repeated, in reverse order, or with extra fields."""
     key, value = field(0x0A, name.encode()), field(0x12, draw(features()))
     oddity = draw(st.integers(0, 60))
     content = {
@@ -142,14 +142,14 @@ def entries(draw: Any, name: str) -> bytes:
         6: field(0x0A, name.encode() + b"\xff") + value,
     }.get(oddity, key + value)
     if oddity == 7:
-        # The same number in one byte more.
+        # The same number, encoded with one more byte.
         return b"\x0a" + bytes([len(content) & 0x7F | 0x80]) + (varint(len(content) >> 7) + b"\0")[:2] + content
     return field(0x0A, content)
 
 
 @st.composite
 def records(draw: Any) -> bytes:
-    """A tf.Example with y, id and others in any order, perhaps twice; perhaps damaged."""
+    """A tf.Example with y, id and other features in any order, possibly repeated, possibly corrupt."""
     names = [name for name in ("y", "id") if draw(st.integers(0, 9))]
     names += draw(st.lists(st.sampled_from(NAMES[2:]), max_size=3, unique=draw(st.integers(0, 9)) > 0))
     if not draw(st.integers(0, 19)):
@@ -171,7 +171,7 @@ def test_what_is_found_is_what_protocol_buffers_read(batch):
 
 
 def mutants(record: bytes, count: int, seed: int) -> list[bytes]:
-    """Copies, in most of which one or two bytes are others."""
+    """Copies of the record, most of them with one or two bytes changed."""
     shuffle = random.Random(seed)
     copies = []
     for _ in range(count):
@@ -187,7 +187,7 @@ def mutants(record: bytes, count: int, seed: int) -> list[bytes]:
 @settings(deadline=None, max_examples=60)
 @given(records(), st.integers(0, 2**32))
 def test_records_that_are_only_compared_get_the_answers_of_those_that_are_walked(record, seed):
-    """Records of one length are compared with one that was walked: no answer may be another for that."""
+    """Records of equal length are compared with a walked record; this must give the same results as walking them."""
     batch = [record, *mutants(record, 200, seed)] if record else []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(example_values, "_MAX_FAILURES", 0)
@@ -206,14 +206,14 @@ def test_records_that_are_only_compared_get_the_answers_of_those_that_are_walked
         assert_agrees(mutant, walked, row, row * len(record))
 
 
-# Of varints, not every bit counts: 64 of the 70 of ten bytes, and no zeros at the end.
+# Some bits of a varint have no meaning: 6 of the 70 bits of ten bytes, and trailing zeros.
 LOOSE_VARINTS = re.compile(rb"[\x80-\xff]{9}|[\x80-\xff]\0")
 
 
 @settings(deadline=None, max_examples=100)
 @given(records(), st.integers(0, 2**32))
 def test_no_byte_of_a_canonical_record_is_without_meaning(record, seed):
-    """Where a parser ignores a byte, a label could be left in it: two canonical records never mean the same."""
+    """A label could remain in a byte that parsers ignore, so different canonical records must parse differently."""
     if not record or not find([record]).canonical[0]:
         return
     others = [other for other in mutants(record, 50, seed) if other != record and not LOOSE_VARINTS.search(other)]
@@ -221,7 +221,7 @@ def test_no_byte_of_a_canonical_record_is_without_meaning(record, seed):
         assert not canonical or same_bytes(parsed(other)) != same_bytes(parsed(record))
 
 
-# One by one.
+# Single cases.
 
 Y, ID = floats(1.5), texts(b"me")
 GOOD = {
@@ -298,7 +298,7 @@ def test_a_record_in_which_something_could_hide_is_left_to_the_caller(record, co
 @pytest.mark.parametrize("record", BAD.values(), ids=list(BAD))
 @pytest.mark.parametrize("size", [8, 9, 17])
 def test_what_could_hide_does_not_depend_on_the_records_beside_it(record, size):
-    """All records' first entries are read together, then all second ones: here they have keys of different lengths."""
+    """The n-th entries of all records are read together; here their keys have different lengths."""
     parts = [entry("k" * size, ID), entry("y", Y), entry("id", ID), entry("m" * 2 * size, ID)]
     others = [example(*parts[turn:], *parts[:turn]) for turn in range(4)]
     for other in others:
@@ -311,12 +311,12 @@ def test_no_record_at_all():
     assert (len(found.canonical), len(found.values["y"].kinds)) == (0, 0)
 
 
-# What is learned.
+# Learned layouts.
 
 
 @pytest.fixture
 def walked(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """() -> how many records were walked since the last call."""
+    """() -> number of records walked since the last call."""
     counts: list[int] = []
     walk = ExampleWalk.__init__
 

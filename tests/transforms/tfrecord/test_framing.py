@@ -1,4 +1,4 @@
-"""The TFRecord container is TensorFlow's, byte for byte, and no damage to it goes unnoticed."""
+"""TFRecord container: byte-for-byte equal to TensorFlow's, and any corruption is detected."""
 
 import io
 
@@ -22,11 +22,11 @@ def read(content: bytes, batch_size: int = 1000) -> list[bytes]:
 
 
 def starts_of(records: list[bytes]) -> list[int]:
-    """The byte offset of every record in the file, and the file's length."""
+    """Byte offsets of the records in the file, followed by the length of the file."""
     return [0, *np.cumsum([16 + len(record) for record in records]).tolist()]
 
 
-# As TensorFlow and Beam see it.
+# Compatibility with TensorFlow and Beam.
 
 
 def test_frame_writes_what_tensorflow_writes(tmp_path):
@@ -77,12 +77,12 @@ def test_records_survive_any_chunks_and_batches(records, chunk, batch_size):
         patch.setattr(tfrecord, "_CHUNK", chunk)
         batches = list(read_records(io.BytesIO(content), "/logs/a", batch_size))
     assert [record for batch in batches for record in batch] == records
-    # Batches end early where their bytes fill a chunk.
+    # A batch ends early if its bytes fill a chunk.
     assert all(1 <= len(batch) <= batch_size for batch in batches)
 
 
 def test_batches_are_full_but_for_large_records():
-    """A batch of small records is as long as asked for; one of large records stays within some megabytes."""
+    """A batch of small records has the requested length; one of large records holds at most a few megabytes."""
     sizes = [len(batch) for batch in read_records(io.BytesIO(frame([bytes(90)] * 100_000)), "/logs/a", 16_384)]
     assert sizes == [16_384] * 6 + [100_000 - 6 * 16_384]
     large = frame([bytes(3 << 20)] * 8 + [b"small"] * 3)
@@ -94,7 +94,7 @@ def test_batches_are_full_but_for_large_records():
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 60)), max_size=8), st.integers(1, 400), st.integers(1, 99))
 def test_records_of_one_length_in_a_row(runs, chunk, batch_size):
-    """Those are not looked at one by one."""
+    """Runs of records of equal length take a separate code path."""
     records = [bytes([length]) * length for length, count in runs for _ in range(count)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tfrecord, "_CHUNK", chunk)
@@ -103,7 +103,7 @@ def test_records_of_one_length_in_a_row(runs, chunk, batch_size):
 
 
 class Dripping(io.BytesIO):
-    """Gives fewer bytes than asked for, as sockets do."""
+    """A file that returns fewer bytes than requested, as sockets do."""
 
     def read(self, size=-1, /):
         return super().read(3 if size else 0)
@@ -130,7 +130,7 @@ def test_what_is_written_over_has_the_right_checksum():
     ]
 
 
-# Damage.
+# Corruption.
 
 SMALL = [b"SENTINEL123", b"", b"SENTINEL123 and more"]
 
@@ -215,7 +215,7 @@ def test_records_before_the_damage_are_not_given_unchecked():
 
 
 class Breaking(io.BytesIO):
-    """A file whose filesystem quotes what it read."""
+    """A file whose read error quotes its content."""
 
     def read(self, size=-1, /):
         content = super().read(20)

@@ -1,4 +1,4 @@
-"""An integer label becomes a float32 one, whatever that does to the lengths around it; all else stays."""
+"""Widening of integer labels to float32: enclosing lengths are updated and all other bytes are unchanged."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def field(tag: int, content: bytes) -> bytes:
 
 
 def example(label: int | None, before: int = 0, behind: int = 0, packed: bool = True, name: str = "y") -> bytes:
-    """A tf.Example of a text of so many bytes, the label, another text."""
+    """A tf.Example with the label between two text features of `before` and `behind` bytes."""
     number = b"" if label is None else encode_varints(np.array([label]))[0].tobytes()
     value = {"x": field(0x0A, field(0x0A, bytes(before))), name: field(0x1A, field(0x0A, number))}
     value["z"] = field(0x0A, field(0x0A, bytes(behind)))
@@ -52,7 +52,7 @@ SIZES = (0, 60, 80, 90, 100, 16_300, 16_320, 16_340)
 @pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize("label", [0, 8, 10, 26, 127, 128, 300, 2**27, 2**35, 2**62, -1])
 def test_features_stay_and_lengths_are_right(label, packed):
-    """Sizes around those at which a length takes another byte."""
+    """Tests sizes around those at which a length needs one more byte."""
     log = [
         example(label, before + step, behind, packed) for before in SIZES for behind in (0, 7) for step in range(0, 30)
     ]
@@ -87,7 +87,7 @@ def test_records_without_an_integer_label_stay_as_they_are():
 
 
 def test_frames_may_stand_in_the_middle_of_more():
-    """As batches of a file that was read in one piece do."""
+    """The batches of a file that was read as one chunk share its buffer."""
     whole = Frames.of([example(i) for i in range(9)])
     part = Frames(whole.content, whole.bounds[3:7])
     values = ValueFinder(["y"]).find(part.octets, part.starts, part.stops).values["y"]

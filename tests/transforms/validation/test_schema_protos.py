@@ -38,7 +38,7 @@ def test_the_privatized_label_is_a_float_in_the_range_of_the_outputs() -> None:
     assert label.name == "y"
     assert label.presence.min_fraction == 1
     assert label.shape.dim[0].size == 1
-    # As float64, in Parquet, and as float32, in TFRecords.
+    # Labels are float64 in Parquet and float32 in TFRecords.
     for values in (outputs, outputs.astype(np.float32).astype(np.float64)):
         assert label.float_domain.min < values[0]
         assert values[1] < label.float_domain.max

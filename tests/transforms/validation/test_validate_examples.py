@@ -1,4 +1,4 @@
-"""ValidateExamples: what TFDV gets to see, and what it says of it. TFDV's own functions read the results."""
+"""ValidateExamples: the input of TFDV and its findings. TFDV's own functions read the results."""
 
 import datetime
 import decimal
@@ -24,7 +24,7 @@ Validate = Callable[..., Validation]
 
 @pytest.fixture
 def wired(labelled: Any) -> Callable[..., Any]:
-    """(batches as columns by name, arguments) -> a function that wires ValidateExamples over them."""
+    """(batches as columns by name, arguments) -> a function that builds a pipeline with ValidateExamples on them."""
 
     def wire(*batches: dict[str, Any], **arguments: Any) -> Any:
         elements = [labelled(columns) for columns in batches]
@@ -119,7 +119,7 @@ def test_columns_of_any_type_are_seen_whole(validate: Validate) -> None:
     batch = {name: column for name, (column, _) in COLUMNS.items()}
     found = validate(batch, batch)
 
-    # TFDV leaves out 0 for the first of its types.
+    # TFDV omits the value 0, which is its first type, INT.
     assert {name: kind for name, kind in types(found).items() if kind in ("FLOAT", "STRING")} == {
         name: kind for name, (_, kind) in COLUMNS.items() if kind != "INT"
     }
