@@ -1,1 +1,1 @@
-"""."""
+"""Commands of labeldp, and the Beam pipelines that they run."""

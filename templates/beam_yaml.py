@@ -70,7 +70,7 @@ def label_column(
 
     Args:
       label: Name of the column.
-      label_min: Least label of the public domain.
+      label_min: Smallest label of the public domain.
       label_max: Largest label of the public domain.
       label_step: Spacing of the label grid.
       label_values: All labels of the domain, ascending, instead of the three arguments above.
@@ -132,13 +132,13 @@ def noisy_prior(
       label: The private column.
       epsilon: Total budget of histogram and labels.
       noise_key_file: Path of the secret 32-byte key, which every worker reads.
-      label_min: Least label of the public domain.
+      label_min: Smallest label of the public domain.
       label_max: Largest label of the public domain.
       label_step: Spacing of the label grid.
       label_values: All labels of the domain, ascending, instead of the three arguments above.
       id_column: Column of unique ids; by default records are identified by file and row.
       prior_epsilon: Budget of the histogram; by default sqrt(k / n), at most epsilon / 2.
-      rounding: Rounding of labels between grid points, nearest or randomized.
+      rounding: Rounding of labels that are not in the domain, nearest or randomized.
 
     Returns:
       A transform from LabelledBatch to one PriorRelease.
@@ -189,12 +189,12 @@ class PrivatizeRecordBatches(beam.PTransform):
         Args:
           label: The private column.
           noise_key_file: Path of the secret 32-byte key, which every worker reads.
-          label_min: Least label of the public domain.
+          label_min: Smallest label of the public domain.
           label_max: Largest label of the public domain.
           label_step: Spacing of the label grid.
           label_values: All labels of the domain, ascending, instead of the three arguments above.
           id_column: Column of unique ids; by default records are identified by file and row.
-          rounding: Rounding of labels between grid points, nearest or randomized.
+          rounding: Rounding of labels that are not in the domain, nearest or randomized.
 
         Raises:
           ValueError: If the domain is invalid.
@@ -245,8 +245,8 @@ def _as_text(letter: Any) -> str:
 class WriteRecordBatches(beam.PTransform):
     """Writes batches to shards, with the same bytes on every runner.
 
-    Returns a ShardFile for each. While the job runs, the folder OUTPUT.segments holds parts of the shards. A job that
-    fails leaves this folder behind; delete it.
+    Returns a ShardFile for each shard. While the job runs, the folder OUTPUT.segments holds segments of the shards. A
+    job that fails leaves this folder behind; delete it.
     """
 
     def __init__(self, output: str, format: str = "tfrecord", num_shards: int = 1, compression: str = "none"):
@@ -317,14 +317,15 @@ class LabelDP(beam.PTransform):
           id_column: Field of unique ids, which identifies the rows.
           epsilon: Total budget of histogram and labels.
           noise_key_file: Path of the secret 32-byte key, which every worker reads.
-          label_min: Least label of the public domain.
+          label_min: Smallest label of the public domain.
           label_max: Largest label of the public domain.
           label_step: Spacing of the label grid.
           label_values: All labels of the domain, ascending, instead of the three arguments above.
           prior_epsilon: Budget of the histogram; by default sqrt(k / n), at most epsilon / 2.
           mechanism: Name of the mechanism, as for `labeldp privatize --mechanism`.
           parameters: Parameters of the mechanism, by name, and its loss.
-          rounding: Rounding of labels between grid points, nearest or randomized; default depends on the mechanism.
+          rounding: Rounding of labels that are not in the domain, nearest or randomized; by default that of the
+            mechanism.
 
         Raises:
           ValueError: If the domain, the budget or the mechanism is invalid.

@@ -1,4 +1,4 @@
-"""Beam PTransforms that wire mechanisms to PCollections of Arrow record batches."""
+"""Beam PTransforms that apply mechanisms to PCollections of Arrow record batches."""
 
 from .batches import LabelledBatch
 from .beam_rows import BatchesToRows, RowsToBatches, row_fields

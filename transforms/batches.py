@@ -1,4 +1,4 @@
-"""Batches of labelled records: Arrow columns with the source and row of each record, and their Beam coder."""
+"""Batches of labeled records: Arrow columns with the source and row of each record, and their Beam coder."""
 
 from __future__ import annotations
 
@@ -229,7 +229,8 @@ def replace_label(batch: pa.RecordBatch, label: str, values: np.ndarray) -> pa.R
       values: New labels, shape (n,), float64.
 
     Returns:
-      The batch with labels as float64, or as lists of one float32 if the column held lists.
+      The batch with labels as float64, as lists of one float32 if the column held lists, or as float32 in a batch of
+      encoded records.
     """
     if is_encoded(batch.schema):
         return with_label(batch, label, values)

@@ -1,4 +1,4 @@
-"""Conversion between Beam rows, as Beam YAML and SQL use them, and labelled batches."""
+"""Conversion between Beam rows, as Beam YAML and SQL use them, and batches."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class LabelColumn:
         Args:
           values: Labels, shape (n,), finite float64.
           identities: Identities of the n records.
-          secret: 32-byte key of the random rounding.
+          secret: Secret key, 32 bytes, for randomized rounding.
 
         Returns:
           Indices into the domain, shape (n,), integers in [0, k).

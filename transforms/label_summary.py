@@ -43,7 +43,7 @@ def summarize(batch: LabelledBatch, column: LabelColumn, secret: bytes) -> Label
     Args:
       batch: The records.
       column: The private column.
-      secret: The noise key file's 32 bytes.
+      secret: Secret key, 32 bytes.
 
     Returns:
       Counts and digest sums of the batch.

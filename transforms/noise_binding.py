@@ -25,7 +25,7 @@ from .unique_ids import CountUniqueIds
 
 @dataclass(frozen=True)
 class NoiseBinding:
-    """Everything except the secret that the noise of one release is bound to. Safe to show.
+    """Everything except the secret key that the noise of one release is bound to. Safe to show.
 
     The record counts are informative; they do not enter the noise key.
 
@@ -48,10 +48,10 @@ class NoiseBinding:
     rounding: str = NEAREST
 
     def noise_key(self, secret: bytes) -> bytes:
-        """Derives the key of all noise of this release.
+        """Derives the noise key of this release.
 
         Args:
-          secret: The noise key file's 32 bytes.
+          secret: Secret key, 32 bytes.
 
         Returns:
           32 bytes.
@@ -67,7 +67,7 @@ def make_binding(summary: LabelSummary, column: LabelColumn, budget: BudgetSplit
       summary: Raw summary of the whole input.
       column: The private column.
       budget: Epsilon of the prior and of the randomizer.
-      secret: The noise key file's 32 bytes.
+      secret: Secret key, 32 bytes.
 
     Returns:
       The part of the summary that is safe to show: digest and record counts.
@@ -78,7 +78,7 @@ def make_binding(summary: LabelSummary, column: LabelColumn, budget: BudgetSplit
 
 @dataclass(frozen=True)
 class StreamBinding:
-    """Binding of the noise of an unbounded input: everything but the secret. Safe to show.
+    """Binding of the noise of an unbounded input: everything but the secret key. Safe to show.
 
     An unbounded input never has a final digest, so each random word is bound to its record alone: to the record's id
     and its label. A record that is delivered twice, or recomputed for a retry, gets the same output, so its noise
@@ -95,10 +95,10 @@ class StreamBinding:
     release: str
 
     def noise_key(self, secret: bytes, column: LabelColumn) -> bytes:
-        """Derives the key of all noise of this stream.
+        """Derives the noise key of this stream.
 
         Args:
-          secret: The noise key file's 32 bytes.
+          secret: Secret key, 32 bytes.
           column: The private column.
 
         Returns:

@@ -1,4 +1,4 @@
-"""Noise key file: the 32-byte secret key of all noise, readable by its owner only.
+"""Noise key file: the 32-byte secret key that noise keys are derived from, readable by its owner only.
 
 Pipelines carry the file's path, never its bytes. Every worker reads the key itself, so the key appears in no job graph,
 pipeline option or log.

@@ -36,8 +36,8 @@ class NoisyPrior(beam.PTransform):
     """Releases the label distribution under label DP: counts labels, adds noise, clips at zero and normalizes.
 
     Takes a PCollection of LabelledBatch (the label and id columns suffice) and returns exactly one PriorRelease. The
-    release is a deterministic function of the input and the key, so retries and re-runs reproduce it. The job fails
-    with InputError for empty input, too many unusable labels, or two records with the same id.
+    release is a deterministic function of the input and the secret key, so retries and re-runs reproduce it. The job
+    fails with InputError for empty input, too many unusable labels, or two records with the same id.
 
     Source: Ghazi et al. 2022, Algorithm 3, and Theorem 7 for the default of prior_epsilon.
 

@@ -74,8 +74,8 @@ class PrivatizeLabels(beam.PTransform):
 
     Takes a PCollection of LabelledBatch and returns `PrivatizedLabels`: the same rows in the same order with the label
     column replaced (float64, or a list of one float32), except for records without a usable label, which become dead
-    letters. The output depends only on the batch, the randomizer and the noise key, so a retried bundle produces the
-    same bytes.
+    letters. The output depends only on the batch, the randomizer, the noise key and the secret key, so a retried bundle
+    produces the same bytes.
 
     The job fails with InputError if the input changed between its two passes: the noise is bound to the input of the
     first pass, and the same noise over two versions of the data would reveal their exact difference. The digests can be
@@ -144,8 +144,8 @@ def privatize_batch(
       identities: Their identities.
       column: The private column.
       randomizer: The randomizer, over the domain of the column.
-      noise_key: 32-byte key of all noise of the release.
-      secret: The noise key file's 32 bytes, the key of randomized rounding.
+      noise_key: Noise key of the release, 32 bytes.
+      secret: Secret key, 32 bytes, for randomized rounding.
       streaming: True if the noise key is that of a StreamBinding. Words are then bound to the labels as well.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Singleton stage that solves for the optimal randomizer of a released prior."""
+"""Stage that solves for the optimal randomizer of a released prior."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class _Solve(beam.DoFn):
 
 
 def _public_reason(mechanism: Mechanism, release: PriorRelease) -> str:
-    """Reason why there is no randomizer: the solver's message for a flat prior, which is public.
+    """Reason why there is no randomizer: the solver's message for a uniform prior, which is public.
 
     Its message for the noised histogram is not shown: a job that fails is not charged for the histogram.
     """

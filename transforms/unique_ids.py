@@ -31,8 +31,8 @@ class CountUniqueIds(beam.PTransform):
     """Counts records and fails if two have the same id.
 
     Takes a PCollection of LabelledBatch with the id column and returns one integer, the number of ids. It shuffles
-    arrays of 16-byte identities, never rows. The job fails with InputError, naming two rows, if an id occurs twice: two
-    records with the same random word would reveal whether their labels agree.
+    arrays of 16-byte identities with their row numbers, never records. The job fails with InputError, naming two rows,
+    if an id occurs twice: two records with the same random word would reveal whether their labels agree.
 
     Attributes:
       id_column: Column of integers or text, one id per record.

@@ -1,4 +1,4 @@
-"""Shared parts of the additive mechanisms: the end of an unclipped output grid, and grids of one label."""
+"""Shared parts of the additive mechanisms: the end of an unclipped output grid, and domains of one label."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FOLDED_TAIL = 40 * log(2)
 def single_label_randomizer(
     name: str, prior: Prior, epsilon: float, parameters: dict[str, Any], delta: float = 0.0
 ) -> Randomizer:
-    """Builds the randomizer of a label grid with one label, which reports that label: there is nothing to protect.
+    """Builds the randomizer of a domain with one label, which always reports that label.
 
     Args:
       name: Name of the mechanism.

@@ -24,7 +24,7 @@ class Exponential:
 
     Attributes:
       name: Name on the command line and in mechanism files.
-      step: Largest distance of two points, in units of the label; None is the label spacing.
+      step: Largest distance of neighboring outputs, in units of the label; None as for `make_output_grid`.
     """
 
     name: ClassVar[str] = "exponential"

@@ -26,7 +26,7 @@ _LEAST_DELTA, _LARGEST_DELTA = 1e-12, 0.5
 # End of an unclipped grid beyond the label range, in standard deviations: less than 2^-40 of a normal distribution
 # lies further out.
 _GAUSSIAN_TAIL = 7.1
-# From this sigma on, in steps, the normalizer is the integral.
+# Above this sigma, in steps, the normalizer is computed as an integral.
 _WIDE = 1000.0
 # Relative accuracy of sigma.
 _ACCURACY = 1e-10
@@ -91,7 +91,8 @@ class Gaussian:
 def _widest(epsilon: float, delta: float) -> float:
     """Returns a sufficient sigma for (epsilon, delta), per unit of sensitivity: slightly above the continuous one.
 
-    Balle, Wang 2018, Theorem 8: its delta is Phi(1/(2 sigma) - epsilon sigma) - E Phi(-1/(2 sigma) - epsilon sigma).
+    Balle, Wang 2018, Theorem 8: the delta of the continuous mechanism is
+    Phi(1/(2 sigma) - epsilon sigma) - E Phi(-1/(2 sigma) - epsilon sigma), E = exp(epsilon).
     """
 
     def excess(sigma: float) -> float:
@@ -120,7 +121,8 @@ def _least(excess: Callable[[float], float], low: float, high: float, accuracy: 
 def _gaussian(grid: OutputGrid, epsilon: float, delta: float) -> tuple[float, np.ndarray]:
     """Finds the least sigma, in steps, and its integer weights.
 
-    Floats locate it, from the two labels furthest apart; the integers of all labels decide.
+    A search in floats, over the two labels furthest apart, locates sigma; the exact divergence of the integer weights
+    of all labels decides.
     """
     ratio = exp(epsilon)
 

@@ -27,9 +27,9 @@ class Laplace:
 
     Attributes:
       name: Name on the command line and in mechanism files.
-      step: Distance of neighboring outputs, in units of the label; None is the label spacing. A small step approximates
-        the continuous mechanism.
-      clip: Whether outputs beyond the label range become its nearest end.
+      step: Largest distance of neighboring outputs, in units of the label; None as for `make_output_grid`. A small step
+        approximates the continuous mechanism.
+      clip: Whether outputs beyond the label range are moved to its nearest end.
     """
 
     name: ClassVar[str] = "laplace"

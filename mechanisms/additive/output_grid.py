@@ -18,9 +18,9 @@ from ..core.alias_table import MAX_CELLS
 
 # A label within this many steps of a point replaces the point: the output is then the label itself.
 _SNAP = 1e-3
-# Where no step is given: largest number of steps for labels that are not evenly spaced,
+# Largest number of steps for labels that are not evenly spaced, if no step is given and there are fewer labels.
 _DEFAULT_STEPS = 1023
-# and of labels times outputs for a lattice that extends beyond the label range.
+# Largest number of labels times outputs for a grid that extends beyond the label range, if no step is given.
 _DEFAULT_CELLS = 1 << 20
 
 
@@ -101,7 +101,7 @@ def make_output_grid(labels: np.ndarray, step: float | None, margin: float) -> O
 
     Args:
       labels: Shape (k,), ascending, k >= 2.
-      step: Largest distance of two points, in units of the label; the range is cut into equal steps that are no larger.
+      step: Largest distance of neighboring points, in units of the label; the range is cut into equal steps, no larger.
         None takes the labels themselves where they are evenly spaced, else their smallest distance, within a bound on
         the number of points.
       margin: Extent beyond the label range on either side, in label ranges.
@@ -110,8 +110,8 @@ def make_output_grid(labels: np.ndarray, step: float | None, margin: float) -> O
       The output grid.
 
     Raises:
-      ValueError: If the step is not a positive number, there are too many points, or the label range exceeds the
-        floats.
+      ValueError: If the step is not a positive number, there are too many points, or the label range is too
+        large for a 64-bit float.
     """
     k, span = len(labels), float(labels[-1]) - float(labels[0])
     if not isfinite(span):

@@ -23,16 +23,16 @@ from .output_grid import OutputGrid, make_output_grid
 
 @dataclass(frozen=True)
 class Staircase:
-    """Adds staircase noise: flat parts of r and Delta - r grid steps in turn.
+    """Adds staircase noise, whose density falls in steps.
 
-    Two parts make a stair, of Delta steps, the label range. Each low part and each next stair is exp(-epsilon) times as
-    likely per step as the high part before it.
+    Let Delta be the label range in grid steps. Noise of t + i Delta steps in either direction, 0 <= t < Delta, has a
+    probability proportional to exp(-i epsilon) if t < r, and to exp(-(i + 1) epsilon) otherwise.
 
     Attributes:
       name: Name on the command line and in mechanism files.
       loss: Loss that the choice of r minimizes.
-      gamma: Share (r - 1/2) / Delta of the higher part, in [0, 1]; None takes the r in 1..Delta of least expected loss
-        under the prior.
+      gamma: Share (r - 1/2) / Delta of the higher part of a stair, in [0, 1]; None takes the r in 1..Delta of least
+        expected loss under the prior.
       step: As for `Laplace`.
       clip: As for `Laplace`.
     """

@@ -30,8 +30,9 @@ class ModelError:
     The error is in addition to that of the best model without privacy and with unlimited records.
 
     Attributes:
-      bias: Part that does not depend on the number of records.
-      variance: Part that decreases as 1/n for n records.
+      bias: Part caused by the bias of the labels and, for `ridge_error`, by the regularization. For `model_error` it
+        does not depend on the number of records.
+      variance: Part caused by the noise. For `model_error` it decreases as 1/n for n records.
     """
 
     bias: float

@@ -41,7 +41,8 @@ class PriorShare:
     Attributes:
       prior_epsilon: Epsilon of the histogram.
       value: Mean of the measure.
-      standard_error: Standard error of that mean, estimated from the draws; 0 with a single draw.
+      standard_error: Standard error of that mean, estimated from the draws; 0 with a single draw, infinite if a
+        value is.
       parts: Means of the measure's parts.
     """
 

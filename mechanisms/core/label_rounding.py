@@ -1,17 +1,18 @@
 """Rounding of real labels to the public label domain: to the nearest label, or to one of two neighbors at random.
 
-Randomizers take the labels of a finite domain. Rounding to the nearest label adds a bias of up to half a step, with any
-randomizer. Randomized rounding adds no bias, but variance: (v - a) (b - v) for a label v between the neighbors a < b.
+Randomizers take the labels of a finite domain. Rounding to the nearest label adds a bias of up to half the label
+spacing, with any randomizer. Randomized rounding adds no bias, but variance: (v - a) (b - v) for a label v between the
+neighbors a < b.
 
-Privacy. The random bits of randomized rounding may be any fixed function of a record's identity and a secret. Unlike
-the noise, they need not be bound to the data, so the histogram, the privatized labels and later releases can all use
-the same rounded labels. Proof: fix all random bits (they could even be public). Each rounded label is then a function
-of the record's own label. Two inputs that differ in the label of one record become two inputs over the domain that
-differ in at most one label, and for those the histogram and the privatized labels satisfy their epsilon. A bound that
-holds for every value of the random bits also holds for random bits that are independent of the labels and the noise.
-These are: identities do not depend on labels, and keys for different purposes are independent. The same argument holds
-for several releases with the same random bits: their epsilons add up for every value of the bits. The rounded labels
-themselves never leave the job.
+Privacy. The random bits of randomized rounding may be any fixed function of a record's identity and a secret key.
+Unlike the noise, they need not be bound to the data, so the histogram, the privatized labels and later releases can all
+use the same rounded labels. Proof: fix all random bits (they could even be public). Each rounded label is then a
+function of the record's own label. Two inputs that differ in the label of one record become two inputs over the domain
+that differ in at most one label, and for those the histogram and the privatized labels satisfy their epsilon. A bound
+that holds for every value of the random bits also holds for random bits that are independent of the labels and the
+noise. Here they are: identities do not depend on labels, and keys for different purposes are independent. The same
+argument holds for several releases with the same random bits: their epsilons add up for every value of the bits. The
+rounded labels themselves never leave the job.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _WORD_TO_UNIT = 2.0**-53
 class LabelRounder:
     """Rounds real labels to the labels of a domain. Labels outside the domain are clamped to its ends.
 
-    Cost: for an even grid, a few array operations whose cost does not depend on k; otherwise a binary search.
+    Cost: for a label grid, a few array operations whose cost does not depend on k; otherwise a binary search.
     """
 
     def __init__(self, labels: np.ndarray):

@@ -69,9 +69,9 @@ class Randomizer:
           delta: Bound for (epsilon, delta)-label DP, in [0, 1); 0 for pure label DP.
 
         Raises:
-          ValueError: If shapes disagree, a value is not finite, a row has another sum, there are too many labels times
-            outputs, or the exact likelihood ratio is above exp(epsilon) (with a delta: the exact hockey-stick
-            divergence is above delta).
+          ValueError: If epsilon or delta is out of range, shapes disagree, a value is not finite, a row has another
+            sum, there are too many labels times outputs, or the exact likelihood ratio is above exp(epsilon) (with a
+            delta: the exact hockey-stick divergence is above delta).
         """
         check_epsilon(epsilon)
         if not 0 <= delta < 1:

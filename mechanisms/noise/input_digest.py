@@ -10,7 +10,7 @@ may come in any order and in any batches.
 
 Lanes are summed over records modulo 2^64.
 
-*Two different inputs that are chosen independently of the secret have equal sums with a probability of at most
+*Two different inputs that are chosen independently of the secret key have equal sums with a probability of at most
 2^-128*, for uniform independent r and s. Proof: count a record that is absent from an input as low = high + 1 = 0.
 The inputs differ in some record i, so its low or its high + 1 differs, by some d with 0 < |d| <= 2^32. Assume that low
 differs; the other case is the same with s in place of r. Given all other r and s, lane l of the two inputs is equal
@@ -24,8 +24,8 @@ The sums themselves must never leave the job, because they are linear. The sums 
 differ by r d + s e, which has as many trailing zero bits as d and e have in common. From runs over known labels, r and
 s can be computed by solving equations, and from r and s unknown labels. Only `input_digest`, BLAKE2b(secret; sums), is
 published, and the noise is bound to it. It shows whether two inputs are equal and nothing else. So inputs that are
-chosen with knowledge of all earlier digests are as good as chosen independently of the secret, and among q inputs some
-two have the same digest with a probability of at most q^2 / 2^129.
+chosen with knowledge of all earlier digests are as good as chosen independently of the secret key, and among q inputs
+some two have the same digest with a probability of at most q^2 / 2^129.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .keyed_words import keyed_blocks, keyed_hash
 from .record_identities import Identities
 
 LANES = 4
-"""Independent 64-bit sums in a digest."""
+"""Number of independent 64-bit sums in a digest."""
 
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
@@ -47,7 +47,7 @@ _HALF = np.uint64(32)
 
 @dataclass(frozen=True, eq=False)
 class RawSums:
-    """Sums of some records. They are secret: only their `input_digest` may be published.
+    """Raw sums of the input digest over some records. They are secret: only their `input_digest` may be published.
 
     The `repr` does not show them, because runners log elements that flow between stages.
 
@@ -62,7 +62,7 @@ def digest_sums(secret: bytes, identities: Identities, labels: np.ndarray) -> Ra
     """Computes the sums of some records.
 
     Args:
-      secret: Secret key of the release, 32 bytes.
+      secret: Secret key, 32 bytes.
       identities: Identities of the n records.
       labels: Shape (n,), float64; labels as read, before clamping, so that every change of a label is detected.
 
@@ -84,7 +84,7 @@ def add_sums(parts: Iterable[RawSums]) -> RawSums:
     """Adds the sums of disjoint sets of records.
 
     Args:
-      parts: Sums under one secret.
+      parts: Sums under one secret key.
 
     Returns:
       The sums of the union.
@@ -97,7 +97,7 @@ def input_digest(secret: bytes, sums: RawSums) -> int:
     """Computes the digest that may be published: BLAKE2b(secret; sums), indistinguishable from random bits.
 
     Args:
-      secret: Secret key of the release, 32 bytes, the same as for the sums.
+      secret: Secret key, 32 bytes, the same as for the sums.
       sums: Sums of all records.
 
     Returns:

@@ -62,10 +62,10 @@ def keyed_blake2b(key: bytes, size: int, use: bytes) -> hashlib.blake2b:
 def derive_noise_key(
     secret: bytes, digest: int, column: str, labels: np.ndarray, budget: BudgetSplit, rounding: str
 ) -> bytes:
-    """Derives the key of all noise of one release, bound to the data and to the request.
+    """Derives the noise key of one release, bound to the data and to the request.
 
     Args:
-      secret: Secret key of the release, 32 bytes.
+      secret: Secret key, 32 bytes.
       digest: The `input_digest` of all records.
       column: Name of the label column, so that two columns of equal values get independent noise.
       labels: Shape (k,), the declared label domain.
@@ -76,7 +76,7 @@ def derive_noise_key(
       32 bytes: the same for the same input and request, independent for any other.
 
     Raises:
-      ValueError: If the secret has another length.
+      ValueError: If the secret key has another length.
     """
     bound_to = {
         "digest": f"{digest:064x}",

@@ -62,10 +62,10 @@ class ERM:
 
     Attributes:
       name: Name on the command line and in mechanism files.
-      rounding: Default rounding of labels that are not on the grid.
+      rounding: Default rounding of labels that are not in the domain.
       outputs: Number m of bins.
       distance: Distance D >= 0 of the outermost bins beyond the labels, in halves of the label range.
-      inner: Extent of the other m - 2 bins, evenly around the center, in halves of the label range.
+      inner: Largest distance of the other m - 2 bins, which are even, from the center, in halves of the label range.
       gamma: Parameter of the exponential mechanism, >= 0.
       loss: Absolute or squared loss.
     """

@@ -1,4 +1,4 @@
-"""Selection distributions of least loss for given bins: the bilinear program, solve_scaled directly.
+"""Selection distributions of least loss for given bins: the bilinear program, solved directly.
 
 Source: Cai et al. 2024, section 4.2. The probability of an output is a product of a left and a right distribution, so
 the privacy constraints are bilinear. The paper's linear programs are in `selection_programs`; this module solves the
@@ -50,7 +50,7 @@ def exact_selection(layout: Layout, inputs: Inputs, epsilon: float, loss: Loss, 
         return tuple(np.where(index >= 0, variables[index], 0.0) for index in (left_index, right_index))
 
     def scatter(by_left: np.ndarray, by_right: np.ndarray) -> np.ndarray:
-        """(..., n + m): derivatives by the entries of left and right, (..., cells, m) each, as ones by variables."""
+        """Converts derivatives by left and right, (..., cells, m) each, to derivatives by variables, (..., n + m)."""
         flat = np.zeros((n + m + 1, *by_left.shape[:-2]))
         for index, part in ((left_index, by_left), (right_index, by_right)):
             np.add.at(flat, index, np.moveaxis(part, (-2, -1), (0, 1)))

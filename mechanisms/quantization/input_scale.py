@@ -43,13 +43,13 @@ class Inputs:
         return np.concatenate([np.zeros((1, 3)), np.cumsum(self.weights[:, None] * powers, axis=0)])
 
     def moments(self, bins: np.ndarray) -> np.ndarray:
-        """Computes mass, mean and mean square of the inputs in every cell of the bins.
+        """Sums the weights, weights times inputs and weights times squared inputs in every cell of the bins.
 
         Args:
           bins: Shape (..., m), ascending.
 
         Returns:
-          Shape (..., m - 1, 3), each weighted by the inputs' weights.
+          Shape (..., m - 1, 3): the three sums of each cell. Outer cells include the inputs beyond the outermost bins.
         """
         first = np.searchsorted(self.values, bins)
         first[..., 0], first[..., -1] = 0, len(self.values)
@@ -93,7 +93,7 @@ def least_half_width(epsilon: float) -> float:
 def solve_scaled(
     prior: Prior, epsilon: float, mechanism: str, parameters: Mapping[str, Any], solve: ScaledSolver
 ) -> Randomizer:
-    """Builds the randomizer from a solver on the scale of [-1, 1]. A label grid of one label reports it.
+    """Builds the randomizer from a solver on the scale of [-1, 1]. A domain of one label reports that label.
 
     Args:
       prior: Prior over the k labels.

@@ -3,7 +3,7 @@
 Source: Chaudhuri, Guo, Rabbat 2022, "Privacy-Aware Compression for Federated Data Analysis"; the baseline of Cai et
 al. 2024. The label is first rounded at random to one of its two neighbors on an even grid of n inputs, which is
 unbiased. Then a table of probabilities (n, m) and an alphabet (m,) of least mean variance over the grid, unbiased under
-epsilon, give the output. Rounding mixes rows of the table, so it keeps epsilon.
+epsilon, give the output. Rounding mixes rows of the table, so the result satisfies epsilon as well.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class MVU:
 
     Attributes:
       name: Name on the command line and in mechanism files.
-      rounding: Default rounding of labels that are not on the grid.
+      rounding: Default rounding of labels that are not in the domain.
       outputs: Size m of the alphabet.
       inputs: Points n of the grid that labels are rounded to, from 2 to 256.
       reach: As for `Quantizer`.

@@ -43,10 +43,11 @@ class OPTM:
 
     Attributes:
       name: Name on the command line and in mechanism files.
-      rounding: Default rounding of labels that are not on the grid.
+      rounding: Default rounding of labels that are not in the domain.
       outputs: Number m of bins.
       distance: Distance D >= 0 of the outermost bins beyond the labels, in halves of the label range; None searches.
-      inner: Extent of the other m - 2 bins, evenly around the center, in halves of the label range; None searches.
+      inner: Largest distance of the other m - 2 bins, which are even, from their center, in halves of the label range;
+        None searches.
       symmetric: Whether bins and selection are symmetric; otherwise both ends of the inner and of the outer bins are
         searched.
       reach: The outermost bins are searched up to reach * coth(epsilon / 2) halves of the label range, >= 1; see
@@ -208,7 +209,8 @@ class _Problem:
         found = exact_selection(layout, self.inputs, epsilon, self.loss, coupled[1])
         if found is not None:
             return found
-        # Nearly always the outermost two bins: satisfies epsilon strictly unless they are as near as possible.
+        # This start selects the outermost two bins nearly always. It satisfies epsilon strictly, unless these bins are
+        # at their smallest possible distance.
         start = geometric_selection(layout.bins, np.array(1e-3))
         found = exact_selection(layout, self.inputs, epsilon, self.loss, start)
         if found is None and privacy_loss(start) <= epsilon:

@@ -20,13 +20,13 @@ from ..core.randomizer import Randomizer
 from .input_scale import Inputs, check, least_half_width, solve_scaled
 from .table_program import LARGEST_EPSILON, best_table, feasible_table
 
-# The search for outputs: largest number of inputs that it uses,
+# Largest number of inputs in the search for outputs.
 _COARSE = 41
-# loss of outputs that allow no table,
+# Loss of outputs that allow no table.
 _INFEASIBLE = 1e30
-# largest number of parameters that are searched without derivatives, too,
+# Up to this many parameters, the search is repeated without derivatives.
 _FEW = 6
-# and, at its starting points, the distance of the outermost inner output from the center.
+# Starting points of the search: distance of the outermost inner output from the center.
 _INNER = (0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95)
 
 
@@ -110,7 +110,7 @@ def search_outputs(inputs: Inputs, m: int, epsilon: float, loss: Loss, symmetric
 def _minimize_loss(
     value: Callable[[np.ndarray], tuple[float, np.ndarray]], starts: list[np.ndarray], bounds: np.ndarray
 ) -> np.ndarray:
-    """Searches along the derivatives from every start, then without them from the best two: the optimum has kinks.
+    """Searches along the derivatives from every start, then without them from the best two, as the loss is not smooth.
 
     value: a point's loss and its derivatives. bounds: (d, 2).
     """
@@ -143,7 +143,7 @@ class Quantizer:
 
     Attributes:
       name: Name on the command line and in mechanism files.
-      rounding: Default rounding of labels that are not on the grid.
+      rounding: Default rounding of labels that are not in the domain.
       outputs: Number m of outputs.
       values: The outputs themselves, ascending, in units of the label; searched where empty.
       symmetric: Whether the searched outputs are symmetric around the middle of the label range.

@@ -58,7 +58,7 @@ class RQM:
 
     Attributes:
       name: Name on the command line and in mechanism files.
-      rounding: Default rounding of labels that are not on the grid.
+      rounding: Default rounding of labels that are not in the domain.
       outputs: Number m of bins.
       distance: Distance D >= 0 of the outermost bins beyond the labels, in halves of the label range.
       q: Probability of selecting an inner bin, in (0, 1].

@@ -80,7 +80,7 @@ class Layout:
         return rows
 
     def selection(self, variables: np.ndarray) -> Selection:
-        """Builds the selection of given variables. Cells without inputs get the distribution of the nearest bin.
+        """Builds the selection of given variables. In cells without inputs, the nearest bin has probability 1.
 
         Args:
           variables: Shape (count,).

@@ -25,7 +25,7 @@ class DebiasedResponse:
 
     Attributes:
       name: Name on the command line and in mechanism files.
-      rounding: Default rounding of labels that are not on the grid.
+      rounding: Default rounding of labels that are not in the domain.
     """
 
     name: ClassVar[str] = "debiased_rr"

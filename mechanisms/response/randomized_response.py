@@ -64,7 +64,7 @@ def randomized_response(
 
 @dataclass(frozen=True)
 class RandomizedResponse:
-    """Randomized response over all labels of the grid. It ignores the prior's weights.
+    """Randomized response over all labels of the domain. It ignores the prior's weights.
 
     Attributes:
       name: Name on the command line and in mechanism files.

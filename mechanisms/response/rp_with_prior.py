@@ -23,7 +23,7 @@ from ..core.randomizer import Randomizer
 
 _DEFAULT_OUTPUTS = 512
 """Approximate number of outputs where no step is given."""
-# Losses evaluated at once.
+# Largest number of losses that are evaluated at once.
 _CHUNK = 1 << 20
 # Search for z: _COARSE values over _DECADES decades below the label range, then two rounds of _FINE values between the
 # neighbors of the best one. The loss jumps where the interval does, so the result is within about 1 % of the best.
@@ -34,7 +34,9 @@ _SNAP = 1e-9
 
 @dataclass(frozen=True)
 class RPWithPrior:
-    """Reports an output within z of the label, moved into the best interval I, E times as likely as any other output.
+    """Moves the label into the best interval I, then reports any output within z of it E times as likely as any other.
+
+    E is exp(epsilon).
 
     Attributes:
       name: Name on the command line and in mechanism files.
@@ -200,7 +202,7 @@ def _place_windows(
         raise ValueError(
             f"{len(labels)} labels times {count} outputs is more than {MAX_CELLS}: use a larger step, or a larger z"
         )
-    # Place s is the neighborhood of the point anchor + (s - before) step.
+    # Neighborhood s is that of the point anchor + (s - before) step; its first cell is s.
     outputs = anchor + (np.arange(count) - before - (inside - 1) / 2) * step
     first = np.clip(np.rint((labels - anchor) / step) + before, 0, before + after).astype(np.intp)
     if uniform:

@@ -101,7 +101,8 @@ class NormalMatrix:
           first: Shape (n,).
           second: Shape (n,).
           third: Shape (n,).
-          bias_scaling: Shape () or (k,); what a column on each single label adds to `third`, without `base`.
+          bias_scaling: Shape (k,), or (0,) if no bias is allowed: addition to `third` of a column on each single label,
+            without `base`.
 
         Returns:
           False where the matrix is singular to the precision of floats.

@@ -4,7 +4,7 @@ Source: Badanidiyuru et al. 2023, "Optimal Unbiased Randomizers for Regression w
 Theorem 6 (Claims 11 to 14) shows that some optimum consists of staircase columns on intervals of labels, so the search
 is over those alone, and columns are generated instead of being taken from a grid of outputs. A program over the columns
 of some intervals, with any outputs, is solved by an interior-point method. Its prices then show, for all k (k + 1) / 2
-intervals at once, which to add and how far the optimum can be.
+intervals at once, which to add and how far below the loss the optimum can be.
 
 Up to 64 labels, all intervals are columns from the start. More labels are solved at half the resolution first: the
 full resolution needs little more than the intervals of that solution with their ends moved by a label or two.
@@ -47,7 +47,7 @@ class Unbiased:
 
     Attributes:
       name: Name on the command line and in mechanism files.
-      rounding: Default rounding of labels that are not on the grid.
+      rounding: Default rounding of labels that are not in the domain.
       gap: Relative optimality gap to reach; the mechanism file states the gap that was proven.
     """
 
@@ -77,7 +77,7 @@ class BiasLimited:
 
     Attributes:
       name: Name on the command line and in mechanism files.
-      rounding: Default rounding of labels that are not on the grid.
+      rounding: Default rounding of labels that are not in the domain.
       bias: Bias limit as a share of the label range. 0 gives `unbiased`; 1 or more allows any bias, which gives the
         loss of `rr_on_bins`.
       gap: As for `Unbiased`, or 1e-12 of the squared label range where that is more: floats cannot distinguish smaller

@@ -101,7 +101,7 @@ class Program:
     base: float
     bias_limit: float
     rhs: np.ndarray = field(init=False)
-    """(2, k + 1): the right-hand rhs of the rows, as potentials see them."""
+    """Shape (2, k + 1): right-hand sides of the rows, as differences at the boundaries."""
     mean: float = field(init=False)
     _sums: np.ndarray = field(init=False)
 

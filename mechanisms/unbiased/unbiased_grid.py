@@ -35,7 +35,7 @@ class UnbiasedGrid:
 
     Attributes:
       name: Name on the command line and in mechanism files.
-      rounding: Default rounding of labels that are not on the grid.
+      rounding: Default rounding of labels that are not in the domain.
       mesh: Number of outputs on the grid, an integer >= 2.
     """
 

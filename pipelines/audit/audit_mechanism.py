@@ -1,6 +1,6 @@
 """Second implementation of the certificate: audits a mechanism file from its integers.
 
-It imports the standard library only, so that a mistake in the solvers cannot hide itself here. Every check is decided
+It imports the standard library only, so that a mistake in the solvers cannot affect the audit. Every check is decided
 in exact integers and rationals; a float in a file stands for the rational number that it represents. Input files are
 untrusted.
 
@@ -27,7 +27,7 @@ from .weight_runs import largest_divergence, tally_columns
 
 MECHANISM_FORMAT = "labeldp-mechanism-1"
 
-_NAME = re.compile(r"[A-Za-z0-9_.+-]{1,64}")  # the report prints it: no line break may forge a verdict
+_NAME = re.compile(r"[A-Za-z0-9_.+-]{1,64}")  # the report prints it: a line break could forge a verdict
 _ROUNDINGS = ("nearest", "randomized")
 
 

@@ -56,7 +56,7 @@ def signals_as_interrupts(first: Callable[[], Any] = lambda: None) -> Iterator[N
 
 @contextlib.contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
-    """Turns SIGTERM into KeyboardInterrupt, as Ctrl-C is.
+    """Turns SIGTERM into KeyboardInterrupt, which Ctrl-C raises by default.
 
     Yields:
       Nothing.
@@ -97,7 +97,7 @@ def run_in_thread(work: Callable[[], Any]) -> None:
 
 
 def _kill_workers() -> None:
-    """Kills the processes below this one, as far as /proc lists them; youngest first, so that parents reap them."""
+    """Kills the descendants of this process that /proc lists: childless ones first, so that parents reap them."""
     until = time.monotonic() + _END_SECONDS
     while (below := _childless_descendants()) and time.monotonic() < until:
         for process in below:

@@ -1,6 +1,6 @@
 """Generated log of ad clicks, some of which lead to a sale, for trying the jobs.
 
-Its statistics are modelled on what is published of the Criteo Sponsored Search Conversion Log (Tallis and Yadav 2018,
+Its statistics are modeled on those published of the Criteo Sponsored Search Conversion Log (Tallis and Yadav 2018,
 as used in Ghazi et al. 2022, Section 4.1): 10.8 % of clicks convert; the conversion value is skewed, with a median of
 about 60 and a 95th percentile of 400, where it is clipped; a product has 390 clicks in a week on average; and most
 columns are hashed categories. Features are known at the time of the click; the value depends on them and on noise.

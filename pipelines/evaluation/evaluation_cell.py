@@ -62,9 +62,9 @@ class Task:
 
     Attributes:
       label: Name of the label column.
-      domain: Label grid, k ascending labels.
+      domain: Public label domain, k ascending labels.
       loss: Name of the loss that scores models and that mechanisms with a loss minimize.
-      rounding: Rounding of labels to the grid; None for the default of each mechanism.
+      rounding: Rounding of labels to the domain; None for the default of each mechanism.
       prior_epsilon: Epsilon of the histogram, as for `privatize`.
       delta: Delta of the budget, as for `privatize`.
     """
@@ -162,9 +162,9 @@ def score_cell(cell: Cell, task: Task, dataset: Dataset) -> Score:
 
 
 def privatize_labels(batch: LabelledBatch, cell: Cell, task: Task) -> ReleasedLabels:
-    """Privatizes the labels of one batch exactly as `labeldp privatize` does, under a secret made from the seed.
+    """Privatizes the labels of one batch exactly as `labeldp privatize` does, under a key derived from the seed.
 
-    Anyone can make that secret: it must never protect a release.
+    Anyone can derive that key: it must never protect a release.
 
     Args:
       batch: One column of labels.
@@ -203,7 +203,7 @@ def privatize_labels(batch: LabelledBatch, cell: Cell, task: Task) -> ReleasedLa
 
 
 def seed_secret(seed: int) -> bytes:
-    """Derives the secret of an evaluation from its seed. Anyone can: it must never protect a release.
+    """Derives the key of an evaluation, in place of a secret key, from its seed. It must never protect a release.
 
     Args:
       seed: The seed of a cell.

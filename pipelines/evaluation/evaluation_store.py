@@ -19,7 +19,7 @@ _CELLS = "cells"
 
 @dataclass(frozen=True)
 class CellStore:
-    """Output folder of an evaluation. Cells found there are not computed again.
+    """Output folder of an evaluation. Cached cells found there are reused.
 
     Attributes:
       folder: Path or URL of the folder.

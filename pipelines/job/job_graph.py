@@ -31,7 +31,7 @@ SEGMENTS_NAME = "segments"
 
 
 def build(pipeline: beam.Pipeline, request: JobRequest, staging: str) -> None:
-    """Wires the job of a request, which writes its shards, mechanism file and job result below a staging folder.
+    """Adds the job of a request to a pipeline. It writes shards, mechanism file and job result below a staging folder.
 
     Args:
       pipeline: Pipeline to add the job to.

@@ -114,7 +114,7 @@ class JobRequest:
       output: Output.
       validation: Validation; None for no validation.
       ledger: Path of the ledger.
-      key: Reference to the noise key; never its bytes.
+      key: Reference to the secret key; never its bytes.
     """
 
     command: str

@@ -27,7 +27,7 @@ _MOST_SHARDS = 99_999
 
 
 def parse_request(command: str, args: argparse.Namespace) -> JobRequest:
-    """Checks the flags of a command. Creates the user's default noise key if no key is named.
+    """Checks the flags of a command. Creates the user's default noise key file if none is named.
 
     Args:
       command: privatize, fit or apply.

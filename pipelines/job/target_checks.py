@@ -1,4 +1,4 @@
-"""Checks of the places that a job writes to or reads its secret from: output, ledger and noise key."""
+"""Checks of the paths of a job: output, ledger and noise key file."""
 
 from __future__ import annotations
 
@@ -68,17 +68,17 @@ def resolve_ledger(path: str | None, target: str) -> str:
 
 
 def resolve_noise_key(path: str | None, target: str) -> NoiseKeyFile:
-    """Finds the noise key and checks it. Creates the user's default key if no key is named and there is none.
+    """Finds the noise key file and checks it. Creates the user's default file if none is named and it does not exist.
 
     Args:
-      path: Value of `--noise_key_file`; None for the user's default key.
+      path: Value of `--noise_key_file`; None for the user's default file.
       target: Path of the output.
 
     Returns:
-      Reference to the key.
+      Reference to the secret key.
 
     Raises:
-      UsageError: If the key cannot be used, or lies inside the output.
+      UsageError: If the key file cannot be used, or lies inside the output.
     """
     key = NoiseKeyFile(absolute(path) if path else _default_key_path())
     if path is None and _created(key):

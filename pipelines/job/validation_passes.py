@@ -1,7 +1,7 @@
 """Validation around the main job: of the features before anything is privatized, of the output before its release.
 
 Both are pipelines of their own. No runner lets one stage of a pipeline stop the stages beside it, so features are
-checked by a pipeline that ends before the label histogram is counted and its budget is at stake. The output is read
+checked by a pipeline that ends before the label histogram is counted and its budget can be spent. The output is read
 back from the files that are about to be released, by a pipeline that no raw label enters.
 """
 

@@ -28,7 +28,7 @@ class LedgerEntry:
     """Budget spent on one release of a prior or of labels.
 
     Attributes:
-      what: Kind of the release: prior or labels.
+      what: Kind of the release: prior or labels; request for a run that is only checked against caps.
       epsilon: Epsilon spent, >= 0.
       release: Name of the release. A release is charged once, however often it is made.
       delta: Delta spent, >= 0.

@@ -1,4 +1,4 @@
-"""Manifest of a release, release.json: how it is made, and how it is read back.
+"""Manifest of a release, release.json: its creation, reading and checks.
 
 Manifests are untrusted until their shape has been checked.
 """

@@ -31,7 +31,7 @@ class MechanismFile:
       randomizer: The randomizer.
       prior: Prior that it was solved for.
       prior_epsilon: Epsilon that the release of the prior spent; 0 for a public prior.
-      rounding: Rounding of labels between those of the domain: nearest or randomized.
+      rounding: Rounding of labels that are not in the domain: nearest or randomized.
       prior_release: Name of the prior's release (`prior_release_name`); None if the file does not name it.
     """
 
@@ -99,7 +99,7 @@ def read_mechanism_file(path: str) -> MechanismFile:
 
 
 def prior_release_name(binding: NoiseBinding) -> str:
-    """Names the release of a prior by everything that its noise is bound to, apart from the key.
+    """Names the release of a prior by everything that its noise is bound to, apart from the secret key.
 
     Args:
       binding: Binding of the release's noise.

@@ -24,8 +24,8 @@ _LIGHT_TEXT = 0.9 * _SHADES  # darker shades have text in the color of the page
 _LEGEND_SHADES = 16
 
 _MIN_HEIGHT = 17  # of a cell with a number in it
-_MAX_NAMED_ROWS = 12  # up to here all rows are named
-_NAMED_ROWS = 7  # beyond
+_MAX_NAMED_ROWS = 12  # up to this number, all rows are named
+_NAMED_ROWS = 7  # number of named rows if there are more
 
 
 def channel_chart(cells: ChannelCells, name: str) -> Markup:

@@ -1,7 +1,7 @@
 """Data behind the charts: channels reduced to cells, and bins of labels with equal rows.
 
 A channel is the matrix of the probabilities of the outputs given the labels. It is reduced so that the size of a chart
-does not grow with the size of the label grid.
+does not grow with the size of the label domain.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Charts of the prior, the outputs and the error by label, as inline SVG.
 
-The size of a chart is bounded for every label grid: bars are grouped, and points closer than a pixel are drawn once.
+The size of a chart is bounded for every label domain: bars are grouped, and points closer than a pixel are drawn once.
 """
 
 from __future__ import annotations

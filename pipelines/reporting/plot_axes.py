@@ -61,7 +61,7 @@ class Ticks:
     """Ticks of an axis.
 
     Attributes:
-      values: Where they are, ascending.
+      values: Values on the axis, ascending.
       names: Their texts, in units of a power of ten.
       power: Exponent of that power.
     """

@@ -47,7 +47,7 @@ def attained_ratio(randomizer: Randomizer, ratio: Fraction) -> AttainedRatio:
       ratio: Its largest ratio of two weights for one output.
 
     Returns:
-      Where it is.
+      The location.
 
     Raises:
       ValueError: If no output has this ratio.

@@ -1,6 +1,6 @@
 """Input of the report: a release or a mechanism file, audited, read and checked for contradictions.
 
-Everything here was released: mechanism.json, release.json, validation/ and the ledger.
+It is read from mechanism.json, release.json, validation/ and the ledger; no shard and no input record is read.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def read_report_input(path: str) -> ReportInput:
       path: An output folder, its release.json, or a mechanism file.
 
     Returns:
-      What the report shows.
+      The checked input of the report.
 
     Raises:
       InputError: If the audit fails, files contradict each other, or one of them cannot be read.

@@ -1,1 +1,1 @@
-"""Beam runners: their flags, the choice of a local one, running without leaks, cancelling on a cluster."""
+"""Beam runners: their flags, the choice of a local one, protection of labels and keys, cancellation on a cluster."""

@@ -87,7 +87,7 @@ def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
       The pipeline.
 
     Raises:
-      UsageError: If Beam does not accept the runner's flags, or they would show labels or the key.
+      UsageError: If Beam does not accept the runner's flags, or they would show labels or the secret key.
     """
     options.view_as(SetupOptions).save_main_session = False
     forbid_sampling(options)

@@ -12,7 +12,7 @@ from ..cli.arguments import UsageError
 from ..cli.process_pool import available_cpus
 
 LEAST_FILE_SIZE = 1 << 19
-"""In bytes. Over smaller files, a second thread waits for longer than it saves."""
+"""In bytes. For smaller files, a second thread costs more time than it saves."""
 
 _THREADS = 2
 """Default number of threads; more were not measured."""

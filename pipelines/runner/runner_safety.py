@@ -1,4 +1,4 @@
-"""Refusal of runner settings that would show labels or the key, through open ports or through data sampling."""
+"""Refusal of runner settings that would show labels or the secret key, through open ports or through data sampling."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def forbid_ports(options: PipelineOptions) -> None:
     """Refuses local runners whose workers are reached through network ports.
 
     Beam's worker processes, and its worker threads of the mode `multi_threading`, listen on all network interfaces
-    without a password, and send any file that this user can read to anyone who connects. In-process workers need no
+    without authentication, and send any file that this user can read to anyone who connects. In-process workers need no
     port.
 
     Args:
@@ -57,7 +57,7 @@ def forbid_sampling(options: PipelineOptions) -> None:
 def warn_of_ports(options: PipelineOptions) -> None:
     """Warns if the runner reaches workers in this process through a port, as Prism does.
 
-    Such workers execute the code that they are sent, by anyone.
+    Such workers execute code that anyone who can connect sends to them.
 
     Args:
       options: Options of the runner.

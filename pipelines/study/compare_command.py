@@ -135,7 +135,7 @@ def solve_cell(cell: ComparisonCell) -> ComparisonResult:
 
 
 def _text(rows: Sequence[Row], args: argparse.Namespace, source: PriorFile) -> str:
-    # mse and mae are columns already: only the Poisson loss needs one of its own.
+    # The columns mse and mae hold the squared and the absolute loss; only the Poisson loss needs its own column.
     hidden = {"loss"} if args.loss in ("squared", "absolute") else set()
     hidden |= {name for name in ("delta", "gap", "reason") if all(row[name] in (None, 0.0) for row in rows)}
     heading, *lines = table_lines(rows, [name for name in rows[0] if name not in hidden])

@@ -20,7 +20,7 @@ class PriorFile:
     """Prior with the facts that its file states about it.
 
     Attributes:
-      prior: The prior over the label grid.
+      prior: The prior over the label domain.
       prior_epsilon: Epsilon that the release of the prior spent; 0 for a public prior.
       release: Name of that release in ledgers, 32 hexadecimal digits, where the file states it.
       records: Number of records that the prior was counted from, where a release folder states it.

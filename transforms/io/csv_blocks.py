@@ -18,7 +18,7 @@ from .filesystems import open_input
 
 # Bytes read at a time.
 _CSV_BLOCK = 8 << 20
-# Longest row in bytes: so much is held in memory while the end of a row is not found.
+# Longest row in bytes. It limits the memory that is held while the end of a row is searched for.
 _CSV_ROW = 64_000_000
 # Bytes before the last quote of a chunk in which the end of a row is searched for first.
 _CSV_WINDOW = 1 << 16
@@ -148,7 +148,8 @@ def _quoting(text: bytes, start: int, stop: int, inside: bool) -> tuple[np.ndarr
     places = begins[(ends - begins) & 1 == 1]
     opens = _ENDS_FIELD[codes[places - 1]]
     if start == 0:
-        # The state at the beginning, as if quotes before it had set it: one that is text, then one that opens.
+        # The state at the beginning is represented by virtual quotes at place 1: one that is text, which leaves the
+        # state outside, then, if the text begins inside quotes, one that opens.
         led = [False, True] if inside else [False]
         places, opens = np.append([1] * len(led), places), np.append(led, opens)
     known = np.append(np.flatnonzero(~opens), len(opens))[0]

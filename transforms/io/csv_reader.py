@@ -24,7 +24,7 @@ class CSVReader:
         Args:
           columns: Columns to read; None reads all.
           label: Column that is read as float64.
-          declared: Column name to type, where inference would be misled.
+          declared: Column name to type, for columns whose type cannot be inferred from the first block of rows.
         """
         self._columns = columns
         self._label = label

@@ -1,4 +1,4 @@
-"""Reading of one file after the other into labelled batches, whatever the format."""
+"""Reading of one file after the other into batches, whatever the format."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .tfrecord_reader import TFRecordReader
 
 @dataclass
 class FileReader:
-    """Reads files with one set of options. Pickled to the workers, where it learns from each file for the next.
+    """Reads files with one set of options. A worker reuses record templates and CSV column types for the next file.
 
     Attributes:
       format: Format of the files.
@@ -40,8 +40,8 @@ class FileReader:
         """Checks the options.
 
         Raises:
-          ValueError: If encoded batches are asked for without what they need, or the filter reads the label or could
-            do so.
+          ValueError: If encoded batches are asked for without what they need, or the filter reads the label or has no
+            `label_column` to exclude.
         """
         if self.encoded and (self.format.name != "tfrecord" or not self.columns or self.label_column is None):
             raise ValueError("encoded needs the format tfrecord, columns and a label_column")

@@ -14,11 +14,11 @@ BATCH_ROWS = 1 << 14
 
 @dataclass(frozen=True)
 class Equals:
-    """Filter that keeps the records whose feature has a value.
+    """Filter that keeps the records whose feature equals a value.
 
     Attributes:
       column: The feature. It must not depend on the label, because which records are released is public.
-      value: The value, compared as text.
+      value: The value as text; it is converted to the type of the column. Booleans are true and false, in any case.
     """
 
     column: str
@@ -31,8 +31,8 @@ class Format:
 
     Attributes:
       name: tfrecord, parquet or csv.
-      csv_types: Column name to int64, float64 or string, for CSV columns whose first block of rows is misleading. The
-        types of other columns are inferred.
+      csv_types: Column name to int64, float64 or string, for CSV columns whose type cannot be inferred from the first
+        block of rows. The types of other columns are inferred.
     """
 
     name: str

@@ -25,7 +25,7 @@ from .parquet_reader import split_row_groups
 class ReadRecordBatches(beam.PTransform):
     """Reads files into a PCollection of LabelledBatch.
 
-    Takes a pipeline. Gives batches of at most some ten thousand records, each with its file and row numbers. The rows
+    Takes a pipeline. Gives batches of at most 16,384 records, each with its file and row numbers. The rows
     of one file come in order, those of a large Parquet file within each of its parts; files and parts come in any
     order. The first file that matches sets the schema that all others must have.
 
@@ -51,8 +51,8 @@ class ReadRecordBatches(beam.PTransform):
         """Checks the options.
 
         Raises:
-          ValueError: If encoded batches are asked for without what they need, or the filter reads the label or could
-            do so.
+          ValueError: If encoded batches are asked for without what they need, or the filter reads the label or has no
+            `label_column` to exclude.
         """
         super().__init__()
         self.pattern = absolute(self.pattern)
@@ -63,7 +63,7 @@ class ReadRecordBatches(beam.PTransform):
             pbegin
             | "Pattern" >> beam.Create([self.pattern])
             | "Match" >> beam.FlatMap(_matching_files).with_output_types(FilePart)
-            # Spreads the files over the workers, and keeps what follows from being read before it is needed.
+            # Spreads the files over the workers, and breaks fusion, so that files are read only when they are needed.
             | "Spread" >> beam.Reshuffle()
         )
         if self.format.name == "parquet":

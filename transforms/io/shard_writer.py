@@ -30,7 +30,7 @@ from .filesystems import create, make_directory
 
 COMPRESSIONS = ("none", "gzip")
 COPY_BYTES = 1 << 22
-# Rows that go to the same shard. A small number, so that a small log has records in every shard.
+# Number of consecutive rows that go to the same shard; small, so that a small dataset has records in every shard.
 _BLOCK_ROWS = 256
 _MAX_OPEN_SEGMENTS = 256
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from .framing import Frames, overwrite_words
 
-# No flag can name these columns.
+# No flag can name these columns, because arguments of a process cannot contain a NUL character.
 _FRAMES, _LABEL_OFFSETS = "\0frames", "\0label offsets"
 
 

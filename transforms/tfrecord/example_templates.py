@@ -1,7 +1,7 @@
-"""Templates: what tf.Examples of one form have in common, so that a record is recognized by comparing bytes.
+"""Templates: bytes that tf.Examples of one form have in common, so that a record is recognized by comparing bytes.
 
-Records of a log are mostly alike: same features, same order, same length. All their bytes but those of the values are
-then equal to those of one record that was walked.
+Records of a dataset are mostly alike: same features, same order, same length. All their bytes but those of the values
+are then equal to those of one record that was walked.
 """
 
 from __future__ import annotations

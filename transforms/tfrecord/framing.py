@@ -1,6 +1,6 @@
 """The TFRecord container: length, masked CRC-32C of the length, data, masked CRC-32C of the data.
 
-A frame is one record with the header before it and the footer after it. What records mean is left to other modules.
+A frame is one record with the header before it and the footer after it. Other modules interpret the records.
 
 Source: tensorflow/core/lib/io/record_writer.h.
 """

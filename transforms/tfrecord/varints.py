@@ -89,7 +89,7 @@ def sliding_words(octets: np.ndarray) -> np.ndarray:
       octets: Content, shape (m,), uint8.
 
     Returns:
-      A view without a copy, shape (m - 7,), int64; empty when m < 7.
+      A view without a copy, shape (max(m - 7, 0),), int64.
     """
     return np.ndarray((max(len(octets) - 7, 0),), "<i8", octets, strides=(1,))  # type: ignore[arg-type]
 

@@ -199,7 +199,7 @@ def test_sums_have_no_text():
 
 
 def test_differences_of_sums_show_labels_and_those_of_digests_do_not():
-    """Sums must not leave the job: if one label differs, the sums of two runs reveal how many zeros it ends in."""
+    """Sums must not leave the job: if one label differs, the difference of two runs' sums shows its trailing zeros."""
     others = [("a", row, float(row)) for row in range(1, 50)]
     ends = []
     for zeros in range(1, 31):

@@ -62,7 +62,7 @@ def test_optm_of_table_1(epsilon, outer, inner, published, constraints):
 
 
 def test_optm_with_the_published_bins():
-    """For the bins of Table 3 at e = 0.5 the error is at most 3.904 as published; any joint selection has >= 3.83."""
+    """For the bins of Table 3 at e = 0.5 the error is at most the published 3.904; joint selections have >= 3.83."""
     bins = np.array([-6.0, -0.4, 0.4, 6.0])
     inputs = Inputs(VALUES, UNIFORM.weights)
     found = coupled_selection(bins, inputs, 0.5, ABSOLUTE)
