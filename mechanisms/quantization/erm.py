@@ -129,7 +129,7 @@ class ERM:
         # A point that satisfies epsilon exists: a large gamma, and all bins but two far outside the labels.
         point = minimize_over_box(losses, (1e-12, 0.02, -7.0), (2.5, 0.98, 7.0), counts, 4 * m**3)
         if point is None:
-            raise ValueError(f"erm with these parameters does not keep epsilon {epsilon:g}: omit them")
+            raise ValueError(f"erm with these parameters does not satisfy epsilon {epsilon:g}: omit them")
         outer, inner, gamma = (float(part[0]) for part in unpacked(point[None]))
         made = exponential_selection(two_scale_bins(np.array(outer), np.array(inner), m), np.array(gamma))
         return made, {"outputs": m, "distance": outer - 1, "inner": inner, "gamma": gamma}

@@ -67,7 +67,7 @@ class MVU:
             outputs = search_outputs(grid, self.outputs, epsilon, self.loss, True, self.reach)
             table = feasible_table(grid, outputs, epsilon, self.loss)
             if table is None:
-                raise ValueError(f"mvu found no table that keeps epsilon {epsilon:g}")
+                raise ValueError(f"mvu found no table that satisfies epsilon {epsilon:g}")
             return outputs, rounding_matrix(grid.values, labels.values) @ table
 
         return solve_scaled(prior, epsilon, self.name, parameters, scaled)

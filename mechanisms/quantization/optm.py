@@ -142,7 +142,7 @@ class OPTM:
         for start in candidates:
             _nelder_mead(value, start, fixed, 100 if quick else 15)
         if best[1] is None:
-            raise ValueError(f"optm with these parameters does not keep epsilon {problem.epsilon:g}: omit them")
+            raise ValueError(f"optm with these parameters does not satisfy epsilon {problem.epsilon:g}: omit them")
         return best[1], best[2]
 
     def _grid(self, least: float) -> list[np.ndarray]:

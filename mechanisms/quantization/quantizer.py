@@ -191,7 +191,7 @@ class Quantizer:
                 outputs = search_outputs(inputs, self.outputs, epsilon, self.loss, self.symmetric, self.reach)
             table = feasible_table(inputs, outputs, epsilon, self.loss)
             if table is None:
-                raise ValueError(f"no unbiased mechanism with these outputs keeps epsilon {epsilon:g}")
+                raise ValueError(f"no unbiased mechanism with these outputs satisfies epsilon {epsilon:g}")
             return outputs, table
 
         return solve_scaled(prior, epsilon, self.name, parameters, scaled)

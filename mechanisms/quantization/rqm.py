@@ -132,7 +132,7 @@ class RQM:
         # the center suffices once it is coth(epsilon / 2).
         point = minimize_over_box(losses, (1e-12, -7.0), (np.log(2 * m), 40.0), counts, 4 * m**3)
         if point is None:
-            raise ValueError(f"rqm with these parameters does not keep epsilon {epsilon:g}: omit distance")
+            raise ValueError(f"rqm with these parameters does not satisfy epsilon {epsilon:g}: omit distance")
         made = selections(point[None])[0]
         q = self.q if self.q is not None else float(1 / (1 + np.exp(-point[1])))
         return made, {"outputs": m, "distance": float(made.bins[-1] - 1), "q": q}

@@ -34,7 +34,7 @@ COMMANDS = {
     "privatize": Command("job.privatize_command", "run_privatize", "release a dataset with randomized labels"),
     "fit": Command("job.privatize_command", "run_fit", "release the label histogram and write the mechanism file"),
     "apply": Command("job.privatize_command", "run_apply", "release a dataset with the mechanism file of fit"),
-    "solve": Command("study.solve_command", "run", "solve for a mechanism from a public prior, without data"),
+    "solve": Command("study.solve_command", "run", "solve for a mechanism from a public or released prior"),
     "compare": Command("study.compare_command", "run", "compare mechanisms for one prior: loss, variance, bias"),
     "plan": Command("study.plan_command", "run", "show the expected error at a privacy budget, and its best split"),
     "evaluate": Command("evaluation.evaluate_command", "run", "score models that were trained on privatized labels"),

@@ -53,16 +53,20 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--label_step", metavar="S", help="spacing of the label grid")
     add("--label_values", metavar="FILE", help="public label domain, one label per line, instead of a grid")
     add("--rounding", choices=ROUNDINGS,
-        help="rounding of labels off the grid; default: randomized for unbiased mechanisms, else nearest")  # fmt: skip
+        help="rounding of labels that are not in the domain; default: randomized for unbiased mechanisms, else nearest")  # fmt: skip
     add("--epsilon", type=float, metavar="E", help="privacy budget of the release: label histogram and labels together")
     add("--delta", type=float, metavar="D", help="delta of (epsilon, delta)-DP, as gaussian needs; default: pure DP")
     add("--prior_epsilon", type=float, metavar="E1",
-        help="share of the label histogram in epsilon; default: sqrt(labels/records), at most E/2")  # fmt: skip
+        help="part of --epsilon for the label histogram; default: sqrt(labels/records), at most half")  # fmt: skip
     add("--mechanism", metavar="NAME", help=f"mechanism: {', '.join(MECHANISMS)}; default {DEFAULTS['mechanism']}")
     add("--mechanism_parameters", metavar="NAME=VALUE,...", help="parameters of the mechanism, for example bias=0.2")
     add("--loss", choices=list(LOSSES), help=f"loss to minimize; default {DEFAULTS['loss']}")
-    add("--id_column", metavar="NAME", help="column of unique record ids; default: records are named by file and row")
-    add("--noise_key_file", metavar="FILE", help="noise key: 32 secret bytes, mode 0600; default: one per user")
+    add("--id_column", metavar="NAME", help="column of unique record ids; default: identified by file and row")
+    add(
+        "--noise_key_file",
+        metavar="FILE",
+        help="file with the 32-byte secret key, mode 0600; default: ~/.config/labeldp/noise.key",
+    )
     add("--mechanism_file", metavar="FILE", help="mechanism file: written by fit, read by apply")
     add("--max_unusable_fraction", type=float, default=0.001, metavar="F",
         help="tolerated fraction of records without a usable label; default 0.001")  # fmt: skip

@@ -82,7 +82,7 @@ def resolve_noise_key(path: str | None, target: str) -> NoiseKeyFile:
     """
     key = NoiseKeyFile(absolute(path) if path else _default_key_path())
     if path is None and _created(key):
-        LOGGER.info("created a noise key: %s (keep it secret; the README says when to destroy it)", key.path)
+        LOGGER.info("created a noise key file: %s (keep it secret; the README says when to destroy it)", key.path)
     if not is_remote(key.path) and not is_remote(target) and _inside(key.path, target):
         raise UsageError(f"--noise_key_file {key.path} lies inside --output, which is released: move it elsewhere")
     try:

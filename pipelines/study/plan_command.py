@@ -198,7 +198,7 @@ def _text(rows: Sequence[Row], args: argparse.Namespace, source: PriorFile, reco
         if args.explained is None:
             given, scale = "at most, whatever they explain", ""
         else:
-            given = f"which is regularised, if they explain {args.explained:g} of the labels' variance"
+            given = f"which is regularized, if they explain {args.explained:g} of the labels' variance"
             scale = f"; the features explain {args.explained * variance:.5g} of it"
         true_labels = (args.features + 1) / records * (1 - (args.explained or 0.0)) * variance
         text += [

@@ -28,11 +28,14 @@ def run(argv: Sequence[str] | None = None) -> int:
     Returns:
       The exit code.
     """
-    parser = ArgumentParser("labeldp solve", "Solve for a mechanism from a public prior and write its file.")
+    parser = ArgumentParser(
+        "labeldp solve", "Solve for a mechanism from a public or released prior; write its file."
+    )
     parser.add_argument("--prior", required=True, metavar="FILE", help=PRIOR_HELP)
     parser.add_argument("--epsilon", required=True, type=float, metavar="E", help="epsilon of the labels")
     parser.add_argument("--delta", type=float, metavar="D", help="delta of (epsilon, delta)-DP, required by gaussian")
-    parser.add_argument("--mechanism", default="rr_on_bins", metavar="NAME", help=", ".join(MECHANISMS))
+    names = ", ".join(MECHANISMS)
+    parser.add_argument("--mechanism", default="rr_on_bins", metavar="NAME", help=f"{names}; default rr_on_bins")
     parser.add_argument("--loss", default="squared", choices=list(LOSSES), help="loss to minimize; default squared")
     parser.add_argument(
         "--mechanism_parameters", metavar="NAME=VALUE,...", help="parameters of the mechanism, as in bias=0.2"

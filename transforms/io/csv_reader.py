@@ -136,4 +136,4 @@ def _safe_message(
                 "--label"
             )
         return f"column {name!r} on {line} is not a {types[name]}: correct it, or give --csv_types {name}=string"
-    return "cannot be parsed as CSV: not a CSV file, or damaged"
+    return "cannot be parsed as CSV: not a CSV file, or corrupt"

@@ -55,7 +55,7 @@ class ParquetReader:
             try:
                 yield from parquet.iter_batches(batch_size=BATCH_ROWS, row_groups=groups, columns=self._columns)
             except (pa.ArrowException, OSError):
-                raise InputError(f"{part.path}: the Parquet file is damaged") from None
+                raise InputError(f"{part.path}: the Parquet file is corrupt") from None
 
 
 @redact_errors("reading")

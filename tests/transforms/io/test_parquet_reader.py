@@ -58,7 +58,7 @@ def test_a_parquet_file_with_a_hole_in_it(tmp_path, write, read_all):
     content = bytearray(Path(path).read_bytes())
     content[4:2_000] = bytes(1_996)
     Path(path).write_bytes(bytes(content))
-    with pytest.raises(InputError, match="the Parquet file is damaged"):
+    with pytest.raises(InputError, match="the Parquet file is corrupt"):
         read_all(path, "parquet")
 
 
