@@ -28,9 +28,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     Returns:
       The exit code.
     """
-    parser = ArgumentParser(
-        "labeldp solve", "Solve for a mechanism from a public or released prior; write its file."
-    )
+    parser = ArgumentParser("labeldp solve", "Solve for a mechanism from a public or released prior; write its file.")
     parser.add_argument("--prior", required=True, metavar="FILE", help=PRIOR_HELP)
     parser.add_argument("--epsilon", required=True, type=float, metavar="E", help="epsilon of the labels")
     parser.add_argument("--delta", type=float, metavar="D", help="delta of (epsilon, delta)-DP, required by gaussian")
