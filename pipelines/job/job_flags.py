@@ -53,7 +53,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--label_step", metavar="S", help="spacing of the label grid")
     add("--label_values", metavar="FILE", help="public label domain, one label per line, instead of a grid")
     add("--rounding", choices=ROUNDINGS,
-        help="rounding of labels outside the domain's points; default: by mechanism (unbiased: randomized)")  # fmt: skip
+        help="rounding between grid points; default: randomized for unbiased mechanisms, else nearest")  # fmt: skip
     add("--epsilon", type=float, metavar="E", help="privacy budget of the release: label histogram and labels together")
     add("--delta", type=float, metavar="D", help="delta of (epsilon, delta)-DP, as gaussian needs; default: pure DP")
     add("--prior_epsilon", type=float, metavar="E1",
