@@ -20,9 +20,9 @@ import pytest
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
 KEY = bytes(range(32))
 # Error, intercept and coefficients of a model that is trained on released labels. Their noise depends on the CPU as
-# long as mechanisms do. With noise of standard deviation 51 (`unbiased`) on 20,000 labels a coefficient has the standard
-# deviation 51 / (141 sd(x)): 0.026 for age, 0.1 for schooling, 1.7 for the intercept. The error of `rr_on_bins`, which
-# is biased by 10, moves by 2 * 10 * 0.2. The bounds are three to four of these.
+# long as mechanisms do. With noise of standard deviation 51 (`unbiased`) on 20,000 labels, a coefficient has the
+# standard deviation 51 / (141 sd(x)): 0.026 for age, 0.1 for schooling, 1.7 for the intercept. The error of
+# `rr_on_bins`, which is biased by 10, moves by 2 * 10 * 0.2. The bounds are three to four of these.
 TRAINED = (12.0, 7.0, 0.11, 0.4)
 # The folder that the page shows instead of the temporary folder of this run.
 FOLDER = "/home/you/labeldp/tutorial"
