@@ -100,31 +100,18 @@ __all__ = [
     "solve",
     "split_budget",
 ]
-# All other public names are of `labeldp.transforms`.
-_OF_MECHANISMS = {
-    *(
-        "ABSOLUTE",
-        "LOSSES",
-        "MECHANISMS",
-        "POISSON",
-        "SQUARED",
-        "BudgetSplit",
-        "Certificate",
-        "Loss",
-        "Prior",
-        "Randomizer",
-    ),
-    *("label_grid", "mechanism_named", "solve", "split_budget"),
-}
 
 
 def __getattr__(name: str) -> Any:
     """Loads a public name from the package that defines it (PEP 562)."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    package = importlib.import_module("labeldp.mechanisms" if name in _OF_MECHANISMS else "labeldp.transforms")
-    value = globals()[name] = getattr(package, name)
-    return value
+    if name in __all__:
+        # In the order of the layers: a name of the first is found without loading Beam.
+        for package in ("labeldp.mechanisms", "labeldp.transforms"):
+            module = importlib.import_module(package)
+            if hasattr(module, name):
+                value = globals()[name] = getattr(module, name)
+                return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -60,9 +60,14 @@ def sections(member: Any) -> dict[str, set[str]]:
     return found
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def raised(member: Any) -> set[str]:
-    """Exception classes that the body raises by name, outside nested functions."""
-    tree = ast.parse(Path(member.filepath).read_text())
+    """Exception classes that the body raises by name, nested functions included."""
+    tree = tree_of(Path(member.filepath))
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name == member.name and node.lineno >= member.lineno:
