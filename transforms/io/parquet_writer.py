@@ -6,30 +6,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-import apache_beam as beam
 import pyarrow as pa
 import pyarrow.parquet
-from apache_beam.pvalue import PCollection
 
-from ..batches import LabelledBatch
 from ..errors import InputError
 from ..tfrecord.encoded_batches import is_encoded
 from .filesystems import create
 from .shard_writer import (
+    Layout,
     Segment,
     SegmentWriter,
-    ShardFile,
+    WriteShards,
     check_complete,
-    check_shards,
     open_segment_file,
-    write_shards,
 )
 
 _ROW_GROUP = 1 << 16
 
 
-@dataclass
-class WriteParquet(beam.PTransform):
+class WriteParquet(WriteShards):
     """Writes Parquet shards with row groups of 65,536 records.
 
     Takes a PCollection of LabelledBatch; gives a ShardFile for each shard. The same batches give the same bytes on
@@ -43,24 +38,8 @@ class WriteParquet(beam.PTransform):
       compression: none or gzip, of column chunks.
     """
 
-    directory: str
-    temp_directory: str
-    num_shards: int
-    compression: str = "none"
-
-    def __post_init__(self) -> None:
-        """Checks the options.
-
-        Raises:
-          ValueError: If the compression is unknown, or there is no shard.
-        """
-        super().__init__()
-        check_shards(self.num_shards, self.compression)
-
-    def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[ShardFile]:
-        return write_shards(
-            batches, self.directory, self.temp_directory, self.num_shards, _ParquetLayout(self.compression)
-        )
+    def _layout(self) -> Layout:
+        return _ParquetLayout(self.compression)
 
 
 @dataclass(frozen=True)

@@ -131,54 +131,63 @@ class Segment:
     schemas: frozenset[bytes]
 
 
-def check_shards(num_shards: int, compression: str) -> None:
-    """Checks options of a writer.
+@dataclass
+class WriteShards(beam.PTransform):
+    """Writes shards in one file format, which a subclass chooses.
 
-    Args:
-      num_shards: Number of shards.
-      compression: Name of a compression.
+    Takes a PCollection of LabelledBatch; gives a ShardFile for each shard, also for those without records. The same
+    batches give the same bytes on every runner.
 
-    Raises:
-      ValueError: If there is no shard, or the compression is unknown.
+    Attributes:
+      directory: Folder in which complete shards appear.
+      temp_directory: Folder for unfinished files of privatized records, on the same filesystem. Delete it when the job
+        has ended.
+      num_shards: Number of shards, >= 1; all of them are written.
+      compression: none or gzip.
     """
-    if num_shards < 1:
-        raise ValueError(f"num_shards must be at least 1, not {num_shards}")
-    if compression not in COMPRESSIONS:
-        raise ValueError(f"unknown compression {compression!r}; known: {', '.join(COMPRESSIONS)}")
 
+    directory: str
+    temp_directory: str
+    num_shards: int
+    compression: str = "none"
 
-def write_shards(
-    batches: PCollection[LabelledBatch], directory: str, temp: str, num_shards: int, layout: Layout
-) -> PCollection[ShardFile]:
-    """Writes all shards.
+    def __post_init__(self) -> None:
+        """Checks the options.
 
-    Args:
-      batches: The records, in any order.
-      directory: Folder of the complete shards.
-      temp: Folder of segments and unfinished shards, on the same filesystem.
-      num_shards: Number of shards, >= 1.
-      layout: File format.
+        Raises:
+          ValueError: If there is no shard, or the compression is unknown.
+        """
+        super().__init__()
+        if self.num_shards < 1:
+            raise ValueError(f"num_shards must be at least 1, not {self.num_shards}")
+        if self.compression not in COMPRESSIONS:
+            raise ValueError(f"unknown compression {self.compression!r}; known: {', '.join(COMPRESSIONS)}")
 
-    Returns:
-      A ShardFile for each shard, also for those without records.
-    """
-    written = batches | "WriteSegments" >> beam.ParDo(_WriteSegments(temp, num_shards, layout)).with_output_types(
-        tuple[int, Segment]
-    )
-    schemas: Any = (
-        written
-        | "Schemas" >> beam.Map(lambda element: element[1].schemas)
-        | "UniteSchemas" >> beam.CombineGlobally(_united)
-    )
-    # Shards without records are written as well.
-    every = batches.pipeline | "Shards" >> beam.Create([(shard, None) for shard in range(num_shards)])
-    return (
-        (written, every)
-        | "Flatten" >> beam.Flatten()
-        | "Gather" >> beam.GroupByKey()
-        | "Assemble"
-        >> beam.ParDo(_Assemble(directory, temp, num_shards, layout), AsSingleton(schemas)).with_output_types(ShardFile)
-    )
+    def _layout(self) -> Layout:
+        """Returns the file format."""
+        raise NotImplementedError
+
+    def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[ShardFile]:
+        layout = self._layout()
+        written = batches | "WriteSegments" >> beam.ParDo(
+            _WriteSegments(self.temp_directory, self.num_shards, layout)
+        ).with_output_types(tuple[int, Segment])
+        schemas: Any = (
+            written
+            | "Schemas" >> beam.Map(lambda element: element[1].schemas)
+            | "UniteSchemas" >> beam.CombineGlobally(_united)
+        )
+        # Shards without records are written as well.
+        every = batches.pipeline | "Shards" >> beam.Create([(shard, None) for shard in range(self.num_shards)])
+        return (
+            (written, every)
+            | "Flatten" >> beam.Flatten()
+            | "Gather" >> beam.GroupByKey()
+            | "Assemble"
+            >> beam.ParDo(
+                _Assemble(self.directory, self.temp_directory, self.num_shards, layout), AsSingleton(schemas)
+            ).with_output_types(ShardFile)
+        )
 
 
 def _united(sets: Iterable[frozenset[bytes]]) -> frozenset[bytes]:

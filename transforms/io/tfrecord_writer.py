@@ -6,30 +6,25 @@ import gzip
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-import apache_beam as beam
 import pyarrow as pa
-from apache_beam.pvalue import PCollection
 
-from ..batches import LabelledBatch
 from ..tfrecord.encoded_batches import framed_records, is_encoded
 from ..tfrecord.example_encoder import encode_frames
 from .filesystems import create
 from .shard_writer import (
     COPY_BYTES,
+    Layout,
     Segment,
     SegmentWriter,
-    ShardFile,
+    WriteShards,
     check_complete,
-    check_shards,
     open_segment_file,
-    write_shards,
 )
 
 _GZIP_LEVEL = 6
 
 
-@dataclass
-class WriteTFRecords(beam.PTransform):
+class WriteTFRecords(WriteShards):
     """Writes TFRecord shards of tf.Example.
 
     Takes a PCollection of LabelledBatch; gives a ShardFile for each shard. The same batches give the same bytes on
@@ -43,24 +38,8 @@ class WriteTFRecords(beam.PTransform):
       compression: none or gzip.
     """
 
-    directory: str
-    temp_directory: str
-    num_shards: int
-    compression: str = "none"
-
-    def __post_init__(self) -> None:
-        """Checks the options.
-
-        Raises:
-          ValueError: If the compression is unknown, or there is no shard.
-        """
-        super().__init__()
-        check_shards(self.num_shards, self.compression)
-
-    def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[ShardFile]:
-        return write_shards(
-            batches, self.directory, self.temp_directory, self.num_shards, _TFRecordLayout(self.compression)
-        )
+    def _layout(self) -> Layout:
+        return _TFRecordLayout(self.compression)
 
 
 @dataclass(frozen=True)
