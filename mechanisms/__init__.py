@@ -1,5 +1,6 @@
 """Label DP mechanisms: solvers that turn a prior and an epsilon into a randomizer. No Beam, no I/O."""
 
+from .center.center_model import CenterModel
 from .core.budget import BudgetSplit, split_budget
 from .core.certificate import Certificate
 from .core.label_grid import label_grid
@@ -15,6 +16,7 @@ __all__ = [
     "POISSON",
     "SQUARED",
     "BudgetSplit",
+    "CenterModel",
     "Certificate",
     "Loss",
     "Prior",

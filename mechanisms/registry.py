@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from fractions import Fraction
 from typing import Any, Protocol
 
 from .additive.exponential import Exponential
 from .additive.gaussian import Gaussian
 from .additive.laplace import Laplace
 from .additive.staircase import Staircase
-from .core.label_rounding import NEAREST
+from .core.budget import LABEL_SHARE, PUBLIC_SHARE, UNBIASED_SHARE
+from .core.label_rounding import NEAREST, RANDOMIZED
 from .core.losses import Loss, loss_named
 from .core.prior import Prior
 from .core.randomizer import Randomizer
@@ -63,8 +65,17 @@ _FAMILIES = (
     Quantizer,
 )
 
+# Their randomizers are the same for all priors; that of the staircase has a step that depends on the prior, but hardly.
+_WITHOUT_PRIOR = {
+    family.name for family in (RandomizedResponse, DebiasedResponse, Laplace, Staircase, Exponential, Gaussian)
+}
+
 MECHANISMS: dict[str, Any] = {family.name: family for family in _FAMILIES}
 """Mechanism classes by name; each takes its parameters as keyword arguments."""
+
+
+AUTO = "auto"
+"""In place of a name: the mechanism of least model error, of `analysis.automatic`."""
 
 
 def mechanism_named(name: str, **parameters: Any) -> Mechanism:
@@ -104,12 +115,28 @@ def default_rounding(name: str) -> str:
     """Looks up the default rounding of a mechanism's labels to the label domain.
 
     Args:
-      name: Name of a mechanism.
+      name: Name of a mechanism, or AUTO: labels that models are trained on must not be biased by rounding either.
 
     Returns:
       "nearest" or "randomized"; "nearest" for unknown names.
     """
+    if name == AUTO:
+        return RANDOMIZED
     return getattr(MECHANISMS.get(name), "rounding", NEAREST)
+
+
+def prior_share(name: str) -> Fraction:
+    """Looks up the largest share of epsilon that a default split gives to the histogram.
+
+    Args:
+      name: Name of a mechanism, or AUTO, whose candidates are mostly without bias.
+
+    Returns:
+      The share, for `split_budget`; that of mechanisms of least loss for unknown names.
+    """
+    if name in _WITHOUT_PRIOR:
+        return PUBLIC_SHARE
+    return UNBIASED_SHARE if name == AUTO or default_rounding(name) == RANDOMIZED else LABEL_SHARE
 
 
 def _is_number(value: Any) -> bool:

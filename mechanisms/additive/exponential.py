@@ -14,6 +14,7 @@ from ..core.budget import check_epsilon
 from ..core.integer_weights import EPSILON_MARGIN, integer_weights
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
+from ..core.reproducible import exp
 from .additive_noise import single_label_randomizer
 from .output_grid import make_output_grid
 
@@ -49,6 +50,6 @@ class Exponential:
         grid = make_output_grid(prior.labels, self.step, 0.0)
         span = prior.labels[-1] - prior.labels[0]
         distances = np.abs(grid.points - prior.labels[:, None]) / span
-        rows = np.exp(-(epsilon - EPSILON_MARGIN) / 2 * distances)
+        rows = exp(-(epsilon - EPSILON_MARGIN) / 2 * distances)
         weights = integer_weights(rows, epsilon)
         return Randomizer(prior.labels, grid.points, weights, epsilon, self.name, {"step": grid.step})

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, exp, pi, sqrt
+from math import ceil, pi, sqrt
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr
 
 from ..core.alias_table import BITS, TOTAL
 from ..core.budget import check_epsilon
 from ..core.certificate import hockey_stick
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
+from ..core.reproducible import exp, expm1
 from .additive_noise import single_label_randomizer
 from .output_grid import OutputGrid, make_output_grid
 
@@ -92,12 +92,19 @@ def _widest(epsilon: float, delta: float) -> float:
     """Returns a sufficient sigma for (epsilon, delta), per unit of sensitivity: slightly above the continuous one.
 
     Balle, Wang 2018, Theorem 8: the delta of the continuous mechanism is
-    Phi(1/(2 sigma) - epsilon sigma) - E Phi(-1/(2 sigma) - epsilon sigma), E = exp(epsilon).
+    Phi(1/(2 sigma) - epsilon sigma) - E Phi(-1/(2 sigma) - epsilon sigma), E = exp(epsilon). With phi the standard
+    normal density and c = epsilon sigma - 1/(2 sigma), this is the integral of phi(c + u) (1 - e^(-u/sigma)) over
+    u > 0. Simpson's rule in steps of 1/64 is far more accurate than the 1 % that is added, and has no cancellation.
     """
 
     def excess(sigma: float) -> float:
-        below, above = 1 / (2 * sigma) - epsilon * sigma, -1 / (2 * sigma) - epsilon * sigma
-        return float(ndtr(below) - np.exp(epsilon + log_ndtr(above))) - delta
+        c = epsilon * sigma - 1 / (2 * sigma)
+        count = 2 * ceil(32 * (12 + max(-c, 0.0)))
+        u = np.arange(count + 1) / 64
+        values = exp(-((c + u) ** 2) / 2) * -expm1(-u / sigma)
+        values[1:-1:2] *= 4
+        values[2:-1:2] *= 2
+        return float(values.sum()) / (3 * 64 * sqrt(2 * pi)) - delta
 
     low = high = 1.0
     while excess(high) > 0:
@@ -124,7 +131,7 @@ def _gaussian(grid: OutputGrid, epsilon: float, delta: float) -> tuple[float, np
     A search in floats, over the two labels furthest apart, locates sigma; the exact divergence of the integer weights
     of all labels decides.
     """
-    ratio = exp(epsilon)
+    ratio = float(exp(epsilon))
 
     def ends_excess(sigma: float) -> float:
         noise, beyond = _gaussian_noise(grid, sigma)
@@ -151,12 +158,12 @@ def _gaussian(grid: OutputGrid, epsilon: float, delta: float) -> tuple[float, np
 
 def _gaussian_noise(grid: OutputGrid, sigma: float) -> tuple[np.ndarray, float]:
     """Returns the probability of z steps for z = 0..reach, and that of more steps, on one side."""
-    densities = np.exp(-((np.arange(grid.reach + 1) / sigma) ** 2) / 2)
+    densities = exp(-((np.arange(grid.reach + 1) / sigma) ** 2) / 2)
     if sigma > _WIDE:
         # The sum over all integers equals the integral to a relative 2 exp(-2 pi^2 sigma^2) (Poisson summation).
         noise = densities / (sqrt(2 * pi) * sigma)
         return noise, max(0.5 - noise[1:].sum() - noise[0] / 2, 0.0)
-    beyond = np.exp(-((np.arange(grid.reach + 1, ceil(40 * sigma) + 1) / sigma) ** 2) / 2).sum()
+    beyond = exp(-((np.arange(grid.reach + 1, ceil(40 * sigma) + 1) / sigma) ** 2) / 2).sum()
     total = densities[0] + 2 * (densities[1:].sum() + beyond)
     return densities / total, float(beyond / total)
 

@@ -6,7 +6,6 @@ Sources: Ghosh, Roughgarden, Sundararajan 2009; Ghazi et al. 2022, Appendices D 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, expm1
 from typing import ClassVar
 
 import numpy as np
@@ -15,6 +14,7 @@ from ..core.budget import check_epsilon
 from ..core.integer_weights import EPSILON_MARGIN, integer_weights
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
+from ..core.reproducible import exp, expm1
 from .additive_noise import FOLDED_TAIL, single_label_randomizer
 from .output_grid import make_output_grid
 
@@ -57,7 +57,7 @@ class Laplace:
         grid = make_output_grid(prior.labels, self.step, 0.0 if self.clip else FOLDED_TAIL / target)
         decay = target / grid.steps
         distances = np.arange(grid.reach + 1)
-        noise = np.exp(-decay * distances) * (-expm1(-decay) / (1 + exp(-decay)))
+        noise = exp(-decay * distances) * (-expm1(-decay) / (1 + exp(-decay)))
         rows = grid.rows(noise, exp(-decay * len(distances)) / (1 + exp(-decay)))
         weights = integer_weights(rows, epsilon)
         parameters = {"step": grid.step, "clip": self.clip}

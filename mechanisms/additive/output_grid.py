@@ -110,12 +110,9 @@ def make_output_grid(labels: np.ndarray, step: float | None, margin: float) -> O
       The output grid.
 
     Raises:
-      ValueError: If the step is not a positive number, there are too many points, or the label range is too
-        large for a 64-bit float.
+      ValueError: If the step is not a positive number, or there are too many points.
     """
     k, span = len(labels), float(labels[-1]) - float(labels[0])
-    if not isfinite(span):
-        raise ValueError("the label range is too large for noise: scale the labels down")
     if step is None:
         steps = _default_steps(labels, span, margin)
     elif step > 0 and isfinite(step):

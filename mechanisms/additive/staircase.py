@@ -7,7 +7,6 @@ Appendices D and F, as a baseline.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, expm1
 from typing import ClassVar
 
 import numpy as np
@@ -17,6 +16,7 @@ from ..core.integer_weights import EPSILON_MARGIN, integer_weights
 from ..core.losses import SQUARED, Loss
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
+from ..core.reproducible import exp, expm1, vecmat
 from .additive_noise import FOLDED_TAIL, single_label_randomizer
 from .output_grid import OutputGrid, make_output_grid
 
@@ -80,7 +80,7 @@ class Staircase:
         stairs = grid.reach // grid.steps + 1
         height, drop = _staircase_height(grid.steps, target)[r - 1], exp(-target)
         stair = np.where(np.arange(grid.steps) < r, 1.0, drop)
-        noise = height * np.outer(np.exp(-target * np.arange(stairs)), stair).ravel()
+        noise = height * np.outer(exp(-target * np.arange(stairs)), stair).ravel()
         rows = grid.rows(noise, height * exp(-target * stairs) * stair.sum() / -expm1(-target))
         weights = integer_weights(rows, epsilon)
         parameters = {"step": grid.step, "clip": self.clip, "r": r, "gamma": (r - 0.5) / grid.steps}
@@ -112,7 +112,7 @@ def _staircase_losses(grid: OutputGrid, prior: Prior, epsilon: float, loss: Loss
                 up, down = np.minimum(place + distances, last), np.maximum(place - distances, 0)
                 per_distance += part * (losses[up] + losses[down])
     per_distance[0] /= 2
-    stair = np.exp(-epsilon * np.arange(stairs)) @ per_distance.reshape(stairs, grid.steps)
+    stair = vecmat(exp(-epsilon * np.arange(stairs)), per_distance.reshape(stairs, grid.steps))
     # Noise beyond the last stair always ends at an end of the grid.
     stair += far * exp(-epsilon * stairs) / -expm1(-epsilon)
     sums = exp(-epsilon) * stair.sum() - expm1(-epsilon) * np.cumsum(stair)

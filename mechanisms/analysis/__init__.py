@@ -1,1 +1,1 @@
-"""Analysis of randomizers: loss, variance, model error and planning of budgets."""
+"""Analysis of randomizers: loss, variance, model error, planning of budgets, and attacks."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
+from ..core.reproducible import dot
 from ..registry import Mechanism
 from ..response.rr_on_bins import RROnBins
 from ..unbiased.optimal_unbiased import BiasLimited, Unbiased
@@ -81,7 +82,7 @@ def model_error(
     bias = randomizer.bias()
     kept, unexplained = (1.0, 1.0) if explained is None else (explained, 1 - explained)
     return ModelError(
-        bias=float(prior.weights @ bias) ** 2 + kept * _variance(prior, bias),
+        bias=dot(prior.weights, bias) ** 2 + kept * _variance(prior, bias),
         variance=(features + 1) / records * _noise(randomizer, prior, unexplained),
     )
 
@@ -133,17 +134,15 @@ def ridge_error(
         raise ValueError(f"mean_variance must be at least 0, not {mean_variance:g}")
     bias, weights = randomizer.bias(), prior.weights
     spread = _variance(prior, prior.labels)
-    centred = prior.labels - weights @ prior.labels
-    slope = 1 + float(weights @ (centred * bias)) / spread if spread else 1.0
+    centred = prior.labels - dot(weights, prior.labels)
+    slope = 1 + dot(weights, centred * bias) / spread if spread else 1.0
     residual = max(_variance(prior, bias) - (slope - 1) ** 2 * spread, 0.0)
     signal, fitted = explained * spread, explained * (slope**2 * spread + residual)
     noise = _noise(randomizer, prior, 1 - explained) / records
     factor = _share(fitted, features * noise)
     weight = _share(mean_variance, noise)
     return ModelError(
-        bias=(weight * float(weights @ bias)) ** 2
-        + (1 - factor * slope) ** 2 * signal
-        + factor**2 * explained * residual,
+        bias=(weight * dot(weights, bias)) ** 2 + (1 - factor * slope) ** 2 * signal + factor**2 * explained * residual,
         variance=weight * noise + factor**2 * features * noise,
     )
 
@@ -195,12 +194,12 @@ def _check(randomizer: Randomizer, prior: Prior, features: int, explained: float
 
 def _noise(randomizer: Randomizer, prior: Prior, unexplained: float) -> float:
     """Variance of a privatized label around its regression function."""
-    own = float(prior.weights @ variances(randomizer))
+    own = dot(prior.weights, variances(randomizer))
     return own + unexplained * _variance(prior, prior.labels + randomizer.bias())
 
 
 def _variance(prior: Prior, values: np.ndarray) -> float:
-    return float(prior.weights @ (values - prior.weights @ values) ** 2)
+    return dot(prior.weights, (values - dot(prior.weights, values)) ** 2)
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,12 @@ from ..core.prior import Prior
 from ..core.randomizer import Randomizer
 from ..noise.keyed_words import KEY_BYTES
 from ..noise.noisy_histogram import mean_variance, noisy_prior
-from ..registry import Mechanism
+from ..registry import Mechanism, prior_share
 from ..response.rr_on_bins import RROnBins
 from ..unbiased.optimal_unbiased import Unbiased
 from .model_error import linear_error, recommend, significant
 
-# The search for the prior's share of epsilon goes down to this many halvings of sqrt(k / n).
+# The search for the prior's share of epsilon goes down to this many halvings of the default.
 _MAX_HALVINGS = 10
 # The search goes up to this fraction of epsilon.
 _LARGEST_SHARE = 0.75
@@ -58,7 +58,7 @@ class SplitPlan:
 
     Attributes:
       epsilon: Total budget of histogram and labels.
-      default: The default share of the histogram, sqrt(k / n), at most epsilon / 2.
+      default: The default share of the histogram: that of a job with this mechanism.
       best: The best share found; the default one if no other is better.
       known_prior: Value if the prior were known and the labels had all of epsilon; a split can only approach it.
       uniform_prior: Value without a histogram: the mechanism is solved for a uniform prior with all of epsilon.
@@ -89,7 +89,7 @@ def plan_split(
 ) -> SplitPlan:
     """Finds the best split of epsilon between the histogram and the labels by simulation.
 
-    The given prior is taken as the true distribution. Starting from sqrt(k / n), the share of the histogram is halved
+    The given prior is taken as the true distribution. Starting from the default, the share of the histogram is halved
     as long as the measure improves; if it does not, the share is doubled. Finally the best share is tried times and
     divided by sqrt(2). Each share is evaluated by solving the mechanism for `draws` noisy histograms. The two shares
     that are returned are evaluated with as many new draws, the same for both.
@@ -108,7 +108,8 @@ def plan_split(
     Raises:
       ValueError: If `split_budget`, the mechanism or the measure does not support the arguments.
     """
-    default = split_budget(epsilon, len(prior.labels), records).prior
+    most = prior_share(getattr(mechanism, "name", ""))
+    default = split_budget(epsilon, len(prior.labels), records, most=most).prior
     searched, fresh = range(draws), range(draws, 2 * draws)
 
     def share(prior_epsilon: float, numbers: Sequence[int]) -> PriorShare:
@@ -120,8 +121,11 @@ def plan_split(
     def value(prior_epsilon: float) -> float:
         return share(prior_epsilon, searched).value
 
+    # Halvings are rounded to three digits, so the last one may be a little below this many halvings.
+    least = max(MIN_EPSILON, 0.98 * default / 2**_MAX_HALVINGS)
+
     def tried(prior_epsilon: float, best: float) -> float:
-        within = max(MIN_EPSILON, default / 2**_MAX_HALVINGS) <= prior_epsilon <= _LARGEST_SHARE * epsilon
+        within = least <= prior_epsilon <= _LARGEST_SHARE * epsilon
         return prior_epsilon if within and value(prior_epsilon) < value(best) else best
 
     best = default

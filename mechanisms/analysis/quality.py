@@ -9,6 +9,7 @@ import numpy as np
 from ..core.losses import ABSOLUTE, SQUARED, Loss
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
+from ..core.reproducible import dot
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,8 @@ def loss_without_labels(prior: Prior, loss: Loss = SQUARED) -> float:
       The expected loss of the best constant.
     """
     if loss.mean_optimal:
-        best = prior.weights @ prior.labels
+        best = dot(prior.weights, prior.labels)
     else:
         best = prior.labels[np.searchsorted(np.cumsum(prior.weights), 0.5)]
     likely = prior.weights > 0
-    return float(prior.weights[likely] @ loss.value(np.full(likely.sum(), best), prior.labels[likely]))
+    return dot(prior.weights[likely], loss.value(np.full(likely.sum(), best), prior.labels[likely]))

@@ -1,9 +1,10 @@
-"""Utility of randomized labels: their error for every label, and their effective sample size for training.
+"""Utility of randomized labels: their error for every label, the error of a model trained on them, and their worth.
 
-Everything is computed from the randomizer and a released prior, so it may be published. The effective sample size per
-label is the efficiency of a noisy response in least squares: the ratio of the variances of an estimated mean with true
-labels and with equally many randomized labels. Unbiased labels keep the best predictor of squared and Poisson loss
-(Badanidiyuru et al. 2023, "Optimal Unbiased Randomizers for Regression with Label DP", Theorem 5).
+Everything is computed from the randomizer and a released prior, so it may be published. The worth of a label is the
+number of true labels, per released label, on which a model has the same error: noise averages out over the records of a
+model, the bias that a debiasing line leaves does not, so the worth falls with the number of records per parameter.
+Unbiased labels keep the best predictor of squared and Poisson loss (Badanidiyuru et al. 2023, "Optimal Unbiased
+Randomizers for Regression with Label DP", Theorem 5). docs/report.md derives the formulas.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ import numpy as np
 
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
+from ..core.reproducible import dot
+from .explained_share import ExplainedShare
+from .model_error import ModelError
 from .quality import variances
 
 # A bias below this fraction of the label range comes from the rounding to integer weights.
@@ -30,12 +34,14 @@ class Utility:
       weights: Shape (k,); the prior's weights.
       bias: Shape (k,); E[M(y)] - y.
       deviation: Shape (k,); standard deviation of M(y).
+      has_line: False if the labels are to be used as they are: without bias, or with that of clipping alone.
     """
 
     labels: np.ndarray
     weights: np.ndarray
     bias: np.ndarray
     deviation: np.ndarray
+    has_line: bool = True
 
     @property
     def error(self) -> np.ndarray:
@@ -50,12 +56,12 @@ class Utility:
     @property
     def noise(self) -> float:
         """Mean of the variance of M(y) over the prior."""
-        return float(self.weights @ self.deviation**2)
+        return dot(self.weights, self.deviation**2)
 
     @property
     def squared_error(self) -> float:
         """Mean of (M(y) - y)^2 over the prior."""
-        return float(self.weights @ self.error**2)
+        return dot(self.weights, self.error**2)
 
     @property
     def variance(self) -> float:
@@ -74,7 +80,7 @@ class Utility:
     @cached_property
     def intercept(self) -> float:
         """Intercept a of the line a + b y closest to E[M(y)] under the prior."""
-        return float(self.weights @ (self.labels + self.bias) - self.slope * (self.weights @ self.labels))
+        return dot(self.weights, self.labels + self.bias) - self.slope * dot(self.weights, self.labels)
 
     @property
     def remaining_bias(self) -> np.ndarray:
@@ -87,30 +93,121 @@ class Utility:
             raise ValueError("the outputs cannot be debiased, because their mean does not depend on the label")
         return (self.labels + self.bias - self.intercept) / self.slope - self.labels
 
-    def efficiency(self, explained: float = 0.0) -> float:
-        """Computes the effective sample size per randomized label, after correction of the bias by the line.
+    @cached_property
+    def line(self) -> tuple[float, float] | None:
+        """Intercept a and slope b of the debiasing line (M(y) - a) / b; None if the outputs have none.
 
-        It is the ratio of the variances of least squares coefficients with true and with randomized labels. Without
-        features it is the squared correlation of M(y) and y.
+        There is none for labels without bias, which need none, and where the mean output does not rise with the label.
+        """
+        return (self.intercept, self.slope) if self.has_line and not self.unbiased and self.slope > 0 else None
+
+    @property
+    def uses(self) -> tuple[bool, ...]:
+        """Uses of the labels: as they are, and debiased if there is a line."""
+        return (False,) if self.line is None else (False, True)
+
+    def training_error(
+        self, records_per_parameter: float, explained: float | None = None, debiased: bool = False
+    ) -> ModelError:
+        """Computes the expected squared error of a model trained on the labels, beyond that of the best model.
+
+        It is that of `model_error` for n records and d + 1 = p parameters, with two differences. Labels may be debiased
+        by the line first. And if the share R that the features explain is given, the share of the bias that they
+        explain is not taken to be R too, but computed by `ExplainedShare`: a model averages over the labels of similar
+        records, and so over bias that changes from label to label.
 
         Args:
-          explained: Share of the label variance that the features explain, in [0, 1).
+          records_per_parameter: Records n divided by parameters p, > 0.
+          explained: Share R of the label variance that the features explain, in [0, 1]; None for the bounds of
+            `model_error`, which hold for every R.
+          debiased: Whether labels are debiased by the line.
 
         Returns:
-          Number of true labels that one randomized label is equivalent to, in [0, 1]; 0 if the prior has a single
-          label.
+          The parts of bias and of variance, in squared units of the label.
 
         Raises:
-          ValueError: If `explained` is out of range.
+          ValueError: If an argument is out of range, or labels cannot be debiased.
         """
-        if not 0 <= explained < 1:
+        if not records_per_parameter > 0:
+            raise ValueError(f"records_per_parameter must be above 0, not {records_per_parameter:g}")
+        if debiased and self.line is None:
+            raise ValueError("the outputs have no line that debiases them")
+        intercept, slope = self.line if debiased and self.line else (0.0, 1.0)
+        means = (self.labels + self.bias - intercept) / slope
+        bias = means - self.labels
+        spread, bias_spread = _covariance(self.weights, means, means), _covariance(self.weights, bias, bias)
+        fitted, learned = spread, bias_spread
+        if explained is None:
+            fitted = 0.0
+        else:
+            share = self._explained(explained)
+            fitted, learned = share.of(means), share.of(bias)
+        noise = self.noise / slope**2 + max(spread - fitted, 0.0)
+        return ModelError(bias=dot(self.weights, bias) ** 2 + learned, variance=noise / records_per_parameter)
+
+    def best_use(self, records_per_parameter: float, explained: float | None = None) -> tuple[ModelError, bool]:
+        """Chooses between the labels as they are and the debiased labels, for a model.
+
+        Args:
+          records_per_parameter: Records n divided by parameters p, > 0.
+          explained: Share of the label variance that the features explain, in [0, 1]; None if unknown.
+
+        Returns:
+          The smaller error, and whether it is that of debiased labels.
+
+        Raises:
+          ValueError: If an argument is out of range.
+        """
+        errors = [(self.training_error(records_per_parameter, explained, debiased), debiased) for debiased in self.uses]
+        return min(errors, key=lambda each: each[0].total)
+
+    def worth(self, records_per_parameter: float, explained: float | None = None) -> float:
+        """Computes how many true labels one released label is equivalent to, for a model.
+
+        A model of p parameters on m true labels has the error p / m (1 - R) Var(y). The worth is m / n for the m at
+        which this equals the error on n released labels in their best use. Without bias it does not depend on n.
+
+        Args:
+          records_per_parameter: Records n divided by parameters p, > 0.
+          explained: Share R of the label variance that the features explain, in [0, 1); None if unknown: then the error
+            on released labels is a bound, and that on true labels is the one for R = 0.
+
+        Returns:
+          The worth, >= 0; 0 if the prior has a single label.
+
+        Raises:
+          ValueError: If an argument is out of range.
+        """
+        if explained is not None and not 0 <= explained < 1:
             raise ValueError(f"the explained share must be at least 0 and below 1, not {explained:g}")
-        if self.slope == 0:
-            return 0.0
-        means = self.labels + self.bias
-        added = (self.noise + _covariance(self.weights, means, means)) / self.slope**2 - self.variance
-        left = (1 - explained) * self.variance
-        return left / (left + max(added, 0.0))
+        left = (1 - (explained or 0.0)) * self.variance
+        error, _ = self.best_use(records_per_parameter, explained)
+        return left / (records_per_parameter * error.total) if left > 0 else 0.0
+
+    def records_per_parameter(self, error: float, explained: float | None = None) -> float:
+        """Computes how many records each parameter of a model needs for an error.
+
+        Args:
+          error: Largest error of the model, in squared units of the label.
+          explained: Share of the label variance that the features explain, in [0, 1]; None if unknown.
+
+        Returns:
+          The least number n / p; infinite if the bias that remains is larger than the error.
+
+        Raises:
+          ValueError: If an argument is out of range.
+        """
+        parts = [self.training_error(1.0, explained, debiased) for debiased in self.uses]
+        return min(part.variance / (error - part.bias) if part.bias < error else np.inf for part in parts)
+
+    def _explained(self, explained: float) -> ExplainedShare:
+        if explained not in self._shares:
+            self._shares[explained] = ExplainedShare(self.labels, self.weights, explained)
+        return self._shares[explained]
+
+    @cached_property
+    def _shares(self) -> dict[float, ExplainedShare]:
+        return {}
 
 
 def utility(randomizer: Randomizer, prior: Prior) -> Utility:
@@ -131,5 +228,30 @@ def utility(randomizer: Randomizer, prior: Prior) -> Utility:
     return Utility(randomizer.labels, prior.weights, randomizer.bias(), np.sqrt(variances(randomizer)))
 
 
+def clipped_utility(randomizer: Randomizer, prior: Prior) -> Utility:
+    """Computes the moments of a randomizer for labels that are clipped to its domain first, such as residuals.
+
+    The error of clipping is part of the bias.
+
+    Args:
+      randomizer: The randomizer.
+      prior: Prior over a domain that contains that of the randomizer, without labels between the randomizer's own.
+
+    Returns:
+      The utility of its outputs for the labels of the prior.
+
+    Raises:
+      ValueError: If the prior is over another domain.
+    """
+    clipped = np.clip(prior.labels, randomizer.labels[0], randomizer.labels[-1])
+    place = np.searchsorted(randomizer.labels, clipped)
+    if not np.array_equal(randomizer.labels[place], clipped) or not np.isin(randomizer.labels, prior.labels).all():
+        raise ValueError("the domain of the randomizer is not a part of the prior's")
+    own, deviation = randomizer.bias(), np.sqrt(variances(randomizer))
+    unbiased = Utility(randomizer.labels, prior.weights[: len(own)], own, deviation).unbiased
+    bias = own[place] + (clipped - prior.labels)
+    return Utility(prior.labels, prior.weights, bias, deviation[place], has_line=not unbiased)
+
+
 def _covariance(weights: np.ndarray, first: np.ndarray, second: np.ndarray) -> float:
-    return float(weights @ ((first - weights @ first) * (second - weights @ second)))
+    return dot(weights, (first - dot(weights, first)) * (second - dot(weights, second)))

@@ -18,6 +18,15 @@ MAX_EPSILON = 30.0
 # Default splits are multiples of this, so that the noise scale is a small fraction, from which sampling is fast.
 _SPLIT_GRAIN = Fraction(1, 1 << 24)
 
+LABEL_SHARE = Fraction(1, 2)
+"""Largest share of epsilon for the histogram of a mechanism of least loss of each label, such as rr_on_bins."""
+UNBIASED_SHARE = Fraction(1, 128)
+"""Largest share for mechanisms without bias. Their variance falls with the square of epsilon or faster, so a share s
+costs at least 2 s of it; the prior only decides which labels get more of the variance than others."""
+PUBLIC_SHARE = Fraction(1, 256)
+"""Largest share for mechanisms that do not depend on the prior. The histogram then only serves to state the expected
+loss and to audit the labels."""
+
 
 def check_epsilon(epsilon: float) -> None:
     """Checks the range of epsilon.
@@ -56,16 +65,33 @@ class BudgetSplit:
         return round_up(Fraction(self.prior) + Fraction(self.labels))
 
 
-def split_budget(epsilon: float, labels: int, records: int, prior_epsilon: float | None = None) -> BudgetSplit:
+def remaining_epsilon(epsilon: float, spent: float) -> float:
+    """Subtracts what was spent before from a budget.
+
+    Args:
+      epsilon: Total budget.
+      spent: Epsilon spent, >= 0.
+
+    Returns:
+      The rest, rounded down, so that both together are at most `epsilon` in exact arithmetic.
+    """
+    return epsilon if spent == 0 else round_down(Fraction(epsilon) - Fraction(spent))
+
+
+def split_budget(
+    epsilon: float, labels: int, records: int, prior_epsilon: float | None = None, most: Fraction = LABEL_SHARE
+) -> BudgetSplit:
     """Splits a budget between the label histogram and the randomizer.
 
-    By default the histogram gets sqrt(k / n), but at most epsilon / 2 (Ghazi et al. 2022, Theorem 7).
+    By default the histogram gets sqrt(k / n) (Ghazi et al. 2022, Theorem 7), but at most a share of epsilon that
+    depends on the mechanism: `registry.prior_share`. `benchmarks/splits.py` compares this rule with the best splits.
 
     Args:
       epsilon: Total budget, in [1e-9, 30].
       labels: Number of labels k of the domain.
       records: Number of records n, >= 1.
       prior_epsilon: Budget of the histogram instead of the default, in [1e-9, epsilon).
+      most: Largest share of epsilon that the default gives to the histogram.
 
     Returns:
       A split whose sum is at most `epsilon` in exact arithmetic.
@@ -78,7 +104,7 @@ def split_budget(epsilon: float, labels: int, records: int, prior_epsilon: float
     if records < 1:
         raise ValueError("there must be at least one record")
     if prior_epsilon is None:
-        rule = min(Fraction(math.sqrt(labels / records)), Fraction(epsilon) / 2)
+        rule = max(min(Fraction(math.sqrt(labels / records)), Fraction(epsilon) * most), Fraction(MIN_EPSILON))
         grains = rule // _SPLIT_GRAIN
         first = grains * _SPLIT_GRAIN if grains else rule
     else:

@@ -6,12 +6,15 @@ from fractions import Fraction
 
 import numpy as np
 
+MOST = 1e100
+"""Largest magnitude of a label: squares of errors are then finite floats, at any epsilon."""
+
 
 def check_domain(labels: np.ndarray) -> None:
     """Validates a label domain.
 
     Args:
-      labels: Shape (k,) with k >= 1; finite and strictly ascending.
+      labels: Shape (k,) with k >= 1; at most `MOST` in magnitude and strictly ascending.
 
     Raises:
       ValueError: If `labels` is anything else.
@@ -20,6 +23,8 @@ def check_domain(labels: np.ndarray) -> None:
         raise ValueError("the label domain needs at least one label")
     if not np.all(np.isfinite(labels)):
         raise ValueError("labels of the domain must be finite")
+    if np.any(np.abs(labels) > MOST):
+        raise ValueError(f"labels of the domain must be at most {MOST:g} in magnitude: scale the labels down")
     if np.any(labels[1:] <= labels[:-1]):
         raise ValueError("labels of the domain must be strictly ascending")
 
@@ -51,10 +56,9 @@ def label_grid(low: str, high: str, step: str) -> np.ndarray:
         raise ValueError(f"label_step {step} does not divide the range from {low} to {high}")
     if steps >= 1 << 20:
         raise ValueError(f"label_step {step} makes {int(steps) + 1} labels; at most {1 << 20} are allowed")
-    try:
-        labels = np.array([float(first + i * stride) for i in range(int(steps) + 1)])
-    except OverflowError:
-        raise ValueError(f"label_max {high} or label_min {low} is too large for a 64-bit float") from None
+    if max(abs(first), abs(last)) > MOST:
+        raise ValueError(f"label_max {high} or label_min {low} is above {MOST:g} in magnitude: scale the labels down")
+    labels = np.array([float(first + i * stride) for i in range(int(steps) + 1)])
     check_domain(labels)
     return labels
 

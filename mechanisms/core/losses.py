@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .reproducible import log, log_quotient
+
 
 def _squared(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return (outputs - labels) ** 2
@@ -28,17 +30,15 @@ def _poisson(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def _poisson_divergence(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Poisson log loss minus its minimum, which is at t = y: y log(y / t) - y + t, never negative."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        # Near the label, y log(y / t) - y + t would lose digits by cancellation; log1p does not.
-        step = (outputs - labels) / labels
-        near = step - np.log1p(step)
-        far = step - np.log(outputs / labels)
-        return np.where(labels > 0, labels * np.maximum(np.where(np.abs(step) < 0.5, near, far), 0.0), outputs)
+        # y log(y / t) - y + t, without the loss of digits that it has near the label.
+        excess = (outputs - labels) / labels - log_quotient(outputs, labels)
+        return np.where(labels > 0, labels * np.maximum(excess, 0.0), outputs)
 
 
 def _times_log(factors: np.ndarray, arguments: np.ndarray) -> np.ndarray:
     """factors * log(arguments), with 0 log 0 = 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(factors > 0, factors * np.log(arguments), 0.0)
+        return np.where(factors > 0, factors * log(arguments), 0.0)
 
 
 @dataclass(frozen=True)

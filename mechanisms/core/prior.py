@@ -107,7 +107,7 @@ class Prior:
             labels = document["labels"]
             weights = document["prior"]["weights"] if "prior" in document else document["weights"]
             return cls(np.array(labels, np.float64), np.array(weights, np.float64))
-        except (KeyError, TypeError, json.JSONDecodeError):
+        except (KeyError, TypeError, OverflowError, RecursionError, json.JSONDecodeError):
             raise ValueError("a JSON prior must be an object with the lists labels and weights") from None
 
 

@@ -24,6 +24,7 @@ from .exact_bounds import satisfies_epsilon
 from .label_grid import check_domain
 from .losses import Loss
 from .prior import Prior
+from .reproducible import dot
 
 FORMAT = "labeldp-mechanism-1"
 """Format name and version in a mechanism file."""
@@ -169,7 +170,7 @@ class Randomizer:
         losses = loss.value(self.outputs[None, :], self.labels[likely, None])
         # Outputs of weight 0 are left out, because their loss may be infinite.
         losses = np.where(self.weights[likely] > 0, losses, 0.0)
-        return float(prior.weights[likely] @ (self.probabilities()[likely] * losses).sum(axis=1))
+        return dot(prior.weights[likely], (self.probabilities()[likely] * losses).sum(axis=1))
 
     def sample(self, label_indices: np.ndarray, words: np.ndarray) -> np.ndarray:
         """Draws one output per record, with exactly the certified probabilities if the words are uniform.

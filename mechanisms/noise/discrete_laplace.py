@@ -83,9 +83,7 @@ def _bernoulli_exp(stream: ByteStream, numerator: int, denominator: int) -> bool
 
 
 def discrete_laplace(stream: ByteStream, scale: Fraction, count: int) -> np.ndarray:
-    """Draws discrete Laplace noise exactly: P(z) is proportional to exp(-|z| / scale) on the integers.
-
-    Uses integers only, no floats (Canonne, Kamath, Steinke 2020, Algorithm 2).
+    """Draws discrete Laplace noise exactly, as 64-bit integers: for scales below 2^53.
 
     Args:
       stream: Source of randomness.
@@ -98,10 +96,29 @@ def discrete_laplace(stream: ByteStream, scale: Fraction, count: int) -> np.ndar
     Raises:
       ValueError: If the scale is not positive.
     """
+    return np.array(discrete_laplace_integers(stream, scale, count), np.int64).reshape(count)
+
+
+def discrete_laplace_integers(stream: ByteStream, scale: Fraction, count: int) -> list[int]:
+    """Draws discrete Laplace noise exactly: P(z) is proportional to exp(-|z| / scale) on the integers.
+
+    Uses integers only, no floats (Canonne, Kamath, Steinke 2020, Algorithm 2).
+
+    Args:
+      stream: Source of randomness.
+      scale: An exact rational > 0.
+      count: Number of draws.
+
+    Returns:
+      `count` integers of any size.
+
+    Raises:
+      ValueError: If the scale is not positive.
+    """
     if scale <= 0:
         raise ValueError(f"scale must be positive, not {scale}")
     t, s = scale.numerator, scale.denominator
-    draws = []
+    draws: list[int] = []
     while len(draws) < count:
         remainder = stream.below(t)
         if not _bernoulli_exp(stream, remainder, t):
@@ -114,4 +131,4 @@ def discrete_laplace(stream: ByteStream, scale: Fraction, count: int) -> np.ndar
         if negative and magnitude == 0:
             continue
         draws.append(-magnitude if negative else magnitude)
-    return np.array(draws, np.int64).reshape(count)
+    return draws

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from ..core.budget import BudgetSplit
-from .record_identities import IDENTITY_BYTES, Identities
+from .record_identities import IDENTITY_BYTES, Identities, encode_parts
 
 KEY_BYTES = 32
 """Size of every key."""
@@ -59,18 +60,51 @@ def keyed_blake2b(key: bytes, size: int, use: bytes) -> hashlib.blake2b:
     return hashlib.blake2b(key=key, digest_size=size, person=use)
 
 
+def encode_request(
+    column: str, labels: np.ndarray, budget: BudgetSplit, rounding: str, center: str | None = None
+) -> bytes:
+    """Encodes the part of a request that all noise and the input digest are bound to.
+
+    Args:
+      column: Name of the label column, so that two columns of equal values get independent noise.
+      labels: Shape (k,), the declared label domain.
+      budget: Epsilon of the prior and of the randomizer.
+      rounding: Rounding of labels to the domain, "nearest" or "randomized".
+      center: Name of the center column; None for labels without a center.
+
+    Returns:
+      JSON; different requests have different encodings.
+    """
+    bound_to: dict[str, Any] = {
+        "column": column,
+        "labels": [float(label).hex() for label in labels],
+        "epsilons": [float(budget.prior).hex(), float(budget.labels).hex()],
+        "rounding": rounding,
+    }
+    if center is not None:
+        bound_to["center"] = center
+    return json.dumps(bound_to, sort_keys=True).encode()
+
+
 def derive_noise_key(
-    secret: bytes, digest: int, column: str, labels: np.ndarray, budget: BudgetSplit, rounding: str
+    secret: bytes,
+    digest: int,
+    column: str,
+    labels: np.ndarray,
+    budget: BudgetSplit,
+    rounding: str,
+    center: str | None = None,
 ) -> bytes:
     """Derives the noise key of one release, bound to the data and to the request.
 
     Args:
       secret: Secret key, 32 bytes.
       digest: The `input_digest` of all records.
-      column: Name of the label column, so that two columns of equal values get independent noise.
+      column: Name of the label column.
       labels: Shape (k,), the declared label domain.
       budget: Epsilon of the prior and of the randomizer.
       rounding: Rounding of labels to the domain, "nearest" or "randomized".
+      center: Name of the center column; None for labels without a center.
 
     Returns:
       32 bytes: the same for the same input and request, independent for any other.
@@ -78,14 +112,9 @@ def derive_noise_key(
     Raises:
       ValueError: If the secret key has another length.
     """
-    bound_to = {
-        "digest": f"{digest:064x}",
-        "column": column,
-        "labels": [float(label).hex() for label in labels],
-        "epsilons": [float(budget.prior).hex(), float(budget.labels).hex()],
-        "rounding": rounding,
-    }
-    return keyed_hash(secret, b"labeldp noise", json.dumps(bound_to, sort_keys=True).encode())
+    request = encode_request(column, labels, budget, rounding, center)
+    message = encode_parts(digest.to_bytes(KEY_BYTES, "big"), request)
+    return keyed_hash(secret, b"labeldp noise", message)
 
 
 def keyed_blocks(key: bytes, blocks: np.ndarray) -> np.ndarray:
@@ -111,7 +140,7 @@ def keyed_blocks(key: bytes, blocks: np.ndarray) -> np.ndarray:
 
 
 def words(key: bytes, purpose: bytes, identities: Identities) -> np.ndarray:
-    """Computes one uniform 64-bit word per record: the first half of AES-256(BLAKE2b(key; purpose, file); row).
+    """Computes one uniform 64-bit word per record: the first half of AES-256(BLAKE2b(key; purpose, namespace); row).
 
     Args:
       key: 32 bytes; the result of `derive_noise_key` if the words must be bound to the data.
@@ -122,28 +151,34 @@ def words(key: bytes, purpose: bytes, identities: Identities) -> np.ndarray:
     Returns:
       Shape (n,), uint64.
     """
-    message = len(purpose).to_bytes(8, "little") + purpose + identities.space
+    message = encode_parts(purpose, identities.space)
     return keyed_blocks(keyed_hash(key, b"labeldp words", message), identities.blocks)[:, 0].copy()
 
 
-def labelled_words(key: bytes, purpose: bytes, identities: Identities, labels: np.ndarray) -> np.ndarray:
+def labelled_words(
+    key: bytes, purpose: bytes, identities: Identities, labels: np.ndarray, centers: np.ndarray | None = None
+) -> np.ndarray:
     """Computes one uniform 64-bit word per record and label: if a record's label changes, its word is independent.
 
     The record's block is encrypted with AES-256 as in `words`, XORed with the bits of the label and encrypted under a
     second key. This is the CBC-MAC of two blocks, a pseudorandom function for messages of fixed length (Bellare,
-    Kilian, Rogaway 2000).
+    Kilian, Rogaway 2000). With a center, the second block holds its index as well, so a changed center gives an
+    independent word too. One key must not be used with and without centers.
 
     Args:
       key: 32 bytes, as for `words`.
       purpose: Name of the use, as for `words`.
       identities: Identities of the n records.
       labels: Shape (n,), float64.
+      centers: Indices of the centers, shape (n,), integers >= 0; None for labels without a center.
 
     Returns:
       Shape (n,), uint64.
     """
-    message = len(purpose).to_bytes(8, "little") + purpose + identities.space
+    message = encode_parts(purpose, identities.space)
     blocks = keyed_blocks(keyed_hash(key, b"labeldp name", message), identities.blocks).copy()
     # Adding zero turns -0.0 into 0.0, so that they are the same label.
     blocks[:, 0] ^= (np.asarray(labels, np.float64) + 0.0).view(np.uint64)
+    if centers is not None:
+        blocks[:, 1] ^= np.asarray(centers, np.uint64)
     return keyed_blocks(keyed_hash(key, b"labeldp label", message), blocks)[:, 0].copy()

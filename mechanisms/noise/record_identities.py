@@ -1,6 +1,8 @@
 """Record identities: source file and row number, or the value of an id column.
 
-Random words and the input digest are keyed functions of these identities.
+Random words and the input digest are keyed functions of these identities. The namespace of an identity binds the name
+of its id column and the kind of its ids: under one secret key, two id columns of equal values have independent words
+and independent digests.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ class Identities:
     identities are unique.
 
     Attributes:
-      space: The namespace: names the source file, or says that the blocks are ids.
+      space: The namespace, of `encode_parts`: the kind of the identities, and the name of the source file or of the id
+        column.
       blocks: Shape (n, 2), little-endian uint64.
     """
 
@@ -34,6 +37,20 @@ class Identities:
 
     def __len__(self) -> int:
         return len(self.blocks)
+
+
+def encode_parts(*parts: bytes | str) -> bytes:
+    """Encodes several parts as one message, each after its length, so that different parts give different messages.
+
+    Args:
+      *parts: Bytes, or text, which is encoded as UTF-8.
+
+    Returns:
+      The message.
+    """
+    # A name from a command line or a file system may hold bytes that are not UTF-8, as lone surrogates.
+    encoded = [part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part for part in parts]
+    return b"".join(len(part).to_bytes(8, "little") + part for part in encoded)
 
 
 def row_identities(source: str, rows: np.ndarray) -> Identities:
@@ -46,22 +63,23 @@ def row_identities(source: str, rows: np.ndarray) -> Identities:
     Returns:
       The n identities.
     """
-    return Identities(b"file " + source.encode(), _numbered(rows))
+    return Identities(encode_parts("file and row", source), _numbered(rows))
 
 
-def integer_identities(ids: np.ndarray) -> Identities:
+def integer_identities(column: str, ids: np.ndarray) -> Identities:
     """Makes identities from integer ids.
 
     Args:
+      column: Name of the id column.
       ids: Shape (n,), int64.
 
     Returns:
       The n identities.
     """
-    return Identities(b"id", _numbered(ids))
+    return Identities(encode_parts("integer id", column), _numbered(ids))
 
 
-def packed_identities(data: np.ndarray, offsets: np.ndarray) -> Identities:
+def packed_identities(column: str, data: np.ndarray, offsets: np.ndarray) -> Identities:
     """Makes identities from text or binary ids: a short id itself, the BLAKE2b hash of a longer id.
 
     An id of at most 15 bytes is padded with zeros to 15 bytes, and the last byte of its block is its length + 1. So
@@ -70,6 +88,7 @@ def packed_identities(data: np.ndarray, offsets: np.ndarray) -> Identities:
     Among n ids this has a probability of at most n^2 / 2^128; to find such ids on purpose takes 2^63 hashes.
 
     Args:
+      column: Name of the id column.
       data: Shape (b,), uint8; the ids one after the other.
       offsets: Shape (n + 1,), int64; the start of each id in `data`, then the end of the last one.
 
@@ -97,7 +116,22 @@ def packed_identities(data: np.ndarray, offsets: np.ndarray) -> Identities:
         ]
         blocks[long] = np.frombuffer(b"".join(hashes), np.uint8).reshape(-1, IDENTITY_BYTES)
         blocks[long, -1] |= _HASHED
-    return Identities(b"id", blocks.view("<u8"))
+    return Identities(encode_parts("text id", column), blocks.view("<u8"))
+
+
+def first_repeated(blocks: np.ndarray) -> tuple[int, int] | None:
+    """Finds two records with the same block.
+
+    Args:
+      blocks: Shape (n, 2), uint64, of one namespace.
+
+    Returns:
+      The indices of two such records; None if all blocks are different.
+    """
+    keys = np.ascontiguousarray(blocks).view(f"V{IDENTITY_BYTES}").ravel()
+    order = np.argsort(keys, kind="stable")
+    repeated = np.flatnonzero(keys[order][1:] == keys[order][:-1])
+    return (int(order[repeated[0]]), int(order[repeated[0] + 1])) if repeated.size else None
 
 
 def _numbered(numbers: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..core import reproducible
 from ..core.losses import Loss
 from .input_scale import Inputs
 
@@ -92,8 +93,8 @@ def outcomes(bins: np.ndarray, left: np.ndarray, right: np.ndarray, inputs: np.n
     """
     inverse = inverse_gaps(bins)[..., None, :, :]
     above = bins[..., None, None, :] - inputs[..., None]
-    to_left = (right[..., None, :] * above) @ np.swapaxes(inverse, -1, -2)
-    to_right = (left[..., None, :] * -above) @ inverse
+    to_left = reproducible.stacked_matmul(right[..., None, :] * above, np.swapaxes(inverse, -1, -2))
+    to_right = reproducible.stacked_matmul(left[..., None, :] * -above, inverse)
     return left[..., None, :] * to_left + right[..., None, :] * to_right
 
 
@@ -153,9 +154,9 @@ def privacy_loss(selection: Selection) -> np.ndarray:
       Shape (...); infinite where no epsilon holds.
     """
     least, most = extremes(selection)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        losses = np.where(most > 0, np.log(most) - np.log(least), 0.0)
-    return losses.max(axis=-1)
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        ratios = np.where(most > 0, most / least, 1.0)
+    return reproducible.log(ratios.max(axis=-1))
 
 
 def expected_loss(selection: Selection, inputs: Inputs, loss: Loss) -> np.ndarray:
@@ -177,8 +178,8 @@ def expected_loss(selection: Selection, inputs: Inputs, loss: Loss) -> np.ndarra
     gaps = inverse_gaps(bins)
     scale = 2 * gaps if loss.name == "absolute" else (gaps > 0).astype(float)
     across = np.swapaxes(scale, -1, -2)
-    weight = selection.right @ across
-    moment = (selection.right * bins[..., None, :]) @ across
+    weight = reproducible.stacked_matmul(selection.right, across)
+    moment = reproducible.stacked_matmul(selection.right * bins[..., None, :], across)
     below = bins[..., None, :]
     terms = mean * (below * weight + moment) - square * weight - mass * below * moment
     return (selection.left * terms).sum(axis=(-1, -2))

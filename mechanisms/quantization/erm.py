@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ..core import reproducible
 from ..core.integer_weights import EPSILON_MARGIN
 from ..core.label_rounding import RANDOMIZED
 from ..core.losses import ABSOLUTE, Loss
@@ -36,7 +37,7 @@ def exponential_selection(bins: np.ndarray, gamma: np.ndarray) -> Selection:
     span = np.where(span > 0, span, 1.0)[..., None]
     possible = np.arange(m - 1)[:, None] >= np.arange(m)
     exponent = -np.asarray(gamma, float)[..., None, None] * np.where(possible, reach, 0.0) / (2 * span)
-    left = np.where(possible, np.exp(exponent), 0.0)
+    left = np.where(possible, reproducible.exp(exponent), 0.0)
     return Selection.symmetric(bins, left / left.sum(axis=-1, keepdims=True))
 
 
@@ -109,9 +110,10 @@ class ERM:
         least, m = least_half_width(epsilon), self.outputs
 
         def unpacked(points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-            outer = least * np.exp(points[:, 0]) if self.distance is None else np.full(len(points), 1 + self.distance)
-            inner = outer * points[:, 1] if self.inner is None else np.full(len(points), self.inner)
-            gamma = np.exp(points[:, 2]) if self.gamma is None else np.full(len(points), self.gamma)
+            far, many = reproducible.exp(points[:, 0]), len(points)
+            outer = least * far if self.distance is None else np.full(many, 1 + self.distance)
+            inner = outer * points[:, 1] if self.inner is None else np.full(many, self.inner)
+            gamma = reproducible.exp(points[:, 2]) if self.gamma is None else np.full(many, self.gamma)
             return outer, inner, gamma
 
         def losses(points: np.ndarray) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core import reproducible
 from ..core.alias_table import MAX_CELLS
 from ..core.budget import check_epsilon
 from ..core.integer_weights import integer_weights
@@ -39,7 +39,7 @@ class Inputs:
 
     @cached_property
     def _cumulated(self) -> np.ndarray:
-        powers = self.values[:, None] ** np.arange(3)
+        powers = np.stack([np.ones_like(self.values), self.values, self.values**2], axis=1)
         return np.concatenate([np.zeros((1, 3)), np.cumsum(self.weights[:, None] * powers, axis=0)])
 
     def moments(self, bins: np.ndarray) -> np.ndarray:
@@ -87,7 +87,7 @@ def least_half_width(epsilon: float) -> float:
     Returns:
       Half the width of the narrowest interval around 0 that can hold the outputs.
     """
-    return 1 / math.tanh(epsilon / 2)
+    return 1 + 2 / float(reproducible.expm1(epsilon))
 
 
 def solve_scaled(

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ..core import reproducible
 from ..core.label_rounding import RANDOMIZED
 from ..core.losses import SQUARED, Loss
 from ..core.prior import Prior
@@ -68,7 +69,7 @@ class MVU:
             table = feasible_table(grid, outputs, epsilon, self.loss)
             if table is None:
                 raise ValueError(f"mvu found no table that satisfies epsilon {epsilon:g}")
-            return outputs, rounding_matrix(grid.values, labels.values) @ table
+            return outputs, reproducible.stacked_matmul(rounding_matrix(grid.values, labels.values), table)
 
         return solve_scaled(prior, epsilon, self.name, parameters, scaled)
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from scipy.optimize import minimize
 
+from ..core import reproducible
 from ..core.integer_weights import EPSILON_MARGIN
 from ..core.label_rounding import RANDOMIZED
 from ..core.losses import ABSOLUTE, Loss
@@ -24,11 +24,12 @@ from .bin_selection import Selection, channel, expected_loss, privacy_loss
 from .erm import two_scale_bins
 from .exact_selection import exact_selection
 from .input_scale import Inputs, check, least_half_width, solve_scaled
+from .local_search import nelder_mead
 from .rqm import RQM, geometric_selection
 from .selection_programs import Layout, coupled_selection, theorem5_selection, theorem6_selection
 
 _CONSTRAINTS = ("exact", "theorem5", "theorem6")
-# With more bins than this, the bins are searched mostly by the coupled program alone.
+# With more bins than this, the exact program searches the bins in fewer steps.
 _SMALL = 4
 # Relative distance of Theorem 5's bounds from a reference solution, in units of epsilon.
 _BANDS = (0.003, 0.01, 0.03, 0.1)
@@ -134,24 +135,25 @@ class OPTM:
                 best = (loss, found, self.constraints)
             return loss
 
-        quick = problem.constraints == "exact" and self.outputs <= _SMALL
+        exact = problem.constraints == "exact"
+        steps = (100 if self.outputs <= _SMALL else 40) if exact else 15
         refined = [
-            _nelder_mead(lambda p: problem.coupled(self._bins(p, least)), start, fixed, 120) for start in starts[:3]
+            _search_free(lambda p: problem.coupled(self._bins(p, least)), start, fixed, 120) for start in starts[:3]
         ]
-        candidates = sorted(starts + refined, key=value)[: 2 if quick else 1]
+        candidates = sorted(starts + refined, key=value)[: 2 if exact else 1]
         for start in candidates:
-            _nelder_mead(value, start, fixed, 100 if quick else 15)
+            _search_free(value, start, fixed, steps)
         if best[1] is None:
             raise ValueError(f"optm with these parameters does not satisfy epsilon {problem.epsilon:g}: omit them")
         return best[1], best[2]
 
     def _grid(self, least: float) -> list[np.ndarray]:
         """Returns starting points: ln(outer / least) of one or both ends; extent and center of the inner bins."""
-        farthest = np.log(self.reach)
+        farthest = float(reproducible.log(self.reach))
         outers = [0.0 if self.outputs == 2 else min(1e-4, farthest)]
         outers += [x for x in (0.03, 0.1, 0.2, 0.35, 0.5, 0.8) if x <= farthest] + [farthest]
         if self.distance is not None:
-            outers = [np.log((1 + self.distance) / least)]
+            outers = [float(reproducible.log((1 + self.distance) / least))]
         inners = [self.inner] if self.inner is not None else [0.05, 0.2, 0.35, 0.5, 0.7, 0.95, 1.3 * least]
         if self.outputs <= 3:
             inners = inners[:1]
@@ -162,9 +164,9 @@ class OPTM:
     def _bins(self, point: np.ndarray, least: float) -> np.ndarray | None:
         """Returns the bins of a point of the search; None where they are not in order."""
         logs = point[:-2] if not self.symmetric else point[:1]
-        if self.distance is None and np.max(logs) > np.log(self.reach) + 1e-12:
+        if self.distance is None and np.max(logs) > float(reproducible.log(self.reach)) + 1e-12:
             return None
-        outer = least * np.exp(logs)
+        outer = least * reproducible.exp(logs)
         inner, center = (point[1], 0.0) if self.symmetric else point[2:]
         bins = two_scale_bins(np.array(outer[-1]), np.array(inner), self.outputs)
         bins[0] = -outer[0]
@@ -240,7 +242,7 @@ class _Problem:
         ]
 
 
-def _nelder_mead(value: Callable[[np.ndarray], float], start: np.ndarray, fixed: list[bool], steps: int) -> np.ndarray:
+def _search_free(value: Callable[[np.ndarray], float], start: np.ndarray, fixed: list[bool], steps: int) -> np.ndarray:
     """Searches by Nelder and Mead's method over the coordinates that are not fixed."""
     free = ~np.array(fixed)
     if not free.any():
@@ -257,6 +259,4 @@ def _nelder_mead(value: Callable[[np.ndarray], float], start: np.ndarray, fixed:
         return point
 
     simplex = np.vstack([start[free], start[free] + np.diag(np.where(np.abs(start[free]) > 0.3, 0.1, 0.05))])
-    options = {"initial_simplex": simplex, "maxfev": steps, "xatol": 1e-4, "fatol": 1e-7}
-    answer = minimize(finite, start[free], method="Nelder-Mead", options=options)
-    return whole(answer.x)
+    return whole(nelder_mead(finite, simplex, steps))

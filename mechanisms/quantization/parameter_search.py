@@ -7,6 +7,8 @@ from itertools import product
 
 import numpy as np
 
+from ..core import reproducible
+
 # Largest number of floats that the evaluation of one chunk of points holds at once.
 _CHUNK = 1 << 22
 # Random steps of one refinement round.
@@ -65,8 +67,9 @@ def _refined(
 ) -> tuple[float, np.ndarray]:
     """Tries steps of many directions and lengths: the best point is often on a curved edge of the feasible set."""
     generator = np.random.default_rng(0)
-    directions = generator.standard_normal((_STEPS, len(point)))
-    steps = directions * np.exp(-generator.uniform(0, 7, (_STEPS, 1)))
+    # Sums of uniform numbers are nearly normal and, unlike the generator's normal ones, need no C library's logarithm.
+    directions = generator.random((12, _STEPS, len(point))).sum(axis=0) - 6
+    steps = directions * reproducible.exp(-7 * generator.random((_STEPS, 1)))
     for _ in range(rounds):
         points = np.clip(point + steps * spacing, *box)
         found = _evaluated(values, points, size)

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.optimize import minimize
 
+from ..core import reproducible
 from ..core.label_rounding import RANDOMIZED
 from ..core.losses import ABSOLUTE, Loss
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
 from .input_scale import Inputs, check, least_half_width, solve_scaled
+from .local_search import nelder_mead, quasi_newton
 from .table_program import LARGEST_EPSILON, best_table, feasible_table
 
 # Largest number of inputs in the search for outputs.
@@ -28,6 +29,8 @@ _INFEASIBLE = 1e30
 _FEW = 6
 # Starting points of the search: distance of the outermost inner output from the center.
 _INNER = (0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95)
+# The same for one more start, as a share of the least distance of the outermost outputs.
+_FAR_INNER = 0.93
 
 
 def coarsen(inputs: Inputs, count: int) -> Inputs:
@@ -82,12 +85,16 @@ def search_outputs(inputs: Inputs, m: int, epsilon: float, loss: Loss, symmetric
         table = best_table(grid, outputs, target, loss)
         return (_INFEASIBLE, np.zeros(m)) if table is None else (table.loss, table.slopes)
 
+    def start_at(inner: float, outer: float) -> np.ndarray:
+        start = np.append(np.linspace(inner / max(half - 1, 1), inner, half - 1), outer * least)
+        start[-1] = np.clip(start[-1], nearest, farthest)
+        return start
+
     starts, best_of_outer = [], []
     for outer in sorted({1.0, min(1.25, reach), min(1.6, reach), reach}):
         tried = []
         for inner in _INNER:
-            start = np.append(np.linspace(inner / max(half - 1, 1), inner, half - 1), outer * least)
-            start[-1] = np.clip(start[-1], nearest, farthest)
+            start = start_at(inner, outer)
             tried.append((mirrored_value(start)[0], len(starts) + len(tried), start))
         starts += tried
         best_of_outer.append(min(tried, key=lambda start: start[0])[:2])
@@ -96,11 +103,15 @@ def search_outputs(inputs: Inputs, m: int, epsilon: float, loss: Loss, symmetric
         place for _, place, _ in sorted(starts, key=lambda start: start[0])[:4]
     }
     bounds = np.array([(0.0, farthest)] * (half - 1) + [(nearest, farthest)])
-    best = _minimize_loss(mirrored_value, [starts[place][2] for place in sorted(chosen)], bounds)
+    promising = [starts[place][2] for place in sorted(chosen)]
+    if half > 1 and _FAR_INNER * least > 1:
+        # For a small epsilon, all outputs may be far from the labels.
+        promising.append(start_at(_FAR_INNER * least, 1.0))
+    best = _minimize_loss(mirrored_value, promising, bounds)
     outputs = mirrored(best)
     if symmetric or m == 2:
         return outputs
-    center = float(grid.weights @ grid.values)
+    center = reproducible.dot(grid.weights, grid.values)
     shifted = outputs + np.where(np.arange(m) % (m - 1) > 0, center, 0.0)
     bounds = np.array([(-farthest, farthest)] * m)
     both = [outputs] if center == 0 else [outputs, shifted]
@@ -124,15 +135,14 @@ def _minimize_loss(
     bests = []
     for start in starts:
         seen.clear()
-        minimize(remembered, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 30, "maxfun": 50})
+        quasi_newton(remembered, start, bounds, 50)
         bests.append(min(seen, key=lambda one: one[0]))
     bests.sort(key=lambda one: one[0])
     if bounds.shape[0] <= _FEW:
         for _, start in bests[:2]:
             seen.clear()
             simplex = np.clip(np.vstack([start, start - 0.03 * np.eye(len(start))]), *bounds.T)
-            options = {"initial_simplex": simplex, "maxfev": 30 * len(start), "xatol": 1e-4, "fatol": 1e-7}
-            minimize(lambda point: remembered(point)[0], start, method="Nelder-Mead", bounds=bounds, options=options)
+            nelder_mead(lambda point: remembered(point)[0], simplex, 30 * len(start), bounds)
             bests.append(min(seen, key=lambda one: one[0]))
     return min(bests, key=lambda one: one[0])[1]
 

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ..core import reproducible
 from ..core.integer_weights import EPSILON_MARGIN
 from ..core.label_rounding import RANDOMIZED
 from ..core.losses import ABSOLUTE, Loss
@@ -35,7 +36,7 @@ def geometric_selection(bins: np.ndarray, q: np.ndarray) -> Selection:
     m = bins.shape[-1]
     steps = np.arange(m - 1)[:, None] - np.arange(m)
     miss = 1 - np.asarray(q, float)[..., None, None]
-    left = np.where(np.arange(m) == 0, 1.0, 1 - miss) * miss ** np.maximum(steps, 0)
+    left = np.where(np.arange(m) == 0, 1.0, 1 - miss) * reproducible.power(miss, np.maximum(steps, 0))
     return Selection.symmetric(bins, np.where(steps >= 0, left, 0.0))
 
 
@@ -116,8 +117,9 @@ class RQM:
         least, m = least_half_width(epsilon), self.outputs
 
         def selections(points: np.ndarray) -> Selection:
-            outer = least * np.exp(points[:, 0]) if self.distance is None else np.full(len(points), 1 + self.distance)
-            q = 1 / (1 + np.exp(-points[:, 1])) if self.q is None else np.full(len(points), self.q)
+            far, many = reproducible.exp(points[:, 0]), len(points)
+            outer = least * far if self.distance is None else np.full(many, 1 + self.distance)
+            q = 1 / (1 + reproducible.exp(-points[:, 1])) if self.q is None else np.full(many, self.q)
             return geometric_selection(uniform_bins(outer, m), q)
 
         def losses(points: np.ndarray) -> np.ndarray:
@@ -130,9 +132,9 @@ class RQM:
         counts = (1 if self.distance is not None else int(240 / fine), 1 if self.q is not None else int(120 / fine))
         # A point that satisfies epsilon exists: at q = 1 only the two innermost bins are left, and their distance from
         # the center suffices once it is coth(epsilon / 2).
-        point = minimize_over_box(losses, (1e-12, -7.0), (np.log(2 * m), 40.0), counts, 4 * m**3)
+        point = minimize_over_box(losses, (1e-12, -7.0), (float(reproducible.log(2 * m)), 40.0), counts, 4 * m**3)
         if point is None:
             raise ValueError(f"rqm with these parameters does not satisfy epsilon {epsilon:g}: omit distance")
         made = selections(point[None])[0]
-        q = self.q if self.q is not None else float(1 / (1 + np.exp(-point[1])))
+        q = self.q if self.q is not None else float(1 / (1 + reproducible.exp(-point[1])))
         return made, {"outputs": m, "distance": float(made.bins[-1] - 1), "q": q}

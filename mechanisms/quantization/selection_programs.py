@@ -18,6 +18,7 @@ from functools import cached_property
 import numpy as np
 from scipy.optimize import linprog
 
+from ..core import reproducible
 from ..core.losses import Loss
 from .bin_selection import Selection, cell_ends, inverse_gaps
 from .input_scale import Inputs
@@ -143,7 +144,7 @@ def coupled_selection(bins: np.ndarray, inputs: Inputs, epsilon: float, loss: Lo
       The lower bound on the loss, and the selection of the marginals; None where the bins cannot satisfy epsilon.
     """
     layout = Layout(bins, False)
-    m, ratio, costs = layout.m, np.exp(epsilon), pair_costs(bins, inputs, loss)
+    m, ratio, costs = layout.m, float(reproducible.exp(epsilon)), pair_costs(bins, inputs, loss)
     pairs = [(j, a, b) for j in layout.cells for a in range(j + 1) for b in range(j + 1, m)]
     cell, low, high = np.array(pairs).T
     n = len(pairs)
@@ -164,7 +165,9 @@ def coupled_selection(bins: np.ndarray, inputs: Inputs, epsilon: float, loss: Lo
     left, right = np.zeros((2, m - 1, m))
     np.add.at(left, (cell, low), found[:n])
     np.add.at(right, (cell, high), found[:n])
-    return float(costs[cell, low, high] @ found[:n]), layout.selection(layout.variables(Selection(bins, left, right)))
+    return reproducible.dot(costs[cell, low, high], found[:n]), layout.selection(
+        layout.variables(Selection(bins, left, right))
+    )
 
 
 def theorem5_selection(
@@ -185,7 +188,7 @@ def theorem5_selection(
     Returns:
       The selection; None where the program is infeasible.
     """
-    m, ratio = layout.m, np.exp(epsilon)
+    m, ratio = layout.m, float(reproducible.exp(epsilon))
     bins, inverse, ends = layout.bins, inverse_gaps(layout.bins), layout.ends
     rows: list[np.ndarray] = []
 
@@ -237,7 +240,7 @@ def theorem6_selection(
     """
     if not layout.symmetric:
         raise ValueError("Theorem 6 is for symmetric bins")
-    m, ratio, bins = layout.m, np.exp(epsilon), layout.bins
+    m, ratio, bins = layout.m, float(reproducible.exp(epsilon)), layout.bins
     left, right = layout.indices
     first, last = layout.cells[0], layout.cells[-1]
     rows: list[np.ndarray] = []

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
+from ..core import reproducible
 from ..core.integer_weights import EPSILON_MARGIN
 from ..core.losses import Loss
 from .input_scale import Inputs
@@ -54,7 +55,7 @@ def best_table(inputs: Inputs, outputs: np.ndarray, epsilon: float, loss: Loss) 
       The table; None where these outputs allow none.
     """
     k, m = len(inputs.values), len(outputs)
-    ratio = np.exp(epsilon)
+    ratio = float(reproducible.exp(epsilon))
     values = loss.value(outputs[None, :], inputs.values[:, None])
     # Variables: M[y, c] by label, then E q_c, which is about as large as the probabilities.
     n = k * m
@@ -95,7 +96,7 @@ def best_table(inputs: Inputs, outputs: np.ndarray, epsilon: float, loss: Loss) 
     else:
         slopes = 2 * (outputs[None, :] - inputs.values[:, None])
     by_output = ((inputs.weights[:, None] * slopes - prices[:, None]) * probabilities).sum(axis=0)
-    return Table(probabilities, float(costs[:n] @ probabilities.ravel()), by_output)
+    return Table(probabilities, reproducible.dot(costs[:n], probabilities.ravel()), by_output)
 
 
 def repair_rows(probabilities: np.ndarray, outputs: np.ndarray, means: np.ndarray) -> np.ndarray:
@@ -111,13 +112,15 @@ def repair_rows(probabilities: np.ndarray, outputs: np.ndarray, means: np.ndarra
     """
     scale = np.max(np.abs(outputs))
     points = outputs / scale
+    targets = means[:, None] / scale
     for _ in range(4):
-        short = np.stack([1 - probabilities.sum(axis=1), means / scale - probabilities @ points], axis=1)
-        first, second = probabilities @ points, probabilities @ points**2
-        mass = probabilities.sum(axis=1)
-        normal = np.stack([np.stack([mass, first], axis=1), np.stack([first, second], axis=1)], axis=1)
-        factors = np.linalg.solve(normal, short[..., None])[..., 0]
-        probabilities = probabilities * (1 + factors[:, :1] + factors[:, 1:] * points)
+        mass = probabilities.sum(axis=1, keepdims=True)
+        mean = (probabilities * points).sum(axis=1, keepdims=True) / mass
+        # Weighted by the row, 1 and the distance from its mean are orthogonal: two equations of one unknown each.
+        away = points - mean
+        spread = (probabilities * away**2).sum(axis=1, keepdims=True)
+        slope = np.where(spread > 0, (targets - mean) / np.where(spread > 0, spread, 1.0), 0.0)
+        probabilities = probabilities * (1 / mass + slope * away)
     return probabilities
 
 
@@ -134,7 +137,7 @@ def log_ratio(probabilities: np.ndarray) -> float:
     used = most > 0
     if np.any(least[used] <= 0):
         return np.inf
-    return float(np.log(most[used] / least[used]).max())
+    return float(reproducible.log((most[used] / least[used]).max()))
 
 
 def feasible_table(inputs: Inputs, outputs: np.ndarray, epsilon: float, loss: Loss) -> np.ndarray | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, exp, floor, isfinite
+from math import ceil, floor, isfinite
 from typing import ClassVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from ..core.exact_bounds import exp_below
 from ..core.losses import SQUARED, Loss
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
+from ..core.reproducible import dot, exp, geomspace
 
 _DEFAULT_OUTPUTS = 512
 """Approximate number of outputs where no step is given."""
@@ -101,12 +102,12 @@ class RPWithPrior:
         if self.loss.nonnegative:
             # Outputs start at A1 - z, and A1 is at most the largest label: a larger z has no interval.
             largest = min(span, float(prior.labels[-1]) * 0.999)
-        smallest = largest * 10.0**-_DECADES
+        smallest = largest / 10**_DECADES
         if self.step is not None:
             # All z below half a step give the same neighborhood.
             smallest = min(max(smallest, self.step / 2), largest)
         tried: dict[float, tuple[float, _Windows]] = {}
-        candidates = np.geomspace(smallest, largest, _COARSE)
+        candidates = geomspace(smallest, largest, _COARSE)
         for _ in range(3):
             for z in candidates.tolist():
                 if z not in tried:
@@ -115,7 +116,7 @@ class RPWithPrior:
             order = sorted(tried)
             best = min(order, key=lambda z: tried[z][0])
             place = order.index(best)
-            candidates = np.geomspace(order[max(place - 1, 0)], order[min(place + 1, len(order) - 1)], _FINE)
+            candidates = geomspace(order[max(place - 1, 0)], order[min(place + 1, len(order) - 1)], _FINE)
         return tried[best][1]
 
 
@@ -170,9 +171,9 @@ class _Windows:
             running = np.concatenate([np.zeros((len(part), 1)), np.cumsum(losses, axis=1)], axis=1)
             first, place = np.maximum(self.first[part], 0), np.arange(len(part))
             own = running[place, first + n] - running[place, first]
-            decay = exp(-epsilon)
+            decay = float(exp(-epsilon))
             means = (own + decay * (running[:, -1] - own)) / (n + decay * (m - n))
-            total += float(prior.weights[part] @ np.where(self.first[part] < 0, running[:, -1] / m, means))
+            total += dot(prior.weights[part], np.where(self.first[part] < 0, running[:, -1] / m, means))
         return total
 
 
@@ -260,7 +261,7 @@ def best_interval(edges: np.ndarray, densities: np.ndarray, z: float, epsilon: f
     if np.any(np.diff(edges) <= 0):
         raise ValueError("edges must be strictly ascending")
     mass = np.append(0.0, np.cumsum(densities * np.diff(edges)))
-    lengths = (edges - edges[0]) * exp(-epsilon)
+    lengths = (edges - edges[0]) * float(exp(-epsilon))
     low, high, best = 0, 0, 0.0
     while True:
         # The best start for each end: the sums are prefix sums less a constant cost per length.

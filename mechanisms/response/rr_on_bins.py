@@ -20,6 +20,7 @@ from ..core.budget import check_epsilon
 from ..core.losses import SQUARED, Loss
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
+from ..core.reproducible import dot, exp
 from .randomized_response import randomized_response
 
 MAX_LABELS = 1 << 14
@@ -85,7 +86,7 @@ def interval_costs(prior: Prior, epsilon: float, loss: Loss) -> np.ndarray:
     labels = prior.labels
     if not loss.nonnegative:
         labels = (labels - labels[0]) / max(labels[-1] - labels[0], np.finfo(float).tiny)
-    return (_mean_costs if loss.mean_optimal else _median_costs)(labels, prior.weights, np.exp(epsilon), loss)
+    return (_mean_costs if loss.mean_optimal else _median_costs)(labels, prior.weights, float(exp(epsilon)), loss)
 
 
 @dataclass
@@ -108,9 +109,10 @@ class _Cluster:
         mass = self.mass + other.mass
         share = np.divide(other.mass, mass, out=np.zeros_like(mass), where=mass > 0)
         mean = self.mean + (other.mean - self.mean) * share
-        moved = _weighted(self.mass, loss.divergence(mean, self.mean)) + _weighted(
-            other.mass, loss.divergence(mean, other.mean)
-        )
+        means = np.empty((2, *mean.shape))
+        means[0], means[1] = self.mean, other.mean
+        apart = loss.divergence(mean, means)
+        moved = _weighted(self.mass, apart[0]) + _weighted(other.mass, apart[1])
         return _Cluster(mass, mean, self.spread + other.spread + moved)
 
     def __getitem__(self, index: slice | int) -> _Cluster:
@@ -196,13 +198,13 @@ def _median_indices(mass: np.ndarray, ratio: float, r: np.ndarray, i: int) -> np
 
 def _best_output(prior: Prior, epsilon: float, loss: Loss, r: int, i: int) -> float:
     weights = prior.weights.copy()
-    weights[r : i + 1] *= np.exp(epsilon)
+    weights[r : i + 1] *= exp(epsilon)
     if not loss.mean_optimal:
         cumulative = np.cumsum(weights)
         return float(prior.labels[np.searchsorted(cumulative, cumulative[-1] / 2)])
     # Rounding must not move the mean of the first or last labels out of the label range.
     low, high = prior.labels[0], prior.labels[-1]
-    return float(min(max((weights / weights.sum()) @ prior.labels, low), high))
+    return float(min(max(dot(weights / weights.sum(), prior.labels), low), high))
 
 
 def best_partition(costs: np.ndarray, epsilon: float) -> np.ndarray:
@@ -221,7 +223,7 @@ def best_partition(costs: np.ndarray, epsilon: float) -> np.ndarray:
       First labels of the d bins, shape (d,), ascending integers, the first 0.
     """
     k = len(costs)
-    ratio = np.exp(epsilon)
+    ratio = float(exp(epsilon))
     at_least = np.cumsum(np.sort(np.diagonal(costs))) / (np.arange(k) + ratio)
     # sums[j][i]: the least cost of covering labels 0..i with j + 1 bins.
     sums = [costs[:, 0].copy()]

@@ -15,6 +15,7 @@ from ..core.alias_table import MAX_CELLS, TOTAL
 from ..core.budget import check_epsilon
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
+from ..core.reproducible import exp
 from .randomized_response import randomized_response
 
 
@@ -73,6 +74,6 @@ def top_labels(prior: Prior, epsilon: float) -> np.ndarray:
     """
     order = np.argsort(-prior.weights, kind="stable")
     # Both sides divided by E, which may be large.
-    noise = 1 + np.arange(len(order)) * np.exp(-epsilon)
+    noise = 1 + np.arange(len(order)) * exp(-epsilon)
     best = int(np.argmax(np.cumsum(prior.weights[order]) / noise))
     return np.sort(order[: best + 1])

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_array, diags_array
-from scipy.sparse.linalg import splu
 
 from ..core.alias_table import BITS, TOTAL
 from ..core.certificate import exact_biases
 from ..core.prior import Prior
+from ..core.reproducible import matmul, matvec, vecmat
 from .interior_point import InteriorSolution
+from .sparse_cholesky import SymbolicFactor
 from .staircase_columns import Columns, Program
 
 # Refinement ends when the largest residual has not fallen for _PATIENCE steps: near the precision of floats it
@@ -70,17 +70,17 @@ def rebalance_outputs(prior: Prior, outputs: np.ndarray, weights: np.ndarray, li
     Returns:
       The outputs, shape (m,), float64; the given ones where no step lowers the largest excess bias.
     """
-    share = np.maximum(prior.weights, _LEAST_WEIGHT) @ (weights / TOTAL)
+    share = vecmat(np.maximum(prior.weights, _LEAST_WEIGHT), weights / TOTAL)
     signed = weights.astype(np.int64)
     equations = np.concatenate([signed[:1], np.diff(signed, axis=0)]) / TOTAL
     sizes = np.where(share > 0, 1 / np.where(share > 0, share, 1.0), 0.0)
-    norms = np.sqrt((equations**2) @ sizes)
+    norms = np.sqrt(matvec(equations**2, sizes))
     if not np.all(norms > 0):
         return outputs
     scaled = equations / norms[:, None] * np.sqrt(sizes)
-    try:
-        factors = cho_factor(scaled @ scaled.T)
-    except np.linalg.LinAlgError:
+    k = len(scaled)
+    factor = SymbolicFactor(k, *np.indices((k, k)).reshape(2, -1)).factorize(matmul(scaled, scaled.T).ravel())
+    if factor is None:
         return outputs
     best, least = outputs, np.inf
     for _ in range(_MAX_REFINEMENTS):
@@ -93,7 +93,7 @@ def rebalance_outputs(prior: Prior, outputs: np.ndarray, weights: np.ndarray, li
         if largest == 0:
             break
         residual = -np.diff(excess, prepend=0.0) / norms
-        outputs = outputs + np.sqrt(sizes) * (scaled.T @ cho_solve(factors, residual))
+        outputs = outputs + np.sqrt(sizes) * vecmat(factor.solve(residual), scaled)
     return best
 
 
@@ -131,7 +131,7 @@ def _groups(program: Program, columns: Columns, allowed: float) -> np.ndarray:
     mass = columns.height * program.loss_curves(columns.start, columns.stop).mass
     numbers, number = np.empty(len(columns.start), int), -1
     held = mean = added = np.inf
-    for index in np.argsort(columns.output).tolist():
+    for index in np.argsort(columns.output, kind="stable").tolist():
         own, output = float(mass[index]), float(columns.output[index])
         share = own / (held + own)
         added += held * share * (output - mean) ** 2
@@ -180,9 +180,9 @@ def _restore_feasibility(
         @ equations.T
     )
     diagonal = normal.diagonal()
-    try:
-        factors = splu((normal + diags_array(_RIDGE * diagonal + (diagonal == 0))).tocsc())
-    except RuntimeError:
+    regular = (normal + diags_array(_RIDGE * diagonal + (diagonal == 0))).tocoo()
+    factor = SymbolicFactor(2 * k, regular.row, regular.col).factorize(regular.data)
+    if factor is None:
         return None
     bias = interior.bias
     best, least, idle = (height, output, bias), np.inf, 0
@@ -197,7 +197,7 @@ def _restore_feasibility(
             idle += 1
             if idle == _PATIENCE:
                 break
-        by_height, by_output, by_bias = np.split(sizes * (equations.T @ factors.solve(residual)), [n, n + m])
+        by_height, by_output, by_bias = np.split(sizes * (equations.T @ factor.solve(residual)), [n, n + m])
         height, output, bias = height + by_height, output + by_output, bias + by_bias
     height, output, bias = best
     if not np.all(height > _LEAST_HEIGHT_SHARE * columns.height):
@@ -205,7 +205,7 @@ def _restore_feasibility(
     repaired = Columns(columns.start, columns.stop, height, output[group])
     probabilities = program.probabilities(repaired, group)
     missed = np.abs(probabilities.sum(axis=1) - 1).max()
-    beyond = np.abs(probabilities @ output - program.labels).max() - limit
+    beyond = np.abs(matvec(probabilities, output) - program.labels).max() - limit
     if max(missed, beyond) > _ROW_TOLERANCE * max(1.0, np.abs(output).max()):
         return None
     return FeasibleSolution(probabilities, output, program.loss(repaired))

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..core.reproducible import dot
 from .normal_matrix import NormalMatrix
 from .staircase_columns import Columns, Program, boundary_differences
 
@@ -157,13 +158,13 @@ class _Iterate:
         self._residual[:, 0] = 0.0
         self._complementarity = self._inner(self._h, self._z, self._q, self._first, self._slope)
         self._complementarity += float((self._multiplier * self._slack).sum())
-        loss = self._h @ self._curves.spread + self._q @ self._curves.mass
+        loss = dot(self._h, self._curves.spread) + dot(self._q, self._curves.mass)
         return float(np.abs(self._residual).max()) / _FEASIBILITY_TOLERANCE, self._complementarity / max(
             loss, self._least_loss
         )
 
     def _inner(self, h: np.ndarray, z: np.ndarray, q: np.ndarray, first: np.ndarray, slope: np.ndarray) -> float:
-        return float(h @ first - z @ slope + q @ self._curves.mass)
+        return dot(h, first) - dot(z, slope) + dot(q, self._curves.mass)
 
     def step(self) -> bool:
         """Moves to the next iterate, after `distance`; False where the equations exceed the precision of floats."""
@@ -276,4 +277,4 @@ def _loss_scale(program: Program) -> float:
     """Returns the smaller loss of debiased randomized response and of the two-point mechanism on the ends."""
     response, _ = program.debiased_response()
     end = 1 + 2 * program.base
-    return min(program.loss(response), float(end**2 - program.weights @ program.labels**2))
+    return min(program.loss(response), end * end - dot(program.weights, program.labels**2))

@@ -7,21 +7,13 @@ and its factors are nearly as sparse.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from scipy.linalg import lapack
-from scipy.sparse import csc_array
-from scipy.sparse.linalg import splu
 
+from .sparse_cholesky import SymbolicFactor
 from .staircase_columns import Program
 
-# Up to this many labels the matrix is factorized as a dense one.
-_DENSE = 64
 # Regularization, relative to the diagonal, where the first factorization fails.
 _RIDGE = 1e-12
-# The functions are made at run time, so type checkers do not see them.
-_LAPACK: Any = lapack
 
 
 class NormalMatrix:
@@ -49,13 +41,10 @@ class NormalMatrix:
             rows * boundaries + rows,
             self._k * boundaries + rows,
         ]
-        if self._k <= _DENSE:
-            self._count = boundaries**2
-        else:
-            cells, where = np.unique(np.concatenate(parts), return_inverse=True)
-            self._count = len(cells)
-            parts = np.split(where, np.cumsum([len(part) for part in parts])[:-1])
-            self._arrange(cells // boundaries, cells % boundaries)
+        cells, where = np.unique(np.concatenate(parts), return_inverse=True)
+        self._count = len(cells)
+        parts = np.split(where, np.cumsum([len(part) for part in parts])[:-1])
+        self._arrange(cells // boundaries, cells % boundaries)
         self._joined, self._neighbors, self._diagonal, self._last = parts
 
     def _arrange(self, rows: np.ndarray, columns: np.ndarray) -> None:
@@ -69,10 +58,8 @@ class NormalMatrix:
                 parts.append((2 * rows[inner] - 2 + p, 2 * columns[inner] - 2 + q, block + inner))
                 parts.append((2 * columns[below] - 2 + q, 2 * rows[below] - 2 + p, block + below))
         row, column, value = (np.concatenate(part) for part in zip(*parts, strict=True))
-        order = np.lexsort((row, column))
-        pointers = np.searchsorted(column[order], np.arange(2 * self._k + 1))
-        self._values = value[order]
-        self._sparse = csc_array((np.zeros(len(row)), row[order].astype(np.intc), pointers.astype(np.intc)))
+        self._row, self._column, self._values = row, column, value
+        self._symbolic = SymbolicFactor(2 * self._k, row, column)
 
     def gather(self, terms: np.ndarray) -> np.ndarray:
         """Sums terms times g over the columns.
@@ -127,22 +114,12 @@ class NormalMatrix:
         return self._factorized(halves)
 
     def _factorized(self, halves: np.ndarray) -> bool:
-        if self._k > _DENSE:
-            self._sparse.data = halves.ravel()[self._values]
-            try:
-                factors = splu(self._sparse, "MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
-            except RuntimeError:
-                return False
-            self._solve = factors.solve
-            return True
-        size, boundaries = 2 * self._k, self._boundaries
-        whole = np.empty((boundaries, 2, boundaries, 2))
-        for p in (0, 1):
-            for q in (0, 1):
-                whole[:, p, :, q] = halves[p + q].reshape(boundaries, boundaries)
-        factor, failed = _LAPACK.dpotrf(whole[1:, :, 1:, :].reshape(size, size), lower=1)
-        self._solve = lambda rhs: _LAPACK.dpotrs(factor, rhs, lower=1)[0]
-        return not failed
+        self._entries = halves.ravel()[self._values]
+        factor = self._symbolic.factorize(self._entries)
+        if factor is None:
+            return False
+        self._factor = factor
+        return True
 
     def solve(self, rhs: np.ndarray) -> np.ndarray:
         """Solves the equations, after `factorize`.
@@ -153,6 +130,11 @@ class NormalMatrix:
         Returns:
           The solution, shape (2, k + 1).
         """
+        wanted = rhs[:, 1:].T.ravel()
+        found = self._factor.solve(wanted)
+        # One step of refinement: inverse diagonal blocks are less accurate than substitution.
+        residual = wanted - np.bincount(self._row, self._entries * found[self._column], len(found))
+        found += self._factor.solve(residual)
         solution = np.zeros_like(rhs)
-        solution[:, 1:] = self._solve(rhs[:, 1:].T.ravel()).reshape(-1, 2).T
+        solution[:, 1:] = found.reshape(-1, 2).T
         return solution

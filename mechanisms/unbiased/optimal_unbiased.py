@@ -22,6 +22,7 @@ from ..core.integer_weights import EPSILON_MARGIN, integer_weights
 from ..core.label_rounding import RANDOMIZED
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
+from ..core.reproducible import dot, expm1, one_blas_thread
 from ..response.debiased_rr import DebiasedResponse
 from .column_generation import solve_multiscale
 from .feasibility import FeasibleSolution, feasible_solutions, rebalance_outputs
@@ -122,20 +123,21 @@ def _solve(
     scaled = (labels - middle) / half
     # The bound is proven for the requested epsilon and bias; the solution is for slightly less, so that rounding stays
     # within them.
-    requested = Program(scaled, prior.weights, 1 / float(np.expm1(epsilon)), 2 * bias)
+    requested = Program(scaled, prior.weights, 1 / float(expm1(epsilon)), 2 * bias)
     margin = max(min(EPSILON_MARGIN, _RELATIVE_EPSILON_MARGIN * epsilon), _LEAST_EPSILON_MARGIN)
     bias_limit = 2 * (bias - _RELATIVE_BIAS_MARGIN * min(bias, 1 - bias)) if bias > _SMALLEST_BIAS_LIMIT else 0.0
-    program = Program(scaled, prior.weights, 1 / float(np.expm1(epsilon - margin)), bias_limit)
-    table, bound = _optimum(program, requested, gap)
-    if table is None:
-        response = DebiasedResponse().solve(prior, epsilon)
-        outputs, weights = response.outputs, response.weights
-    else:
-        outputs, weights = table.outputs * half + middle, integer_weights(table.probabilities, epsilon)
-        outputs = rebalance_outputs(prior, outputs, weights, bias * (labels[-1] - labels[0]))
+    program = Program(scaled, prior.weights, 1 / float(expm1(epsilon - margin)), bias_limit)
+    with one_blas_thread():
+        table, bound = _optimum(program, requested, gap)
+        if table is None:
+            response = DebiasedResponse().solve(prior, epsilon)
+            outputs, weights = response.outputs, response.weights
+        else:
+            outputs, weights = table.outputs * half + middle, integer_weights(table.probabilities, epsilon)
+            outputs = rebalance_outputs(prior, outputs, weights, bias * (labels[-1] - labels[0]))
     randomizer = Randomizer(labels, outputs, weights, epsilon, name, parameters)
     distances = (randomizer.outputs - middle) / half - scaled[:, None]
-    loss = float(prior.weights @ (randomizer.probabilities() * distances**2).sum(axis=1))
+    loss = dot(prior.weights, (randomizer.probabilities() * distances**2).sum(axis=1))
     randomizer.gap = max(1 - bound / loss, 0.0) if loss > 0 else 0.0
     return randomizer
 
@@ -168,5 +170,5 @@ def _optimum(program: Program, requested: Program, gap: float) -> tuple[Feasible
 def _constant(program: Program) -> FeasibleSolution:
     """Returns the best single output for all labels, where the bias limit allows one."""
     output = float(np.clip(program.mean, 1 - program.bias_limit, program.bias_limit - 1))
-    loss = float(program.weights @ (program.labels - output) ** 2)
+    loss = dot(program.weights, (program.labels - output) ** 2)
     return FeasibleSolution(np.ones((len(program.labels), 1)), np.array([output]), loss)

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..core.reproducible import dot
+
 # Intervals that are priced at once.
 _CHUNK = 1 << 16
 _ULP = 2.0**-52
@@ -107,7 +109,7 @@ class Program:
 
     def __post_init__(self) -> None:
         p, y = self.weights, self.labels
-        mean = float(p @ y / p.sum())
+        mean = dot(p, y) / float(p.sum())
         rhs = np.zeros((2, len(y) + 1))
         rhs[0, -1], rhs[1, 1:-1], rhs[1, -1] = 1.0, -np.diff(y), y[-1]
         sums = np.zeros((3, len(y) + 1), np.longdouble)
@@ -199,7 +201,7 @@ class Program:
           The loss, labels scaled to [-1, 1].
         """
         curves = self.loss_curves(columns.start, columns.stop)
-        return float(columns.height @ (curves.spread + curves.mass * (columns.output - curves.center) ** 2))
+        return dot(columns.height, curves.spread + curves.mass * (columns.output - curves.center) ** 2)
 
     def dual_value(self, potentials: np.ndarray) -> float:
         """Computes the dual objective at given prices.

@@ -14,6 +14,7 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import csr_array, eye_array, hstack, kron, vstack
 
+from ..core import reproducible
 from ..core.budget import check_epsilon
 from ..core.integer_weights import integer_weights
 from ..core.label_rounding import RANDOMIZED
@@ -66,12 +67,12 @@ class UnbiasedGrid:
             return Randomizer(labels, labels, weights, epsilon, self.name, {"mesh": self.mesh})
         middle, half = (labels[0] + labels[-1]) / 2, (labels[-1] - labels[0]) / 2
         scaled = (labels - middle) / half
-        step = np.expm1(epsilon - min(_MARGIN, epsilon / 2))
+        step = float(reproducible.expm1(epsilon - min(_MARGIN, epsilon / 2)))
         ends = scaled[[0, -1]] + (k * scaled[[0, -1]] - scaled.sum()) / step
         grid = np.linspace(ends[0], ends[1], int(self.mesh))
         try:
             weights = integer_weights(_optimum(scaled, prior.weights, grid, step + 1), epsilon)
-        except (ValueError, np.linalg.LinAlgError):
+        except ValueError:
             raise self._failure(epsilon) from None
         randomizer = Randomizer(labels, grid * half + middle, weights, epsilon, self.name, {"mesh": self.mesh})
         if randomizer.certificate().max_bias > _LARGEST_BIAS * 2 * half:

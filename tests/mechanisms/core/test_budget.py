@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms import split_budget
-from labeldp.mechanisms.core.budget import BudgetSplit, check_epsilon
+from labeldp.mechanisms.core.budget import PUBLIC_SHARE, UNBIASED_SHARE, BudgetSplit, check_epsilon
 
 EPSILON = st.floats(2e-9, 30.0)
 
@@ -28,6 +28,12 @@ def test_the_rule_is_the_root_of_labels_over_records():
 def test_the_histogram_gets_no_more_than_half():
     assert split_budget(0.5, 100, 400) == BudgetSplit(0.25, 0.25)
     assert split_budget(1.0, 400, 100) == BudgetSplit(0.5, 0.5)
+
+
+def test_the_histogram_gets_no_more_than_the_share_of_the_mechanism():
+    assert split_budget(1.0, 400, 100, most=UNBIASED_SHARE) == BudgetSplit(1 / 128, 127 / 128)
+    assert split_budget(1.0, 400, 100, most=PUBLIC_SHARE) == BudgetSplit(1 / 256, 255 / 256)
+    assert split_budget(8.0, 4, 10**6, most=UNBIASED_SHARE).prior == pytest.approx(0.002, abs=2**-24)
 
 
 @settings(deadline=None)

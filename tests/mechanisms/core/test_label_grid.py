@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from labeldp.mechanisms import label_grid
+from labeldp.mechanisms import Prior, label_grid
 
 
 @settings(deadline=None)
@@ -42,8 +42,18 @@ def test_three_tenths_are_a_label_of_the_grid_of_tenths():
         ("0", "inf", "1", "label_max must be a number"),
         ("0", "1", "", "label_step must be a number"),
         ("0", "1", "1/0", "label_step must be a number"),
+        ("0", "1e101", "1e101", "label_max 1e101 or label_min 0 is above 1e"),
+        ("-1e400", "0", "1e400", "scale the labels down"),
     ],
 )
 def test_a_bad_grid_is_refused_naming_the_flag(low, high, step, message):
     with pytest.raises(ValueError, match=message):
         label_grid(low, high, step)
+
+
+@pytest.mark.parametrize("largest", [1.1e100, 1e200, -1e308])
+def test_labels_whose_squares_are_no_floats_are_refused(largest):
+    """Losses of such labels are infinite, and numpy warns about them on standard error."""
+    with pytest.raises(ValueError, match=r"at most 1e\+100 in magnitude: scale the labels down"):
+        Prior(np.sort([0.0, largest]), np.ones(2))
+    Prior(np.array([-1e100, 1e100]), np.ones(2))

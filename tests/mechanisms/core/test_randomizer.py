@@ -93,7 +93,7 @@ def test_samples_of_keyed_words_follow_the_probabilities(fits):
     for name in ("rr_on_bins", "rr"):
         randomizer = solve(name, prior, 1.5)
         for label in (0, 5, 11):
-            drawn = words(KEY, randomizer.fingerprint, integer_identities(np.arange(20_000) + label * 20_000))
+            drawn = words(KEY, randomizer.fingerprint, integer_identities("id", np.arange(20_000) + label * 20_000))
             found = randomizer.sample(np.full(20_000, label), drawn)
             counts = [int((found == output).sum()) for output in randomizer.outputs]
             assert sum(counts) == 20_000
@@ -104,7 +104,7 @@ def test_samples_of_keyed_words_follow_the_probabilities(fits):
 def test_sampling_does_not_depend_on_the_dtype_of_the_label_indices(dtype):
     randomizer = solve("rr", uniform(200), 8.0)
     indices = np.arange(2000) % 200
-    drawn = words(KEY, randomizer.fingerprint, integer_identities(np.arange(2000)))
+    drawn = words(KEY, randomizer.fingerprint, integer_identities("id", np.arange(2000)))
     np.testing.assert_array_equal(
         randomizer.sample(indices.astype(dtype), drawn), randomizer.sample(indices.astype(np.intp), drawn)
     )

@@ -4,18 +4,23 @@ The tests implement the format independently, with Python integers, one record a
 """
 
 import hashlib
+import json
 import struct
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from labeldp.mechanisms.core.budget import BudgetSplit
 from labeldp.mechanisms.noise.input_digest import RawSums, add_sums, digest_sums, input_digest
 from labeldp.mechanisms.noise.record_identities import integer_identities, packed_identities, row_identities
 
 KEY = bytes(range(32))
+Y = "weight \u00e9"
+REQUEST: tuple[Any, ...] = (Y, np.array([0.0, 0.1]), BudgetSplit(0.25, 0.75), "nearest")
 OTHER_KEY = bytes(range(1, 33))
 WORD = 1 << 64
 
@@ -36,13 +41,23 @@ def sums_of(records: Records, secret: bytes = KEY) -> list[int]:
     for stop in range(1, len(records) + 1):
         if stop == len(records) or records[stop][0] != records[start][0]:
             source, rows, labels = zip(*records[start:stop], strict=True)
-            parts.append(digest_sums(secret, row_identities(source[0], np.array(rows)), np.array(labels)))
+            parts.append(digest_sums(secret, Y, row_identities(source[0], np.array(rows)), np.array(labels)))
             start = stop
     return add_sums(parts).lanes.tolist()
 
 
 def digest_of(records: Records, secret: bytes = KEY) -> int:
-    return input_digest(secret, raw(sums_of(records, secret)))
+    return input_digest(secret, raw(sums_of(records, secret)), *REQUEST)
+
+
+def joined(*parts: bytes) -> bytes:
+    """The parts, each after its length."""
+    return b"".join(struct.pack("<Q", len(part)) + part for part in parts)
+
+
+def lane_key(secret: bytes, lane: int, column: str, kind: bytes, name: bytes) -> bytes:
+    message = joined(bytes([lane]), column.encode(), joined(kind, name))
+    return hashlib.blake2b(message, key=secret, digest_size=32, person=b"labeldp lane").digest()
 
 
 def restated(records: Records, secret: bytes = KEY) -> list[int]:
@@ -50,8 +65,7 @@ def restated(records: Records, secret: bytes = KEY) -> list[int]:
     for source, row, label in records:
         low, high = struct.unpack("<II", struct.pack("<d", 0.0 if label == 0 else label))
         for lane in range(4):
-            message = bytes([lane]) + b"file " + source.encode()
-            key = hashlib.blake2b(message, key=secret, digest_size=32, person=b"labeldp lane").digest()
+            key = lane_key(secret, lane, Y, b"file and row", source.encode())
             block = Cipher(algorithms.AES(key), modes.ECB()).encryptor().update(struct.pack("<QQ", row, 0))
             r, s = struct.unpack("<QQ", block)
             sums[lane] = (sums[lane] + r * low + s * (high + 1)) % WORD
@@ -65,19 +79,19 @@ def test_sums_are_those_of_the_records(records):
 
 
 def test_sums_of_ids_are_those_of_their_blocks():
-    text = packed_identities(np.frombuffer(b"xy", np.uint8), np.arange(3))
-    for identities in (integer_identities(np.array([-3, 5])), text):
+    text = packed_identities("user", np.frombuffer(b"xy", np.uint8), np.arange(3))
+    for kind, identities in ((b"integer id", integer_identities("user", np.array([-3, 5]))), (b"text id", text)):
         labels = np.array([0.1, -2.0])
         sums = [0] * 4
         for lane in range(4):
-            key = hashlib.blake2b(bytes([lane]) + b"id", key=KEY, digest_size=32, person=b"labeldp lane").digest()
+            key = lane_key(KEY, lane, "z", kind, b"user")
             for block, label in zip(identities.blocks, labels, strict=True):
                 r, s = struct.unpack(
                     "<QQ", Cipher(algorithms.AES(key), modes.ECB()).encryptor().update(block.tobytes())
                 )
                 low, high = struct.unpack("<II", struct.pack("<d", label))
                 sums[lane] = (sums[lane] + r * low + s * (high + 1)) % WORD
-        assert digest_sums(KEY, identities, labels).lanes.tolist() == sums
+        assert digest_sums(KEY, "z", identities, labels).lanes.tolist() == sums
 
 
 @settings(deadline=None)
@@ -108,8 +122,8 @@ def test_sums_add_up_lane_by_lane_modulo_two_to_the_64(parts):
 
 def test_nothing_sums_to_zero():
     assert sums_of([]) == [0] * 4
-    assert digest_sums(KEY, row_identities("a", np.array([], int)), np.array([])).lanes.tolist() == [0] * 4
-    assert digest_sums(KEY, integer_identities(np.array([], int)), np.array([])).lanes.tolist() == [0] * 4
+    assert digest_sums(KEY, Y, row_identities("a", np.array([], int)), np.array([])).lanes.tolist() == [0] * 4
+    assert digest_sums(KEY, Y, integer_identities("u", np.array([], int)), np.array([])).lanes.tolist() == [0] * 4
 
 
 @settings(deadline=None)
@@ -165,8 +179,8 @@ def test_minus_zero_is_zero():
 def test_labels_of_other_types_give_the_sums_of_the_same_numbers():
     rows = row_identities("a", np.arange(2))
     for labels in (np.array([0.5, 2.5], np.float32), np.array([3, 4]), np.array([0.5, 2.5], ">f8")):
-        same = digest_sums(KEY, rows, labels.astype(np.float64))
-        assert digest_sums(KEY, rows, labels).lanes.tolist() == same.lanes.tolist()
+        same = digest_sums(KEY, Y, rows, labels.astype(np.float64))
+        assert digest_sums(KEY, Y, rows, labels).lanes.tolist() == same.lanes.tolist()
 
 
 def test_rows_beyond_32_bits_are_rows_of_their_own():
@@ -176,11 +190,66 @@ def test_rows_beyond_32_bits_are_rows_of_their_own():
 # Published digest.
 
 
-def test_the_digest_is_keyed_blake2b_of_the_sums():
+def test_the_digest_is_keyed_blake2b_of_the_sums_and_the_request():
     sums = raw([1, 2, 3, WORD - 1])
-    message = struct.pack("<4Q", 1, 2, 3, WORD - 1)
+    request = {
+        "column": Y,
+        "epsilons": ["0x1.0000000000000p-2", "0x1.8000000000000p-1"],
+        "labels": ["0x0.0p+0", "0x1.999999999999ap-4"],
+        "rounding": "nearest",
+    }
+    message = joined(struct.pack("<4Q", 1, 2, 3, WORD - 1), json.dumps(request).encode())
     expected = hashlib.blake2b(message, key=KEY, digest_size=32, person=b"labeldp input").digest()
-    assert input_digest(KEY, sums) == int.from_bytes(expected, "big")
+    assert input_digest(KEY, sums, *REQUEST) == int.from_bytes(expected, "big")
+
+
+# Columns. Equal digests of equal columns would show that two label columns agree in every record.
+
+
+def test_equal_columns_have_independent_digests():
+    """Only the label column, the id column, or the kind of the ids differs; all labels and all ids are equal."""
+    numbers, labels = np.arange(50), np.linspace(0, 1, 50)
+    text = np.frombuffer(b"".join(b"%02d" % number for number in numbers), np.uint8)
+    identities = [
+        integer_identities("u", numbers),
+        integer_identities("v", numbers),
+        # Equal to a column "u" of another kind if names and kinds were concatenated without their lengths.
+        integer_identities("uinteger id", numbers),
+        packed_identities("u", text, np.arange(0, 102, 2)),
+        packed_identities("v", text, np.arange(0, 102, 2)),
+        row_identities("u", numbers),
+    ]
+    sums = {
+        (column, index): digest_sums(KEY, column, each, labels)
+        for column in ("y", "z", "", "yz")
+        for index, each in enumerate(identities)
+    }
+    for lane in range(4):
+        assert len({int(each.lanes[lane]) for each in sums.values()}) == len(sums)
+    digests = {input_digest(KEY, each, column, *REQUEST[1:]) for (column, _), each in sums.items()}
+    assert len(digests) == len(sums)
+    again = digest_sums(KEY, "y", integer_identities("u", numbers), labels)
+    assert input_digest(KEY, again, "y", *REQUEST[1:]) in digests
+
+
+def test_equal_sums_have_independent_digests_in_another_request():
+    """Equal digests at two epsilons would show that no label changed between the two releases."""
+    labels, budget = REQUEST[1], REQUEST[2]
+    requests: list[tuple[Any, ...]] = [
+        REQUEST,
+        ("z", *REQUEST[1:]),
+        (Y, np.array([0.0, 0.2]), budget, "nearest"),
+        (Y, np.array([0.0]), budget, "nearest"),
+        (Y, labels, BudgetSplit(0.25, 0.5), "nearest"),
+        (Y, labels, BudgetSplit(0.5, 0.75), "nearest"),
+        (Y, labels, budget, "randomized"),
+    ]
+    sums = raw([1, 2, 3, 4])
+    digests = [input_digest(KEY, sums, *request) for request in requests]
+    assert len(set(digests)) == len(requests)
+    # 256 bits of independent random strings differ in 128 places, within 8 standard deviations of 8.
+    for one, two in pairwise(digests):
+        assert 64 < (one ^ two).bit_count() < 192
 
 
 @pytest.mark.parametrize("secret", [KEY, OTHER_KEY])
@@ -217,6 +286,6 @@ def test_differences_of_sums_show_labels_and_those_of_digests_do_not():
 @pytest.mark.parametrize("key", [b"", bytes(31), bytes(33), bytes(64)], ids=len)
 def test_a_key_of_another_size_is_refused(key):
     with pytest.raises(ValueError, match="32 bytes"):
-        digest_sums(key, row_identities("a", np.arange(2)), np.zeros(2))
+        digest_sums(key, Y, row_identities("a", np.arange(2)), np.zeros(2))
     with pytest.raises(ValueError, match="32 bytes"):
-        input_digest(key, raw([0] * 4))
+        input_digest(key, raw([0] * 4), *REQUEST)

@@ -32,7 +32,7 @@ def rows(*numbers: int, source: str = "a") -> Identities:
 
 def bytes_identities(*ids: bytes) -> Identities:
     """Identities of the given text ids."""
-    return packed_identities(np.frombuffer(b"".join(ids), np.uint8), np.cumsum([0, *map(len, ids)]))
+    return packed_identities("u", np.frombuffer(b"".join(ids), np.uint8), np.cumsum([0, *map(len, ids)]))
 
 
 # AES.
@@ -77,7 +77,7 @@ def test_blocks_are_encrypted_each_by_itself_whatever_their_layout():
 
 
 def restated_word(key: bytes, purpose: bytes, space: bytes, block: bytes) -> int:
-    message = len(purpose).to_bytes(8, "little") + purpose + space
+    message = b"".join(len(part).to_bytes(8, "little") + part for part in (purpose, space))
     derived = hashlib.blake2b(message, key=key, digest_size=32, person=b"labeldp words").digest()
     encrypted = Cipher(algorithms.AES(derived), modes.ECB()).encryptor().update(block)
     return int.from_bytes(encrypted[:8], "little")
@@ -88,7 +88,7 @@ def restated_word(key: bytes, purpose: bytes, space: bytes, block: bytes) -> int
     [
         rows(0, 1, 5, 4_000_000_000, 2**40, 2**63 - 1),
         rows(5, 0, source="logs/day=1 \u00e9.csv"),
-        integer_identities(np.array([-5, 7])),
+        integer_identities("u", np.array([-5, 7])),
         bytes_identities(b"a", b"b"),
     ],
     ids=["rows", "rows of another file", "integer ids", "text ids"],
@@ -152,11 +152,12 @@ def test_no_word_repeats_over_keys_purposes_files_rows_and_kinds():
             row_identities("", numbers),
             # Would equal the purpose "file x" with the file "a" if the two were concatenated without a separator.
             row_identities("xfile a", numbers),
-            integer_identities(numbers),
+            integer_identities("u", numbers),
+            integer_identities("v", numbers),
             bytes_identities(*(b"%d" % number for number in numbers)),
         )
     ]
-    assert len(np.unique(np.concatenate(drawn))) == 2 * 4 * 7 * 1000
+    assert len(np.unique(np.concatenate(drawn))) == 2 * 4 * 8 * 1000
 
 
 @pytest.mark.parametrize("key", [b"", bytes(31), bytes(33), bytes(64)], ids=len)
@@ -174,18 +175,19 @@ def test_a_key_of_another_size_is_refused(key):
 # Noise key.
 
 
-def test_noise_key_is_keyed_blake2b_of_sorted_json():
+def test_noise_key_is_keyed_blake2b_of_digest_and_request():
     labels, budget = np.array([0.0, 0.1, 3.0]), BudgetSplit(0.25, 0.75)
     document = json.dumps(
         {
             "column": "weight \u00e9",
-            "digest": format(77, "064x"),
             "epsilons": ["0x1.0000000000000p-2", "0x1.8000000000000p-1"],
             "labels": ["0x0.0p+0", "0x1.999999999999ap-4", "0x1.8000000000000p+1"],
             "rounding": "nearest",
         }
     )
-    expected = hashlib.blake2b(document.encode(), key=KEY, digest_size=32, person=b"labeldp noise").digest()
+    parts = (b"".join([bytes(31), b"M"]), document.encode())
+    message = b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+    expected = hashlib.blake2b(message, key=KEY, digest_size=32, person=b"labeldp noise").digest()
     assert derive_noise_key(KEY, 77, "weight \u00e9", labels, budget, "nearest") == expected
 
 

@@ -8,21 +8,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms.noise import noisy_histogram
+from labeldp.mechanisms.noise.count_estimates import estimate_counts
 from labeldp.mechanisms.noise.discrete_laplace import ByteStream, discrete_laplace
 from labeldp.mechanisms.noise.noisy_histogram import noisy_prior
+from opendp.domains import atom_domain, vector_domain
+from opendp.measurements import make_laplace
+from opendp.metrics import l1_distance
+from opendp.mod import enable_features
 
 KEY = bytes(range(32))
 
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=20), st.sampled_from([0.1, 0.5, 1.0, 4.0]))
-def test_the_noisy_prior_is_counts_plus_keyed_discrete_noise_clipped(counts, epsilon):
+def test_the_noisy_prior_is_estimated_from_counts_plus_keyed_discrete_noise(counts, epsilon):
     noise = discrete_laplace(ByteStream(KEY, b"prior"), Fraction(2) / Fraction(epsilon), len(counts))
-    noisy = [max(count + int(draw), 0) for count, draw in zip(counts, noise, strict=True)]
-    weights = noisy if any(noisy) else [1] * len(counts)
+    noised = np.array([count + int(draw) for count, draw in zip(counts, noise, strict=True)])
     labels = np.arange(len(counts), dtype=float)
     prior = noisy_prior(labels, np.array(counts), epsilon, KEY)
-    np.testing.assert_allclose(prior.weights, np.array(weights) / sum(weights), rtol=1e-14)
+    weights = estimate_counts(noised, max(sum(counts), 1), 2 / epsilon)
+    np.testing.assert_allclose(prior.weights, weights / weights.sum(), rtol=1e-14)
     np.testing.assert_array_equal(noisy_prior(labels, np.array(counts), epsilon, KEY).weights, prior.weights)
 
 
@@ -73,3 +78,19 @@ def test_the_noisy_prior_of_many_records_is_close_to_the_truth():
     prior = noisy_prior(np.arange(3.0), counts, 0.5, KEY)
     # A draw of scale 4 exceeds 120 with a probability of about 1e-13.
     np.testing.assert_allclose(prior.weights, counts / counts.sum(), atol=400 / counts.sum())
+
+
+@pytest.mark.parametrize("epsilon", [0.0625, 0.5, 1.0, 3.0])
+def test_the_scale_of_the_noise_costs_epsilon_by_opendp(epsilon, monkeypatch):
+    """OpenDP's privacy map of the Laplace mechanism on a vector, for the sensitivity 2 of a histogram."""
+    scales = []
+
+    def recorded(stream, scale, count):
+        scales.append(float(scale))
+        return discrete_laplace(stream, scale, count)
+
+    monkeypatch.setattr(noisy_histogram, "discrete_laplace", recorded)
+    noisy_prior(np.arange(3.0), np.array([1, 2, 3]), epsilon, KEY)
+    enable_features("contrib")
+    measurement = make_laplace(vector_domain(atom_domain(T=int)), l1_distance(T=int), scale=scales[0])
+    assert measurement.map(2) == pytest.approx(epsilon, rel=1e-15)

@@ -78,6 +78,16 @@ def test_mending_changes_little():
     np.testing.assert_allclose(found @ outputs, inputs.values, atol=1e-15)
 
 
+def test_rows_at_one_output_are_mended():
+    """The two equations of such a row are nearly dependent."""
+    outputs, means = np.array([-3.0, -0.5, 0.5, 3.0]), np.array([0.5, 0.5 + 3e-12, -3.0])
+    rows = np.array([[0.0, 0, 1, 0], [1e-12, 1e-12, 1 - 3e-12, 1e-12], [1, 0, 0, 0]])
+    found = repair_rows(rows, outputs, means)
+    assert found.min() >= 0
+    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-15)
+    np.testing.assert_allclose(found @ outputs, means, atol=1e-15)
+
+
 def test_coarse_inputs_keep_the_ends_and_the_mass():
     inputs = coarsen(uniform(1000), 41)
     assert len(inputs.values) == 41

@@ -1,0 +1,310 @@
+"""Verdict on released labels: what they can be used for, the line that debiases them, and what would serve better.
+
+Everything is computed from released and public facts, so it costs no budget and may be shown to anybody. Errors are
+those of `Utility.training_error`, as bounds for any features: a verdict does not depend on what the features explain.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..center.truncation import MODEL_PARAMETERS
+from ..core.budget import MAX_EPSILON
+from ..core.prior import Prior
+from ..registry import Mechanism, mechanism_named
+from ..unbiased.optimal_unbiased import Unbiased
+from .released_facts import ReleasedFacts
+from .utility import Utility, clipped_utility, utility
+
+LOSS = 0.1
+"""Labels serve a model if they add at most this share of the label variance to its error."""
+
+SMALL_MODEL = 10
+"""Least number of parameters of a model; below that, labels serve averages over groups of records."""
+
+EXPLAINED_SHARES = (0.5, 0.9)
+"""Shares of the label variance that features explain, for which the worth of a label is stated besides the bound."""
+
+# Proposals are computed for priors of at most this many labels, and then on this many: errors depend on the range.
+_MOST_LABELS, _COARSE_LABELS = 64, 33
+_STEPS_OF_EPSILON = 12  # by factors of sqrt(2)
+# A mechanism is proposed only if the error falls by this factor.
+_BETTER = 0.8
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Use that released labels can be put to.
+
+    Attributes:
+      level: "good" for training, "small" models only, "averages" only, "bias" that no number of records averages out,
+        "none", or "unknown" where the number of records is.
+      text: One line for a user.
+      proposals: What would make the labels good for training, each computed; empty if they are, or if nothing would.
+    """
+
+    level: str
+    text: str
+    proposals: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> str:
+        """The text with the proposals."""
+        return f"{self.text}: {', or '.join(self.proposals)}" if self.proposals else self.text
+
+
+@dataclass(frozen=True)
+class Worth:
+    """Worth of one released label for a model.
+
+    Attributes:
+      records_per_parameter: Records n divided by parameters p of the model.
+      error: Error of the model beyond that of the best model, as a share of the label variance; a bound.
+      bias: Part of it that is bias.
+      worth: True labels that one released label is equivalent to, whatever the features explain.
+      by_share: The same for features that explain `EXPLAINED_SHARES` of the label variance.
+    """
+
+    records_per_parameter: float
+    error: float
+    bias: float
+    worth: float
+    by_share: tuple[float, ...]
+
+    @property
+    def less_than_nothing(self) -> bool:
+        """True if the model is worse than the mean of the noised histogram, for which no label is needed."""
+        return self.error >= 1
+
+
+def worth_of_label(facts: ReleasedFacts, records_per_parameter: float) -> Worth | None:
+    """Computes the worth of one released label.
+
+    Args:
+      facts: The released and public facts.
+      records_per_parameter: Records n divided by parameters p of the model, > 0.
+
+    Returns:
+      The worth; None if the prior has a single label.
+    """
+    moments = facts.whole_utility
+    if not moments.variance > 0:
+        return None
+    error, _ = moments.best_use(records_per_parameter)
+    return Worth(
+        records_per_parameter,
+        error.total / moments.variance,
+        error.bias / moments.variance,
+        moments.worth(records_per_parameter),
+        tuple(moments.worth(records_per_parameter, share) for share in EXPLAINED_SHARES),
+    )
+
+
+def parameters_of(facts: ReleasedFacts) -> int:
+    """Number of parameters of the model that a release is judged by: 100, or of a linear model of all its features.
+
+    Args:
+      facts: The released and public facts.
+
+    Returns:
+      The larger of the two.
+    """
+    return max(MODEL_PARAMETERS, (facts.features or 0) + 1)
+
+
+def verdict(facts: ReleasedFacts) -> Verdict:
+    """Judges released labels.
+
+    Args:
+      facts: The released and public facts.
+
+    Returns:
+      The verdict.
+    """
+    moments, parameters = facts.whole_utility, parameters_of(facts)
+    what = "residuals" if facts.center is not None else "labels"
+    if not moments.variance > 0:
+        return Verdict("none", f"not usable: the noised histogram has a single value, and the {what} say no more")
+    needed = moments.records_per_parameter(LOSS * moments.variance)
+    if facts.records is None:
+        return _without_records(facts, needed, what)
+    error, _ = moments.best_use(facts.records / parameters)
+    share = error.total / moments.variance
+    costs = f"a model of {parameters} parameters loses at most about {percent(share)} of the variance of the {what}"
+    most = int(facts.records / needed)
+    if most >= parameters:
+        source = "noise" if error.bias < 0.01 * error.total else "noise and bias"
+        return Verdict("good", f"good for training: {costs} to {source}")
+    if math.isinf(needed):
+        bias = percent(min(_least_bias(moments) / moments.variance, 1.0))
+        level = "bias"
+        text = f"biased: a model keeps a bias of up to {bias} of the variance of the {what}, which no number of "
+        text += "records averages out; use its predictions for their order only"
+    elif most >= SMALL_MODEL:
+        level, text = "small", f"usable for small models, of at most {_round_down(most)} parameters; {costs}"
+    elif most >= 1:
+        level, text = "averages", f"usable only for averages over at least {_round_up(needed):,} records"
+    else:
+        level, text = "none", f"not usable: even the average over all {facts.records:,} records is too noisy"
+    return Verdict(level, text, tuple(_proposals(facts, needed * parameters)))
+
+
+def _without_records(facts: ReleasedFacts, needed: float, what: str) -> Verdict:
+    if math.isinf(needed):
+        return Verdict("unknown", f"biased: no number of records averages out the bias of the {what}")
+    parameters = parameters_of(facts)
+    return Verdict(
+        "unknown",
+        f"good for training a model of {parameters} parameters from about {_round_up(needed * parameters):,} records "
+        "on",
+    )
+
+
+def _least_bias(moments: Utility) -> float:
+    return min(moments.training_error(1.0, debiased=debiased).bias for debiased in moments.uses)
+
+
+def _proposals(facts: ReleasedFacts, records: float) -> Iterator[str]:
+    """What would make a release good for a model: another mechanism, a larger epsilon, more records, a center."""
+    assert facts.records is not None
+    moments, parameters, ratio = facts.whole_utility, parameters_of(facts), facts.records / parameters_of(facts)
+    epsilon = facts.randomizer.epsilon
+    present = moments.best_use(ratio)[0].total / moments.variance
+    mechanism: Mechanism = Unbiased()
+    unbiased = _solved(facts, mechanism, epsilon)
+    if facts.utility.unbiased:
+        mechanism, flag = _own_mechanism(facts), ""
+    else:
+        flag = "--mechanism unbiased"
+        share = _share(unbiased, ratio)
+        if share <= LOSS:
+            yield f"with {flag}, the same epsilon costs a model {percent(share)}"
+            return
+        if share < _BETTER * present:
+            yield f"{flag} at the same epsilon ({percent(share)})"
+        if unbiased is not None:
+            needed = unbiased.records_per_parameter(LOSS * unbiased.variance) * parameters
+            records = min(records, needed)
+    for step in range(1, _STEPS_OF_EPSILON + 1):
+        larger = epsilon * 2 ** (step / 2)
+        if larger > MAX_EPSILON:
+            break
+        share = _share(_solved(facts, mechanism, larger), ratio)
+        if share <= LOSS:
+            total = _round_up(larger + facts.prior_epsilon)
+            yield f"raise --epsilon to about {total:g}{' with ' + flag if flag else ''}"
+            break
+    if facts.records < records < math.inf:
+        yield f"release about {_round_up(records):,} records{' with ' + flag if flag else ''}"
+    if facts.center is None:
+        yield "give a prediction of the labels (--center_column)"
+
+
+def _own_mechanism(facts: ReleasedFacts) -> Mechanism:
+    """Mechanism of the release; `unbiased` if its parameters are unknown, as those of other versions may be."""
+    own = facts.randomizer
+    try:
+        return mechanism_named(own.mechanism, **own.parameters)
+    except ValueError:
+        return Unbiased()
+
+
+def _solved(facts: ReleasedFacts, mechanism: Mechanism, epsilon: float) -> Utility | None:
+    """Moments of a mechanism for the prior of a release, approximately; None if it does not support them."""
+    prior = _coarse(facts.prior)
+    try:
+        randomizer = mechanism.solve(prior, epsilon)
+    except ValueError:
+        return None
+    # With a center, the range stays as it is, and so does the error of clipping.
+    whole = facts.center.prior if facts.center is not None else None
+    exact = whole is not None and len(prior.labels) == len(facts.prior.labels)
+    return clipped_utility(randomizer, whole) if exact and whole is not None else utility(randomizer, prior)
+
+
+def _share(moments: Utility | None, ratio: float) -> float:
+    if moments is None or not moments.variance > 0:
+        return math.inf
+    return moments.best_use(ratio)[0].total / moments.variance
+
+
+def _coarse(prior: Prior) -> Prior:
+    labels = prior.labels
+    if len(labels) <= _MOST_LABELS:
+        return prior
+    place = np.rint((labels - labels[0]) / (labels[-1] - labels[0]) * (_COARSE_LABELS - 1)).astype(np.intp)
+    even = np.linspace(labels[0], labels[-1], _COARSE_LABELS)
+    return Prior(even, np.bincount(place, prior.weights, _COARSE_LABELS))
+
+
+@dataclass(frozen=True)
+class Debiasing:
+    """Line that debiases released labels, or predictions learned from them.
+
+    Attributes:
+      formula: Formula to paste, in which `released` is a label or a prediction and `center` the center; None without a
+        line.
+      advice: When to use it, or why there is none.
+    """
+
+    formula: str | None
+    advice: str
+
+    @property
+    def line(self) -> str:
+        """Formula and advice."""
+        return self.advice if self.formula is None else f"{self.formula}, {self.advice}"
+
+
+def debiasing(facts: ReleasedFacts) -> Debiasing:
+    """Finds the line that debiases released labels.
+
+    Args:
+      facts: The released and public facts.
+
+    Returns:
+      The line, or why there is none.
+    """
+    if facts.utility.unbiased:
+        clipping = "" if facts.center is None else ", up to the clipping of residuals"
+        return Debiasing(None, f"needs none: the labels are unbiased{clipping}")
+    moments = facts.whole_utility
+    if moments.line is None:
+        return Debiasing(None, "there is no line: the mean released label does not rise with the true one")
+    intercept, slope = moments.line
+    sign, size = ("-", intercept) if intercept >= 0 else ("+", -intercept)
+    released, before = ("released", "") if facts.center is None else ("released - center", "center + ")
+    formula = f"true = {before}({released} {sign} {size:.6g}) / {slope:.6g}"
+    if facts.records is not None and not moments.best_use(facts.records / parameters_of(facts))[1]:
+        return Debiasing(formula, "for averages over many records; a model of so few records is better without it")
+    return Debiasing(formula, "for averages over many records and for predictions")
+
+
+def percent(share: float) -> str:
+    """Formats a share of the label variance.
+
+    Args:
+      share: The share, >= 0.
+
+    Returns:
+      Percent with two significant digits; above 1, all of the variance and more, in words.
+    """
+    return f"{100 * share:.2g} %" if share < 0.995 else "more than all"
+
+
+def _round_up(value: float) -> float:
+    """Rounds up to two significant digits."""
+    if value <= 0:
+        return 0
+    grain = 10.0 ** (math.floor(math.log10(value)) - 1)
+    rounded = math.ceil(value / grain - 1e-9) * grain
+    return int(rounded) if rounded >= 10 else round(rounded, 12)
+
+
+def _round_down(value: int) -> int:
+    grain = 10 ** max(len(str(value)) - 2, 0)
+    return value // grain * grain

@@ -1,0 +1,358 @@
+"""Linear center: predictions of labels from features, by coefficients that follow from exactly noised sums.
+
+The labels enter through the sums S = sum of a(x) (y - c) over all records only, where a(x) is the row of the record's
+public features (see `feature_rows`), y its label as an index into the domain, and c the middle of the domain. Changing
+one label changes S by at most A (k - 1) in L1 norm, so adding discrete Laplace noise of scale A (k - 1) / epsilon to
+each sum satisfies epsilon-label DP (Dwork, McSherry, Nissim, Smith 2006, Theorem 1; for integers Ghosh, Roughgarden,
+Sundararajan 2012). Everything else is computed from the noised sums and from features. This is linear regression from
+sufficient statistics (Vu and Slavkovic 2009; Wang 2018), where the matrix of moments is public and only the right-hand
+side is private. Noise in S has the same size for any number of records n, so that in S / n falls as 1 / n.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from ..core.budget import MIN_EPSILON, check_epsilon
+from ..core.reproducible import dot, exp, geomspace, log, stacked_matmul
+from ..noise.discrete_laplace import ByteStream, discrete_laplace_integers
+from .encoded_features import EncodedFeatures
+from .feature_rows import (
+    FEATURE_UNIT,
+    MOST_ENCODED,
+    MOST_NORM,
+    ROW_UNIT,
+    WEIGHT_UNIT,
+    Columns,
+    RowMap,
+    encoders_of,
+)
+from .principal_components import principal_components
+from .truncation import MODEL_PARAMETERS
+
+MOST_SAMPLE = 1 << 14
+"""Largest number of records whose features are sampled to choose the map."""
+MOST_COMPONENTS = 48
+MOST_LABELS = 1 << 20
+"""Largest number of labels of the domain, that of a label grid."""
+COEFFICIENT_UNIT = 1 << 16
+"""Coefficients are integer multiples of 1 / COEFFICIENT_UNIT."""
+LARGEST_COEFFICIENT = 1 << 36
+
+# Variance of a label a priori, in squared units of the range: labels are uniform. Features explain half of it linearly
+# and another quarter otherwise.
+_VARIANCE, _LINEAR, _OTHER = 1 / 12, 0.5, 0.25
+# Shares of the budget that are tried for the center.
+_SHARES = tuple(Fraction(percent, 100) for percent in (2, 4, 7, 10, 15, 20, 30, 40, 50, 60, 75))
+# Errors up to this multiple of the least one are close to it.
+_CLOSE = 1.05
+_GRAIN = Fraction(1, 1 << 24)
+# Least variance of a component, in units of 1 / FEATURE_UNIT^2. The rounded indicators of a category of w places add up
+# to a constant of up to w / 2 instead of 0, along a direction of its own with a variance of up to w / 4, mostly 1 / 12:
+# it would duplicate the constant of the rows. Less variance would also make weights beyond MOST_WEIGHT.
+_LEAST_VARIANCE = 16.0
+# Share of the rows that are shortened to the norm.
+_SHORTENED = 0.02
+# Multiples of the a-priori variance of the coefficients that are compared, by their likelihood.
+_STRENGTHS = geomspace(1e-3, 30.0, 40)
+
+
+@dataclass(frozen=True, eq=False)
+class CenterDesign:
+    """Public part of a linear center, chosen before any label is looked at.
+
+    Attributes:
+      map: Map from features to rows.
+      epsilon: Budget of the noised sums; 0 if a center is not worth its price, and the map has no component then.
+      gram: Sum of a(x) a(x)^T over the sample, shape (m + 1, m + 1), int64, in units of 1 / ROW_UNIT^2.
+      sampled: Number of records in the sample.
+      signal: A-priori variance of the coefficients of the m components, in squared units of the label range.
+      records: Number of records n that the design is for.
+    """
+
+    map: RowMap
+    epsilon: float
+    gram: np.ndarray
+    sampled: int
+    signal: tuple[float, ...]
+    records: int
+
+
+def design_center(sample: Columns, records: int, epsilon: float, places: int) -> CenterDesign:
+    """Chooses the rows and the budget of a linear center from public facts.
+
+    The number of components, the norm of the rows and the share of epsilon minimize the a-priori error of a model that
+    is trained on the residuals. The center has an error of s v / (s + v) for each component of signal s and noise
+    variance v, and misses the signal of all others and that which is not linear. Of all that, g together, the model has
+    an error of g w / (g + w), where w is the variance of unbiased labels of the residuals with the rest of epsilon,
+    times p / n for a model of p parameters. A priori, labels are uniform, features explain half of their variance
+    linearly and a quarter otherwise, and the signal of a component is proportional to its variance.
+
+    Args:
+      sample: Features of at most `MOST_SAMPLE` records.
+      records: Number of records n, >= 1.
+      epsilon: Total budget of center, prior and labels.
+      places: Largest number of places of a category.
+
+    Returns:
+      The design.
+
+    Raises:
+      ValueError: If `epsilon` is out of range, or there are too many features or records.
+    """
+    check_epsilon(epsilon)
+    encoders = encoders_of(sample, places)
+    if not encoders:
+        return _design_without_center(records)
+    width = sum(each.width for each in encoders)
+    if width > MOST_ENCODED:
+        raise ValueError(
+            f"the center's features have {width} columns after their encoding, more than {MOST_ENCODED}: "
+            "use fewer features, or fewer places for categories"
+        )
+    matrix = EncodedFeatures(encoders, sample)
+    if matrix.shape[0] > MOST_SAMPLE:
+        raise ValueError(f"the sample of features has {matrix.shape[0]} records, more than {MOST_SAMPLE}")
+    directions, variances = principal_components(matrix, MOST_COMPONENTS)
+    kept = variances >= _LEAST_VARIANCE
+    directions, variances = directions[:, kept], variances[kept]
+    weights = np.rint(directions * (FEATURE_UNIT * WEIGHT_UNIT / np.sqrt(variances))).astype(np.int64)
+    # Both are in units of 1 / FEATURE_UNIT^2.
+    signal = _VARIANCE * _LINEAR * variances / (matrix.squares() / matrix.shape[0])
+    norms = _norms(RowMap(encoders, weights, MOST_NORM).rows(sample))
+    share, size = _best_share(signal, norms / ROW_UNIT, records, epsilon)
+    if not size:
+        return _design_without_center(records)
+    chosen = RowMap(encoders, weights[:, :size], int(norms[size]))
+    rows = chosen.rows(sample)
+    gram = np.stack([(rows * column[:, None]).sum(axis=0) for column in rows.T])
+    # A multiple of a small fraction makes the scale of the noise a small fraction, from which sampling is fast.
+    spent = share * Fraction(epsilon)
+    spent = spent // _GRAIN * _GRAIN or spent
+    return CenterDesign(chosen, float(spent), gram, len(rows), tuple(signal[:size].tolist()), records)
+
+
+def _design_without_center(records: int) -> CenterDesign:
+    empty = RowMap((), np.zeros((0, 0), np.int64), ROW_UNIT)
+    return CenterDesign(empty, 0.0, np.array([[ROW_UNIT**2]]), 1, (), records)
+
+
+def _norms(rows: np.ndarray) -> np.ndarray:
+    """For each number of components, the norm that all but a few rows have at most. Shape (m + 1,), integers."""
+    lengths = np.sort(np.cumsum(np.abs(rows), axis=1), axis=0)
+    return lengths[math.ceil((1 - _SHORTENED) * len(rows)) - 1]
+
+
+def _best_share(signal: np.ndarray, norms: np.ndarray, records: int, epsilon: float) -> tuple[Fraction, int]:
+    """The share of epsilon and the number of components that minimize the a-priori error; 0 and 0 for no center.
+
+    The error is flat around its minimum, and the signals are uncertain. So of all shares whose error is close to the
+    least one, the largest is taken: too little noise in the center costs little, too much may leave it useless.
+    """
+    explained, other = _VARIANCE * _LINEAR, _VARIANCE * _OTHER
+    found = []
+    for share in _SHARES:
+        spent = float(share * Fraction(epsilon))
+        # At least 7/8 of the rest is for the labels.
+        if spent < MIN_EPSILON or epsilon - spent < 2 * MIN_EPSILON or not len(signal):
+            continue
+        noise = 2 * (norms / (records * spent)) ** 2
+        errors = []
+        for size in range(1, len(signal) + 1):
+            known, error = signal[:size], noise[size]
+            center = _kept(_VARIANCE, error) + (known * error / (known + error)).sum() + explained - known.sum()
+            errors.append(_learned(center + other, center + _VARIANCE - explained, records, epsilon - spent))
+        size = int(np.argmin(errors))
+        found.append((float(errors[size]), share, size + 1))
+    least = min((error for error, _, _ in found), default=math.inf)
+    if least >= _learned(explained + other, _VARIANCE, records, epsilon):
+        return Fraction(0), 0
+    return max((share, size) for error, share, size in found if error <= _CLOSE * least)
+
+
+def _learned(learnable: float, variance: float, records: int, epsilon: float) -> float:
+    """Error of a model of the residuals: of what it could learn, observed with the noise of the labels."""
+    # Unbiased labels at the ends of a range of width w have the variance w^2 / 4 coth^2(epsilon / 2). At large epsilon
+    # that of staircase noise is smaller (Geng and Viswanath 2014, Theorem 7). The range grows with the spread of the
+    # residuals.
+    decay = float(exp(-epsilon))
+    ends = (1 + decay) ** 2 / 4
+    stairs = decay + float(exp(2 / 3 * (log((1 + decay) / 2) - epsilon)))
+    noise = min(variance / _VARIANCE, 1.0) * min(ends, stairs) / (1 - decay) ** 2
+    return _kept(learnable, min(MODEL_PARAMETERS / records, 1.0) * noise)
+
+
+def _kept(signal: float, noise: float) -> float:
+    """Error of the best linear estimate of a quantity of a-priori variance `signal`, observed with noise."""
+    return signal * noise / (signal + noise) if signal > 0 else 0.0
+
+
+def moment_sums(rows: np.ndarray, indices: np.ndarray, labels: int) -> list[int]:
+    """Sums the rows of records, weighted by their labels. The result is raw: it must not leave the job without noise.
+
+    Args:
+      rows: Rows of n records, shape (n, m + 1), int64.
+      indices: Labels as indices into the domain, shape (n,), integers in [0, k).
+      labels: Number of labels k.
+
+    Returns:
+      m + 1 sums of rows times 2 i - (k - 1), as exact integers of any size.
+    """
+    if len(rows) > 1 and len(rows) * MOST_NORM * (labels - 1) >= 1 << 63:
+        half = len(rows) // 2
+        first, second = (moment_sums(rows[part], indices[part], labels) for part in (slice(half), slice(half, None)))
+        return [a + b for a, b in zip(first, second, strict=True)]
+    steps = 2 * indices.astype(np.int64) - (labels - 1)
+    return [int(each) for each in (rows * steps[:, None]).sum(axis=0)]
+
+
+def noised_sums(sums: list[int], norm: int, labels: int, epsilon: float, noise_key: bytes) -> tuple[int, ...]:
+    """Releases moment sums under label DP.
+
+    Args:
+      sums: Raw sums of all records, of `moment_sums`.
+      norm: Bound on the L1 norm of a row, in units of 1 / ROW_UNIT.
+      labels: Number of labels k.
+      epsilon: Budget, in [1e-9, 30].
+      noise_key: 32 bytes, bound to the raw sums and to everything that they depend on.
+
+    Returns:
+      The sums with discrete Laplace noise of scale 2 (k - 1) norm / epsilon.
+
+    Raises:
+      ValueError: If `epsilon` is out of range.
+    """
+    check_epsilon(epsilon)
+    noise = discrete_laplace_integers(ByteStream(noise_key, b"center"), noise_scale(norm, labels, epsilon), len(sums))
+    return tuple(each + more for each, more in zip(sums, noise, strict=True))
+
+
+def noise_scale(norm: int, labels: int, epsilon: float) -> Fraction:
+    """Scale of the noise of moment sums: their sensitivity divided by epsilon.
+
+    Args:
+      norm: Bound on the L1 norm of a row, in units of 1 / ROW_UNIT.
+      labels: Number of labels k.
+      epsilon: Budget, > 0.
+
+    Returns:
+      The scale, exactly.
+    """
+    return 2 * (labels - 1) * norm / Fraction(epsilon)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearCenter:
+    """Released linear center: it predicts labels from features.
+
+    Attributes:
+      design: Its public part.
+      labels: Number of labels k of the domain.
+      sums: The noised sums, m + 1 integers; empty if the design has no center.
+      coefficients: Coefficients of a row, m + 1 integers, in steps of the domain times 1 / COEFFICIENT_UNIT.
+    """
+
+    design: CenterDesign
+    labels: int
+    sums: tuple[int, ...]
+    coefficients: tuple[int, ...]
+
+    @classmethod
+    def fit(cls, design: CenterDesign, labels: int, sums: tuple[int, ...]) -> LinearCenter:
+        """Computes the coefficients from the noised sums.
+
+        They are the posterior mean for normal coefficients of the a-priori variances of the design, times a common
+        factor that has the largest likelihood, and for the known variance of the noise.
+
+        Args:
+          design: The public part.
+          labels: Number of labels k.
+          sums: The noised sums, m + 1 integers; empty if the design has no center.
+
+        Returns:
+          The center.
+
+        Raises:
+          ValueError: If the moments of the design are not those of any rows, so that they determine no coefficients.
+        """
+        if not sums:
+            return cls(design, labels, (), (0,))
+        gram = design.gram / (ROW_UNIT**2 * design.sampled)
+        scale = float(noise_scale(design.map.norm, labels, design.epsilon))
+        # In steps of the domain: sums have twice the label, and rows the unit ROW_UNIT.
+        unit = 2 * ROW_UNIT * design.records
+        moments, error = np.array([each / unit for each in sums]), scale / unit
+        # Not a power, which C libraries round in several ways.
+        noise = 2 * (error * error)
+        signal = np.array(design.signal) * (labels - 1) ** 2
+        signal *= _strength(moments[1:] - gram[1:, 0] * moments[0] / gram[0, 0], signal, noise)
+        constant = _VARIANCE * (labels - 1) ** 2
+        normal = stacked_matmul(gram[None], gram[None])[0] / noise
+        normal += np.diag(1 / np.concatenate([[constant], signal]))
+        found = _solved(normal, (gram * moments).sum(axis=1) / noise)
+        if not np.isfinite(found).all():
+            raise ValueError("the moments of the center's features are out of range")
+        whole = np.clip(np.rint(found * COEFFICIENT_UNIT), -LARGEST_COEFFICIENT, LARGEST_COEFFICIENT)
+        return cls(design, labels, sums, tuple(int(each) for each in whole))
+
+    @property
+    def epsilon(self) -> float:
+        """Budget that the center has spent."""
+        return self.design.epsilon
+
+    def indices(self, columns: Columns) -> np.ndarray:
+        """Predicts labels.
+
+        Args:
+          columns: Features of n records, by name; all of the map's, and at least one column.
+
+        Returns:
+          Indices into the domain, shape (n,), integers in [0, k).
+        """
+        unit = 2 * COEFFICIENT_UNIT * ROW_UNIT
+        doubled = 2 * self._sums(columns) + self.labels * (unit // 2)
+        return np.clip(doubled // unit, 0, self.labels - 1)
+
+    def positions(self, columns: Columns) -> np.ndarray:
+        """Predicts labels without rounding them to the domain, as an offset for models.
+
+        Args:
+          columns: Features of n records, by name; all of the map's, and at least one column.
+
+        Returns:
+          Positions in the domain in steps from its first label, shape (n,), float64 in [0, k - 1].
+        """
+        middle = (self.labels - 1) / 2
+        return np.clip(self._sums(columns) / (COEFFICIENT_UNIT * ROW_UNIT) + middle, 0, self.labels - 1)
+
+    def _sums(self, columns: Columns) -> np.ndarray:
+        rows = self.design.map.rows(columns)
+        return (rows * np.array(self.coefficients)).sum(axis=1)
+
+
+def _strength(moments: np.ndarray, signal: np.ndarray, noise: float) -> float:
+    """The factor of the a-priori variances that is most likely to give these moments of the components."""
+    best, most = 1.0, -math.inf
+    for factor in _STRENGTHS:
+        variance = factor * signal + noise
+        likelihood = -float((log(variance) + moments**2 / variance).sum())
+        if likelihood > most:
+            best, most = float(factor), likelihood
+    return best
+
+
+def _solved(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Solves a symmetric positive definite system by elimination, in a fixed order of operations."""
+    work = np.concatenate([matrix, right[:, None]], axis=1)
+    size = len(right)
+    for place in range(size):
+        below = work[place + 1 :]
+        below -= (below[:, place] / work[place, place])[:, None] * work[place]
+    found = np.zeros(size)
+    for place in reversed(range(size)):
+        found[place] = (work[place, size] - dot(work[place, place + 1 : size], found[place + 1 :])) / work[place, place]
+    return found

@@ -1,0 +1,106 @@
+"""Leading principal components of whole-number matrices, with the same bits on every CPU.
+
+Subspace iteration (Golub and Van Loan 2013, Section 8.2.4) followed by a Rayleigh-Ritz step with Jacobi's method
+(Section 8.5). Products with the matrix are sums of integers below 2^53, which BLAS adds exactly in whatever order; all
+other sums are numpy's over an axis, whose order is fixed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..core.reproducible import dot, matmul, matvec, vecmat
+from .encoded_features import EncodedFeatures, TransposedFeatures
+
+_ITERATIONS = 12
+_SWEEPS = 30
+# Bits of the vectors: with 12 bits of the matrix and 2^15 records, products and sums stay below 2^53.
+_VECTOR_UNIT = 1 << 24
+# Components of a smaller variance than the largest one times this are rounding errors or duplicates of others.
+_NEGLIGIBLE = 1e-6
+
+
+def principal_components(matrix: np.ndarray | EncodedFeatures, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Computes the leading principal components of a matrix, without subtracting means.
+
+    Args:
+      matrix: Shape (n, w), n <= 2^15, w <= 2^12, whole float64 of at most 2^12 in absolute value.
+      most: Largest number of components.
+
+    Returns:
+      Directions, shape (w, m), orthonormal columns; and the mean squares of the matrix along them, shape (m,),
+      descending and positive. m <= `most` is smaller where the matrix has fewer components.
+    """
+    records, width = matrix.shape
+    basis = _orthonormal(_start(width, min(width, most + 8)))
+    for _ in range(_ITERATIONS):
+        basis = _orthonormal(_product(matrix.T, _product(matrix, basis)))
+        if not basis.shape[1]:
+            return np.zeros((width, 0)), np.zeros(0)
+    image = _product(matrix, basis)
+    values, rotation = _jacobi(matmul(image.T, image) / records)
+    order = np.argsort(-values, kind="stable")[:most]
+    order = order[values[order] > _NEGLIGIBLE * max(values[order[0]], 0.0)]
+    return matmul(basis, rotation[:, order]), values[order]
+
+
+def _start(width: int, size: int) -> np.ndarray:
+    """Fixed vectors in general position: the columns of a matrix of whole numbers of a linear congruential sequence."""
+    states = np.empty(width * size, np.float64)
+    state = 1
+    for i in range(len(states)):
+        state = (state * 6364136223846793005 + 1442695040888963407) % (1 << 64)
+        states[i] = (state >> 44) - (1 << 19)
+    return states.reshape(width, size)
+
+
+def _product(matrix: np.ndarray | EncodedFeatures | TransposedFeatures, vectors: np.ndarray) -> np.ndarray:
+    """Product of a matrix of whole numbers with vectors, which are rounded to 24 bits of their largest entry."""
+    unit = np.abs(vectors).max(axis=0, initial=0.0)
+    unit[unit == 0] = 1.0
+    whole = np.rint(vectors / unit * _VECTOR_UNIT)
+    return (matrix @ whole) * (unit / _VECTOR_UNIT)
+
+
+def _orthonormal(vectors: np.ndarray) -> np.ndarray:
+    """Orthonormalizes vectors by Gram and Schmidt, twice for each; those that depend on earlier ones are left out."""
+    found = np.empty_like(vectors)
+    size = 0
+    largest = float(np.sqrt((vectors**2).sum(axis=0).max(initial=0.0)))
+    for vector in vectors.T:
+        rest = vector
+        for _ in range(2):
+            rest = rest - matvec(found[:, :size], vecmat(rest, found[:, :size]))
+        length = float(np.sqrt(dot(rest, rest)))
+        if length > 1e-10 * largest:
+            found[:, size] = rest / length
+            size += 1
+    return found[:, :size]
+
+
+def _jacobi(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues and eigenvectors, as columns, of a symmetric matrix, by cyclic Jacobi rotations."""
+    matrix = (matrix + matrix.T) / 2
+    size = len(matrix)
+    vectors = np.eye(size)
+    for _ in range(_SWEEPS):
+        off = np.abs(matrix - np.diag(np.diag(matrix))).max(initial=0.0)
+        if off <= 1e-14 * np.abs(np.diag(matrix)).max(initial=0.0):
+            break
+        for i in range(size - 1):
+            for j in range(i + 1, size):
+                _rotate(matrix, vectors, i, j)
+    return np.diag(matrix).copy(), vectors
+
+
+def _rotate(matrix: np.ndarray, vectors: np.ndarray, i: int, j: int) -> None:
+    """Makes entry (i, j) zero by a rotation of rows and columns i and j."""
+    if matrix[i, j] == 0:
+        return
+    theta = (matrix[j, j] - matrix[i, i]) / (2 * matrix[i, j])
+    tangent = (1.0 if theta >= 0 else -1.0) / (abs(theta) + np.sqrt(theta * theta + 1))
+    cosine = 1 / np.sqrt(tangent * tangent + 1)
+    sine = tangent * cosine
+    for array in (matrix, matrix.T, vectors.T):
+        first, second = array[i].copy(), array[j].copy()
+        array[i], array[j] = cosine * first - sine * second, sine * first + cosine * second

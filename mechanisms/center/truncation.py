@@ -1,0 +1,199 @@
+"""Range to which residuals are clipped before they are randomized.
+
+The noise of a mechanism grows with the square of its range, and few residuals are far from 0, so a shorter range gives
+less noise. But noise averages out over the records that a model is trained on, and the bias of clipped residuals does
+not. For a residual r, its clipped value t(r) and features x, the best model of the released labels is off by
+E[t(r) - r | x], whose mean square is at most E (t(r) - r)^2, whatever the features are. A model with p parameters that
+is trained on n records with noise of variance v has an error of p / n v (see `model_error`). The range is chosen to
+minimize
+
+    E (t(r) - r)^2 + E b(t(r))^2 + p / n E v(t(r))
+
+for the bias b and the variance v of the mechanism. All of it is computed from the noised histogram of the residuals and
+from public numbers, so it costs no budget.
+
+If the error of the mechanism depends on the length of the range alone, its best ends [a, b] have equal expected
+excesses: E max(r - b, 0) = E max(a - r, 0). So only such ranges are tried, and the whole domain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..analysis.quality import variances
+from ..core.prior import Prior
+from ..core.reproducible import dot
+from ..registry import Mechanism
+
+MODEL_PARAMETERS = 100
+"""Parameters p of the model for which a range is chosen: between a linear model of few features and boosted trees."""
+
+MOST_RESIDUALS = 1 << 12
+"""Largest number of residuals in a range, the most that `unbiased` supports."""
+
+# Ranges are compared on at most this many residuals: the shape of the error does not need more.
+_COARSE = 33
+# Expected excesses that are tried: the largest one divided by powers of this.
+_RATIO = 2**0.5
+_LEVELS = 28
+
+
+@dataclass(frozen=True)
+class ClippingError:
+    """Error of residuals that are clipped to a range, under a distribution of the residuals.
+
+    Attributes:
+      share: Share of the residuals outside the range.
+      bias: Mean of the clipped residual minus the residual, in units of the label.
+      squared: Mean of the square of that difference.
+    """
+
+    share: float
+    bias: float
+    squared: float
+
+
+def clipping_error(prior: Prior, low: float, high: float) -> ClippingError:
+    """Computes the error of residuals that are clipped to a range.
+
+    Args:
+      prior: Distribution of the residuals.
+      low: Lower end of the range.
+      high: Upper end of the range.
+
+    Returns:
+      The error.
+    """
+    moved = np.clip(prior.labels, low, high) - prior.labels
+    return ClippingError(
+        dot(prior.weights, (moved != 0).astype(np.float64)), dot(prior.weights, moved), dot(prior.weights, moved**2)
+    )
+
+
+def clipped_prior(prior: Prior, first: int, last: int) -> Prior:
+    """Moves the tails of a distribution to the ends of a range.
+
+    Args:
+      prior: Distribution of the residuals.
+      first: Index of the lower end of the range.
+      last: Index of the upper end of the range, at least `first`.
+
+    Returns:
+      The distribution of the clipped residuals over the labels first, ..., last.
+    """
+    weights = prior.weights[first : last + 1].copy()
+    weights[0] += prior.weights[:first].sum()
+    weights[-1] += prior.weights[last + 1 :].sum()
+    return Prior(prior.labels[first : last + 1], weights)
+
+
+@dataclass(frozen=True)
+class ResidualRange:
+    """Range to which residuals are clipped.
+
+    Attributes:
+      first: Index of its lower end.
+      last: Index of its upper end.
+      error: The error that it was chosen for; infinite if the mechanism supports no range that was tried.
+    """
+
+    first: int
+    last: int
+    error: float
+
+
+def choose_range(
+    prior: Prior, mechanism: Mechanism, epsilon: float, records: int, parameters: int = MODEL_PARAMETERS
+) -> ResidualRange:
+    """Chooses the range of the residuals for a mechanism.
+
+    Args:
+      prior: Distribution of the residuals, evenly spaced; noised or public.
+      mechanism: Mechanism of the clipped residuals.
+      epsilon: Its budget.
+      records: Number of records n, >= 1.
+      parameters: Parameters p of the model, >= 1.
+
+    Returns:
+      The range; the widest one that is tried if the mechanism supports none. It has at most `MOST_RESIDUALS` residuals.
+    """
+    # Whether a mechanism supports the range must not depend on the noised histogram: a job that fails is not charged.
+    ranges = [(first, last) for first, last in _ranges(prior) if last - first < MOST_RESIDUALS]
+    best = ResidualRange(*ranges[0], np.inf)
+    for first, last in ranges:
+        clipping = clipping_error(prior, prior.labels[first], prior.labels[last]).squared
+        # Solving takes most of the time, and only adds to this.
+        if clipping >= best.error:
+            continue
+        error = training_error(clipped_prior(prior, first, last), mechanism, epsilon, records, parameters) + clipping
+        if error < best.error:
+            best = ResidualRange(first, last, error)
+    return best
+
+
+def training_error(
+    prior: Prior, mechanism: Mechanism, epsilon: float, records: int, parameters: int = MODEL_PARAMETERS
+) -> float:
+    """Estimates the squared error that a mechanism causes in a model trained on its labels: E b^2 + p / n E v.
+
+    It is computed on at most 33 labels, to which the prior is summed up.
+
+    Args:
+      prior: Distribution of the labels.
+      mechanism: The mechanism.
+      epsilon: Its budget.
+      records: Number of records n, >= 1.
+      parameters: Parameters p of the model, >= 1.
+
+    Returns:
+      The error; infinite if the mechanism does not support the prior or the epsilon.
+    """
+    noise, bias = _mechanism_error(prior, mechanism, epsilon)
+    return bias + min(parameters / records, 1.0) * noise
+
+
+def _ranges(prior: Prior) -> Iterator[tuple[int, int]]:
+    """Distinct ranges of equal excess at both ends, from the widest to the narrowest."""
+    above, below = _excess(prior), _excess(Prior(-prior.labels[::-1], prior.weights[::-1]))
+    last = len(prior.labels) - 1
+    middle = min(int(np.searchsorted(np.cumsum(prior.weights), 0.5)), last)
+    most = max(above[middle], below[last - middle])
+    seen = {(0, last)}
+    yield 0, last
+    for level in reversed(range(_LEVELS)):
+        limit = most * _RATIO**-level
+        # Excesses fall with the residual; the first residual with at most the limit is the end.
+        high = max(int(np.argmax(above <= limit)), middle)
+        low = min(last - int(np.argmax(below <= limit)), middle)
+        # A single residual would be a range without noise, and without anything about the label.
+        found = [(low, high)] if low < high else [(low - 1, high + 1), (low - 1, high), (low, high + 1)]
+        for ends in found:
+            if ends not in seen and ends[0] >= 0 and ends[1] <= last:
+                seen.add(ends)
+                yield ends
+
+
+def _excess(prior: Prior) -> np.ndarray:
+    """E max(r - b, 0) for each residual b, shape (m,), falling to 0."""
+    beyond = 1 - np.cumsum(prior.weights)
+    steps = np.diff(prior.labels) * np.maximum(beyond[:-1], 0.0)
+    return np.append(np.cumsum(steps[::-1])[::-1], 0.0)
+
+
+def _mechanism_error(prior: Prior, mechanism: Mechanism, epsilon: float) -> tuple[float, float]:
+    """Variance and squared bias of a mechanism, approximately: for the prior on fewer labels of the same range."""
+    size = len(prior.labels)
+    if size > _COARSE:
+        position = np.arange(_COARSE) * ((size - 1) / (_COARSE - 1))
+        below = np.minimum(position.astype(np.int64), size - 2)
+        labels = prior.labels[below] + (position - below) * (prior.labels[below + 1] - prior.labels[below])
+        place = (2 * np.arange(size) * (_COARSE - 1) + (size - 1)) // (2 * (size - 1))
+        prior = Prior(labels, np.bincount(place, prior.weights, _COARSE))
+    try:
+        randomizer = mechanism.solve(prior, epsilon)
+    except ValueError:
+        return np.inf, np.inf
+    return dot(prior.weights, variances(randomizer)), dot(prior.weights, randomizer.bias() ** 2)

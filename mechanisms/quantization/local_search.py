@@ -1,0 +1,128 @@
+"""Local searches for a minimum, with the same steps on every CPU: a quasi-Newton method, and Nelder and Mead's.
+
+Sources: Bertsekas 1982, "Projected Newton methods for optimization problems with simple constraints"; Nelder and Mead
+1965, "A simplex method for function minimization". scipy's L-BFGS-B takes inner products from BLAS, and its Nelder-Mead
+orders equal values as the CPU's sorting kernel does; these take `reproducible` and a stable order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..core import reproducible
+
+# The quasi-Newton search ends when a step gains less than this, relative to the value.
+_LEAST_GAIN = 2e-9
+# A step is accepted when it gains this share of what the slope promises.
+_SUFFICIENT = 1e-4
+# Nelder and Mead's search ends when the simplex is this small, and its values differ by this little.
+_SMALLEST_SIMPLEX, _SMALLEST_DIFFERENCE = 1e-4, 1e-7
+
+
+def quasi_newton(
+    value: Callable[[np.ndarray], tuple[float, np.ndarray]], start: np.ndarray, bounds: np.ndarray, most: int
+) -> np.ndarray:
+    """Minimizes a function within bounds along its derivatives, by the projected BFGS method.
+
+    Args:
+      value: Returns a point's value and its derivatives, shape (d,).
+      start: Shape (d,), within the bounds.
+      bounds: Lower and upper bounds, shape (d, 2).
+      most: Largest number of evaluations.
+
+    Returns:
+      The best point found, shape (d,).
+    """
+    low, high = bounds.T
+    point = np.clip(start, low, high)
+    (least, slopes), count = value(point), 1
+    identity = np.eye(len(point))
+    inverse = None
+    while count < most:
+        free = ~((point <= low) & (slopes > 0) | (point >= high) & (slopes < 0))
+        reduced = np.where(free, slopes, 0.0)
+        if inverse is None:
+            length = np.sqrt(reproducible.dot(reduced, reduced))
+            direction = -reduced / max(length, 1.0)
+        else:
+            direction = np.where(free, -reproducible.matvec(inverse, reduced), 0.0)
+        if not reproducible.dot(direction, reduced) < 0:
+            if inverse is None:
+                break
+            inverse = None
+            continue
+        found, step = None, 1.0
+        while count < most and found is None and step > 1e-6:
+            moved = np.clip(point + step * direction, low, high)
+            there, slopes_there = value(moved)
+            count += 1
+            if there <= least + _SUFFICIENT * reproducible.dot(slopes, moved - point):
+                found = moved, there, slopes_there
+            step *= 0.5
+        if found is None:
+            if inverse is None:
+                break
+            inverse = None
+            continue
+        change, bend = found[0] - point, found[2] - slopes
+        gain = least - found[1]
+        point, least, slopes = found
+        curvature = reproducible.dot(change, bend)
+        if curvature > 1e-10 * reproducible.dot(bend, bend):
+            if inverse is None:
+                inverse = identity * (curvature / reproducible.dot(bend, bend))
+            left = identity - change[:, None] * bend / curvature
+            inverse = reproducible.stacked_matmul(reproducible.stacked_matmul(left, inverse), left.T)
+            inverse += change[:, None] * change / curvature
+        if gain <= _LEAST_GAIN * max(abs(least), 1.0):
+            break
+    return point
+
+
+def nelder_mead(
+    value: Callable[[np.ndarray], float], simplex: np.ndarray, most: int, bounds: np.ndarray | None = None
+) -> np.ndarray:
+    """Minimizes a function without derivatives, by Nelder and Mead's method.
+
+    Args:
+      value: Returns a point's value, finite.
+      simplex: Corners to start from, shape (d + 1, d).
+      most: No step is begun after this number of evaluations.
+      bounds: Lower and upper bounds, shape (d, 2); None where there are none.
+
+    Returns:
+      The best corner of the last simplex, shape (d,).
+    """
+    count = 0
+
+    def evaluated(point: np.ndarray) -> tuple[np.ndarray, float]:
+        nonlocal count
+        count += 1
+        inside = point if bounds is None else np.clip(point, *bounds.T)
+        return inside, value(inside)
+
+    # A stable order: corners of equal value stay in the order in which they were found.
+    corners = sorted([evaluated(corner) for corner in simplex], key=lambda corner: corner[1])
+    while count < most:
+        (best, least), (worst, largest) = corners[0], corners[-1]
+        size = max(float(np.abs(corner - best).max()) for corner, _ in corners)
+        if size <= _SMALLEST_SIMPLEX and largest - least <= _SMALLEST_DIFFERENCE:
+            break
+        center = np.sum([corner for corner, _ in corners[:-1]], axis=0) / len(best)
+        new = evaluated(2 * center - worst)
+        if new[1] < least:
+            further = evaluated(3 * center - 2 * worst)
+            corners[-1] = further if further[1] < new[1] else new
+        elif new[1] < corners[-2][1]:
+            corners[-1] = new
+        else:
+            outside = new[1] < largest
+            nearer = evaluated(1.5 * center - 0.5 * worst if outside else 0.5 * center + 0.5 * worst)
+            if nearer[1] <= new[1] if outside else nearer[1] < largest:
+                corners[-1] = nearer
+            else:
+                corners[1:] = [evaluated(best + 0.5 * (corner - best)) for corner, _ in corners[1:]]
+        corners.sort(key=lambda corner: corner[1])
+    return corners[0][0]
