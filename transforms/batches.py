@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import dataclass
 
@@ -26,6 +27,7 @@ class LabelledBatch:
       stop: End of the covered rows, exclusive.
       rows: Row of each record, shape (n,), int64, ascending, in [start, stop). Rows that were left out leave gaps.
       batch: The n records as Arrow columns.
+      mechanism: Fingerprint of the randomizer that drew the labels, in hexadecimal digits; None for labels as read.
     """
 
     source: str
@@ -33,6 +35,7 @@ class LabelledBatch:
     stop: int
     rows: np.ndarray
     batch: pa.RecordBatch
+    mechanism: str | None = None
 
     @classmethod
     def whole(cls, source: str, start: int, batch: pa.RecordBatch) -> LabelledBatch:
@@ -60,9 +63,7 @@ class LabelledBatch:
         """
         if mask.all():
             return self
-        return LabelledBatch(
-            self.source, self.start, self.stop, self.rows[mask], filter_batch(self.batch, np.flatnonzero(mask))
-        )
+        return dataclasses.replace(self, rows=self.rows[mask], batch=filter_batch(self.batch, np.flatnonzero(mask)))
 
     def column(self, name: str) -> pa.Array | None:
         """Looks up a column by name.
@@ -94,7 +95,7 @@ class LabelledBatchCoder(beam.coders.Coder):
     """Coder of LabelledBatch as one Arrow IPC stream. A slice is written without the rest of its parent's buffers."""
 
     def encode(self, value: LabelledBatch) -> bytes:
-        place = {"source": value.source, "start": value.start, "stop": value.stop}
+        place = {"source": value.source, "start": value.start, "stop": value.stop, "mechanism": value.mechanism}
         fields = [pa.field("row", pa.int64()), *value.batch.schema]
         table = pa.RecordBatch.from_arrays(
             [pa.array(value.rows), *value.batch.columns],
@@ -112,7 +113,7 @@ class LabelledBatchCoder(beam.coders.Coder):
         place = json.loads(metadata.pop(_METADATA))
         schema = pa.schema(list(table.schema)[1:], metadata=metadata or None)
         batch = pa.RecordBatch.from_arrays(table.columns[1:], schema=schema)
-        return LabelledBatch(place["source"], place["start"], place["stop"], table.column(0).to_numpy(), batch)
+        return LabelledBatch(rows=table.column(0).to_numpy(), batch=batch, **place)
 
     def estimate_size(self, value: LabelledBatch) -> int:
         """Estimates the size in bytes without encoding: runners ask for it even where nothing is encoded."""
@@ -191,11 +192,42 @@ def label_values(batch: LabelledBatch, label: str) -> np.ndarray:
     Raises:
       InputError: If the column is not numeric.
     """
-    values = np.full(batch.batch.num_rows, np.nan)
     column = batch.column(label)
+    if column is not None:
+        check_label_type(column.type, label, batch.source)
+    return _numbers(column, batch.batch.num_rows)
+
+
+def center_values(batch: LabelledBatch, center: str) -> np.ndarray:
+    """Extracts the centers of a batch.
+
+    Args:
+      batch: n records.
+      center: Name of the center column.
+
+    Returns:
+      Centers, shape (n,), float64; NaN for records without a usable one (missing, several, NaN or infinite).
+
+    Raises:
+      InputError: If the column is not numeric.
+    """
+    column = batch.column(center)
+    if column is not None:
+        value = column.type.value_type if _is_list(column.type) else column.type
+        if not (_is_number(value) or pa.types.is_null(value)):
+            raise InputError(
+                f"{batch.source}: center column {center!r} holds {value}, not numbers: "
+                "name another column with --center_column (for apply, another --mechanism_file), or for a CSV file "
+                f"whose first rows have no number give --csv_types {center}=float64"
+            )
+    return _numbers(column, batch.batch.num_rows)
+
+
+def _numbers(column: pa.Array | None, rows: int) -> np.ndarray:
+    """The single number of each record, shape (rows,), float64; NaN where there is none."""
+    values = np.full(rows, np.nan)
     if column is None:
         return values
-    check_label_type(column.type, label, batch.source)
     found, present = single_values(column)
     if present.any():
         values[present] = float_values(found)
@@ -272,16 +304,16 @@ def record_identities(batch: LabelledBatch, id_column: str | None) -> Identities
     column = batch.column(id_column)
     if column is None:
         if not batch.batch.num_rows:
-            return integer_identities(np.array([], np.int64))
+            return integer_identities(id_column, np.array([], np.int64))
         raise InputError(f"{batch.source}: there is no column {id_column!r}: name another column with --id_column")
     values, present = single_values(column)
     if not present.all():
         row = batch.rows[np.argmin(present)]
         raise InputError(f"{batch.source}: row {row} must have exactly one id in {id_column!r} (--id_column)")
     if pa.types.is_integer(values.type):
-        return integer_identities(values.cast(pa.int64(), safe=False).to_numpy(zero_copy_only=False))
+        return integer_identities(id_column, values.cast(pa.int64(), safe=False).to_numpy(zero_copy_only=False))
     if any(is_type(values.type) for is_type in _BYTES_TYPES):
-        return packed_identities(*_packed(values.cast(pa.large_binary())))
+        return packed_identities(id_column, *_packed(values.cast(pa.large_binary())))
     raise InputError(
         f"{batch.source}: id column {id_column!r} holds {values.type}, not integers or text: "
         "name another column with --id_column"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import functools
 import os
 import traceback
@@ -22,7 +24,7 @@ def redact_errors(stage: str) -> Callable[[Callable[..., Iterator[Any]]], Callab
 
     A library's exception may quote the value that it failed on, and exceptions end up in logs. InputError and
     StageError pass unchanged. Any other exception becomes a StageError that names the stage, the class of the error,
-    and the line that raised it.
+    the line that raised it and, for an error of the operating system, the system's own text for it.
 
     Args:
       stage: Name of the stage, as in "counting labels".
@@ -59,8 +61,69 @@ def describe(error: BaseException) -> str:
       error: The error.
 
     Returns:
-      Its class, and the file and line that raised it if it has a traceback.
+      Its class, and the file and line that raised it if it has a traceback; before them, for an error of the operating
+      system, the system's text.
     """
     frames = traceback.extract_tb(error.__traceback__)
     place = f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
-    return f"{type(error).__name__}{place}"
+    kind, text = f"{type(error).__name__}{place}", system_text(error)
+    return f"{text} ({kind})" if text else kind
+
+
+def system_text(error: BaseException) -> str | None:
+    """Finds the operating system's text for an error, such as "No space left on device".
+
+    The text is looked up by the error number and is one of a fixed list, so it holds no label. The message and the file
+    name of the exception are not used: they are free text.
+
+    Args:
+      error: The error. Errors that Beam's filesystems have wrapped are found.
+
+    Returns:
+      The text; None if the error has no known number of the operating system.
+    """
+    if not isinstance(error, OSError):
+        return None
+    if error.errno is not None and error.errno in errno.errorcode:
+        return os.strerror(error.errno)
+    details = getattr(error, "exception_details", None)
+    wrapped = [*error.args, *(details.values() if isinstance(details, dict) else ())]
+    return next(filter(None, (system_text(inner) for inner in wrapped if isinstance(inner, OSError))), None)
+
+
+@contextlib.contextmanager
+def named_file(stage: str, path: str) -> Iterator[None]:
+    """Adds the name of a file or folder to errors of the operating system, in a block that handles it.
+
+    Args:
+      stage: Participle that describes the work, as in "writing".
+      path: The file or folder. Its name must be public.
+
+    Yields:
+      Nothing.
+
+    Raises:
+      StageError: In place of an error of the operating system; other errors pass unchanged.
+    """
+    try:
+        yield
+    except OSError as error:
+        text = system_text(error)
+        if text is None:
+            raise
+        raise StageError(f"{stage} {path} failed: {text}") from None
+
+
+def unreadable(path: str, error: BaseException, otherwise: str) -> InputError:
+    """Error for an input file that cannot be read.
+
+    Args:
+      path: The file.
+      error: What reading it raised.
+      otherwise: Text for an error that is not one of the operating system.
+
+    Returns:
+      The exception, to be raised by the caller.
+    """
+    text = system_text(error)
+    return InputError(f"{path}: cannot be read: {text}" if text else f"{path}: {otherwise}")

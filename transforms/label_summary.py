@@ -10,7 +10,7 @@ import numpy as np
 from apache_beam.pvalue import PCollection
 
 from ..mechanisms.noise.input_digest import RawSums, add_sums, digest_sums
-from .batches import LabelledBatch, label_values, record_identities
+from .batches import LabelledBatch, center_values, label_values, record_identities
 from .errors import InputError, redact_errors
 from .label_column import LabelColumn
 from .noise_key_file import NoiseKeyFile
@@ -22,19 +22,41 @@ class LabelSummary:
     """Raw, unprotected summary of some records. It must not leave the job.
 
     Attributes:
-      counts: Records per label of the domain, shape (k,), int64.
+      counts: Records per label of the domain, shape (k,), int64; with a center, per cell of residuals.
       unusable: Number of records without a usable label.
       sums: Raw sums of the input digest over the records with a usable label.
+      missing_centers: Number of records with a usable label whose center is missing or infinite; public.
     """
 
     counts: np.ndarray = field(repr=False)
     unusable: int
     sums: RawSums
+    missing_centers: int = 0
 
     @property
     def records(self) -> int:
         """Number of records with a usable label."""
         return int(self.counts.sum())
+
+
+def record_centers(batch: LabelledBatch, column: LabelColumn) -> tuple[tuple[str, np.ndarray] | None, int]:
+    """Finds the centers of some records.
+
+    Args:
+      batch: n records.
+      column: The private column.
+
+    Returns:
+      The name of the center column with the centers as indices into the domain, shape (n,), integers, or None for
+      labels without a center; and the number of centers that are missing or infinite.
+
+    Raises:
+      InputError: If the center column is not numeric.
+    """
+    if column.center is None:
+        return None, 0
+    indices, missing = column.center_indices(center_values(batch, column.center))
+    return (column.center, indices), missing
 
 
 def summarize(batch: LabelledBatch, column: LabelColumn, secret: bytes) -> LabelSummary:
@@ -49,29 +71,35 @@ def summarize(batch: LabelledBatch, column: LabelColumn, secret: bytes) -> Label
       Counts and digest sums of the batch.
 
     Raises:
-      InputError: If the label or id column has the wrong type, or a record has no id.
+      InputError: If the label, id or center column has the wrong type, or a record has no id.
     """
     values = label_values(batch, column.name)
     usable = np.isfinite(values)
     kept, values = batch.keep(usable), values[usable]
     identities = record_identities(kept, column.id_column)
-    counts = np.bincount(column.indices(values, identities, secret), minlength=len(column.domain))
-    return LabelSummary(counts, int((~usable).sum()), digest_sums(secret, identities, values))
+    centers, missing = record_centers(kept, column)
+    indices = column.indices(values, identities, secret)
+    if centers is None:
+        counts = np.bincount(indices, minlength=len(column.domain))
+    else:
+        counts = column.residuals.count(indices - centers[1])
+    sums = digest_sums(secret, column.name, identities, values, centers)
+    return LabelSummary(counts, int((~usable).sum()), sums, missing)
 
 
 class MergeSummaries(beam.CombineFn):
     """Adds summaries: counts, unusable records, and digest sums modulo 2^64."""
 
-    def __init__(self, labels: int):
+    def __init__(self, cells: int):
         """Creates the combiner.
 
         Args:
-          labels: Number k of labels in the domain.
+          cells: Number of cells of the histogram.
         """
-        self._labels = labels
+        self._cells = cells
 
     def create_accumulator(self) -> LabelSummary:
-        return LabelSummary(np.zeros(self._labels, np.int64), 0, add_sums([]))
+        return LabelSummary(np.zeros(self._cells, np.int64), 0, add_sums([]))
 
     def add_input(self, accumulator: LabelSummary, element: LabelSummary) -> LabelSummary:
         return self.merge_accumulators([accumulator, element])
@@ -82,6 +110,7 @@ class MergeSummaries(beam.CombineFn):
             np.sum([part.counts for part in parts], axis=0),
             sum(part.unusable for part in parts),
             add_sums(part.sums for part in parts),
+            sum(part.missing_centers for part in parts),
         )
 
     def extract_output(self, accumulator: LabelSummary) -> LabelSummary:
@@ -115,7 +144,7 @@ class SummarizeLabels(beam.PTransform):
         return (
             batches
             | "Summarize" >> beam.ParDo(_Summarize(self.column, self.key)).with_output_types(LabelSummary)
-            | "Merge" >> beam.CombineGlobally(MergeSummaries(len(self.column.domain)))
+            | "Merge" >> beam.CombineGlobally(MergeSummaries(self.column.cells))
         )
 
 

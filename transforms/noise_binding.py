@@ -30,13 +30,15 @@ class NoiseBinding:
     The record counts are informative; they do not enter the noise key.
 
     Attributes:
-      digest: Keyed digest of the input, in [0, 2^256).
+      digest: Keyed digest of the input for this request, in [0, 2^256).
       column: Name of the label column.
       domain: The k labels of the public domain, ascending.
       budget: Epsilon of the prior and of the randomizer.
       records: Number of records with a usable label.
       unusable: Number of records without one.
       rounding: Rounding of labels to the domain, "nearest" or "randomized".
+      center: Name of the center column; None for labels without a center.
+      missing_centers: Number of records with a usable label, but with a missing or infinite center.
     """
 
     digest: int
@@ -46,6 +48,8 @@ class NoiseBinding:
     records: int
     unusable: int
     rounding: str = NEAREST
+    center: str | None = None
+    missing_centers: int = 0
 
     def noise_key(self, secret: bytes) -> bytes:
         """Derives the noise key of this release.
@@ -57,7 +61,7 @@ class NoiseBinding:
           32 bytes.
         """
         domain = np.array(self.domain)
-        return derive_noise_key(secret, self.digest, self.column, domain, self.budget, self.rounding)
+        return derive_noise_key(secret, self.digest, self.column, domain, self.budget, self.rounding, self.center)
 
 
 def make_binding(summary: LabelSummary, column: LabelColumn, budget: BudgetSplit, secret: bytes) -> NoiseBinding:
@@ -71,9 +75,27 @@ def make_binding(summary: LabelSummary, column: LabelColumn, budget: BudgetSplit
 
     Returns:
       The part of the summary that is safe to show: digest and record counts.
+
+    Raises:
+      InputError: If no record has a center, though there is a center column.
     """
-    digest, counts = input_digest(secret, summary.sums), (summary.records, summary.unusable)
-    return NoiseBinding(digest, column.name, column.domain, budget, *counts, column.rounding)
+    if column.center is not None and summary.missing_centers == summary.records:
+        raise InputError(
+            f"no record has a usable center in {column.center!r} (missing, NaN or infinite): check --center_column, "
+            "or with apply the center of --mechanism_file"
+        )
+    digest = input_digest(secret, summary.sums, column.name, column.labels, budget, column.rounding, column.center)
+    return NoiseBinding(
+        digest=digest,
+        column=column.name,
+        domain=column.domain,
+        budget=budget,
+        records=summary.records,
+        unusable=summary.unusable,
+        rounding=column.rounding,
+        center=column.center,
+        missing_centers=summary.missing_centers,
+    )
 
 
 @dataclass(frozen=True)
@@ -85,7 +107,8 @@ class StreamBinding:
     cannot be averaged away. A record whose label changed gets independent noise: each of the two outputs satisfies
     epsilon-label DP on its own, but an observer who sees two different outputs for one id learns that its label
     changed. One id must therefore stand for one event with one label. A corrected event needs a new id, and costs its
-    epsilon again.
+    epsilon again. With a center column, words are bound to the record's center as well, and one id must stand for one
+    label and one center.
 
     Attributes:
       release: Name of the stream, chosen by the user. The same records under another name get independent noise and
@@ -104,7 +127,9 @@ class StreamBinding:
         Returns:
           32 bytes.
         """
-        bound_to = [self.release, column.name, [label.hex() for label in column.domain], column.rounding]
+        bound_to: list[Any] = [self.release, column.name, [label.hex() for label in column.domain], column.rounding]
+        if column.center is not None:
+            bound_to.append(["center", column.center])
         return keyed_hash(secret, b"labeldp endless", json.dumps(bound_to).encode())
 
 

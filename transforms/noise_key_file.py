@@ -6,6 +6,8 @@ pipeline option or log.
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import os
 import secrets
 import stat
@@ -61,15 +63,23 @@ class NoiseKeyFile:
         if mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise InputError(f"noise key file {self.path} is accessible to other users: run `chmod 600 {self.path}`")
 
+    def _remove_second_names(self) -> None:
+        for partial in glob.glob(f"{glob.escape(self.path)}.{'[0-9a-f]' * 16}"):
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samefile(partial, self.path):
+                    os.unlink(partial)
+
     def create(self) -> bool:
         """Creates the file, mode 0600, with a fresh key from the operating system, unless it already exists.
 
-        Two processes that start at the same time agree on one key.
+        Two processes that start at the same time agree on one key. Second names of the key that a killed process has
+        left behind are removed: the key is destroyed by deleting one file.
 
         Returns:
           True if the file was created, False if it existed.
         """
         os.makedirs(os.path.dirname(self.path) or ".", mode=0o700, exist_ok=True)
+        self._remove_second_names()
         # Written completely under a temporary name first: no other process ever reads a partial key.
         partial = f"{self.path}.{secrets.token_hex(8)}"
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -80,5 +90,7 @@ class NoiseKeyFile:
         except FileExistsError:
             return False
         finally:
-            os.unlink(partial)
+            # Another process may have removed it as a second name of the key.
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(partial)
         return True

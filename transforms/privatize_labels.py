@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,13 +19,22 @@ from ..mechanisms.noise.record_identities import Identities
 from .batches import LabelledBatch, label_values, record_identities, replace_label
 from .errors import InputError, redact_errors
 from .label_column import LabelColumn
+from .label_summary import record_centers
 from .noise_binding import NoiseBinding, StreamBinding
 from .noise_key_file import NoiseKeyFile
 from .progress_log import Progress
 
 _BATCHES = "batches"
 _DEAD_LETTERS = "dead_letters"
-_SUMS = "sums"
+_DRAWN = "drawn"
+_DIGEST = "digest"
+_MECHANISM = "mechanism"
+
+OTHER_MECHANISM = (
+    "labels were drawn by another mechanism than the one of this release: workers of different kinds solved for "
+    "different ones, so nothing may be released. Run labeldp fit, then labeldp apply: the mechanism is then solved once"
+)
+"""Error of a release whose labels do not all come from one mechanism, the published one."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +69,15 @@ class PrivatizedLabels(NamedTuple):
       batches: Privatized batches. They must not be released before the digest is available.
       dead_letters: Records without a usable label, which were left out.
       digest: Exactly one integer, the keyed digest of the input labels, available only once it has been found equal to
-        that of the binding. None for a stream.
+        that of the binding, and all labels have been found to come from one mechanism. None for a stream.
+      mechanism: Exactly one string, the fingerprint of the randomizer that drew all labels, in hexadecimal digits;
+        available with the digest. A mechanism that is published must have this fingerprint. None for a stream.
     """
 
     batches: PCollection[LabelledBatch]
     dead_letters: PCollection[DeadLetter]
     digest: PCollection[int] | None
+    mechanism: PCollection[str] | None
 
 
 @dataclass
@@ -84,13 +96,21 @@ class PrivatizeLabels(beam.PTransform):
     `ReleaseShards`, anything else in a stage with AsSingleton(digest) as a side input, for which runners hold back the
     stage's input. Data written without waiting must be deleted if the job fails.
 
+    The job fails as well if not all labels were drawn by one randomizer. This can happen where the stage that solves
+    for it is computed once for each worker or consumer: solvers may give other results on another CPU. The fingerprint
+    of the randomizer that drew its labels stays with every batch, and with every shard that is written from it.
+
+    With a center column, a label y with center c becomes c + M(clip(y - c)). The randomizer M takes the residuals of a
+    range, to which they are clipped. The center column stays as it is.
+
     Streaming (unbounded, windowed) input takes a randomizer and a StreamBinding, both as values. It has no digest, and
     its records need ids.
 
     Attributes:
       randomizer: Exactly one randomizer, as a PCollection or as a value.
       binding: Exactly one NoiseBinding (a PriorRelease is one) as a PCollection; or a StreamBinding.
-      column: The private column. Its domain must be that of the randomizer.
+      column: The private column. Its domain must be that of the randomizer; with a center, the randomizer's must be
+        consecutive residuals.
       key: Reference to the secret key.
     """
 
@@ -114,16 +134,19 @@ class PrivatizeLabels(beam.PTransform):
         randomizer = self.randomizer if isinstance(self.randomizer, Randomizer) else AsSingleton(self.randomizer)
         outputs: Any = batches | "Randomize" >> beam.ParDo(
             _Randomize(self.column, self.key), randomizer, binding
-        ).with_output_types(LabelledBatch).with_outputs(_DEAD_LETTERS, _SUMS, main=_BATCHES)
+        ).with_output_types(LabelledBatch).with_outputs(_DEAD_LETTERS, _DRAWN, main=_BATCHES)
         if streaming:
-            return PrivatizedLabels(outputs[_BATCHES], outputs[_DEAD_LETTERS], None)
-        digest: Any = (
-            outputs[_SUMS]
-            | "AddSums" >> beam.CombineGlobally(add_sums)
+            return PrivatizedLabels(outputs[_BATCHES], outputs[_DEAD_LETTERS], None, None)
+        compared: Any = (
+            outputs[_DRAWN]
+            | "AddDrawn" >> beam.CombineGlobally(_add_drawn)
             # A digest has 256 bits; Beam's coder of int holds 64.
-            | "Digest" >> beam.ParDo(_Digest(self.key), binding).with_output_types(object)
+            | "Digest"
+            >> beam.ParDo(_Digest(self.column, self.key), randomizer, binding)
+            .with_output_types(object)
+            .with_outputs(_MECHANISM, main=_DIGEST)
         )
-        return PrivatizedLabels(outputs[_BATCHES], outputs[_DEAD_LETTERS], digest)
+        return PrivatizedLabels(outputs[_BATCHES], outputs[_DEAD_LETTERS], compared[_DIGEST], compared[_MECHANISM])
 
 
 def privatize_batch(
@@ -135,6 +158,7 @@ def privatize_batch(
     noise_key: bytes,
     secret: bytes,
     streaming: bool = False,
+    centers: np.ndarray | None = None,
 ) -> LabelledBatch:
     """Replaces each label of a batch by a draw with the random word of its record.
 
@@ -143,21 +167,41 @@ def privatize_batch(
       values: Their labels, shape (n,), finite float64.
       identities: Their identities.
       column: The private column.
-      randomizer: The randomizer, over the domain of the column.
+      randomizer: The randomizer, over the domain of the column; with a center, over consecutive residuals.
       noise_key: Noise key of the release, 32 bytes.
       secret: Secret key, 32 bytes, for randomized rounding.
-      streaming: True if the noise key is that of a StreamBinding. Words are then bound to the labels as well.
+      streaming: True if the noise key is that of a StreamBinding. Words are then bound to labels and centers as well.
+      centers: Centers as indices into the domain, shape (n,), integers; None without a center column.
 
     Returns:
-      The batch with its label column replaced.
+      The batch with its label column replaced, and the fingerprint of the randomizer.
     """
     indices = column.indices(values, identities, secret)
     if streaming:
-        drawn = labelled_words(noise_key, randomizer.fingerprint, identities, values)
+        drawn = labelled_words(noise_key, randomizer.fingerprint, identities, values, centers)
     else:
         drawn = words(noise_key, randomizer.fingerprint, identities)
-    outputs = randomizer.sample(indices, drawn)
-    return dataclasses.replace(batch, batch=replace_label(batch.batch, column.name, outputs))
+    if centers is None:
+        outputs = randomizer.sample(indices, drawn)
+    else:
+        first = column.residuals.place(randomizer.labels) - column.residuals.most
+        clipped = np.clip(indices - centers - first, 0, len(randomizer.labels) - 1)
+        outputs = column.labels[centers] + randomizer.sample(clipped, drawn)
+    replaced = replace_label(batch.batch, column.name, outputs)
+    return dataclasses.replace(batch, batch=replaced, mechanism=randomizer.fingerprint.hex())
+
+
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """Summary of privatized records: raw sums of their true labels, and the mechanisms that drew the new ones."""
+
+    sums: RawSums
+    mechanisms: frozenset[str | None]
+
+
+def _add_drawn(parts: Iterable[_Drawn]) -> _Drawn:
+    parts = list(parts)
+    return _Drawn(add_sums(part.sums for part in parts), frozenset().union(*(part.mechanisms for part in parts)))
 
 
 class _Randomize(beam.DoFn):
@@ -182,13 +226,26 @@ class _Randomize(beam.DoFn):
             yield TaggedOutput(_DEAD_LETTERS, letter)
         kept, values = batch.keep(usable), values[usable]
         identities = record_identities(kept, self._column.id_column)
+        centers, _ = record_centers(kept, self._column)
         streaming = isinstance(binding, StreamBinding)
-        if not streaming:
-            yield TaggedOutput(_SUMS, digest_sums(self._secret, identities, values))
+        mechanisms: frozenset[str | None] = frozenset()
         if len(values):
-            yield privatize_batch(
-                kept, values, identities, self._column, randomizer, noise_key, self._secret, streaming
+            result = privatize_batch(
+                kept,
+                values,
+                identities,
+                self._column,
+                randomizer,
+                noise_key,
+                self._secret,
+                streaming,
+                None if centers is None else centers[1],
             )
+            mechanisms = frozenset([result.mechanism])
+            yield result
+        if not streaming:
+            sums = digest_sums(self._secret, self._column.name, identities, values, centers)
+            yield TaggedOutput(_DRAWN, _Drawn(sums, mechanisms))
         self._progress.add(len(values))
 
     def _prepare(self, randomizer: Randomizer, binding: NoiseBinding | StreamBinding) -> tuple[Randomizer, bytes]:
@@ -198,7 +255,7 @@ class _Randomize(beam.DoFn):
         """
         wanted = (randomizer.fingerprint, binding)
         if wanted not in self._prepared:
-            if tuple(randomizer.labels.tolist()) != self._column.domain:
+            if not _fits(self._column, randomizer):
                 raise InputError("the label domain of the mechanism differs from the declared one")
             if isinstance(binding, StreamBinding):
                 noise_key = binding.noise_key(self._secret, self._column)
@@ -208,17 +265,38 @@ class _Randomize(beam.DoFn):
         return self._prepared[wanted]
 
 
-class _Digest(beam.DoFn):
-    """Converts the raw sums to their digest, which is safe to show, and compares it with that of the binding."""
+def _fits(column: LabelColumn, randomizer: Randomizer) -> bool:
+    """True if the randomizer takes the labels of the column, or residuals of them around its center."""
+    if column.center is None:
+        return tuple(randomizer.labels.tolist()) == column.domain
+    try:
+        column.residuals.place(randomizer.labels)
+    except ValueError:
+        return False
+    return True
 
-    def __init__(self, key: NoiseKeyFile):
+
+class _Digest(beam.DoFn):
+    """Converts the raw sums to their digest, which is safe to show, and compares it with that of the binding.
+
+    The mechanisms that drew the labels are compared with the randomizer as this stage sees it.
+    """
+
+    def __init__(self, column: LabelColumn, key: NoiseKeyFile):
+        self._column = column
         self._key = key
 
     @redact_errors("comparing the passes")
-    def process(self, sums: RawSums, binding: NoiseBinding) -> Iterator[int]:
-        digest = input_digest(self._key.load(), sums)
+    def process(self, drawn: _Drawn, randomizer: Randomizer, binding: NoiseBinding) -> Iterator[int | TaggedOutput]:
+        column = self._column
+        request = (column.name, column.labels, binding.budget, column.rounding, column.center)
+        digest = input_digest(self._key.load(), drawn.sums, *request)
         if digest != binding.digest:
             raise InputError(
                 "the input changed while the job ran, so nothing may be released: run again when the files are complete"
             )
+        mechanism = randomizer.fingerprint.hex()
+        if drawn.mechanisms - {mechanism}:
+            raise InputError(OTHER_MECHANISM)
         yield digest
+        yield TaggedOutput(_MECHANISM, mechanism)

@@ -12,8 +12,7 @@ _RECORDS_BETWEEN_LINES = 1_000_000
 class Progress:
     """Counts the records that a stage handled in this process, and logs one line per million.
 
-    The number of records in a batch can depend on labels: CSV files and parts of Parquet files are cut by bytes. Lines
-    at fixed times would reveal these batch sizes. Multiples of a million are the same for every way of cutting.
+    Lines name rows, never bytes or times. Multiples of a million are the same however records are cut into batches.
     """
 
     def __init__(self, doing: str):

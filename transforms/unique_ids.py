@@ -9,7 +9,7 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import PCollection
 
-from ..mechanisms.noise.record_identities import IDENTITY_BYTES
+from ..mechanisms.noise.record_identities import first_repeated
 from .batches import LabelledBatch, record_identities
 from .errors import InputError, redact_errors
 
@@ -78,14 +78,12 @@ class _Check(beam.DoFn):
     @redact_errors("checking ids")
     def process(self, group: tuple[int, Iterable[_Ids]]) -> Iterator[int]:
         parts = list(group[1])
-        blocks = np.ascontiguousarray(np.concatenate([part.blocks for part in parts]))
-        keys = blocks.view(f"V{IDENTITY_BYTES}").ravel()
-        order = np.argsort(keys, kind="stable")
-        repeated = np.flatnonzero(keys[order][1:] == keys[order][:-1])
-        if repeated.size:
-            one, two = (_place(parts, int(order[repeated[0] + step])) for step in (0, 1))
+        blocks = np.concatenate([part.blocks for part in parts])
+        repeated = first_repeated(blocks)
+        if repeated is not None:
+            one, two = (_place(parts, index) for index in repeated)
             raise InputError(f"{one} and {two} have the same id in --id_column {self._id_column}: ids must be unique")
-        yield len(keys)
+        yield len(blocks)
 
 
 def _place(parts: list[_Ids], index: int) -> str:

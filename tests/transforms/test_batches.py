@@ -5,6 +5,7 @@ import datetime
 import decimal
 import math
 import pickle
+from dataclasses import replace
 
 import apache_beam as beam
 import numpy as np
@@ -379,6 +380,17 @@ def test_what_a_file_says_about_its_label_does_not_outlive_it():
     assert SENTINEL not in str(result.schema.metadata)
 
 
+# Mechanism.
+
+
+def test_the_mechanism_stays_with_a_batch_that_is_filtered_or_sent(labelled):
+    batch = replace(labelled({"y": [1.0, 2.0, 3.0]}), mechanism="ab")
+    coder = LabelledBatchCoder()
+    for one in (batch.keep(np.array([True, False, True])), batch.keep(np.ones(3, bool)), batch):
+        assert coder.decode(coder.encode(one)).mechanism == one.mechanism == "ab"
+    assert coder.decode(coder.encode(labelled({"y": [1.0]}))).mechanism is None
+
+
 # Identities.
 
 
@@ -416,7 +428,7 @@ def test_row_identities_follow_the_row_through_cuts_and_filters(labelled, recut)
 )
 def test_integer_ids_are_the_identity(column, labelled):
     plain = [one[0] if isinstance(one, list) else one for one in column.to_pylist()]
-    expected = integer_identities(np.array(plain, np.int64))
+    expected = integer_identities("id", np.array(plain, np.int64))
     assert names(record_identities(labelled({"id": column}), "id")) == names(expected)
 
 
@@ -426,7 +438,7 @@ def test_text_ids_are_the_identity_of_their_bytes(kind, nested, labelled):
     ids = ["", "a", "é", "1"]
     values = pa.array([[one] for one in ids], pa.list_(kind)) if nested else pa.array(ids, kind)
     encoded = [one.encode() for one in ids]
-    expected = packed_identities(np.frombuffer(b"".join(encoded), np.uint8), np.cumsum([0, *map(len, encoded)]))
+    expected = packed_identities("id", np.frombuffer(b"".join(encoded), np.uint8), np.cumsum([0, *map(len, encoded)]))
     assert names(record_identities(labelled({"id": values}), "id")) == names(expected)
 
 

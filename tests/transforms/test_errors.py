@@ -2,13 +2,15 @@
 
 import io
 import logging
+import os
 import pickle
 import traceback
 
 import apache_beam as beam
 import pytest
+from apache_beam.io.filesystem import BeamIOError
 from labeldp.transforms import InputError, StageError
-from labeldp.transforms.errors import describe, redact_errors
+from labeldp.transforms.errors import describe, named_file, redact_errors, system_text, unreadable
 
 SECRET = "secret 123.4"
 
@@ -64,7 +66,7 @@ FAILURES = {
     raise_plain: "ValueError",
     raise_subclass: "Quoting",
     raise_chained: "RuntimeError",
-    raise_in_handler: "OSError",
+    raise_in_handler: f"{os.strerror(5)} (OSError",
     raise_with_note: "ValueError",
 }
 
@@ -201,3 +203,37 @@ def test_through_beam_neither_the_error_nor_any_log_has_the_text(failure, caplog
     captured = capfd.readouterr()
     for shown in (text, caplog.text, captured.out, captured.err):
         assert "48613" not in shown
+
+
+# Errors of the operating system.
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, SECRET, SECRET),
+        OSError(OSError(28, SECRET)),
+        BeamIOError(SECRET, {("a", "b"): OSError(OSError(28, SECRET))}),
+    ],
+    ids=["itself", "wrapped by a filesystem", "wrapped by a file operation"],
+)
+def test_an_error_of_the_operating_system_shows_the_text_of_its_number(error):
+    assert system_text(error) == os.strerror(28) == "No space left on device"
+    with pytest.raises(StageError) as caught, named_file("writing", "/out/part"):
+        raise error
+    assert str(caught.value) == "writing /out/part failed: No space left on device"
+    assert "secret" not in everything_shown(caught.value)
+    assert str(unreadable("/in", error, "corrupt")) == "/in: cannot be read: No space left on device"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError(SECRET), OSError(123456, SECRET), ValueError(28, SECRET), BeamIOError(SECRET, {"a": ValueError(28)})],
+)
+def test_other_errors_show_no_text(error):
+    assert system_text(error) is None
+    assert describe(error) == type(error).__name__
+    with pytest.raises(type(error)) as caught, named_file("writing", "/out/part"):
+        raise error
+    assert caught.value is error
+    assert str(unreadable("/in", error, "corrupt")) == "/in: corrupt"

@@ -42,6 +42,7 @@ from labeldp.transforms.tfrecord.framing import frame
 SENTINELS = [48613.71529, -77031.0625, 59127.5]
 ROWS = 60
 COLUMN = LabelColumn("y", (0.0, 1.0, 2.0, 3.0), "id")
+CENTERED = LabelColumn("y", (0.0, 1.0, 2.0, 3.0), "id", center="x")
 
 
 def traces() -> list[bytes]:
@@ -87,15 +88,15 @@ def make_input(folder: Path, format: str) -> str:
 def whole_flow(tmp_path: Path, key: Any) -> Callable[[str, str], Callable[[Any], dict[str, Any]]]:
     """(input format, output format) -> pipeline -> PCollections: read, fit, solve, privatize, write."""
 
-    def make(input_format: str, output_format: str = "parquet", where: Equals | None = None):
+    def make(input_format: str, output_format: str = "parquet", where: Equals | None = None, column=COLUMN):
         pattern = make_input(tmp_path / "input", input_format)
         transform = {"parquet": WriteParquet, "tfrecord": WriteTFRecords}[output_format]
 
         def build(pipeline):
             source = ReadRecordBatches(pattern, Format(input_format), None, where, "y")
             found = pipeline | source
-            release = found | NoisyPrior(COLUMN, 1.0, key, threshold=Threshold(0.1))
-            result = found | PrivatizeLabels(release | SolveRandomizer("rr"), release, COLUMN, key)
+            release = found | NoisyPrior(column, 1.0, key, threshold=Threshold(0.1))
+            result = found | PrivatizeLabels(release | SolveRandomizer("rr"), release, column, key)
             files = result.batches | transform(str(tmp_path / "data"), str(tmp_path / "temp"), 2)
             return {"files": files, "letters": result.dead_letters}
 
@@ -135,7 +136,7 @@ def fail_with_labels(*args: Any, **kwargs: Any) -> Any:
 
 STAGES = [
     (tfrecord_reader, "_with_length", "tfrecord", "reading"),
-    (csv_reader, "_parse", "csv", "reading"),
+    (csv_reader, "whole_row_blocks", "csv", "reading"),
     (parquet_reader, "_check_columns", "parquet", "reading"),
     (file_reader, "single_values", "csv", "reading"),
     (unique_ids, "record_identities", "csv", "checking ids"),
@@ -145,7 +146,7 @@ STAGES = [
     (label_summary, "digest_sums", "tfrecord", "counting labels"),
     (noise_binding, "input_digest", "csv", "noising the prior"),
     (noisy_prior, "make_binding", "csv", "noising the prior"),
-    (noisy_prior, "noisy_prior", "csv", "noising the prior"),
+    (noisy_prior, "noisy_counts", "csv", "noising the prior"),
     (privatize, "label_values", "csv", "privatizing labels"),
     (privatize, "digest_sums", "parquet", "privatizing labels"),
     (privatize, "input_digest", "csv", "comparing the passes"),
@@ -164,6 +165,24 @@ def test_a_failing_stage_shows_no_label(whole_flow, failure, shown, monkeypatch,
     if format == "tfrecord":
         pytest.importorskip("tfx_bsl")
     build = whole_flow(format, where=Equals("x", "7") if name == "single_values" else None)
+    monkeypatch.setattr(module, name, fail_with_labels)
+    text = failure(build)
+    assert f"StageError: {stage} failed: ArrowNotImplementedError at test_leaks.py:" in text
+    assert leaks_in(text) == []
+    assert leaks_in(shown()) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "stage"),
+    [
+        (label_summary, "center_values", "counting labels"),
+        (noisy_prior, "noisy_counts", "noising the prior"),
+        (privatize, "record_centers", "privatizing labels"),
+        (privatize, "privatize_batch", "privatizing labels"),
+    ],
+)
+def test_a_failing_stage_around_a_center_shows_no_label(whole_flow, failure, shown, monkeypatch, module, name, stage):
+    build = whole_flow("csv", column=CENTERED)
     monkeypatch.setattr(module, name, fail_with_labels)
     text = failure(build)
     assert f"StageError: {stage} failed: ArrowNotImplementedError at test_leaks.py:" in text
@@ -194,24 +213,25 @@ def raw_sums(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """All lanes of the sums passed to `input_digest`, in both passes."""
     found: list[int] = []
 
-    def spy(secret: bytes, sums: RawSums) -> int:
+    def spy(secret: bytes, sums: RawSums, *request: Any) -> int:
         found.extend(sums.lanes.tolist())
-        return input_digest(secret, sums)
+        return input_digest(secret, sums, *request)
 
     for module in (noise_binding, privatize):
         monkeypatch.setattr(module, "input_digest", spy)
     return found
 
 
+@pytest.mark.parametrize("column", [COLUMN, CENTERED], ids=["label", "center"])
 @pytest.mark.parametrize(("format", "output"), [("csv", "parquet"), ("parquet", "tfrecord"), ("tfrecord", "parquet")])
 def test_a_job_that_succeeds_shows_neither_label_nor_key(
-    whole_flow, run, shown, raw_sums, tmp_path, format, output, secret, key
+    whole_flow, run, shown, raw_sums, tmp_path, format, output, secret, key, column
 ):
     if format == "tfrecord":
         pytest.importorskip("tfx_bsl")
     if output == "tfrecord":
         pytest.importorskip("google_crc32c")
-    found = run(whole_flow(format, output))
+    found = run(whole_flow(format, output, column=column))
     Path(key.path).unlink()
     assert len(found["files"]) == len(os.listdir(tmp_path / "data")) == 2
     assert sorted(letter.row for letter in found["letters"]) == [7, 7]

@@ -185,3 +185,16 @@ def test_remote_paths_have_a_scheme():
     assert is_remote("hdfs://host/noise.key")
     assert not is_remote("/keys/noise.key")
     assert not is_remote("noise.key")
+
+
+def test_a_second_name_that_a_killed_process_left_is_removed(tmp_path):
+    """Whoever destroys the key deletes one file. A file with other bytes may be a key that is being created."""
+    key = key_file(tmp_path)
+    os.link(key.path, f"{key.path}.{'0123456789abcdef'}")
+    others = [f"{key.path}.{'1' * 16}", f"{key.path}.backup"]
+    for other in others:
+        with open(other, "wb") as file:
+            file.write(bytes(32))
+    assert not key.create()
+    assert sorted(str(path) for path in tmp_path.iterdir()) == sorted([key.path, *others])
+    assert key.load() == bytes(range(32))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from labeldp.mechanisms.core.budget import BudgetSplit, split_budget
 from labeldp.mechanisms.noise.input_digest import RawSums, add_sums, digest_sums, input_digest
 from labeldp.mechanisms.noise.keyed_words import words
-from labeldp.mechanisms.noise.noisy_histogram import noisy_prior
+from labeldp.mechanisms.noise.noisy_histogram import estimated_prior, noisy_prior
 from labeldp.mechanisms.noise.record_identities import row_identities
 from labeldp.transforms import (
     BindNoise,
@@ -67,7 +67,7 @@ def facts(summary: LabelSummary) -> tuple[list[int], int, list[int]]:
 
 def rows_sums(rows: np.ndarray, values: list[float] | np.ndarray, secret: bytes = SECRET) -> RawSums:
     """Sums of the given rows of /logs/a."""
-    return digest_sums(secret, row_identities("/logs/a", rows), np.array(values))
+    return digest_sums(secret, "y", row_identities("/logs/a", rows), np.array(values))
 
 
 @settings(deadline=None)
@@ -220,7 +220,8 @@ def test_the_release_is_the_noisy_prior_of_the_counts(labelled, release, secret,
     values = [*labels_of(500), math.nan]
     found = release([labelled({"y": values})], prior_epsilon=prior_epsilon, threshold=Threshold(0.1))
     budget = split_budget(2.0, 4, 500, prior_epsilon)
-    digest = input_digest(secret, rows_sums(np.arange(500), values[:-1], secret))
+    sums = rows_sums(np.arange(500), values[:-1], secret)
+    digest = input_digest(secret, sums, "y", np.array(DOMAIN), budget, "nearest")
     binding = NoiseBinding(digest, "y", DOMAIN, budget, 500, 1)
     assert NoiseBinding(**{name: getattr(found, name) for name in vars(binding)}) == binding
     expected = noisy_prior(np.array(DOMAIN), np.array(counted(values[:-1])), budget.prior, binding.noise_key(secret))
@@ -502,8 +503,15 @@ def test_bindings_and_releases_hold_no_secret(labelled, release, secret):
 def test_a_release_holds_no_raw_count(labelled, release):
     released = release([labelled({"y": [1.0] * 400 + [4.0] * 31})])
     assert set(vars(released)) == {
-        "digest", "column", "domain", "budget", "records", "unusable", "rounding", "prior",
+        "digest", "column", "domain", "budget", "records", "unusable", "rounding", "prior", "counts", "center",
+        "missing_centers", "linear",
     }  # fmt: skip
+    noised = np.array(released.counts) - [0, 400, 0, 31]
+    assert (noised != 0).any()
+    # The noise of the job's key, of scale 2 / prior epsilon.
+    assert np.abs(noised).max() < 100 / released.budget.prior
+    found = estimated_prior(np.array(DOMAIN), np.array(released.counts), 431, released.budget.prior)
+    np.testing.assert_array_equal(found.weights, released.prior.weights)
 
 
 @pytest.mark.parametrize("id_column", [None, "id"], ids=["rows", "ids"])
@@ -517,7 +525,7 @@ def test_releases_and_bindings_hold_the_keyed_hash_of_the_sums_and_not_the_sums(
     released = release([batch], column)
     (binding,) = run(lambda p: {"out": p | beam.Create([batch]) | BindNoise(column, BudgetSplit(0.5, 0.5), key)})["out"]
     for one in (released, binding):
-        assert one.digest == input_digest(secret, sums)
+        assert one.digest == input_digest(secret, sums, "y", np.array(DOMAIN), one.budget, "nearest")
         shown = pickle.dumps(one) + repr(one).encode() + str(vars(one)).encode() + one.digest.to_bytes(32, "little")
         for lane in sums.lanes.tolist():
             for form in (lane.to_bytes(8, "little"), lane.to_bytes(8, "big"), b"%d" % lane, b"%x" % lane):
@@ -540,6 +548,8 @@ def test_digests_of_sources_add_up(labelled):
     one, two = labelled({"y": labels_of(20)}), labelled({"y": labels_of(20)}, "/logs/b")
     parts = [summarize(batch, COLUMN, SECRET).sums for batch in (one, two)]
     labels = np.array(labels_of(20))
-    expected = [digest_sums(SECRET, row_identities(name, np.arange(20)), labels) for name in ("/logs/a", "/logs/b")]
+    expected = [
+        digest_sums(SECRET, "y", row_identities(name, np.arange(20)), labels) for name in ("/logs/a", "/logs/b")
+    ]
     assert add_sums(parts).lanes.tolist() == add_sums(expected).lanes.tolist()
     assert parts[0].lanes.tolist() != parts[1].lanes.tolist()

@@ -14,9 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from apache_beam.pvalue import AsSingleton
-from labeldp.mechanisms import Prior, solve
+from labeldp.mechanisms import Prior, Randomizer, solve
 from labeldp.mechanisms.core.budget import BudgetSplit
-from labeldp.mechanisms.noise.input_digest import add_sums, input_digest
 from labeldp.mechanisms.noise.keyed_words import words
 from labeldp.mechanisms.noise.record_identities import row_identities
 from labeldp.transforms import (
@@ -34,7 +33,8 @@ from labeldp.transforms import (
     WriteParquet,
 )
 from labeldp.transforms.batches import LabelledBatchCoder, label_values, record_identities
-from labeldp.transforms.label_summary import summarize
+from labeldp.transforms.label_summary import MergeSummaries, summarize
+from labeldp.transforms.noise_binding import make_binding
 from labeldp.transforms.privatize_labels import privatize_batch
 from scipy.stats import binom, chi2
 
@@ -52,8 +52,9 @@ def labels_of(rows: int, seed: int = 1) -> list[float]:
 
 
 def binding_of(*batches: LabelledBatch, column=COLUMN, secret: bytes, budget=BUDGET) -> NoiseBinding:
-    sums = add_sums(summarize(batch, column, secret).sums for batch in batches)
-    return NoiseBinding(input_digest(secret, sums), column.name, column.domain, budget, 0, 0)
+    parts = [summarize(batch, column, secret) for batch in batches]
+    summary = MergeSummaries(len(column.domain)).merge_accumulators(parts)
+    return make_binding(summary, column, budget, secret)
 
 
 def drawn(batch: LabelledBatch, noise_key: bytes, randomizer=RR, column=COLUMN) -> np.ndarray:
@@ -355,11 +356,11 @@ def test_a_batch_without_a_usable_label_is_all_dead_letters(labelled, privatize,
     found = privatize([labelled(columns)])
     assert found["batches"] == []
     assert sorted(letter.row for letter in found["letters"]) == [0, 1]
-    assert found["digest"] == [input_digest(secret, add_sums([]))]
+    assert found["digest"] == [binding_of(secret=secret).digest]
 
 
 def test_no_batch_gives_the_digest_of_nothing(privatize, secret):
-    nothing = input_digest(secret, add_sums([]))
+    nothing = binding_of(secret=secret).digest
     assert privatize([]) == {"batches": [], "digest": [nothing], "letters": []}
 
 
@@ -402,6 +403,58 @@ def test_what_waits_for_the_digest_never_sees_a_changed_input(changed_between, f
 
     assert "the input changed" in failure(build)
     assert not (tmp_path / "seen").exists()
+
+
+# Mechanism.
+
+
+def elsewhere(found: Randomizer) -> Randomizer:
+    """The randomizer as another CPU might compute it: its outputs differ in the last bit."""
+    outputs = np.nextafter(found.outputs, np.inf)
+    return Randomizer(found.labels, outputs, found.weights, found.epsilon, found.mechanism, found.parameters, found.gap)
+
+
+def test_the_mechanism_is_that_of_the_randomizer_and_stays_with_the_batches(labelled, recut, run, key, secret):
+    batches = recut(labelled({"y": [*labels_of(50), None]}), 10, 50)
+    binding = binding_of(*batches, secret=secret)
+
+    def build(pipeline):
+        bound = pipeline | "Binding" >> beam.Create([binding])
+        found: Any = pipeline | beam.Create(batches) | PrivatizeLabels(RR, bound, COLUMN, key)
+        return {"batches": found.batches, "mechanism": found.mechanism}
+
+    found = run(build)
+    assert found["mechanism"] == [RR.fingerprint.hex()]
+    assert [batch.mechanism for batch in found["batches"]] == [RR.fingerprint.hex()] * 2
+    assert all(batch.mechanism is None for batch in batches)
+
+
+@pytest.mark.parametrize("mixed", [True, False], ids=["some batches", "all batches"])
+def test_what_waits_for_the_digest_never_sees_a_mixture_of_mechanisms(
+    labelled, recut, failure, key, secret, tmp_path, monkeypatch, mixed
+):
+    """The stage is given another randomizer than its consumers: for all batches, or for those of a second worker."""
+    from labeldp.transforms import privatize_labels
+
+    batches = recut(labelled({"y": labels_of(60)}), 20, 40)
+    process = privatize_labels._Randomize.process
+
+    def on_another_worker(self, batch, randomizer, binding):
+        other = elsewhere(randomizer) if batch.start or not mixed else randomizer
+        yield from process(self, batch, other, binding)
+
+    monkeypatch.setattr(privatize_labels._Randomize, "process", on_another_worker)
+
+    def build(pipeline):
+        bound = pipeline | "Binding" >> beam.Create([binding_of(*batches, secret=secret)])
+        found: Any = pipeline | beam.Create(batches) | PrivatizeLabels(RR, bound, COLUMN, key)
+        shards = found.batches | WriteParquet(str(tmp_path / "temp" / "shards"), str(tmp_path / "temp"), 1)
+        return {"out": shards | ReleaseShards(str(tmp_path / "out"), found.digest)}
+
+    text = failure(build)
+    assert "InputError: labels were drawn by another mechanism than the one of this release" in text
+    assert RR.fingerprint.hex() not in text
+    assert not (tmp_path / "out").exists()
 
 
 # Releasing shards.

@@ -1,14 +1,15 @@
 """SolveRandomizer: one randomizer per release; refused parameters are reported as input errors."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import apache_beam as beam
 import numpy as np
 import pytest
-from labeldp.mechanisms import MECHANISMS, Prior, solve
+from labeldp.mechanisms import MECHANISMS, Prior, Randomizer, solve
 from labeldp.mechanisms.core.budget import BudgetSplit
 from labeldp.transforms import PriorRelease, SolveRandomizer
+from labeldp.transforms.solve_randomizer import EarlierMechanism
 
 DOMAIN = (0.0, 1.0, 2.0, 5.0)
 
@@ -112,3 +113,39 @@ def test_how_many_outputs_there_are_is_not_logged(solved, caplog):
     lines = [record.getMessage() for record in caplog.records if record.name == "labeldp"]
     assert lines == ["solving rr_top_k", "solved rr_top_k"]
     assert len(randomizer.outputs) < len(DOMAIN)
+
+
+# Mechanisms of earlier releases.
+
+
+def earlier_of(release: PriorRelease, randomizer: Randomizer, **changed: Any) -> EarlierMechanism:
+    return replace(EarlierMechanism(7, release.prior, release.budget, release.rounding, randomizer), **changed)
+
+
+def test_the_mechanism_of_the_earlier_release_is_used_again(solved):
+    """The earlier randomizer is the response of another prior, which the solver would not return."""
+    release = release_of(5, 1, 3, 2)
+    earlier = solve("rr_on_bins", Prior(np.array(DOMAIN), np.array([1.0, 2, 3, 4])), 1.5)
+    assert earlier != solve("rr_on_bins", release.prior, 1.5)
+    other = earlier_of(release, earlier, digest=8)
+    assert solved([release], "rr_on_bins", {}, [other, earlier_of(release, earlier)]) == [earlier]
+
+
+def test_a_mechanism_of_another_release_is_not_used(solved):
+    release, prior = release_of(5, 1, 3, 2), Prior(np.array(DOMAIN), np.array([1.0, 2, 3, 4]))
+    earlier, expected = solve("rr_on_bins", prior, 1.5), solve("rr_on_bins", release.prior, 1.5)
+    weights = release.prior.weights.copy()
+    weights[0] = np.nextafter(weights[0], 1)
+    wider = Prior(np.array([0.0, 1, 2, 6]), np.array([1.0, 2, 3, 4]))
+    others = [
+        earlier_of(release, earlier, digest=8),
+        earlier_of(release, earlier, budget=BudgetSplit(0.5, 1.5)),
+        earlier_of(release, earlier, rounding="randomized"),
+        earlier_of(release, earlier, prior=Prior(np.array(DOMAIN), weights)),
+        earlier_of(release, solve("rr", prior, 1.5)),
+        earlier_of(release, solve("rr_on_bins", wider, 1.5)),
+        earlier_of(release, solve("rr_on_bins", prior, 0.5), budget=BudgetSplit(0.25, 0.5)),
+    ]
+    assert not any(other.belongs_to(release, "rr_on_bins") for other in others)
+    assert earlier_of(release, earlier).belongs_to(release, "rr_on_bins")
+    assert solved([release], "rr_on_bins", {}, others) == [expected]

@@ -99,7 +99,7 @@ def test_events_keep_their_windows_and_get_their_noise(streamed: Any) -> None:
 
 
 def test_words_are_bound_to_name_and_label() -> None:
-    names = integer_identities(np.arange(4096))
+    names = integer_identities("id", np.arange(4096))
     zero, one = (labelled_words(KEY, b"f", names, np.full(4096, label)) for label in (0.0, 1.0))
 
     assert len(set(zero.tolist()) | set(one.tolist()) | set(words(KEY, b"f", names).tolist())) == 3 * 4096
@@ -109,13 +109,13 @@ def test_words_are_bound_to_name_and_label() -> None:
     mixed = labelled_words(KEY, b"f", names, np.where(np.arange(4096) % 2, 1.0, 0.0))
     assert np.array_equal(mixed[::2], zero[::2])
     assert np.array_equal(mixed[1::2], one[1::2])
-    same = integer_identities(np.full(4096, 4096))
+    same = integer_identities("id", np.full(4096, 4096))
     assert not np.any(labelled_words(KEY, b"f", same, np.arange(4096.0)) == zero)
 
 
 @pytest.mark.parametrize("labels", [np.zeros(1 << 16), np.arange(float(1 << 16))])
 def test_words_are_uniform_and_independent_of_those_of_other_labels(labels: np.ndarray) -> None:
-    names = integer_identities(np.arange(1 << 16))
+    names = integer_identities("id", np.arange(1 << 16))
     here = labelled_words(KEY, b"f", names, labels) >> np.uint64(60)
     there = labelled_words(KEY, b"f", names, labels + 1) >> np.uint64(60)
     pairs = np.bincount((here * 16 + there).astype(int), minlength=256)
@@ -138,3 +138,45 @@ def test_a_stream_needs_a_binding_of_its_own_and_ids(key: NoiseKeyFile) -> None:
         _ = batches | PrivatizeLabels(RR, binding, COLUMN, key)
     with pytest.raises(ValueError, match="give an id_column"):
         PrivatizeLabels(RR, StreamBinding("ads"), LabelColumn("y", DOMAIN), key)
+
+
+def test_the_example_of_the_guide_around_a_linear_center(
+    pytestconfig: pytest.Config, key: NoiseKeyFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`labeldp fit --center linear` over a log, then the guide's code over a stream of other events."""
+    from labeldp.pipelines.cli.commands import main
+
+    rng = np.random.default_rng(3)
+    numbers = rng.uniform(0, 20, 600)
+    labels = np.clip(np.rint(numbers + rng.normal(0, 1, 600)), 0, 20)
+    log = "".join(f"e{i},{x!r},{y:g}\n" for i, (x, y) in enumerate(zip(numbers.tolist(), labels.tolist(), strict=True)))
+    (tmp_path / "log.csv").write_text("id,x,weeks\n" + log)
+    monkeypatch.chdir(tmp_path)
+    flags = "--label=weeks --label_min=0 --label_max=20 --label_step=1 --epsilon=4 --center=linear --mechanism=rr"
+    source = "--input=log.csv --input_format=csv --id_column=id --mechanism_file=mechanism.json"
+    assert main(["fit", *source.split(), *flags.split(), f"--noise_key_file={key.path}"]) == 0
+    mechanism = json.loads((tmp_path / "mechanism.json").read_text())
+    assert [each["name"] for each in mechanism["center"]["linear"]["encoders"]] == ["x"]
+
+    blocks = (pytestconfig.rootpath / "docs/guides/streaming.md").read_text().split("```python\n")[1:]
+    names: dict[str, Any] = {}
+    exec("\n".join(block.partition("```")[0] for block in blocks), names)
+    events_of = [beam.Row(id=f"new {i}", x=float(i % 20), weeks=float(i % 20)) for i in range(60)]
+    kind = RowTypeConstraint.from_fields([("id", str), ("x", float), ("weeks", float)])
+
+    def write(row: Any) -> None:
+        with (tmp_path / "found").open("a") as file:
+            file.write(json.dumps(row._asdict()) + "\n")
+
+    with beam.Pipeline("BundleBasedDirectRunner", options=PipelineOptions(["--streaming"])) as pipeline:
+        rows: Any = pipeline | stream((10, events_of[:25]), (130, events_of))
+        typed = rows | beam.Map(lambda row: row).with_output_types(kind)
+        _ = names["privatize_around_center"](typed | beam.WindowInto(FixedWindows(60))) | beam.Map(write)
+    found = [json.loads(line) for line in (tmp_path / "found").read_text().splitlines()]
+    assert len(found) == 85
+    outputs = set(np.round(mechanism["outputs"], 9))
+    assert all(round(row["weeks"] - row["weeks_center"], 9) in outputs for row in found)
+    assert np.corrcoef([row["x"] for row in found], [row["weeks_center"] for row in found])[0, 1] > 0.9
+    by_id = {row["id"]: row for row in found}
+    assert len(by_id) == 60
+    assert all(by_id[row["id"]] == row for row in found), "delivered twice, with the same output"

@@ -1,71 +1,78 @@
 """Cuts a CSV file into blocks of whole rows.
 
 Arrow's own streaming reader would call back into Python from its own threads, which can deadlock. So blocks are read
-here, and each is parsed as a file of its own.
+here, and each is parsed as a file of its own. Blocks are cut by bytes, so their ends depend on how many bytes labels
+take: whoever reads them must not let it show where one ends.
 """
 
 from __future__ import annotations
 
 import codecs
+import csv
 import re
 from collections.abc import Iterator
 from typing import BinaryIO
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, unreadable
 from .filesystems import open_input
 
 # Bytes read at a time.
 _CSV_BLOCK = 8 << 20
-# Longest row in bytes. It limits the memory that is held while the end of a row is searched for.
+# Longest row in bytes, without its label. It limits the memory that is held while the end of a row is searched for.
 _CSV_ROW = 64_000_000
 # Bytes before the last quote of a chunk in which the end of a row is searched for first.
 _CSV_WINDOW = 1 << 16
+
+# Rows whose values determine the types of columns; fewer where their features, without the label, reach this size.
+_SAMPLE_ROWS = 1 << 16
+_SAMPLE_BYTES = 6 << 20
 
 _ENDS_FIELD = np.isin(np.arange(256), list(b",\r\n"))
 _FIELD = rb'(?:"[^"]*(?:""[^"]*)*")?[^,\r\n]*'
 _ROW = re.compile(rb"%b(?:,%b)*(?:\r\n?|\n)?" % (_FIELD, _FIELD))
 
 
-def whole_row_blocks(path: str) -> Iterator[tuple[bytes, bytes]]:
+def whole_row_blocks(path: str, label: str | None) -> Iterator[tuple[bytes, bytes]]:
     """Reads a CSV file in blocks of whole rows.
 
     Args:
       path: The file.
+      label: The label's column, which does not count for the length of a row; None if there is none.
 
     Yields:
-      (header, block): the header line and rows of some megabytes. At least one block, which may be empty.
+      (header, block): the header line and rows of some megabytes. At least one block, which may be empty. All rows
+      before the place of an error come before the error.
 
     Raises:
       InputError: If the file cannot be read, a quote is never closed, or a row has more than 64 MB.
     """
     with open_input(path) as file:
-        row_ends, header, held, lines = _RowEnds(), None, [], 0
+        row_ends, header, held, line = _RowEnds(), None, [], 1
         chunk = _read_some(file, path).removeprefix(codecs.BOM_UTF8)
         while chunk:
             end = row_ends.last(chunk)
             if end:
                 whole, held = b"".join([*held, chunk[:end]]), []
-                lines += np.count_nonzero(np.frombuffer(whole, np.uint8) == ord("\n"))
                 if header is None:
                     start = _header_end(whole)
                     header, whole = whole[:start], whole[start:]
-                if whole:
-                    yield header, whole
+                    line += _line_breaks(header)
+                short = _before_long_row(whole, header, label)
+                if short:
+                    yield header, whole[:short]
+                if short < len(whole):
+                    raise _endless(path, line + _line_breaks(whole[:short]))
+                line += _line_breaks(whole)
             held.append(chunk[end:])
-            if sum(map(len, held)) > _CSV_ROW:
-                raise InputError(
-                    f"{path}: line {lines + 1} begins a row of more than {_CSV_ROW / 1e6:,.0f} MB: most likely a quote "
-                    '(") opens a field on that line and none closes it'
-                )
+            # Such a row is too long however much of it is a label.
+            if sum(map(len, held)) > 2 * _CSV_ROW:
+                raise _endless(path, line)
             chunk = _read_some(file, path)
         # The last line may lack its newline. Arrow would read all that follows an open quote as one cell.
         if not row_ends.last(b"\n"):
-            raise InputError(
-                f'{path}: a quote (") opens a field in the row that begins on line {lines + 1} and none closes it: '
-                "close it, or, if it is text, double it and quote the field"
-            )
+            raise _endless(path, line)
         rest = b"".join(held)
         if header is None:
             start = _header_end(rest)
@@ -73,15 +80,131 @@ def whole_row_blocks(path: str) -> Iterator[tuple[bytes, bytes]]:
         yield header, rest
 
 
+def column_names(header: bytes) -> list[str] | None:
+    """Reads a header line.
+
+    Args:
+      header: The line.
+
+    Returns:
+      The names; none for a blank line. None if they are not UTF-8 text.
+    """
+    try:
+        return next(csv.reader([header.decode("utf-8-sig")]), [])
+    except (UnicodeDecodeError, csv.Error):
+        return None
+
+
+def first_rows(path: str, label: str | None) -> tuple[bytes, bytes]:
+    """Reads the rows that determine the types of columns.
+
+    Args:
+      path: The file.
+      label: The label's column; None if there is none.
+
+    Returns:
+      (header, rows): the header line and the first 65,536 rows, fewer where rows are long. How many they are does not
+      depend on the label.
+
+    Raises:
+      InputError: As for `whole_row_blocks`.
+    """
+    header, text, ends = b"", b"", np.zeros(0, np.int64)
+    try:
+        for header, block in whole_row_blocks(path, label):
+            ends = np.append(ends, row_ends(block) + len(text))
+            text += block
+            rows = min(len(ends), _SAMPLE_ROWS)
+            enough = rows == _SAMPLE_ROWS
+            if rows and ends[rows - 1] >= _SAMPLE_BYTES:
+                sizes = np.cumsum(_feature_sizes(text[: ends[rows - 1]], ends[:rows], header, label))
+                enough |= bool(sizes[-1] >= _SAMPLE_BYTES)
+                rows = min(rows, int(np.searchsorted(sizes, _SAMPLE_BYTES)) + 1)
+            if enough:
+                return header, text[: ends[rows - 1]]
+    except InputError:
+        # Whoever reads the file finds the error in its place, behind all rows before it.
+        if not header:
+            raise
+    return header, text
+
+
+def row_ends(text: bytes) -> np.ndarray:
+    """Finds the end of every row, by the rules of Arrow's parser: at line breaks outside quotes, except blank lines.
+
+    Args:
+      text: Whole rows; the last one may lack its line break.
+
+    Returns:
+      Offset after each row, ascending, shape (n,), int64.
+    """
+    breaks = _unquoted(text, b"\r\n")
+    codes = np.frombuffer(text + b" ", np.uint8)
+    # A carriage return before a newline is part of the same line break.
+    ends = breaks[(codes[breaks] == ord("\n")) | (codes[breaks + 1] != ord("\n"))] + 1
+    if text and not (len(ends) and ends[-1] == len(text)):
+        ends = np.append(ends, len(text))
+    firsts = codes[np.append(0, ends[:-1])] if len(ends) else codes[:0]
+    return ends[(firsts != ord("\n")) & (firsts != ord("\r"))]
+
+
+def _feature_sizes(text: bytes, ends: np.ndarray, header: bytes, label: str | None) -> np.ndarray:
+    """Bytes of each row apart from its label. ends: end of each of the n rows in the text, (n,)."""
+    starts = np.append(0, ends[:-1])
+    names = column_names(header) or []
+    if label is None or label not in names:
+        return ends - starts
+    place = names.index(label)
+    # Rows with too few fields may lack the label.
+    commas = np.append(_unquoted(text, b","), [len(text)] * (place + 1))
+    first = np.searchsorted(commas, starts)
+    begins = np.minimum(commas[first + place - 1] + 1, ends) if place else starts
+    return ends - starts - (np.minimum(commas[first + place], ends) - begins)
+
+
+def _unquoted(text: bytes, wanted: bytes) -> np.ndarray:
+    """Places of some bytes outside quotes, ascending, in a text that begins and ends outside."""
+    framed = b"\n" + text + b"\n"
+    codes = np.frombuffer(framed, np.uint8)
+    found = np.flatnonzero(np.logical_or.reduce([codes[1:-1] == code for code in wanted])) + 1
+    places, states = _quoting(framed, 0, framed.rfind(b'"') + 1, inside=False)
+    return found[~states[np.searchsorted(places, found, side="right") - 1]] - 1
+
+
+def _before_long_row(text: bytes, header: bytes, label: str | None) -> int:
+    """Bytes of the whole rows before the first one that is too long without its label."""
+    if len(text) <= _CSV_ROW:
+        return len(text)
+    ends = row_ends(text)
+    long = np.flatnonzero(_feature_sizes(text, ends, header, label) > _CSV_ROW)
+    if not len(long):
+        return len(text)
+    return int(ends[long[0] - 1]) if long[0] else 0
+
+
+def _endless(path: str, line: int) -> InputError:
+    """Error for a row without an end. One text for both reasons: which one is seen first may depend on labels."""
+    return InputError(
+        f'{path}: the row that begins on line {line} has more than {_CSV_ROW / 1e6:,.0f} MB, or a quote (") opens a '
+        "field in it and none closes it: close it, or, if it is text, double it and quote the field"
+    )
+
+
+def _line_breaks(text: bytes) -> int:
+    # A file has newlines, carriage returns, or both in pairs.
+    codes = np.frombuffer(text, np.uint8)
+    return max(int(np.count_nonzero(codes == code)) for code in b"\r\n")
+
+
 def _read_some(file: BinaryIO, path: str) -> bytes:
     try:
         return file.read(_CSV_BLOCK)
-    except Exception:
-        raise InputError(f"{path}: cannot be read or decompressed") from None
+    except Exception as error:
+        raise unreadable(path, error, "cannot be read or decompressed") from None
 
 
 class _RowEnds:
-    """Finds the ends of rows, chunk by chunk: newlines outside quotes, by the rules of Arrow's parser.
+    """Finds the ends of rows, chunk by chunk: line breaks outside quotes, by the rules of Arrow's parser.
 
     In these rules a quote opens a quoted part only at the beginning of a field. Inside, two quotes are an escaped quote
     and a single one closes the quoted part; after that, quotes are text until the next field. A run of quotes therefore
@@ -100,7 +223,7 @@ class _RowEnds:
         self._before = b"\n"
 
     def last(self, chunk: bytes) -> int:
-        """End of the last row that ends in this chunk, after its newline; 0 if none does. Chunks come in order."""
+        """End of the last row that ends in this chunk, after its line break; 0 if none does. Chunks come in order."""
         text = self._before + chunk
         settled = text.rstrip(b'"')
         end, self._inside = _last_row_end(settled, self._inside)
@@ -123,7 +246,9 @@ def _last_row_end(text: bytes, inside: bool) -> tuple[int, bool]:
         places, states = _quoting(text, start, stop, inside)
         borders = np.append(places, len(text))
         for place in np.flatnonzero(~states)[::-1]:
-            end = text.rfind(b"\n", borders[place], borders[place + 1]) + 1
+            newline = text.rfind(b"\n", borders[place], borders[place + 1])
+            # The last byte may be the first of a line break of two bytes.
+            end = max(newline, text.rfind(b"\r", borders[place], min(borders[place + 1], len(text) - 1))) + 1
             if end:
                 return end, bool(states[-1])
         if start == 0:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
 from ..errors import InputError
-from .csv_blocks import whole_row_blocks
-from .input_format import BATCH_ROWS, FilePart, check_unique_columns
+from .csv_blocks import column_names, first_rows, row_ends, whole_row_blocks
+from .input_format import FilePart, check_unique_columns
 
 
 class CSVReader:
@@ -24,7 +25,7 @@ class CSVReader:
         Args:
           columns: Columns to read; None reads all.
           label: Column that is read as float64.
-          declared: Column name to type, for columns whose type cannot be inferred from the first block of rows.
+          declared: Column name to type, for columns whose type cannot be inferred from the first rows.
         """
         self._columns = columns
         self._label = label
@@ -38,32 +39,37 @@ class CSVReader:
           part: A whole file.
 
         Yields:
-          Batches of at most `BATCH_ROWS` records, in order.
+          Records in order, in pieces of any size. All records before the place of an error come before the error.
 
         Raises:
           InputError: If the file cannot be opened or parsed, has another header than the first file, lacks a column,
-            or holds a value that is not of its column's type.
+            or holds a value that is not of its column's type. The first such row counts.
         """
         if part.first not in self._types:
             self._types[part.first] = _csv_types(part.first, self._columns, self._label, self._declared)
         types = self._types[part.first]
         rows = 0
-        for header, block in whole_row_blocks(part.path):
+        for header, block in whole_row_blocks(part.path, self._label):
             if rows == 0 and part.path != part.first and sorted(_column_names(part.path, header)) != sorted(types):
                 raise InputError(
                     f"{part.path}: the header is not that of {part.first}: all files need the same columns"
                 )
-            table = _parse(part.path, header, block, types, self._columns, self._label, rows)
-            for batch in table.to_batches(BATCH_ROWS):
-                rows += batch.num_rows
-                yield batch
+            parse = _Parser(part.path, header, types, self._columns, self._label)
+            try:
+                table = parse(block, rows)
+            except InputError:
+                table, error = parse.before_error(block, rows)
+                yield from table.to_batches()
+                raise error from None
+            rows += table.num_rows
+            yield from table.to_batches()
 
 
 def _csv_types(
     path: str, columns: Sequence[str] | None, label: str | None, declared: Mapping[str, str]
 ) -> dict[str, pa.DataType]:
-    """Type of every column: declared, or inferred from the first block of rows."""
-    header, block = next(whole_row_blocks(path))
+    """Type of every column: declared, or inferred from the first rows. Labels take no part in that."""
+    header, rows = first_rows(path, label)
     names = _column_names(path, header)
     for name in columns or ([label] if label else []):
         if name not in names:
@@ -71,7 +77,13 @@ def _csv_types(
             raise InputError(f"{path}: there is no column {name!r} in the header line")
     check_unique_columns(names, path)
     types = {}
-    for field in _parse(path, header, block, {}, None, label, 0).schema:
+    parse = _Parser(path, header, {label: pa.binary()} if label else {}, None, label)
+    try:
+        schema = parse(rows, 0).schema
+    except InputError:
+        # Whoever reads the file finds the error in its place.
+        schema = parse.before_error(rows, 0)[0].schema
+    for field in schema:
         kind = field.type
         # tf.Example has no type for dates, and an empty first block has no type to infer.
         types[field.name] = pa.string() if pa.types.is_temporal(kind) or pa.types.is_null(kind) else kind
@@ -86,54 +98,75 @@ def _csv_types(
 
 def _column_names(path: str, header: bytes) -> list[str]:
     """Column names of a header line. Raises InputError when there are none or they are not text."""
-    try:
-        names = next(csv.reader([header.decode("utf-8-sig")]), [])
-    except (UnicodeDecodeError, csv.Error):
-        raise InputError(f"{path}: the header line is not UTF-8 text") from None
+    names = column_names(header)
+    if names is None:
+        raise InputError(f"{path}: the header line is not UTF-8 text")
     if not names:
         raise InputError(f"{path}: the CSV file is empty: it needs a header line and rows")
     return names
 
 
-def _parse(
-    path: str,
-    header: bytes,
-    block: bytes,
-    types: Mapping[str, pa.DataType],
-    columns: Sequence[str] | None,
-    label: str | None,
-    rows_before: int,
-) -> pa.Table:
-    """Records of a block. Types of columns that are not in `types` are inferred."""
-    try:
-        return pa.csv.read_csv(
-            pa.BufferReader(header + block),
-            read_options=pa.csv.ReadOptions(use_threads=False, block_size=len(header) + len(block) + 1),
-            parse_options=pa.csv.ParseOptions(newlines_in_values=True),
-            convert_options=pa.csv.ConvertOptions(column_types=types, include_columns=columns),
-        )
-    except (pa.ArrowException, OSError) as error:
-        names = next(csv.reader([header.decode(errors="replace")]), [])
-        raise InputError(f"{path}: {_safe_message(str(error), names, types, label, rows_before)}") from None
+@dataclass(frozen=True)
+class _Parser:
+    """Parses rows of one file. Types of columns that are not in `types` are inferred."""
+
+    path: str
+    header: bytes
+    types: Mapping[str, pa.DataType]
+    columns: Sequence[str] | None
+    label: str | None
+
+    def __call__(self, rows: bytes, before: int) -> pa.Table:
+        """Records of some rows. before: number of rows before them. An InputError names the first row."""
+        try:
+            return pa.csv.read_csv(
+                pa.BufferReader(self.header + rows),
+                read_options=pa.csv.ReadOptions(use_threads=False, block_size=len(self.header) + len(rows) + 1),
+                parse_options=pa.csv.ParseOptions(newlines_in_values=True),
+                convert_options=pa.csv.ConvertOptions(column_types=self.types, include_columns=self.columns),
+            )
+        except (pa.ArrowException, OSError) as error:
+            names = column_names(self.header) or []
+            message = _safe_message(str(error), names, self.types, self.label, before + 2)
+            raise InputError(f"{self.path}: {message}") from None
+
+    def before_error(self, rows: bytes, before: int) -> tuple[pa.Table, InputError]:
+        """Records before the first row that cannot be parsed, and its error, for rows that cannot be parsed together.
+
+        Arrow itself names the first error of the first column that has one, or the first row with too many fields:
+        which one that is depends on the rows that are parsed together.
+        """
+        ends = np.append(0, row_ends(rows))
+        # All rows before `good` can be parsed, but not all before `bad`.
+        good, bad = 0, len(ends) - 1
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            try:
+                self(rows[ends[good] : ends[middle]], 0)
+                good = middle
+            except InputError:
+                bad = middle
+        records = self(rows[: ends[good]], before)
+        try:
+            self(rows[ends[good] : ends[bad]], before + good)
+        except InputError as error:
+            return records, error
+        return records, InputError(f"{self.path}: cannot be parsed as CSV: not a CSV file, or corrupt")
 
 
-def _safe_message(
-    message: str, names: Sequence[str], types: Mapping[str, Any], label: str | None, rows_before: int
-) -> str:
-    """Arrow's message on a bad CSV file, without the text that it quotes from the file."""
+def _safe_message(message: str, names: Sequence[str], types: Mapping[str, Any], label: str | None, line: int) -> str:
+    """Arrow's message on a bad row, without the text that it quotes from the file."""
     # Only the beginning is certain to be Arrow's own text; the rest may be content of the file that looks like it.
-    fields = re.match(r"CSV parse error: (?:Row #(\d+): )?Expected (\d+) columns, got (\d+)", message)
+    fields = re.match(r"CSV parse error: (?:Row #\d+: )?Expected (\d+) columns, got (\d+)", message)
     if fields:
-        line = f"line {int(fields[1]) + rows_before} has" if fields[1] else "a line has"
-        return f"{line} {fields[3]} fields, where the header has {fields[2]}"
-    column = re.match(r"In CSV column #(\d+): (?:Row #(\d+): )?", message)
+        return f"line {line} has {fields[2]} fields, where the header has {fields[1]}"
+    column = re.match(r"In CSV column #(\d+): ", message)
     if column and int(column[1]) < len(names):
         name = names[int(column[1])]
-        line = f"line {int(column[2]) + rows_before}" if column[2] else "a line"
         if name == label:
             return (
-                f"label column {name!r} holds text on {line}, not a number: correct it, or name another column with "
-                "--label"
+                f"label column {name!r} holds text on line {line}, not a number: correct it, or name another column "
+                "with --label"
             )
-        return f"column {name!r} on {line} is not a {types[name]}: correct it, or give --csv_types {name}=string"
+        return f"column {name!r} on line {line} is not a {types[name]}: correct it, or give --csv_types {name}=string"
     return "cannot be parsed as CSV: not a CSV file, or corrupt"

@@ -12,9 +12,14 @@ import pyarrow.compute
 from ..batches import LabelledBatch, single_values
 from ..errors import InputError
 from .csv_reader import CSVReader
-from .input_format import Equals, FilePart, Format
-from .parquet_reader import ParquetReader
+from .input_format import BATCH_ROWS, Equals, FilePart, Format
+from .parquet_reader import ParquetReader, first_row
 from .tfrecord_reader import TFRecordReader
+
+# A batch ends early at the record with which its features reach this size.
+_BATCH_BYTES = 32 << 20
+
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
 
 
 @dataclass
@@ -56,7 +61,7 @@ class FileReader:
         if columns is not None and self.where is not None and self.where.column not in columns:
             columns.append(self.where.column)
         if self.format.name == "tfrecord":
-            return TFRecordReader(columns, self.label_column if self.encoded else None)
+            return TFRecordReader(columns, self.label_column, self.encoded)
         if self.format.name == "parquet":
             return ParquetReader(columns)
         return CSVReader(columns, self.label_column, self.format.csv_types)
@@ -74,11 +79,50 @@ class FileReader:
           InputError: If the file is missing, damaged, of another schema than the first one, or lacks a column that is
             asked for; or if no value of the filter's column can equal its value.
         """
-        start = 0 if part.groups is None else part.groups.start
-        for batch in self._batches.read(part):
+        start = first_row(part)
+        batches = self._batches.read(part)
+        if not isinstance(self._batches, TFRecordReader):
+            batches = _regular(batches, self.label_column)
+        for batch in batches:
             labelled = LabelledBatch.whole(part.path, start, batch)
             start = labelled.stop
             yield labelled if self.where is None else labelled.keep(_matches(labelled, self.where))
+
+
+def _regular(pieces: Iterator[pa.RecordBatch], label: str | None) -> Iterator[pa.RecordBatch]:
+    """Batches that end after every `BATCH_ROWS` records, and early where features are large, however pieces are cut.
+
+    When the pieces end in an error, complete batches come before it, and the records after them are dropped.
+    """
+    held, row, size = [], 0, 0
+    for piece in pieces:
+        rest = piece
+        while rest.num_rows:
+            taken = rest.slice(0, BATCH_ROWS - row % BATCH_ROWS)
+            sizes = size + np.cumsum(_feature_sizes(taken, label))
+            taken = taken.slice(0, int(np.searchsorted(sizes, _BATCH_BYTES)) + 1)
+            rest = rest.slice(taken.num_rows)
+            held.append(taken)
+            row, size = row + taken.num_rows, int(sizes[taken.num_rows - 1])
+            if row % BATCH_ROWS == 0 or size >= _BATCH_BYTES:
+                yield from _joined(held)
+                held, size = [], 0
+    if held:
+        yield from _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """One batch of all, unless a column is too large for it."""
+    return batches if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()
+
+
+def _feature_sizes(batch: pa.RecordBatch, label: str | None) -> np.ndarray:
+    """Bytes of each record's texts apart from its label, and 8 for each other value. Shape (n,), int64."""
+    sizes = np.full(batch.num_rows, 8 * batch.num_columns, np.int64)
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if name != label and any(is_text(column.type) for is_text in _TEXTS):
+            sizes += np.asarray(pa.compute.binary_length(column).fill_null(0))
+    return sizes
 
 
 def _matches(batch: LabelledBatch, where: Equals) -> np.ndarray:

@@ -6,13 +6,17 @@ import contextlib
 import gzip
 import os
 import shutil
+import sys
 import uuid
 from typing import BinaryIO
 
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from ..errors import InputError, describe
+from ..errors import InputError, describe, named_file, system_text
+
+# Bytes decompressed at a time.
+_GZIP_BYTES = 1 << 18
 
 
 def is_remote(path: str) -> bool:
@@ -78,21 +82,24 @@ def open_input(path: str) -> BinaryIO:
             # Beam's own reader accepts a truncated gzip file as a complete one.
             return _GzipFile(fileobj=FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED))
         return FileSystems.open(path, compression_type=CompressionTypes.AUTO)
-    except Exception:
-        raise not_opened(path) from None
+    except Exception as error:
+        raise not_opened(path, error) from None
 
 
-def not_opened(path: str) -> InputError:
+def not_opened(path: str, error: Exception) -> InputError:
     """Error for an input file that cannot be opened.
 
     Args:
       path: The file.
+      error: What opening it raised.
 
     Returns:
       The exception, to be raised by the caller.
     """
-    what = "is a folder: give a glob of the files in it" if os.path.isdir(path) else "cannot be opened"
-    return InputError(f"{path}: {what}")
+    if os.path.isdir(path):
+        return InputError(f"{path}: is a folder: give a glob of the files in it")
+    text = system_text(error)
+    return InputError(f"{path}: cannot be opened: {text}" if text else f"{path}: cannot be opened")
 
 
 class _GzipFile(gzip.GzipFile):
@@ -101,6 +108,25 @@ class _GzipFile(gzip.GzipFile):
     def __init__(self, fileobj: BinaryIO):
         super().__init__(fileobj=fileobj, mode="rb")
         self._compressed = fileobj
+        self._defect: Exception | None = None
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Reads until `size` bytes or the end. Bytes before a defect are given; the next call fails."""
+        size = sys.maxsize if size is None or size < 0 else size
+        parts: list[bytes] = []
+        while size > 0 and self._defect is None:
+            try:
+                part = self.read1(min(size, _GZIP_BYTES))
+            except Exception as error:
+                self._defect = error
+                break
+            if not part:
+                break
+            parts.append(part)
+            size -= len(part)
+        if self._defect is not None and not parts:
+            raise self._defect
+        return b"".join(parts)
 
     def close(self) -> None:
         super().close()
@@ -164,8 +190,8 @@ def read_text(path: str) -> str:
     try:
         with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
             return file.read().decode()
-    except Exception:
-        raise InputError(f"{path} cannot be read: check the path") from None
+    except Exception as error:
+        raise InputError(f"{path} cannot be read: {system_text(error) or 'check the path'}") from None
 
 
 def write_text(path: str, text: str) -> None:
@@ -174,8 +200,12 @@ def write_text(path: str, text: str) -> None:
     Args:
       path: The file, in a folder that exists.
       text: Its content.
+
+    Raises:
+      StageError: If the operating system refuses, for example because the disk is full.
     """
     partial = f"{path}.{uuid.uuid4().hex}"
-    with create(partial) as file:
-        file.write(text.encode())
-    FileSystems.rename([partial], [path])
+    with named_file("writing", path):
+        with create(partial) as file:
+            file.write(text.encode())
+        FileSystems.rename([partial], [path])

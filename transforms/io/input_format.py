@@ -32,7 +32,7 @@ class Format:
     Attributes:
       name: tfrecord, parquet or csv.
       csv_types: Column name to int64, float64 or string, for CSV columns whose type cannot be inferred from the first
-        block of rows. The types of other columns are inferred.
+        65,536 rows. The types of other columns are inferred.
     """
 
     name: str
@@ -52,33 +52,23 @@ class Format:
 
 
 @dataclass(frozen=True)
-class RowGroups:
-    """Part of a Parquet file.
-
-    Attributes:
-      first: Index of its first row group.
-      stop: Index after its last row group.
-      start: Row of the file at which the part begins.
-    """
-
-    first: int
-    stop: int
-    start: int
-
-
-@dataclass(frozen=True)
 class FilePart:
     """File, or part of one, that one worker reads.
+
+    A part is named by its number alone: which rows it has follows from the row groups of the file, whose sizes can
+    depend on labels, and sizes of elements are shown by runners.
 
     Attributes:
       path: The file.
       first: The file whose schema this one must have: the first one that matched.
-      groups: Row groups of a Parquet file; None for the whole file.
+      number: Number of this part of a Parquet file, from 0.
+      parts: Number of parts of the file, >= 1.
     """
 
     path: str
     first: str
-    groups: RowGroups | None = None
+    number: int = 0
+    parts: int = 1
 
 
 def check_unique_columns(names: Sequence[str], path: str) -> None:

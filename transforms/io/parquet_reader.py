@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from ..errors import InputError, redact_errors
+from ..errors import InputError, redact_errors, unreadable
 from .filesystems import is_remote, not_opened, open_input
-from .input_format import BATCH_ROWS, FilePart, RowGroups, check_unique_columns
+from .input_format import BATCH_ROWS, FilePart, check_unique_columns
 
-# Uncompressed size of a part: enough work for a worker, and at most _MOST_PARTS parts a file, because each part adds
-# segments to every shard.
-_PART_BYTES = 32 << 20
+# Values in a part: enough work for a worker. At most _MOST_PARTS parts a file, because each part adds segments to every
+# shard. The number of parts depends on the numbers of rows and columns alone, never on sizes, which depend on labels.
+_PART_VALUES = 4 << 20
 _MOST_PARTS = 64
 
 
@@ -33,10 +34,10 @@ class ParquetReader:
         """Reads one file or part.
 
         Args:
-          part: The file or its row groups.
+          part: The file or part.
 
         Yields:
-          Batches of at most `BATCH_ROWS` records, in order.
+          Records in order, in pieces of any size.
 
         Raises:
           InputError: If the file cannot be opened, is not Parquet or damaged, has another schema than the first file,
@@ -50,54 +51,103 @@ class ParquetReader:
                     _check_schema(schema, _open_parquet_file(first, part.first).schema_arrow, part)
             check_unique_columns(schema.names, part.path)
             _check_columns(schema.names, self._columns or (), part.path)
-            span = part.groups
-            groups = range(parquet.num_row_groups) if span is None else range(span.first, span.stop)
+            starts = _group_starts(parquet.metadata)
+            rows = _rows_of_part(starts, part)
+            # A group may begin before the part, or end after it, by less than a batch.
+            first, stop = np.searchsorted(starts[1:], rows.start, side="right"), np.searchsorted(starts, rows.stop)
+            if not rows:
+                return
             try:
-                yield from parquet.iter_batches(batch_size=BATCH_ROWS, row_groups=groups, columns=self._columns)
-            except (pa.ArrowException, OSError):
-                raise InputError(f"{part.path}: the Parquet file is corrupt") from None
+                for groups in (range(first, stop - 1), range(stop - 1, stop)):
+                    if groups:
+                        batches = parquet.iter_batches(BATCH_ROWS, row_groups=groups, columns=self._columns)
+                        yield from _within(batches, starts[groups.start], starts[groups.stop], rows, part.path)
+            except (pa.ArrowException, OSError) as error:
+                raise unreadable(part.path, error, "the Parquet file is corrupt") from None
 
 
 @redact_errors("reading")
-def split_row_groups(file: FilePart) -> Iterator[FilePart]:
+def split_parquet(file: FilePart) -> Iterator[FilePart]:
     """Splits a Parquet file into parts that workers read in parallel.
 
     Args:
       file: A whole file.
 
     Yields:
-      Its parts in order; the file itself when it has no row group, so that its schema is still checked.
+      Its parts in order, at least one.
 
     Raises:
       InputError: If the file cannot be opened or is not Parquet.
     """
     with _open_arrow_file(file.path) as opened:
         metadata = _open_parquet_file(opened, file.path).metadata
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    enough = max(_PART_BYTES, sum(group.total_byte_size for group in groups) // _MOST_PARTS)
-    first = start = size = row = 0
-    for number, group in enumerate(groups, 1):
-        row, size = row + group.num_rows, size + group.total_byte_size
-        if size >= enough or number == len(groups):
-            yield dataclasses.replace(file, groups=RowGroups(first, number, start))
-            first, start, size = number, row, 0
-    if not groups:
-        yield file
+    rows = max(_PART_VALUES // max(metadata.num_columns, 1), -(-metadata.num_rows // _MOST_PARTS), BATCH_ROWS)
+    parts = max(-(-metadata.num_rows // rows), 1)
+    for number in range(parts):
+        yield dataclasses.replace(file, number=number, parts=parts)
+
+
+def first_row(part: FilePart) -> int:
+    """Finds where a part begins.
+
+    Args:
+      part: The file or part.
+
+    Returns:
+      Row of the file.
+
+    Raises:
+      InputError: If the file cannot be opened or is not Parquet.
+    """
+    if part.number == 0:
+        return 0
+    with _open_arrow_file(part.path) as opened:
+        return _rows_of_part(_group_starts(_open_parquet_file(opened, part.path).metadata), part).start
+
+
+def _group_starts(metadata: pa.parquet.FileMetaData) -> np.ndarray:
+    """First row of each of the m row groups, then the number of rows. Shape (m + 1,), int64."""
+    return np.cumsum([0, *(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))])
+
+
+def _rows_of_part(starts: np.ndarray, part: FilePart) -> range:
+    """Rows of a part: from one multiple of `BATCH_ROWS` to another, close to where row groups begin.
+
+    So batches are the same whatever the row groups, and each group is read once, except for less than a batch.
+    """
+    rows = int(starts[-1])
+    ideal = [rows * number // part.parts for number in (part.number, part.number + 1)]
+    bounds = starts[np.searchsorted(starts, ideal)]
+    start, stop = np.minimum(-(-bounds // BATCH_ROWS) * BATCH_ROWS, rows).tolist()
+    return range(start, stop)
+
+
+def _within(batches: Iterator[pa.RecordBatch], row: int, end: int, rows: range, path: str) -> Iterator[pa.RecordBatch]:
+    """The wanted rows of batches that have the rows from `row` to `end` of the file."""
+    for batch in batches:
+        start, stop = (min(max(bound - row, 0), batch.num_rows) for bound in (rows.start, rows.stop))
+        yield batch.slice(start, stop - start)
+        row += batch.num_rows
+        if row >= rows.stop:
+            return
+    # Arrow reads a column with too few values as if there were fewer records.
+    if row != end:
+        raise InputError(f"{path}: the Parquet file is corrupt")
 
 
 def _open_arrow_file(path: str) -> pa.NativeFile:
     """Opens a file; local ones without Python, so that Arrow reads them faster."""
     try:
         return pa.PythonFile(open_input(path), "r") if is_remote(path) else pa.OSFile(path)
-    except OSError:
-        raise not_opened(path) from None
+    except OSError as error:
+        raise not_opened(path, error) from None
 
 
 def _open_parquet_file(file: pa.NativeFile, path: str) -> pa.parquet.ParquetFile:
     try:
         return pa.parquet.ParquetFile(file)
-    except (pa.ArrowException, OSError):
-        raise InputError(f"{path}: not a Parquet file, or truncated") from None
+    except (pa.ArrowException, OSError) as error:
+        raise unreadable(path, error, "not a Parquet file, or truncated") from None
 
 
 def _check_columns(names: Sequence[str], wanted: Sequence[str], path: str) -> None:

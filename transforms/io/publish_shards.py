@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from dataclasses import dataclass
 
@@ -19,8 +20,9 @@ class ReleaseShards(beam.PTransform):
     """Moves shards to the release folder, once both passes over the input are known to have seen the same records.
 
     Takes the PCollection of ShardFile of WriteTFRecords or WriteParquet; gives the shards at their new paths. If the
-    input changed, the job fails and the release folder stays empty. Only files wait for the comparison, so memory use
-    does not grow. They hold privatized records: delete them when the job has ended, also when it failed.
+    input changed, or not all labels were drawn by one mechanism, the job fails and the release folder stays empty. Only
+    files wait for the comparison, so memory use does not grow. They hold privatized records: delete them when the job
+    has ended, also when it failed.
 
     Attributes:
       directory: A new or empty folder, on the filesystem of the shards. Any other raises InputError when the pipeline
@@ -56,7 +58,7 @@ def require_digest(digest: int) -> None:
 
 def _move(shard: ShardFile, directory: str, digest: int) -> ShardFile:
     require_digest(digest)
-    moved = ShardFile(FileSystems.join(directory, FileSystems.split(shard.path)[1]), shard.records)
+    moved = dataclasses.replace(shard, path=FileSystems.join(directory, FileSystems.split(shard.path)[1]))
     make_directory(directory)
     if FileSystems.exists(shard.path):
         FileSystems.rename([shard.path], [moved.path])

@@ -1,7 +1,7 @@
 """Beam transform that reads files: TFRecord of tf.Example, Parquet and CSV, on any Beam filesystem.
 
 One worker reads a file from its first row on, which is how row numbers are known. Files are read in parallel, and so
-are the row groups of a large Parquet file.
+are parts of a large Parquet file.
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ from ..errors import redact_errors
 from .file_reader import FileReader
 from .filesystems import absolute, match
 from .input_format import Equals, FilePart, Format
-from .parquet_reader import split_row_groups
+from .parquet_reader import split_parquet
 
 
 @dataclass
 class ReadRecordBatches(beam.PTransform):
     """Reads files into a PCollection of LabelledBatch.
 
-    Takes a pipeline. Gives batches of at most 16,384 records, each with its file and row numbers. The rows
-    of one file come in order, those of a large Parquet file within each of its parts; files and parts come in any
-    order. The first file that matches sets the schema that all others must have.
+    Takes a pipeline. Gives batches of 16,384 records, fewer where features are large, each with its file and row
+    numbers. The rows of one file come in order, those of a large Parquet file within each of its parts; files and parts
+    come in any order. The first file that matches sets the schema that all others must have.
 
     Attributes:
       pattern: A path or glob, matched when the job runs. Compressed files are recognized by extension, such as .gz.
       format: Format of the files.
       columns: Columns to read; None reads all.
       where: Filter on a public feature; needs `label_column`.
-      label_column: The label's column, read as float64 from CSV.
+      label_column: The label's column, read as float64 from CSV. Give it for every raw log: without it, the label is
+        read like a feature, and its values can decide on CSV types and on the ends of batches.
       encoded: Whether batches carry each record as it stands in the file, besides `columns` with at most one value a
         record. For TFRecord input that becomes TFRecord output: `WriteTFRecords` writes these records once their labels
         are replaced. Needs `columns` and `label_column`.
@@ -69,7 +70,7 @@ class ReadRecordBatches(beam.PTransform):
         if self.format.name == "parquet":
             parts = (
                 parts
-                | "Split" >> beam.FlatMap(split_row_groups).with_output_types(FilePart)
+                | "Split" >> beam.FlatMap(split_parquet).with_output_types(FilePart)
                 | "SpreadParts" >> beam.Reshuffle()
             )
         return parts | "Read" >> beam.ParDo(_ReadFile(self._reader)).with_output_types(LabelledBatch)

@@ -25,7 +25,7 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
 
 from ..batches import LabelledBatch, filter_batch
-from ..errors import StageError, redact_errors
+from ..errors import StageError, named_file, redact_errors
 from .filesystems import create, make_directory
 
 COMPRESSIONS = ("none", "gzip")
@@ -104,10 +104,13 @@ class ShardFile:
     Attributes:
       path: The file.
       records: Number of records in it.
+      mechanisms: Fingerprints of the randomizers that drew its labels, in hexadecimal digits: one for a shard of
+        privatized records, none for an empty shard. None is among them if the shard holds labels as read.
     """
 
     path: str
     records: int
+    mechanisms: frozenset[str | None] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,7 @@ class Segment:
       records: Number of records in it.
       size: As in `SegmentWriter.size`.
       schemas: As in `SegmentWriter.schemas`.
+      mechanisms: As in `ShardFile.mechanisms`.
     """
 
     source: str
@@ -129,6 +133,7 @@ class Segment:
     records: int
     size: int
     schemas: frozenset[bytes]
+    mechanisms: frozenset[str | None]
 
 
 @dataclass
@@ -224,7 +229,8 @@ class _WriteSegments(beam.DoFn):
     @redact_errors("writing")
     def process(self, batch: LabelledBatch) -> Iterator[tuple[int, Segment]]:
         try:
-            yield from self._write(batch)
+            with named_file("writing", self._temp):
+                yield from self._write(batch)
         except BaseException:
             self.teardown()
             raise
@@ -247,13 +253,17 @@ class _WriteSegments(beam.DoFn):
                     yield from self._close_all()
                 path = FileSystems.join(self._temp, f"{shard:05d}-{uuid.uuid4().hex}")
                 self._open[shard] = _OpenSegment(batch.source, batch.start, path, self._layout.open_segment(path))
-            self._open[shard].write(
+            records = (
                 batch.batch if self._num_shards == 1 else filter_batch(batch.batch, np.flatnonzero(shards == shard))
             )
+            self._open[shard].write(records, batch.mechanism)
 
+    @redact_errors("writing")
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        for element in self._close_all():
-            yield WindowedValue(element, MIN_TIMESTAMP, (GlobalWindow(),))
+        # Buffers are flushed here, so this is where a small output finds that the disk is full.
+        with named_file("writing", self._temp):
+            for element in self._close_all():
+                yield WindowedValue(element, MIN_TIMESTAMP, (GlobalWindow(),))
 
     def _close_all(self) -> Iterator[tuple[int, Segment]]:
         closing, self._open = self._open, {}
@@ -268,15 +278,18 @@ class _OpenSegment:
         self._path = path
         self._writer = writer
         self._records = 0
+        self._mechanisms: set[str | None] = set()
 
-    def write(self, batch: pa.RecordBatch) -> None:
+    def write(self, batch: pa.RecordBatch, mechanism: str | None) -> None:
         self._writer.write(batch)
         self._records += batch.num_rows
+        self._mechanisms.add(mechanism)
 
     def close(self) -> Segment:
         self._writer.close()
         size, schemas = self._writer.size(), self._writer.schemas()
-        return Segment(self._source, self._start, self._path, self._records, size, schemas)
+        mechanisms = frozenset(self._mechanisms)
+        return Segment(self._source, self._start, self._path, self._records, size, schemas, mechanisms)
 
 
 class _Assemble(beam.DoFn):
@@ -299,11 +312,13 @@ class _Assemble(beam.DoFn):
         name = f"part-{shard:05d}-of-{self._num_shards:05d}.{self._layout.suffix}"
         partial = FileSystems.join(self._temp, f"{name}-{uuid.uuid4().hex}")
         final = FileSystems.join(self._directory, name)
-        with create(partial) as file:
-            self._layout.assemble(segments, schemas, file)
-        make_directory(self._directory)
-        FileSystems.rename([partial], [final])
-        yield ShardFile(final, sum(segment.records for segment in segments))
+        with named_file("writing", final):
+            with create(partial) as file:
+                self._layout.assemble(segments, schemas, file)
+            make_directory(self._directory)
+            FileSystems.rename([partial], [final])
+        mechanisms = frozenset().union(*(segment.mechanisms for segment in segments))
+        yield ShardFile(final, sum(segment.records for segment in segments), mechanisms)
 
 
 def open_segment_file(path: str) -> BinaryIO:

@@ -15,15 +15,17 @@ from .input_format import BATCH_ROWS, FilePart
 class TFRecordReader:
     """Reads TFRecord files, one after the other; learns the form of records on the way."""
 
-    def __init__(self, columns: Sequence[str] | None, encoded_label: str | None):
+    def __init__(self, columns: Sequence[str] | None, label: str | None, encoded: bool):
         """Prepares for a set of columns.
 
         Args:
           columns: Features to read; None reads all.
-          encoded_label: The label, for encoded batches; None for batches of columns alone.
+          label: The label, whose bytes do not count for the end of a batch; None if there is none.
+          encoded: Whether batches carry the records as well; needs `columns` and `label`.
         """
         self._columns = columns
-        self._encoded_label = encoded_label
+        self._label = label
+        self._encoded = encoded
         self._finder = ValueFinder(columns or ())
 
     def read(self, part: FilePart) -> Iterator[pa.RecordBatch]:
@@ -33,20 +35,22 @@ class TFRecordReader:
           part: A whole file.
 
         Yields:
-          Batches of at most `BATCH_ROWS` records, in order.
+          Batches of `BATCH_ROWS` records in order, fewer at the end and where features are large.
 
         Raises:
           InputError: If the file cannot be opened, is corrupt or truncated, or holds other records than tf.Examples.
         """
-        # Both import the extra `tfx`, which only TFRecord input needs.
+        # All import the extra `tfx`, which only TFRecord input needs.
         from ..tfrecord.example_columns import ExampleColumns
         from ..tfrecord.example_decoder import ExampleDecoder
+        from ..tfrecord.feature_sizes import FeatureSizes
 
         decoder, columns = ExampleDecoder(part.path), ExampleColumns(part.path, self._finder)
+        sizes = FeatureSizes(part.path, self._label) if self._label is not None else None
         with open_input(part.path) as file:
-            for frames in read_records(file, part.path, BATCH_ROWS):
-                if self._encoded_label is not None:
-                    yield columns.read_encoded(frames, self._encoded_label)
+            for frames in read_records(file, part.path, BATCH_ROWS, sizes):
+                if self._encoded and self._label is not None:
+                    yield columns.read_encoded(frames, self._label)
                 elif self._columns is None:
                     yield _with_length(decoder.decode(frames.records()), len(frames))
                 else:

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 
-from .framing import Frames, overwrite_words
+from .framing import FOOTER_SIZE, HEADER_SIZE, Frames, frame_headers, overwrite_words, write_checksums
 
 # No flag can name these columns, because arguments of a process cannot contain a NUL character.
 _FRAMES, _LABEL_OFFSETS = "\0frames", "\0label offsets"
@@ -94,6 +95,42 @@ def with_label(batch: pa.RecordBatch, label: str, values: np.ndarray) -> pa.Reco
     return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
 
+def with_feature(batch: pa.RecordBatch, name: str, values: np.ndarray, example: bytes) -> pa.RecordBatch:
+    """Adds a feature of one float to an encoded batch, as a column and at the end of every record.
+
+    A record gets a second `features` message with one entry. Parsers of protocol buffers merge it with the first one,
+    because a message may be written in parts (Protocol Buffers, Encoding, "Last One Wins").
+
+    Args:
+      batch: An encoded batch of n records without a feature of this name.
+      name: Name of the feature.
+      values: Shape (n,), float64; rounded to float32.
+      example: A tf.Example of this feature alone, with any float, whose four bytes are the last ones.
+
+    Returns:
+      An encoded batch with one more column.
+    """
+    numbers, size = values.astype("<f4"), len(example)
+    frames = batch.column(batch.schema.get_field_index(_FRAMES))
+    # The example comes after the footer, which it then overwrites, with a new footer behind it.
+    joined = pa.compute.binary_join_element_wise(
+        frames, pa.scalar(example, pa.large_binary()), pa.scalar(b"", pa.large_binary())
+    )
+    data, longer = _packed(joined)
+    octets = data.copy()
+    lengths = np.diff(longer) - size - HEADER_SIZE - FOOTER_SIZE
+    headers = longer[:-1, None] + np.arange(HEADER_SIZE)
+    octets[headers] = frame_headers(lengths + size)
+    endings = (longer[:-1] + HEADER_SIZE + lengths)[:, None] + np.arange(size)
+    octets[endings] = np.frombuffer(example, np.uint8)
+    octets[endings[:, -numbers.itemsize :]] = numbers.view(np.uint8).reshape(-1, numbers.itemsize)
+    write_checksums(octets, longer)
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    columns[name] = pa.array(numbers)
+    columns[_FRAMES] = binary_array(pa.py_buffer(octets), longer)
+    return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+
+
 def framed_records(batch: pa.RecordBatch) -> pa.Buffer:
     """Frames of all records, as they stand in a TFRecord file.
 
@@ -113,7 +150,11 @@ def framed_records(batch: pa.RecordBatch) -> pa.Buffer:
 
 def _frames(batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
     """The frames as (m,) uint8, and their (n + 1,) bounds in it."""
-    column = batch.column(batch.schema.get_field_index(_FRAMES))
+    return _packed(batch.column(batch.schema.get_field_index(_FRAMES)))
+
+
+def _packed(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """The values of a large_binary array as (m,) uint8, and their (n + 1,) bounds in it."""
     if not len(column):
         return np.empty(0, np.uint8), np.zeros(1, np.int64)
     _, offsets, data = column.buffers()

@@ -7,13 +7,13 @@ Source: tensorflow/core/lib/io/record_writer.h.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, unreadable
 from .crc32c import changed_checksums
 
 HEADER_SIZE, FOOTER_SIZE = 12, 4
@@ -24,6 +24,8 @@ PADDING = 8
 
 # Bytes read at a time.
 _CHUNK = 4 << 20
+# A batch ends early at the record with which its features, without the label, reach this size.
+_BATCH_BYTES = 16 << 20
 # A run of frames of one size is searched for only where it has at least _MIN_RUN frames; otherwise the next _STEPS
 # frames are followed one by one.
 _MIN_RUN, _STEPS = 16, 512
@@ -184,91 +186,118 @@ def _words(content: bytes | np.ndarray) -> np.ndarray:
     return np.ndarray((max(len(content) - 3, 0),), "<u4", content, strides=(1,))  # type: ignore[arg-type]
 
 
-def read_records(file: BinaryIO, source: str, batch_size: int) -> Iterator[Frames]:
+def read_records(
+    file: BinaryIO, source: str, batch_size: int, sizes: Callable[[Frames], np.ndarray] | None = None
+) -> Iterator[Frames]:
     """Reads a TFRecord file and verifies both checksums of every record.
 
     Args:
       file: The decompressed file.
       source: Name of the file, for error messages.
       batch_size: Most records in a batch, >= 1.
+      sizes: Sizes of records in bytes, shape (n,), int64, by which batches of large records end early. They decide the
+        number of records in a batch, so they must not depend on labels. None for the sizes in the file.
 
     Yields:
-      Batches of records in order, smaller ones where records are large.
+      Batches of `batch_size` records in order, smaller ones at the end and where records are large.
 
     Raises:
-      InputError: If the file is corrupt, truncated or cannot be read; names the source and the byte offset.
+      InputError: If the file is corrupt, truncated or cannot be read; names the source and the first bad record by its
+        row, never by an offset, which depends on how many bytes labels take.
     """
-    content, base, bounds = bytes(PADDING), 0, np.zeros(1, np.int64)
-    follower = _FrameFollower(source)
-    while chunk := _read(file, source, base + len(content) - PADDING, max(_CHUNK, len(content) - int(bounds[-1]))):
+    content, row, bounds, checked = bytes(PADDING), 0, np.zeros(1, np.int64), 0
+    follower = _FrameFollower()
+    while chunk := _read(file, source, max(_CHUNK, len(content) - int(bounds[-1]))):
         first = int(bounds[0])
         content = b"".join((memoryview(content)[first:-PADDING], chunk, bytes(PADDING)))
-        base, bounds = base + first, bounds - first
+        bounds = bounds - first
         while True:
-            bounds = np.append(bounds, follower.follow(content, int(bounds[-1]), batch_size + 1 - len(bounds), base))
-            if len(bounds) <= batch_size and bounds[-1] - bounds[0] < _CHUNK:
+            bounds = np.append(bounds, follower.follow(content, int(bounds[-1]), batch_size + 1 - len(bounds)))
+            _verify(Frames(content, bounds[checked:]), source, row + checked)
+            checked = len(bounds) - 1
+            if follower.lost:
+                raise InputError(f"{source}: corrupt TFRecord at row {row + checked}")
+            taken = _batch_length(Frames(content, bounds), batch_size, sizes)
+            if not taken:
                 break
-            yield _verified(content, bounds, source, base)
-            bounds = bounds[-1:]
+            yield Frames(content, bounds[: taken + 1])
+            row, bounds, checked = row + taken, bounds[taken:], checked - taken
     if bounds[-1] + PADDING < len(content):
-        raise InputError(f"{source}: truncated TFRecord at byte offset {base + bounds[-1]}")
+        raise InputError(f"{source}: truncated TFRecord at row {row + checked}")
     if len(bounds) > 1:
-        yield _verified(content, bounds, source, base)
+        yield Frames(content, bounds)
 
 
-def _read(file: BinaryIO, source: str, offset: int, size: int) -> bytes:
+def _read(file: BinaryIO, source: str, size: int) -> bytes:
     try:
         return file.read(size)
-    except Exception:
-        raise InputError(f"{source}: cannot be read or decompressed after byte offset {offset}") from None
+    except Exception as error:
+        raise unreadable(source, error, "cannot be read or decompressed") from None
+
+
+def _verify(frames: Frames, source: str, row: int) -> None:
+    """Verifies the checksums of records. row: row of the first."""
+    wrong = np.flatnonzero(checksums(frames.records()) != _words(frames.content)[frames.stops])
+    if wrong.size:
+        raise InputError(f"{source}: corrupt TFRecord at row {row + wrong[0]}")
+
+
+def _batch_length(frames: Frames, batch_size: int, sizes: Callable[[Frames], np.ndarray] | None) -> int:
+    """Number of records in the next batch; 0 if it takes more records than these."""
+    if frames.bounds[-1] - frames.bounds[0] >= _BATCH_BYTES:
+        totals = np.cumsum(sizes(frames) if sizes else np.diff(frames.bounds))
+        if totals[-1] >= _BATCH_BYTES:
+            return int(np.searchsorted(totals, _BATCH_BYTES)) + 1
+    return batch_size if len(frames) == batch_size else 0
 
 
 class _FrameFollower:
     """Follows frames from header to header. Lengths repeat in a file, so each distinct header is verified once."""
 
-    def __init__(self, source: str):
-        self._source = source
+    def __init__(self) -> None:
+        self.lost = False
         self._sizes: dict[bytes, int] = {}
 
-    def follow(self, content: bytes, position: int, most: int, base: int) -> np.ndarray:
+    def follow(self, content: bytes, position: int, most: int) -> np.ndarray:
         """Ends of the next frames from a position on, at most `most`, as far as they are complete in the content.
 
-        base is the content's byte offset in the file.
+        `lost` is set if a corrupt header follows the last one.
         """
         found, end = [np.empty(0, np.int64)], len(content) - PADDING
         while most > 0:
-            size = self._size(content, position, end, base)
+            size = self._size(content, position, end)
             if size is None:
                 break
             fitting = min(most, (end - position) // size)
             if fitting >= _MIN_RUN and _run(content, position, size, _MIN_RUN) == _MIN_RUN:
                 ends = position + size * np.arange(1, _run(content, position, size, fitting) + 1)
             else:
-                ends = self._follow_singly(content, position, min(most, _STEPS), end, base)
+                ends = self._follow_singly(content, position, min(most, _STEPS), end)
             found.append(ends)
             position, most = int(ends[-1]), most - len(ends)
         return np.concatenate(found)
 
-    def _follow_singly(self, content: bytes, position: int, most: int, end: int, base: int) -> np.ndarray:
+    def _follow_singly(self, content: bytes, position: int, most: int, end: int) -> np.ndarray:
         ends: list[int] = []
         known = self._sizes.get
         for _ in range(most):
-            size = known(content[position : position + HEADER_SIZE]) or self._size(content, position, end, base)
+            size = known(content[position : position + HEADER_SIZE]) or self._size(content, position, end)
             if size is None or position + size > end:
                 break
             position += size
             ends.append(position)
         return np.array(ends)
 
-    def _size(self, content: bytes, position: int, end: int, base: int) -> int | None:
-        """Size of the frame at the position; None if it is not complete in the content."""
+    def _size(self, content: bytes, position: int, end: int) -> int | None:
+        """Size of the frame at the position; None if it is not complete in the content, or its header is corrupt."""
         header = content[position : position + HEADER_SIZE]
         size = self._sizes.get(header)
         if size is None:
             if position + HEADER_SIZE > end:
                 return None
             if checksums([header[:8]])[0] != int.from_bytes(header[8:], "little"):
-                raise InputError(f"{self._source}: corrupt TFRecord at byte offset {base + position}")
+                self.lost = True
+                return None
             size = self._sizes[header] = HEADER_SIZE + int.from_bytes(header[:8], "little") + FOOTER_SIZE
         return size if position + size <= end else None
 
@@ -279,11 +308,3 @@ def _run(content: bytes, position: int, size: int, most: int) -> int:
     checks = np.ndarray((most,), "<u4", content, position + 8, (size,))
     same = (lengths == lengths[0]) & (checks == checks[0])
     return most if same.all() else int(same.argmin())
-
-
-def _verified(content: bytes, bounds: np.ndarray, source: str, base: int) -> Frames:
-    frames = Frames(content, bounds)
-    wrong = np.flatnonzero(checksums(frames.records()) != _words(content)[frames.stops])
-    if wrong.size:
-        raise InputError(f"{source}: corrupt TFRecord at byte offset {base + bounds[wrong[0]]}")
-    return frames

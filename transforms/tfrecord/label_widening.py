@@ -35,14 +35,9 @@ def widen_integer_labels(frames: Frames, label: str, values: Values) -> tuple[Fr
       integer label; shape (n,), int64.
     """
     chosen = values.kinds == INT64
-    starts, stops = values.starts[chosen], values.stops[chosen]
-    record_starts, record_stops = frames.starts[chosen], frames.stops[chosen]
-    key_size = len(label.encode()) + len(varint(len(label.encode()))) + 1
-    # The list's tag is three bytes before an unpacked varint, and four bytes before a packed one.
-    packed = frames.octets[starts - 3] != INT64
-    features = starts - np.where(packed, 6, 5)
-    keys = features - key_size
-    entries = keys - 1 - varint_sizes(stops - keys)
+    entries, keys, features = integer_entries(frames, label, values)
+    stops, record_starts, record_stops = values.stops[chosen], frames.starts[chosen], frames.stops[chosen]
+    key_size = _key_size(label)
     first_entries = content_offsets(frames.octets, record_starts)
     entry_length = key_size + len(_FLOAT_VALUE)
     new_entry = b"\x0a" + varint(entry_length)
@@ -68,6 +63,32 @@ def widen_integer_labels(frames: Frames, label: str, values: Values) -> tuple[Fr
     octets = np.frombuffer(data, np.uint8)[: bounds[-1]].copy()
     write_checksums(octets, bounds[::7])
     return Frames(octets.tobytes() + bytes(PADDING), bounds[::7]), label_offsets
+
+
+def integer_entries(frames: Frames, label: str, values: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Finds the map entries of integer labels. Each ends with its value.
+
+    Args:
+      frames: The records, all those with an integer label canonical.
+      label: The label's feature.
+      values: Positions of the labels.
+
+    Returns:
+      (entries, keys, features): offset of each integer label's map entry, of the key in it and of the Feature after the
+      key; shape (m,), int64.
+    """
+    chosen = values.kinds == INT64
+    starts, stops = values.starts[chosen], values.stops[chosen]
+    # The list's tag is three bytes before an unpacked varint, and four bytes before a packed one.
+    packed = frames.octets[starts - 3] != INT64
+    features = starts - np.where(packed, 6, 5)
+    keys = features - _key_size(label)
+    return keys - 1 - varint_sizes(stops - keys), keys, features
+
+
+def _key_size(label: str) -> int:
+    """Bytes of the key's field in a map entry."""
+    return len(label.encode()) + len(varint(len(label.encode()))) + 1
 
 
 def _for_each_distinct(numbers: np.ndarray, content: Callable[[int], bytes]) -> tuple[pa.Array, np.ndarray]:

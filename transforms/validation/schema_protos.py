@@ -122,13 +122,34 @@ def with_privatized_label(schema: str, label: str, outputs: np.ndarray) -> str:
     Raises:
       ValueError: If the text is not a Schema; gives line and column.
     """
+    return _with_float(schema, label, outputs, "privatized: drawn at random under label differential privacy")
+
+
+def with_center(schema: str, name: str, labels: np.ndarray) -> str:
+    """Adds the column of a linear center to a schema: one float per record, in the range of the labels.
+
+    Args:
+      schema: A text proto of Schema without that column.
+      name: Name of the column.
+      labels: The label domain, ascending, shape (k,), float64.
+
+    Returns:
+      The schema as a text proto.
+
+    Raises:
+      ValueError: If the text is not a Schema; gives line and column.
+    """
+    return _with_float(schema, name, labels, "center: predicted from the features by a released linear model")
+
+
+def _with_float(schema: str, name: str, values: np.ndarray, comment: str) -> str:
     parsed = parse_schema(schema)
-    feature = parsed.feature.add(name=label, type=_module("schema").FLOAT)
+    feature = parsed.feature.add(name=name, type=_module("schema").FLOAT)
     feature.presence.min_fraction = 1
     feature.presence.min_count = 1
     feature.shape.dim.add(size=1)
     # Bounds are float32, as labels in a TFRecord are. They are rounded outwards.
-    feature.float_domain.min = float(np.nextafter(np.float32(outputs[0]), np.float32(-np.inf)))
-    feature.float_domain.max = float(np.nextafter(np.float32(outputs[-1]), np.float32(np.inf)))
-    feature.annotation.comment.append("privatized: drawn at random under label differential privacy")
+    feature.float_domain.min = float(np.nextafter(np.float32(values[0]), np.float32(-np.inf)))
+    feature.float_domain.max = float(np.nextafter(np.float32(values[-1]), np.float32(np.inf)))
+    feature.annotation.comment.append(comment)
     return to_text(parsed)

@@ -17,9 +17,9 @@ def columns() -> dict[str, list[Any]]:
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits batches to a few records."""
-    from labeldp.transforms.io import csv_blocks, csv_reader, parquet_reader, tfrecord_reader
+    from labeldp.transforms.io import csv_blocks, file_reader, parquet_reader, tfrecord_reader
 
-    for module in (csv_reader, parquet_reader, tfrecord_reader):
+    for module in (file_reader, parquet_reader, tfrecord_reader):
         monkeypatch.setattr(module, "BATCH_ROWS", 7)
     monkeypatch.setattr(csv_blocks, "_CSV_BLOCK", 64)
 

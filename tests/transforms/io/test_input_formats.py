@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 from labeldp.transforms import Equals, Format, InputError, ReadRecordBatches
 from labeldp.transforms.batches import label_values, replace_label
-from labeldp.transforms.io import csv_reader, parquet_reader, tfrecord_reader
+from labeldp.transforms.io import file_reader, parquet_reader, tfrecord_reader
 from labeldp.transforms.io.file_reader import FileReader
 from labeldp.transforms.io.input_format import BATCH_ROWS, FilePart
 from labeldp.transforms.tfrecord.encoded_batches import framed_records
@@ -128,12 +128,12 @@ def test_a_record_that_is_no_example_names_the_file(tmp_path, read_all):
     assert SENTINEL not in str(caught.value)
 
 
-def test_a_corrupt_record_names_file_and_offset(tmp_path, write, read_all, columns):
+def test_a_corrupt_record_names_file_and_row(tmp_path, write, read_all, columns):
     path = Path(write(tmp_path / "a", "tfrecord", columns))
     content = bytearray(path.read_bytes())
     content[12] ^= 1
     path.write_bytes(bytes(content))
-    with pytest.raises(InputError, match="corrupt TFRecord at byte offset 0"):
+    with pytest.raises(InputError, match="corrupt TFRecord at row 0"):
         read_all(str(path), "tfrecord")
 
 
@@ -205,7 +205,7 @@ def test_a_folder_is_no_file(tmp_path, format, read_all):
 
 
 def test_files_are_closed_when_reading_stops_early(tmp_path, monkeypatch, write, columns):
-    for module in (csv_reader, parquet_reader, tfrecord_reader):
+    for module in (file_reader, parquet_reader, tfrecord_reader):
         monkeypatch.setattr(module, "BATCH_ROWS", 7)
     path = write(tmp_path / "a", "parquet", columns)
     descriptors = f"/proc/{os.getpid()}/fd"

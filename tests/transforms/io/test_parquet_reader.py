@@ -9,6 +9,8 @@ import pyarrow.parquet
 import pytest
 from labeldp.transforms import Format, InputError, ReadRecordBatches
 from labeldp.transforms.io import parquet_reader
+from labeldp.transforms.io.file_reader import FileReader
+from labeldp.transforms.io.input_format import FilePart
 
 SENTINEL = "SENTINEL123"
 
@@ -43,6 +45,21 @@ def test_metadata_may_differ_between_parquet_files(tmp_path, read_all, plain):
     assert plain(read_all(paths[1], "parquet", first=paths[0])) == {0: {"y": 1.5}}
 
 
+@pytest.mark.parametrize("values", [0, 4])
+def test_a_column_with_fewer_values_than_records(tmp_path, values, read_all):
+    """Arrow ends the whole file at the first column that ends, and reports no error."""
+    path = tmp_path / "a.parquet"
+    table = pa.table({"f": list(range(12)), "y": [1.5] * 12})
+    pa.parquet.write_table(table, path, compression="none", use_dictionary=False, write_statistics=False)
+    content = bytearray(path.read_bytes())
+    # The header of the first page: 12 values, as a zigzag varint after its tag.
+    content[content.index(b"\x15\x18", 4) + 1] = 2 * values
+    path.write_bytes(content)
+    assert pa.parquet.ParquetFile(path).metadata.num_rows == 12
+    with pytest.raises(InputError, match="the Parquet file is corrupt"):
+        read_all(str(path), "parquet")
+
+
 @pytest.mark.parametrize("part", [0.0, 0.01, 0.5, 0.98])
 def test_a_truncated_parquet_file(tmp_path, part, write, read_all):
     path = write(tmp_path / "a", "parquet", {"y": [float(i) for i in range(5_000)], "t": [SENTINEL] * 5_000})
@@ -73,30 +90,42 @@ def grouped(folder: Path, name: str, sizes: Sequence[int], first: int = 0) -> st
     return path
 
 
-@pytest.mark.parametrize(("part_bytes", "most", "parts"), [(1, 64, 9), (1, 4, 3), (1 << 30, 64, 1)])
-def test_row_groups_are_read_apart_and_tile_their_file(
-    tmp_path, monkeypatch, run, part_bytes, most, parts, plain, assert_tiles
+@pytest.mark.parametrize(("values", "most", "parts"), [(14, 64, 60), (200, 64, 9), (14, 4, 4), (1 << 30, 64, 1)])
+@pytest.mark.parametrize("sizes", [[100] * 9, [900], [1] * 90 + [810], [13, 1, 400, 486], [0, 450, 0, 450, 0]], ids=str)
+def test_parts_tile_their_file_with_the_same_batches_whatever_the_row_groups(
+    tmp_path, monkeypatch, small_batches, sizes, values, most, parts, plain, assert_tiles
 ):
-    monkeypatch.setattr(parquet_reader, "_PART_BYTES", part_bytes)
+    """Writers cut row groups by bytes, so their sizes can depend on labels."""
+    monkeypatch.setattr(parquet_reader, "_PART_VALUES", values)
     monkeypatch.setattr(parquet_reader, "_MOST_PARTS", most)
-    path = grouped(tmp_path, "a", [100] * 9)
-    found = run(lambda p: {"out": p | ReadRecordBatches(path, Format("parquet"))})["out"]
-    found.sort(key=lambda batch: batch.start)
+    path = grouped(tmp_path, "a", sizes)
+    split = list(parquet_reader.split_parquet(FilePart(path, path)))
+    assert [(part.number, part.parts) for part in split] == [(number, parts) for number in range(parts)]
+    found = [batch for part in split for batch in FileReader(Format("parquet")).read(part)]
     assert_tiles(found, path, 900)
     assert plain(found) == {row: {"f": row, "y": row / 8} for row in range(900)}
-    assert len(found) == parts
+    assert [batch.batch.num_rows for batch in found] == [7] * 128 + [4]
 
 
 @pytest.mark.parametrize("sizes", [[], [0], [0, 5, 0], [3, 0, 0, 4]], ids=str)
 def test_row_groups_without_a_row(tmp_path, monkeypatch, run, sizes, plain):
-    monkeypatch.setattr(parquet_reader, "_PART_BYTES", 1)
+    monkeypatch.setattr(parquet_reader, "_PART_VALUES", 1)
     path = grouped(tmp_path, "a", sizes)
     found = run(lambda p: {"out": p | ReadRecordBatches(path, Format("parquet"))})["out"]
     assert plain(found) == {row: {"f": row, "y": row / 8} for row in range(sum(sizes))}
 
 
+def test_parts_are_read_in_parallel_and_tile_their_file(tmp_path, monkeypatch, run, plain, assert_tiles):
+    monkeypatch.setattr(parquet_reader, "_PART_VALUES", 1)
+    path = grouped(tmp_path, "a", [30_000] * 2)
+    found = run(lambda p: {"out": p | ReadRecordBatches(path, Format("parquet"))})["out"]
+    found.sort(key=lambda batch: batch.start)
+    assert_tiles(found, path, 60_000)
+    assert plain(found) == {row: {"f": row, "y": row / 8} for row in range(60_000)}
+
+
 def test_every_part_of_a_file_is_held_to_the_schema_of_the_first_file(tmp_path, monkeypatch, failure):
-    monkeypatch.setattr(parquet_reader, "_PART_BYTES", 1)
+    monkeypatch.setattr(parquet_reader, "_PART_VALUES", 1)
     one, two = grouped(tmp_path, "a", [10, 10]), str(tmp_path / "b")
     pa.parquet.write_table(pa.table({"f": ["x", "y"], "y": [1.0, 2.0]}), two, row_group_size=1)
     text = failure(lambda p: {"out": p | ReadRecordBatches(f"{tmp_path}/*", Format("parquet"))})

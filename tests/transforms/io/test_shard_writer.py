@@ -379,7 +379,7 @@ def test_a_worker_that_outlives_its_job_brings_no_folder_back(tmp_path, kind):
     stage.start_bundle()
     list(stage.process(log(30)))
     shutil.rmtree(tmp_path / "temp")
-    with pytest.raises(StageError, match="writing failed: FileNotFoundError"):
+    with pytest.raises(StageError, match=r"writing .*/temp failed: No such file or directory"):
         list(stage.process(log(30, start=60)))
     assert list(tmp_path.iterdir()) == []
 

@@ -2,6 +2,8 @@
 
 import io
 import struct
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.transforms import LabelledBatch
 from labeldp.transforms.batches import LabelledBatchCoder, filter_batch, label_values, replace_label
-from labeldp.transforms.tfrecord.encoded_batches import encoded_batch, framed_records, is_encoded
+from labeldp.transforms.tfrecord.encoded_batches import (
+    encoded_batch,
+    framed_records,
+    is_encoded,
+    with_feature,
+    with_label,
+)
 from labeldp.transforms.tfrecord.framing import Frames, read_records
 
 pytest.importorskip("google_crc32c")
@@ -84,3 +92,31 @@ def test_a_record_without_a_place_for_its_label_is_refused():
     batch = encoded_batch(frames, np.array([14, -1]), {"y": pa.array([0.5, None], pa.float32())})
     with pytest.raises(ValueError, match="a record without a label cannot have its label replaced"):
         replace_label(batch, "y", np.zeros(2))
+
+
+def test_a_feature_is_added_to_every_record(tmp_path: Path) -> None:
+    """Records of different sizes: another parser finds the new feature and all others, and checksums hold."""
+    tensorflow: Any = pytest.importorskip("tensorflow")
+    from labeldp.transforms.tfrecord.example_columns import ExampleColumns
+    from labeldp.transforms.tfrecord.example_encoder import encode_examples
+    from labeldp.transforms.tfrecord.example_values import ValueFinder
+
+    texts, values = ["", "x", "y" * 300, "z" * 70_000], np.array([0.0, -1.5, 7.25, 3.0])
+    labels = pa.array([1.0, 2.0, 3.0, 4.0], pa.float32())
+    records = encode_examples(pa.RecordBatch.from_pydict({"t": texts, "y": labels}))
+    batch = ExampleColumns("log", ValueFinder(["y"])).read_encoded(Frames.of(records), "y")
+    example = encode_examples(pa.RecordBatch.from_arrays([pa.array([0.0], pa.float32())], ["c"]))[0]
+    kinds = {"t": tensorflow.string, "y": tensorflow.float32, "c": tensorflow.float32}
+    features = {name: tensorflow.io.FixedLenFeature((), kind) for name, kind in kinds.items()}
+    for first, size in ((0, 4), (1, 2), (3, 1), (0, 0)):
+        part = slice(first, first + size)
+        longer = with_feature(batch.slice(first, size), "c", values[part], example)
+        assert longer.column(longer.schema.get_field_index("c")).to_pylist() == values[part].tolist()
+        path = tmp_path / f"{first} {size}"
+        path.write_bytes(framed_records(with_label(longer, "y", values[part] + 1)))
+        found = [
+            tensorflow.io.parse_single_example(each, features) for each in tensorflow.data.TFRecordDataset(str(path))
+        ]
+        assert [each["t"].numpy().decode() for each in found] == texts[part]
+        assert [float(each["c"]) for each in found] == values[part].tolist()
+        assert [float(each["y"]) for each in found] == (values[part] + 1).tolist()

@@ -77,17 +77,38 @@ def test_records_survive_any_chunks_and_batches(records, chunk, batch_size):
         patch.setattr(tfrecord, "_CHUNK", chunk)
         batches = list(read_records(io.BytesIO(content), "/logs/a", batch_size))
     assert [record for batch in batches for record in batch] == records
-    # A batch ends early if its bytes fill a chunk.
-    assert all(1 <= len(batch) <= batch_size for batch in batches)
+    full, rest = divmod(len(records), batch_size)
+    assert [len(batch) for batch in batches] == [batch_size] * full + [rest] * (rest > 0)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.binary(max_size=40), max_size=40), st.integers(1, 200), st.integers(1, 25), st.integers(1, 200))
+def test_batches_end_where_the_given_sizes_fill_them(records, chunk, batch_size, most):
+    """The sizes are those of features. The bytes of the records themselves decide nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tfrecord, "_CHUNK", chunk)
+        patch.setattr(tfrecord, "_BATCH_BYTES", most)
+        sizes = [len(record) // 2 for record in records]
+        found = read_records(
+            io.BytesIO(frame(records)), "/logs/a", batch_size, lambda frames: (frames.stops - frames.starts) // 2
+        )
+        lengths = [len(batch) for batch in found]
+    expected, rows, total = [], 0, 0
+    for size in sizes:
+        rows, total = rows + 1, total + size
+        if rows == batch_size or total >= most:
+            expected.append(rows)
+            rows, total = 0, 0
+    assert lengths == expected + [rows] * (rows > 0)
 
 
 def test_batches_are_full_but_for_large_records():
-    """A batch of small records has the requested length; one of large records holds at most a few megabytes."""
+    """A batch of small records has the requested length; one of large records holds at most some megabytes."""
     sizes = [len(batch) for batch in read_records(io.BytesIO(frame([bytes(90)] * 100_000)), "/logs/a", 16_384)]
     assert sizes == [16_384] * 6 + [100_000 - 6 * 16_384]
     large = frame([bytes(3 << 20)] * 8 + [b"small"] * 3)
     batches = list(read_records(io.BytesIO(large), "/logs/a", 16_384))
-    assert max(batch.bounds[-1] - batch.bounds[0] for batch in batches) <= 3 * tfrecord._CHUNK
+    assert max(batch.bounds[-1] - batch.bounds[0] for batch in batches) <= tfrecord._BATCH_BYTES + (4 << 20)
     assert sum(map(len, batches)) == 11
 
 
@@ -137,9 +158,9 @@ SMALL = [b"SENTINEL123", b"", b"SENTINEL123 and more"]
 
 @pytest.mark.parametrize("place", range(0, 12))
 def test_a_head_that_breaks_a_run_of_equal_ones_is_named(place):
-    content, start = bytearray(frame([b"abc"] * 100)), 19 * 70
-    content[start + place] ^= 1
-    with pytest.raises(InputError, match=rf"/logs/a: corrupt TFRecord at byte offset {start}$"):
+    content = bytearray(frame([b"abc"] * 100))
+    content[19 * 70 + place] ^= 1
+    with pytest.raises(InputError, match=r"/logs/a: corrupt TFRecord at row 70$"):
         read(bytes(content))
 
 
@@ -148,32 +169,45 @@ def test_every_flipped_bit_is_found_and_its_record_named(chunk, monkeypatch):
     monkeypatch.setattr(tfrecord, "_CHUNK", chunk)
     content, starts = frame(SMALL), starts_of(SMALL)
     for place in range(len(content)):
-        start = max(start for start in starts if start <= place)
+        row = max(row for row, start in enumerate(starts) if start <= place)
         for bit in range(8) if chunk > 1 else (place % 8,):
             damaged = bytearray(content)
             damaged[place] ^= 1 << bit
             with pytest.raises(InputError) as caught:
                 read(bytes(damaged))
-            assert str(caught.value) == f"/logs/a: corrupt TFRecord at byte offset {start}"
+            assert str(caught.value) == f"/logs/a: corrupt TFRecord at row {row}"
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 100])
-def test_offsets_are_those_of_the_file_in_later_batches(batch_size, monkeypatch):
+def test_rows_are_those_of_the_file_in_later_batches(batch_size, monkeypatch):
     monkeypatch.setattr(tfrecord, "_CHUNK", 50)
     records = [bytes([i]) * (i % 7) for i in range(60)]
     content, starts = bytearray(frame(records)), starts_of(records)
     content[starts[41] + 12] ^= 1
-    with pytest.raises(InputError, match=rf"/logs/a: corrupt TFRecord at byte offset {starts[41]}$"):
+    with pytest.raises(InputError, match=r"/logs/a: corrupt TFRecord at row 41$"):
         read(bytes(content), batch_size)
 
 
-def test_of_two_damages_one_is_named():
+@pytest.mark.parametrize("places", [(12, 0), (0, 12), (12, 12), (0, 0)], ids=str)
+@pytest.mark.parametrize("chunk", [7, 40, 1 << 20])
+def test_of_two_damages_the_first_is_named(places, chunk, monkeypatch):
+    """Whether both lie in the bytes that are read at a time depends on how many bytes labels take."""
+    monkeypatch.setattr(tfrecord, "_CHUNK", chunk)
     records = [b"abc"] * 6
     content, starts = bytearray(frame(records)), starts_of(records)
-    content[starts[2] + 12] ^= 1
-    content[starts[4]] ^= 1
-    with pytest.raises(InputError, match=f"byte offset ({starts[2]}|{starts[4]})$"):
+    for row, place in zip((2, 4), places, strict=True):
+        content[starts[row] + place] ^= 1
+    with pytest.raises(InputError, match=r"corrupt TFRecord at row 2$"):
         read(bytes(content))
+
+
+@pytest.mark.parametrize("chunk", [7, 1 << 20])
+def test_damage_is_named_before_a_truncation_after_it(chunk, monkeypatch):
+    monkeypatch.setattr(tfrecord, "_CHUNK", chunk)
+    content = bytearray(frame([b"abc"] * 6))
+    content[2 * 19 + 12] ^= 1
+    with pytest.raises(InputError, match=r"corrupt TFRecord at row 2$"):
+        read(bytes(content[:-2]))
 
 
 @pytest.mark.parametrize("chunk", [5, 1 << 20])
@@ -184,17 +218,17 @@ def test_a_file_cut_anywhere_but_between_records_is_truncated(chunk, monkeypatch
         if cut in starts:
             assert read(content[:cut]) == SMALL[: starts.index(cut)]
             continue
-        start = max(start for start in starts if start <= cut)
+        row = max(row for row, start in enumerate(starts) if start <= cut)
         with pytest.raises(InputError) as caught:
             read(content[:cut])
-        assert str(caught.value) == f"/logs/a: truncated TFRecord at byte offset {start}"
+        assert str(caught.value) == f"/logs/a: truncated TFRecord at row {row}"
 
 
 def test_a_true_length_beyond_the_file_is_truncation():
     head = (1 << 60).to_bytes(8, "little")
     checksum = int(tfrecord.checksums([head])[0]).to_bytes(4, "little")
     good = frame([b"abc"])
-    with pytest.raises(InputError, match=f"truncated TFRecord at byte offset {len(good)}$"):
+    with pytest.raises(InputError, match=r"truncated TFRecord at row 1$"):
         read(good + head + checksum + bytes(100))
 
 
@@ -202,7 +236,7 @@ def test_a_true_length_beyond_the_file_is_truncation():
     "content", [b"y,x\n1,2\n3,4\n5,6\n", b"PAR1" + bytes(40), bytes(64)], ids=["csv", "parquet", "zeros"]
 )
 def test_another_format_is_corrupt_at_once(content):
-    with pytest.raises(InputError, match=r"/logs/a: corrupt TFRecord at byte offset 0$"):
+    with pytest.raises(InputError, match=r"/logs/a: corrupt TFRecord at row 0$"):
         read(content)
 
 
@@ -225,6 +259,6 @@ class Breaking(io.BytesIO):
 
 
 def test_a_failing_filesystem_is_an_input_error_without_its_text():
-    with pytest.raises(InputError, match=r"/logs/a: cannot be read or decompressed after byte offset 40$") as caught:
+    with pytest.raises(InputError, match=r"/logs/a: cannot be read or decompressed$") as caught:
         list(read_records(Breaking(frame(SMALL)), "/logs/a", 10))
     assert "SENTINEL" not in str(caught.value)

@@ -1,0 +1,123 @@
+"""Features of a batch: numbers, categories, missing values, types that are refused, and joining of batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from labeldp.mechanisms.center.feature_rows import Categories
+from labeldp.transforms.batches import LabelledBatch
+from labeldp.transforms.center.feature_columns import concatenated, feature_columns
+from labeldp.transforms.errors import InputError
+
+
+def batch(**columns: pa.Array) -> LabelledBatch:
+    return LabelledBatch.whole(
+        "file.parquet", 0, pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    )
+
+
+def texts(column: Any) -> list[str | None]:
+    assert isinstance(column, Categories)
+    return [None if code < 0 else column.values[code] for code in column.codes]
+
+
+NUMBERS = {
+    "floats": (pa.array([1.5, None, float("nan"), float("-inf"), 1e308]), [1.5, np.nan, np.nan, np.nan, 1e308]),
+    "integers": (pa.array([1, -2, None]), [1, -2, np.nan]),
+    "large integers": (pa.array([2**63 - 1, 1]), [2.0**63, 1]),
+    "unsigned": (pa.array([2**64 - 1, 0], pa.uint64()), [2.0**64, 0]),
+    "booleans": (pa.array([True, None, False]), [1, np.nan, 0]),
+    "lists": (pa.array([[1.0], [], [2.0, 3.0], None, [None]]), [1, np.nan, np.nan, np.nan, np.nan]),
+    "large lists": (pa.array([[1.0], []], pa.large_list(pa.float32())), [1, np.nan]),
+    "dictionary": (pa.array([3, None, 3]).dictionary_encode(), [3, np.nan, 3]),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("categories", [None, []])
+def test_numbers(name: str, categories: list[str] | None):
+    column, expected = NUMBERS[name]
+    found = feature_columns(batch(x=column), ["x"], categories)["x"]
+    assert isinstance(found, np.ndarray)
+    assert found.dtype == np.float64
+    np.testing.assert_array_equal(found, np.array(expected, np.float64))
+
+
+def numbers(column: Any) -> np.ndarray:
+    assert isinstance(column, np.ndarray)
+    return column
+
+
+TEXTS = {
+    "text": (pa.array(["b", None, "a", "b"]), ["b", None, "a", "b"]),
+    "bytes": (pa.array([b"a", b"\xff", "ü".encode()]), ["a", "\udcff", "ü"]),
+    "lists": (pa.array([["a"], [], ["a", "b"], None, [b""]], pa.list_(pa.binary())), ["a", None, None, None, ""]),
+    "dictionary": (pa.array(["a", None, "b"]).dictionary_encode(), ["a", None, "b"]),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("categories", [None, ["x"]])
+def test_text_is_a_category(name: str, categories: list[str] | None):
+    column, expected = TEXTS[name]
+    assert texts(feature_columns(batch(x=column), ["x"], categories)["x"]) == expected
+
+
+def test_integers_are_the_same_category_where_another_file_has_floats():
+    integers = feature_columns(batch(x=pa.array([7, -1, 2**60])), ["x"], ["x"])["x"]
+    floats = feature_columns(batch(x=pa.array([7.0, -1.0, None, 2.5])), ["x"], ["x"])["x"]
+    assert texts(integers) == ["7", "-1", str(2**60)]
+    assert texts(floats) == ["7", "-1", None, "2.5"]
+
+
+def test_a_column_that_is_not_there_is_missing_everywhere():
+    for column in ({"y": pa.array([1, 2])}, {"x": pa.nulls(2), "y": pa.array([1, 2])}):
+        found = feature_columns(batch(**column), ["x", "z"], ["z"])
+        assert texts(found["z"]) == [None, None]
+        np.testing.assert_array_equal(numbers(found["x"]), [np.nan, np.nan])
+        assert feature_columns(batch(**column), ["x", "y"]).keys() == {"y"}
+
+
+def test_an_empty_batch():
+    found = feature_columns(batch(x=pa.array([], pa.float64()), c=pa.array([], pa.string())), ["x", "c"], ["c"])
+    assert len(found["x"]) == len(found["c"]) == 0
+
+
+@pytest.mark.parametrize("column", [pa.array([{"a": 1}]), pa.array([[["a"]]]), pa.array([1], pa.timestamp("s"))])
+def test_other_types_are_refused(column: pa.Array):
+    with pytest.raises(InputError, match=r"file\.parquet: feature 'x' holds .* neither numbers nor text.*features"):
+        feature_columns(batch(x=column), ["x"])
+    with pytest.raises(InputError, match="feature 'x' holds"):
+        feature_columns(batch(x=column), ["x"], [])
+
+
+@pytest.mark.parametrize("column", [pa.array([{"a": 1}]), pa.array([[["a"]]])])
+def test_nested_values_are_no_categories(column: pa.Array):
+    with pytest.raises(InputError, match=r"file\.parquet: feature 'x' holds .*--center_features"):
+        feature_columns(batch(x=column), ["x"], ["x"])
+
+
+def test_text_in_a_column_of_numbers_is_refused():
+    with pytest.raises(InputError, match=r"'x' holds string, but numbers in other files.*--center_categories"):
+        feature_columns(batch(x=pa.array(["a"])), ["x"], [])
+
+
+def test_joined_batches_keep_their_values():
+    parts = [
+        {"c": Categories(np.array([0, -1, 1]), ("a", "b")), "x": np.array([1.0, 2.0, 3.0])},
+        {"x": np.array([4.0])},
+        {"c": Categories(np.array([1, 0]), ("a", "c")), "y": np.array([5.0, 6.0])},
+    ]
+    found = concatenated(parts, [3, 1, 2])
+    assert texts(found["c"]) == ["a", None, "b", None, "c", "a"]
+    np.testing.assert_array_equal(numbers(found["x"]), [1, 2, 3, 4, np.nan, np.nan])
+    np.testing.assert_array_equal(numbers(found["y"]), [np.nan] * 4 + [5, 6])
+    assert concatenated([], []) == {}
+
+
+def test_numbers_and_text_are_not_joined():
+    with pytest.raises(InputError, match=r"'x' holds numbers in some records and text in others"):
+        concatenated([{"x": np.zeros(1)}, {"x": Categories(np.zeros(1, np.int64), ("a",))}], [1, 1])

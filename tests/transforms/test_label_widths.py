@@ -1,0 +1,167 @@
+"""Two logs that differ in one label, of another width: equal batches, errors and Beam counters, for every format."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from labeldp.transforms import Format, InputError, LabelColumn, NoisyPrior, ReadRecordBatches
+from labeldp.transforms.batches import LabelledBatchCoder
+from labeldp.transforms.io.file_reader import FileReader
+from labeldp.transforms.io.input_format import FilePart
+from labeldp.transforms.tfrecord import feature_sizes, framing
+
+ROWS = 40_000
+FORMATS = ["csv", "csv.gz", "tfrecord", "tfrecord.gz", "parquet"]
+LABELS = [9, 1 << 40]
+
+
+def corrupt(records: list[bytes], where: str) -> list[bytes]:
+    changed = bytearray(records[20_000])
+    changed[-1 if where == "corrupt" else 0] ^= 0x40
+    return [*records[:20_000], bytes(changed), *records[20_001:]]
+
+
+def log(folder: Path, format: str, label: int, damage: str = "none") -> str:
+    """A log of integers: id, x and y, with that label in row 7."""
+    labels = np.arange(ROWS) % 50
+    labels[7] = label
+    columns = {"id": np.arange(ROWS), "x": np.arange(ROWS) % 13, "y": labels}
+    path, name = folder / f"log.{format}", format.removesuffix(".gz")
+    folder.mkdir(exist_ok=True)
+    if name == "parquet":
+        pa.parquet.write_table(pa.table(columns), path, row_group_size=3_000)
+        content = path.read_bytes()
+    else:
+        if name == "csv":
+            records = [b"%d,%d,%d\n" % row for row in zip(*columns.values(), strict=True)]
+            head, broken = b"id,x,y\n", b"1,2,text\n"
+        else:
+            from labeldp.transforms.tfrecord.example_encoder import encode_examples
+
+            examples = encode_examples(pa.RecordBatch.from_pydict(columns))
+            records = [framing.frame([example]) for example in examples]
+            head, broken = b"", records[20_000][:-1] + bytes([records[20_000][-1] ^ 1])
+        if damage == "corrupt":
+            records[20_000] = broken
+        if damage == "open":
+            records[20_000] = b'1,"2,3\n' if name == "csv" else bytes(16)
+        if damage == "truncated":
+            records = [*records[:20_000], records[20_000][:5]]
+        content = head + b"".join(records)
+    if damage != "none" and name == "parquet":
+        content = content[:4] + bytes(2_000) + content[2_004:] if damage == "corrupt" else content[:20_000]
+    if format.endswith(".gz"):
+        content = gzip.compress(content, mtime=0)
+        if damage == "truncated":
+            content = content[: len(content) - 5]
+    path.write_bytes(content)
+    return str(path)
+
+
+def read(path: str, format: str, **options: Any) -> tuple[list[tuple[int, int, int, str]], str]:
+    """Place, size and schema of each batch, and the text of the error, without the folder."""
+    batches, text = [], ""
+    try:
+        reader = FileReader(Format(format.removesuffix(".gz")), label_column="y", **options)
+        for batch in reader.read(FilePart(path, path)):
+            batches.append((batch.start, batch.stop, batch.batch.num_rows, str(batch.batch.schema)))
+    except InputError as error:
+        text = str(error).replace(str(Path(path).parent), "")
+    return batches, text
+
+
+@pytest.mark.parametrize("damage", ["none", "corrupt", "open", "truncated"])
+@pytest.mark.parametrize("options", [{}, {"columns": ["y"]}], ids=["all", "label"])
+@pytest.mark.parametrize("format", FORMATS)
+def test_batches_and_errors_are_equal(tmp_path: Path, format: str, options: dict[str, Any], damage: str) -> None:
+    if format.startswith("tfrecord"):
+        pytest.importorskip("tfx_bsl")
+    seen = [read(log(tmp_path / str(label), format, label, damage), format, **options) for label in LABELS]
+    assert seen[0] == seen[1]
+    batches, text = seen[0]
+    # The damage of the Parquet file lies in another column than the label.
+    assert bool(text) == (damage != "none") or (format, damage) == ("parquet", "corrupt")
+    assert "offset" not in text
+    if damage == "none":
+        assert [batch[2] for batch in batches] == [16_384, 16_384, 7_232]
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+def test_batches_of_large_records_are_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: bool) -> None:
+    """The limit of bytes lies where the wider label would move it, if it counted."""
+    pytest.importorskip("tfx_bsl")
+    from labeldp.transforms.tfrecord.example_encoder import encode_examples
+
+    files = []
+    for label in LABELS:
+        values = [label if row == 3 else 9 for row in range(40)]
+        examples = encode_examples(pa.RecordBatch.from_pydict({"id": np.arange(40), "y": values}))
+        files.append(tmp_path / f"{label}")
+        files[-1].write_bytes(framing.frame(examples))
+        sizes = feature_sizes.FeatureSizes("log", "y")(framing.Frames.of(examples))
+        assert len(set(sizes.tolist())) == 1
+    for limit in range(int(8 * sizes[0]) - 8, int(8 * sizes[0]) + 9):
+        monkeypatch.setattr(framing, "_BATCH_BYTES", limit)
+        found = [read(str(path), "tfrecord", columns=["y"], encoded=encoded) for path in files]
+        assert found[0] == found[1]
+        assert found[0][0][0][2] in (8, 9)
+
+
+def counters(build: Callable[[beam.Pipeline], Any]) -> dict[str, Any]:
+    """Element counts of all stages, as Beam counted them."""
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    build(pipeline)
+    result: Any = pipeline.run()
+    result.wait_until_finish()
+    found = {}
+    for stage, infos in sorted(result._monitoring_infos_by_stage.items()):
+        for info in infos:
+            if info.urn == "beam:metric:element_count:v1":
+                found[f"{stage} {sorted(info.labels.items())}"] = info.payload
+    return found
+
+
+@pytest.mark.parametrize("format", ["csv", "tfrecord", "parquet"])
+def test_element_counts_are_equal(tmp_path: Path, format: str, key: Any) -> None:
+    if format == "tfrecord":
+        pytest.importorskip("tfx_bsl")
+    column = LabelColumn("y", tuple(float(label) for label in range(50)))
+
+    def of(label: int) -> dict[str, Any]:
+        path = Path(log(tmp_path / "log", format, label))
+
+        def build(pipeline: beam.Pipeline) -> None:
+            labels = pipeline | "Labels" >> ReadRecordBatches(str(path), Format(format), ["y"], None, "y")
+            _ = labels | NoisyPrior(column, 1.0, key)
+            encoded = format == "tfrecord"
+            records = pipeline | "Records" >> ReadRecordBatches(
+                str(path), Format(format), ["y"] if encoded else None, None, "y", encoded
+            )
+            _ = records | beam.Reshuffle()
+
+        return counters(build)
+
+    one, other = of(LABELS[0]), of(LABELS[1])
+    assert len(one) > 10
+    assert one == other
+
+
+@pytest.mark.parametrize("format", ["csv", "tfrecord", "parquet"])
+def test_sizes_that_runners_sample_are_equal(tmp_path: Path, format: str) -> None:
+    """Runners show the mean size of elements, as their coder estimates or encodes them."""
+    if format == "tfrecord":
+        pytest.importorskip("tfx_bsl")
+    coder, seen = LabelledBatchCoder(), []
+    for label in LABELS:
+        path = log(tmp_path, format, label)
+        options: dict[str, Any] = {"columns": ["y"], "encoded": True} if format == "tfrecord" else {}
+        batches = FileReader(Format(format), label_column="y", **options).read(FilePart(path, path))
+        seen.append([(coder.estimate_size(batch), len(coder.encode(batch))) for batch in batches])
+    assert seen[0] == seen[1]

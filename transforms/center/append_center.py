@@ -1,0 +1,98 @@
+"""Stage that adds the column of centers, which a linear center predicts from the features."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.pvalue import AsSingleton, PCollection
+
+from ...mechanisms.center.linear_center import LinearCenter
+from ..batches import LabelledBatch
+from ..errors import InputError, redact_errors
+from ..label_column import LabelColumn
+from ..tfrecord.encoded_batches import is_encoded, with_feature
+from ..tfrecord.example_encoder import encode_examples
+from .fit_center import center_columns
+
+
+@dataclass
+class AppendCenter(beam.PTransform):
+    """Adds the column of centers to each batch: the label of the domain that the center predicts for the record.
+
+    Attributes:
+      center: Exactly one LinearCenter, as a PCollection or as a value.
+      column: The private column; its `center` is the name of the new column.
+      only: Columns to keep besides the new one; None keeps all.
+    """
+
+    center: PCollection[LinearCenter] | LinearCenter
+    column: LabelColumn
+    only: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a column without a center."""
+        super().__init__()
+        if self.column.center is None:
+            raise ValueError("the label column has no center")
+
+    def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[LabelledBatch]:
+        center = self.center if isinstance(self.center, LinearCenter) else AsSingleton(self.center)
+        return batches | "Append" >> beam.ParDo(_Append(self.column, self.only), center).with_output_types(
+            LabelledBatch
+        )
+
+
+def append_center(
+    batch: LabelledBatch, center: LinearCenter, column: LabelColumn, only: tuple[str, ...] | None = None
+) -> LabelledBatch:
+    """Adds the column of centers to a batch. In a batch of encoded records, it is added to the records as well.
+
+    Args:
+      batch: n records with the features of the center.
+      center: The center.
+      column: The private column; its `center` is the name of the new column.
+      only: Columns to keep besides the new one, of a batch that is not encoded; None keeps all.
+
+    Returns:
+      The batch with one more column.
+
+    Raises:
+      InputError: If there is a column of this name, the label is a feature of the center, or a feature has the wrong
+        type.
+    """
+    name = column.center
+    assert name is not None
+    if column.name in center.design.map.columns:
+        raise InputError(f"the label column {column.name!r} is a feature of the center, which is released as it is")
+    if batch.column(name) is not None:
+        raise InputError(
+            f"{batch.source}: there is a column {name!r} already: name the new column of centers with --center_column, "
+            "or for apply remove that column from the input"
+        )
+    values = column.labels[center.indices(center_columns(batch, center.design.map))]
+    if is_encoded(batch.batch.schema):
+        return dataclasses.replace(batch, batch=with_feature(batch.batch, name, values, _example(name)))
+    kept = [each for each in batch.batch.schema.names if only is None or each in only]
+    columns = [*(batch.batch.column(each) for each in kept), pa.array(values)]
+    fields = [*(batch.batch.schema.field(each) for each in kept), pa.field(name, pa.float64())]
+    return dataclasses.replace(batch, batch=pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)))
+
+
+def _example(name: str) -> bytes:
+    return encode_examples(pa.RecordBatch.from_arrays([pa.array([0.0], pa.float32())], [name]))[0]
+
+
+class _Append(beam.DoFn):
+    def __init__(self, column: LabelColumn, only: tuple[str, ...] | None):
+        self._column = column
+        self._only = only
+
+    @redact_errors("computing centers")
+    def process(self, batch: LabelledBatch, center: LinearCenter) -> Iterator[LabelledBatch]:
+        if center.labels != len(self._column.domain):
+            raise InputError("the center is for another label domain than the declared one")
+        yield append_center(batch, center, self._column, self._only)

@@ -1,0 +1,182 @@
+"""Features of a batch as numbers and categories, for a linear center."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ...mechanisms.center.feature_rows import Categories, Columns
+from ..batches import LabelledBatch, float_values, single_values
+from ..errors import InputError
+
+
+def feature_columns(
+    batch: LabelledBatch, names: Sequence[str], categories: Iterable[str] | None = None
+) -> dict[str, np.ndarray | Categories]:
+    """Extracts features.
+
+    Text is a category. Numbers and booleans are numbers, except in the columns that are named as categories. A record
+    without exactly one value has none. A column that the batch does not have, or that has no value at all, is missing
+    in all records.
+
+    Args:
+      batch: n records.
+      names: Names of the columns.
+      categories: Those that are categories, whatever they hold; all others are numbers. None where this is not known
+        yet: text columns are categories then, and columns without a type, which have no value, are left out.
+
+    Returns:
+      Features by name, each of n records.
+
+    Raises:
+      InputError: If a column holds neither numbers nor text, or text where there must be numbers; names the column.
+    """
+    known = None if categories is None else set(categories)
+    found: dict[str, np.ndarray | Categories] = {}
+    for name in names:
+        values, present = _values(batch, name)
+        kind = values.type
+        if known is not None and not len(values):
+            found[name] = _missing(batch.batch.num_rows, name in known)
+        elif pa.types.is_null(kind):
+            continue
+        elif pa.types.is_nested(kind):
+            raise InputError(
+                f"{batch.source}: feature {name!r} holds {kind}, neither numbers nor text: "
+                "leave it out of --center_features"
+            )
+        elif name in known if known is not None else _is_text(kind):
+            found[name] = _categories(values, present)
+        elif _is_number(kind):
+            found[name] = _numbers(values, present)
+        elif known is None:
+            raise InputError(
+                f"{batch.source}: feature {name!r} holds {kind}, neither numbers nor text: "
+                "name the features to use with --center_features"
+            )
+        else:
+            raise InputError(
+                f"{batch.source}: feature {name!r} holds {kind}, but numbers in other files: declare it with "
+                "--center_categories, or leave it out of --center_features"
+            )
+    return found
+
+
+def _values(batch: LabelledBatch, name: str) -> tuple[pa.Array, np.ndarray]:
+    column = batch.column(name)
+    if column is None:
+        return pa.nulls(0), np.zeros(batch.batch.num_rows, bool)
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    return single_values(column)
+
+
+def _missing(rows: int, category: bool) -> np.ndarray | Categories:
+    return Categories(np.full(rows, -1), ()) if category else np.full(rows, np.nan)
+
+
+def _categories(values: pa.Array, present: np.ndarray) -> Categories:
+    encoded = values.dictionary_encode()
+    codes = np.full(len(present), -1)
+    codes[present] = encoded.indices.to_numpy()
+    return Categories(codes, tuple(_text(each) for each in encoded.dictionary.to_pylist()))
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.decode(errors="surrogateescape")
+    # Integers are floats in files where some are missing.
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _numbers(values: pa.Array, present: np.ndarray) -> np.ndarray:
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.int8())
+    numbers = np.full(len(present), np.nan)
+    numbers[present] = float_values(values)
+    numbers[~np.isfinite(numbers)] = np.nan
+    return numbers
+
+
+def is_feature(kind: pa.DataType) -> bool:
+    """Tests whether a column can be a feature.
+
+    Args:
+      kind: Type of the column.
+
+    Returns:
+      True for numbers, booleans and text, and for lists of them.
+    """
+    kind = value_type(kind)
+    return _is_text(kind) or _is_number(kind)
+
+
+def value_type(kind: pa.DataType) -> pa.DataType:
+    """Finds the type of the single values of a column.
+
+    Args:
+      kind: Type of the column.
+
+    Returns:
+      That of its values, if it holds lists or a dictionary; otherwise the type itself.
+    """
+    for test in (pa.types.is_list, pa.types.is_large_list, pa.types.is_dictionary):
+        if test(kind):
+            kind = kind.value_type
+    return kind
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return any(
+        test(kind)
+        for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    )
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return any(
+        test(kind) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
+    )
+
+
+def concatenated(parts: Sequence[Columns], sizes: Sequence[int]) -> dict[str, np.ndarray | Categories]:
+    """Joins the features of consecutive batches; the order of the records is that of the parts.
+
+    Args:
+      parts: Features of each batch.
+      sizes: Number of records of each batch.
+
+    Returns:
+      Features of all records, of the columns that any part has; a column that a part does not have is missing there.
+
+    Raises:
+      InputError: If a column has numbers in one part and text in another; names the column.
+    """
+    names = list(dict.fromkeys(name for part in parts for name in part))
+    found: dict[str, np.ndarray | Categories] = {}
+    for name in names:
+        columns = [part.get(name) for part in parts]
+        kinds = {type(column) for column in columns if column is not None}
+        if len(kinds) > 1:
+            raise InputError(
+                f"feature {name!r} holds numbers in some records and text in others: declare it with "
+                "--center_categories, or leave it out of --center_features"
+            )
+        category = kinds == {Categories}
+        filled = [
+            _missing(size, category) if column is None else column for column, size in zip(columns, sizes, strict=True)
+        ]
+        found[name] = _joined(filled) if category else np.concatenate([np.asarray(each) for each in filled])
+    return found
+
+
+def _joined(parts: Sequence[np.ndarray | Categories]) -> Categories:
+    places: dict[str, int] = {}
+    codes = []
+    for part in parts:
+        assert isinstance(part, Categories)
+        own = [places.setdefault(value, len(places)) for value in part.values]
+        codes.append(np.array([*own, -1])[part.codes])
+    return Categories(np.concatenate(codes) if codes else np.zeros(0, np.int64), tuple(places))

@@ -1,0 +1,159 @@
+"""Uniform sample of the records' features, which are public, and the number of records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.pvalue import PCollection
+
+from ...mechanisms.center.feature_rows import Categories, Columns
+from ...mechanisms.center.linear_center import MOST_SAMPLE
+from ...mechanisms.noise.keyed_words import words
+from ..batches import LabelledBatch, record_identities
+from ..errors import redact_errors
+from ..noise_key_file import NoiseKeyFile
+from ..progress_log import Progress
+from .feature_columns import concatenated, feature_columns
+
+DEFAULT_PLACES = 64
+"""Largest number of places of a category, unless another is asked for."""
+
+
+@dataclass(frozen=True)
+class CenterFeatures:
+    """Features of a linear center.
+
+    Attributes:
+      names: Names of the columns; text columns are categories.
+      categories: Further columns that are categories, for example of integers.
+      places: Largest number of places of a category; one of more values is hashed to them.
+      id_column: Column of unique ids; None for records that are identified by file and row.
+    """
+
+    names: tuple[str, ...]
+    categories: tuple[str, ...] = ()
+    places: int = DEFAULT_PLACES
+    id_column: str | None = None
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of all columns to read."""
+        return list(dict.fromkeys([*self.names, *([self.id_column] if self.id_column else [])]))
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureSample:
+    """Sample of some records: those with the smallest words.
+
+    Attributes:
+      words: Words of the sampled records, shape (s,), uint64, ascending.
+      columns: Their features, in the same order.
+      records: Number of records that were sampled from.
+    """
+
+    words: np.ndarray
+    columns: Columns
+    records: int
+
+
+class MergeSamples(beam.CombineFn):
+    """Keeps the `MOST_SAMPLE` records with the smallest words."""
+
+    def create_accumulator(self) -> FeatureSample:
+        return FeatureSample(np.zeros(0, np.uint64), {}, 0)
+
+    def add_input(self, accumulator: FeatureSample, element: FeatureSample) -> FeatureSample:
+        return self.merge_accumulators([accumulator, element])
+
+    def merge_accumulators(self, accumulators: Iterable[FeatureSample]) -> FeatureSample:
+        parts = [self.create_accumulator(), *accumulators]
+        columns = concatenated([part.columns for part in parts], [len(part.words) for part in parts])
+        drawn = np.concatenate([part.words for part in parts])
+        return smallest(drawn, columns, sum(part.records for part in parts))
+
+    def extract_output(self, accumulator: FeatureSample) -> FeatureSample:
+        return accumulator
+
+
+def smallest(drawn: np.ndarray, columns: Columns, records: int) -> FeatureSample:
+    """Keeps the records with the smallest words.
+
+    Args:
+      drawn: Word of each record, shape (n,), uint64.
+      columns: Features of the n records.
+      records: Number of records that they were sampled from.
+
+    Returns:
+      At most `MOST_SAMPLE` of them, in the order of their words.
+    """
+    order = np.argsort(drawn, kind="stable")[:MOST_SAMPLE]
+    kept: dict[str, np.ndarray | Categories] = {}
+    for name, column in columns.items():
+        kept[name] = _picked(column, order) if isinstance(column, Categories) else column[order]
+    return FeatureSample(drawn[order], kept, records)
+
+
+def _picked(column: Categories, order: np.ndarray) -> Categories:
+    """Categories of some records, without the values that none of them has: they may be far more than the records."""
+    codes = column.codes[order]
+    used, place = np.unique(codes, return_inverse=True)
+    missing = int(len(used) > 0 and used[0] < 0)
+    return Categories(place - missing, tuple(column.values[code] for code in used[missing:]))
+
+
+@dataclass
+class SampleFeatures(beam.PTransform):
+    """Samples features: a PCollection of LabelledBatch to exactly one FeatureSample, also for empty input.
+
+    The label column is not looked at. Which records are sampled depends on their identities and the secret key alone.
+
+    Attributes:
+      features: The features.
+      key: Reference to the secret key.
+    """
+
+    features: CenterFeatures
+    key: NoiseKeyFile
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[FeatureSample]:
+        return (
+            batches
+            | "Sample" >> beam.ParDo(_Sample(self.features, self.key)).with_output_types(FeatureSample)
+            | "Merge" >> beam.CombineGlobally(MergeSamples())
+        )
+
+
+class _Sample(beam.DoFn):
+    def __init__(self, features: CenterFeatures, key: NoiseKeyFile):
+        self._features = features
+        self._key = key
+
+    def setup(self) -> None:
+        self._secret = self._key.load()
+        self._progress = Progress("sampled")
+
+    def start_bundle(self) -> None:
+        # Of this bundle only: what a failed bundle has seen is not in the sample.
+        self._smallest = np.zeros(0, np.uint64)
+
+    @redact_errors("sampling features")
+    def process(self, batch: LabelledBatch) -> Iterator[FeatureSample]:
+        features, records = self._features, batch.batch.num_rows
+        drawn = words(self._secret, b"center sample", record_identities(batch, features.id_column))
+        if len(self._smallest) == MOST_SAMPLE:
+            # All others are behind a whole sample of this bundle.
+            kept = drawn <= self._smallest[-1]
+            batch, drawn = batch.keep(kept), drawn[kept]
+        self._smallest = np.sort(np.concatenate([self._smallest, drawn]))[:MOST_SAMPLE]
+        declared = [name for name in features.names if name in features.categories]
+        others = [name for name in features.names if name not in features.categories]
+        columns = {**feature_columns(batch, others), **feature_columns(batch, declared, declared)}
+        # The order of the columns decides on that of the encoders: it must not depend on the file.
+        yield smallest(drawn, {name: columns[name] for name in features.names if name in columns}, records)
+        self._progress.add(records)

@@ -1,0 +1,281 @@
+"""Release of a linear center: a model of the label under label DP, from one exactly noised sum per feature."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.pvalue import AsSingleton, PCollection
+
+from ...mechanisms.center.feature_rows import Category, Columns, RowMap
+from ...mechanisms.center.linear_center import CenterDesign, LinearCenter, design_center, moment_sums, noised_sums
+from ...mechanisms.noise.input_digest import RawSums, add_sums, digest_sums
+from ...mechanisms.noise.keyed_words import keyed_hash, words
+from ...mechanisms.noise.record_identities import Identities, integer_identities
+from ..batches import LabelledBatch, label_values, record_identities
+from ..errors import redact_errors
+from ..label_column import LabelColumn
+from ..noise_binding import Threshold, after_unique_ids
+from ..noise_key_file import NoiseKeyFile
+from ..progress_log import LOGGER, Progress
+from .feature_columns import feature_columns
+from .feature_sample import CenterFeatures, FeatureSample, SampleFeatures
+
+# Sums are below 2^53 records times 2^44.
+_SUM_BYTES = 16
+
+
+@dataclass(frozen=True, eq=False)
+class MomentSummary:
+    """Raw, unprotected sums over some records. It must not leave the job.
+
+    Attributes:
+      sums: Sums of rows times labels, exact integers; empty for no record.
+      records: Number of records with a usable label.
+      unusable: Number of records without one.
+      digest: Raw sums of the input digest over the records with a usable label.
+      rows: Raw sums of a digest of their rows.
+    """
+
+    sums: tuple[int, ...] = field(repr=False)
+    records: int
+    unusable: int
+    digest: RawSums
+    rows: RawSums
+
+    def __getstate__(self) -> dict[str, Any]:
+        """State of a fixed size: runners show the sizes of elements, and that of an integer depends on its value."""
+        sums = b"".join(each.to_bytes(_SUM_BYTES, "little", signed=True) for each in self.sums)
+        return {**vars(self), "sums": sums}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        octets = state["sums"]
+        parts = [octets[start : start + _SUM_BYTES] for start in range(0, len(octets), _SUM_BYTES)]
+        vars(self).update(state, sums=tuple(int.from_bytes(part, "little", signed=True) for part in parts))
+
+
+class MergeMoments(beam.CombineFn):
+    """Adds moment summaries."""
+
+    def create_accumulator(self) -> MomentSummary:
+        return MomentSummary((), 0, 0, add_sums([]), add_sums([]))
+
+    def add_input(self, accumulator: MomentSummary, element: MomentSummary) -> MomentSummary:
+        return self.merge_accumulators([accumulator, element])
+
+    def merge_accumulators(self, accumulators: Iterable[MomentSummary]) -> MomentSummary:
+        parts = list(accumulators)
+        present = [part.sums for part in parts if part.sums]
+        return MomentSummary(
+            tuple(sum(each) for each in zip(*present, strict=True)),
+            sum(part.records for part in parts),
+            sum(part.unusable for part in parts),
+            add_sums(part.digest for part in parts),
+            add_sums(part.rows for part in parts),
+        )
+
+    def extract_output(self, accumulator: MomentSummary) -> MomentSummary:
+        return accumulator
+
+
+def summarize_moments(batch: LabelledBatch, column: LabelColumn, design: CenterDesign, secret: bytes) -> MomentSummary:
+    """Summarizes one batch.
+
+    Args:
+      batch: The records, with their features.
+      column: The private column.
+      design: Map from features to rows.
+      secret: Secret key, 32 bytes.
+
+    Returns:
+      Sums of the batch.
+
+    Raises:
+      InputError: If the label, id or a feature column has the wrong type, or a record has no id.
+    """
+    values = label_values(batch, column.name)
+    usable = np.isfinite(values)
+    kept, values = batch.keep(usable), values[usable]
+    identities = record_identities(kept, column.id_column)
+    indices = column.indices(values, identities, secret)
+    rows = center_rows(kept, design.map)
+    sums = moment_sums(rows, indices, len(column.domain))
+    digest = digest_sums(secret, column.name, identities, values)
+    return MomentSummary(
+        tuple(sums), len(values), int((~usable).sum()), digest, _row_sums(secret, column.name, identities, rows)
+    )
+
+
+def _row_sums(secret: bytes, name: str, identities: Identities, rows: np.ndarray) -> RawSums:
+    """Raw sums of a digest of rows, in the place of labels and centers.
+
+    Each row is reduced by two linear hashes modulo 2^64 under secret multipliers, of which the upper 53 and 31 bits are
+    taken. Rows that differ have entries that differ by less than 2^26, so a hash is equal with a probability of at most
+    2^-38 and 2^-30: both with 2^-68, before the digest adds its own 2^-128.
+    """
+    drawn = words(secret, b"center rows", integer_identities("component", np.arange(2 * rows.shape[1])))
+    first, second = (
+        (rows.astype(np.uint64) * multipliers).sum(axis=1, dtype=np.uint64) for multipliers in np.split(drawn, 2)
+    )
+    upper, lower = (first >> np.uint64(11)).astype(np.float64), (second >> np.uint64(33)).astype(np.int64)
+    return digest_sums(secret, name, identities, upper, ("rows of the center", lower))
+
+
+def center_columns(batch: LabelledBatch, map: RowMap) -> Columns:
+    """Extracts the features of a map from a batch.
+
+    Args:
+      batch: n records.
+      map: The map.
+
+    Returns:
+      Features by name; without features, a column of the right length under no name of a feature.
+
+    Raises:
+      InputError: If a feature has the wrong type.
+    """
+    categories = [each.name for each in map.encoders if isinstance(each, Category)]
+    found = feature_columns(batch, map.columns, categories)
+    return found or {"": np.zeros(batch.batch.num_rows)}
+
+
+def center_rows(batch: LabelledBatch, map: RowMap) -> np.ndarray:
+    """Computes the rows of a batch.
+
+    Args:
+      batch: n records.
+      map: The map.
+
+    Returns:
+      Rows, shape (n, m + 1), int64.
+    """
+    return map.rows(center_columns(batch, map))
+
+
+def moments_key(summary: MomentSummary, column: LabelColumn, design: CenterDesign, secret: bytes) -> bytes:
+    """Derives the noise key of moment sums.
+
+    It is bound to the labels and the rows of all records, to the request and to the raw sums themselves. If features
+    change and labels do not, two releases with the same noise would show the exact difference of their sums; and if the
+    sums stay, equal releases would show that: a change of features leaves the sums as they are if the label of the
+    record is the middle one. As a pseudorandom function of rows and sums, the noise is independent for any two inputs.
+
+    Args:
+      summary: Raw summary of the whole input.
+      column: The private column.
+      design: The public part of the center.
+      secret: Secret key, 32 bytes.
+
+    Returns:
+      32 bytes. It must not be shown: it is a function of raw sums.
+    """
+    bound_to = [
+        summary.digest.lanes.astype("<u8").tobytes().hex(),
+        summary.rows.lanes.astype("<u8").tobytes().hex(),
+        list(summary.sums),
+        column.name,
+        [label.hex() for label in column.domain],
+        column.rounding,
+        design.epsilon.hex(),
+        design.map.norm,
+    ]
+    return keyed_hash(secret, b"labeldp moments", json.dumps(bound_to).encode())
+
+
+@dataclass
+class FitLinearCenter(beam.PTransform):
+    """Releases a linear center under label DP.
+
+    Takes two PCollections of LabelledBatch, by name: `features`, for which the label need not be read, and `labels`,
+    the same records with label, id and features. Returns exactly one LinearCenter, which has spent its
+    `design.epsilon`. The job fails with InputError as for `NoisyPrior`.
+
+    Attributes:
+      column: The private column.
+      epsilon: Total budget of center, prior and labels.
+      key: Reference to the secret key.
+      features: The features.
+      threshold: Limit on the records without a usable label.
+    """
+
+    column: LabelColumn
+    epsilon: float
+    key: NoiseKeyFile
+    features: CenterFeatures
+    threshold: Threshold = field(default_factory=Threshold)
+
+    def __post_init__(self) -> None:
+        """Raises ValueError if the label is one of the features."""
+        super().__init__()
+        if self.column.name in self.features.names:
+            raise ValueError(f"the label {self.column.name!r} must not be a feature: centers are released as they are")
+
+    def expand(self, inputs: dict[str, PCollection[LabelledBatch]]) -> PCollection[LinearCenter]:
+        batches = inputs["labels"]
+        design: Any = (
+            inputs["features"]
+            | "SampleFeatures" >> SampleFeatures(self.features, self.key)
+            | "Design" >> beam.ParDo(_Design(self.epsilon, self.features.places)).with_output_types(CenterDesign)
+            # With a checkpoint it is computed once for all consumers.
+            | "CheckpointDesign" >> beam.Reshuffle()
+        )
+        return (
+            batches
+            | "SumMoments"
+            >> beam.ParDo(_SumMoments(self.column, self.key), AsSingleton(design)).with_output_types(MomentSummary)
+            | "AddMoments" >> beam.CombineGlobally(MergeMoments())
+            | "AddNoise"
+            >> beam.ParDo(
+                _ReleaseCenter(self.column, self.key, self.threshold),
+                AsSingleton(design),
+                *after_unique_ids(batches, self.column),
+            ).with_output_types(LinearCenter)
+            | "Checkpoint" >> beam.Reshuffle()
+        )
+
+
+class _Design(beam.DoFn):
+    def __init__(self, epsilon: float, places: int):
+        self._epsilon = epsilon
+        self._places = places
+
+    @redact_errors("designing the center")
+    def process(self, sample: FeatureSample) -> Iterator[CenterDesign]:
+        yield design_center(sample.columns, max(sample.records, 1), self._epsilon, self._places)
+
+
+class _SumMoments(beam.DoFn):
+    def __init__(self, column: LabelColumn, key: NoiseKeyFile):
+        self._column = column
+        self._key = key
+
+    def setup(self) -> None:
+        self._secret = self._key.load()
+        self._progress = Progress("summed")
+
+    @redact_errors("summing features")
+    def process(self, batch: LabelledBatch, design: CenterDesign) -> Iterator[MomentSummary]:
+        yield summarize_moments(batch, self._column, design, self._secret)
+        self._progress.add(batch.batch.num_rows)
+
+
+class _ReleaseCenter(beam.DoFn):
+    def __init__(self, column: LabelColumn, key: NoiseKeyFile, threshold: Threshold):
+        self._column = column
+        self._key = key
+        self._threshold = threshold
+
+    @redact_errors("noising the center")
+    def process(self, summary: MomentSummary, design: CenterDesign, unique_ids: int = 0) -> Iterator[LinearCenter]:
+        self._threshold.check(summary.records, summary.unusable, self._column.name)
+        labels = len(self._column.domain)
+        sums: tuple[int, ...] = ()
+        if design.epsilon:
+            noise_key = moments_key(summary, self._column, design, self._key.load())
+            sums = noised_sums(list(summary.sums), design.map.norm, labels, design.epsilon, noise_key)
+        LOGGER.info("computed the center")
+        yield LinearCenter.fit(design, labels, sums)

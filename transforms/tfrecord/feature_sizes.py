@@ -1,0 +1,63 @@
+"""Sizes of serialized tf.Examples without their labels, by which batches of large records are cut."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import InputError
+from .example_decoder import ExampleDecoder
+from .example_encoder import encode_examples
+from .example_values import ValueFinder
+from .example_walk import INT64
+from .framing import Frames
+from .label_widening import integer_entries
+from .varints import content_offsets
+
+
+class FeatureSizes:
+    """Measures the records of one source."""
+
+    def __init__(self, source: str, label: str):
+        """Starts a source.
+
+        Args:
+          source: Name of the source.
+          label: The label's feature.
+        """
+        self._source = source
+        self._label = label
+        self._finder = ValueFinder([label])
+
+    def __call__(self, frames: Frames) -> np.ndarray:
+        """Measures a batch of records.
+
+        Args:
+          frames: The n records.
+
+        Returns:
+          Bytes of the features of each record, shape (n,), int64: the same whatever number its label is. Records that
+          are no tf.Examples have their own size.
+        """
+        found = self._finder.find(frames.octets, frames.starts, frames.stops)
+        canonical, values = found.canonical, found.values[self._label]
+        sizes = frames.stops - frames.starts
+        contents = np.minimum(content_offsets(frames.octets, frames.starts), frames.stops)
+        sizes[canonical] = (frames.stops - contents)[canonical]
+        values.kinds[~canonical] = 0
+        integer = values.kinds == INT64
+        # A float label takes the same bytes whatever its value.
+        sizes[integer] -= values.stops[integer] - integer_entries(frames, self._label, values)[0]
+        for row in np.flatnonzero(~canonical).tolist():
+            sizes[row] = self._size_alone(frames.content[frames.starts[row] : frames.stops[row]])
+        return sizes
+
+    def _size_alone(self, record: bytes) -> int:
+        """Bytes of a record that is not canonical, encoded anew without its label."""
+        try:
+            batch = ExampleDecoder(self._source).decode([record])
+        except InputError:
+            return len(record)
+        names = [name for name in batch.schema.names if name != self._label]
+        columns = [batch.column(batch.schema.get_field_index(name)) for name in names]
+        return len(encode_examples(pa.RecordBatch.from_arrays(columns, names), with_nulls=False)[0]) if names else 0
