@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -13,10 +14,11 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsList, AsSingleton, PCollection
 
+from ..mechanisms.core.budget import remaining_epsilon
 from ..mechanisms.core.label_grid import label_grid
-from ..mechanisms.core.label_rounding import NEAREST
+from ..mechanisms.core.label_rounding import NEAREST, RANDOMIZED
 from ..mechanisms.core.randomizer import Randomizer
-from ..mechanisms.registry import default_rounding
+from ..mechanisms.registry import AUTO, default_rounding
 from ..pipelines.release.job_result import JobResult
 from ..pipelines.release.manifest import make_manifest
 from ..pipelines.release.mechanism_file import MechanismFile
@@ -24,6 +26,7 @@ from ..transforms import (
     BatchesToRows,
     Equals,
     Format,
+    InputError,
     LabelColumn,
     LabelledBatch,
     NoiseKeyFile,
@@ -38,8 +41,12 @@ from ..transforms import (
     WriteTFRecords,
     row_fields,
 )
+from ..transforms.center.append_center import AppendCenter
+from ..transforms.center.feature_sample import CenterFeatures
+from ..transforms.center.fit_center import FitLinearCenter
 from ..transforms.io.filesystems import delete_folder
 from ..transforms.io.publish_shards import require_digest, require_empty
+from ..transforms.privatize_labels import OTHER_MECHANISM
 
 
 class Release(NamedTuple):
@@ -65,6 +72,7 @@ def label_column(
     label_values: Sequence[float] | None = None,
     id_column: str | None = None,
     rounding: str = NEAREST,
+    center_column: str | None = None,
 ) -> LabelColumn:
     """Makes the private column from flat arguments.
 
@@ -76,6 +84,7 @@ def label_column(
       label_values: All labels of the domain, ascending, instead of the three arguments above.
       id_column: Column of unique ids; by default records are identified by file and row.
       rounding: "nearest" or "randomized".
+      center_column: Column of public predictions, around which labels are privatized.
 
     Returns:
       The private column.
@@ -87,7 +96,7 @@ def label_column(
     if (label_values is None) == any(bound is None for bound in grid):
         raise ValueError("the public label domain: give label_min, label_max and label_step, or label_values")
     domain = np.array(label_values, np.float64) if label_values is not None else label_grid(*map(str, grid))
-    return LabelColumn(label, tuple(domain.tolist()), id_column, rounding)
+    return LabelColumn(label, tuple(domain.tolist()), id_column, rounding, center_column)
 
 
 def read_record_batches(
@@ -125,6 +134,8 @@ def noisy_prior(
     id_column: str | None = None,
     prior_epsilon: float | None = None,
     rounding: str = NEAREST,
+    center_column: str | None = None,
+    mechanism: str = "rr_on_bins",
 ) -> beam.PTransform:
     """Releases the label histogram under label differential privacy.
 
@@ -137,8 +148,10 @@ def noisy_prior(
       label_step: Spacing of the label grid.
       label_values: All labels of the domain, ascending, instead of the three arguments above.
       id_column: Column of unique ids; by default records are identified by file and row.
-      prior_epsilon: Budget of the histogram; by default sqrt(k / n), at most epsilon / 2.
+      prior_epsilon: Budget of the histogram; by default sqrt(k / n), at most the mechanism's share of epsilon.
       rounding: Rounding of labels that are not in the domain, nearest or randomized.
+      center_column: Column of public predictions, around which labels are privatized.
+      mechanism: Name of the mechanism that is solved for next; it decides the default of prior_epsilon.
 
     Returns:
       A transform from LabelledBatch to one PriorRelease.
@@ -146,8 +159,8 @@ def noisy_prior(
     Raises:
       ValueError: If the domain or the budget is invalid.
     """
-    column = label_column(label, label_min, label_max, label_step, label_values, id_column, rounding)
-    return NoisyPrior(column, epsilon, NoiseKeyFile(noise_key_file), prior_epsilon)
+    column = label_column(label, label_min, label_max, label_step, label_values, id_column, rounding, center_column)
+    return NoisyPrior(column, epsilon, NoiseKeyFile(noise_key_file), prior_epsilon, mechanism=mechanism)
 
 
 def solve_randomizer(mechanism: str = "rr_on_bins", parameters: dict[str, Any] | None = None) -> beam.PTransform:
@@ -183,6 +196,7 @@ class PrivatizeRecordBatches(beam.PTransform):
         label_values: list[float] | None = None,
         id_column: str | None = None,
         rounding: str = NEAREST,
+        center_column: str | None = None,
     ):
         """Checks the arguments, which must be equal to those of `noisy_prior`.
 
@@ -195,12 +209,14 @@ class PrivatizeRecordBatches(beam.PTransform):
           label_values: All labels of the domain, ascending, instead of the three arguments above.
           id_column: Column of unique ids; by default records are identified by file and row.
           rounding: Rounding of labels that are not in the domain, nearest or randomized.
+          center_column: Column of public predictions, around which labels are privatized.
 
         Raises:
           ValueError: If the domain is invalid.
         """
         super().__init__()
-        self._column = label_column(label, label_min, label_max, label_step, label_values, id_column, rounding)
+        grid = (label_min, label_max, label_step, label_values)
+        self._column = label_column(label, *grid, id_column, rounding, center_column)
         self._key = NoiseKeyFile(noise_key_file)
 
     def expand(self, pcolls: dict[str, PCollection[Any]]) -> dict[str, PCollection[Any]]:
@@ -220,7 +236,10 @@ def _privatize(
     column: LabelColumn,
     key: NoiseKeyFile,
 ) -> dict[str, PCollection[Any]]:
-    """Privatizes; returns batches and dead letters, held back until both passes had the same digest, and the digest."""
+    """Privatizes; returns batches and dead letters, held back until both passes had the same digest, and the digest.
+
+    Returns the fingerprint of the mechanism that drew the labels, too.
+    """
     privatized: Any = batches | "Privatize" >> PrivatizeLabels(randomizer, prior, column, key)
     digest = AsSingleton(privatized.digest)
     letters = privatized.dead_letters | "AsText" >> beam.Map(_as_text).with_output_types(str)
@@ -229,6 +248,7 @@ def _privatize(
         | "ReleaseIfUnchanged" >> beam.Map(_unchanged, digest).with_output_types(LabelledBatch),
         "dead_letters": letters | "ReleaseLettersIfUnchanged" >> beam.Map(_unchanged, digest).with_output_types(str),
         "digest": privatized.digest,
+        "mechanism": privatized.mechanism,
     }
 
 
@@ -292,7 +312,8 @@ class LabelDP(beam.PTransform):
     """Replaces the label of each row under label differential privacy: the whole job as one transform.
 
     Returns `rows`, and `release`: one row with the manifest and the mechanism file as text. Rows without a usable label
-    are left out. It outputs nothing if the rows differ between the two passes over them.
+    are left out. It outputs nothing if the rows differ between the two passes over them, or if not all labels were
+    drawn by the mechanism of the release.
     """
 
     def __init__(
@@ -306,9 +327,14 @@ class LabelDP(beam.PTransform):
         label_step: float | None = None,
         label_values: list[float] | None = None,
         prior_epsilon: float | None = None,
-        mechanism: str = "rr_on_bins",
+        mechanism: str | None = None,
         parameters: dict[str, Any] | None = None,
         rounding: str | None = None,
+        center_column: str | None = None,
+        center: str | None = None,
+        center_features: list[str] | None = None,
+        center_categories: list[str] | None = None,
+        center_places: int = 64,
     ):
         """Checks the arguments.
 
@@ -321,40 +347,86 @@ class LabelDP(beam.PTransform):
           label_max: Largest label of the public domain.
           label_step: Spacing of the label grid.
           label_values: All labels of the domain, ascending, instead of the three arguments above.
-          prior_epsilon: Budget of the histogram; by default sqrt(k / n), at most epsilon / 2.
-          mechanism: Name of the mechanism, as for `labeldp privatize --mechanism`.
+          prior_epsilon: Budget of the histogram; by default sqrt(k / n), at most the mechanism's share of epsilon.
+          mechanism: Name of the mechanism, as for `labeldp privatize --mechanism`, or auto; by default rr_on_bins, with
+            a center unbiased.
           parameters: Parameters of the mechanism, by name, and its loss.
           rounding: Rounding of labels that are not in the domain, nearest or randomized; by default that of the
             mechanism.
+          center_column: Field of public predictions, around which labels are privatized. With `center`, name of the new
+            field; by default the label's name and _center.
+          center: "linear" to predict labels from `center_features` by a linear model, which costs a part of epsilon.
+          center_features: Fields that the predictions are computed from. Text is a category.
+          center_categories: Those that are categories besides texts.
+          center_places: Largest number of places of a category; more values than that are hashed.
 
         Raises:
-          ValueError: If the domain, the budget or the mechanism is invalid.
+          ValueError: If the domain, the budget, the mechanism or the center is invalid.
         """
         super().__init__()
-        rounding = rounding or default_rounding(mechanism)
-        self._column = label_column(label, label_min, label_max, label_step, label_values, id_column, rounding)
+        self._features = None
+        if center is not None or center_features is not None:
+            if center != "linear" or not center_features:
+                raise ValueError("a center that the job makes needs center: linear, and center_features")
+            if {label, id_column} & {*center_features}:
+                raise ValueError("center_features must name neither the label nor the id_column")
+            self._features = CenterFeatures(
+                tuple(center_features), tuple(center_categories or ()), center_places, id_column
+            )
+            center_column = center_column or f"{label}_center"
+        mechanism = mechanism or ("rr_on_bins" if center_column is None else "unbiased")
+        rounding = rounding or (RANDOMIZED if mechanism == AUTO else default_rounding(mechanism))
+        grid = (label_min, label_max, label_step, label_values)
+        self._column = label_column(label, *grid, id_column, rounding, center_column)
         self._epsilon = epsilon
         self._key = NoiseKeyFile(noise_key_file)
-        self._prior = NoisyPrior(self._column, epsilon, self._key, prior_epsilon)
+        self._prior = NoisyPrior(self._column, epsilon, self._key, prior_epsilon, mechanism=mechanism)
+        self._center_epsilon = epsilon if prior_epsilon is None else remaining_epsilon(epsilon, prior_epsilon)
         self._solve = SolveRandomizer(mechanism, parameters or {})
 
     def expand(self, rows: PCollection[Any]) -> dict[str, PCollection[Any]]:
-        """Raises InputError if the rows have no schema, or no label or id field."""
-        id_column = self._column.id_column
+        """Raises InputError if the rows have no schema, or no label, id or feature field, or one of the new name."""
+        id_column, center, features = self._column.id_column, self._column.center, self._features
         assert id_column is not None
-        fields = row_fields(rows, self._column.name, id_column)
+        needed = [name for name in self._column.columns if features is None or name != center]
+        fields = row_fields(rows, *needed, *(() if features is None else features.columns))
         batches: Any = rows | "Batch" >> RowsToBatches(id_column) | "Checkpoint" >> beam.Reshuffle()
-        prior: Any = batches | "NoisyPrior" >> self._prior
+        noisy_prior = self._prior
+        if features is not None:
+            assert center is not None
+            if center in fields:
+                raise InputError(f"the rows have a field {center!r}: name the new field with center_column")
+            linear: Any = {"features": batches, "labels": batches} | "FitLinearCenter" >> FitLinearCenter(
+                self._column, self._center_epsilon, self._key, features
+            )
+            batches = batches | "AppendCenter" >> AppendCenter(linear, self._column)
+            noisy_prior = dataclasses.replace(self._prior, linear=linear)
+            fields = {**fields, center: np.float64}
+        prior: Any = batches | "NoisyPrior" >> noisy_prior
         randomizer: Any = prior | "SolveRandomizer" >> self._solve
         privatized = _privatize(batches, randomizer, prior, self._column, self._key)
-        return {
-            "rows": privatized["batches"] | "Rows" >> BatchesToRows(fields, self._column.name),
-            "release": randomizer
-            | "Release"
-            >> beam.ParDo(
-                _Release(self._column, self._epsilon), AsSingleton(prior), AsSingleton(privatized["digest"])
-            ).with_output_types(Release),
-        }
+        release: Any = randomizer | "Release" >> beam.ParDo(
+            _Release(self._column, self._epsilon),
+            AsSingleton(prior),
+            AsSingleton(privatized["digest"]),
+            AsSingleton(privatized["mechanism"]),
+        ).with_output_types(Release)
+        # A runner in Java cannot hand rows of this type to another stage as a side input, but text.
+        fingerprint = release | "Fingerprint" >> beam.Map(_fingerprint).with_output_types(str)
+        released = privatized["batches"] | "ReleaseIfOfTheMechanism" >> beam.Map(
+            _of_release, AsSingleton(fingerprint)
+        ).with_output_types(LabelledBatch)
+        return {"rows": released | "Rows" >> BatchesToRows(fields, self._column.name), "release": release}
+
+
+def _fingerprint(release: Release) -> str:
+    return json.loads(release.manifest)["mechanism_fingerprint"]
+
+
+def _of_release(batch: LabelledBatch, fingerprint: str) -> LabelledBatch:
+    if batch.mechanism != fingerprint:
+        raise InputError(OTHER_MECHANISM)
+    return batch
 
 
 class _Release(beam.DoFn):
@@ -362,9 +434,11 @@ class _Release(beam.DoFn):
         self._column = column
         self._epsilon = epsilon
 
-    def process(self, randomizer: Randomizer, prior: PriorRelease, digest: int) -> Iterator[Release]:
+    def process(self, randomizer: Randomizer, prior: PriorRelease, digest: int, drawn_by: str) -> Iterator[Release]:
         require_digest(digest)
         mechanism = MechanismFile.of_release(randomizer, prior)
         details = {"label": self._column.name, "identity": self._column.id_column, "where": None}
-        document = make_manifest(JobResult(prior, digest, {}), mechanism, self._epsilon, details)
+        result = JobResult(prior, digest, {}, frozenset([drawn_by]))
+        result.check_same_mechanism(randomizer.fingerprint.hex())
+        document = make_manifest(result, mechanism, self._epsilon, details)
         yield Release(json.dumps(document), mechanism.to_text())

@@ -23,7 +23,6 @@ _KINDS = {
     "noise_key_file": "GCS_READ_FILE",
     "schema": "GCS_READ_FILE",
     "output": "GCS_WRITE_FOLDER",
-    "ledger": "GCS_WRITE_FILE",
 }
 # By default, the command creates the key file on the user's machine; a launcher's machine is deleted after the job.
 _NEEDED_THERE = ("noise_key_file",)

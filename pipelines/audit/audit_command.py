@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from typing import NoReturn
 
 from .audit_mechanism import Audit
-from .audit_release import audit_path
+from .audit_release import NoRecords, audit_path
+from .documents import printable
 
 
 def audit_report(audit: Audit) -> str:
@@ -31,13 +33,22 @@ def audit_report(audit: Audit) -> str:
             f"ratio        {ratio}, the largest ratio of two labels' probabilities of one output",
             f"bias         at most {audit.max_bias!r} in absolute value, over all labels",
             f"fingerprint  {audit.fingerprint}",
+            *([audit.center_line] if audit.center_line else []),
         ]
     if audit.total_epsilon is not None:
-        lines.append(
-            f"release      total epsilon {audit.total_epsilon!r}, including {audit.prior_epsilon!r} for the prior"
-        )
+        prior = f"{audit.prior_epsilon!r} for the prior"
+        center = f" and {audit.center_epsilon!r} for the center" if audit.center_epsilon else ""
+        lines.append(f"release      total epsilon {audit.total_epsilon!r}, including {prior}{center}")
+    lines += audit.data_lines
     lines.append("FAIL: " + "; ".join(audit.problems) if audit.problems else "PASS")
     return "\n".join(lines)
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse whose errors repeat arguments in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(printable(message))
 
 
 def run(argv: Sequence[str] | None = None) -> int:
@@ -51,16 +62,26 @@ def run(argv: Sequence[str] | None = None) -> int:
     Returns:
       The exit code: 0 if every check holds, else 1.
     """
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="labeldp audit",
-        description="Recompute epsilon, bias and fingerprint of a mechanism file from its integer weights.",
+        description="Recompute epsilon, bias and fingerprint of a mechanism file from its integer weights. "
+        "Of a release, check the manifest against it too, and the records with --data.",
         epilog="Exit status: 0 every check holds, 1 a check fails, 2 bad usage.",
     )
     parser.add_argument("path", metavar="FILE|FOLDER", help="a mechanism file, release.json or output folder")
-    path = parser.parse_args(argv).path
+    parser.add_argument(
+        "--data",
+        action="store_true",
+        help="read the shards of a release too: every label must be an output of the mechanism, row counts those of "
+        "the manifest, and the distribution of the labels that of the mechanism for the noised histogram",
+    )
+    args = parser.parse_args(argv)
+    path = args.path
     try:
-        audit = audit_path(path)
+        audit = audit_path(path, args.data)
     except FileNotFoundError:
         parser.error(f"{path!a} does not exist: name a mechanism file, or a folder with mechanism.json in it")
+    except NoRecords:
+        parser.error(f"--data needs a release, but {path!a} is a mechanism file: name an output folder")
     print(audit_report(audit))
     return 1 if audit.problems else 0

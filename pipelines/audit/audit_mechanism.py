@@ -16,18 +16,35 @@ import hashlib
 import json
 import math
 import re
+import sys
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from .documents import RefusedDocument, read_ascending_floats, read_decimal, read_floats, read_member, read_nonnegative
+from .center_sums import center_line, center_sum_problems
+from .documents import (
+    RefusedDocument,
+    read_ascending_floats,
+    read_center,
+    read_count,
+    read_counts,
+    read_decimal,
+    read_floats,
+    read_member,
+    read_nonnegative,
+)
 from .exact_log import ln_at_most, ln_rounded_up, rounded_up
 from .weight_runs import largest_divergence, tally_columns
 
 MECHANISM_FORMAT = "labeldp-mechanism-1"
 
 _NAME = re.compile(r"[A-Za-z0-9_.+-]{1,64}")  # the report prints it: a line break could forge a verdict
+_TEXT = re.compile(r"[ -~]{0,64}")
+_RELEASE_NAME = re.compile(r"[0-9a-f]{32}")
+_MAX_PARAMETERS = 64
+_SUM_TOLERANCE = 1e-9
 _ROUNDINGS = ("nearest", "randomized")
 
 
@@ -53,8 +70,11 @@ class Audit:
       requested_delta: As stated; 0 for pure DP.
       certified_delta: As stated; 0 for pure DP.
       delta: For (epsilon, delta)-DP, the least float >= the true delta at certified_epsilon.
+      center_line: Line of the report about the center; empty without one.
       prior_epsilon: As the release states it; None where no release was audited.
+      center_epsilon: That of the linear center of a release; 0 without one.
       total_epsilon: As the release states it; None where no release was audited.
+      data_lines: Lines of the report about the records; empty where they were not read.
     """
 
     problems: tuple[str, ...]
@@ -71,8 +91,11 @@ class Audit:
     requested_delta: float = 0.0
     certified_delta: float = 0.0
     delta: float = 0.0
+    center_line: str = ""
     prior_epsilon: float | None = None
+    center_epsilon: float = 0.0
     total_epsilon: float | None = None
+    data_lines: tuple[str, ...] = ()
 
 
 def audit_mechanism(document: dict[str, Any]) -> Audit:
@@ -109,7 +132,9 @@ def audit_document(document: dict[str, Any]) -> Audit:
         raise RefusedDocument("mechanism is not a name of 1 to 64 letters, digits and _.+-")
     if not 1 <= bits <= 63:
         raise RefusedDocument("bits is not between 1 and 63")
-    read_member(document, "parameters", dict)
+    _check_parameters(read_member(document, "parameters", dict))
+    if document.get("gap") is not None:
+        read_nonnegative(document, "gap")
     if document.get("rounding", "nearest") not in _ROUNDINGS:
         raise RefusedDocument(f"rounding is not {' or '.join(_ROUNDINGS)}")
     requested = read_nonnegative(document, "epsilon")
@@ -144,6 +169,11 @@ def audit_document(document: dict[str, Any]) -> Audit:
     if not pure and not problems:
         epsilon = float(certified)
     problems += _bias_problems(certificate, biases, scale << bits)
+    if "prior" in document:
+        problems += _prior_problems(read_member(document, "prior", dict), len(labels))
+    if "center" in document:
+        problems += _center_problems(read_center(document)["center.domain"], labels)
+        problems += center_sum_problems(document)
     signed = {"bits": bits, "columns": columns, "labels": labels, "outputs": outputs}
     canonical = json.dumps(signed, sort_keys=True, separators=(",", ":"))
     fingerprint = hashlib.blake2b(canonical.encode(), digest_size=32).hexdigest()
@@ -164,7 +194,58 @@ def audit_document(document: dict[str, Any]) -> Audit:
         requested_delta=float(requested_delta),
         certified_delta=0.0 if pure else float(read_nonnegative(certificate, "certificate.delta")),
         delta=rounded_up(delta),
+        center_line=center_line(document),
     )
+
+
+def _check_parameters(parameters: dict[str, Any]) -> None:
+    """Refuses parameters that are not a few short values, before anything prints them."""
+    if len(parameters) > _MAX_PARAMETERS:
+        raise RefusedDocument(f"there are more than {_MAX_PARAMETERS} parameters")
+    for key, value in parameters.items():
+        if not _NAME.fullmatch(key):
+            raise RefusedDocument("a name in parameters is not 1 to 64 letters, digits and _.+-")
+        plain = value is None or isinstance(value, bool) or (isinstance(value, str) and _TEXT.fullmatch(value))
+        numbers = value if isinstance(value, list) and 0 < len(value) <= _MAX_PARAMETERS else [value]
+        if not plain and not all(
+            isinstance(number, int | float) and abs(number) <= sys.float_info.max for number in numbers
+        ):
+            raise RefusedDocument(
+                f"parameters.{key} is not a finite number, a few of them, true, false, null or a short ASCII text"
+            )
+
+
+def _prior_problems(noised: dict[str, Any], labels: int) -> Iterator[str]:
+    """Checks the prior of a file: a distribution over the labels, and what its release cost."""
+    noised = {f"prior.{key}": value for key, value in noised.items()}
+    weights = read_floats(noised, "prior.weights")
+    if len(weights) != labels:
+        raise RefusedDocument(f"prior.weights has {len(weights)} entries for {labels} labels")
+    if not (min(weights) >= 0 and max(weights) <= 1 and abs(math.fsum(weights) - 1) <= _SUM_TOLERANCE):
+        yield "prior.weights are not probabilities: a weight is negative, or their sum is not 1"
+    epsilon, name = read_nonnegative(noised, "prior.epsilon"), noised.get("prior.release")
+    if name is not None and not (isinstance(name, str) and _RELEASE_NAME.fullmatch(name)):
+        raise RefusedDocument("prior.release is not 32 hexadecimal digits")
+    if name is not None and epsilon == 0:
+        yield "prior.epsilon is 0, but prior.release names a release, which cost more"
+    # Files of earlier versions have no counts: their weights are the counts, clipped at 0.
+    if "prior.counts" in noised:
+        counts = read_counts(noised, "prior.counts")
+        if len(counts) != labels:
+            raise RefusedDocument(f"prior.counts has {len(counts)} entries for {labels} labels")
+        if not read_count(noised, "prior.records"):
+            raise RefusedDocument("prior.records is 0")
+        if epsilon == 0:
+            yield "prior.epsilon is 0, but prior.counts were counted from records"
+
+
+def _center_problems(domain: list[float], labels: list[float]) -> Iterator[str]:
+    """Checks that the labels of a mechanism with a center are residuals: differences of labels of the domain."""
+    above = [label - domain[0] for label in domain]
+    grid = [-residual for residual in reversed(above[1:])] + above
+    first = bisect_left(grid, labels[0])
+    if grid[first : first + len(labels)] != labels:
+        yield "labels are not consecutive residuals of center.domain"
 
 
 def _scaled(value: float, scale: int) -> int:

@@ -1,103 +1,112 @@
-"""Audit of a release: its manifest against its mechanism file and the names of its shards."""
+"""Audit of a file or a folder: a mechanism file, or a release: manifest, mechanism and, on demand, records."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from collections.abc import Iterator
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from .audit_mechanism import Audit, audit_document, audit_mechanism
-from .documents import RefusedDocument, load_document, read_member, read_nonnegative
+from .documents import RefusedDocument, load_document
+from .manifest_audit import (
+    budget_problems,
+    center_epsilon,
+    shard_problems,
+    statement_problems,
+    warning_problems,
+)
 
 RELEASE_FORMAT = "labeldp-release-1"
+CENTER_FORMAT = "labeldp-center-1"
 
 
-def audit_path(path: str) -> Audit:
+class NoRecords(Exception):
+    """Records are to be audited, but a mechanism file has none."""
+
+
+def audit_path(path: str, data: bool = False) -> Audit:
     """Audits a mechanism file, a release.json with the mechanism.json beside it, or a folder with both.
 
     Args:
       path: The file or the folder.
+      data: True to read the shards of the release as well, if nothing else is wrong. Needs numpy and pyarrow.
 
     Returns:
       The audit. Everything wrong with the files is in its `problems`.
 
     Raises:
       FileNotFoundError: If the path does not exist.
+      NoRecords: If `data` is true and the file is a mechanism file.
     """
     if not os.path.exists(path):
         raise FileNotFoundError(path)
     try:
         target = Path(path)
         if target.is_dir():
-            return _audit_release(target, load_document(target / "release.json"))
+            return _audit_release(target, load_document(target / "release.json"), data)
         document = load_document(target)
         if document.get("format") == RELEASE_FORMAT:
-            return _audit_release(target.parent, document)
+            return _audit_release(target.parent, document, data)
+        if data:
+            raise NoRecords
         return audit_mechanism(document)
     except RefusedDocument as refused:
         return Audit((str(refused),))
     except MemoryError:
         return Audit(("not enough memory to audit this file",))
+    except OSError as error:
+        return Audit((f"a file or folder of the release cannot be read: {error.strerror}",))
 
 
-def _audit_release(folder: Path, release: dict[str, Any]) -> Audit:
-    """Audits the mechanism.json of the folder and this manifest."""
+def _audit_release(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
+    """Audits the mechanism.json of the folder, this manifest and, if wanted, the records."""
     mechanism = load_document(folder / "mechanism.json")
     audit = audit_document(mechanism)
-    if release.get("format") != RELEASE_FORMAT:
+    if manifest.get("format") != RELEASE_FORMAT:
         raise RefusedDocument(f"release.json is not a release manifest: its format is not {RELEASE_FORMAT}")
-    release = {f"release.{key}": value for key, value in release.items()}
-    total, prior = read_nonnegative(release, "release.epsilon"), read_nonnegative(release, "release.prior_epsilon")
+    # The prefix distinguishes messages about release.epsilon from messages about epsilon.
+    release = {f"release.{key}": value for key, value in manifest.items()}
     problems = (
         *audit.problems,
-        *_manifest_problems(release, mechanism, audit, total, prior),
-        *_shard_problems(release, folder / "data"),
+        *budget_problems(release, mechanism, audit),
+        *statement_problems(release, mechanism, audit),
+        *shard_problems(release, folder / "data"),
+        *_center_file_problems(folder / "center.json", mechanism),
     )
-    return dataclasses.replace(audit, problems=problems, total_epsilon=float(total), prior_epsilon=float(prior))
+    if not problems:
+        problems = tuple(warning_problems(release, mechanism))
+    lines: tuple[str, ...] = ()
+    if data and problems:
+        lines = ("data         not read, because other checks fail",)
+    elif data:
+        from .records.audit_data import audit_data
+
+        problems, lines = audit_data(folder, manifest, mechanism)
+    return dataclasses.replace(
+        audit,
+        problems=problems,
+        total_epsilon=float(manifest["epsilon"]),
+        prior_epsilon=float(manifest["prior_epsilon"]),
+        center_epsilon=float(center_epsilon(mechanism)),
+        data_lines=lines,
+    )
 
 
-def _manifest_problems(
-    release: dict[str, Any], mechanism: dict[str, Any], audit: Audit, total: Fraction, prior: Fraction
-) -> Iterator[str]:
-    """Compares the manifest with the mechanism file, and its epsilons and deltas with each other."""
-    certified = read_nonnegative(release, "release.certified_epsilon")
-    if read_member(release, "release.mechanism_fingerprint", str) != audit.fingerprint:
-        yield "release.mechanism_fingerprint is not that of mechanism.json"
-    if release.get("release.rounding") != mechanism.get("rounding"):
-        yield "release.rounding is not that of mechanism.json"
-    if prior + Fraction(audit.certified_epsilon) > certified:
-        yield "release.certified_epsilon is below release.prior_epsilon + certificate.epsilon"
-    if certified > total:
-        yield "release.certified_epsilon is above release.epsilon"
-    if prior + read_nonnegative(release, "release.randomizer_epsilon") > total:
-        yield "release.prior_epsilon + release.randomizer_epsilon is above release.epsilon"
-    if Fraction(audit.certified_epsilon) > read_nonnegative(release, "release.randomizer_epsilon"):
-        yield "release.randomizer_epsilon is below certificate.epsilon"
-    if audit.requested_delta > 0 and Fraction(audit.certified_delta) > read_nonnegative(release, "release.delta"):
-        yield "release.delta is below certificate.delta"
-    # The certificate covers the weights alone; both files state the epsilon of the prior.
-    noised = mechanism.get("prior")
-    if (
-        isinstance(noised, dict)
-        and read_nonnegative({"prior.epsilon": noised.get("epsilon")}, "prior.epsilon") != prior
-    ):
-        yield "release.prior_epsilon is not prior.epsilon of mechanism.json"
-    if release.get("release.certified_delta", audit.certified_delta) != audit.certified_delta:
-        yield "release.certified_delta is not certificate.delta"
-
-
-def _shard_problems(release: dict[str, Any], data: Path) -> Iterator[str]:
-    """Compares the shards that the manifest lists with its record count and with the files of the data folder."""
-    listed = release.get("release.shards")
-    shards = listed if isinstance(listed, dict) else {}
-    counts = list(shards.values())
-    if counts and not (all(type(count) is int for count in counts) and sum(counts) == release.get("release.records")):
-        yield "release.shards do not add up to release.records"
-    if counts and data.is_dir():
-        # Hidden files are not part of the release.
-        found = {path.name for path in data.iterdir() if not path.name.startswith(".")}
-        yield from (f"data/{ascii(name)[1:-1]} is missing" for name in sorted(set(shards) - found))
-        yield from (f"data/{ascii(name)[1:-1]} is not one of release.shards" for name in sorted(found - set(shards)))
+def _center_file_problems(path: Path, mechanism: dict[str, Any]) -> Iterator[str]:
+    """Compares center.json with the linear center of the mechanism file."""
+    center = mechanism.get("center", {})
+    if "linear" not in center:
+        if path.exists():
+            yield "center.json is there, but mechanism.json has no linear center"
+        return
+    if not path.exists():
+        yield "center.json is missing: mechanism.json has a linear center"
+        return
+    expected = {"format": CENTER_FORMAT, **{key: center[key] for key in ("column", "domain", "linear")}}
+    # As text: 1 and 1.0 are equal numbers, and 0.0 and -0.0, but other readers tell them apart.
+    stated, expected = (json.dumps(document, sort_keys=True) for document in (load_document(path), expected))
+    if stated != expected:
+        yield "center.json is not the linear center of mechanism.json"

@@ -12,12 +12,25 @@ from pathlib import Path
 from typing import Any
 
 _MAX_FILE_BYTES = 1 << 27
+_MAX_COUNT = 1 << 53  # counts that are exact as floats, for the report
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,19}")  # 2^63 has 19 digits
 _JSON_TYPES = {dict: "an object", list: "an array", str: "a string", int: "an integer", object: "a number"}
 
 
 class RefusedDocument(Exception):
     """The document cannot be audited. The message is the reason, one line of ASCII."""
+
+
+def printable(text: str) -> str:
+    """Escapes text from a file for a report: a line break could forge a verdict.
+
+    Args:
+      text: Any text.
+
+    Returns:
+      Printable ASCII, in one line.
+    """
+    return "".join(c if c.isascii() and c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def load_document(path: Path) -> dict[str, Any]:
@@ -82,6 +95,44 @@ def read_member(document: dict[str, Any], key: str, kind: type) -> Any:
     if not isinstance(document[key], kind) or isinstance(document[key], bool):
         raise RefusedDocument(f"{key} is not {_JSON_TYPES[kind]}")
     return document[key]
+
+
+def read_count(document: dict[str, Any], key: str) -> int:
+    """Reads an integer >= 0.
+
+    Args:
+      document: The object.
+      key: Name of the member.
+
+    Returns:
+      The integer.
+
+    Raises:
+      RefusedDocument: If the member is missing or is not such an integer.
+    """
+    value = read_member(document, key, int)
+    if not 0 <= value < _MAX_COUNT:
+        raise RefusedDocument(f"{key} is not an integer from 0 to 2^53")
+    return value
+
+
+def read_counts(document: dict[str, Any], key: str) -> list[int]:
+    """Reads noised counts.
+
+    Args:
+      document: The object.
+      key: Name of the member.
+
+    Returns:
+      Integers between -2^62 and 2^62.
+
+    Raises:
+      RefusedDocument: If the member is missing or is not an array of such integers.
+    """
+    counts = read_member(document, key, list)
+    if not all(type(count) is int and abs(count) < 1 << 62 for count in counts):
+        raise RefusedDocument(f"{key} are not integers")
+    return counts
 
 
 def read_nonnegative(document: dict[str, Any], key: str) -> Fraction:
@@ -159,3 +210,45 @@ def read_decimal(text: Any, name: str) -> int:
     if not isinstance(text, str) or not _DECIMAL.fullmatch(text):
         raise RefusedDocument(f"{name} is not a string of 1 to 20 decimal digits")
     return int(text)
+
+
+def read_center(mechanism: dict[str, Any]) -> dict[str, Any]:
+    """Reads the center of a mechanism file whose labels are residuals around it.
+
+    Args:
+      mechanism: The mechanism file.
+
+    Returns:
+      Its members, with `center.` before each key: column, domain, counts and, for a linear center, linear.
+
+    Raises:
+      RefusedDocument: If a member is missing or has the wrong type, or the domain is not evenly spaced.
+    """
+    center = {f"center.{key}": value for key, value in read_member(mechanism, "center", dict).items()}
+    read_member(center, "center.column", str)
+    domain, counts = read_ascending_floats(center, "center.domain"), read_counts(center, "center.counts")
+    exact, most = [Fraction(label) for label in domain], len(domain) - 1
+    tolerance = (exact[-1] - exact[0]) / 10**8
+    if most < 1 or any(
+        abs(label - exact[0] - (exact[-1] - exact[0]) * i / most) > tolerance for i, label in enumerate(exact)
+    ):
+        raise RefusedDocument("center.domain is not a grid of at least two labels")
+    if len(counts) != len(residual_cells(len(domain))):
+        raise RefusedDocument("center.counts do not have one count for each cell of residuals")
+    return center
+
+
+def residual_cells(labels: int) -> list[int]:
+    """Finds the cells of residuals: 0, then widths of a quarter of the distance from 0, at least 1, on both sides.
+
+    Args:
+      labels: Number of labels of the domain.
+
+    Returns:
+      Number of residuals in each cell, ascending by residual.
+    """
+    distance, widths = 1, []
+    while distance < labels:
+        widths.append(min(max(distance // 4, 1), labels - distance))
+        distance += widths[-1]
+    return [*reversed(widths), 1, *widths]

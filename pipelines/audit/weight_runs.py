@@ -119,6 +119,58 @@ def largest_divergence(columns: list[Any], labels: int, epsilon: Fraction, bits:
     return Fraction(best, 1 << (shift + bits))
 
 
+def mean_squared_error(
+    columns: list[Any], labels: list[float], outputs: list[float], prior: list[float], bits: int
+) -> float:
+    """Computes the mean of (output - label)^2 over a prior, without expanding runs.
+
+    Args:
+      columns: Run-length encoded weights of each output, as the file has them.
+      labels: The labels.
+      outputs: The outputs.
+      prior: Probability of each label.
+      bits: Binary logarithm of the sum of a row.
+
+    Returns:
+      The mean, in floating point.
+
+    Raises:
+      RefusedDocument: If a column is not an array of runs over the labels.
+    """
+    middle = math.fsum(weight * label for weight, label in zip(prior, labels, strict=True))
+    moments = [
+        list(accumulate((w * (y - middle) ** power for w, y in zip(prior, labels, strict=True)), initial=0.0))
+        for power in range(3)
+    ]
+    terms = []
+    for output, column in zip(outputs, columns, strict=True):
+        away = output - middle
+        for start, weight, length in _spans(column, len(labels)):
+            mass, first, second = (sums[start + length] - sums[start] for sums in moments)
+            terms.append(weight / (1 << bits) * (away**2 * mass - 2 * away * first + second))
+    return math.fsum(terms)
+
+
+def dense_weights(columns: list[Any], labels: int, bits: int) -> list[list[float]]:
+    """Expands weights to probabilities, as floats.
+
+    Args:
+      columns: Run-length encoded weights of each output, as the file has them.
+      labels: Number of labels.
+      bits: Binary logarithm of the sum of a row.
+
+    Returns:
+      For each column the probability of its output given each label.
+
+    Raises:
+      RefusedDocument: If a column is not an array of runs over the labels.
+    """
+    return [
+        [weight / (1 << bits) for _, weight, length in _spans(column, labels) for _ in range(length)]
+        for column in columns
+    ]
+
+
 def _spans(column: Any, labels: int) -> Iterator[tuple[int, int, int]]:
     """Runs of a column as (first label, weight, length)."""
     runs = _read_runs(column, "a column", labels)

@@ -7,6 +7,8 @@ import logging
 import sys
 from typing import NoReturn
 
+from .one_line import one_line
+
 BAD_USAGE = 2
 
 
@@ -72,7 +74,14 @@ class ArgumentParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exits with code 2 after one line on standard error."""
-        self.exit(BAD_USAGE, f"{self.prog}: error: {message} (see `{self.prog} --help`)\n")
+        self.exit(BAD_USAGE, f"{self.prog}: error: {one_line(message)} (see `{self.prog} --help`)\n")
+
+
+class _OneLine(logging.Formatter):
+    """Formats a log line without line breaks, which names of files and features in it may have."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return one_line(super().format(record))
 
 
 def log_to_stderr() -> None:
@@ -81,7 +90,7 @@ def log_to_stderr() -> None:
     They do not reach the root logger. The commands report failures themselves, in one line.
     """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("labeldp: %(message)s"))
+    handler.setFormatter(_OneLine("labeldp: %(message)s"))
     logger = logging.getLogger("labeldp")
     logger.handlers[:] = [handler]
     logger.setLevel(logging.INFO)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 
 from .arguments import BAD_USAGE, UsageError
+from .one_line import one_line
 from .signals import was_signalled
 
 SUCCESS = 0
@@ -51,7 +52,7 @@ def run_command(
 
 
 def _fail(prog: str, text: str, code: int) -> int:
-    print(f"{prog}: {text}", file=sys.stderr, flush=True)
+    print(f"{prog}: {one_line(text)}", file=sys.stderr, flush=True)
     return code
 
 

@@ -55,6 +55,21 @@ def signals_as_interrupts(first: Callable[[], Any] = lambda: None) -> Iterator[N
 
 
 @contextlib.contextmanager
+def signals_ignored() -> Iterator[None]:
+    """Ignores Ctrl-C and SIGTERM in a block that must be done completely or not at all.
+
+    Yields:
+      Nothing.
+    """
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
     """Turns SIGTERM into KeyboardInterrupt, which Ctrl-C raises by default.
 

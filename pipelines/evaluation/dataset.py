@@ -1,4 +1,4 @@
-"""Dataset in memory: a matrix of features and the labels, with a split into training and test records."""
+"""Dataset in memory: features, as a matrix and as columns, and labels, with a split into training and test records."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
-from ...transforms.batches import LabelledBatch, float_values, label_values, single_values
+from ...mechanisms.center.feature_rows import Categories, Columns
+from ...transforms.batches import LabelledBatch, center_values, float_values, label_values, single_values
+from ...transforms.center.feature_columns import concatenated, feature_columns
 from ...transforms.errors import InputError
 from ...transforms.io.file_reader import FileReader
 from ...transforms.io.filesystems import match
@@ -29,21 +32,34 @@ class Dataset:
       features: Features, shape (n, d), float64, NaN where missing.
       labels: True, private labels, shape (n,), float64, finite.
       digest: Hash of names, features and labels; identifies the dataset. It is unkeyed and must not be released.
+      columns: The features before they were encoded, by name, for a linear center.
+      center: Values of the center column, shape (n,), float64, NaN where missing; None without one.
     """
 
     names: tuple[str, ...]
     features: np.ndarray
     labels: np.ndarray
     digest: str
+    columns: Columns
+    center: np.ndarray | None = None
 
     @classmethod
-    def from_arrays(cls, names: Sequence[str], features: np.ndarray, labels: np.ndarray) -> Dataset:
+    def from_arrays(
+        cls,
+        names: Sequence[str],
+        features: np.ndarray,
+        labels: np.ndarray,
+        columns: Columns | None = None,
+        center: np.ndarray | None = None,
+    ) -> Dataset:
         """Makes a dataset of the records with a finite label.
 
         Args:
           names: Names of the d feature columns.
           features: Features, shape (n, d), float64, NaN where missing.
           labels: Labels, shape (n,), float64, NaN or infinite where unusable.
+          columns: The features before they were encoded; default those of the matrix, as numbers.
+          center: Values of the center column, shape (n,), float64; None without one.
 
         Returns:
           The dataset.
@@ -52,6 +68,10 @@ class Dataset:
           InputError: If fewer than 10 records have a usable label.
         """
         usable = np.isfinite(labels)
+        if columns is None:
+            columns = dict(zip(names, features.T, strict=True))
+        columns = select_records(columns, usable)
+        center = None if center is None else center[usable]
         features, labels = np.ascontiguousarray(features[usable]), labels[usable]
         if len(labels) < 2 * _TEST_SHARE:
             raise InputError(
@@ -60,7 +80,25 @@ class Dataset:
         state = hashlib.sha256("\n".join(names).encode())
         state.update(features.tobytes())
         state.update(labels.tobytes())
-        return cls(tuple(names), features, labels, state.hexdigest())
+        return cls(tuple(names), features, labels, state.hexdigest(), columns, center)
+
+    @property
+    def whole_digest(self) -> str:
+        """Hash of all that the dataset holds."""
+        return hashlib.sha256(f"{self.digest} {self.center_digest}".encode()).hexdigest()
+
+    @cached_property
+    def center_digest(self) -> str:
+        """Hash of what centers are made of: columns, which the matrix does not determine, and the center column."""
+        state = hashlib.sha256()
+        for name, column in self.columns.items():
+            values, numbers = (column.values, column.codes) if isinstance(column, Categories) else ((), column)
+            state.update(repr((name, type(column).__name__, values)).encode(errors="surrogatepass"))
+            state.update(np.ascontiguousarray(numbers).tobytes())
+        if self.center is not None:
+            state.update(b"center")
+            state.update(self.center.tobytes())
+        return state.hexdigest()
 
     def split(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """Splits the records into training and test records, 80 to 20.
@@ -78,12 +116,29 @@ class Dataset:
         return np.sort(order[test:]), np.sort(order[:test])
 
 
+def select_records(columns: Columns, chosen: np.ndarray) -> Columns:
+    """Selects records of columns.
+
+    Args:
+      columns: Features of n records, by name.
+      chosen: A mask of the records, shape (n,), bool, or their indices.
+
+    Returns:
+      Their features, in this order.
+    """
+    return {
+        name: Categories(column.codes[chosen], column.values) if isinstance(column, Categories) else column[chosen]
+        for name, column in columns.items()
+    }
+
+
 def read_dataset(
     pattern: str,
     format: Format,
     label: str,
     features: Sequence[str] | None = None,
     where: Equals | None = None,
+    center: str | None = None,
 ) -> Dataset:
     """Reads all matching files into memory.
 
@@ -96,6 +151,7 @@ def read_dataset(
       label: Name of the label column.
       features: Names of the columns to train on; default all but the label and the column of `where`.
       where: Condition that records must meet; default none.
+      center: Name of the center column. It is a feature as well, unless `features` leaves it out.
 
     Returns:
       The dataset.
@@ -103,7 +159,7 @@ def read_dataset(
     Raises:
       InputError: If the input cannot be read, has no record or no feature, or a feature is neither number nor text.
     """
-    batches = _read(pattern, format, label, features, where)
+    batches = _read(pattern, format, label, features, where, center)
     labels = np.concatenate([label_values(batch, label) for batch in batches])
     chosen = features
     if chosen is None:
@@ -117,14 +173,24 @@ def read_dataset(
             columns.append(values)
     if not columns:
         raise InputError(f"--input {pattern} has no feature to train on besides the label {label!r}")
-    return Dataset.from_arrays(names, np.stack(columns, axis=1), labels)
+    sizes = [batch.batch.num_rows for batch in batches]
+    raw = concatenated([feature_columns(batch, chosen) for batch in batches], sizes)
+    centers = None if center is None else np.concatenate([center_values(batch, center) for batch in batches])
+    return Dataset.from_arrays(names, np.stack(columns, axis=1), labels, raw, centers)
 
 
 def _read(
-    pattern: str, format: Format, label: str, features: Sequence[str] | None, where: Equals | None
+    pattern: str,
+    format: Format,
+    label: str,
+    features: Sequence[str] | None,
+    where: Equals | None,
+    center: str | None,
 ) -> list[LabelledBatch]:
     paths = list(match(pattern))
-    wanted = None if features is None else [label, *features]
+    wanted = None
+    if features is not None:
+        wanted = list(dict.fromkeys(name for name in (label, *features, center) if name is not None))
     reader = FileReader(format, wanted, where, label)
     batches = [batch for path in paths for batch in reader.read(FilePart(path, paths[0]))]
     if not batches or not any(batch.batch.num_rows for batch in batches):
@@ -132,6 +198,8 @@ def _read(
     for batch in batches:
         if batch.column(label) is None:
             raise InputError(f"{batch.source} has no column {label!r}: name another with --label")
+        if center is not None and batch.column(center) is None:
+            raise InputError(f"{batch.source} has no column {center!r}: name another with --center_column")
     return batches
 
 

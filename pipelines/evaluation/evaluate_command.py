@@ -22,6 +22,7 @@ from apache_beam.pvalue import PCollection
 from ...transforms.errors import InputError, redact_errors
 from ..cli.arguments import log_to_stderr
 from ..cli.exit_codes import run_command
+from ..cli.one_line import one_line
 from ..cli.progress_bar import progress
 from ..cli.signals import signals_as_interrupts
 from ..release.manifest import versions
@@ -42,7 +43,7 @@ _POLL_SECONDS = 0.5
 @functools.lru_cache(maxsize=1)
 def _dataset(source: DatasetSource) -> Dataset:
     """Reads the dataset once per process, for all of its cells."""
-    return read_dataset(source.pattern, source.format, source.label, source.features, source.where)
+    return read_dataset(source.pattern, source.format, source.label, source.features, source.where, source.center)
 
 
 @dataclass
@@ -56,7 +57,7 @@ class EvaluateCells(beam.PTransform):
       source: The records.
       task: Facts that all cells share.
       store: Where finished cells go.
-      digest: `Dataset.digest` of the records that the keys are for; any other fails the job.
+      digest: `Dataset.whole_digest` of the records that the keys are for; any other fails the job.
     """
 
     source: DatasetSource
@@ -87,7 +88,7 @@ class _Evaluate(beam.DoFn):
     def process(self, element: tuple[str, Cell]) -> Iterator[str]:
         key, cell = element
         dataset = _dataset(self._source)
-        if dataset.digest != self._digest:
+        if dataset.whole_digest != self._digest:
             raise InputError("the records of --input changed while they were evaluated: run again")
         started = time.perf_counter()
         result = score_cell(cell, self._task, dataset)
@@ -128,7 +129,7 @@ def _evaluate(request: EvaluationRequest, options: PipelineOptions) -> None:
     if len(todo) < len(keys):
         print(f"labeldp: {len(keys) - len(todo)} of {len(keys)} cells were computed before", file=sys.stderr)
     if todo:
-        stage = EvaluateCells(request.source, request.task, request.store, dataset.digest)
+        stage = EvaluateCells(request.source, request.task, request.store, dataset.whole_digest)
         pipeline = make_pipeline(options)
         _ = pipeline | "Cells" >> beam.Create(todo) | "EvaluateCells" >> stage
         for _ in progress(_done(pipeline, request.store, [key for key, _ in todo]), len(todo), "evaluated"):
@@ -203,11 +204,12 @@ def _write(request: EvaluationRequest, scores: dict[Cell, Score], dataset: Datas
         picture = draw_evaluation(summaries, model, request.task.loss, title, request.published)
         request.store.write(f"results-{model}.png", picture)
     print(text)
-    print(f"\nresults    {request.store.folder}")
+    print(f"\nresults    {one_line(str(request.store.folder))}")
 
 
 def _text(rows: Sequence[Any], request: EvaluationRequest) -> list[str]:
-    hidden = {"reason"} if all(row["reason"] is None for row in rows) else set()
+    # Columns that no row has: reasons, and what is only known of labels around a center.
+    hidden = {name for name in rows[0] if all(row[name] is None for row in rows)}
     columns = [name for name in rows[0] if name not in hidden]
     ordered = sorted(rows, key=lambda row: (row["model"], row["epsilon"] is not None, row["epsilon"] or 0.0))
     return [request.title, "", *table_lines(ordered, columns), "", WARNING]

@@ -2,36 +2,41 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ...mechanisms.analysis.utility import utility
-from ...mechanisms.core.budget import split_budget
+from ...mechanisms.core.budget import remaining_epsilon
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
-from ...mechanisms.noise.input_digest import input_digest
-from ...mechanisms.noise.noisy_histogram import mean_variance, noisy_prior
-from ...mechanisms.registry import default_rounding
+from ...mechanisms.noise.noisy_histogram import mean_variance
+from ...mechanisms.registry import AUTO, default_rounding
 from ...transforms.batches import LabelledBatch, record_identities
 from ...transforms.label_column import LabelColumn
-from ...transforms.label_summary import summarize
-from ...transforms.noise_binding import NoiseBinding
+from ...transforms.label_summary import record_centers, summarize
+from ...transforms.noisy_prior import release_prior
 from ...transforms.privatize_labels import privatize_batch
+from ...transforms.solve_randomizer import restricted_prior, solved
 from ..study.mechanism_spec import parse_mechanism_spec
-from .dataset import Dataset
+from .dataset import Dataset, select_records
 from .models import MODELS, TrainingLabels
+from .simulated_center import simulate_center
 
 CLEAN = "clean"
 """In place of a mechanism: true labels, without privacy."""
 MEAN_PREDICTOR = "mean_predictor"
 """In place of a mechanism and of its model: the mean of the true training labels for every record."""
+LINEAR_CENTER = "linear"
+"""Center that the release makes itself; any other one is the name of a column."""
 
 
 @dataclass(frozen=True)
@@ -43,17 +48,24 @@ class Cell:
       epsilon: The whole budget; None without privacy.
       seed: Seed of the split, the noise and the model.
       model: Name in `MODELS`, or MEAN_PREDICTOR.
+      center: LINEAR_CENTER, or the name of the center column; None for labels without a center.
     """
 
     mechanism: str
     epsilon: float | None
     seed: int
     model: str
+    center: str | None = None
 
     @property
     def private(self) -> bool:
         """True if labels are privatized."""
         return self.epsilon is not None
+
+    @property
+    def name(self) -> str:
+        """Name of mechanism and center in tables and pictures."""
+        return self.mechanism if self.center is None else f"{self.mechanism} around {self.center}"
 
 
 @dataclass(frozen=True)
@@ -85,8 +97,13 @@ class Score:
       test_loss: Mean loss on true test labels.
       mechanism_error: Mean squared distance of privatized from true training labels.
       bias: Mean of privatized minus true training labels.
-      rms_bias: Root mean square of the randomizer's exact bias over the training labels.
+      rms_bias: Root mean square of the exact bias over the training labels: that of the randomizer, and with a center
+        that of clipping.
       reason: Message of the solver where the mechanism could not be solved.
+      center_loss: Mean loss of the center alone on true test labels.
+      center_epsilon: Budget that the center has spent; 0 for a center column.
+      range: Length of the range that residuals are clipped to, divided by that of the label range.
+      clipped: Share of the training records whose residual is outside that range.
     """
 
     test_loss: float | None = None
@@ -94,6 +111,10 @@ class Score:
     bias: float | None = None
     rms_bias: float | None = None
     reason: str | None = None
+    center_loss: float | None = None
+    center_epsilon: float | None = None
+    range: float | None = None
+    clipped: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,15 +123,44 @@ class ReleasedLabels:
 
     Attributes:
       outputs: Privatized labels, shape (n,), float64.
-      prior: The noised prior.
+      prior: The noised prior over the labels of the randomizer.
       prior_epsilon: Epsilon of the prior.
-      randomizer: The randomizer solved for the prior.
+      randomizer: The randomizer solved for the prior; with a center, its labels are residuals.
+      centers: Centers on the label grid, shape (n,), float64, to which the randomizer's outputs were added; None for
+        labels without a center.
     """
 
     outputs: np.ndarray
     prior: Prior
     prior_epsilon: float
     randomizer: Randomizer
+    centers: np.ndarray | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Center:
+    """Public center of the records of a dataset.
+
+    Attributes:
+      column: The center column of the release, shape (n,), float64.
+      offset: The same for models: within the domain, never missing, and not rounded to the label grid.
+      epsilon: Budget that it has cost.
+    """
+
+    column: np.ndarray
+    offset: np.ndarray
+    epsilon: float
+
+    def part(self, records: np.ndarray) -> Center:
+        """Selects records.
+
+        Args:
+          records: Their indices.
+
+        Returns:
+          Their center.
+        """
+        return Center(self.column[records], self.offset[records], self.epsilon)
 
 
 def cell_key(cell: Cell, task: Task, dataset: Dataset, versions: Mapping[str, str]) -> str:
@@ -125,7 +175,10 @@ def cell_key(cell: Cell, task: Task, dataset: Dataset, versions: Mapping[str, st
     Returns:
       32 hexadecimal digits.
     """
-    facts = [asdict(cell), asdict(task), dataset.digest, dict(versions)]
+    cells = {name: value for name, value in asdict(cell).items() if name != "center"}
+    facts = [cells, asdict(task), dataset.digest, dict(versions)]
+    if cell.center is not None:
+        facts += [cell.center, dataset.center_digest]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -145,23 +198,68 @@ def score_cell(cell: Cell, task: Task, dataset: Dataset) -> Score:
     truth = np.clip(dataset.labels, task.domain[0], task.domain[-1])
     if cell.mechanism == MEAN_PREDICTOR:
         return Score(_test_loss(np.full(len(test), truth[train].mean()), truth[test], task))
-    errors = Score()
+    facts: dict[str, Any] = {}
+    offset = np.zeros(len(test))
     if cell.private:
         try:
-            released = privatize_labels(_batch(dataset.labels[train], task), cell, task)
+            center = find_center(cell, task, dataset)
+            training = None if center is None else center.part(train)
+            released = privatize_labels(_batch(dataset.labels[train], task), cell, task, training)
         except (ValueError, ArithmeticError, MemoryError) as error:
             # Solvers see released facts only, so their messages may be shown.
             return Score(reason=str(error) or type(error).__name__)
-        labels = _training_labels(released, len(train))
-        errors = _errors(released, truth[train])
+        labels = _training_labels(released, training)
+        facts = _errors(released, truth[train])
+        if center is not None:
+            offset = center.offset[test]
+            facts |= {"center_loss": _test_loss(offset, truth[test], task), "center_epsilon": center.epsilon}
+            facts |= _clipping(released, truth[train], task)
     else:
         values = truth[train]
         labels = TrainingLabels(values, float(values.mean()), float(values.var()), 0.0, 0.0)
-    predictions = MODELS[cell.model](dataset.features[train], labels, dataset.features[test], cell.seed)
-    return Score(**{**asdict(errors), "test_loss": _test_loss(predictions, truth[test], task)})
+    predictions = offset + MODELS[cell.model](dataset.features[train], labels, dataset.features[test], cell.seed)
+    return Score(_test_loss(predictions, truth[test], task), **facts)
 
 
-def privatize_labels(batch: LabelledBatch, cell: Cell, task: Task) -> ReleasedLabels:
+def find_center(cell: Cell, task: Task, dataset: Dataset) -> Center | None:
+    """Finds the center of all records: that of the center column, or a linear one made from the training records.
+
+    Args:
+      cell: The cell; its epsilon is not None.
+      task: Facts that all cells share.
+      dataset: The records.
+
+    Returns:
+      The center; None for labels without one.
+
+    Raises:
+      ValueError: If the budget is out of range.
+    """
+    if cell.center is None:
+        return None
+    assert cell.epsilon is not None
+    column = _column(cell, task)
+    domain = column.labels
+    if cell.center != LINEAR_CENTER:
+        assert dataset.center is not None
+        # As in a release, where a missing center is the label in the middle.
+        middle = domain[(len(domain) - 1) // 2]
+        offset = np.where(np.isfinite(dataset.center), np.clip(dataset.center, domain[0], domain[-1]), middle)
+        return Center(dataset.center, offset, 0.0)
+    train, _ = dataset.split(cell.seed)
+    batch, columns = _batch(dataset.labels[train], task), select_records(dataset.columns, train)
+    center = simulate_center(columns, batch, column, cell.epsilon, seed_secret(cell.seed))
+    offset = np.interp(center.positions(dataset.columns), np.arange(len(domain)), domain)
+    return Center(domain[center.indices(dataset.columns)], offset, center.design.epsilon)
+
+
+def _column(cell: Cell, task: Task) -> LabelColumn:
+    spec = parse_mechanism_spec(cell.mechanism, task.loss, task.delta, auto=True)
+    center = None if cell.center is None else f"center of {task.label}"
+    return LabelColumn(task.label, task.domain, rounding=task.rounding or default_rounding(spec.name), center=center)
+
+
+def privatize_labels(batch: LabelledBatch, cell: Cell, task: Task, center: Center | None = None) -> ReleasedLabels:
     """Privatizes the labels of one batch exactly as `labeldp privatize` does, under a key derived from the seed.
 
     Anyone can derive that key: it must never protect a release.
@@ -170,6 +268,7 @@ def privatize_labels(batch: LabelledBatch, cell: Cell, task: Task) -> ReleasedLa
       batch: One column of labels.
       cell: The cell; its epsilon is not None.
       task: Facts that all cells share.
+      center: The center of these records; None if the cell has none.
 
     Returns:
       The privatized labels and the facts of the release.
@@ -179,27 +278,34 @@ def privatize_labels(batch: LabelledBatch, cell: Cell, task: Task) -> ReleasedLa
       ValueError: If the mechanism cannot be solved for the prior and the epsilon.
     """
     assert cell.epsilon is not None
-    spec = parse_mechanism_spec(cell.mechanism, task.loss, task.delta)
-    column = LabelColumn(task.label, task.domain, rounding=task.rounding or default_rounding(spec.name))
+    spec = parse_mechanism_spec(cell.mechanism, task.loss, task.delta, auto=True)
+    column = _column(cell, task)
     secret = seed_secret(cell.seed)
-    summary = summarize(batch, column, secret)
-    budget = split_budget(cell.epsilon, len(task.domain), summary.records, task.prior_epsilon)
-    binding = NoiseBinding(
-        input_digest(secret, summary.sums),
-        column.name,
-        column.domain,
-        budget,
-        summary.records,
-        summary.unusable,
-        column.rounding,
-    )
-    noise_key = binding.noise_key(secret)
-    prior = noisy_prior(column.labels, summary.counts, budget.prior, noise_key)
-    randomizer = spec.mechanism(task.loss).solve(prior, budget.labels)
     values = batch.batch.column(0).to_numpy()
-    identities = record_identities(batch, None)
-    privatized = privatize_batch(batch, values, identities, column, randomizer, noise_key, secret)
-    return ReleasedLabels(privatized.batch.column(0).to_numpy(), prior, budget.prior, randomizer)
+    epsilon = cell.epsilon
+    if center is not None:
+        assert column.center is not None
+        both = [batch.batch.column(0), pa.array(center.column)]
+        batch = dataclasses.replace(batch, batch=pa.RecordBatch.from_arrays(both, [column.name, column.center]))
+        epsilon = remaining_epsilon(epsilon, center.epsilon)
+    release = release_prior(summarize(batch, column, secret), column, epsilon, task.prior_epsilon, secret, spec.name)
+    randomizer = solved(release, None if spec.name == AUTO else spec.mechanism(task.loss))
+    centers, _ = record_centers(batch, column)
+    indices = None if centers is None else centers[1]
+    privatized = privatize_batch(
+        batch,
+        values,
+        record_identities(batch, None),
+        column,
+        randomizer,
+        release.noise_key(secret),
+        secret,
+        centers=indices,
+    )
+    prior = release.prior if indices is None else restricted_prior(release.prior, randomizer.labels)
+    outputs = privatized.batch.column(0).to_numpy()
+    on_grid = None if indices is None else column.labels[indices]
+    return ReleasedLabels(outputs, prior, release.budget.prior, randomizer, on_grid)
 
 
 def seed_secret(seed: int) -> bytes:
@@ -218,24 +324,37 @@ def _batch(labels: np.ndarray, task: Task) -> LabelledBatch:
     return LabelledBatch.whole("training records", 0, pa.RecordBatch.from_arrays([pa.array(labels)], [task.label]))
 
 
-def _training_labels(released: ReleasedLabels, records: int) -> TrainingLabels:
-    """Labels and facts that a model may use: all of them are released."""
+def _training_labels(released: ReleasedLabels, center: Center | None) -> TrainingLabels:
+    """Labels and facts that a model may use: all of them are released. With a center, labels are residuals."""
     prior = released.prior
     facts = utility(released.randomizer, prior)
     mean = float(prior.weights @ prior.labels)
-    of_mean = mean_variance(prior, records, released.prior_epsilon)
-    return TrainingLabels(released.outputs, mean, facts.variance, of_mean, facts.noise)
+    of_mean = mean_variance(prior, len(released.outputs), released.prior_epsilon)
+    # The center as it is, not rounded to the grid: released labels are unbiased around any center, up to clipping.
+    values = released.outputs if center is None else released.outputs - center.offset
+    return TrainingLabels(values, mean, facts.variance, of_mean, facts.noise, residuals=center is not None)
 
 
-def _errors(released: ReleasedLabels, truth: np.ndarray) -> Score:
+def _errors(released: ReleasedLabels, truth: np.ndarray) -> dict[str, float]:
     distances = released.outputs - truth
     labels, bias = released.randomizer.labels, released.randomizer.bias()
-    at_truth = np.interp(truth, labels, bias)
-    return Score(
-        mechanism_error=float((distances**2).mean()),
-        bias=float(distances.mean()),
-        rms_bias=float(np.sqrt((at_truth**2).mean())),
-    )
+    private = truth if released.centers is None else truth - released.centers
+    at_truth = np.clip(private, labels[0], labels[-1]) - private + np.interp(private, labels, bias)
+    return {
+        "mechanism_error": float((distances**2).mean()),
+        "bias": float(distances.mean()),
+        "rms_bias": float(np.sqrt((at_truth**2).mean())),
+    }
+
+
+def _clipping(released: ReleasedLabels, truth: np.ndarray, task: Task) -> dict[str, float]:
+    """Range of the residuals, relative to that of the labels, and the share of the true ones outside."""
+    low, high = released.randomizer.labels[[0, -1]]
+    residuals = truth - released.centers
+    return {
+        "range": float((high - low) / (task.domain[-1] - task.domain[0])),
+        "clipped": float(((residuals < low) | (residuals > high)).mean()),
+    }
 
 
 def _test_loss(predictions: np.ndarray, truth: np.ndarray, task: Task) -> float:

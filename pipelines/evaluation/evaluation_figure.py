@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..study.figures import Line, draw_lines
 from .evaluation_cell import CLEAN, MEAN_PREDICTOR
-from .evaluation_table import Summary
+from .evaluation_table import Summary, center_alone
 from .published_results import PublishedResult, best_published
 
 _PUBLISHED = "best published"
@@ -22,7 +22,8 @@ def draw_evaluation(
       model: Name of the model to draw.
       loss: Name of the loss.
       title: Title of the chart.
-      published: Published results for comparison; the best mean at each epsilon is a dashed line.
+      published: Published results for comparison; the best mean at each epsilon is a dashed line, as is the
+        loss of each center without a model.
 
     Returns:
       The content of a PNG file.
@@ -33,6 +34,9 @@ def draw_evaluation(
         found = sorted((each for each in private if each.mechanism == mechanism), key=lambda each: each.epsilon or 0.0)
         x = [each.epsilon or 0.0 for each in found]
         lines.append(Line(mechanism, x, [each.test_loss for each in found], [each.test_loss_std for each in found]))
+    for center, alone in center_alone(summaries).items():
+        x = sorted(alone)
+        lines.append(Line(f"center {center} alone", x, [alone[each].center_loss for each in x], guide=True))
     known = {
         epsilon: best
         for epsilon in sorted({each.epsilon or 0.0 for each in private})

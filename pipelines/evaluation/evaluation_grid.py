@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ...mechanisms.center.residuals import check_even
 from ...mechanisms.core.budget import split_budget
 from ...mechanisms.core.losses import loss_named
 from ...transforms.errors import InputError
@@ -20,7 +22,7 @@ from ..job.job_flags import DEFAULTS, add_flags
 from ..job.target_checks import check_target
 from ..study.mechanism_spec import MECHANISM_HELP, parse_mechanism_spec
 from ..study.prior_commands import check_unique
-from .evaluation_cell import CLEAN, MEAN_PREDICTOR, Cell, Task
+from .evaluation_cell import CLEAN, LINEAR_CENTER, MEAN_PREDICTOR, Cell, Task
 from .evaluation_store import CellStore
 from .models import MODELS
 from .published_results import PublishedResult, read_published
@@ -29,6 +31,8 @@ DEFAULT_MECHANISMS = ("rr_on_bins", "unbiased", "bias_limited", "debiased_rr", "
 DEFAULT_EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 DEFAULT_MODELS = ("linear", "trees")
 DEFAULT_SEEDS = 5
+NO_CENTER = "none"
+"""Value of `--center` for labels without a center."""
 _SHARED_FLAGS = (
     "input", "input_format", "csv_types", "where", "label", "label_min", "label_max", "label_step", "label_values",
     "rounding", "delta", "prior_epsilon", "loss",
@@ -50,6 +54,7 @@ class DatasetSource:
       label: Name of the label column.
       features: Names of the columns to train on; None for all others.
       where: Condition that records must meet; None for none.
+      center: Name of the center column; None for none.
     """
 
     pattern: str
@@ -57,10 +62,11 @@ class DatasetSource:
     label: str
     features: tuple[str, ...] | None
     where: Equals | None
+    center: str | None = None
 
     def __hash__(self) -> int:
         # The format holds a dictionary and cannot be hashed.
-        return hash((self.pattern, self.label, self.features))
+        return hash((self.pattern, self.label, self.features, self.center))
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,12 @@ def make_parser() -> ArgumentParser:
         help=f"whole privacy budgets; default {' '.join(f'{e:g}' for e in DEFAULT_EPSILONS)}")  # fmt: skip
     add("--model", nargs="+", choices=list(MODELS), default=list(DEFAULT_MODELS),
         help=f"default {' '.join(DEFAULT_MODELS)}")  # fmt: skip
+    add("--center", nargs="+", choices=[NO_CENTER, LINEAR_CENTER], default=[NO_CENTER],
+        help="centers around which each mechanism privatizes labels: none, or linear, which the release makes itself "
+        "from noised sums over the features to train on; default none")  # fmt: skip
+    add("--center_column", metavar="NAME",
+        help="privatize labels around this column, too: a prediction of each label by a model that has not seen the "
+        "labels; it is also a feature, unless --feature leaves it out")  # fmt: skip
     add("--seeds", type=int, default=DEFAULT_SEEDS, metavar="N",
         help=f"number of seeds, each of a split, its noise and its models; default {DEFAULT_SEEDS}")  # fmt: skip
     add("--published", metavar="FILE", help="published results for comparison, a CSV of mechanism,epsilon,mean,std")
@@ -143,12 +155,13 @@ def parse_evaluation_request(args: argparse.Namespace) -> EvaluationRequest:
         raise UsageError(f"--loss: {error}") from None
     if args.seeds < 1:
         raise UsageError(f"--seeds must be at least 1, not {args.seeds}")
-    for flag in ("mechanism", "epsilon", "model", "feature"):
+    for flag in ("mechanism", "epsilon", "model", "feature", "center"):
         check_unique(f"--{flag}", getattr(args, flag) or [])
     if args.label in (args.feature or []):
         raise UsageError(f"--feature names the label {args.label!r}: leave it out")
+    centers = _centers(args, column)
     for text in args.mechanism:
-        parse_mechanism_spec(text, args.loss, args.delta)
+        parse_mechanism_spec(text, args.loss, args.delta, auto=True)
     try:
         match(absolute(args.input))
         published = read_published(args.published) if args.published else []
@@ -157,13 +170,31 @@ def parse_evaluation_request(args: argparse.Namespace) -> EvaluationRequest:
     where = where_filter(args.where, args.label)
     features = tuple(args.feature) if args.feature else None
     return EvaluationRequest(
-        source=DatasetSource(absolute(args.input), format, args.label, features, where),
+        source=DatasetSource(absolute(args.input), format, args.label, features, where, args.center_column),
         task=Task(args.label, column.domain, args.loss, args.rounding, args.prior_epsilon, args.delta),
-        cells=tuple(cell_grid(args.mechanism, args.epsilon, args.seeds, args.model)),
+        cells=tuple(cell_grid(args.mechanism, args.epsilon, args.seeds, args.model, centers)),
         store=CellStore(_output(args.output)),
         published=tuple(published),
         title=args.title or f"{args.label} of {os.path.basename(args.input)}",
     )
+
+
+def _centers(args: argparse.Namespace, column: LabelColumn) -> list[str | None]:
+    """Centers of the cells: None for labels without one, LINEAR_CENTER, or the name of the center column."""
+    found = [None if each == NO_CENTER else each for each in args.center]
+    if args.center_column is not None:
+        if args.center_column == args.label:
+            raise UsageError(f"--center_column names the label {args.label!r}: a center must not be made of the labels")
+        if args.center_column == LINEAR_CENTER:
+            raise UsageError(f"--center_column must not be named {LINEAR_CENTER!r}, as --center is: rename the column")
+        found.append(args.center_column)
+    if any(found):
+        try:
+            check_even(column.labels)
+        except ValueError as error:
+            flag = "--center_column" if args.center_column is not None else f"--center {LINEAR_CENTER}"
+            raise UsageError(f"{flag}: {error}") from None
+    return found
 
 
 def _check_extras(args: argparse.Namespace) -> None:
@@ -189,7 +220,11 @@ def _output(path: str) -> str:
 
 
 def cell_grid(
-    mechanisms: Sequence[str], epsilons: Sequence[float], seeds: int, models: Sequence[str]
+    mechanisms: Sequence[str],
+    epsilons: Sequence[float],
+    seeds: int,
+    models: Sequence[str],
+    centers: Sequence[str | None] = (None,),
 ) -> Iterator[Cell]:
     """Lists all cells seed by seed, so that an interrupted evaluation can be completed with a smaller --seeds.
 
@@ -198,6 +233,7 @@ def cell_grid(
       epsilons: Whole budgets.
       seeds: Number of seeds, >= 1.
       models: Names in `MODELS`.
+      centers: Centers of each mechanism, as in `Cell`.
 
     Yields:
       The cells; for each seed also those of true labels and of the mean predictor.
@@ -207,6 +243,6 @@ def cell_grid(
         for model in models:
             yield Cell(CLEAN, None, seed, model)
         for epsilon in epsilons:
-            for mechanism in mechanisms:
+            for mechanism, center in itertools.product(mechanisms, centers):
                 for model in models:
-                    yield Cell(mechanism, epsilon, seed, model)
+                    yield Cell(mechanism, epsilon, seed, model, center)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..study.tables import Row
 from .evaluation_cell import CLEAN, MEAN_PREDICTOR, Cell, Score
@@ -24,7 +24,7 @@ class Summary:
     """Results of one mechanism and model at one epsilon, over the seeds.
 
     Attributes:
-      mechanism: As in `Cell`.
+      mechanism: Name of mechanism and center, as in `Cell.name`.
       model: As in `Cell`.
       epsilon: As in `Cell`.
       seeds: Number of seeds.
@@ -35,6 +35,12 @@ class Summary:
       bias: Mean of `Score.bias`.
       rms_bias: Mean of `Score.rms_bias`.
       reason: First reason of a seed without a score.
+      center: As in `Cell`.
+      center_loss: Mean of `Score.center_loss`.
+      center_loss_std: Its sample standard deviation; None for one seed.
+      center_epsilon: Mean of `Score.center_epsilon`.
+      range: Mean of `Score.range`.
+      clipped: Mean of `Score.clipped`.
     """
 
     mechanism: str
@@ -48,6 +54,12 @@ class Summary:
     bias: float | None
     rms_bias: float | None
     reason: str | None
+    center: str | None = None
+    center_loss: float | None = None
+    center_loss_std: float | None = None
+    center_epsilon: float | None = None
+    range: float | None = None
+    clipped: float | None = None
 
     def row(self) -> Row:
         """Makes the table row of the summary.
@@ -67,24 +79,24 @@ def summarize_cells(scores: Mapping[Cell, Score]) -> list[Summary]:
     Returns:
       A summary for each mechanism, model and epsilon. If one seed has a reason, the summary has it and no values.
     """
-    groups: dict[tuple[str, str, float | None], list[Score]] = {}
+    groups: dict[Cell, list[Score]] = {}
     for cell, score in scores.items():
-        groups.setdefault((cell.mechanism, cell.model, cell.epsilon), []).append(score)
-    return [_summary(*key, group) for key, group in groups.items()]
+        groups.setdefault(replace(cell, seed=0), []).append(score)
+    return [_summary(cell, group) for cell, group in groups.items()]
 
 
-def _summary(mechanism: str, model: str, epsilon: float | None, scores: Sequence[Score]) -> Summary:
+def _summary(cell: Cell, scores: Sequence[Score]) -> Summary:
     reason = next((score.reason for score in scores if score.reason), None)
 
     def values(name: str) -> list[float]:
         found = [getattr(score, name) for score in scores]
         return [] if reason or None in found else found
 
-    loss, error = values("test_loss"), values("mechanism_error")
+    loss, error, alone = values("test_loss"), values("mechanism_error"), values("center_loss")
     return Summary(
-        mechanism,
-        model,
-        epsilon,
+        cell.name,
+        cell.model,
+        cell.epsilon,
         len(scores),
         _mean(loss),
         _deviation(loss),
@@ -93,7 +105,29 @@ def _summary(mechanism: str, model: str, epsilon: float | None, scores: Sequence
         _mean(values("bias")),
         _mean(values("rms_bias")),
         reason,
+        cell.center,
+        _mean(alone),
+        _deviation(alone),
+        _mean(values("center_epsilon")),
+        _mean(values("range")),
+        _mean(values("clipped")),
     )
+
+
+def center_alone(summaries: Sequence[Summary]) -> dict[str, dict[float, Summary]]:
+    """Selects results that tell the loss of each center without a model.
+
+    Args:
+      summaries: The results.
+
+    Returns:
+      For each center one result at each epsilon. Its mechanism is the first one: others may round labels differently.
+    """
+    found: dict[str, dict[float, Summary]] = {}
+    for each in summaries:
+        if each.center is not None and each.epsilon is not None and each.center_loss is not None:
+            found.setdefault(each.center, {}).setdefault(each.epsilon, each)
+    return found
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -124,12 +158,16 @@ def markdown_page(title: str, summaries: Sequence[Summary], loss: str, published
     seeds = max(each.seeds for each in summaries)
     lines = [f"# {title}", "", WARNING, "", f"Mean ± standard deviation over {seeds} seeds; the best of a row is bold."]
     mean = found.get((MEAN_PREDICTOR, MEAN_PREDICTOR, None))
+    centers = center_alone(summaries)
+    named = [f"center {center} alone" for center in centers]
     for model in models:
-        lines += ["", f"## Test {loss} loss, {model}", "", *_heading(mechanisms, bool(published))]
+        lines += ["", f"## Test {loss} loss, {model}", "", *_heading([*mechanisms, *named], bool(published))]
         for epsilon in epsilons:
             row = [found[each, model, epsilon] for each in mechanisms]
             best = min((each.test_loss for each in row if each.test_loss is not None), default=None)
             cells = [_cell(each.test_loss, each.test_loss_std, each.test_loss == best) for each in row]
+            alone = [each.get(epsilon) for each in centers.values()]
+            cells += [_cell(each.center_loss, each.center_loss_std) if each else "-" for each in alone]
             lines.append(_line([f"{epsilon:g}", *cells, *_published_cell(published, epsilon)]))
         clean = found.get((CLEAN, model, None))
         if clean:

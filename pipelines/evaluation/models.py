@@ -16,6 +16,10 @@ from .model_selection import cross_validated
 
 # Part of a label's variance that features explain a priori.
 _EXPLAINED = 0.5
+# Shares that are compared by their likelihood.
+_SHARES = np.concatenate([[0.0], np.geomspace(1e-6, 0.9, 49)])
+# Directions of the features with a smaller variance than the largest times this are rounding errors.
+_NEGLIGIBLE = 1e-9
 # Standardized features are clipped here: outliers would dominate a linear model.
 _LARGEST_FEATURE = 4.0
 _LEARNING_RATE = 0.1
@@ -35,6 +39,7 @@ class TrainingLabels:
       variance: Variance of a true label under the released prior.
       mean_variance: Variance of the error of `mean` due to the noise of the prior.
       noise: Mean over the prior of Var(M(y)); 0 for true labels.
+      residuals: True if the values are labels minus a center. The prediction 0 is then the center alone.
     """
 
     values: np.ndarray
@@ -42,17 +47,23 @@ class TrainingLabels:
     variance: float
     mean_variance: float
     noise: float
+    residuals: bool = False
 
     def baseline(self) -> float:
         """Computes the best prediction without features.
 
         Returns:
-          The mean of the prior and the mean of the values, weighted by their precisions.
+          The mean of the prior and the mean of the values, weighted by their precisions. For residuals, it is shrunk
+          toward 0, the mean around a good center, by the ratio of its variance to its square (James and Stein 1961).
         """
         variance = (self.variance + self.noise) / len(self.values)
         total = variance + self.mean_variance
         share = self.mean_variance / total if total > 0 else 0.0
-        return float(self.mean + share * (self.values.mean() - self.mean))
+        mean = float(self.mean + share * (self.values.mean() - self.mean))
+        if self.residuals:
+            error = share * variance
+            return mean * (1 - error / mean**2) if mean**2 > error else 0.0
+        return mean
 
 
 Model = Callable[[np.ndarray, TrainingLabels, np.ndarray, int], np.ndarray]
@@ -65,7 +76,8 @@ def linear(features: np.ndarray, labels: TrainingLabels, new: np.ndarray, seed: 
 
     Coefficients of standardized features are a priori independent and normal; together they explain half of a label's
     variance. The noise is that of the randomizer and the other half. There is no hyperparameter to select, and
-    predictions tend to the baseline as epsilon decreases.
+    predictions tend to the baseline as epsilon decreases. A center already explains most of what is linear: of released
+    residuals, features explain the share with the largest marginal likelihood.
 
     Args:
       features: Features, shape (n, d), float64, NaN where missing.
@@ -82,10 +94,33 @@ def linear(features: np.ndarray, labels: TrainingLabels, new: np.ndarray, seed: 
     baseline = labels.baseline()
     if labels.variance == 0:
         return np.full(len(new), baseline)
-    precision = np.full(inputs.shape[1], inputs.any(axis=0).sum() / (_EXPLAINED * labels.variance))
-    normal = inputs.T @ inputs / noise + np.diag(precision)
-    coefficients = np.linalg.solve(normal, inputs.T @ (labels.values - baseline) / noise)
+    ratio = _EXPLAINED * labels.variance / noise
+    if labels.residuals:
+        ratio = _signal_to_noise(inputs, labels.values - baseline)
+        if ratio == 0:
+            return np.full(len(new), baseline)
+    precision = np.full(inputs.shape[1], inputs.any(axis=0).sum() / ratio)
+    normal = inputs.T @ inputs + np.diag(precision)
+    coefficients = np.linalg.solve(normal, inputs.T @ (labels.values - baseline))
     return baseline + scale.transform(new) @ coefficients
+
+
+def _signal_to_noise(inputs: np.ndarray, values: np.ndarray) -> float:
+    """The ratio of what features explain of the values' variance to the rest with the largest marginal likelihood.
+
+    For n values of which d coefficients, a priori independent and normal, explain r times the variance s of the rest,
+    the likelihood is that of a normal distribution of covariance s (I + r / d X X^T). It is maximized over s as well:
+    the variance of the rest need not be known.
+    """
+    scales, axes = np.linalg.eigh(inputs.T @ inputs)
+    known = scales > _NEGLIGIBLE * scales[-1]
+    scales = scales[known]
+    squares = (axes[:, known].T @ (inputs.T @ values)) ** 2 / scales
+    ratios = _SHARES / (1 - _SHARES)
+    growth = 1 + ratios[:, None] * scales / inputs.any(axis=0).sum()
+    rest = (values**2).sum() - squares.sum() + (squares / growth).sum(axis=1)
+    likelihood = -len(values) * np.log(rest) - np.log(growth).sum(axis=1)
+    return float(ratios[np.argmax(likelihood)])
 
 
 def trees(features: np.ndarray, labels: TrainingLabels, new: np.ndarray, seed: int) -> np.ndarray:

@@ -1,11 +1,18 @@
-"""Summary of a release on standard output."""
+"""Summary of a release on standard output, and warnings about it on standard error."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from ...mechanisms.analysis.automatic import LABELS, Choice
+from ...mechanisms.analysis.release_warnings import release_warnings
+from ...mechanisms.analysis.released_facts import ReleasedFacts
+from ...mechanisms.analysis.verdict import debiasing, verdict
+from ...mechanisms.center.truncation import MODEL_PARAMETERS
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.randomizer import Randomizer
+from ...transforms.progress_log import LOGGER
+from ..cli.one_line import one_line
 from ..release.job_result import JobResult
 from ..release.mechanism_file import MechanismFile
 from .job_request import ValidationRequest
@@ -14,30 +21,58 @@ _OUTPUTS_SHOWN = 6
 
 
 def announce(
-    target: str, result: JobResult, mechanism: MechanismFile, loss_name: str, validation: ValidationRequest | None
+    target: str,
+    result: JobResult,
+    mechanism: MechanismFile,
+    facts: ReleasedFacts,
+    choice: Choice | None,
+    validation: ValidationRequest | None,
 ) -> None:
-    """Prints what was released, in at most seven lines.
+    """Prints what was released, and what it can be used for, in at most eleven lines; logs the warnings.
 
     Args:
       target: Output folder or mechanism file.
       result: Result of the job.
       mechanism: The released mechanism.
-      loss_name: Name of the loss whose expectation is shown.
+      facts: The released and public facts, with the name of the loss whose expectation is shown.
+      choice: The choice of the mechanism; None where it was named.
       validation: Validation that was requested; None for none.
     """
     binding, randomizer = result.binding, mechanism.randomizer
-    budget, certificate, loss = binding.budget, randomizer.certificate(), loss_named(loss_name)
+    budget, certificate, loss = binding.budget, randomizer.certificate(), loss_named(facts.loss or "squared")
     shards = f" in {counted(len(result.shards), 'shard')}" if result.shards else ""
     delta = "" if randomizer.pure else f" with delta {certificate.delta!r}"
     under = "the noised histogram" if mechanism.prior_epsilon else "the public prior"
-    print(f"released   {target}")
+    print(f"released   {one_line(target)}")
     print(f"records    {binding.records:,}{shards}; {binding.unusable:,} without a usable label left out")
-    print(f"budget     epsilon {budget.prior:.6g} for the histogram + {budget.labels:.6g} for the labels")
+    center = f"{mechanism.center_epsilon:.6g} for the center + " if mechanism.center_epsilon else ""
+    print(f"budget     epsilon {center}{budget.prior:.6g} for the histogram + {budget.labels:.6g} for the labels")
+    if mechanism.center is not None:
+        column, labels = one_line(mechanism.center.column), randomizer.labels
+        error = mechanism.center.clipping(randomizer)
+        print(
+            f"center     {column}: {binding.missing_centers:,} missing; residuals clipped to {labels[0]:.6g}.."
+            f"{labels[-1]:.6g}, expected squared loss of clipping {error.squared:.6g}, "
+            f"for {100 * error.share:.3g} % of the records"
+        )
     print(f"mechanism  {randomizer.mechanism}: {counted(len(randomizer.labels), 'label')} to {_outputs(randomizer)}")
+    if choice is not None:
+        print(f"chosen     {_chosen(choice)}")
     print(f"certified  epsilon {certificate.epsilon!r}{delta} for the labels, largest bias {certificate.max_bias:.6g}")
     print(f"expected   {loss.name} loss {randomizer.expected_loss(mechanism.prior, loss):.6g}, under {under}")
+    print(f"debias     {debiasing(facts).line}")
+    print(f"verdict    {verdict(facts).line}")
     if validation is not None:
         print(f"validated  against {'an inferred' if validation.schema is None else 'the given'} schema: no anomalies")
+    for warning in release_warnings(facts):
+        LOGGER.warning("warning: %s", warning.text)
+
+
+def _chosen(choice: Choice) -> str:
+    """Names the mechanism that was chosen, with its model error and those of the two extremes."""
+    found = {name: error for name, error in choice.errors.items() if name in ("unbiased", LABELS, choice.name)}
+    errors = ", ".join(f"{name} {error:.4g}" for name, error in found.items() if np.isfinite(error))
+    return f"{choice.name}: squared error that labels cause in a model of {MODEL_PARAMETERS} parameters: {errors}"
 
 
 def counted(number: int, noun: str) -> str:

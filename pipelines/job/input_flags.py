@@ -97,13 +97,16 @@ def where_filter(text: str | None, label: str) -> Equals | None:
     return Equals(name, value)
 
 
-def label_column(args: argparse.Namespace, mechanism: str, fitted: MechanismFile | None) -> LabelColumn:
+def label_column(
+    args: argparse.Namespace, domain: tuple[float, ...], mechanism: str, fitted: MechanismFile | None
+) -> LabelColumn:
     """Reads the flags of the label column.
 
     Args:
       args: Parsed flags.
+      domain: The public label domain.
       mechanism: Mechanism name, which sets the default rounding.
-      fitted: Mechanism file of `apply`, which sets domain and rounding; None for the other commands.
+      fitted: Mechanism file of `apply`, which sets rounding and center; None for the other commands.
 
     Returns:
       The label column.
@@ -114,8 +117,16 @@ def label_column(args: argparse.Namespace, mechanism: str, fitted: MechanismFile
     if args.id_column == args.label:
         raise UsageError("--id_column must be another column than --label")
     if fitted is not None:
-        return LabelColumn(args.label, tuple(fitted.randomizer.labels.tolist()), args.id_column, fitted.rounding)
-    return LabelColumn(args.label, label_domain(args), args.id_column, args.rounding or default_rounding(mechanism))
+        center, rounding = None if fitted.center is None else fitted.center.column, fitted.rounding
+    else:
+        center, rounding = args.center_column, args.rounding or default_rounding(mechanism)
+    if center == args.label:
+        named = "--center_column must be" if fitted is None else "the center of --mechanism_file must be"
+        raise UsageError(f"{named} another column than --label: the center is released as it is")
+    try:
+        return LabelColumn(args.label, domain, args.id_column, rounding, center)
+    except ValueError as error:
+        raise UsageError(f"--center_column: {error}") from None
 
 
 def label_domain(args: argparse.Namespace) -> tuple[float, ...]:

@@ -13,6 +13,8 @@ from ...transforms.io.shard_writer import COMPRESSIONS
 from ..cli.arguments import ArgumentParser, UsageError
 from ..runner.runner_options import parse_known
 
+CENTERS = ("linear", "none")
+PURPOSES = ("models", "labels")
 OUTPUT_FORMATS = ("tfrecord", "parquet")
 NEEDED = {
     "privatize": ("input", "input_format", "label", "epsilon", "output"),
@@ -20,12 +22,13 @@ NEEDED = {
     "apply": ("input", "input_format", "label", "mechanism_file", "output"),
 }
 """Required flags by command. `privatize` and `fit` need the label domain as well, in one of its two forms."""
-DEFAULTS = {"mechanism": "rr_on_bins", "loss": "squared"}
+DEFAULTS = {"loss": "squared"}
 """Defaults that the parser does not set, because `apply` must know whether the flags were given."""
 
 _SET_BY_MECHANISM_FILE = (
     "label_min", "label_max", "label_step", "label_values", "rounding", "epsilon", "prior_epsilon",
-    "mechanism", "mechanism_parameters", "loss",
+    "mechanism", "purpose", "mechanism_parameters", "loss", "center_column", "center", "center_features",
+    "center_categories", "center_places",
 )  # fmt: skip
 
 
@@ -54,11 +57,29 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--label_values", metavar="FILE", help="public label domain, one label per line, instead of a grid")
     add("--rounding", choices=ROUNDINGS,
         help="rounding between grid points; default: randomized for unbiased mechanisms, else nearest")  # fmt: skip
+    add("--center_column", metavar="NAME",
+        help="public column with a prediction of the label, from a model that has not seen these labels; noise is then "
+        "added to the difference only; needs an even label domain. With --center, name of the new column; "
+        "default LABEL_center")  # fmt: skip
+    add("--center", choices=CENTERS,
+        help="linear: predict labels from the features first, by a linear model with a part of --epsilon; predictions "
+        "are released as a column; default: linear for --mechanism auto over an even label domain")  # fmt: skip
+    add("--center_features", metavar="NAME,...", help="features of --center; default: all numbers and texts")
+    add("--center_categories", metavar="NAME,...", help="features of --center that are categories, besides texts")
+    add("--center_places", type=int, metavar="N",
+        help="largest number of places of a category; more values than that are hashed; default 64")  # fmt: skip
     add("--epsilon", type=float, metavar="E", help="privacy budget of the release: label histogram and labels together")
     add("--delta", type=float, metavar="D", help="delta of (epsilon, delta)-DP, as gaussian needs; default: pure DP")
     add("--prior_epsilon", type=float, metavar="E1",
-        help="part of --epsilon for the label histogram; default: sqrt(labels/records), at most half")  # fmt: skip
-    add("--mechanism", metavar="NAME", help=f"mechanism: {', '.join(MECHANISMS)}; default {DEFAULTS['mechanism']}")
+        help="part of --epsilon for the label histogram; default: sqrt(labels/records), at most a half, for "
+        "mechanisms without bias a 128th, for those without a prior a 256th; "
+        "with a center sqrt(cells/records), at most an eighth")  # fmt: skip
+    add("--mechanism", metavar="NAME",
+        help=f"mechanism: {', '.join(MECHANISMS)}; or auto, the one with the least error of a model that is trained on "
+        "the labels; default auto")  # fmt: skip
+    add("--for", dest="purpose", choices=PURPOSES,
+        help="what labels serve for, instead of --mechanism: models, which is auto, or labels, the least error of each "
+        "label, which is rr_on_bins without a center; default models")  # fmt: skip
     add("--mechanism_parameters", metavar="NAME=VALUE,...", help="parameters of the mechanism, for example bias=0.2")
     add("--loss", choices=list(LOSSES), help=f"loss to minimize; default {DEFAULTS['loss']}")
     add("--id_column", metavar="NAME", help="column of unique record ids; default: identified by file and row")
@@ -72,7 +93,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="tolerated fraction of records without a usable label; default 0.001")  # fmt: skip
     add("--validate", action="store_true", help="validate, and release TFDV statistics and a schema in validation/")
     add("--schema", metavar="FILE", help="TFDV schema that the features must match; implies --validate")
-    add("--ledger", metavar="FILE", help="record of the budget spent; default labeldp_ledger.jsonl beside the output")
+    add("--ledger", metavar="FILE|URL",
+        help="record of the budget spent: a file, or a team's database, sqlite:///FILE or "
+        "postgresql://USER@HOST/DATABASE; default labeldp_ledger.jsonl beside the output")  # fmt: skip
     add("--epsilon_cap", type=float, metavar="E", help="refuse a release that would raise the ledger's epsilon above E")
     add("--delta_cap", type=float, metavar="D", help="the same for delta; default 0 with --epsilon_cap, else no cap")
 
@@ -104,6 +127,14 @@ def check_required(command: str, args: argparse.Namespace) -> None:
     Raises:
       UsageError: If a flag is missing or does not belong to the command.
     """
+    if args.center == "none" and args.center_column is not None:
+        raise UsageError("--center none has no --center_column: leave one of them out")
+    if args.center == "none":
+        given = [name for name in ("features", "categories", "places") if getattr(args, f"center_{name}") is not None]
+        if given and command != "apply":
+            raise UsageError(f"--center none has no --center_{given[0]}")
+    if args.purpose is not None and args.mechanism is not None:
+        raise UsageError("--for chooses the mechanism: give --for or --mechanism")
     missing = [name for name in NEEDED[command] if getattr(args, name) is None]
     if missing:
         raise UsageError(f"--{missing[0]} is missing")
@@ -115,4 +146,5 @@ def check_required(command: str, args: argparse.Namespace) -> None:
         raise UsageError("--validate requires --output, which fit does not take; use --schema to check the features")
     given = [name for name in _SET_BY_MECHANISM_FILE if getattr(args, name) is not None] if command == "apply" else []
     if given:
-        raise UsageError(f"--{given[0]} is set by the mechanism file; leave it out")
+        name = "for" if given[0] == "purpose" else given[0]
+        raise UsageError(f"--{name} is set by the mechanism file; leave it out")

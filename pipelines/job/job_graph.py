@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,8 +10,11 @@ import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import AsList, AsSingleton, PCollection
 
+from ...mechanisms.core.budget import remaining_epsilon
 from ...mechanisms.core.randomizer import Randomizer
 from ...transforms.batches import LabelledBatch
+from ...transforms.center.append_center import AppendCenter
+from ...transforms.center.fit_center import FitLinearCenter
 from ...transforms.io.filesystems import write_text
 from ...transforms.io.parquet_writer import WriteParquet
 from ...transforms.io.read_files import ReadRecordBatches
@@ -20,26 +24,28 @@ from ...transforms.label_column import LabelColumn
 from ...transforms.noise_binding import BindNoise, NoiseBinding
 from ...transforms.noisy_prior import NoisyPrior, PriorRelease
 from ...transforms.privatize_labels import DeadLetter, PrivatizedLabels, PrivatizeLabels
-from ...transforms.solve_randomizer import SolveRandomizer
+from ...transforms.solve_randomizer import EarlierMechanism, SolveRandomizer
 from ..release.job_result import JobResult
 from ..release.mechanism_file import MECHANISM_NAME, MechanismFile
 from ..release.output_folder import DATA_NAME, DEAD_LETTERS_NAME
-from .job_request import InputSpec, JobRequest, OutputSpec
+from .job_request import JobRequest, OutputSpec
 
 JOB_RESULT_NAME = "job_result.json"
 SEGMENTS_NAME = "segments"
 
 
-def build(pipeline: beam.Pipeline, request: JobRequest, staging: str) -> None:
+def build(pipeline: beam.Pipeline, request: JobRequest, staging: str, earlier: Sequence[EarlierMechanism] = ()) -> None:
     """Adds the job of a request to a pipeline. It writes shards, mechanism file and job result below a staging folder.
 
     Args:
       pipeline: Pipeline to add the job to.
       request: The checked request.
       staging: An existing folder.
+      earlier: Mechanisms of earlier releases of this request.
     """
     fitted = request.mechanism.fitted
-    batches = _read_labels(pipeline, request.input, request.column)
+    linear = _linear_center(pipeline, request)
+    batches = _read_labels(pipeline, request, linear)
     binding: Any
     randomizer: Any
     if fitted is not None:
@@ -48,16 +54,22 @@ def build(pipeline: beam.Pipeline, request: JobRequest, staging: str) -> None:
         text = pipeline | "MechanismText" >> beam.Create([fitted.to_text()])
     else:
         binding = batches | "NoisyPrior" >> NoisyPrior(
-            request.column, request.budget.epsilon, request.key, request.budget.prior_epsilon, request.threshold
+            request.column,
+            request.budget.epsilon,
+            request.key,
+            request.budget.prior_epsilon,
+            request.threshold,
+            request.mechanism.name,
+            linear,
         )
         randomizer = binding | "SolveRandomizer" >> SolveRandomizer(
-            request.mechanism.name, dict(request.mechanism.parameters)
+            request.mechanism.name, dict(request.mechanism.parameters), earlier
         )
         text = randomizer | "MechanismText" >> beam.Map(_mechanism_text, AsSingleton(binding)).with_output_types(str)
     _ = text | "WriteMechanism" >> beam.Map(_write, FileSystems.join(staging, MECHANISM_NAME))
     digest, shards = None, None
     if request.command != "fit":
-        records = _read_records(pipeline, request.input, request.column, request.output)
+        records = _read_records(pipeline, request, linear)
         privatized: Any = records | "PrivatizeLabels" >> PrivatizeLabels(
             randomizer, binding, request.column, request.key
         )
@@ -71,22 +83,59 @@ def build(pipeline: beam.Pipeline, request: JobRequest, staging: str) -> None:
     )
 
 
-def _read_labels(pipeline: beam.Pipeline, input: InputSpec, column: LabelColumn) -> PCollection[LabelledBatch]:
-    """Reads the columns that fitting needs. The files are read again later: no batch is kept between the passes."""
-    return pipeline | "ReadLabels" >> ReadRecordBatches(
-        input.pattern, input.format, column.columns, input.where, column.name
+def _linear_center(pipeline: beam.Pipeline, request: JobRequest) -> Any:
+    """The linear center: exactly one element if the job makes it, a value if it is fitted; None if there is none."""
+    fitted, input, column = request.mechanism.fitted, request.input, request.column
+    if fitted is not None:
+        return None if fitted.center is None else fitted.center.linear
+    if request.features is None:
+        return None
+    read = ReadRecordBatches(input.pattern, input.format, request.features.columns, input.where, column.name)
+    whole = dataclasses.replace(read, columns=[column.name, *request.features.columns])
+    passes = {"features": pipeline | "ReadFeatures" >> read, "labels": pipeline | "ReadForCenter" >> whole}
+    epsilon = remaining_epsilon(request.budget.epsilon, request.budget.prior_epsilon or 0.0)
+    return passes | "FitLinearCenter" >> FitLinearCenter(
+        column, epsilon, request.key, request.features, request.threshold
     )
 
 
-def _read_records(
-    pipeline: beam.Pipeline, input: InputSpec, column: LabelColumn, output: OutputSpec
-) -> PCollection[LabelledBatch]:
+def _read_labels(pipeline: beam.Pipeline, request: JobRequest, linear: Any) -> PCollection[LabelledBatch]:
+    """Reads the columns that fitting needs. The files are read again later: no batch is kept between the passes."""
+    input, column = request.input, request.column
+    columns = _columns(request, linear)
+    batches = pipeline | "ReadLabels" >> ReadRecordBatches(
+        input.pattern, input.format, columns, input.where, column.name
+    )
+    return _with_center(batches, "Center", linear, column, tuple(column.columns))
+
+
+def _read_records(pipeline: beam.Pipeline, request: JobRequest, linear: Any) -> PCollection[LabelledBatch]:
+    input, column = request.input, request.column
     # Features that are written as they were read need not be decoded.
-    encoded = input.format.name == output.format == "tfrecord"
-    columns = column.columns if encoded else None
-    return pipeline | "ReadRecords" >> ReadRecordBatches(
+    encoded = input.format.name == request.output.format == "tfrecord"
+    columns = _columns(request, linear) if encoded else None
+    if columns is not None and column.center is not None and column.center not in columns:
+        # A record that has the new column already would have it twice.
+        columns.append(column.center)
+    batches = pipeline | "ReadRecords" >> ReadRecordBatches(
         input.pattern, input.format, columns, input.where, column.name, encoded
     )
+    return _with_center(batches, "CenterOfRecords", linear, column, None)
+
+
+def _columns(request: JobRequest, linear: Any) -> list[str]:
+    """Columns of the input that label, identity and center are computed from."""
+    if linear is None:
+        return request.column.columns
+    own = [name for name in request.column.columns if name != request.column.center]
+    features = request.features.columns if request.features is not None else linear.design.map.columns
+    return list(dict.fromkeys([*own, *features]))
+
+
+def _with_center(
+    batches: Any, name: str, linear: Any, column: LabelColumn, only: tuple[str, ...] | None
+) -> PCollection[LabelledBatch]:
+    return batches if linear is None else batches | name >> AppendCenter(linear, column, only)
 
 
 def _write_privatized(privatized: PrivatizedLabels, output: OutputSpec, staging: str) -> PCollection[ShardFile]:
@@ -112,7 +161,8 @@ def _write(text: str, path: str) -> None:
 
 def _write_job_result(binding: NoiseBinding, path: str, digest: int | None, shards: Sequence[ShardFile]) -> None:
     records = {FileSystems.split(shard.path)[1]: shard.records for shard in sorted(shards, key=lambda s: s.path)}
-    write_text(path, JobResult(binding, digest, records).to_json())
+    mechanisms = frozenset().union(*(shard.mechanisms for shard in shards))
+    write_text(path, JobResult(binding, digest, records, mechanisms).to_json())
 
 
 def _write_dead_letters(letters: Sequence[DeadLetter], path: str) -> None:

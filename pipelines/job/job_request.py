@@ -8,9 +8,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from ...transforms.center.feature_sample import CenterFeatures
 from ...transforms.io.input_format import Equals, Format
 from ...transforms.label_column import LabelColumn
 from ...transforms.noise_binding import Threshold
@@ -113,8 +114,9 @@ class JobRequest:
       mechanism: Mechanism.
       output: Output.
       validation: Validation; None for no validation.
-      ledger: Path of the ledger.
+      ledger: Path of the ledger, or URL of its database, which may hold a password: never a part of the job graph.
       key: Reference to the secret key; never its bytes.
+      features: Features of the linear center that the job makes; None for any other center, or none.
     """
 
     command: str
@@ -125,8 +127,9 @@ class JobRequest:
     mechanism: MechanismRequest
     output: OutputSpec
     validation: ValidationRequest | None
-    ledger: str
+    ledger: str = field(repr=False)
     key: NoiseKeyFile
+    features: CenterFeatures | None = None
 
 
 def request_id(request: JobRequest) -> str:
@@ -139,9 +142,14 @@ def request_id(request: JobRequest) -> str:
       32 hexadecimal digits; equal for requests that give the same release over unchanged input.
     """
     column, where = request.column, request.input.where
-    asked = [
+    asked: list[Any] = [
         request.command, request.input.paths, column.name, column.domain, column.id_column, column.rounding,
         request.budget.epsilon, request.budget.prior_epsilon, request.mechanism.name, request.mechanism.parameters,
         where and [where.column, where.value],
     ]  # fmt: skip
+    if column.center is not None:
+        asked.append(column.center)
+    if request.features is not None:
+        features = request.features
+        asked.append([features.names, features.categories, features.places])
     return hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 
+from ...mechanisms.analysis.automatic import LABELS
 from ...mechanisms.core.budget import split_budget
 from ...mechanisms.core.losses import loss_named
-from ...mechanisms.registry import MECHANISMS, mechanism_named
+from ...mechanisms.registry import AUTO, MECHANISMS, mechanism_named
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute, read_text
 from ...transforms.label_column import LabelColumn
@@ -17,7 +19,8 @@ from ..cli.optional_extras import check_extra, check_tfx
 from ..release.ledger import Caps
 from ..release.mechanism_file import MechanismFile, read_mechanism_file
 from ..study.mechanism_spec import takes_delta
-from .input_flags import input_spec, label_column
+from .center_flags import center_features, new_center
+from .input_flags import input_spec, label_column, label_domain
 from .job_flags import DEFAULTS, check_required
 from .job_request import BudgetRequest, JobRequest, MechanismRequest, OutputSpec, ValidationRequest
 from .target_checks import check_target, resolve_ledger, resolve_noise_key
@@ -38,18 +41,25 @@ def parse_request(command: str, args: argparse.Namespace) -> JobRequest:
 
     Raises:
       UsageError: If a flag is wrong; names the flag.
+      InputError: If the first records of the input are read and cannot be; names the file.
     """
     check_required(command, args)
     threshold = _threshold(args)
     _check_tfrecord_support(args)
     mechanism = _mechanism(args, _fitted(args.mechanism_file, args.delta) if command == "apply" else None)
-    column = label_column(args, mechanism.name, mechanism.fitted)
+    domain = label_domain(args) if mechanism.fitted is None else mechanism.fitted.domain
+    column = label_column(args, domain, mechanism.name, mechanism.fitted)
     _check_loss(mechanism, column)
     budget = _budget(args, mechanism.fitted)
     validation = _validation(args)
     target = _target(command, args)
     input = input_spec(args)
     output = _output(args, target, len(input.paths))
+    if mechanism.fitted is not None:
+        _check_fitted_center(mechanism.fitted, column)
+    features = center_features(args, input, column, mechanism.name) if mechanism.fitted is None else None
+    if features is not None and column.center is None:
+        column = dataclasses.replace(column, center=new_center(args))
     return JobRequest(
         command=command,
         input=input,
@@ -61,6 +71,7 @@ def parse_request(command: str, args: argparse.Namespace) -> JobRequest:
         validation=validation,
         ledger=resolve_ledger(args.ledger, target),
         key=resolve_noise_key(args.noise_key_file, target),
+        features=features,
     )
 
 
@@ -98,7 +109,12 @@ def _mechanism(args: argparse.Namespace, fitted: MechanismFile | None) -> Mechan
     loss = args.loss or DEFAULTS["loss"]
     if fitted is not None:
         return MechanismRequest(fitted.randomizer.mechanism, loss, {"loss": loss}, fitted)
-    name = args.mechanism or DEFAULTS["mechanism"]
+    # A model of another loss than the squared one is not helped by labels without bias.
+    chosen = LABELS if args.purpose == "labels" or loss != DEFAULTS["loss"] else AUTO
+    name = args.mechanism or chosen
+    if name == AUTO:
+        _check_auto(args, loss)
+        return MechanismRequest(name, loss, {"loss": loss})
     if args.delta is not None and name in MECHANISMS and not takes_delta(name):
         raise UsageError(f"--delta is for mechanisms of (epsilon, delta)-DP, such as gaussian; {name} is pure DP")
     parameters = {"loss": loss, **parse_parameters(args.mechanism_parameters, args.delta)}
@@ -109,13 +125,32 @@ def _mechanism(args: argparse.Namespace, fitted: MechanismFile | None) -> Mechan
     return MechanismRequest(name, loss, parameters)
 
 
+def _check_auto(args: argparse.Namespace, loss: str) -> None:
+    if args.mechanism_parameters is not None:
+        raise UsageError("--mechanism_parameters needs --mechanism: auto finds them itself")
+    if loss != DEFAULTS["loss"]:
+        raise UsageError(f"--mechanism auto is for models of the squared loss, not {loss}: name a mechanism")
+    if args.delta is not None:
+        raise UsageError("--delta is for mechanisms of (epsilon, delta)-DP, such as gaussian; auto is pure DP")
+
+
 def _check_loss(mechanism: MechanismRequest, column: LabelColumn) -> None:
     if mechanism.fitted is not None:
         return
     try:
-        loss_named(mechanism.loss).check(column.labels)
+        loss_named(mechanism.loss).check(column.labels if column.center is None else column.residuals.grid)
     except ValueError as error:
         raise UsageError(f"--loss: {error}") from None
+
+
+def _check_fitted_center(fitted: MechanismFile, column: LabelColumn) -> None:
+    """Refuses a label that the center would be computed from: a function of it would be released without noise."""
+    linear = None if fitted.center is None else fitted.center.linear
+    if linear is not None and column.name in linear.design.map.columns:
+        raise UsageError(
+            f"--label {column.name} is a feature of the center of --mechanism_file, which is released as it is: "
+            "name the label that the file was fitted for"
+        )
 
 
 def _budget(args: argparse.Namespace, fitted: MechanismFile | None) -> BudgetRequest:

@@ -10,7 +10,7 @@ from ...transforms.errors import InputError
 from ...transforms.progress_log import LOGGER
 from ..cli.arguments import log_to_stderr
 from ..cli.exit_codes import run_command
-from ..cli.signals import signals_as_interrupts
+from ..cli.signals import signals_as_interrupts, signals_ignored
 from ..release.ledger import Ledger
 from ..release.mechanism_file import MECHANISM_NAME
 from ..release.output_folder import publish_file, publish_folder, staging_folder
@@ -20,7 +20,15 @@ from .announcement import announce, counted
 from .job_flags import parse
 from .job_request import JobRequest, request_id
 from .parse_request import parse_request
-from .release_steps import charge_ledger, check_caps, remove_segments, run_job, write_manifest
+from .release_steps import (
+    charge_ledger,
+    check_caps,
+    collect_facts,
+    remove_segments,
+    repeat_choice,
+    run_job,
+    write_manifest,
+)
 from .validation_passes import check_features, check_output
 
 
@@ -86,16 +94,21 @@ def _release(request: JobRequest, options: PipelineOptions) -> None:
         )  # fmt: skip
         if validation is not None:
             check_features(input, label, validation, output.format, options, staging)
-        result, mechanism = run_job(request, options, staging)
+        result, mechanism = run_job(ledger, name, request, options, staging)
         result.check_same_input()
+        result.check_same_mechanism(mechanism.randomizer.fingerprint.hex())
+        facts = collect_facts(request, result, mechanism, staging)
+        choice = repeat_choice(request, result, mechanism)
         if request.command != "fit":
-            write_manifest(request, result, mechanism, staging)
+            write_manifest(request, result, mechanism, facts, choice, staging)
             remove_segments(staging)
             if validation is not None:
-                check_output(output.format, label, mechanism.randomizer.outputs, options, staging)
+                check_output(output.format, label, mechanism, options, staging)
         charge_ledger(ledger, name, request, result, mechanism)
-        if request.command == "fit":
-            publish_file(staging, MECHANISM_NAME, output.target)
-        else:
-            publish_folder(staging, output.target)
-        announce(output.target, result, mechanism, request.mechanism.loss, validation)
+        # An interrupt from here on would be reported as "nothing is released" when something is.
+        with signals_ignored():
+            if request.command == "fit":
+                publish_file(staging, MECHANISM_NAME, output.target)
+            else:
+                publish_folder(staging, output.target)
+            announce(output.target, result, mechanism, facts, choice, validation)

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import json
+import math
+from fractions import Fraction
+from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from ...mechanisms.analysis.automatic import Choice, choose_mechanism
+from ...mechanisms.analysis.release_warnings import release_warnings
+from ...mechanisms.analysis.released_facts import ReleasedFacts
+from ...mechanisms.center.center_model import CenterModel
+from ...mechanisms.core.exact_bounds import round_up
+from ...mechanisms.registry import AUTO
+from ...transforms.errors import InputError
 from ...transforms.io.filesystems import delete_folder, read_text, write_text
+from ...transforms.progress_log import LOGGER
 from ..cli.arguments import UsageError
+from ..release.earlier_release import earlier_mechanisms, lost_release
+from ..release.facts_of_release import feature_columns, released_facts
 from ..release.job_result import JobResult
 from ..release.ledger import Ledger, LedgerEntry, release_entries
-from ..release.manifest import MANIFEST_NAME, make_manifest
-from ..release.mechanism_file import MECHANISM_NAME, MechanismFile, read_mechanism_file
+from ..release.manifest import CENTER_NAME, MANIFEST_NAME, make_manifest
+from ..release.mechanism_file import MECHANISM_NAME, MechanismFile, center_release_name, read_mechanism_file
+from ..release.output_folder import DATA_NAME
 from ..runner.run_pipeline import run_pipeline
 from .job_graph import JOB_RESULT_NAME, SEGMENTS_NAME, build
 from .job_request import BudgetRequest, JobRequest
@@ -37,16 +51,25 @@ def check_caps(ledger: Ledger, request_name: str, budget: BudgetRequest, fitted:
     if fitted is not None:
         prior = fitted.prior_release or f"prior of request {request_name}"
         requested.append(LedgerEntry("prior", fitted.prior_epsilon, prior))
+        if fitted.center is not None and fitted.center.linear is not None:
+            name = center_release_name(fitted.center.linear)
+            requested.append(LedgerEntry("center", fitted.center_epsilon, name))
     # Summed without caps as well: a corrupt ledger is to be found before the job runs.
     exceeded = budget.caps.exceeded(ledger.spent(requested))
     if exceeded and not ledger.has_request(request_name):
         raise UsageError(f"{exceeded}; ledger {ledger.path} lists what was spent before")
 
 
-def run_job(request: JobRequest, options: PipelineOptions, staging: str) -> tuple[JobResult, MechanismFile]:
+def run_job(
+    ledger: Ledger, request_name: str, request: JobRequest, options: PipelineOptions, staging: str
+) -> tuple[JobResult, MechanismFile]:
     """Runs the main job, which writes shards and mechanism file into the staging folder.
 
+    If it repeats a release of the ledger whose output is still there, it uses the mechanism of that release.
+
     Args:
+      ledger: The ledger.
+      request_name: Name of the request, of `request_id`.
       request: The request.
       options: Options of the runner.
       staging: The staging folder.
@@ -57,34 +80,92 @@ def run_job(request: JobRequest, options: PipelineOptions, staging: str) -> tupl
     Raises:
       InputError: If the input is at fault.
     """
-    run_pipeline(options, lambda pipeline: build(pipeline, request, staging))
+    earlier = earlier_mechanisms(ledger, request_name) if request.mechanism.fitted is None else ()
+    run_pipeline(options, lambda pipeline: build(pipeline, request, staging, earlier))
     path = FileSystems.join(staging, JOB_RESULT_NAME)
     result = JobResult.from_json(read_text(path))
     FileSystems.delete([path])
     return result, read_mechanism_file(FileSystems.join(staging, MECHANISM_NAME))
 
 
-def write_manifest(request: JobRequest, result: JobResult, mechanism: MechanismFile, staging: str) -> None:
-    """Writes release.json into the staging folder.
+def collect_facts(request: JobRequest, result: JobResult, mechanism: MechanismFile, staging: str) -> ReleasedFacts:
+    """Collects the released and public facts, for warnings and the verdict.
 
     Args:
       request: The request.
       result: Result of the job.
       mechanism: The released mechanism.
       staging: The staging folder.
+
+    Returns:
+      The facts.
+
+    Raises:
+      InputError: If a staged shard cannot be read.
+    """
+    features = feature_columns(FileSystems.join(staging, DATA_NAME), result.shards, request.column.columns)
+    binding = result.binding
+    return released_facts(mechanism, binding.records, features, request.mechanism.loss, binding.missing_centers)
+
+
+def repeat_choice(request: JobRequest, result: JobResult, mechanism: MechanismFile) -> Choice | None:
+    """Makes the choice of `--mechanism auto` again, from what is released, to say why it was made.
+
+    Args:
+      request: The request.
+      result: Result of the job.
+      mechanism: The released mechanism.
+
+    Returns:
+      The choice; None where the mechanism was named.
+    """
+    if request.mechanism.name != AUTO:
+        return None
+    prior = mechanism.prior if mechanism.center is None else mechanism.center.prior
+    return choose_mechanism(prior, result.binding.budget.labels, result.binding.records, mechanism.center is not None)
+
+
+def write_manifest(
+    request: JobRequest,
+    result: JobResult,
+    mechanism: MechanismFile,
+    facts: ReleasedFacts,
+    choice: Choice | None,
+    staging: str,
+) -> None:
+    """Writes release.json into the staging folder, and center.json for a linear center.
+
+    Args:
+      request: The request.
+      result: Result of the job.
+      mechanism: The released mechanism.
+      facts: The released and public facts.
+      choice: The choice of the mechanism; None where it was named.
+      staging: The staging folder.
     """
     where, validation = request.input.where, request.validation
-    details = {
+    details: dict[str, Any] = {
         "label": request.column.name,
         "identity": request.column.id_column or "file and row",
         "where": where and f"{where.column}={where.value}",
+        "loss": facts.loss,
+        "features": facts.features,
+        "warnings": [warning.name for warning in release_warnings(facts)],
     }
+    if choice is not None:
+        errors = {name: error if math.isfinite(error) else None for name, error in choice.errors.items()}
+        details["choice"] = {"mechanism": choice.name, "model_errors": errors}
     if validation is not None:
         details["validation"] = "inferred schema" if validation.schema is None else "given schema"
-    # A fitted mechanism costs both its parts, whatever was asked for when it was fitted.
-    epsilon = request.budget.epsilon if request.mechanism.fitted is None else result.binding.budget.total
+    # A fitted mechanism costs all its parts, whatever was asked for when it was fitted.
+    fitted = Fraction(mechanism.center_epsilon) + Fraction(result.binding.budget.total)
+    epsilon = request.budget.epsilon if request.mechanism.fitted is None else round_up(fitted)
     document = make_manifest(result, mechanism, epsilon, details)
     write_text(FileSystems.join(staging, MANIFEST_NAME), json.dumps(document, indent=2) + "\n")
+    center = mechanism.center
+    if center is not None and center.linear is not None:
+        model = CenterModel(center.column, center.domain, center.linear)
+        write_text(FileSystems.join(staging, CENTER_NAME), json.dumps(model.to_document()) + "\n")
 
 
 def remove_segments(staging: str) -> None:
@@ -112,14 +193,30 @@ def charge_ledger(
       InputError: If a cap would be exceeded; nothing is written then.
     """
     entries = release_entries(result.binding, mechanism, with_labels=request.command != "fit")
+    digest = f"{result.binding.digest:064x}"
     with ledger.locked():
-        ledger.charge(
-            entries,
-            request.budget.caps,
-            command=request.command,
-            request=request_name,
-            label=request.column.name,
-            records=result.binding.records,
-            input_digest=f"{result.binding.digest:064x}",
-            output=request.output.target,
+        # `apply` takes its mechanism from a file: another file is another release.
+        fitted = request.mechanism.fitted is not None
+        lost = None if fitted else lost_release(ledger, request_name, digest, entries)
+        again = (
+            f"this run repeats the release {lost}, but its labels are a charge of their own: that release is "
+            "no longer there or was changed, and the mechanism that was computed now is another one"
+            if lost is not None
+            else None
         )
+        try:
+            ledger.charge(
+                entries,
+                request.budget.caps,
+                command=request.command,
+                request=request_name,
+                label=request.column.name,
+                records=result.binding.records,
+                input_digest=digest,
+                mechanism_fingerprint=mechanism.randomizer.fingerprint.hex(),
+                output=request.output.target,
+            )
+        except InputError as error:
+            raise InputError(f"{error}; {again}" if again else str(error)) from None
+    if again:
+        LOGGER.warning("%s", again)

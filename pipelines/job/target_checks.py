@@ -12,7 +12,8 @@ from ...transforms.noise_key_file import NoiseKeyFile
 from ...transforms.progress_log import LOGGER
 from ..cli.arguments import UsageError
 from ..cli.local_files import check_can_create
-from ..release.ledger import default_ledger_path
+from ..cli.optional_extras import check_extra
+from ..release.ledger import default_ledger_path, is_database
 
 
 def check_target(flag: str, target: str) -> None:
@@ -42,29 +43,65 @@ def check_target(flag: str, target: str) -> None:
 
 
 def resolve_ledger(path: str | None, target: str) -> str:
-    """Finds the ledger and checks that it can be written.
+    """Finds the ledger and checks that it can be written. A database is checked when it is read, before the job.
 
     Args:
       path: Value of `--ledger`; None for the default beside the output.
       target: Path of the output.
 
     Returns:
-      Path of the ledger; absolute if it is local.
+      Path of the ledger, absolute if it is local, or URL of a database.
 
     Raises:
       UsageError: If the ledger cannot be written, or lies inside the output.
     """
+    if path and is_database(path):
+        return _resolve_database(path, target)
+    if path and is_remote(path):
+        _check_scheme(path)
     found = absolute(path) if path else default_ledger_path(absolute(target))
     if not is_remote(found):
-        if os.path.isdir(found):
-            raise UsageError(f"--ledger {found} is a folder: name a file")
-        if not is_remote(target) and _inside(found, target):
-            raise UsageError(f"--ledger {found} lies inside --output, which is released: name a path outside it")
-        if not os.path.lexists(found):
-            check_can_create("--ledger", found)
-        elif not os.access(found, os.R_OK | os.W_OK):
-            raise UsageError(f"--ledger {found} cannot be read and written; every release is charged there")
+        _check_ledger_file(found, target)
     return found
+
+
+def _resolve_database(text: str, target: str) -> str:
+    check_extra("--ledger with the URL of a database", "ledger", "sqlalchemy")
+    from ..release.ledger_database import parse_database_url
+
+    try:
+        url = parse_database_url(text)
+    except ValueError as error:
+        raise UsageError(f"--ledger: {error}") from None
+    if url.drivername == "sqlite":
+        _check_ledger_file(url.database or "", target)
+    else:
+        check_extra("--ledger with the URL of a PostgreSQL database", "ledger", "psycopg")
+    if url.password is not None:
+        LOGGER.warning("the password in --ledger is in the list of processes: set PGPASSWORD or ~/.pgpass instead")
+    return url.render_as_string(hide_password=False)
+
+
+def _check_scheme(path: str) -> None:
+    try:
+        FileSystems.get_filesystem(path)
+    except ValueError:
+        # The rest of the URL may hold a password.
+        raise UsageError(
+            f"--ledger: {path.partition('://')[0]}:// is neither a filesystem that Beam can use here nor a database: "
+            "name a file, sqlite:///FILE or postgresql://USER@HOST/DATABASE"
+        ) from None
+
+
+def _check_ledger_file(found: str, target: str) -> None:
+    if os.path.isdir(found):
+        raise UsageError(f"--ledger {found} is a folder: name a file")
+    if not is_remote(target) and _inside(found, target):
+        raise UsageError(f"--ledger {found} lies inside --output, which is released: name a path outside it")
+    if not os.path.lexists(found):
+        check_can_create("--ledger", found)
+    elif not os.access(found, os.R_OK | os.W_OK):
+        raise UsageError(f"--ledger {found} cannot be read and written; every release is charged there")
 
 
 def resolve_noise_key(path: str | None, target: str) -> NoiseKeyFile:

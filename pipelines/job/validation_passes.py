@@ -15,13 +15,14 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from ...transforms.errors import InputError
+from ...transforms.errors import InputError, named_file
 from ...transforms.io.filesystems import make_directory, read_text, write_text
 from ...transforms.io.input_format import Format
 from ...transforms.io.read_files import ReadRecordBatches
 from ...transforms.progress_log import LOGGER
-from ...transforms.validation.schema_protos import parse_anomalies, with_privatized_label
+from ...transforms.validation.schema_protos import parse_anomalies, with_center, with_privatized_label
 from ...transforms.validation.validate_examples import ValidateExamples, Validation
+from ..release.mechanism_file import MechanismFile
 from ..release.output_folder import DATA_NAME
 from ..runner.run_pipeline import run_single_threaded
 from .job_request import InputSpec, ValidationRequest
@@ -75,13 +76,17 @@ def check_features(
     _check_anomalies(folder, "the features", "nothing is privatized; correct them, or give another --schema")
 
 
-def check_output(output_format: str, label: str, outputs: np.ndarray, options: PipelineOptions, staging: str) -> None:
+def check_output(
+    output_format: str, label: str, mechanism: MechanismFile, options: PipelineOptions, staging: str
+) -> None:
     """Validates the staged shards, writes their statistics and adds the privatized label to the schema.
+
+    The column of a linear center is added as well.
 
     Args:
       output_format: Format of the shards.
       label: Name of the label column.
-      outputs: Values that a privatized label can take, shape (m,).
+      mechanism: The released mechanism.
       options: Options of the runner.
       staging: The staging folder.
 
@@ -89,7 +94,14 @@ def check_output(output_format: str, label: str, outputs: np.ndarray, options: P
       InputError: If the privatized records do not match the schema.
     """
     folder = FileSystems.join(staging, VALIDATION_NAME)
-    schema = with_privatized_label(read_text(FileSystems.join(folder, SCHEMA_NAME)), label, outputs)
+    schema, outputs = read_text(FileSystems.join(folder, SCHEMA_NAME)), mechanism.randomizer.outputs
+    if mechanism.center is not None:
+        # Outputs are added to centers, which are labels of the domain.
+        center, ends = mechanism.center, np.array([mechanism.domain[0], mechanism.domain[-1]])
+        outputs = ends + np.array([outputs[0], outputs[-1]])
+        if center.linear is not None:
+            schema = with_center(schema, center.column, ends)
+    schema = with_privatized_label(schema, label, outputs)
 
     def wire(pipeline: beam.Pipeline) -> None:
         batches: Any = pipeline | "ReadOutput" >> ReadRecordBatches(
@@ -142,5 +154,8 @@ def _write(validation: Validation, folder: str, statistics_name: str) -> None:
     write_text(FileSystems.join(folder, SCHEMA_NAME), validation.schema)
     write_text(FileSystems.join(folder, ANOMALIES_NAME), validation.anomalies)
     path = FileSystems.join(folder, statistics_name)
-    with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+    with (
+        named_file("writing", path),
+        FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file,
+    ):
         file.write(validation.statistics)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ...mechanisms.core.budget import BudgetSplit
 from ...transforms.errors import InputError
 from ...transforms.noise_binding import NoiseBinding
+from ...transforms.privatize_labels import OTHER_MECHANISM
 
 
 @dataclass(frozen=True)
@@ -18,11 +19,13 @@ class JobResult:
       binding: Digest, domain, budget and counts of the first pass over the input.
       digest_applied: Digest of the labels that the second pass privatized; None for `fit`, which reads once.
       shards: Number of records by shard file name.
+      mechanisms_applied: Fingerprints of the randomizers that drew the labels in the shards, in hexadecimal digits.
     """
 
     binding: NoiseBinding
     digest_applied: int | None
     shards: dict[str, int]
+    mechanisms_applied: frozenset[str | None] = frozenset()
 
     def to_json(self) -> str:
         """Writes the result as JSON.
@@ -39,8 +42,11 @@ class JobResult:
                 "records": self.binding.records,
                 "unusable": self.binding.unusable,
                 "rounding": self.binding.rounding,
+                "center": self.binding.center,
+                "missing_centers": self.binding.missing_centers,
                 "digest_applied": None if self.digest_applied is None else f"{self.digest_applied:064x}",
                 "shards": self.shards,
+                "mechanisms_applied": list(self.mechanisms_applied),
             }
         )
 
@@ -64,8 +70,11 @@ class JobResult:
             result["records"],
             result["unusable"],
             result["rounding"],
+            result["center"],
+            result["missing_centers"],
         )
-        return cls(binding, None if applied is None else int(applied, 16), result["shards"])
+        mechanisms = frozenset(result["mechanisms_applied"])
+        return cls(binding, None if applied is None else int(applied, 16), result["shards"], mechanisms)
 
     def check_same_input(self) -> None:
         """Checks that both passes saw the same input.
@@ -77,3 +86,16 @@ class JobResult:
             raise InputError(
                 "the input changed while the job ran; nothing is released. Run again when the files are complete"
             )
+
+    def check_same_mechanism(self, fingerprint: str) -> None:
+        """Checks that all labels in the shards were drawn by the mechanism that is to be published.
+
+        Args:
+          fingerprint: Fingerprint of the published mechanism, in hexadecimal digits.
+
+        Raises:
+          InputError: If a label was drawn by another one.
+        """
+        # A job without shards, fit, has drawn no label. Any other job has at least one record.
+        if self.digest_applied is not None and self.mechanisms_applied != {fingerprint}:
+            raise InputError(OTHER_MECHANISM)

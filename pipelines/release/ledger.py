@@ -1,14 +1,14 @@
 """Privacy ledger: what was released from a dataset, the budget that was spent, and caps on it.
 
-The ledger is a file of JSON lines, one per run. Epsilons and deltas of distinct releases add up (basic composition).
+The ledger has one entry per run, in a file of JSON lines or, for a team, in a database. Epsilons and deltas of
+distinct releases add up (basic composition).
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
-import os
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,9 +18,12 @@ from typing import Any, NamedTuple
 from apache_beam.io.filesystems import FileSystems
 
 from ...transforms.errors import InputError
-from ...transforms.io.filesystems import is_remote, read_text, write_text
 from ...transforms.noise_binding import NoiseBinding
-from .mechanism_file import MechanismFile, prior_release_name
+from .ledger_file import LedgerFile
+from .mechanism_file import MechanismFile, center_release_name, prior_release_name
+
+# Far above every budget; sums of numbers up to it are finite as floats.
+_LARGEST = 1e9
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class LedgerEntry:
     """Budget spent on one release of a prior or of labels.
 
     Attributes:
-      what: Kind of the release: prior or labels; request for a run that is only checked against caps.
+      what: Kind of the release: center, prior or labels; request for a run that is only checked against caps.
       epsilon: Epsilon spent, >= 0.
       release: Name of the release. A release is charged once, however often it is made.
       delta: Delta spent, >= 0.
@@ -59,13 +62,13 @@ class LedgerEntry:
           The entry.
 
         Raises:
-          ValueError: If epsilon or delta is not a finite number, or negative.
+          ValueError: If epsilon or delta is not a number from 0 to 1e9.
           KeyError: If a key is missing.
           TypeError: If the entry is not an object.
         """
         for bound in (entry["epsilon"], entry.get("delta", 0.0)):
-            if isinstance(bound, bool) or not isinstance(bound, (int, float)) or not 0 <= bound < math.inf:
-                raise ValueError("epsilon and delta of a ledger entry must be finite numbers, and not negative")
+            if isinstance(bound, bool) or not isinstance(bound, (int, float)) or not 0 <= bound <= _LARGEST:
+                raise ValueError(f"epsilon and delta of a ledger entry must be numbers from 0 to {_LARGEST:g}")
         return cls(str(entry["what"]), entry["epsilon"], str(entry["release"]), entry.get("delta", 0.0))
 
 
@@ -126,7 +129,7 @@ class Caps:
 
 
 def release_entries(binding: NoiseBinding, mechanism: MechanismFile, with_labels: bool) -> list[LedgerEntry]:
-    """Makes the ledger entries of a release: of the prior, unless it is public, and of the labels.
+    """Makes the ledger entries of a release: of a linear center, of the prior, unless it is public, and of the labels.
 
     Releases are named by what their noise is bound to. A repeated run over the same input under the same key has the
     names of the first and costs nothing; any other run is charged. A prior that was released before, and is published
@@ -138,10 +141,12 @@ def release_entries(binding: NoiseBinding, mechanism: MechanismFile, with_labels
       with_labels: False for `fit`, which releases no labels.
 
     Returns:
-      One or two entries; none for `fit` with a public prior.
+      Up to three entries; none for `fit` with a public prior and without a center of its own.
     """
     own, prior_epsilon = prior_release_name(binding), mechanism.prior_epsilon
     entries = [LedgerEntry("prior", prior_epsilon, mechanism.prior_release or own)] if prior_epsilon else []
+    if mechanism.center is not None and mechanism.center.linear is not None and mechanism.center_epsilon:
+        entries.insert(0, LedgerEntry("center", mechanism.center_epsilon, center_release_name(mechanism.center.linear)))
     if with_labels:
         randomizer = mechanism.randomizer
         name, certificate = f"{own}-{randomizer.fingerprint.hex()[:32]}", randomizer.certificate()
@@ -161,41 +166,71 @@ def default_ledger_path(target: str) -> str:
     return FileSystems.join(FileSystems.split(target.rstrip("/"))[0], "labeldp_ledger.jsonl")
 
 
+def is_database(place: str) -> bool:
+    """Tests whether a ledger is kept in a database.
+
+    Args:
+      place: Path of a file, or URL of a database.
+
+    Returns:
+      True for URLs of the databases that `ledger_database` knows, with any driver.
+    """
+    return re.match(r"(sqlite|postgres|postgresql)(\+\w*)?://", place) is not None
+
+
+def corrupt(name: str, place: str) -> InputError:
+    """Error for an entry that cannot be read.
+
+    Args:
+      name: Path of the ledger.
+      place: Line or row of the entry.
+
+    Returns:
+      The exception, to be raised by the caller.
+    """
+    return InputError(f"ledger {name} is corrupt ({place}); restore it from a backup before releasing again")
+
+
 class Ledger:
-    """Ledger of one dataset: a file of JSON lines, one per run."""
+    """Ledger of one dataset: one entry per run, in a file of JSON lines or in a database.
+
+    Attributes:
+      path: Path of the file, or URL of the database without its password.
+    """
 
     def __init__(self, path: str):
-        """Names the file, which need not exist yet.
+        """Names the ledger, which need not exist yet.
 
         Args:
-          path: Path on any filesystem.
+          path: Path on any filesystem, or URL of a database.
+
+        Raises:
+          InputError: If a URL is malformed, or its driver is not installed.
         """
-        self.path = path
+        if is_database(path):
+            try:
+                from .ledger_database import LedgerDatabase
+
+                self._store = LedgerDatabase(path)
+            except ImportError:
+                raise InputError(
+                    "a ledger in a database needs the extra ledger: pip install 'labeldp[ledger]'"
+                ) from None
+        else:
+            self._store = LedgerFile(path)
+        self.path = self._store.name
 
     def runs(self) -> list[dict[str, Any]]:
         """Reads all runs.
 
         Returns:
-          One object per line; its `charges` are ledger entries.
+          One object per run; its `charges` are ledger entries.
 
         Raises:
-          InputError: If the file is corrupt; names the file and the line.
+          InputError: If the ledger is corrupt, and names the line of the file or the row of the table; or if it cannot
+            be read.
         """
-        if not FileSystems.exists(self.path):
-            return []
-        runs = []
-        for number, line in enumerate(read_text(self.path).splitlines(), start=1):
-            if not line.strip():
-                continue
-            try:
-                run = json.loads(line)
-                _ = str(run["request"]), [LedgerEntry.from_dict(entry) for entry in run["charges"]]
-            except (ValueError, KeyError, TypeError, RecursionError):
-                raise InputError(
-                    f"ledger {self.path} is corrupt (line {number}); restore it from a backup before releasing again"
-                ) from None
-            runs.append(run)
-        return runs
+        return self._parsed(self._store.rows())
 
     def spent(self, more: Sequence[LedgerEntry] = ()) -> SpentBudget:
         """Adds up all distinct releases.
@@ -206,8 +241,7 @@ class Ledger:
         Returns:
           The budget spent.
         """
-        before = [LedgerEntry.from_dict(entry) for run in self.runs() for entry in run["charges"]]
-        return compose([*before, *more])
+        return _spent(self.runs(), more)
 
     def has_request(self, request: str) -> bool:
         """Looks for a run of a request: a repetition of it may turn out to be the same release.
@@ -222,50 +256,53 @@ class Ledger:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Locks the ledger against other processes of this machine. A ledger on a remote filesystem has no lock.
+        """Locks a file against other processes of this machine. A ledger on a remote filesystem has no lock.
+
+        A database needs none: each charge is one serializable transaction.
 
         Yields:
           Nothing.
         """
-        if is_remote(self.path):
-            yield
-            return
-        import fcntl
-
-        os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
-        with open(self.path, "ab") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with self._store.locked():
             yield
 
     def charge(self, entries: Sequence[LedgerEntry], caps: Caps, **details: Any) -> None:
-        """Appends a run and syncs the file to disk.
+        """Appends a run and syncs it to disk. The caller holds the lock.
 
         Args:
           entries: Releases of the run.
           caps: Caps on the sums.
-          **details: Further keys of the line; `request` among them.
+          **details: Further keys of the entry; `request` among them.
 
         Raises:
-          InputError: If a cap would be exceeded or the ledger is corrupt; nothing is written then.
+          InputError: If a cap would be exceeded, or the ledger is corrupt or cannot be used; nothing is written then.
         """
-        exceeded = caps.exceeded(self.spent(entries))
-        if exceeded:
-            raise InputError(f"{exceeded} (ledger {self.path}); nothing is released")
-        line = json.dumps(
-            {
-                "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-                **details,
-                "adjacency": "label",
-                "charges": [entry.to_dict() for entry in entries],
-            }
-        )
-        before = read_text(self.path) if FileSystems.exists(self.path) else ""
-        # An editor may have left out the newline at the end of the last line.
-        more = f"{line}\n" if before.endswith("\n") or not before else f"\n{line}\n"
-        if is_remote(self.path):
-            write_text(self.path, before + more)
-            return
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write(more)
-            file.flush()
-            os.fsync(file.fileno())
+        run = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            **details,
+            "adjacency": "label",
+            "charges": [entry.to_dict() for entry in entries],
+        }
+
+        def check(rows: Sequence[tuple[str, str]]) -> None:
+            exceeded = caps.exceeded(_spent(self._parsed(rows), entries))
+            if exceeded:
+                raise InputError(f"{exceeded} (ledger {self.path}); nothing is released")
+
+        self._store.append(run, check)
+
+    def _parsed(self, rows: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+        runs = []
+        for place, text in rows:
+            try:
+                run = json.loads(text)
+                _ = str(run["request"]), [LedgerEntry.from_dict(entry) for entry in run["charges"]]
+            except (ValueError, KeyError, TypeError, RecursionError):
+                raise corrupt(self.path, place) from None
+            runs.append(run)
+        return runs
+
+
+def _spent(runs: Iterable[dict[str, Any]], more: Sequence[LedgerEntry]) -> SpentBudget:
+    before = [LedgerEntry.from_dict(entry) for run in runs for entry in run["charges"]]
+    return compose([*before, *more])

@@ -18,6 +18,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
+from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.core.exact_bounds import round_up
 from ...mechanisms.core.losses import LOSSES
 from ...transforms.errors import InputError
@@ -31,6 +32,7 @@ ADJACENCY = (
     "features, the number of records and which records have a label are public"
 )
 MANIFEST_NAME = "release.json"
+CENTER_NAME = "center.json"
 
 
 def make_manifest(
@@ -42,14 +44,15 @@ def make_manifest(
       result: Result of the job.
       mechanism: The released mechanism.
       epsilon: Budget of histogram and labels together.
-      details: Further keys: label, identity and where, and those that a command adds.
+      details: Further keys: label, identity, where, loss, features and warnings, and those that a command adds.
 
     Returns:
       The document that release.json holds.
     """
     binding, randomizer = result.binding, mechanism.randomizer
     certificate = randomizer.certificate()
-    certified = round_up(Fraction(binding.budget.prior) + Fraction(certificate.epsilon))
+    spent_before = Fraction(mechanism.center_epsilon) + Fraction(binding.budget.prior)
+    certified = round_up(spent_before + Fraction(certificate.epsilon))
     losses = {}
     for name, loss in LOSSES.items():
         if not loss.nonnegative or randomizer.labels[0] >= 0:
@@ -59,6 +62,7 @@ def make_manifest(
         "format": FORMAT,
         "adjacency": ADJACENCY,
         "epsilon": epsilon,
+        **({"center_epsilon": mechanism.center_epsilon} if mechanism.center_epsilon else {}),
         "prior_epsilon": binding.budget.prior,
         "randomizer_epsilon": binding.budget.labels,
         "certified_epsilon": certified,
@@ -69,6 +73,7 @@ def make_manifest(
         "mechanism_fingerprint": randomizer.fingerprint.hex(),
         "domain": {"min": binding.domain[0], "max": binding.domain[-1], "labels": len(binding.domain)},
         "rounding": binding.rounding,
+        **_center(result, mechanism),
         "records": binding.records,
         "records_without_label": binding.unusable,
         "input_digest": f"{binding.digest:064x}",
@@ -78,6 +83,30 @@ def make_manifest(
         "shards": result.shards,
         "versions": versions(),
     }
+
+
+def _center(result: JobResult, mechanism: MechanismFile) -> dict[str, Any]:
+    """The member `center`, for labels that were privatized around one."""
+    if mechanism.center is None:
+        return {}
+    labels, error = mechanism.randomizer.labels, mechanism.center.clipping(mechanism.randomizer)
+    return {
+        "center": {
+            "column": mechanism.center.column,
+            "missing": result.binding.missing_centers,
+            "residuals": {"min": float(labels[0]), "max": float(labels[-1]), "labels": len(labels)},
+            "clipping": {"share": error.share, "bias": error.bias, "squared_error": error.squared},
+            **_linear(mechanism.center.linear),
+        }
+    }
+
+
+def _linear(center: LinearCenter | None) -> dict[str, Any]:
+    """What the manifest says of a linear center; mechanism.json and center.json have all of it."""
+    if center is None:
+        return {}
+    rows = center.design.map
+    return {"linear": {"features": rows.columns, "components": rows.size - 1, "epsilon": center.epsilon}}
 
 
 def versions() -> dict[str, str]:
@@ -114,7 +143,7 @@ class Manifest:
       epsilon: Budget of histogram and labels together.
       prior_epsilon: Share of the label histogram.
       randomizer_epsilon: Share of the labels.
-      certified_epsilon: Share of the histogram and certified epsilon of the randomizer together.
+      certified_epsilon: Shares of center and histogram and certified epsilon of the randomizer together.
       delta: Delta of the budget; 0 for pure DP.
       certified_delta: Certified delta of the randomizer.
       max_bias: Largest bias of the randomizer over the labels.
@@ -124,6 +153,12 @@ class Manifest:
       input_digest: Keyed digest of the input, in hexadecimal digits.
       shards: Number of records by shard file name.
       versions: Version by package name.
+      center: Name of the center column; None for labels without a center.
+      missing_centers: Number of records whose center is missing.
+      center_epsilon: Share of the linear center; 0 without one.
+      loss: Name of the loss that was asked for; None for releases of versions that did not state it.
+      features: Number of feature columns: neither label, nor id, nor center; None if unknown.
+      warnings: Names of the warnings, of `release_warnings`; None for releases of versions that did not state them.
     """
 
     label: str
@@ -146,6 +181,12 @@ class Manifest:
     input_digest: str
     shards: Mapping[str, int]
     versions: Mapping[str, str]
+    center: str | None = None
+    missing_centers: int = 0
+    center_epsilon: float = 0.0
+    loss: str | None = None
+    features: int | None = None
+    warnings: tuple[str, ...] | None = None
 
 
 def read_manifest(path: str) -> Manifest:
@@ -179,6 +220,7 @@ def parse_manifest(document: Any) -> Manifest:
       ValueError: If a key is missing or its value has the wrong type; names the key.
     """
     domain = _get(document, "domain", dict)
+    center = None if document.get("center") is None else _get(document, "center", dict)
     return Manifest(
         label=_get(document, "label", str),
         where=None if document.get("where") is None else _get(document, "where", str),
@@ -201,6 +243,12 @@ def parse_manifest(document: Any) -> Manifest:
         input_digest=_get(document, "input_digest", str),
         shards=_members(document, "shards", _count),
         versions=_members(document, "versions", lambda d, key: _get(d, key, str)),
+        center=None if center is None else _get(center, "column", str),
+        missing_centers=0 if center is None else _count(center, "missing"),
+        center_epsilon=_number({"center_epsilon": 0.0, **document}, "center_epsilon"),
+        loss=None if document.get("loss") is None else _get(document, "loss", str),
+        features=None if document.get("features") is None else _count(document, "features"),
+        warnings=None if document.get("warnings") is None else _names(document, "warnings"),
     )
 
 
@@ -224,6 +272,13 @@ def _count(document: Any, key: str) -> int:
     if value < 0:
         raise ValueError(f"{key} is negative")
     return value
+
+
+def _names(document: Any, key: str) -> tuple[str, ...]:
+    names = _get(document, key, list)
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{key} is not a list of names")
+    return tuple(names)
 
 
 def _members(document: Any, key: str, read: Any) -> dict[str, Any]:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ...mechanisms.center.center_document import center_document
+from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.core.budget import BudgetSplit
 from ...mechanisms.core.label_rounding import NEAREST, ROUNDINGS
 from ...mechanisms.core.prior import Prior
@@ -18,7 +22,9 @@ from ...transforms.errors import InputError
 from ...transforms.io.filesystems import read_text
 from ...transforms.noise_binding import NoiseBinding
 from ...transforms.noisy_prior import PriorRelease
-from ..study.prior_file import parse_prior_release
+from ...transforms.solve_randomizer import restricted_prior
+from ..study.prior_file import NoisedCounts, parse_prior_release
+from .center_statement import CenterStatement
 
 MECHANISM_NAME = "mechanism.json"
 
@@ -33,6 +39,9 @@ class MechanismFile:
       prior_epsilon: Epsilon that the release of the prior spent; 0 for a public prior.
       rounding: Rounding of labels that are not in the domain: nearest or randomized.
       prior_release: Name of the prior's release (`prior_release_name`); None if the file does not name it.
+      center: Center of the labels, whose residuals the randomizer takes; None for a randomizer of labels.
+      noised: Noised counts of the labels, from which the prior follows; None with a center, which has counts of its
+        own, for a public prior, and in files of earlier versions.
     """
 
     randomizer: Randomizer
@@ -40,6 +49,8 @@ class MechanismFile:
     prior_epsilon: float
     rounding: str = NEAREST
     prior_release: str | None = None
+    center: CenterStatement | None = None
+    noised: NoisedCounts | None = None
 
     @classmethod
     def of_release(cls, randomizer: Randomizer, release: PriorRelease) -> MechanismFile:
@@ -52,7 +63,16 @@ class MechanismFile:
         Returns:
           The contents.
         """
-        return cls(randomizer, release.prior, release.budget.prior, release.rounding, prior_release_name(release))
+        center = CenterStatement.of_release(release)
+        prior = release.prior if center is None else restricted_prior(release.prior, randomizer.labels)
+        name = prior_release_name(release)
+        noised = NoisedCounts(release.counts, release.records) if center is None else None
+        return cls(randomizer, prior, release.budget.prior, release.rounding, name, center, noised)
+
+    @property
+    def center_epsilon(self) -> float:
+        """Epsilon that the center has spent; 0 where there is none, or where it is a column of the input."""
+        return 0.0 if self.center is None else self.center.epsilon
 
     @property
     def budget(self) -> BudgetSplit:
@@ -68,7 +88,15 @@ class MechanismFile:
         released: dict[str, Any] = {"weights": self.prior.weights.tolist(), "epsilon": self.prior_epsilon}
         if self.prior_release is not None:
             released["release"] = self.prior_release
-        return self.randomizer.to_json(prior=released, rounding=self.rounding) + "\n"
+        if self.noised is not None:
+            released |= self.noised.to_document()
+        center = {} if self.center is None else {"center": self.center.to_document()}
+        return self.randomizer.to_json(prior=released, rounding=self.rounding, **center) + "\n"
+
+    @property
+    def domain(self) -> tuple[float, ...]:
+        """The k labels of the public domain, ascending: with a center not those of the randomizer, its residuals."""
+        return tuple(self.randomizer.labels.tolist()) if self.center is None else self.center.domain
 
 
 def read_mechanism_file(path: str) -> MechanismFile:
@@ -91,11 +119,44 @@ def read_mechanism_file(path: str) -> MechanismFile:
         if rounding not in ROUNDINGS:
             raise InputError(f"{path} cannot be used: its rounding is not {' or '.join(ROUNDINGS)}")
         weights, (epsilon, name) = np.array(prior["weights"], np.float64), parse_prior_release(prior)
-        return MechanismFile(randomizer, Prior(randomizer.labels, weights), epsilon, rounding, name)
+        _check_stated(randomizer)
+        stated = document.get("center")
+        center = None if stated is None else CenterStatement.from_document(stated, epsilon)
+        found = Prior(randomizer.labels, weights)
+        noised = NoisedCounts.from_document(prior)
+        if center is not None:
+            center.check(randomizer, found)
+        if noised is not None:
+            noised.check(found, epsilon)
+        return MechanismFile(randomizer, found, epsilon, rounding, name, center, noised)
     except (KeyError, TypeError):
         raise InputError(f"{path} has no prior: it was not written by fit, solve or privatize") from None
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise InputError(f"{path} cannot be used: {error}") from None
+
+
+def _check_stated(randomizer: Randomizer) -> None:
+    """Checks values that the integers do not determine, and that are printed and published again."""
+    if not (isinstance(randomizer.mechanism, str) and re.fullmatch(r"[A-Za-z0-9_.+-]{1,64}", randomizer.mechanism)):
+        raise ValueError("its mechanism is not a name of 1 to 64 letters, digits and _.+-")
+    gap = randomizer.gap
+    if gap is not None and (isinstance(gap, bool) or not isinstance(gap, (int, float)) or not 0 <= gap < math.inf):
+        raise ValueError("its gap is not a finite number >= 0, or null")
+
+
+def center_release_name(center: LinearCenter) -> str:
+    """Names the release of a linear center by what was released.
+
+    Its noise is bound to the input and to the raw sums, so two releases with equal sums are one release.
+
+    Args:
+      center: The center.
+
+    Returns:
+      32 hexadecimal digits.
+    """
+    text = json.dumps(center_document(center), sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16, person=b"labeldp ledger").hexdigest()
 
 
 def prior_release_name(binding: NoiseBinding) -> str:
@@ -108,5 +169,7 @@ def prior_release_name(binding: NoiseBinding) -> str:
       32 hexadecimal digits; the same input under the same key gives the same name.
     """
     spent = [binding.budget.prior, binding.budget.labels]
-    noise = [f"{binding.digest:064x}", binding.column, list(binding.domain), spent, binding.rounding]
+    noise: list[Any] = [f"{binding.digest:064x}", binding.column, list(binding.domain), spent, binding.rounding]
+    if binding.center is not None:
+        noise.append(binding.center)
     return hashlib.blake2b(json.dumps(noise).encode(), digest_size=16, person=b"labeldp ledger").hexdigest()

@@ -6,9 +6,11 @@ import os
 from collections.abc import Sequence
 
 from ...transforms.errors import InputError
+from ...transforms.io.filesystems import is_remote
 from ..cli.arguments import ArgumentParser, UsageError
 from ..cli.exit_codes import run_command
 from ..cli.local_files import check_file, write_file
+from ..cli.one_line import one_line
 from ..cli.optional_extras import check_extra
 from .report_input import read_report_input
 
@@ -31,15 +33,21 @@ def run(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--output", metavar="FILE", help=f"HTML file to write (default: {REPORT_NAME} beside the manifest)"
     )
+    parser.add_argument(
+        "--ledger",
+        metavar="FILE|URL",
+        help="ledger that was charged, a file or a database (default: the file beside it)",
+    )
     args = parser.parse_args(argv)
 
     def work() -> None:
         check_extra(parser.prog, "evaluation", "jinja2")
         _check_input(args.path)
+        _check_ledger(args.ledger)
         output = args.output if args.output is not None else default_output(args.path)
         _check_output(output)
-        _write_page(args.path, output)
-        print(f"report     {output}")
+        _write_page(args.path, args.ledger, output)
+        print(f"report     {one_line(output)}")
 
     return run_command(parser.prog, work, (InputError,))
 
@@ -61,6 +69,11 @@ def _check_input(path: str) -> None:
         raise UsageError(f"{path} does not exist: name an output folder or a mechanism file")
 
 
+def _check_ledger(ledger: str | None) -> None:
+    if ledger is not None and not is_remote(ledger) and not os.path.isfile(ledger):
+        raise UsageError(f"--ledger {ledger} is not a file: name the ledger that was charged")
+
+
 def _check_output(output: str) -> None:
     if not output.strip():
         raise UsageError("--output is empty: name a file")
@@ -70,11 +83,12 @@ def _check_output(output: str) -> None:
         raise UsageError(f"--output {output} exists: name another file, or delete it")
 
 
-def _write_page(path: str, output: str) -> None:
+def _write_page(path: str, ledger: str | None, output: str) -> None:
     # Needs jinja2, which an extra installs.
     from .report_page import report_page
 
-    page = report_page(read_report_input(path))
+    # JSON can hold surrogates, which UTF-8 cannot.
+    page = report_page(read_report_input(path, ledger)).encode(errors="backslashreplace")
     try:
         write_file(output, page)
     except OSError as error:

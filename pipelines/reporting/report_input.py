@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...mechanisms.analysis.release_warnings import release_warnings
 from ...mechanisms.core.losses import LOSSES
 from ...transforms.errors import InputError
 from ..audit.audit_mechanism import Audit
 from ..audit.audit_release import audit_path
+from ..release.facts_of_release import manifest_facts
 from ..release.ledger import Ledger, default_ledger_path
 from ..release.manifest import ADJACENCY, MANIFEST_NAME, Manifest, read_manifest
 from ..release.mechanism_file import MECHANISM_NAME, MechanismFile, read_mechanism_file
@@ -34,7 +36,7 @@ class ReportInput:
       audit: The audit, without problems.
       mechanism: The mechanism file.
       manifest: The manifest; None where no labels were released.
-      ledger: Runs in the ledger beside it, in order; empty without a ledger.
+      ledger: Runs in its ledger, in order; empty without a ledger.
       validation: Summary of validation/; None if the release was not validated.
     """
 
@@ -46,11 +48,12 @@ class ReportInput:
     validation: ValidationSummary | None = None
 
 
-def read_report_input(path: str) -> ReportInput:
+def read_report_input(path: str, ledger: str | None = None) -> ReportInput:
     """Reads and checks a release or a mechanism file.
 
     Args:
       path: An output folder, its release.json, or a mechanism file.
+      ledger: Path or URL of the ledger that was charged; None for the file beside it.
 
     Returns:
       The checked input of the report.
@@ -77,7 +80,7 @@ def read_report_input(path: str) -> ReportInput:
     if problems:
         raise InputError(f"{path} contradicts itself; no report is written: {'; '.join(problems)}")
     subject = os.path.abspath(folder if released else target)
-    runs = Ledger(default_ledger_path(subject)).runs()
+    runs = Ledger(ledger or default_ledger_path(subject)).runs()
     return ReportInput(os.path.basename(subject), audit, mechanism, manifest, runs, validation)
 
 
@@ -98,14 +101,19 @@ def contradictions(manifest: Manifest, mechanism: MechanismFile) -> list[str]:
         problems.append(f"{MANIFEST_NAME} states another adjacency")
     if manifest.delta != randomizer.delta:
         problems.append(f"{MANIFEST_NAME} states another delta")
-    if manifest.domain != (randomizer.labels[0], randomizer.labels[-1], len(randomizer.labels)):
+    if manifest.domain != (mechanism.domain[0], mechanism.domain[-1], len(mechanism.domain)):
         problems.append(f"{MANIFEST_NAME} states another label domain")
+    if manifest.center != (mechanism.center and mechanism.center.column):
+        problems.append(f"{MANIFEST_NAME} states another center column")
     if not math.isclose(manifest.max_bias, randomizer.certificate().max_bias, rel_tol=_TOLERANCE):
         problems.append(f"{MANIFEST_NAME} states another max_bias")
     for name, loss in LOSSES.items():
         stated = manifest.expected_loss.get(name)
         if stated is not None and not _close(stated, randomizer.expected_loss(mechanism.prior, loss)):
             problems.append(f"{MANIFEST_NAME} states another expected {name} loss")
+    names = tuple(warning.name for warning in release_warnings(manifest_facts(mechanism, manifest)))
+    if manifest.warnings not in (None, names):
+        problems.append(f"{MANIFEST_NAME} states other warnings")
     if sum(manifest.shards.values()) != manifest.records:
         problems.append(f"the shards in {MANIFEST_NAME} do not add up to its records")
     return problems

@@ -16,10 +16,22 @@ import jinja2
 import numpy as np
 from markupsafe import Markup
 
-from ...mechanisms.analysis.utility import Utility, utility
+from ...mechanisms.analysis.label_inference import label_inferences
+from ...mechanisms.analysis.release_warnings import release_warnings
+from ...mechanisms.analysis.released_facts import ReleasedFacts
+from ...mechanisms.analysis.utility import Utility
+from ...mechanisms.analysis.verdict import (
+    EXPLAINED_SHARES,
+    Worth,
+    debiasing,
+    parameters_of,
+    verdict,
+    worth_of_label,
+)
 from ...mechanisms.core.alias_table import BITS, TOTAL
 from ...mechanisms.core.losses import LOSSES
 from ..audit.audit_command import audit_report
+from ..release.facts_of_release import manifest_facts
 from . import number_format
 from .channel_chart import channel_chart
 from .chart_data import Bin, channel_cells, label_bins
@@ -34,8 +46,9 @@ _MAX_LEDGER_ROWS = 30
 _MAX_NAME = 32  # characters of a column name on an axis
 _MAX_TEXT = 80  # characters of any other text that users chose
 
-# Shares of the label variance that the features explain, in the table of effective sample sizes.
-_EXPLAINED_SHARES = (0.0, 0.5, 0.9)
+# Models in the table of the worth of a label: their parameters, or without records, the records per parameter.
+_PARAMETERS = (1, 10, 100, 1000)
+_RECORDS_PER_PARAMETER = (10, 100, 1000, 10_000, 100_000)
 
 
 def report_page(subject: ReportInput) -> str:
@@ -49,13 +62,15 @@ def report_page(subject: ReportInput) -> str:
     """
     mechanism, manifest, audit = subject.mechanism, subject.manifest, subject.audit
     randomizer, prior = mechanism.randomizer, mechanism.prior
-    moments = utility(randomizer, prior)
+    facts = manifest_facts(mechanism, manifest)
+    moments = facts.utility
     tiny = 1e-9 * float(moments.labels[-1] - moments.labels[0])
     bins = label_bins(randomizer.labels, randomizer.outputs, randomizer.probabilities())
     losses = {name: loss for name, loss in LOSSES.items() if not loss.nonnegative or randomizer.labels[0] >= 0}
     ledger = ledger_rows(subject.ledger, audit.fingerprint, None if manifest else mechanism.prior_release)
     # The ledger of whoever applied a mechanism file may lack the prior, which fit charged to another ledger.
-    least = Fraction(mechanism.prior_epsilon) + Fraction(audit.certified_epsilon) if manifest else Fraction(0)
+    before = Fraction(mechanism.center_epsilon) + Fraction(mechanism.prior_epsilon)
+    least = before + Fraction(audit.certified_epsilon) if manifest else Fraction(0)
     return (
         _environment(tiny)
         .get_template(_TEMPLATE)
@@ -67,17 +82,27 @@ def report_page(subject: ReportInput) -> str:
             manifest=manifest,
             mechanism=mechanism,
             randomizer=randomizer,
+            center=subject.mechanism.center,
+            clipping=center.clipping(randomizer) if (center := subject.mechanism.center) else None,
             certificate=randomizer.certificate(),
             ratio_at=attained_ratio(randomizer, audit.ratio) if audit.ratio and randomizer.pure else None,
             bits=BITS,
             total=TOTAL,
             total_epsilon=manifest.certified_epsilon if manifest else None,
+            inferences=label_inferences(randomizer, prior),
             utility=moments,
             typical_error=math.sqrt(moments.squared_error),
             label_deviation=math.sqrt(moments.variance),
-            efficiencies=[(share, moments.efficiency(share)) for share in _EXPLAINED_SHARES],
+            whole=facts.whole_utility,
+            verdict=verdict(facts),
+            warnings=release_warnings(facts),
+            debiasing=debiasing(facts),
+            parameters=parameters_of(facts),
+            headline=_headline(facts),
+            explained_shares=EXPLAINED_SHARES,
+            worths=_worths(facts),
             losses={name: randomizer.expected_loss(prior, loss) for name, loss in losses.items()},
-            remaining=remaining_bias(moments),
+            remaining=remaining_bias(facts.whole_utility),
             example=example(randomizer, prior),
             bins=bins,
             rows=label_rows(randomizer, moments),
@@ -92,14 +117,36 @@ def report_page(subject: ReportInput) -> str:
     )
 
 
+def _headline(facts: ReleasedFacts) -> Worth | None:
+    """Worth of a label for the model of the verdict; without records, where noise has averaged out for most uses."""
+    if facts.records is None:
+        return worth_of_label(facts, _RECORDS_PER_PARAMETER[2])
+    return worth_of_label(facts, facts.records / parameters_of(facts))
+
+
+def _worths(facts: ReleasedFacts) -> list[tuple[int | None, Worth | None]]:
+    """Rows of the table of worths: parameters of a model, None where the records are unknown, and the worth."""
+    if facts.records is None:
+        return [(None, worth_of_label(facts, ratio)) for ratio in _RECORDS_PER_PARAMETER]
+    linear = () if facts.features is None else (facts.features + 1,)
+    models = sorted({*_PARAMETERS, *linear})
+    return [(each, worth_of_label(facts, facts.records / each)) for each in models if each <= facts.records]
+
+
 def _column(subject: ReportInput) -> str:
     return subject.manifest.label if subject.manifest else "label"
+
+
+def _axis_name(subject: ReportInput) -> str:
+    """Name of what the mechanism randomizes: the label, or the label minus its center."""
+    center = subject.mechanism.center
+    return _column(subject) if center is None else f"{_column(subject)} - {center.column}"
 
 
 def _charts(subject: ReportInput, moments: Utility, bins: list[Bin], tiny: float) -> dict[str, Markup]:
     randomizer, prior = subject.mechanism.randomizer, subject.mechanism.prior
     labels, outputs, probabilities = randomizer.labels, randomizer.outputs, randomizer.probabilities()
-    name = number_format.clipped(_column(subject), _MAX_NAME)
+    name = number_format.clipped(_axis_name(subject), _MAX_NAME)
     errors = [
         ("error", "root mean squared error", moments.error),
         ("deviation", "standard deviation", moments.deviation),

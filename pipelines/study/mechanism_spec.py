@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from ...mechanisms.registry import MECHANISMS, Mechanism, mechanism_named
+from ...mechanisms.registry import AUTO, MECHANISMS, Mechanism, mechanism_named
 from ..cli.arguments import UsageError, parse_parameters
 
 MECHANISM_HELP = f"NAME or NAME:PARAMETER=VALUE,... as in bias_limited:bias=0.2; known: {', '.join(MECHANISMS)}"
@@ -46,13 +46,14 @@ class MechanismSpec:
         return mechanism_named(self.name, loss=loss, **self.parameters)
 
 
-def parse_mechanism_spec(text: str, loss: str, delta: float | None = None) -> MechanismSpec:
+def parse_mechanism_spec(text: str, loss: str, delta: float | None = None, auto: bool = False) -> MechanismSpec:
     """Parses and checks one value of `--mechanism`.
 
     Args:
       text: NAME or NAME:PARAMETER=VALUE,...
       loss: Name of the loss to minimize.
       delta: Delta of the budget; given to mechanisms with (epsilon, delta)-DP only.
+      auto: Whether the name may be "auto", which has no mechanism before a prior is released.
 
     Returns:
       The mechanism and its parameters.
@@ -60,6 +61,8 @@ def parse_mechanism_spec(text: str, loss: str, delta: float | None = None) -> Me
     Raises:
       UsageError: If the text names no mechanism, or a parameter is unknown or out of range; names `--mechanism`.
     """
+    if auto and text == AUTO:
+        return MechanismSpec(text, AUTO, {})
     name, colon, pairs = text.partition(":")
     if colon and not pairs:
         raise UsageError(f"--mechanism {text}: write NAME:PARAMETER=VALUE,... or NAME alone")

@@ -15,6 +15,7 @@ from ...mechanisms.core.losses import LOSSES, loss_named
 from ..cli.arguments import ArgumentParser, UsageError
 from ..cli.exit_codes import run_command
 from ..cli.local_files import check_file, write_file
+from ..cli.one_line import one_line
 from ..cli.optional_extras import check_extra
 from ..cli.process_pool import available_cpus
 from .figures import check_picture
@@ -154,7 +155,7 @@ def describe_prior(args: argparse.Namespace, source: PriorFile) -> str:
       File, number of labels, and the epsilon that its release spent.
     """
     cost = f"noised with epsilon {source.prior_epsilon:.6g}" if source.prior_epsilon else "taken as public"
-    return f"{args.prior}: {len(source.prior.labels)} labels, {cost}"
+    return f"{one_line(args.prior)}: {len(source.prior.labels)} labels, {cost}"
 
 
 def write_results(

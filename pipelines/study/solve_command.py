@@ -69,7 +69,8 @@ def _solve(args: argparse.Namespace) -> str:
     expected = randomizer.expected_loss(prior, loss_named(loss))
     # The epsilon of a released prior stays spent: releases with this mechanism are charged for it as well.
     release = {} if source.release is None else {"release": source.release}
-    released = {"weights": prior.weights.tolist(), "epsilon": source.prior_epsilon, **release}
+    counts = {} if source.noised is None else source.noised.to_document()
+    released = {"weights": prior.weights.tolist(), "epsilon": source.prior_epsilon, **release, **counts}
     write_file(output, randomizer.to_json(prior=released, rounding=default_rounding(name)) + "\n")
     return json.dumps(
         {

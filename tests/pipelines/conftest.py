@@ -145,8 +145,13 @@ def _logging_restored() -> Iterator[None]:
 
 
 def command_line(command: str, flags: Mapping[str, Any]) -> list[str]:
-    """Arguments of `labeldp`. A flag of None is left out."""
-    return [command, *(f"--{name}={value}" for name, value in flags.items() if value is not None)]
+    """Arguments of `labeldp`. A flag of None is left out.
+
+    Unless flags say what labels are for, they are to have the least error of their own, without the passes of a center.
+    """
+    asked = {"mechanism", "for", "loss", "center", "center_column"} & flags.keys()
+    purpose = {} if asked or command not in ("privatize", "fit") else {"for": "labels"}
+    return [command, *(f"--{name}={value}" for name, value in {**flags, **purpose}.items() if value is not None)]
 
 
 @pytest.fixture(scope="session")

@@ -92,9 +92,9 @@ def test_results_on_stdout_progress_on_stderr(job: Any, invoke: Any, outputs: Pa
     assert outcome.errors == []
     assert "released the prior of 5 labels over 1,000 records" in outcome.err
     lines = outcome.out.splitlines()
-    assert len(lines) < 10
+    assert len(lines) < 12
     assert [line.split()[0] for line in lines] == [
-        "released", "records", "budget", "mechanism", "certified", "expected",
+        "released", "records", "budget", "mechanism", "certified", "expected", "debias", "verdict",
     ]  # fmt: skip
     assert lines[0].split()[1] == str(outputs / "released")
     assert "1,000 in 2 shards" in lines[1]

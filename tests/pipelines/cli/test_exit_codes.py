@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from labeldp.pipelines.cli import signals
-from labeldp.pipelines.cli.arguments import UsageError
+from labeldp.pipelines.cli.arguments import ArgumentParser, UsageError
 from labeldp.pipelines.cli.exit_codes import FAILURE, SUCCESS, run_command
 
 
@@ -69,3 +69,13 @@ def test_after_a_signal_the_process_ends_at_once(
     run_command("labeldp fit", raising(error), redact=lambda error: pytest.fail("it is an interrupt"))
     assert ended == [FAILURE]
     assert capsys.readouterr().err == "labeldp fit: interrupted; nothing is written\n"
+
+
+def test_what_a_message_quotes_does_not_break_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Names of files and columns may hold line breaks, terminal commands and bytes that are not UTF-8."""
+    assert run_command("labeldp fit", raising(ValueError("column 'a\nlabeldp: PASS\x1b[2J\udcff'"))) == FAILURE
+    assert capsys.readouterr().err == "labeldp fit: error: column 'a\\nlabeldp: PASS\\x1b[2J\\udcff'\n"
+    parser = ArgumentParser("labeldp fit", "")
+    with pytest.raises(SystemExit):
+        parser.parse_args(["a\nb"])
+    assert capsys.readouterr().err == ("labeldp fit: error: unrecognized arguments: a\\nb (see `labeldp fit --help`)\n")

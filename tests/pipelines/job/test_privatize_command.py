@@ -299,17 +299,17 @@ class TestDeterminism:
     def test_a_large_parquet_file_read_in_parts_the_same_bytes(
         self, release: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        numbers = np.arange(5000)
+        numbers = np.arange(50_000)
         path = tmp_path / "log.parquet"
-        pq.write_table(pa.table({"f": numbers, "y": numbers % 21 / 2}), path, row_group_size=600)
+        pq.write_table(pa.table({"f": numbers, "y": numbers % 21 / 2}), path, row_group_size=6000)
         flags = {"input": path, "input_format": "parquet", "output_format": "parquet"}
         whole = release(**flags)
-        monkeypatch.setattr("labeldp.transforms.io.parquet_reader._PART_BYTES", 1)
+        monkeypatch.setattr("labeldp.transforms.io.parquet_reader._PART_VALUES", 1)
         in_parts = release(**flags)
         in_parts_by_threads = release(**flags, direct_num_workers=3)
 
         assert shard_bytes(in_parts) == shard_bytes(in_parts_by_threads) == shard_bytes(whole)
-        assert sum(pq.read_metadata(path).num_rows for path in (whole / "data").iterdir()) == 5000
+        assert sum(pq.read_metadata(path).num_rows for path in (whole / "data").iterdir()) == 50_000
 
     def test_another_number_of_shards_holds_the_same_records(
         self, released_parquet: Path, release: Any, shard_paths: Any

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -200,6 +201,7 @@ def test_a_manifest_that_contradicts_the_mechanism_fails_the_audit(released: Pat
     (tmp_path / "mechanism.json").write_text((released / "mechanism.json").read_text())
     manifest = json.loads((released / "release.json").read_text()) | {"rounding": "nearest"}
     (tmp_path / "release.json").write_text(json.dumps(manifest))
+    shutil.copytree(released / "data", tmp_path / "data")
     audit = invoke(["audit", str(tmp_path)])
     assert audit.code == 1
     assert audit.out.splitlines()[-1] == "FAIL: release.rounding is not that of mechanism.json"

@@ -256,6 +256,9 @@ def test_deltas_have_a_sum_and_a_cap_of_their_own(tmp_path: Path) -> None:
         {"epsilon": "1"},
         {"epsilon": 1e999},
         {"delta": float("nan")},
+        {"epsilon": 1e308},
+        {"epsilon": 10**400},
+        {"delta": 10**400},
     ],
 )
 def test_a_line_that_is_no_charge_is_named(tmp_path: Path, charge: dict[str, Any]) -> None:
@@ -267,6 +270,71 @@ def test_a_line_that_is_no_charge_is_named(tmp_path: Path, charge: dict[str, Any
     (tmp_path / "ledger").write_text(f"{json.dumps(good)}\n\n{json.dumps(entry)}\n")
     with pytest.raises(InputError, match=r"ledger .*ledger is corrupt \(line 3\); restore it from a backup"):
         Ledger(str(tmp_path / "ledger")).spent()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[" * 100_000,
+        '{"request": "r", "charges": ' + "[" * 100_000,
+        '{"request": "r", "charges": 3}',
+        '{"request": "r", "charges": "ab"}',
+        '{"request": "r", "charges": [[]]}',
+        '{"request": "r", "charges": [{"what": "labels", "epsilon": ' + "9" * 5000 + ', "release": "a"}]}',
+        "null",
+    ],
+    ids=lambda line: line[:40],
+)
+def test_a_line_that_is_no_run_is_named(job: Any, invoke: Any, outputs: Path, line: str) -> None:
+    (outputs / "labeldp_ledger.jsonl").write_text(f'{{"request": "r", "charges": []}}\n{line}\n')
+    outcome = invoke(job(epsilon_cap=1))
+
+    assert outcome.code == 1
+    assert "labeldp_ledger.jsonl is corrupt (line 2); restore it from a backup" in outcome.error
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "problem"),
+    [
+        (("prior", "epsilon"), 0, "the prior's epsilon is 0, but it names a release, which cost more"),
+        (("mechanism",), "rr\ncertified  epsilon 0", "its mechanism is not a name of 1 to 64 letters, digits and"),
+        (("mechanism",), 3, "its mechanism is not a name"),
+        (("gap",), -1.0, "its gap is not a finite number >= 0, or null"),
+        (("gap",), True, "its gap is not a finite number"),
+        (("gap",), "<b>", "its gap is not a finite number"),
+    ],
+)
+def test_a_forged_mechanism_file_is_not_applied(
+    job: Any, invoke: Any, outputs: Path, keys: tuple[str, ...], value: Any, problem: str
+) -> None:
+    """With a named prior of epsilon 0, the ledger would be charged for the labels alone."""
+    path = outputs / "mechanism.json"
+    invoke(job("fit", ledger=outputs / "of_fit")).ok()
+    document = json.loads(path.read_text())
+    place = document
+    for key in keys[:-1]:
+        place = place[key]
+    place[keys[-1]] = value
+    path.write_text(json.dumps(document))
+    outcome = invoke(job("apply"))
+
+    assert outcome.code == 2
+    assert problem in outcome.error
+    assert not (outputs / "labeldp_ledger.jsonl").exists()
+    if keys == ("prior", "epsilon"):
+        solved = invoke(["solve", "--prior", str(path), "--epsilon", "1", "--output", str(outputs / "other.json")])
+        assert solved.code == 1
+        assert problem in solved.error
+
+
+def test_a_line_break_in_a_name_forges_no_line(job: Any, invoke: Any, outputs: Path) -> None:
+    forged = outputs / "released\ncertified  epsilon 0"
+    said = invoke(job(output=forged)).ok().out
+    assert sum(line.startswith("certified ") for line in said.splitlines()) == 1
+    assert "released\\ncertified  epsilon 0" in said
+    refused = invoke(job(output=forged))
+    assert refused.code == 2
+    assert "released\\ncertified" in refused.error
 
 
 GAUSSIAN = {"mechanism": "gaussian", "delta": 1e-6}

@@ -46,22 +46,22 @@ def change(path: Path, keys: tuple[str, ...], value: Any) -> None:
     [
         ("mechanism.json", ("certificate", "epsilon"), 0.1, "certificate.epsilon is below the true epsilon"),
         ("mechanism.json", ("fingerprint",), "00", "fingerprint is not that of"),
-        ("mechanism.json", ("prior", "weights"), [0.7, 0.1, 0.1, 0.1, 0, 0, 0], "another expected squared loss"),
+        ("mechanism.json", ("prior", "weights"), [0.7, 0.1, 0.1, 0.1, 0.0, 0.0, 0.0], "release.warnings lacks"),
         ("mechanism.json", ("prior", "epsilon"), 0.2, "release.prior_epsilon is not prior.epsilon"),
         ("release.json", ("epsilon",), 0.5, "release.certified_epsilon is above release.epsilon"),
         ("release.json", ("prior_epsilon",), 0.0, "release.prior_epsilon is not prior.epsilon"),
-        ("release.json", ("mechanism",), "unbiased", "another mechanism"),
-        ("release.json", ("adjacency",), "nothing is ever learnt", "another adjacency"),
-        ("release.json", ("domain", "max"), 7.0, "another label domain"),
-        ("release.json", ("max_bias",), 0.0, "another max_bias"),
+        ("release.json", ("mechanism",), "unbiased", "release.mechanism is not that of mechanism.json"),
+        ("release.json", ("adjacency",), "nothing is ever learnt", "release.adjacency is not that of"),
+        ("release.json", ("domain", "max"), 7.0, "release.domain is not that of"),
+        ("release.json", ("max_bias",), 0.0, "release.max_bias is not certificate.max_bias"),
         ("release.json", ("certified_delta",), 0.1, "release.certified_delta is not certificate.delta"),
-        ("release.json", ("delta",), 0.1, "another delta"),
+        ("release.json", ("delta",), 0.1, "release.delta is not delta of mechanism.json"),
         ("release.json", ("expected_loss", "absolute"), 1e-9, "another expected absolute loss"),
         ("release.json", ("records",), 1, "do not add up to release.records"),
-        ("release.json", ("records_without_label",), -1, "records_without_label is negative"),
-        ("release.json", ("label",), 3, "label is not of the right type"),
-        ("release.json", ("shards",), 3, "shards is not of the right type"),
-        ("release.json", ("max_bias",), 10**400, "too large"),
+        ("release.json", ("records_without_label",), -1, "records_without_label is not an integer from 0"),
+        ("release.json", ("label",), 3, "release.label is not a string"),
+        ("release.json", ("shards",), 3, "release.shards is not an object"),
+        ("release.json", ("max_bias",), 10**400, "release.max_bias is not a finite float"),
         ("release.json", ("format",), "labeldp-release-9", "is not a release manifest"),
     ],
 )
@@ -95,6 +95,14 @@ def test_a_damaged_ledger(copied: Path, invoke: Any) -> None:
 
     assert outcome.code == 1
     assert "labeldp_ledger.jsonl is corrupt (line 1)" in outcome.error
+
+
+def test_text_that_utf8_cannot_hold(copied: Path, invoke: Any) -> None:
+    ledger = copied.parent / "labeldp_ledger.jsonl"
+    ledger.write_text(ledger.read_text().replace('"time": "', '"time": "\\ud800'))
+    invoke(["report", str(copied)]).ok()
+
+    assert "\\ud800" in (copied / "report.html").read_text()
 
 
 @pytest.mark.parametrize(

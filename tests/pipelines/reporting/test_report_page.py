@@ -72,6 +72,25 @@ def test_the_budget_is_that_of_the_release(page: Any, released: Path) -> None:
     assert "a factor of at most e\u03b5 = 2.719" in page.text
 
 
+def test_the_best_label_inference_attack_is_that_of_the_integers(page: Any, released: Path) -> None:
+    """The success of the best guess, in exact arithmetic; the bound for the largest weight of the prior."""
+    mechanism = load(released / "mechanism.json")
+    rows, prior = rows_of(mechanism), [Fraction(weight) for weight in mechanism["prior"]["weights"]]
+    informed = sum(
+        max(weight * row[output] for weight, row in zip(prior, rows, strict=True)) for output in range(len(rows[0]))
+    )
+    likeliest = max(prior)
+    factor = math.exp(mechanism["certificate"]["epsilon"])
+    bound = float(likeliest) * factor / (float(likeliest) * factor + 1 - float(likeliest)) - float(likeliest)
+    caption = next(caption for caption in page.tables if caption.startswith("Best label-inference attack."))
+    # With seven labels, a tolerance of 1/20 of the range changes nothing.
+    (row,) = page.tables[caption][1:]
+    assert row[0] == "the label itself"
+    assert [float(cell.removesuffix("%")) for cell in row[1:]] == [
+        pytest.approx(100 * float(value), rel=6e-3) for value in (informed, likeliest, informed - likeliest, bound)
+    ]
+
+
 def test_the_errors_are_those_of_the_integers(page: Any, released: Path) -> None:
     mechanism = load(released / "mechanism.json")
     outputs = [Fraction(output) for output in mechanism["outputs"]]
@@ -173,11 +192,11 @@ def test_names_are_text(page_text: str, page: Any) -> None:
 def test_hostile_text_in_files_is_text(copied: Path, report_on: Any) -> None:
     attack = '"><img src=x onerror=alert(1)>{{ 7 * 7 }}'
     mechanism, release = load(copied / "mechanism.json"), load(copied / "release.json")
-    mechanism["parameters"] = {attack: attack}
+    mechanism["parameters"] = {"a": attack}  # the audit refuses such a name, and such a digest
     release |= {
         "identity": attack,
         "versions": {attack: attack},
-        "input_digest": attack,
+        "parameters": {"a": attack},
         "where": attack,
         "label": attack,
     }
@@ -221,21 +240,45 @@ def test_the_example_says_what_most_often_comes_out(solved: Any, report_on: Any,
     assert said in page.text
 
 
-def test_the_effective_sample_size_by_hand(solved: Any, report_on: Any) -> None:
-    """Randomized response on two equally likely labels: label and output have correlation (E - 1) / (E + 1)."""
+def test_the_worth_of_a_label_by_hand(solved: Any, report_on: Any) -> None:
+    """Randomized response on two equally likely labels: label and output have correlation (E - 1) / (E + 1).
+
+    Its mean output is affine in the label, so the debiased labels have no bias, and noise of v (1 / correlation^2 - 1).
+    """
     page = report_on(solved({0: 1, 1: 1}, mechanism="rr"))
 
     correlation = (math.e - 1) / (math.e + 1)
-    worth = correlation**2
-    # The outputs have the variance v of the labels; after debiasing, the noise has variance v (1 / worth - 1).
-    expected = [[share, (1 - share) / ((1 - share) + 1 / worth - 1)] for share in (0.0, 0.5, 0.9)]
-    table = page.tables["By the share of the label variance that the features explain"][1:]
-    found = [[float(row[0].rstrip("%")) / 100, float(row[1]), float(row[2])] for row in table]
-    assert found == pytest.approx(np.array([[share, value, 1 / value] for share, value in expected]), rel=1e-3)
+    worth, ratios = correlation**2, (10, 100, 1000, 10_000, 100_000)
+    caption, table = next((c, rows) for c, rows in page.tables.items() if c.startswith("Worth of one released label"))
+    assert caption == "Worth of one released label by records per parameter of the model"
+    plain_bias = 1 / (math.e + 1) ** 2 / 0.25  # each label is off by 1 / (E + 1); the variance is 1/4
+    for ratio, row in zip(ratios, table[1:], strict=True):
+        debiased = 1 / worth / ratio
+        plain = plain_bias + 1 / ratio
+        error = min(debiased, plain)
+        assert float(row[0].replace(",", "")) == ratio
+        assert float(row[1].rstrip("%")) / 100 == pytest.approx(error, rel=6e-3)
+        assert float(row[2].rstrip("%")) / 100 == pytest.approx(plain_bias if plain < debiased else 0, rel=6e-3)
+        assert float(row[3]) == pytest.approx(1 / ratio / error, rel=1e-3)
     # E[M(y)] = 1 / (E + 1) + y (E - 1) / (E + 1).
-    assert f"true = (predicted - {1 / (math.e + 1):.4g}) / {correlation:.4g}" in page.text
+    assert f"true = (released - {1 / (math.e + 1):.6g}) / {correlation:.6g}" in page.text
     assert "biased towards 0.5" in page.text
     assert "It leaves a bias with a root mean square of 0 and a maximum of 0." in page.text
+    assert f"Worth of one released label {worth:.4g}true labels, for a model with 1,000 records" in page.text
+
+
+def test_the_page_begins_with_verdict_and_warnings(page: Any, page_text: str, released: Path) -> None:
+    assert "Verdict: " in page.text
+    manifest = load(released / "release.json")
+    assert page_text.count('<p class="warning">') >= len(manifest["warnings"])
+    caption = next(c for c in page.tables if c.startswith("Worth of one released label"))
+    assert [row[0] for row in page.tables[caption][1:]] == ["1", "2", "10", "100"], "one feature: two parameters"
+
+
+def test_a_label_worth_less_than_nothing(solved: Any, report_on: Any) -> None:
+    page = report_on(solved({float(label): 1 for label in range(9)}, mechanism="unbiased", epsilon=0.05))
+
+    assert "Worth of one released label less than nothing" in page.text
 
 
 def test_labels_that_are_useless(solved: Any, report_on: Any) -> None:

@@ -41,6 +41,51 @@ def test_a_release_and_its_mechanism_file(released: Path) -> None:
     assert (whole.records, alone.records) == (1000, None)
 
 
+@pytest.fixture(scope="module")
+def centered(spawn: Any, command: Any, key_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release around a center, of 400 records."""
+    folder = tmp_path_factory.mktemp("centered")
+    rows = "".join(f"{i % 7},{(i % 7 + i % 3) % 9}\n" for i in range(400))
+    (folder / "log.csv").write_text("guess,y\n" + rows)
+    flags = {"input": folder / "log.csv", "input_format": "csv", "output_format": "parquet", "label": "y"}
+    grid = {"label_min": 0, "label_max": 8, "label_step": 1, "epsilon": 1, "center_column": "guess"}
+    spawn(command("privatize", flags | grid | {"output": folder / "released", "noise_key_file": key_file})).ok()
+    return folder / "released"
+
+
+@pytest.mark.parametrize("file", ["", "mechanism.json"])
+@pytest.mark.parametrize("subcommand", ["solve", "plan", "compare"])
+def test_a_prior_of_residuals_is_refused(
+    centered: Path, invoke: Any, tmp_path: Path, subcommand: str, file: str
+) -> None:
+    """`solve` would write a mechanism of residuals without their center, which `apply` would give labels to."""
+    flags = ["--epsilon=1", f"--prior={centered / file}"]
+    outcome = invoke([subcommand, *flags, *([f"--output={tmp_path / 'm.json'}"] if subcommand == "solve" else [])])
+    assert outcome.code in (1, 2)
+    assert f"--prior {centered / file}" in outcome.error
+    assert "its prior is that of residuals around a center" in outcome.error
+    assert not (tmp_path / "m.json").exists()
+
+
 def test_a_folder_that_is_no_release(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"--prior {tmp_path}/mechanism.json cannot be read"):
         read_prior(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"labels": ' + "[" * 100_000 + "]" * 100_000 + ', "weights": [1]}',
+        '{"labels": [0, 1], "weights": [1, ' + "1" * 400 + "]}",
+    ],
+    ids=["nested too deeply", "larger than any float"],
+)
+def test_json_that_python_reads_with_other_errors(tmp_path: Path, text: str) -> None:
+    (tmp_path / "p.json").write_text(text)
+    with pytest.raises(ValueError, match="must be an object with the lists labels and weights"):
+        read_prior(str(tmp_path / "p.json"))
+
+
+def test_a_manifest_that_is_nested_too_deeply(released: Path) -> None:
+    (released / "release.json").write_text('{"records":' + "[" * 100_000 + "]" * 100_000 + "}")
+    assert read_prior(str(released)).records is None

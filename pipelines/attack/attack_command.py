@@ -1,0 +1,129 @@
+"""`labeldp attack`: attacks a mechanism file or a sampler as a black box, and prints what the attacks prove."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Sequence
+
+from ...mechanisms.analysis.label_inference import LabelInference, label_inference, label_inferences
+from ..cli.arguments import ArgumentParser, UsageError
+from ..cli.exit_codes import FAILURE, SUCCESS, run_command
+from .attack_claim import read_claim
+from .center_checks import around_center, check_changed_centers
+from .channel_checks import check_channel
+from .findings import Claim, Finding, Setting
+from .histogram_checks import check_histogram
+from .independence_checks import check_independence
+from .keyed_release import KeyedRelease
+from .release_function import BlackBox, SamplerError, load_sampler
+
+_LEAST_DRAWS, _MOST_DRAWS = 1000, 10**9
+_MOST_CHECKS, _MOST_CENTER_CHECKS = 7, 2
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """Runs the command and prints the findings.
+
+    Args:
+      argv: Arguments after the command's name; default those of the process.
+
+    Returns:
+      The exit code: 0 if no attack succeeds, 1 if one does or a file cannot be used, 2 for bad usage.
+    """
+    parser = ArgumentParser(
+        "labeldp attack",
+        "Attack a mechanism as a black box: lower bounds on epsilon from draws, and the label-inference advantage.",
+    )
+    parser.add_argument("path", metavar="FILE|FOLDER", help="a mechanism file, release.json or output folder")
+    parser.add_argument("--sampler", metavar="MODULE:FUNCTION",
+        help="function (labels, ids, key) to attack, with a center (labels, ids, key, centers); "
+        "default the keyed sampler of labeldp")  # fmt: skip
+    parser.add_argument("--draws", type=int, default=10**6, metavar="N",
+        help="records drawn to select an event, and again to bound epsilon; default 1000000")  # fmt: skip
+    parser.add_argument("--confidence", type=float, default=1 - 1e-6, metavar="C",
+        help="probability that a mechanism without a fault passes all checks; default 0.999999")  # fmt: skip
+    parser.add_argument("--within", type=float, metavar="T",
+        help="show the advantage of a guess within T of the label; default 1/20 of the label range")  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the test keys; default 0")
+    args = parser.parse_args(argv)
+    passed = True
+
+    def work() -> None:
+        nonlocal passed
+        passed = _attack(args)
+
+    code = run_command(parser.prog, work, (ValueError, OSError, MemoryError, SamplerError))
+    return code if code != SUCCESS or passed else FAILURE
+
+
+def _attack(args: argparse.Namespace) -> bool:
+    """Prints the findings; tells whether all checks passed."""
+    _check_flags(args)
+    if args.within is not None and not 0 <= args.within < float("inf"):
+        raise UsageError(f"--within must be finite and not negative, not {args.within:g}")
+    if not os.path.exists(args.path):
+        raise UsageError(f"{args.path} does not exist: name a mechanism file or an output folder")
+    function = None if args.sampler is None else load_sampler(args.sampler)
+    claim = read_claim(args.path)
+    randomizer = claim.randomizer
+    function = function or KeyedRelease(randomizer, claim.prior_epsilon, claim.residuals)
+    if claim.residuals is None:
+        box, attacked, checks = BlackBox(function, randomizer.labels), claim, _MOST_CHECKS
+    else:
+        box, attacked = around_center(claim, function, claim.residuals)
+        checks = _MOST_CHECKS + _MOST_CENTER_CHECKS
+    setting = Setting(args.draws, (1 - args.confidence) / checks, args.seed)
+    lines = [_line("mechanism", _mechanism_text(claim)), _line("sampler", args.sampler or "the keyed path of labeldp")]
+    attacks = label_inferences(randomizer, claim.prior)
+    if args.within is not None:
+        attacks[1:] = [label_inference(randomizer, claim.prior, args.within)]
+    lines += [_line("" if place else "advantage", _advantage_text(found)) for place, found in enumerate(attacks)]
+    failed = []
+    for finding in _findings(box, attacked, claim, setting):
+        lines.append(_line(finding.check, ("" if finding.passed else "FAIL: ") + finding.text))
+        if not finding.passed:
+            failed.append(finding.check)
+    lines.append(f"FAIL: {', '.join(failed)}" if failed else "PASS")
+    print("\n".join(lines))
+    return not failed
+
+
+def _check_flags(args: argparse.Namespace) -> None:
+    if not _LEAST_DRAWS <= args.draws <= _MOST_DRAWS:
+        raise UsageError(f"--draws must be between {_LEAST_DRAWS} and {_MOST_DRAWS}, not {args.draws}")
+    if not 0.5 <= args.confidence < 1:
+        raise UsageError(f"--confidence must be at least 0.5 and below 1, not {args.confidence:g}")
+
+
+def _findings(box: BlackBox, attacked: Claim, claim: Claim, setting: Setting) -> Iterator[Finding]:
+    parts = [("channel", check_channel), ("histogram", check_histogram)]
+    if len(attacked.randomizer.labels) > 1:
+        parts.insert(1, ("independence of the noise", check_independence))
+    for name, check in parts:
+        print(f"labeldp: checking the {name}", file=sys.stderr, flush=True)
+        yield from check(box, attacked, setting)
+    if claim.residuals is not None:
+        print("labeldp: checking the noise around changed centers", file=sys.stderr, flush=True)
+        yield from check_changed_centers(box, claim, setting)
+
+
+def _line(name: str, text: str) -> str:
+    return f"{name:<18} {text}"
+
+
+def _mechanism_text(claim: Claim) -> str:
+    randomizer = claim.randomizer
+    delta = f" with delta {claim.delta:.6g}" if claim.delta else ""
+    prior = f", {claim.prior_epsilon:.6g} for the histogram" if claim.prior_epsilon else ""
+    inputs = "labels" if claim.residuals is None else "residuals"
+    size = f"{len(randomizer.labels)} {inputs}, {len(randomizer.outputs)} outputs"
+    return f"{randomizer.mechanism}: {size}; claims epsilon {claim.epsilon:.6g}{delta} for the labels{prior}"
+
+
+def _advantage_text(found: LabelInference) -> str:
+    guess = f"a guess within {found.tolerance:g} of the label" if found.tolerance else "an exact guess"
+    bound = "" if found.bound is None else f"; at most {found.bound:.4g} at this epsilon"
+    success = f"{found.informed:.4g} with the released label, {found.uninformed:.4g} from the prior"
+    return f"{found.advantage:.4g} for {guess}: {success}{bound}"

@@ -1,0 +1,101 @@
+"""Findings of the checks, and the setting that all checks share: claims, draws, error probability and keys."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...mechanisms.center.residuals import ResidualDomain
+from ...mechanisms.core.prior import Prior
+from ...mechanisms.core.randomizer import Randomizer
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Claims of a mechanism file about its releases, against which the sampler is attacked.
+
+    Attributes:
+      randomizer: The randomizer, whose certified epsilon and delta are the claim for the labels.
+      prior: The released or public prior.
+      prior_epsilon: Claimed epsilon of the released histogram; 0 for a public prior.
+      residuals: Residuals of the label domain, some of which the randomizer takes; None for labels without a center.
+    """
+
+    randomizer: Randomizer
+    prior: Prior
+    prior_epsilon: float
+    residuals: ResidualDomain | None = None
+
+    @property
+    def epsilon(self) -> float:
+        """Certified epsilon of the labels."""
+        return self.randomizer.certificate().epsilon
+
+    @property
+    def delta(self) -> float:
+        """Certified delta of the labels; 0 for pure label DP."""
+        return self.randomizer.certificate().delta
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Result of a check.
+
+    Attributes:
+      check: Name of the check.
+      passed: False if the check contradicts a claim.
+      text: What was found, one line of ASCII.
+      epsilon: Lower bound on epsilon, at the confidence of the attack; None for checks without one.
+    """
+
+    check: str
+    passed: bool
+    text: str
+    epsilon: float | None = None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Numbers that all checks share.
+
+    Attributes:
+      draws: Records drawn by each half of the channel check.
+      alpha: Probability that one check reports a break that is not there.
+      seed: Seed of the test keys; the same seed gives the same result.
+    """
+
+    draws: int
+    alpha: float
+    seed: int = 0
+
+    def keys(self, purpose: str) -> Iterator[bytes]:
+        """Generates test keys. They are public, and protect nothing.
+
+        Args:
+          purpose: Name of the use; different uses have different keys.
+
+        Yields:
+          Keys of 32 bytes, without end.
+        """
+        number = 0
+        while True:
+            text = f"labeldp attack {self.seed} {purpose} {number}"
+            yield hashlib.blake2b(text.encode(), digest_size=32).digest()
+            number += 1
+
+
+def output_codes(outputs: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Finds released labels among the outputs of a randomizer.
+
+    Args:
+      outputs: Shape (m,), ascending.
+      values: Shape (n,), released labels.
+
+    Returns:
+      Shape (n,), integers: the index of the output, or m for a value that is not an output.
+    """
+    places = np.minimum(np.searchsorted(outputs, values), len(outputs) - 1)
+    return np.where(outputs[places] == values, places, len(outputs))

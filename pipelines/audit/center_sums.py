@@ -1,0 +1,322 @@
+"""Audit of a linear center: bounds of its public map, size of its noised sums, and its coefficients, computed again.
+
+The labels enter a linear center through its noised sums alone, so the coefficients must follow from them: a dishonest
+party could encode labels in coefficients of its own. They are the posterior mean of a linear regression whose prior
+variances and moments are public; docs/mechanisms/linear_center.md has the formula. Every sum, product and quotient is
+a float operation in the order that the formula's document prescribes, so the coefficients are equal bit by bit.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any
+
+from .documents import RefusedDocument, printable, read_count, read_member, read_nonnegative
+
+ROW_UNIT, FEATURE_UNIT, WEIGHT_UNIT, COEFFICIENT_UNIT = 1 << 8, 1 << 10, 1 << 14, 1 << 16
+LARGEST_FEATURE = 4
+"""Standardized numbers are clipped here."""
+
+_MOST_ENCODED, _MOST_COMPONENTS, _MOST_WEIGHT = 1 << 12, 48, 1 << 26
+_MOST_NORM, _MOST_SAMPLE, _MOST_LABELS = 1 << 24, 1 << 14, 1 << 20
+_MOST_COEFFICIENT, _MOST_TERM = 1 << 36, 1 << 53
+_LEAST_SIGNAL = 1e-30
+_KEYS = ("encoders", "weights", "norm", "epsilon", "gram", "sampled", "signal", "records", "labels", "sums")
+# A priori, labels are uniform: their variance in squared units of the range.
+_VARIANCE = 1 / 12
+# Multiples of the prior variances of coefficients of which the likeliest is taken: 1e-3 to 30 in 40 equal ratios.
+_STRENGTHS = """
+    0x1.0624dd2f1a9fcp-10 0x1.55755ef35e8dep-10 0x1.bcc53967ade48p-10 0x1.21ab946716095p-9 0x1.7950256351b3cp-9
+    0x1.eb7922e43f54cp-9 0x1.40163afff572cp-8 0x1.a0eebb478bb6fp-8 0x1.0f8a3c2553579p-7 0x1.61b2833c0f04ap-7
+    0x1.ccb654e54917cp-7 0x1.2c0d8659b1574p-6 0x1.86d647ed82aaap-6 0x1.fd16c6fc3fe40p-6 0x1.4b8f4566c8358p-5
+    0x1.afe067c508fc1p-5 0x1.1945d2380545bp-4 0x1.6e5ff47b3698ep-4 0x1.dd39b7a7fddcdp-4 0x1.36cebcf83c781p-3
+    0x1.94d8823189f9ap-3 0x1.07ab073c568ebp-2 0x1.577195638c6eep-2 0x1.bf5b33bb5e95bp-2 0x1.235ab67e73b7ap-1
+    0x1.7b81b92278deep-1 0x1.ee549fe7085f0p-1 0x1.41f2a26b5cab5p+0 0x1.a35b46d47efe6p+0 0x1.111e62407d980p+1
+    0x1.63c0f0e93deadp+1 0x1.cf64095fa70f4p+1 0x1.2dcc1c6abe876p+2 0x1.891bfc92950dep+2 0x1.00063dfabf7e4p+3
+    0x1.4d7cc030c9d47p+3 0x1.b263314b684eep+3 0x1.1ae874b2d7fe8p+4 0x1.7081408a2a40ep+4 0x1.e000000000000p+4
+""".split()  # noqa: SIM905
+# The likelihood has a logarithm, which libraries round in several ways: factors this close to the likeliest are equal.
+_CLOSE = 1e-9
+# Noise beyond this multiple of its scale has a probability of e^-40 for each sum.
+_MOST_NOISE = 40
+
+
+def read_linear_center(mechanism: dict[str, Any]) -> dict[str, Any] | None:
+    """Reads the linear center of a mechanism file and checks its bounds.
+
+    Args:
+      mechanism: The mechanism file.
+
+    Returns:
+      Its members, with `center.linear.` before each key, and `center.linear.features`, the names of its features; None
+      if the file has no center, or one that is a column of the input.
+
+    Raises:
+      RefusedDocument: If a member is missing, has the wrong type or another length than the rest, or is out of bounds.
+    """
+    center = mechanism.get("center")
+    if not isinstance(center, dict) or "linear" not in center:
+        return None
+    stated = read_member(center, "linear", dict)
+    if set(stated) != {*_KEYS, "coefficients"}:
+        raise RefusedDocument("center.linear has not exactly the members of a linear center")
+    found = {f"center.linear.{key}": value for key, value in stated.items()}
+    encoders = read_member(found, "center.linear.encoders", list)
+    found["center.linear.features"] = [_feature(encoder) for encoder in encoders]
+    if len(set(found["center.linear.features"])) < len(encoders):
+        raise RefusedDocument("center.linear.encoders have one name twice")
+    width, weights = sum(map(_width, encoders)), read_member(found, "center.linear.weights", list)
+    if len(weights) != width or width > _MOST_ENCODED:
+        raise RefusedDocument(f"center.linear.weights are not one row for each of at most {_MOST_ENCODED} places")
+    size = len(weights[0]) if weights and isinstance(weights[0], list) else 0
+    if bool(size) != bool(width) or size > _MOST_COMPONENTS:
+        raise RefusedDocument(f"center.linear.weights do not have 1 to {_MOST_COMPONENTS} components")
+    for row in weights:
+        _check_integers(row, size, _MOST_WEIGHT, "weights")
+    _check_terms(encoders, weights, size)
+    if not ROW_UNIT <= read_count(found, "center.linear.norm") <= _MOST_NORM:
+        raise RefusedDocument(f"center.linear.norm is not between {ROW_UNIT} and {_MOST_NORM}")
+    if not 1 <= read_count(found, "center.linear.sampled") <= _MOST_SAMPLE:
+        raise RefusedDocument(f"center.linear.sampled is not between 1 and {_MOST_SAMPLE}")
+    if not read_count(found, "center.linear.records"):
+        raise RefusedDocument("center.linear.records is 0")
+    if not 2 <= read_count(found, "center.linear.labels") <= _MOST_LABELS:
+        raise RefusedDocument(f"center.linear.labels is not between 2 and {_MOST_LABELS}")
+    if found["center.linear.labels"] != len(read_member(center, "domain", list)):
+        raise RefusedDocument("center.linear.labels is not the number of labels of center.domain")
+    if (size > 0) != (read_nonnegative(found, "center.linear.epsilon") > 0):
+        raise RefusedDocument("center.linear has components without an epsilon, or an epsilon without components")
+    signal = read_member(found, "center.linear.signal", list)
+    if len(signal) != size or not all(isinstance(value, float) and _LEAST_SIGNAL <= value <= 1 for value in signal):
+        raise RefusedDocument("center.linear.signal is not one float from 1e-30 to 1 for each component")
+    _check_gram(found, size + 1)
+    _check_integers(found["center.linear.sums"], size + 1 if size else 0, 1 << 128, "sums")
+    _check_integers(found["center.linear.coefficients"], size + 1, _MOST_COEFFICIENT, "coefficients")
+    return found
+
+
+def center_sum_problems(mechanism: dict[str, Any]) -> Iterator[str]:
+    """Checks the noised sums and the coefficients of a linear center.
+
+    Args:
+      mechanism: The mechanism file.
+
+    Yields:
+      One line for each failed check; none without a linear center.
+
+    Raises:
+      RefusedDocument: As for `read_linear_center`.
+    """
+    linear = read_linear_center(mechanism)
+    if linear is None:
+        return
+    if mechanism["center"].get("column") in linear["center.linear.features"]:
+        yield "the center column is a feature of the linear center: it would predict itself"
+    sums, norm, steps = (linear[f"center.linear.{key}"] for key in ("sums", "norm", "labels"))
+    if sums:
+        noise = (len(sums).bit_length() + _MOST_NOISE) * noise_scale(linear)
+        most = linear["center.linear.records"] * (steps - 1)
+        if abs(sums[0]) > most * ROW_UNIT + noise or sum(map(abs, sums)) > most * norm + len(sums) * noise:
+            yield "center.linear.sums are larger than those of any labels with their noise"
+    if linear["center.linear.coefficients"] not in list(_coefficients(linear)):
+        yield "center.linear.coefficients do not follow from its sums: they could hold labels"
+
+
+def center_line(mechanism: dict[str, Any]) -> str:
+    """Describes the center of a mechanism file in one line of a report.
+
+    Args:
+      mechanism: The mechanism file.
+
+    Returns:
+      The line; empty without a center.
+
+    Raises:
+      RefusedDocument: As for `read_linear_center`.
+    """
+    if "center" not in mechanism:
+        return ""
+    linear, column = read_linear_center(mechanism), printable(mechanism["center"]["column"])
+    if linear is None:
+        return f"center       column '{column}' of the input; it must not have seen these labels, which is not checked"
+    sums, labels, norm = (linear[f"center.linear.{key}"] for key in ("sums", "labels", "norm"))
+    if not sums:
+        return f"center       column '{column}': one label for all records, without any sum of labels"
+    epsilon, features = linear["center.linear.epsilon"], len(linear["center.linear.features"])
+    return (
+        f"center       column '{column}', linear in {features} features: coefficients recomputed from {len(sums)} "
+        f"sums, of sensitivity 2 ({labels} - 1) {norm} = {2 * (labels - 1) * norm}, with noise of scale "
+        f"{float(noise_scale(linear))!r} for epsilon {epsilon!r}"
+    )
+
+
+def noise_scale(linear: dict[str, Any]) -> Fraction:
+    """Computes the scale of the discrete Laplace noise of each sum.
+
+    Args:
+      linear: The linear center, of `read_linear_center`, with components.
+
+    Returns:
+      2 (k - 1) A / epsilon for k labels and rows of L1 norm at most A.
+    """
+    labels, norm, epsilon = (linear[f"center.linear.{key}"] for key in ("labels", "norm", "epsilon"))
+    return 2 * (labels - 1) * norm / Fraction(epsilon)
+
+
+def category_steps(encoder: dict[str, Any]) -> tuple[int, list[int]]:
+    """Computes what an indicator of a category adds to its place, and the mean of each indicator in the same units.
+
+    Args:
+      encoder: An encoder with shares.
+
+    Returns:
+      The step and the means, in units of 1 / FEATURE_UNIT.
+    """
+    spread = encoder["spread"]
+    return round(FEATURE_UNIT / spread), [round(FEATURE_UNIT * share / spread) for share in encoder["shares"]]
+
+
+def _feature(encoder: Any) -> str:
+    """Checks one encoder; returns the name of its feature."""
+    if not isinstance(encoder, dict) or not isinstance(encoder.get("name"), str):
+        raise RefusedDocument("center.linear.encoders do not all have a name")
+    category = "shares" in encoder
+    if set(encoder) != ({"name", "values", "shares", "spread"} if category else {"name", "mean", "spread"}):
+        raise RefusedDocument("center.linear.encoders do not all have the members of a number or a category")
+    spread = encoder["spread"]
+    if not isinstance(spread, float) or not 0 < spread < math.inf:
+        raise RefusedDocument("a spread of center.linear.encoders is not a finite float above 0")
+    if not category:
+        if not isinstance(encoder["mean"], float) or not math.isfinite(encoder["mean"]):
+            raise RefusedDocument("a mean of center.linear.encoders is not a finite float")
+        return encoder["name"]
+    values, shares = encoder["values"], encoder["shares"]
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise RefusedDocument("values of center.linear.encoders are not texts")
+    if not isinstance(shares, list) or not all(isinstance(share, float) and 0 <= share <= 1 for share in shares):
+        raise RefusedDocument("shares of center.linear.encoders are not floats from 0 to 1")
+    if (
+        not 0 < len(shares) <= _MOST_ENCODED
+        or len(set(values)) < len(values)
+        or (values and len(values) != len(shares))
+    ):
+        raise RefusedDocument("a category of center.linear.encoders has not one share for each value")
+    if spread != math.sqrt(sum(share * (1 - share) for share in shares)) or FEATURE_UNIT / spread > _MOST_TERM:
+        raise RefusedDocument("a spread of center.linear.encoders does not follow from the shares, or is too small")
+    return encoder["name"]
+
+
+def _width(encoder: dict[str, Any]) -> int:
+    return len(encoder["shares"]) if "shares" in encoder else 1
+
+
+def _check_integers(values: Any, size: int, most: int, name: str) -> None:
+    if not isinstance(values, list) or len(values) != size:
+        raise RefusedDocument(f"center.linear.{name} do not have {size} entries")
+    if not all(type(value) is int and abs(value) <= most for value in values):
+        raise RefusedDocument(f"center.linear.{name} are not integers of at most {most}")
+
+
+def _check_terms(encoders: list[dict[str, Any]], weights: list[list[int]], size: int) -> None:
+    """Refuses weights with which a component could exceed 2^53: sums would depend on their order."""
+    totals, place = [0] * size, 0
+    for encoder in encoders:
+        rows = weights[place : place + _width(encoder)]
+        place += len(rows)
+        step, means = category_steps(encoder) if "shares" in encoder else (LARGEST_FEATURE * FEATURE_UNIT, [0])
+        for j in range(size):
+            sizes = [abs(row[j]) for row in rows]
+            totals[j] += step * max(sizes) + sum(mean * each for mean, each in zip(means, sizes, strict=True))
+    if any(total >= _MOST_TERM for total in totals):
+        raise RefusedDocument("center.linear.weights are too large for the spread of the features")
+
+
+def _check_gram(found: dict[str, Any], size: int) -> None:
+    gram, most = read_member(found, "center.linear.gram", list), found["center.linear.sampled"]
+    most *= found["center.linear.norm"] ** 2
+    if len(gram) != size:
+        raise RefusedDocument("center.linear.gram is not a square matrix")
+    for row in gram:
+        _check_integers(row, size, most, "gram")
+    if gram[0][0] < 1 or any(gram[i][i] < 0 for i in range(size)):
+        raise RefusedDocument("center.linear.gram has a diagonal that no rows have")
+    if any(
+        gram[i][j] != gram[j][i] or gram[i][j] ** 2 > gram[i][i] * gram[j][j]
+        for i, j in itertools.combinations(range(size), 2)
+    ):
+        raise RefusedDocument("center.linear.gram is not a matrix of inner products")
+
+
+def _coefficients(linear: dict[str, Any]) -> Iterator[list[int]]:
+    """The coefficients for the likeliest strength of the prior; and those for any other one that is as likely."""
+    sums, labels, sampled, records, signal = (
+        linear[f"center.linear.{key}"] for key in ("sums", "labels", "sampled", "records", "signal")
+    )
+    if not sums:
+        yield [0]
+        return
+    gram = [[float(value) / float(ROW_UNIT**2 * sampled) for value in row] for row in linear["center.linear.gram"]]
+    unit = 2 * ROW_UNIT * records
+    moments, error = [each / unit for each in sums], float(noise_scale(linear)) / unit
+    noise = 2 * (error * error)
+    prior = [value * float((labels - 1) ** 2) for value in signal]
+    if not gram[0][0] or not noise:
+        return
+    centered = [moment - row[0] * moments[0] / gram[0][0] for moment, row in zip(moments[1:], gram[1:], strict=True)]
+    factors = [float.fromhex(factor) for factor in _STRENGTHS]
+    likelihoods = [_likelihood(centered, [factor * value + noise for value in prior]) for factor in factors]
+    most = max(likelihoods, default=-math.inf)
+    for factor, likelihood in zip(factors, likelihoods, strict=True):
+        if likelihood >= most - _CLOSE * (1 + abs(most)):
+            found = _posterior_mean(gram, moments, noise, [_VARIANCE * (labels - 1) ** 2, *(v * factor for v in prior)])
+            if all(map(math.isfinite, found)):
+                scaled = [round(value * COEFFICIENT_UNIT) for value in found]
+                yield [min(max(value, -_MOST_COEFFICIENT), _MOST_COEFFICIENT) for value in scaled]
+
+
+def _likelihood(moments: Sequence[float], variances: Sequence[float]) -> float:
+    return -math.fsum(
+        math.log(variance) + moment * moment / variance for moment, variance in zip(moments, variances, strict=True)
+    )
+
+
+def _posterior_mean(gram: list[list[float]], moments: list[float], noise: float, prior: list[float]) -> list[float]:
+    """Solves (G G / noise + diag(1 / prior)) x = G moments / noise by elimination without pivoting."""
+    size = len(moments)
+    work = []
+    for i, row in enumerate(gram):
+        normal = [_in_order([row[k] * gram[k][j] for k in range(size)]) / noise for j in range(size)]
+        normal[i] += 1 / prior[i]
+        work.append([*normal, _blockwise([g * moment for g, moment in zip(row, moments, strict=True)]) / noise])
+    try:
+        for i, pivot in enumerate(work):
+            for row in work[i + 1 :]:
+                quotient = row[i] / pivot[i]
+                for j in range(i, size + 1):
+                    row[j] -= quotient * pivot[j]
+        found = [0.0] * size
+        for i in reversed(range(size)):
+            known = _blockwise([a * b for a, b in zip(work[i][i + 1 : size], found[i + 1 :], strict=True)])
+            found[i] = (work[i][size] - known) / work[i][i]
+    except ZeroDivisionError:
+        return [math.nan]
+    return found
+
+
+def _in_order(terms: list[float]) -> float:
+    total = terms[0]
+    for term in terms[1:]:
+        total += term
+    return total
+
+
+def _blockwise(terms: list[float]) -> float:
+    """Adds at most 128 terms as the format prescribes: eight partial sums of every eighth term, then the rest."""
+    if len(terms) < 8:
+        return _in_order([0.0, *terms])
+    whole = len(terms) - len(terms) % 8
+    a, b, c, d, e, f, g, h = (_in_order(terms[i:whole:8]) for i in range(8))
+    return _in_order([((a + b) + (c + d)) + ((e + f) + (g + h)), *terms[whole:]])

@@ -1,0 +1,304 @@
+"""Checks of release.json: against the mechanism file, against itself, and against the files of the data folder."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from .audit_mechanism import Audit
+from .center_sums import read_linear_center
+from .documents import (
+    RefusedDocument,
+    printable,
+    read_center,
+    read_count,
+    read_floats,
+    read_member,
+    read_nonnegative,
+)
+from .weight_runs import mean_squared_error
+
+ADJACENCY = (
+    "label differential privacy: two inputs are adjacent when they differ in the label of one record; "
+    "features, the number of records and which records have a label are public"
+)
+
+_SHARD_NAME = re.compile(r"part-([0-9]{5})-of-([0-9]{5})\.(tfrecord|tfrecord\.gz|parquet)")
+# Warnings are decided in floating point; so close to a threshold, relatively, a manifest may state them or not.
+_CLOSE = 1e-6
+# Thresholds of the warnings, as docs/guides/release.md states them.
+_END_SHARE, _END_MARGINS = 0.1, ((0.25, 34, 20), (0.6, 39, 5))
+_LABEL_ERROR, _MODEL_NOISE, _CENTER_RANGE, _MISSING_CENTERS = 0.9, 0.5, 0.5, 0.05
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def budget_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: Audit) -> Iterator[str]:
+    """Compares the epsilons and deltas of a manifest with each other and with the mechanism file.
+
+    Args:
+      release: The manifest, with `release.` before each key.
+      mechanism: The mechanism file.
+      audit: Its audit.
+
+    Yields:
+      One line for each failed check.
+
+    Raises:
+      RefusedDocument: If a member is missing or has the wrong type.
+    """
+    total, prior = read_nonnegative(release, "release.epsilon"), read_nonnegative(release, "release.prior_epsilon")
+    certified, center = read_nonnegative(release, "release.certified_epsilon"), center_epsilon(mechanism)
+    # A release without a linear center has no epsilon for it.
+    if read_nonnegative({"release.center_epsilon": 0.0, **release}, "release.center_epsilon") != center:
+        yield "release.center_epsilon is not center.linear.epsilon of mechanism.json"
+    if center + prior + Fraction(audit.certified_epsilon) > certified:
+        yield "release.certified_epsilon is below the sum of center.linear.epsilon, prior and certificate.epsilon"
+    if certified > total:
+        yield "release.certified_epsilon is above release.epsilon"
+    if center + prior + read_nonnegative(release, "release.randomizer_epsilon") > total:
+        yield "the epsilons of center, prior and randomizer add up to more than release.epsilon"
+    if Fraction(audit.certified_epsilon) > read_nonnegative(release, "release.randomizer_epsilon"):
+        yield "release.randomizer_epsilon is below certificate.epsilon"
+    # Releases made before (epsilon, delta)-DP was supported have no delta.
+    deltas = (
+        ("release.delta", audit.requested_delta, "delta of mechanism.json"),
+        ("release.certified_delta", audit.certified_delta, "certificate.delta"),
+    )
+    for key, expected, name in deltas:
+        absent = key not in release and audit.requested_delta == 0
+        if not absent and read_nonnegative(release, key) != Fraction(expected):
+            yield f"{key} is not {name}"
+    # The certificate covers the weights alone; both files state the epsilon of the prior.
+    if read_nonnegative({"prior.epsilon": read_prior(mechanism).get("epsilon")}, "prior.epsilon") != prior:
+        yield "release.prior_epsilon is not prior.epsilon of mechanism.json"
+
+
+def center_epsilon(mechanism: dict[str, Any]) -> Fraction:
+    """Reads the epsilon that the linear center of a mechanism file has spent.
+
+    Args:
+      mechanism: The mechanism file.
+
+    Returns:
+      The epsilon; 0 without a linear center.
+
+    Raises:
+      RefusedDocument: If a member is missing or has the wrong type, or there are noised sums without an epsilon.
+    """
+    linear = read_linear_center(mechanism)
+    return Fraction(0) if linear is None else read_nonnegative(linear, "center.linear.epsilon")
+
+
+def read_prior(mechanism: dict[str, Any]) -> dict[str, Any]:
+    """Reads the prior of the mechanism file of a release.
+
+    Args:
+      mechanism: The mechanism file.
+
+    Returns:
+      The object.
+
+    Raises:
+      RefusedDocument: If there is none: then nothing says what the release of the prior cost.
+    """
+    if "prior" not in mechanism:
+        raise RefusedDocument("mechanism.json of a release has no prior")
+    return read_member(mechanism, "prior", dict)
+
+
+def statement_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: Audit) -> Iterator[str]:
+    """Checks what else a manifest states: the mechanism and its domain against the mechanism file, the rest by type.
+
+    Args:
+      release: The manifest, with `release.` before each key.
+      mechanism: The mechanism file.
+      audit: Its audit.
+
+    Yields:
+      One line for each failed check.
+
+    Raises:
+      RefusedDocument: If a member is missing or has the wrong type.
+    """
+    if read_member(release, "release.adjacency", str) != ADJACENCY:
+        yield "release.adjacency is not that of label differential privacy"
+    if read_member(release, "release.mechanism_fingerprint", str) != audit.fingerprint:
+        yield "release.mechanism_fingerprint is not that of mechanism.json"
+    if read_member(release, "release.mechanism", str) != audit.mechanism:
+        yield "release.mechanism is not that of mechanism.json"
+    if read_member(release, "release.parameters", dict) != mechanism["parameters"]:
+        yield "release.parameters are not those of mechanism.json"
+    if release.get("release.rounding") != mechanism.get("rounding"):
+        yield "release.rounding is not that of mechanism.json"
+    domain = {f"release.domain.{key}": value for key, value in read_member(release, "release.domain", dict).items()}
+    labels = mechanism["labels"]
+    stated = [read_member(domain, f"release.domain.{key}", object) for key in ("min", "max", "labels")]
+    if "center" in mechanism:
+        public, owner = read_center(mechanism)["center.domain"], "center"
+    else:
+        public, owner = labels, "labels"
+    if stated != [public[0], public[-1], len(public)]:
+        yield f"release.domain is not that of the {owner} of mechanism.json"
+    yield from _center_problems(release, mechanism)
+    bias = read_nonnegative(release, "release.max_bias")
+    if bias != read_nonnegative(mechanism["certificate"], "max_bias"):
+        yield "release.max_bias is not certificate.max_bias"
+    for name, loss in read_member(release, "release.expected_loss", dict).items():
+        if loss is not None and not (type(loss) in (int, float) and abs(loss) < math.inf):
+            raise RefusedDocument(f"release.expected_loss.{printable(name)} is not a finite number or null")
+    read_member(release, "release.label", str)
+    read_member(release, "release.identity", str)
+    for key in ("release.where", "release.validation"):
+        if release.get(key) is not None:
+            read_member(release, key, str)
+    if not _DIGEST.fullmatch(read_member(release, "release.input_digest", str)):
+        raise RefusedDocument("release.input_digest is not 64 hexadecimal digits")
+    if not all(isinstance(version, str) for version in read_member(release, "release.versions", dict).values()):
+        raise RefusedDocument("release.versions are not text")
+
+
+def _center_problems(release: dict[str, Any], mechanism: dict[str, Any]) -> Iterator[str]:
+    """Compares the center of the manifest with that of the mechanism file."""
+    if (release.get("release.center") is None) != ("center" not in mechanism):
+        yield "release.center and center of mechanism.json: one is missing"
+        return
+    if "center" not in mechanism:
+        return
+    center, labels = read_center(mechanism), mechanism["labels"]
+    stated = {f"release.center.{key}": value for key, value in read_member(release, "release.center", dict).items()}
+    if read_member(stated, "release.center.column", str) != center["center.column"]:
+        yield "release.center.column is not that of mechanism.json"
+    if center["center.column"] == release.get("release.label"):
+        yield "release.center.column is the label column"
+    linear = read_linear_center(mechanism)
+    if linear is not None and release.get("release.label") in linear["center.linear.features"]:
+        yield "the label column is a feature of the linear center"
+    if read_count(stated, "release.center.missing") > read_count(release, "release.records"):
+        yield "release.center.missing is above release.records"
+    ends = read_member(stated, "release.center.residuals", dict)
+    if [ends.get(key) for key in ("min", "max", "labels")] != [labels[0], labels[-1], len(labels)]:
+        yield "release.center.residuals is not that of the labels of mechanism.json"
+    for name, value in read_member(stated, "release.center.clipping", dict).items():
+        if not (type(value) in (int, float) and abs(value) < math.inf):
+            raise RefusedDocument(f"release.center.clipping.{printable(name)} is not a finite number")
+
+
+def warning_problems(release: dict[str, Any], mechanism: dict[str, Any]) -> Iterator[str]:
+    """Compares the warnings of a manifest with those that follow from the released facts.
+
+    Args:
+      release: The manifest, with `release.` before each key.
+      mechanism: The mechanism file, which passed its own audit.
+
+    Yields:
+      One line for each failed check.
+
+    Raises:
+      RefusedDocument: If a member is missing or has the wrong type.
+    """
+    for key in ("release.loss", "release.features"):
+        if release.get(key) is not None:
+            read_member(release, key, str if key == "release.loss" else int)
+    # Releases of versions without warnings have none.
+    if "release.warnings" not in release:
+        return
+    stated = read_member(release, "release.warnings", list)
+    degrees = dict(_warning_degrees(release, mechanism))
+    for name, degree in degrees.items():
+        if degree > 1 + _CLOSE and name not in stated:
+            yield f"release.warnings lacks {name}"
+        if degree < 1 - _CLOSE and name in stated:
+            yield f"release.warnings has {name}, which the released facts do not give"
+    if [name for name in degrees if name in stated] != stated:
+        yield "release.warnings has unknown names, or is not in order"
+
+
+def _warning_degrees(release: dict[str, Any], mechanism: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    """Names of the possible warnings, in order, each with its statistic over its threshold."""
+    prior = read_floats(read_prior(mechanism), "weights")
+    labels, outputs, biases = mechanism["labels"], mechanism["outputs"], mechanism["certificate"]["bias"]
+    records, center = read_count(release, "release.records"), "center" in mechanism
+    prior_epsilon = float(read_nonnegative(release, "release.prior_epsilon"))
+    yield from _end_degrees(prior, records, 0.0 if center else prior_epsilon)
+    mean = _mean(prior, labels)
+    variance = _mean(prior, [(label - mean) ** 2 for label in labels])
+    if variance > 0:
+        means = [label + bias for label, bias in zip(labels, biases, strict=True)]
+        middle = _mean(prior, means)
+        slope = _mean(prior, [(y - mean) * (m - middle) for y, m in zip(labels, means, strict=True)]) / variance
+        error = mean_squared_error(mechanism["columns"], labels, outputs, prior, mechanism["bits"])
+        yield "label_error", error / (_LABEL_ERROR * variance)
+        if release.get("release.features") is not None:
+            around = [(m - middle) ** 2 - bias**2 for m, bias in zip(means, biases, strict=True)]
+            noise = (error + _mean(prior, around)) * (read_count(release, "release.features") + 1) / records
+            biased = max(map(abs, biases)) > 1e-9 * (labels[-1] - labels[0])
+            yield "few_records", noise / (max(slope, 1.0) if biased else 1.0) ** 2 / (_MODEL_NOISE * variance)
+    domain = read_center(mechanism)["center.domain"] if center else [0.0]
+    yield "negative_outputs", 2.0 * (release.get("release.loss") == "poisson" and min(outputs) + domain[0] < 0)
+    if center:
+        yield "wide_residuals", ((labels[-1] - labels[0]) / (domain[-1] - domain[0])) ** 2 / _CENTER_RANGE
+        stated = {f"release.center.{key}": value for key, value in read_member(release, "release.center", dict).items()}
+        yield "missing_centers", read_count(stated, "release.center.missing") / (_MISSING_CENTERS * records)
+
+
+def _end_degrees(prior: list[float], records: int, prior_epsilon: float) -> Iterator[tuple[str, float]]:
+    if prior_epsilon == 0 or len(prior) < 3:
+        return
+    for most, constant, per_label in _END_MARGINS:
+        margin = 2 / prior_epsilon * (constant + len(prior) / per_label) / records
+        if margin <= most:
+            ends = (("low_end", prior[0], prior[1]), ("high_end", prior[-1], prior[-2]))
+            yield from ((name, end / max(_END_SHARE + margin, 2 * beside + margin)) for name, end, beside in ends)
+            return
+
+
+def _mean(prior: list[float], values: list[float]) -> float:
+    return math.fsum(weight * value for weight, value in zip(prior, values, strict=True))
+
+
+def shard_problems(release: dict[str, Any], data: Path) -> Iterator[str]:
+    """Compares the shards that a manifest lists with its record count and with the files of the data folder.
+
+    Args:
+      release: The manifest, with `release.` before each key.
+      data: The data folder.
+
+    Yields:
+      One line for each failed check.
+
+    Raises:
+      RefusedDocument: If a member is missing or has the wrong type, or the names are not those of one set of shards.
+    """
+    shards, records = read_member(release, "release.shards", dict), read_count(release, "release.records")
+    read_count(release, "release.records_without_label")
+    if not shards:
+        raise RefusedDocument("release.shards is empty")
+    if not records:
+        raise RefusedDocument("release.records is 0")
+    parts = [_SHARD_NAME.fullmatch(name) for name in shards]
+    for name, part in zip(shards, parts, strict=True):
+        if part is None:
+            raise RefusedDocument(
+                f"release.shards has a name that is not part-NNNNN-of-NNNNN.FORMAT: {printable(name)}"
+            )
+    of_each = {(int(part[2]), part[3]) for part in parts if part}
+    numbers = sorted(int(part[1]) for part in parts if part)
+    if {stated for stated, _ in of_each} != {len(shards)} or len(of_each) > 1 or numbers != [*range(len(shards))]:
+        yield "release.shards are not all shards of one set: their names do not have all numbers, or two formats"
+    counts = list(shards.values())
+    if not all(type(count) is int and count >= 0 for count in counts) or sum(counts) != records:
+        yield "release.shards do not add up to release.records"
+    if not data.is_dir():
+        yield "data/ is missing"
+        return
+    # Hidden files are not part of the release.
+    found = {path.name: path for path in data.iterdir() if not path.name.startswith(".")}
+    yield from (f"data/{name} is missing" for name in sorted(set(shards) - set(found)))
+    yield from (f"data/{printable(name)} is not one of release.shards" for name in sorted(set(found) - set(shards)))
+    yield from (
+        f"data/{name} is not a regular file" for name in sorted(set(shards) & set(found)) if not found[name].is_file()
+    )

@@ -1,0 +1,271 @@
+"""Audit of the released records: every label is an output, row counts hold, the distribution is that of the channel.
+
+With a center column, every label minus the center of its own record is an output. With a linear center, every record's
+center is the one that the center predicts from the record's features.
+
+Reads TFRecords with code of its own and Parquet with pyarrow. The true labels are not needed. Not loaded by an audit
+without `--data`, which uses the standard library only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..documents import RefusedDocument, read_center, residual_cells
+from ..weight_runs import dense_weights
+from .center_predictions import CenterPredictions
+from .output_distribution import FALSE_ALARM, check_distribution
+from .shard_columns import ShardReader
+
+_WRONG_SETS_SHOWN = 3
+# Outputs this close, as a share of the largest label, may be one in float32.
+_FLOAT32_ROUNDING = 2.0**-22
+
+
+class DataAudit(NamedTuple):
+    """Result of an audit of the records.
+
+    Attributes:
+      problems: Failed checks, one line each, without any label.
+      lines: Lines of the report.
+    """
+
+    problems: tuple[str, ...]
+    lines: tuple[str, ...]
+
+
+def audit_data(folder: Path, release: dict[str, Any], mechanism: dict[str, Any]) -> DataAudit:
+    """Reads all shards of a release and checks their labels.
+
+    Args:
+      folder: The release.
+      release: Its manifest, which passed its audit.
+      mechanism: Its mechanism file, which passed its audit.
+
+    Returns:
+      The result.
+    """
+    shards = release["shards"]
+    column: str | None = None
+    outputs: _Outputs | _CenteredOutputs = _Outputs(np.array(mechanism["outputs"], np.float64))
+    if "center" in mechanism:
+        center = read_center(mechanism)
+        column = center["center.column"]
+        outputs = _CenteredOutputs(np.array(mechanism["outputs"], np.float64), center["center.domain"])
+    predictions, reader = None, ShardReader(release["label"], column)
+    if "linear" in mechanism.get("center", {}):
+        predictions = CenterPredictions(mechanism, not next(iter(shards)).endswith(".parquet"))
+        reader = ShardReader(release["label"], column, predictions.numbers, predictions.categories)
+    problems = []
+    for name, records in shards.items():
+        try:
+            problems += _shard_problems(outputs, predictions, reader, folder / "data" / name, records)
+        except RefusedDocument as refused:
+            problems.append(f"data/{name} {refused}")
+    if problems:
+        return DataAudit(tuple(problems), ())
+    lines = [
+        f"data         {release['records']} records in {len(shards)} shards: every label"
+        f"{'' if column is None else ', minus the center of its record,'} is an output of the mechanism, "
+        "row counts are those of the manifest"
+    ]
+    if predictions is not None:
+        lines.append(_centers_line(predictions))
+    reason = _unknown_prior(release, mechanism)
+    if reason:
+        return DataAudit((), (*lines, f"distribution not checked: {reason}"))
+    problem, line = _distribution(outputs, release, mechanism)
+    return DataAudit((problem,) if problem else (), (*lines, *([line] if line else [])))
+
+
+class _Outputs:
+    """The outputs of the mechanism, and how many records have each. Labels are compared bit by bit."""
+
+    def __init__(self, values: np.ndarray):
+        """values: shape (m,), float64, ascending."""
+        self._counts = np.zeros(len(values), np.int64)
+        self._rounded = False
+        # By label type: the distinct outputs, and for each output the first one that is equal to it in that type.
+        self._known: dict[Any, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+        for kind in (np.float32, np.float64):
+            with np.errstate(over="ignore"):  # as the writer casts
+                distinct, first, place = np.unique(values.astype(kind), return_index=True, return_inverse=True)
+            self._known[np.dtype(kind)] = distinct, first, first[place]
+
+    def add(self, labels: np.ndarray, centers: np.ndarray) -> np.ndarray:
+        """Counts labels, shape (n,), float32 or float64; returns which of them are no output, shape (n,), bool."""
+        distinct, first, _ = self._known[labels.dtype]
+        place = np.minimum(np.searchsorted(distinct, labels), len(distinct) - 1)
+        unsigned = f"u{labels.dtype.itemsize}"
+        wrong = distinct[place].view(unsigned) != np.ascontiguousarray(labels).view(unsigned)
+        self._counts += np.bincount(first[place[~wrong]], minlength=len(self._counts))
+        self._rounded |= labels.dtype == np.float32
+        return wrong
+
+    def merged(self, channel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Counts and channel, shape (k, m), with outputs that are equal in the records as one."""
+        first = self._known[np.dtype(np.float32 if self._rounded else np.float64)][2]
+        kept, place = np.unique(first, return_inverse=True)
+        counts, merged = np.zeros(len(kept), np.int64), np.zeros((len(channel), len(kept)))
+        np.add.at(counts, place, self._counts)
+        np.add.at(merged.T, place, channel.T)
+        return counts, merged
+
+
+class _CenteredOutputs:
+    """The outputs of a mechanism of residuals, and how many records have each, as label minus center."""
+
+    def __init__(self, values: np.ndarray, domain: list[float]):
+        """values: shape (m,), float64, ascending. domain: the k public labels, ascending."""
+        self._values = values
+        self._domain = np.array(domain)
+        self._middles = np.array([_least_float((Fraction(a) + Fraction(b)) / 2) for a, b in pairwise(domain)])
+        self._counts = np.zeros(len(values), np.int64)
+
+    def add(self, labels: np.ndarray, centers: np.ndarray) -> np.ndarray:
+        """Counts labels, shape (n,), around centers, shape (n,), float64; returns which are no output around theirs."""
+        with np.errstate(over="ignore"):
+            rounded = centers.astype(np.float32).astype(np.float64)
+        places = np.searchsorted(self._middles, np.nan_to_num(rounded), side="right")
+        bases = self._domain[np.where(np.isfinite(rounded), places, (len(self._domain) - 1) // 2)]
+        place = np.searchsorted(self._values, labels.astype(np.float64) - bases)
+        wrong, unsigned = np.ones(len(labels), bool), f"u{labels.dtype.itemsize}"
+        for shift in (-2, -1, 0, 1):  # the difference is rounded, and two outputs may be equal up to rounding
+            output = np.clip(place + shift, 0, len(self._values) - 1)
+            with np.errstate(over="ignore"):
+                expected = (bases + self._values[output]).astype(labels.dtype)
+            hit = wrong & (expected.view(unsigned) == np.ascontiguousarray(labels).view(unsigned))
+            self._counts += np.bincount(output[hit], minlength=len(self._counts))
+            wrong &= ~hit
+        return wrong
+
+    def merged(self, channel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Counts and channel, shape (k, m), with outputs that records may not distinguish as one."""
+        largest = np.abs(self._domain).max() + np.abs(self._values).max()
+        place = np.cumsum(np.append(False, np.diff(self._values) > largest * _FLOAT32_ROUNDING))
+        counts, merged = np.zeros(place[-1] + 1, np.int64), np.zeros((len(channel), place[-1] + 1))
+        np.add.at(counts, place, self._counts)
+        np.add.at(merged.T, place, channel.T)
+        return counts, merged
+
+
+def _least_float(bound: Fraction) -> float:
+    """The least float that is not below the bound."""
+    found = float(bound)
+    return found if Fraction(found) >= bound else float(np.nextafter(found, np.inf))
+
+
+def _centers_line(predictions: CenterPredictions) -> str:
+    line = "centers      every center is the one that the published map predicts from the record's own features"
+    if predictions.rounded:
+        line += f"; for {predictions.rounded} records, from features before they were rounded to float32"
+    return line
+
+
+def _shard_problems(
+    outputs: _Outputs | _CenteredOutputs,
+    predictions: CenterPredictions | None,
+    reader: ShardReader,
+    path: Path,
+    records: int,
+) -> Iterator[str]:
+    found, wrong, first, strange, first_strange = 0, 0, -1, 0, -1
+    for labels, centers, features in reader.read(path):
+        misses = outputs.add(labels, centers)
+        if first < 0 and misses.any():
+            first = found + int(misses.argmax())
+        if predictions is not None:
+            others = predictions.wrong(features, centers)
+            if first_strange < 0 and others.any():
+                first_strange = found + int(others.argmax())
+            strange += int(others.sum())
+        found, wrong = found + len(labels), wrong + int(misses.sum())
+    if wrong:
+        around = "" if reader.center is None else " around the record's center"
+        yield (
+            f"data/{path.name} has {wrong} labels that are no output of the mechanism{around}, first in record {first}"
+        )
+    if strange:
+        yield (
+            f"data/{path.name} has {strange} centers that the linear center does not predict from the record's "
+            f"features, first in record {first_strange}"
+        )
+    if found != records:
+        yield f"data/{path.name} holds {found} records, but release.shards says {records}"
+
+
+def _unknown_prior(release: dict[str, Any], mechanism: dict[str, Any]) -> str:
+    """The reason why the prior says nothing about these records; empty if it is the noised histogram of their labels.
+
+    The name of a prior's release is a hash of the input's digest and of the noise's parameters, all of them public.
+    """
+    noised = mechanism["prior"]
+    if not noised["epsilon"]:
+        return "the prior is public, it was not counted from these records"
+    bound = [
+        release["input_digest"], release["label"],
+        mechanism["center"]["domain"] if "center" in mechanism else mechanism["labels"],
+        [release["prior_epsilon"], release["randomizer_epsilon"]], release.get("rounding", "nearest"),
+        *([mechanism["center"]["column"]] if "center" in mechanism else []),
+    ]  # fmt: skip
+    name = hashlib.blake2b(json.dumps(bound).encode(), digest_size=16, person=b"labeldp ledger").hexdigest()
+    if noised.get("release") != name:
+        return "the prior was counted from other records, or with other parameters, than release.json states"
+    return ""
+
+
+def _distribution(
+    outputs: _Outputs | _CenteredOutputs, release: dict[str, Any], mechanism: dict[str, Any]
+) -> tuple[str, str]:
+    """Either the problem or a line of the report; the other is empty."""
+    weights = dense_weights(mechanism["columns"], len(mechanism["labels"]), mechanism["bits"])
+    counts, channel = outputs.merged(np.array(weights).T)
+    scale = float(2 / Fraction(release["prior_epsilon"]))
+    weights_of_cells, widths = _clipped_counts(mechanism["prior"]), None
+    if "center" in mechanism:
+        channel, weights_of_cells, widths = _residual_histogram(channel, mechanism)
+    result = check_distribution(counts, channel, weights_of_cells, scale, widths=widths)
+    if not result.sets:
+        return "", "distribution not checked: the noise of the histogram is larger than its counts"
+    alarm = f"a correct release fails this with a probability of at most {FALSE_ALARM:g}"
+    if result.wrong:
+        shown = ", ".join(f"{first} to {stop - 1}" for first, stop in result.wrong[:_WRONG_SETS_SHOWN])
+        more = ", ..." if len(result.wrong) > _WRONG_SETS_SHOWN else ""
+        return (
+            "the labels were not drawn from the channel for the noised histogram: "
+            f"{len(result.wrong)} of {result.sets} sets of outputs deviate, outputs number {shown}{more}; {alarm}"
+        ), ""
+    return "", (
+        f"distribution {result.sets} sets of outputs agree with the channel and the noised histogram, whose noise "
+        f"allows deviations of {100 * result.widest:.2g} % of the records; {alarm}"
+    )
+
+
+def _residual_histogram(channel: np.ndarray, mechanism: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Channel of all residuals, which are clipped to the labels; the noised histogram as weights; its cells' widths."""
+    center, labels = read_center(mechanism), np.array(mechanism["labels"])
+    widths = np.array(residual_cells(len(center["center.domain"])))
+    above = np.array(center["center.domain"]) - center["center.domain"][0]
+    residuals = np.concatenate([-above[:0:-1], above])
+    rows = np.clip(np.arange(len(residuals)) - np.searchsorted(residuals, labels[0]), 0, len(labels) - 1)
+    return channel[rows], _as_weights(center["center.counts"]), widths
+
+
+def _clipped_counts(noised: dict[str, Any]) -> np.ndarray:
+    """The noised counts of the labels as weights; in files of earlier versions, the prior has these weights."""
+    return _as_weights(noised["counts"]) if "counts" in noised else np.array(noised["weights"])
+
+
+def _as_weights(noised: list[int]) -> np.ndarray:
+    """Noised counts, clipped at 0 and normalized: the weights whose errors `output_distribution` bounds."""
+    counts = np.maximum(np.array(noised, np.float64), 0.0)
+    counts = counts if counts.any() else np.ones(len(counts))
+    return counts / counts.sum()

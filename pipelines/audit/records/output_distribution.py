@@ -1,0 +1,164 @@
+"""Test of the released labels' distribution: that which the channel makes of the noised counts, within proven bounds.
+
+Let c_k be the records with label k, n their number, z_k the discrete Laplace noise of the count, and w the noised
+counts as weights: w_k = max(c_k + z_k, 0) / S, where S is the sum of the clipped counts. With e_k = max(z_k, -c_k), the
+error of the clipped count, S w_k = c_k + e_k and S = n + sum e. For a set A of outputs with probability f_k given label
+k, and q = sum w_k f_k, the expected number of records with an output in A is
+
+    sum c_k f_k = S q - sum e_k f_k = n q - sum e_k (f_k - q).
+
+The mechanism was solved for a prior that was estimated from the noised counts, so f depends on the noise, and bounds
+must hold for all f at once, however the prior is estimated: sums of e over every interval of labels are bounded by
+Chernoff's method, with a union bound over the intervals. f - q is a sum of steps on intervals, those above 0 minus
+those below, so the bounds of its steps add up to one of the whole.
+
+From below, e_k >= z_k. From above, e_k <= max(z_k, 0), and e_k <= max(z_k, -C) where c_k >= C. A label with c_k < C has
+S w_k >= C + b only if z_k > b; the number of such labels is bounded as one of rare independent events. So at most that
+many labels of an interval have c_k < C, beside those with S w_k < C + b.
+
+A cell of residuals (see `center` in the mechanism file) spans several labels with probabilities of their own, and
+the records of a cell may be spread over them in any way. So f_k is bounded by the least and by the largest of them.
+
+Given the noise, outputs are independent draws, and Hoeffding's inequality in its relative entropy form bounds the
+observed number around every possible expectation, with a union bound over the sets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+
+from .noise_tails import NoiseTails, divergence
+
+FALSE_ALARM = 1e-6
+"""Probability, at most, with which the labels of a correct release fail the test."""
+
+_MOST_CELLS = 128
+# Relative error of sums of floats, well above the true one.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Result of the test.
+
+    Attributes:
+      sets: Number of sets of outputs that were compared; 0 where the noised counts bound nothing.
+      wrong: The sets that deviate, as the number of the first output and the one after the last.
+      widest: Largest half width of a set's interval of expectations, as a share of the records.
+    """
+
+    sets: int
+    wrong: tuple[tuple[int, int], ...]
+    widest: float
+
+
+def check_distribution(
+    observed: np.ndarray,
+    channel: np.ndarray,
+    weights: np.ndarray,
+    scale: float,
+    false_alarm: float = FALSE_ALARM,
+    widths: np.ndarray | None = None,
+) -> Distribution:
+    """Compares the number of records of each output with the channel and the prior.
+
+    Args:
+      observed: Records by output, shape (m,), integers.
+      channel: Probability of each output given each label, shape (k, m), float64; outputs ascend.
+      weights: The noised counts, clipped at 0 and normalized, shape (k,), float64, sum 1; of cells if the histogram
+        has cells of labels.
+      scale: Scale of the discrete Laplace noise of each count.
+      false_alarm: Probability, at most, with which labels of a correct release fail.
+      widths: Labels in each cell, shape (cells,), integers that sum to k; None if each label has a cell of its own.
+
+    Returns:
+      The result.
+    """
+    records, labels = int(observed.sum()), len(weights)
+    # Half of the probability is for the noise: both sides of each interval, the largest, the number of large ones.
+    tails = NoiseTails(scale, false_alarm / 2 / (labels * (labels + 1) + 2))
+    if (weights == weights[0]).all() and records <= labels * tails.single(labels):
+        # Uniform weights may replace a histogram without a positive count; then they say nothing.
+        return Distribution(0, (), 1.0)
+    errors = _Errors(tails, weights * (records - tails.above(labels)))
+    widths = np.ones(labels, np.int64) if widths is None else widths
+    starts = np.cumsum(widths) - widths
+    sets = list(_sets(np.repeat(weights / widths, widths) @ channel))
+    threshold = math.log(2 * len(sets) / (false_alarm / 2))
+    sums = np.pad(np.cumsum(channel, axis=1), ((0, 0), (1, 0)))
+    wrong, widest = [], 0.0
+    for first, stop in sets:
+        chances = sums[:, stop] - sums[:, first]
+        low, _ = errors.expectations(np.minimum.reduceat(chances, starts), weights, records)
+        _, high = errors.expectations(np.maximum.reduceat(chances, starts), weights, records)
+        share = int(observed[first:stop].sum()) / records
+        nearest = min(max(share, low), high)
+        if share != nearest and records * divergence(share, nearest) > threshold:
+            wrong.append((first, stop))
+        widest = max(widest, (high - low) / 2)
+    return Distribution(len(sets), tuple(wrong), widest)
+
+
+def _sets(expected: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Intervals of outputs to compare: at most 128 cells of about equal probability, and all below each cell."""
+    outputs = len(expected)
+    if outputs <= _MOST_CELLS:
+        bounds = list(range(outputs + 1))
+    else:
+        cells = np.floor(np.append(0, np.cumsum(expected))[:-1] * _MOST_CELLS)
+        bounds = [*np.flatnonzero(np.append(True, np.diff(cells) > 0)).tolist(), outputs]
+    yield from pairwise(bounds)
+    yield from ((0, bound) for bound in bounds[2:-1])
+
+
+class _Errors:
+    """Errors of the clipped counts, bounded over every interval of labels."""
+
+    def __init__(self, tails: NoiseTails, counts: np.ndarray):
+        """counts: lower bounds of the clipped noised counts, shape (k,)."""
+        self._floor = tails.large
+        few = counts < self._floor + tails.large
+        self._few = np.append(0, np.cumsum(few)).tolist()
+        self._unseen = tails.exceeding(len(counts))
+        self._sum = lru_cache(maxsize=None)(tails.above)
+
+    def expectations(self, chances: np.ndarray, weights: np.ndarray, records: int) -> tuple[float, float]:
+        """Least and largest share of records that may be expected in a set with these chances, shape (k,)."""
+        mean = float(weights @ chances)
+        above, below = [*_steps(np.maximum(chances - mean, 0.0))], [*_steps(np.maximum(mean - chances, 0.0))]
+        up, down = self._total(above, below), self._total(below, above)
+        low, high = mean - up / records - _ROUNDING, mean + down / records + _ROUNDING
+        return max(low, 0.0), min(high, 1.0)
+
+    def _total(self, above: list[tuple[float, int, int]], below: list[tuple[float, int, int]]) -> float:
+        """Bound on the sum of the errors times the steps above 0, minus that times the steps below 0."""
+        return sum(height * self._above(*ends) for height, *ends in above) + sum(
+            height * self._below(*ends) for height, *ends in below
+        )
+
+    def _above(self, start: int, stop: int) -> float:
+        count = stop - start
+        clipped = min(self._few[stop] - self._few[start] + self._unseen, count)
+        return self._sum(count, clipped, self._floor)
+
+    def _below(self, start: int, stop: int) -> float:
+        return self._sum(stop - start)
+
+
+def _steps(values: np.ndarray) -> Iterator[tuple[float, int, int]]:
+    """Writes values >= 0 as a sum of steps: height, first index, index after the last."""
+    starts = np.flatnonzero(np.append(True, values[1:] != values[:-1])).tolist()
+    stack = [(0, 0.0)]
+    for start, value in [*zip(starts, values[starts].tolist(), strict=True), (len(values), 0.0)]:
+        begin = start
+        while stack[-1][1] > value:
+            begin, level = stack.pop()
+            yield level - max(value, stack[-1][1]), begin, start
+        if stack[-1][1] < value:
+            stack.append((begin, value))

@@ -1,0 +1,191 @@
+"""Labels, centers and features of the records of a shard, batch after batch, for the auditor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from ..documents import RefusedDocument, printable
+from .example_labels import Feature, read_features
+from .tfrecord_shards import read_tfrecords
+
+_ROWS = 1 << 16
+
+
+class Column(NamedTuple):
+    """One feature of n records.
+
+    Attributes:
+      numbers: The single number of each record, shape (n,), float64; NaN where there is none.
+      floats: Records of a TFRecord file in which it is a float, and may be rounded, shape (n,), bool.
+      codes: For a category, index of the value of each record, shape (n,), int64; -1 where there is none.
+      values: The values of the codes: text, or numbers of a TFRecord file.
+    """
+
+    numbers: np.ndarray
+    floats: np.ndarray
+    codes: np.ndarray
+    values: Sequence[str | int | float]
+
+
+class Batch(NamedTuple):
+    """Columns of n consecutive records.
+
+    Attributes:
+      labels: Shape (n,), float32 or float64, as they stand in the file.
+      centers: Shape (n,), float64, NaN where there is not exactly one number.
+      features: Further columns by name.
+    """
+
+    labels: np.ndarray
+    centers: np.ndarray
+    features: dict[str, Column]
+
+
+@dataclass(frozen=True)
+class ShardReader:
+    """Reader of some columns.
+
+    Attributes:
+      label: Name of the label.
+      center: Name of the center column; None to read no centers.
+      numbers: Names of features that are numbers.
+      categories: Names of features that are categories.
+    """
+
+    label: str
+    center: str | None = None
+    numbers: Sequence[str] = ()
+    categories: Sequence[str] = ()
+
+    def read(self, path: Path) -> Iterator[Batch]:
+        """Reads a shard.
+
+        Args:
+          path: Parquet, TFRecord, or TFRecord with gzip.
+
+        Yields:
+          Consecutive records.
+
+        Raises:
+          RefusedDocument: If the file is damaged, or a column has values of the wrong type.
+        """
+        return self._parquet(path) if path.suffix == ".parquet" else self._tfrecords(path)
+
+    def _tfrecords(self, path: Path) -> Iterator[Batch]:
+        first = 0
+        centers = [] if self.center is None else [self.center]
+        names = {name: name.encode(errors="surrogatepass") for name in [*self.numbers, *self.categories, *centers]}
+        for records in read_tfrecords(path):
+            labels, found = read_features(records, self.label.encode(), first, list(names.values()))
+            features = {name: _number_column(name, found[names[name]]) for name in self.numbers}
+            features |= {name: _category_column(found[names[name]]) for name in self.categories}
+            missing = np.full(len(labels), np.nan)
+            yield Batch(labels, missing if self.center is None else found[names[self.center]].numbers, features)
+            first += len(records.starts)
+
+    def _parquet(self, path: Path) -> Iterator[Batch]:
+        """Labels are float64, or float32 from lists of one."""
+        try:
+            with path.open("rb") as file:
+                parquet = pa.parquet.ParquetFile(file)
+                known = parquet.schema_arrow.names
+                for name, kind in ((self.label, "label"), (self.center, "center")):
+                    if name is not None and known.count(name) != 1:
+                        if not parquet.metadata.num_rows:
+                            return  # without a record in any shard there are no columns
+                        raise RefusedDocument(f"does not have exactly one {kind} column")
+                wanted = [self.label, *([] if self.center is None else [self.center])]
+                for name in [*self.numbers, *self.categories]:
+                    if known.count(name) > 1:
+                        raise RefusedDocument(f"has two columns of one name: {printable(name)}")
+                    wanted += [name] * known.count(name)
+                for batch in parquet.iter_batches(_ROWS, columns=wanted):
+                    yield self._batch(dict(zip(batch.schema.names, batch.columns, strict=True)), batch.num_rows)
+        except (pa.ArrowException, OSError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is truncated or corrupt"
+            raise RefusedDocument(f"cannot be read as Parquet: {printable(reason)}") from None
+
+    def _batch(self, found: dict[str, pa.Array], rows: int) -> Batch:
+        labels, missing = _single_floats(found[self.label]), pa.nulls(rows)
+        centers = np.full(rows, np.nan) if self.center is None else _numbers(found[self.center], "centers")
+        features = {}
+        for name in self.numbers:
+            values = _numbers(found.get(name, missing), f"values of {printable(name)}")
+            features[name] = Column(values, np.zeros(rows, bool), np.zeros(0, np.int64), [])
+        for name in self.categories:
+            features[name] = _texts(found.get(name, missing))
+        return Batch(labels, centers, features)
+
+
+def _number_column(name: str, feature: Feature) -> Column:
+    if any(isinstance(value, str) for value in feature.values.values()):
+        raise RefusedDocument(f"has texts in {printable(name)}, which is a number for the linear center")
+    return Column(feature.numbers, feature.floats, np.zeros(0, np.int64), [])
+
+
+def _category_column(feature: Feature) -> Column:
+    codes = np.full(len(feature.numbers), -1)
+    values: dict[int, str | int | float] = dict(feature.values)
+    places: dict[tuple[type, str], tuple[int, str | int | float]] = {}
+    for row in np.flatnonzero(feature.floats).tolist():
+        values[row] = float(feature.numbers[row])
+    for row, value in values.items():
+        codes[row] = places.setdefault((type(value), str(value)), (len(places), value))[0]
+    return Column(feature.numbers, feature.floats, codes, [value for _, value in places.values()])
+
+
+def _single_floats(column: pa.Array) -> np.ndarray:
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+        if (lengths != 1).any():
+            raise RefusedDocument("has a record whose label is not one value")
+        column = column.flatten()
+    if column.type not in (pa.float32(), pa.float64()) or column.null_count:
+        raise RefusedDocument("has labels that are missing or are not float32 or float64")
+    return column.to_numpy(zero_copy_only=False)
+
+
+def _single(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
+    """The single values of a column, and the numbers of the records that have one."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    rows = np.arange(len(column))
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        rows = rows[column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False) == 1]
+        column = column.take(pa.array(rows)).flatten()
+    known = np.asarray(column.is_valid())
+    return column.filter(pa.array(known)), rows[known]
+
+
+def _numbers(column: pa.Array, name: str) -> np.ndarray:
+    """The single number of each record, as float64; NaN where there is none."""
+    values = np.full(len(column), np.nan)
+    found, rows = _single(column)
+    kind = found.type
+    if pa.types.is_boolean(kind):
+        found, kind = found.cast(pa.int8()), pa.int8()
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        if len(found):
+            raise RefusedDocument(f"has {name} that are not numbers")
+        return values
+    values[rows] = found.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return values
+
+
+def _texts(column: pa.Array) -> Column:
+    """The single value of each record, as text."""
+    found, rows = _single(column)
+    encoded, codes = found.dictionary_encode(), np.full(len(column), -1)
+    codes[rows] = encoded.indices.to_numpy(zero_copy_only=False)
+    texts = [
+        value.decode(errors="surrogateescape") if isinstance(value, bytes) else str(value)
+        for value in encoded.dictionary.to_pylist()
+    ]
+    return Column(np.zeros(0), np.zeros(len(column), bool), codes, texts)

@@ -1,0 +1,41 @@
+"""Linear center of one evaluation cell: made as by `labeldp privatize --center linear`, in memory."""
+
+from __future__ import annotations
+
+import json
+
+from ...mechanisms.center.feature_rows import Columns
+from ...mechanisms.center.linear_center import LinearCenter, design_center, moment_sums, noised_sums
+from ...mechanisms.noise.keyed_words import keyed_hash, words
+from ...transforms.batches import LabelledBatch, label_values, record_identities
+from ...transforms.center.feature_sample import DEFAULT_PLACES, smallest
+from ...transforms.label_column import LabelColumn
+
+
+def simulate_center(
+    columns: Columns, batch: LabelledBatch, column: LabelColumn, epsilon: float, secret: bytes
+) -> LinearCenter:
+    """Makes a linear center for training records.
+
+    Args:
+      columns: Their features, by name.
+      batch: The n training records with their labels, all finite.
+      column: The private column.
+      epsilon: Total budget of center, prior and labels.
+      secret: Key of the evaluation, 32 bytes. Anyone can derive it: the result protects nothing.
+
+    Returns:
+      The center; `design.epsilon` is the budget that it has spent.
+    """
+    identities = record_identities(batch, None)
+    drawn = words(secret, b"center sample", identities)
+    sample = smallest(drawn, columns, len(drawn))
+    design = design_center(sample.columns, sample.records, epsilon, DEFAULT_PLACES)
+    labels = len(column.domain)
+    if not design.epsilon:
+        return LinearCenter.fit(design, labels, ())
+    indices = column.indices(label_values(batch, column.name), identities, secret)
+    sums = moment_sums(design.map.rows(columns), indices, labels)
+    # The sums determine all else that the noise of a release is bound to.
+    noise_key = keyed_hash(secret, b"labeldp center", json.dumps([sums, design.epsilon.hex()]).encode())
+    return LinearCenter.fit(design, labels, noised_sums(sums, design.map.norm, labels, design.epsilon, noise_key))

@@ -1,0 +1,116 @@
+"""Flags of the linear center: its features, found in the first records of the input if they are not named."""
+
+from __future__ import annotations
+
+import argparse
+
+import pyarrow as pa
+
+from ...mechanisms.center.feature_rows import MOST_ENCODED
+from ...mechanisms.center.residuals import check_even
+from ...mechanisms.registry import AUTO
+from ...transforms.center.feature_columns import is_feature, value_type
+from ...transforms.center.feature_sample import DEFAULT_PLACES, CenterFeatures
+from ...transforms.io.file_reader import FileReader
+from ...transforms.io.input_format import FilePart
+from ...transforms.label_column import LabelColumn
+from ..cli.arguments import UsageError
+from .job_request import InputSpec
+
+# Over fewer labels, residuals are not finer than the noise.
+_LEAST_LABELS = 5
+
+
+def center_features(
+    args: argparse.Namespace, input: InputSpec, column: LabelColumn, mechanism: str
+) -> CenterFeatures | None:
+    """Decides whether the job makes a linear center, and finds its features.
+
+    Args:
+      args: Parsed flags; reads center, center_column, center_features, center_categories and center_places.
+      input: The input files. The first records of the first one are read for their schema.
+      column: The label column.
+      mechanism: Name of the mechanism; auto has a center by default.
+
+    Returns:
+      The features: those that are named, or all columns of numbers and texts but label, id and the filter's column.
+      None where no center was asked for, or it is a column of the input; and, by default, where there are no features
+      or the label domain is not an even grid of at least five labels.
+
+    Raises:
+      UsageError: If a flag is wrong, a feature is not in the input, or the new column is.
+      InputError: If the first records cannot be read; names the file.
+    """
+    asked = args.center == "linear" or any(
+        flag is not None for flag in (args.center_features, args.center_categories, args.center_places)
+    )
+    if args.center == "none" or (not asked and (args.center_column is not None or mechanism != AUTO)):
+        return None
+    try:
+        check_even(column.labels)
+    except ValueError as error:
+        if asked:
+            raise UsageError(f"--center: {error}") from None
+        return None
+    if not asked and len(column.domain) < _LEAST_LABELS:
+        return None
+    schema, name = _first_schema(input, column), new_center(args)
+    chosen, categories = _chosen(args, input, column, schema)
+    if not chosen and not asked:
+        return None
+    if not chosen:
+        raise UsageError(f"--center linear: {input.paths[0]} has no column of numbers or texts besides the label")
+    if name in schema.names:
+        raise UsageError(
+            f"--input has a column {name!r}: name the new column of centers with --center linear --center_column NAME, "
+            f"or use that column as the center with --center_column {name}"
+        )
+    places = DEFAULT_PLACES if args.center_places is None else args.center_places
+    if not 2 <= places <= MOST_ENCODED:
+        raise UsageError(f"--center_places must be from 2 to {MOST_ENCODED:,}, not {places:,}")
+    return CenterFeatures(chosen, categories, places, column.id_column)
+
+
+def new_center(args: argparse.Namespace) -> str:
+    """Names the column of centers that the job adds.
+
+    Args:
+      args: Parsed flags; reads center_column and label.
+
+    Returns:
+      The name.
+    """
+    return args.center_column or f"{args.label}_center"
+
+
+def _chosen(
+    args: argparse.Namespace, input: InputSpec, column: LabelColumn, schema: pa.Schema
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of the features, and of those that are declared as categories."""
+    named, categories = _names(args.center_features), _names(args.center_categories) or ()
+    for flag, given in (("features", named or ()), ("categories", categories)):
+        for name in given:
+            if name == column.name:
+                raise UsageError(f"--center_{flag} must not name the label: centers are released as they are")
+            if name not in schema.names:
+                raise UsageError(f"--center_{flag}: {input.paths[0]} has no column {name!r} in its first records")
+            kind = schema.field(name).type
+            if not (is_feature(kind) or (name in categories and not pa.types.is_nested(value_type(kind)))):
+                raise UsageError(f"--center_{flag}: {name!r} holds {kind}, neither numbers nor text: leave it out")
+    if named is None:
+        left_out = {column.name, column.id_column, input.where and input.where.column}
+        named = tuple(field.name for field in schema if is_feature(field.type) and field.name not in left_out)
+    return tuple(dict.fromkeys([*named, *categories])), categories
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(text.split(","))
+
+
+def _first_schema(input: InputSpec, column: LabelColumn) -> pa.Schema:
+    """Schema of the first records. Files without any, as some writers make them, are passed over."""
+    reader = FileReader(input.format, None, input.where, column.name)
+    for path in input.paths:
+        for batch in reader.read(FilePart(path, input.paths[0])):
+            return batch.batch.schema
+    return pa.schema([])

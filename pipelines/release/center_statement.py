@@ -1,0 +1,137 @@
+"""Center of a released mechanism: its column, the label domain, and the noised histogram of the residuals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ...mechanisms.center.center_document import center_document, read_center
+from ...mechanisms.center.linear_center import LinearCenter
+from ...mechanisms.center.residuals import ResidualDomain
+from ...mechanisms.center.truncation import ClippingError, clipping_error
+from ...mechanisms.core.budget import MIN_EPSILON
+from ...mechanisms.core.prior import Prior
+from ...mechanisms.core.randomizer import Randomizer
+from ...transforms.noisy_prior import PriorRelease
+from ...transforms.solve_randomizer import restricted_prior
+
+_MOST_COUNT = 1 << 62
+
+
+@dataclass(frozen=True)
+class CenterStatement:
+    """Member `center` of a mechanism file: everything that residuals and their range follow from.
+
+    Attributes:
+      column: Name of the center column.
+      domain: The k labels of the public domain, ascending and evenly spaced.
+      counts: Noised number of records of each cell of residuals; some may be negative.
+      prior_epsilon: Epsilon that their release spent; stated in the member `prior`.
+      linear: The linear center that made the column; None for a column of the input.
+    """
+
+    column: str
+    domain: tuple[float, ...]
+    counts: tuple[int, ...]
+    prior_epsilon: float
+    linear: LinearCenter | None = None
+
+    @classmethod
+    def of_release(cls, release: PriorRelease) -> CenterStatement | None:
+        """Makes the statement for a released prior.
+
+        Args:
+          release: The released prior.
+
+        Returns:
+          The statement; None for labels without a center.
+        """
+        if release.center is None:
+            return None
+        return cls(release.center, release.domain, release.counts, release.budget.prior, release.linear)
+
+    @classmethod
+    def from_document(cls, document: Any, prior_epsilon: float) -> CenterStatement:
+        """Reads the member of an untrusted mechanism file.
+
+        Args:
+          document: The member.
+          prior_epsilon: Epsilon of the prior of the same file.
+
+        Returns:
+          The statement.
+
+        Raises:
+          ValueError: If the member does not have the form of a center.
+        """
+        needed = {"column", "domain", "counts"}
+        if not isinstance(document, dict) or not needed <= set(document) <= {*needed, "linear"}:
+            raise ValueError("its center does not have exactly a column, a domain, counts and perhaps a linear center")
+        column, domain, counts = document["column"], document["domain"], document["counts"]
+        if not isinstance(column, str):
+            raise ValueError("its center.column is not text")
+        if not isinstance(domain, list) or not all(isinstance(label, float) for label in domain):
+            raise ValueError("its center.domain is not an array of floats")
+        if not isinstance(counts, list) or not all(type(count) is int and abs(count) < _MOST_COUNT for count in counts):
+            raise ValueError("its center.counts is not an array of integers")
+        if not prior_epsilon >= MIN_EPSILON:
+            raise ValueError("its prior has no epsilon, but its center has noised counts")
+        linear = read_center(document["linear"]) if "linear" in document else None
+        if linear is not None and linear.labels != len(domain):
+            raise ValueError("its center.linear is for another number of labels")
+        statement = cls(column, tuple(domain), tuple(counts), prior_epsilon, linear)
+        if len(counts) != statement.residuals.cells:
+            raise ValueError("its center.counts has not one count for each cell of residuals")
+        return statement
+
+    def to_document(self) -> dict[str, Any]:
+        """Writes the statement as a member of a mechanism file.
+
+        Returns:
+          A JSON object.
+        """
+        linear = {} if self.linear is None else {"linear": center_document(self.linear)}
+        return {"column": self.column, "domain": list(self.domain), "counts": list(self.counts), **linear}
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon that the linear center has spent; 0 for a column of the input."""
+        return 0.0 if self.linear is None else self.linear.epsilon
+
+    @cached_property
+    def residuals(self) -> ResidualDomain:
+        """Residuals of the labels around their centers."""
+        return ResidualDomain(np.array(self.domain))
+
+    @cached_property
+    def prior(self) -> Prior:
+        """Distribution of the residuals over all of their grid."""
+        return self.residuals.prior(np.array(self.counts), self.prior_epsilon)
+
+    def check(self, randomizer: Randomizer, prior: Prior) -> None:
+        """Compares the statement with the mechanism beside it.
+
+        Args:
+          randomizer: The mechanism of the file.
+          prior: Prior of the file.
+
+        Raises:
+          ValueError: If the mechanism is not for residuals of this domain, or the prior does not follow from the
+            counts.
+        """
+        if restricted_prior(self.prior, randomizer.labels).weights.tobytes() != prior.weights.tobytes():
+            raise ValueError("its prior is not that of its center's counts")
+
+    def clipping(self, randomizer: Randomizer) -> ClippingError:
+        """Computes the error of clipping residuals to the range of a mechanism, under the noised histogram.
+
+        Args:
+          randomizer: The mechanism.
+
+        Returns:
+          The error.
+        """
+        return clipping_error(self.prior, float(randomizer.labels[0]), float(randomizer.labels[-1]))

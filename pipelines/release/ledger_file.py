@@ -1,0 +1,165 @@
+"""Ledger in a file of JSON lines, one per run: the default, for the runs of one machine.
+
+No crash and no full disk loses or tears a line: it is written to a second file first. If its writer is killed while it
+appends the line to the ledger, readers take the rest of the line from there: a charge is complete as soon as its first
+byte is in the ledger.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from apache_beam.io.filesystems import FileSystems
+
+from ...transforms.errors import named_file
+from ...transforms.io.filesystems import is_remote, read_text, write_text
+
+_PENDING = ".pending"
+"""Extension of the second file. It lies beside the ledger while a line is appended."""
+
+
+class LedgerFile:
+    """Runs in a file of JSON lines.
+
+    Attributes:
+      name: Path of the file, for messages.
+    """
+
+    def __init__(self, path: str):
+        """Names the file, which need not exist yet.
+
+        Args:
+          path: Path on any filesystem.
+        """
+        self.name = path
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Reads all lines.
+
+        Returns:
+          Place ("line 1") and text of each line that is not empty; none if the file does not exist.
+        """
+        if not FileSystems.exists(self.name):
+            return []
+        lines = read_ledger(self.name).splitlines()
+        return [(f"line {number}", line) for number, line in enumerate(lines, start=1) if line.strip()]
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Locks the file against other processes of this machine. A file on a remote filesystem has no lock.
+
+        Yields:
+          Nothing.
+        """
+        if is_remote(self.name):
+            yield
+            return
+        import fcntl
+
+        os.makedirs(os.path.dirname(os.path.abspath(self.name)), exist_ok=True)
+        with open(self.name, "ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def append(self, run: dict[str, Any], check: Callable[[Sequence[tuple[str, str]]], None]) -> None:
+        """Appends a run and syncs the file to disk. The caller holds the lock.
+
+        Args:
+          run: The run.
+          check: Looks at the lines so far; raises if the run must not be appended.
+
+        Raises:
+          InputError: If the file cannot be read.
+          StageError: If the line cannot be written, for example because the disk is full; the ledger is as before then.
+        """
+        check(self.rows())
+        append_line(self.name, json.dumps(run))
+
+
+def read_ledger(path: str) -> str:
+    """Reads a ledger.
+
+    Args:
+      path: Path of the ledger, which exists.
+
+    Returns:
+      Its text. A last line that was torn by a crash is complete.
+
+    Raises:
+      InputError: If the file cannot be read.
+    """
+    text = read_text(path)
+    return text + _missing(path, text)
+
+
+def append_line(path: str, line: str) -> None:
+    """Appends a line to a ledger and syncs it to disk; completes a torn last line before.
+
+    Args:
+      path: Path of the ledger, whose lock is held if it is local. It is created if it does not exist.
+      line: The line, ASCII text without its newline.
+
+    Raises:
+      InputError: If the file cannot be read.
+      StageError: If the line cannot be written, for example because the disk is full; the ledger is as before then.
+    """
+    before = read_text(path) if FileSystems.exists(path) else ""
+    torn = _missing(path, before)
+    # An editor may have left out the newline at the end of the last line.
+    newline = "" if (before + torn).endswith("\n") or not before else "\n"
+    if is_remote(path):
+        write_text(path, f"{before}{torn}{newline}{line}\n")
+        return
+    pending = path + _PENDING
+    with named_file("charging the ledger", path), open(path, "ab") as ledger:
+        if torn:
+            _write_all(ledger.fileno(), torn)
+        # A folder that is not writable has no second file; a torn line is reported as corrupt then.
+        with contextlib.suppress(PermissionError):
+            _create(pending, f"{line}\n", os.fstat(ledger.fileno()).st_mode & 0o777)
+        size = os.fstat(ledger.fileno()).st_size
+        try:
+            _write_all(ledger.fileno(), f"{newline}{line}\n")
+        except BaseException:
+            # Where the file may only be appended to, this fails; the second file is kept then.
+            os.ftruncate(ledger.fileno(), size)
+            _remove(pending)
+            raise
+    _remove(pending)
+
+
+def _missing(path: str, text: str) -> str:
+    """The rest of a torn last line, or nothing."""
+    last = text[text.rfind("\n") + 1 :]
+    pending = path + _PENDING
+    if not last or is_remote(path) or not os.path.isfile(pending):
+        return ""
+    line = read_text(pending)
+    return line[len(last) :] if line.startswith(last) and line.endswith("\n") else ""
+
+
+def _create(path: str, text: str, mode: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    try:
+        _write_all(descriptor, text)
+    except BaseException:
+        _remove(path)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.remove(path)
+
+
+def _write_all(descriptor: int, text: str) -> None:
+    rest = text.encode()
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+    os.fsync(descriptor)

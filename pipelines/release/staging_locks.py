@@ -1,0 +1,130 @@
+"""Locks on staging folders: they tell the folder of a running job from one that a killed run has left behind.
+
+The kernel releases the lock of a process that ends in any way, so a local folder without a lock is dead. Object stores
+have no locks: there, folders are only named.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterator
+from typing import Literal
+
+from apache_beam.io.filesystems import FileSystems
+
+from ...transforms.errors import describe
+from ...transforms.io.filesystems import is_remote
+from ...transforms.progress_log import LOGGER
+
+_State = Literal["locked", "held", "no locks", "gone"]
+
+
+@contextlib.contextmanager
+def locked_staging(target: str) -> Iterator[str]:
+    """Creates an empty staging folder beside a target, and holds its lock until the block ends.
+
+    Args:
+      target: Path of the output.
+
+    Yields:
+      Path of the folder.
+
+    Raises:
+      OSError: If it cannot be created.
+    """
+    while True:
+        folder = _new_name(target)
+        FileSystems.mkdirs(folder)
+        if is_remote(folder):
+            yield folder
+            return
+        with _locked(folder) as state:
+            # Another run may have removed the folder before it was locked.
+            if state in ("locked", "no locks") and os.path.isdir(folder):
+                yield folder
+                return
+
+
+def remove_leftovers(target: str) -> None:
+    """Removes the staging folders that killed runs with this target have left behind, and names them in the log.
+
+    A folder is kept, and named, if its run is still going or if that cannot be known.
+
+    Args:
+      target: Path of the output.
+    """
+    for folder in _staging_folders(target):
+        if is_remote(folder):
+            LOGGER.info("%s is the staging folder of another run: delete it if no such run is going", folder)
+            continue
+        with _locked(folder) as state:
+            if state == "locked":
+                _remove(folder, target)
+            elif state == "held":
+                LOGGER.info("another run with this output is going, in %s: only one of the two can be released", folder)
+            elif state == "no locks":
+                LOGGER.info("%s may be the staging folder of a killed run: delete it if no run is going", folder)
+
+
+def _remove(folder: str, target: str) -> None:
+    # Renamed first: should the lock fail to exclude its run, that run fails as a whole and releases nothing in parts.
+    renamed = _new_name(target)
+    try:
+        os.rename(folder, renamed)
+        shutil.rmtree(renamed)
+    except OSError as error:
+        LOGGER.info("%s was left behind by a killed run and cannot be removed: %s", folder, describe(error))
+    else:
+        LOGGER.info("removed %s, which a killed run had left behind", folder)
+
+
+def _new_name(target: str) -> str:
+    parent, name = FileSystems.split(target.rstrip("/"))
+    return FileSystems.join(parent, f".{name}.{uuid.uuid4().hex[:12]}")
+
+
+def _staging_folders(target: str) -> list[str]:
+    """Staging folders of a target, of killed and running jobs."""
+    parent, name = FileSystems.split(target.rstrip("/"))
+    pattern = re.compile(re.escape(f".{name}.") + "[0-9a-f]{12}")
+    if is_remote(target):
+        inside = FileSystems.match([FileSystems.join(parent, f".{name}.*", "**")])[0].metadata_list
+        names = {entry.path[len(parent) :].lstrip("/").split("/")[0] for entry in inside}
+    else:
+        names = set()
+        # The parent may not exist yet.
+        with contextlib.suppress(OSError):
+            names = {entry.name for entry in os.scandir(parent) if entry.is_dir(follow_symlinks=False)}
+    return [FileSystems.join(parent, found) for found in sorted(names) if pattern.fullmatch(found)]
+
+
+@contextlib.contextmanager
+def _locked(folder: str) -> Iterator[_State]:
+    """Locks a local folder for the block. Yields "held" if another run has the lock, "no locks" if none is possible."""
+    import fcntl
+
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        yield "gone"
+        return
+    except OSError:
+        yield "no locks"
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            state: _State = "held"
+        except OSError:
+            # Network filesystems may have no locks on folders.
+            state = "no locks"
+        else:
+            state = "locked"
+        yield state
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,45 @@
+"""On Flink, labels around a center, of the input or of the job, have the same bytes as on DirectRunner."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope="module")
+def centered_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Glob of two CSV files with 8,000 records in total; every tenth has no center."""
+    folder = tmp_path_factory.mktemp("centered")
+    rng = np.random.default_rng(11)
+    for name in "ab":
+        guesses = rng.uniform(-1, 20, 4000)
+        labels = np.clip(np.rint(guesses + rng.normal(0, 1.5, 4000)), 0, 19).astype(int)
+        rows = zip(guesses.tolist(), labels.tolist(), strict=True)
+        lines = [f"{'' if row % 10 == 3 else guess},{label}\n" for row, (guess, label) in enumerate(rows)]
+        (folder / f"{name}.csv").write_text("guess,y\n" + "".join(lines))
+    return folder / "*.csv"
+
+
+def test_labels_around_a_center(
+    centered_log: Path, start: Any, on_flink: list[str], undisturbed: Any, tree: Any, charges: Any
+) -> None:
+    """Two passes over labels and centers, a range chosen on a worker: shards, mechanism and manifest are the same."""
+    flags = {"input": centered_log, "input_format": "csv", "center_column": "guess"}
+    outcome = start(on_flink, **flags).finish().ok()
+
+    assert tree(outcome.ran.release) == undisturbed(**flags)
+    assert len(charges(outcome.ran.outputs)) == 2
+    assert "center     guess: 800 missing; " in outcome.out
+
+
+def test_the_default_with_a_linear_center(
+    centered_log: Path, start: Any, on_flink: list[str], undisturbed: Any, tree: Any, charges: Any
+) -> None:
+    """Two more passes, for the sample of features and the sums; auto chooses on a worker."""
+    flags = {"input": centered_log, "input_format": "csv", "for": "models"}
+    outcome = start(on_flink, **flags).finish().ok()
+
+    assert tree(outcome.ran.release) == undisturbed(**flags)
+    assert len(charges(outcome.ran.outputs)) == 3
+    assert " for the center + " in outcome.out

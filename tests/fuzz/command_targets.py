@@ -1,0 +1,195 @@
+"""Target of the command line: every command, with flags from its real parser and values of all kinds."""
+
+import argparse
+import contextlib
+import functools
+import importlib
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+from commands_in_process import checked
+from file_targets import empty_folder, without_job
+from harness import Case, Target
+from hypothesis import strategies as st
+from labeldp.pipelines.cli.commands import COMMANDS
+from mutations import NUMBERS, TEXTS
+from seeds import key_file, log, mechanisms, release, workspace
+
+
+class _CapturedError(BaseException):
+    """Ends a command where it would parse its arguments. No handler of the product takes it for an error."""
+
+
+@functools.cache
+def parsers() -> dict[str, argparse.ArgumentParser]:
+    """The parser of each command, as the command makes it.
+
+    Returns:
+      Parser by command.
+    """
+    found = {}
+    for name, command in COMMANDS.items():
+        captured: list[argparse.ArgumentParser] = []
+
+        def capture(parser: argparse.ArgumentParser, *_: Any, into: Any = captured, **__: Any) -> None:
+            into.append(parser)
+            raise _CapturedError
+
+        run = getattr(importlib.import_module(f"labeldp.pipelines.{command.module}"), command.function)
+        with (
+            mock.patch.object(argparse.ArgumentParser, "parse_known_args", capture),
+            contextlib.suppress(_CapturedError),
+        ):
+            run([])
+        (found[name],) = captured
+    return found
+
+
+def _good_values() -> dict[str, list[str]]:
+    """Values that a flag can have, by its name; paths are relative to the folder of the input."""
+    small = {"input": [str(log()), "missing.csv", "*.csv"], "input_format": ["csv"], "label": ["y", "f", "g", "z"]}
+    domain = {
+        "label_min": ["0", "-1"],
+        "label_max": ["4", "10"],
+        "label_step": ["1", "0.5", "1/3"],
+        "label_values": ["labels.txt"],
+    }
+    paths = {
+        "noise_key_file": [str(key_file()), "short.key", "."],
+        "mechanism_file": [str(release() / "mechanism.json"), "new.json", str(log())],
+        "prior": [str(release()), str(release() / "mechanism.json"), str(log()), "labels.txt", "."],
+        "path": [str(release()), str(release() / "release.json"), str(log()), "."],
+        "output": ["out", "a/b/out", "labels.txt", ".", "out*"],
+        "ledger": ["ledger.jsonl", str(log()), ".", "out/ledger"],
+        "schema": ["schema.pbtxt", "missing"],
+        "csv": ["table.csv", "no/where.csv", "."],
+        "json": ["table.json"],
+        "picture": ["plot.png", "plot.svg", "plot.doc"],
+        "published": ["labels.txt"],
+    }
+    small |= {
+        "mechanism": ["rr", "laplace", "rr:x=1", "gaussian", "rr,rr"],
+        "mechanism_parameters": ["bias=0.2", "step=1", "x"],
+    }
+    small |= {
+        "loss": ["squared", "poisson"],
+        "csv_types": ["f=int64", "g=string", "f"],
+        "where": ["f=1", "y=1", "g=t", "z=1"],
+    }
+    small |= {
+        "records": ["100"],
+        "draws": ["1"],
+        "features": ["3"],
+        "processes": ["1"],
+        "num_shards": ["1", "3"],
+        "clicks": ["5"],
+    }
+    return {**small, **domain, **paths, "epsilon": ["1", "0.5"], "delta": ["1e-5"], "direct_num_workers": ["1"]}
+
+
+_RUNNER = (
+    "--runner=DirectRunner", "--runner=Nobody", "--direct_num_workers=1", "--direct_running_mode=multi_processing",
+    "--experiments=enable_data_sampling", "--streaming", "--job_name=a b", "--runner", "--temp_location=t",
+    "--no_such_flag=1", "--labels=a=b", "--direct_num_workers=many",
+)  # fmt: skip
+
+# No argument of a process has a NUL, and surrogates in one stand for bytes that are not UTF-8.
+_TEXTS = tuple(text for text in TEXTS if "\0" not in text and text != "\ud800")
+_ANY = (
+    st.sampled_from(NUMBERS)
+    | st.sampled_from(_TEXTS)
+    | st.sampled_from(["-", "--", "unknown://x/y", "/dev/null", "a=b"])
+)
+_FEW = {"processes", "draws", "clicks", "direct_num_workers"}
+"""Flags of which a large value would only be slow."""
+
+
+@st.composite
+def _command_lines(draw: st.DrawFn) -> Case:
+    command = draw(st.sampled_from(list(COMMANDS)))
+    good, argv = _good_values(), [command]
+    for action in draw(st.permutations(parsers()[command]._actions)):
+        name = action.dest
+        likely = name in _NEEDED.get(command, ()) or not action.option_strings
+        if draw(st.integers(0, 11)) > (10 if likely else 1) or (name == "help" and draw(st.integers(0, 9))):
+            continue
+        values = st.sampled_from(good.get(name, ["1"]))
+        if name not in _FEW and draw(st.integers(0, 5)) == 0:
+            values = _ANY
+        value = draw(values)
+        flag = action.option_strings[-1] if action.option_strings else None
+        if flag is None:
+            argv.append(value)
+            continue
+        if draw(st.integers(0, 29)) == 0:  # an abbreviation, or another name
+            flag = flag[: draw(st.integers(1, len(flag) - 1))] + draw(st.sampled_from(["", "", "x", "\n"]))
+        if action.nargs == 0:
+            argv.append(flag)
+        elif action.nargs in ("+", "*"):
+            argv += [flag, *draw(st.lists(st.just(value) | values, min_size=0, max_size=2))]
+        else:
+            argv += draw(st.sampled_from([[f"{flag}={value}"], [f"{flag}={value}"], [flag, value], [flag]]))
+    if draw(st.integers(0, 4)) == 0:
+        argv.insert(draw(st.integers(0, len(argv))), draw(st.sampled_from(_RUNNER) | _ANY))
+    return {"argv": json.dumps(argv).encode()}
+
+
+_FIT = ("input", "input_format", "label", "epsilon", "label_min", "label_max", "label_step", "noise_key_file")
+_NEEDED = {
+    "privatize": (*_FIT, "output"),
+    "fit": (*_FIT, "mechanism_file"),
+    "apply": ("input", "input_format", "label", "mechanism_file", "output", "noise_key_file"),
+    "solve": ("prior", "epsilon", "output"),
+    "compare": ("prior", "mechanism", "processes", "epsilon"),
+    "plan": ("prior", "records", "processes", "draws", "epsilon"),
+    "evaluate": ("input", "input_format", "label", "output", "label_min", "label_max", "label_step", "epsilon"),
+    "demo": ("output", "clicks"),
+}  # fmt: skip
+
+
+@contextlib.contextmanager
+def _without_work() -> Iterator[None]:
+    """Ends the commands that would run a pipeline where they would start it."""
+    from labeldp.pipelines.demo import demo_command
+    from labeldp.pipelines.evaluation import evaluate_command
+    from labeldp.transforms import InputError
+
+    def stop(*_: Any) -> None:
+        raise InputError("stopped before the job")
+
+    with (
+        without_job([]),
+        mock.patch.object(evaluate_command, "_evaluate", stop),
+        mock.patch.object(demo_command, "run_privatize", return_value=0),
+    ):
+        yield
+
+
+def _check_command_line(case: Case) -> bool:
+    folder = empty_folder() / "a" / "b"
+    folder.mkdir(parents=True)
+    (folder / "labels.txt").write_text("0\n1\n2.5\n")
+    (folder / "short.key").write_bytes(b"short")
+    (folder / "schema.pbtxt").write_text("")
+    here = os.getcwd()
+    os.chdir(folder)
+    try:
+        with _without_work():
+            outcome = checked(json.loads(case["argv"]), workspace())
+    finally:
+        os.chdir(here)
+    return outcome.code == 0 or "stopped before the job" in outcome.err
+
+
+def command_targets() -> list[Target]:
+    """Targets of this module.
+
+    Returns:
+      The targets.
+    """
+    parsers()
+    mechanisms()
+    return [Target("command_line", _command_lines(), _check_command_line, 60, memory=2 << 30)]

@@ -1,0 +1,312 @@
+"""Targets of the input formats: TFRecord framing, tf.Examples, CSV and Parquet, beside slow reference decoders."""
+
+import csv
+import io
+import math
+import struct
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+from commands_in_process import CANARY
+from harness import Case, Target
+from hypothesis import strategies as st
+from labeldp.transforms import Format, InputError
+from labeldp.transforms.batches import filter_batch, label_values
+from labeldp.transforms.io import csv_blocks
+from labeldp.transforms.io.file_reader import FileReader
+from labeldp.transforms.io.input_format import FilePart
+from labeldp.transforms.tfrecord import example_values, framing
+from labeldp.transforms.tfrecord.encoded_batches import framed_records, with_label
+from labeldp.transforms.tfrecord.example_columns import ExampleColumns
+from labeldp.transforms.tfrecord.example_decoder import ExampleDecoder
+from labeldp.transforms.tfrecord.example_values import ValueFinder
+from labeldp.transforms.tfrecord.framing import Frames
+from mutations import lengths, mutated_bytes, varint
+from parquet_process import ParquetProcess
+from references import Features, canonical_features, libraries_differ, parsed_examples, records_of
+from seeds import CSV, CSV_TOKENS, examples, parquets, tfrecords, workspace
+
+# TFRecord framing.
+
+
+def _header(length: int) -> bytes:
+    octets = length.to_bytes(8, "little")
+    return octets + framing.checksums([octets]).astype("<u4").tobytes()
+
+
+@st.composite
+def framings(draw: st.DrawFn) -> Case:
+    content = draw(mutated_bytes(tfrecords(), [bytes(12), _header(0) + _header(0)]))
+    if draw(st.booleans()):  # a length with a right checksum
+        at = draw(st.integers(0, len(content)))
+        content = content[:at] + _header(draw(lengths())) + content[at + 12 * draw(st.integers(0, 1)) :]
+    return {"file": content, "chunk": b"%d" % draw(st.integers(1, 300)), "batch": b"%d" % draw(st.integers(1, 30))}
+
+
+def _check_framing(case: Case) -> bool:
+    content = case["file"]
+    try:
+        expected = records_of(content)
+    except ValueError:
+        expected = None
+    with mock.patch.object(framing, "_CHUNK", int(case["chunk"])):
+        try:
+            batches = list(framing.read_records(io.BytesIO(content), "/logs/a", int(case["batch"])))
+        except InputError:
+            batches = None
+    if batches is None:
+        assert expected is None, "refused"
+        return False
+    found = [record for batch in batches for record in batch]
+    assert found == expected
+    assert framing.frame(found) == content
+    return True
+
+
+# The wire format of tf.Examples.
+
+_WANTED = ("y", "x")
+
+
+def _field(number: int, content: bytes, padding: int = 0, length: int | None = None) -> bytes:
+    return varint(number << 3 | 2) + varint(len(content) if length is None else length, padding) + content
+
+
+@st.composite
+def _lists(draw: st.DrawFn) -> bytes:
+    """A Feature: one list, mostly, in one of the many ways of the wire format."""
+    kind = draw(st.integers(0, 5))
+    if kind == 0:
+        return b""
+    if kind <= 2:
+        number, floats = 2, draw(st.lists(st.floats(width=32), max_size=2))
+        packed = struct.pack(f"<{len(floats)}f", *floats)
+        single = b"".join(b"\x0d" + packed[at : at + 4] for at in range(0, len(packed), 4))
+    elif kind <= 4:
+        number = 3
+        integers = draw(st.lists(st.integers(0, (1 << 64) - 1) | st.integers(0, 300), max_size=2))
+        octets = [varint(integer, draw(st.integers(0, 2))) for integer in integers]
+        packed, single = b"".join(octets), b"".join(b"\x08" + each for each in octets)
+    else:
+        return _field(1, b"".join(_field(1, text) for text in draw(st.lists(st.binary(max_size=9), max_size=2))))
+    items = draw(st.sampled_from([_field(1, packed), _field(1, packed), single, _field(1, packed) + single]))
+    return _field(number, items, draw(st.sampled_from([0, 0, 0, 1, 4])))
+
+
+@st.composite
+def _wire_records(draw: st.DrawFn) -> bytes:
+    """A tf.Example of entries that a protocol buffer library would not write, but may have to read."""
+    entries = []
+    for _ in range(draw(st.integers(0, 4))):
+        key = _field(
+            1, draw(st.sampled_from([b"y", b"y", b"x", b"f", b"", b"\xc3\xa9", b"\xff", b"long name of a feature"]))
+        )
+        value = _field(2, draw(_lists()) + draw(st.sampled_from([b"", b"", b"", b"\x12\x00", _field(4, b"\0\0zF")])))
+        parts = draw(
+            st.sampled_from([[key, value], [key, value], [value, key], [key], [value], [key, value, value], []])
+        )
+        entries.append(_field(1, b"".join(parts), draw(st.sampled_from([0, 0, 0, 1]))))
+    cut = draw(st.integers(0, len(entries)))
+    several = draw(st.integers(0, 5)) == 0
+    example = b"".join(_field(1, b"".join(part)) for part in ([entries[:cut], entries[cut:]] if several else [entries]))
+    return example + draw(st.sampled_from([b"", b"", b"", b"\x10\x01", b"\x13\x14", _field(2, b"hidden"), b"\x0a\x00"]))
+
+
+@st.composite
+def wires(draw: st.DrawFn) -> Case:
+    tokens = [
+        b"\x0a\x01y",
+        b"\x12\x06\x12\x04\x0a\x04",
+        b"\x0d",
+        b"\x08",
+        b"\x1a",
+        b"\x0a\x00",
+        b"\x0b\x0c",
+        b"\xff" * 10,
+    ]
+    record = mutated_bytes(examples(), tokens) | _wire_records()
+    records = draw(st.lists(record, min_size=1, max_size=4))
+    records += records[:1] * draw(st.integers(0, 5))
+    return {f"{place}": record for place, record in enumerate(records)}
+
+
+def _check_wire(case: Case) -> bool:
+    records = [case[f"{place}"] for place in range(len(case))]
+    odd = any(map(libraries_differ, records))
+    parsed = None if odd else parsed_examples(records)
+    if not odd:
+        _check_decoder(records, parsed)
+    # Few records of one length are compared with a template only in this test.
+    with mock.patch.object(example_values, "_MIN_GROUP", 2):
+        try:
+            found = ExampleColumns("/logs/a", ValueFinder(_WANTED)).read(Frames.of(records))
+        except InputError:
+            found = None
+        try:
+            encoded = ExampleColumns("/logs/a", ValueFinder(_WANTED)).read_encoded(Frames.of(records), "y")
+        except InputError:
+            assert found is None
+            encoded = None
+    if found is None or encoded is None:
+        assert encoded is None
+        assert parsed is None or _kinds_change(parsed), "refused"
+        return False
+    _check_replaced(encoded, parsed)
+    if odd:
+        return True
+    assert parsed is not None, "accepted"
+    for name in _WANTED:
+        expected = [_single(features.get(name)) for features in parsed]
+        for batch in (found, encoded):
+            place = batch.schema.get_field_index(name)
+            got = [None] * len(records) if place < 0 else batch.column(place).to_pylist()
+            assert list(map(_comparable, got)) == list(map(_comparable, expected))
+    return True
+
+
+def _check_decoder(records: list[bytes], parsed: list[Features] | None) -> None:
+    try:
+        decoded = ExampleDecoder("/logs/a").decode(records).to_pylist()
+    except InputError:
+        assert parsed is None or _kinds_change(parsed), "refused"
+        return
+    assert parsed is not None, "accepted"
+    for row, features in zip(decoded or [{}] * len(parsed), parsed, strict=True):
+        got = {name: list(map(_comparable, values)) for name, values in row.items() if values}
+        assert got == {name: list(map(_comparable, values)) for name, (_, values) in features.items() if values}
+
+
+def _check_replaced(encoded: pa.RecordBatch, parsed: list[Features] | None) -> None:
+    """Every record with a number as label holds its features and the new label, and nothing else."""
+    place = encoded.schema.get_field_index("y")
+    if place < 0 or not (
+        pa.types.is_floating(encoded.column(place).type) or pa.types.is_integer(encoded.column(place).type)
+    ):
+        return
+    rows = np.flatnonzero(np.asarray(encoded.column(place).is_valid()))
+    if not len(rows):
+        return
+    replaced = with_label(filter_batch(encoded, rows), "y", np.full(len(rows), 48613.75))
+    for record, row in zip(records_of(framed_records(replaced).to_pybytes()), rows.tolist(), strict=True):
+        found = _with_values(canonical_features(record))
+        assert found["y"] == ("float", [(48613.75, 1.0)])
+        if parsed is not None:
+            assert found == _with_values({**parsed[row], "y": ("float", [48613.75])})
+
+
+def _with_values(features: Features) -> dict[str, Any]:
+    return {name: (kind, list(map(_comparable, values))) for name, (kind, values) in features.items() if values}
+
+
+def _single(feature: tuple[str | None, list[Any]] | None) -> Any:
+    return feature[1][0] if feature is not None and len(feature[1]) == 1 else None
+
+
+def _comparable(value: Any) -> Any:
+    if not isinstance(value, float):
+        return value
+    return "nan" if math.isnan(value) else (value, math.copysign(1, value))
+
+
+def _kinds_change(parsed: list[Features]) -> bool:
+    kinds: dict[str, str] = {}
+    return any(
+        kind is not None and kinds.setdefault(name, kind) != kind
+        for features in parsed
+        for name, (kind, _) in features.items()
+    )
+
+
+# CSV.
+
+_NULLS = {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "N/A", "NA",
+          "NULL", "NaN", "n/a", "nan", "null"}  # fmt: skip
+"""Texts that Arrow takes for a missing number."""
+
+
+@st.composite
+def csvs(draw: st.DrawFn) -> Case:
+    return {"file": draw(mutated_bytes(CSV, CSV_TOKENS)), "block": b"%d" % draw(st.integers(1, 200))}
+
+
+def _check_csv(case: Case) -> bool:
+    path = workspace() / "fuzzed.csv"
+    path.write_bytes(case["file"])
+    reader = FileReader(Format("csv", {"f": "string", "g": "string"}), label_column="y")
+    with mock.patch.object(csv_blocks, "_CSV_BLOCK", int(case["block"])):
+        try:
+            batches = list(reader.read(FilePart(str(path), str(path))))
+            labels = [label for batch in batches for label in label_values(batch, "y").tolist()]
+        except InputError as error:
+            _check_message(error, case["file"])
+            return False
+    text = case["file"].decode("utf-8-sig")
+    header, *rows = csv.reader(io.StringIO(text, newline=""))
+    rows = [row for row in rows if row]
+    assert [batch.start for batch in batches] == [0, *(batch.stop for batch in batches)][: len(batches)]
+    for name in ("f", "g"):
+        got = [value for batch in batches for value in (batch.column(name) or pa.array([])).to_pylist()]
+        assert got == [row[header.index(name)] for row in rows], name
+    expected = [row[header.index("y")].strip(" \t") for row in rows]
+    for got, cell in zip(labels, expected, strict=True):
+        number = math.nan if cell in _NULLS else float(cell)
+        assert got == number or (math.isnan(got) and not math.isfinite(number)), "another label"
+    return True
+
+
+def _check_message(error: InputError, content: bytes) -> None:
+    assert "\n" not in str(error)
+    if CANARY.encode() in content:
+        # A mutated header may name a column so.
+        assert CANARY not in str(error) or CANARY.encode() in content.splitlines()[0]
+
+
+# Parquet, in a process of its own: pyarrow may crash on a corrupt file.
+
+
+def _check_parquet(case: Case) -> bool:
+    return ParquetProcess.shared().accepts(case["file"])
+
+
+_PARQUET_TOKENS = (
+    b"PAR1",
+    b"\0",
+    b"\xff\xff\xff\xff\x0f",
+    b"\x15\x00",
+    b"\x15\x80\x80\x80\x80\x10",
+    b"\x19\xfc",
+    b"y",
+    b"f",
+)
+
+
+@st.composite
+def parquet_files(draw: st.DrawFn) -> Case:
+    content = draw(mutated_bytes(parquets(), _PARQUET_TOKENS))
+    if draw(st.booleans()) and len(content) > 12:
+        # Most of what can go wrong is in the metadata at the end.
+        size = min(int.from_bytes(content[-8:-4], "little"), len(content) - 8)
+        metadata = draw(mutated_bytes([content[len(content) - 8 - size : -8]], _PARQUET_TOKENS, 1))
+        content = content[: len(content) - 8 - size] + metadata + len(metadata).to_bytes(4, "little") + b"PAR1"
+    return {"file": content}
+
+
+def format_targets() -> list[Target]:
+    """Targets of this module.
+
+    Returns:
+      The targets.
+    """
+    # Loads TensorFlow before memory is limited.
+    parsed_examples([])
+    tfrecords()
+    # Starts the process, which takes some seconds.
+    ParquetProcess.shared().accepts(parquets()[0])
+    return [
+        Target("tfrecord", framings(), _check_framing, 200),
+        Target("tf_example", wires(), _check_wire, 250),
+        Target("csv", csvs(), _check_csv, 250),
+        Target("parquet", parquet_files(), _check_parquet, 200),
+    ]

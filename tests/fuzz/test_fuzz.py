@@ -1,0 +1,78 @@
+"""Short run of the fuzzer with fixed seeds: every target tries a few inputs, accepts some and refuses some."""
+
+import pytest
+
+pytest.importorskip("tensorflow", reason="the extra tfx is not installed")
+pytest.importorskip("tfx_bsl")
+
+from fuzz import all_targets
+from harness import Campaign, Target, case_text, read_case
+from hypothesis import strategies as st
+
+TARGETS = ("tfrecord", "tf_example", "csv", "parquet", "mechanism", "manifest", "ledger", "prior", "schema",
+           "command_line", "job", "center_mechanism", "center_job")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def targets() -> dict[str, Target]:
+    """The targets by name."""
+    found = {target.name: target for target in all_targets()}
+    assert tuple(found) == TARGETS
+    return found
+
+
+@pytest.mark.xdist_group("fuzz")
+@pytest.mark.parametrize("name", TARGETS)
+def test_every_input_is_accepted_or_refused(name, targets):
+    campaign = Campaign()
+    failure = campaign.run(targets[name], 1, targets[name].examples)
+    assert failure is None, f"{failure.error}\n{case_text(name, failure.case)}"
+    counts = campaign.counts[name]
+    assert counts.tried == counts.accepted + counts.refused >= targets[name].examples // 2
+    assert counts.accepted
+    assert counts.refused
+
+
+# The fuzzer itself.
+
+
+def check_small(case):
+    assert len(case["file"]) < 5
+    return case["file"] != b""
+
+
+SMALL = Target("small", st.fixed_dictionaries({"file": st.binary(max_size=9)}), check_small, 100)
+
+
+def test_a_failing_input_is_made_small_and_kept(tmp_path):
+    from fuzz import save
+
+    campaign = Campaign(tmp_path)
+    failure = campaign.run(SMALL, 1, 200)
+    assert failure is not None
+    assert failure.case == {"file": bytes(5)}
+    path = save(failure, tmp_path)
+    assert read_case(path) == ("small", failure.case)
+    assert "AssertionError" in path.with_suffix(".txt").read_text()
+    assert save(failure, tmp_path) != path
+    assert not (tmp_path / "in_progress.json").exists()
+
+
+def test_memory_and_time_are_limited(monkeypatch):
+    import harness
+
+    def allocate(case):
+        return bool(bytearray(1 << 32))
+
+    def wait(case):
+        while True:
+            pass
+
+    one = st.just({"file": b""})
+    failure = Campaign().run(Target("large", one, allocate, 1), 1, 1)
+    assert failure is not None
+    assert "MemoryError" in failure.error
+    monkeypatch.setattr(harness, "SECONDS", 0.2)
+    failure = Campaign().run(Target("slow", one, wait, 1), 1, 1)
+    assert failure is not None
+    assert "not done after 0.2 s" in failure.error

@@ -1,0 +1,206 @@
+"""Killed and interrupted runs: the next run releases the same bytes, is charged once and removes what was left."""
+
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.xdist_group("faults")
+
+SEED = 20261122
+KILLS = 20
+STEPS = 25
+"""File-system steps of a run; a test counts them."""
+DELAYS = (0.001, 0.3)
+"""Seconds. The stages that compute take longest."""
+LEDGER = "labeldp_ledger.jsonl"
+
+# Kills the process before the step of that number, or some time after it.
+KILL = """
+import itertools, os, signal, threading
+
+steps = itertools.count()
+
+
+def kill():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fault(step):
+    if next(steps) == {moment}:
+        threading.Timer({delay}, kill).start() if {delay} else kill()
+"""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A moment of the run: seconds after a step."""
+
+    moment: int
+    delay: float
+
+    def __str__(self) -> str:
+        return f"step {self.moment}, {self.delay * 1000:.0f} ms later"
+
+
+def kills() -> list[Kill]:
+    """One kill at random in each of 20 equal parts of the run: every third one with a delay, the others at once."""
+    chosen = random.Random(SEED)
+    width = STEPS / KILLS
+    moments = [int(width * (part + chosen.random())) for part in range(KILLS)]
+    return [Kill(moment, 0.0 if i % 3 else chosen.uniform(*DELAYS)) for i, moment in enumerate(moments)]
+
+
+@pytest.fixture
+def run(job: Any) -> list[str]:
+    """Arguments of the run. Its cap admits one charge."""
+    return job(num_shards=2, epsilon_cap=1)
+
+
+def state(outputs: Path, left: list[Path], spent: float) -> str:
+    """How far a killed run came, by what it left behind."""
+    if (outputs / "released").exists():
+        return "published"
+    if not left:
+        return "nothing"
+    if spent:
+        return "charged"
+    names = [path.relative_to(left[0]).as_posix() for path in left[0].rglob("*")]
+    for name in ("release.json", "job_result.json", "data/part-", "segments", "mechanism.json"):
+        if any(found.startswith(name) and not found[len(name) :].startswith(".") for found in names):
+            return {"data/part-": "shards", "release.json": "manifest"}.get(name, name.removesuffix(".json"))
+    return "staging"
+
+
+@pytest.fixture
+def recovers(
+    fork: Any, run: list[str], reference: Any, outputs: Path, left_behind: Any, spent: Any, tree: Any
+) -> Callable[[], str]:
+    """Function () -> the state a killed run left; checks it, and that the next run releases what was to be released."""
+
+    undisturbed = reference(run)
+
+    def check() -> str:
+        left = left_behind(outputs)
+        # A torn line is completed by the next run; the test of the ledger's file tears lines.
+        found = state(outputs, left, spent(outputs))
+        after, _ = fork(run)
+        if found == "published":
+            # Nothing was lost but the lines on standard output.
+            assert left == []
+            assert (after.code, "exists and is not an empty folder" in after.error) == (2, True)
+        else:
+            after.ok()
+            assert len(left) == (found != "nothing")
+            for folder in left:
+                assert f"labeldp: removed {folder}, which a killed run had left behind\n" in after.err
+        assert (tree(outputs / "released"), spent(outputs)) == undisturbed
+        assert sorted(path.name for path in outputs.iterdir()) == [LEDGER, "released"]
+        return found
+
+    return check
+
+
+FOUND: list[str] = []
+
+
+@pytest.mark.parametrize("kill", kills(), ids=str)
+def test_after_a_sigkill_the_next_run_releases_the_same(kill: Kill, fork: Any, run: list[str], recovers: Any) -> None:
+    outcome, _ = fork(run, KILL.format(moment=kill.moment, delay=kill.delay))
+    found = recovers()
+    if found != "published":
+        assert outcome.code == -signal.SIGKILL
+    FOUND.append(found)
+
+
+def test_the_kills_met_every_stage(fork: Any, run: list[str]) -> None:
+    if len(FOUND) < KILLS:
+        pytest.skip("only some of the kills were run")
+    assert len(fork(run)[1]) == STEPS
+    assert {"staging", "segments", "shards", "manifest", "charged"} <= set(FOUND)
+
+
+@pytest.mark.parametrize("line", ["input file", "solving", "solved"])
+def test_after_a_sigkill_of_the_command_itself(
+    line: str, run: list[str], environment: dict[str, str], outputs: Path, recovers: Any
+) -> None:
+    """The command as users run it, killed when it has logged a stage."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "labeldp", *run], env=environment, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        assert any(line in logged for logged in process.stderr)
+        process.kill()
+    # The state is checked there. A busy machine may finish the run before the kill arrives.
+    recovers()
+
+
+# Interrupts itself when a module is imported.
+INTERRUPTED = """
+import os, signal, sys
+from labeldp.pipelines.cli.commands import main
+
+
+def hook(event, arguments):
+    if event == "import" and arguments[0] == {module!r}:
+        os.kill(os.getpid(), {number})
+
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.addaudithook(hook)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "number"),
+    [("numpy", signal.SIGTERM), ("apache_beam.transforms", signal.SIGINT)],
+)
+def test_an_interrupt_during_imports(
+    module: str, number: int, run: list[str], environment: dict[str, str], outputs: Path, outcome: Any
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED.format(module=module, number=int(number)), *run],
+        check=False, env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "labeldp privatize: interrupted; nothing was done\n"
+    assert list(outputs.iterdir()) == []
+
+
+INTERRUPT_AT = """
+import os, signal
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def fault(step):
+    if step.endswith({step!r}):
+        os.kill(os.getpid(), {number})
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_while_publishing_comes_too_late(
+    number: int, fork: Any, run: list[str], reference: Any, outputs: Path, tree: Any
+) -> None:
+    """Otherwise the command would say that nothing is released, when the output folder is there already."""
+    files, _ = reference(run)
+    outcome, steps = fork(run, INTERRUPT_AT.format(step=" released", number=int(number)))
+    assert steps[-1].endswith(" released")
+    outcome.ok()
+    assert outcome.out.startswith(f"released   {outputs}/released\n")
+    assert tree(outputs / "released") == files
+
+
+def test_an_interrupt_after_the_charge(fork: Any, run: list[str], recovers: Any, outputs: Path, spent: Any) -> None:
+    outcome, _ = fork(run, INTERRUPT_AT.format(step=f"remove {LEDGER}.pending", number=int(signal.SIGINT)))
+    assert (outcome.code, outcome.error) == (1, "labeldp privatize: interrupted; nothing is released")
+    assert spent(outputs) > 0
+    assert recovers() == "nothing"

@@ -1,0 +1,469 @@
+"""`--center linear` and `--mechanism auto` in whole jobs: bytes, budget, order of the input, features of every kind."""
+
+import gzip
+import json
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+ROWS = 900
+DOMAIN = {"label": "y", "label_min": 0, "label_max": 12, "label_step": 1, "epsilon": 2}
+# Solved in milliseconds; auto solves for hundreds of mechanisms.
+LINEAR = DOMAIN | {"center": "linear", "mechanism": "rr"}
+
+
+def log_table(rows: int = ROWS, seed: int = 5) -> pa.Table:
+    """Records whose label is a linear function of numbers and of a category, with noise."""
+    rng = np.random.default_rng(seed)
+    first, second, code = rng.normal(size=rows), rng.normal(size=rows), rng.integers(0, 4, rows)
+    labels = np.clip(np.rint(5 + 2 * first - second + code + rng.normal(0, 0.5, rows)), 0, 12)
+    return pa.table({
+        "id": np.arange(rows), "a": first, "b": second.astype(np.float32), "code": code,
+        "word": [f"w{value}" for value in code.tolist()], "y": labels,
+    })  # fmt: skip
+
+
+def write_tfrecords(path: Path, table: pa.Table) -> Path:
+    from labeldp.transforms.tfrecord.example_encoder import encode_examples
+    from labeldp.transforms.tfrecord.framing import frame
+
+    (batch,) = table.combine_chunks().to_batches()
+    path.write_bytes(bytes(frame(encode_examples(batch))))
+    return path
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("log") / "log.parquet"
+    pq.write_table(log_table(), path)
+    return path
+
+
+Privatize = Callable[..., Any]
+
+
+@pytest.fixture
+def privatize(invoke: Any, command: Any, key_file: Path, tmp_path: Path, log: Path) -> Privatize:
+    """Function (name of the output, switch, ..., flag=value, ...) -> outcome of the job. None drops a flag."""
+
+    def run(name: str, *switches: str, program: str = "privatize", **flags: Any) -> Any:
+        whole = {"input": log, "input_format": "parquet", "noise_key_file": key_file, "ledger": tmp_path / "ledger"}
+        if program == "apply":
+            whole["label"] = "y"
+        else:
+            whole |= LINEAR
+        if program != "fit":
+            whole |= {"output": tmp_path / name, "output_format": "parquet"}
+        return invoke([*command(program, whole | flags), *switches])
+
+    return run
+
+
+@pytest.fixture
+def center_of(tmp_path: Path) -> Callable[[str], dict[str, Any]]:
+    """Function (name of an output) -> member `center` of its mechanism file."""
+    return lambda name: json.loads((tmp_path / name / "mechanism.json").read_text())["center"]
+
+
+def charges(ledger: Path) -> list[dict[str, Any]]:
+    """The charges of the last run in a ledger."""
+    return json.loads(ledger.read_text().splitlines()[-1])["charges"]
+
+
+def budget_of(release: dict[str, Any]) -> list[Fraction]:
+    return [Fraction(release.get(f"{part}_epsilon", 0.0)) for part in ("center", "prior", "randomizer")]
+
+
+# Bytes and budget.
+
+
+@pytest.mark.parametrize("format", ["parquet", "tfrecord"])
+def test_fit_and_apply_give_the_bytes_of_privatize_and_a_run_again_is_free(
+    privatize: Privatize, invoke: Any, tmp_path: Path, tree: Any, format: str
+) -> None:
+    flags: dict[str, Any] = {"input_format": format, "id_column": "id"}
+    if format == "tfrecord":
+        pytest.importorskip("tfx_bsl")
+        flags["input"] = write_tfrecords(tmp_path / "log.tfrecord", log_table())
+    output, file = {"output_format": format}, tmp_path / "m.json"
+    assert "for the center + " in privatize("one", **flags, **output, epsilon_cap=2).ok().out
+    spent = charges(tmp_path / "ledger")
+    assert [each["what"] for each in spent] == ["center", "prior", "labels"]
+    assert sum(Fraction(each["epsilon"]) for each in spent) <= 2
+
+    privatize("m.json", program="fit", **flags, mechanism_file=file, ledger=tmp_path / "other").ok()
+    assert [each["what"] for each in charges(tmp_path / "other")] == ["center", "prior"]
+    privatize("applied", program="apply", **flags, **output, mechanism_file=file).ok()
+    privatize("again", **flags, **output, epsilon_cap=2).ok()
+    one = tree(tmp_path / "one")
+    assert tree(tmp_path / "again") == one
+    assert {name: content for name, content in tree(tmp_path / "applied").items() if name != "release.json"} == {
+        name: content for name, content in one.items() if name != "release.json"
+    }
+    assert {each["release"] for each in charges(tmp_path / "ledger")} == {each["release"] for each in spent}
+    refused = privatize("third", **flags, **output, center_features="a", epsilon_cap=2)
+    assert (refused.code, "epsilon_cap 2 would be exceeded" in refused.error) == (2, True)
+    report = invoke(["audit", str(tmp_path / "one"), "--data"]).ok().out
+    assert "every label, minus the center of its record, is an output" in report
+
+
+def test_apply_alone_is_charged_for_the_center_as_well(privatize: Privatize, tmp_path: Path) -> None:
+    """Its ledger does not know the release of `fit`, and the mechanism file is published again."""
+    file = tmp_path / "m.json"
+    privatize("m.json", program="fit", mechanism_file=file, ledger=tmp_path / "elsewhere").ok()
+    refused = privatize("out", program="apply", mechanism_file=file, epsilon_cap=1.9)
+    assert (refused.code, "would be exceeded: with this run the epsilon spent is 2" in refused.error) == (2, True)
+    privatize("out", program="apply", mechanism_file=file, epsilon_cap=2).ok()
+    assert [each["what"] for each in charges(tmp_path / "ledger")] == ["center", "prior", "labels"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "center"),
+    [
+        ({"epsilon": 2e-9, "mechanism": "rr_on_bins"}, False),
+        ({"epsilon": 5e-9, "mechanism": "rr_on_bins"}, False),
+        ({"epsilon": 30}, True),
+        ({"epsilon": 0.7, "prior_epsilon": 0.3}, True),
+        ({"epsilon": 1, "prior_epsilon": 0.999999998}, False),
+        ({"mechanism": "laplace"}, True),
+        ({"mechanism": "unbiased", "epsilon": 1}, True),
+    ],
+    ids=str,
+)
+def test_the_parts_add_up_to_at_most_epsilon(
+    privatize: Privatize, tmp_path: Path, flags: dict[str, Any], center: bool
+) -> None:
+    privatize("out", **flags).ok()
+    release = json.loads((tmp_path / "out" / "release.json").read_text())
+    parts = budget_of(release)
+    asked = Fraction(float((DOMAIN | flags)["epsilon"]))
+    assert asked * (1 - Fraction(1, 10**12)) <= sum(parts) <= asked
+    assert (parts[0] > 0) == center
+    if "prior_epsilon" in flags:
+        assert release["prior_epsilon"] == flags["prior_epsilon"]
+    if not center:
+        centers = pq.read_table(tmp_path / "out" / "data")["y_center"]
+        assert set(centers.to_pylist()) == {6.0}, "a center that costs nothing is the middle label"
+
+
+# The order of the input.
+
+
+def test_the_order_of_files_rows_and_batches_changes_nothing(
+    privatize: Privatize, center_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ids, records may move to other files; the design, the sums and each record's label stay the same."""
+    table = log_table()
+    privatize("one", id_column="id").ok()
+    first = pq.read_table(tmp_path / "one" / "data").sort_by("id")
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    shuffled = table.take(np.random.default_rng(1).permutation(ROWS))
+    for place, (start, stop) in enumerate([(0, 0), (0, 100), (100, 101), (101, 640), (640, ROWS)]):
+        pq.write_table(shuffled.slice(start, stop - start), folder / f"{place}.parquet", row_group_size=37)
+    from labeldp.transforms.io import file_reader
+
+    monkeypatch.setattr(file_reader, "BATCH_ROWS", 50)
+    privatize("two", input=folder / "*.parquet", id_column="id", direct_num_workers=2, num_shards=2).ok()
+    assert center_of("two") == center_of("one")
+    assert pq.read_table(tmp_path / "two" / "data").sort_by("id").equals(first)
+
+
+def test_two_workers_give_the_bytes_of_one(privatize: Privatize, tmp_path: Path, tree: Any) -> None:
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for place in range(4):
+        pq.write_table(log_table(seed=place), folder / f"{place}.parquet")
+    for name, workers in {"one": 1, "two": 2}.items():
+        privatize(name, input=folder / "*.parquet", direct_num_workers=workers).ok()
+    assert tree(tmp_path / "one") == tree(tmp_path / "two")
+
+
+# Features.
+
+
+def test_categories_missing_values_and_features_without_information(
+    privatize: Privatize, center_of: Any, tmp_path: Path, invoke: Any
+) -> None:
+    table, rows = log_table(), np.arange(ROWS)
+    holes = [None if row % 7 == 0 else value for row, value in enumerate(table["a"].to_pylist())]
+    odd = [float("nan") if row % 3 == 0 else float("inf") for row in rows]
+    lists = [[], [1.0, 2.0], [3.0], [4.0]] * (ROWS // 4)
+    table = (
+        table.set_column(1, "a", pa.array(holes, pa.float64()))
+        .append_column("constant", pa.array(np.ones(ROWS)))
+        .append_column("odd", pa.array(odd))
+        .append_column("lists", pa.array(lists))
+        .append_column("flag", pa.array((rows % 2).astype(bool)))
+        .append_column("day", pa.array(rows % 30, pa.int32()).cast(pa.date32()))
+        .append_column("none", pa.nulls(ROWS, pa.string()))
+        .append_column("wide", pa.array([f"v{row % 300}" for row in rows]).dictionary_encode())
+    )
+    pq.write_table(table, tmp_path / "log.parquet")
+    privatize("out", input=tmp_path / "log.parquet", id_column="id", center_categories="code,day", center_places=8).ok()
+    found = {each["name"]: each for each in center_of("out")["linear"]["encoders"]}
+    assert set(found) == {"a", "b", "code", "word", "lists", "flag", "wide", "day"}
+    assert found["code"]["values"] == ["0", "1", "2", "3"]
+    assert found["word"]["values"] == ["w0", "w1", "w2", "w3"]
+    assert (found["wide"]["values"], len(found["wide"]["shares"])) == ([], 8), "300 values are hashed to 8 places"
+    assert (found["day"]["values"], len(found["day"]["shares"])) == ([], 8)
+    invoke(["audit", str(tmp_path / "out"), "--data"]).ok()
+    privatize("two", input=tmp_path / "log.parquet", center_places=2, center_features="wide,a,b", epsilon=8).ok()
+    assert {
+        each["name"]: len(each["shares"]) for each in center_of("two")["linear"]["encoders"] if "shares" in each
+    } == {"wide": 2}
+
+
+def test_tfrecords_whose_features_differ(privatize: Privatize, center_of: Any, invoke: Any, tmp_path: Path) -> None:
+    """One file has no `b`, one has a feature that the first has not; integers and floats are both numbers."""
+    pytest.importorskip("tfx_bsl")
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    table = log_table()
+    write_tfrecords(folder / "0.tfrecord", table.slice(0, 300))
+    write_tfrecords(folder / "1.tfrecord", table.slice(300, 300).drop(["b"]).append_column("late", table["a"][:300]))
+    codes = table["code"].cast(pa.float32())
+    write_tfrecords(folder / "2.tfrecord", table.slice(600, 300).set_column(3, "code", codes[600:]))
+    flags = {"input": folder / "*.tfrecord", "input_format": "tfrecord", "output_format": "tfrecord"}
+    privatize("out", **flags).ok()
+    assert [each["name"] for each in center_of("out")["linear"]["encoders"]] == ["a", "b", "code", "id", "word"]
+    invoke(["audit", str(tmp_path / "out"), "--data"]).ok()
+
+    texts = pa.array([f"w{value}" for value in range(300)])
+    write_tfrecords(folder / "2.tfrecord", table.slice(600, 300).set_column(1, "a", texts))
+    outcome = privatize("texts", **flags)
+    assert outcome.code == 1
+    assert "feature 'a' holds numbers in some records and text in others: declare it with --center_cat" in outcome.error
+    # Declared as a category, it is one in every file.
+    privatize("texts", **flags, center_categories="a").ok()
+
+
+def test_a_record_that_has_the_new_column_already_fails_the_job(privatize: Privatize, tmp_path: Path) -> None:
+    """It is not in the first records. Appended to an encoded record, it would be there twice."""
+    pytest.importorskip("tfx_bsl")
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    table = log_table()
+    write_tfrecords(folder / "0.tfrecord", table)
+    write_tfrecords(folder / "1.tfrecord", table.append_column("y_center", table["b"]))
+    for format in ("tfrecord", "parquet"):
+        outcome = privatize("out", input=folder / "*.tfrecord", input_format="tfrecord", output_format=format)
+        assert outcome.code == 1
+        assert "1.tfrecord: there is a column 'y_center' already" in outcome.error
+    assert not (tmp_path / "out").exists()
+
+
+def test_records_without_a_label_are_left_out_of_everything(privatize: Privatize, tmp_path: Path) -> None:
+    """They have features, which are public and may be sampled, but no part in the sums."""
+    table = log_table()
+    labels = table["y"].to_pylist()
+    labels[3], labels[5], labels[8] = None, None, float("nan")
+    pq.write_table(table.set_column(5, "y", pa.array(labels, pa.float64())), tmp_path / "log.parquet")
+    privatize("out", input=tmp_path / "log.parquet", max_unusable_fraction=0.01).ok()
+    letters = [json.loads(line) for line in (tmp_path / "out" / "dead_letters.jsonl").read_text().splitlines()]
+    assert [letter["row"] for letter in letters] == [3, 5, 8]
+    assert len(pq.read_table(tmp_path / "out" / "data")) == ROWS - 3
+    refused = privatize("refused", input=tmp_path / "log.parquet")
+    assert (refused.code, "3 of 900 records have no usable label" in refused.error) == (1, True)
+
+
+def test_a_filter_keeps_its_records_out_of_the_center(privatize: Privatize, center_of: Any, tmp_path: Path) -> None:
+    pq.write_table(log_table().filter(pa.compute.equal(log_table()["code"], 1)), tmp_path / "kept.parquet")
+    privatize("where", where="code=1", id_column="id").ok()
+    privatize("kept", input=tmp_path / "kept.parquet", id_column="id").ok()
+    # `code` is the column of the filter; in the other log it has a single value.
+    assert center_of("where") == center_of("kept")
+
+
+def test_validated_releases_have_the_column_in_their_schema(privatize: Privatize, tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow_data_validation")
+    outcome = privatize("out", "--validate", output_format="tfrecord").ok()
+    assert "validated  against an inferred schema: no anomalies" in outcome.out
+    schema = "".join(path.read_text() for path in (tmp_path / "out" / "validation").rglob("*.pbtxt"))
+    assert 'name: "y_center"' in schema
+
+
+def test_few_records_spend_nothing_on_a_center(privatize: Privatize, tmp_path: Path) -> None:
+    pq.write_table(log_table(10), tmp_path / "few.parquet")
+    privatize("out", input=tmp_path / "few.parquet", epsilon=0.5).ok()
+    release = json.loads((tmp_path / "out" / "release.json").read_text())
+    assert "center_epsilon" not in release
+    assert [each["what"] for each in charges(tmp_path / "ledger")] == ["prior", "labels"]
+    assert set(pq.read_table(tmp_path / "out" / "data")["y_center"].to_pylist()) == {6.0}
+
+
+# The default.
+
+
+def test_the_default_is_auto_around_a_linear_center(privatize: Privatize, tmp_path: Path) -> None:
+    """The mechanism that was chosen is written down; a run again takes it, and is free."""
+    flags = {"center": None, "mechanism": None, "label_max": 6}
+    outcome = privatize("out", **flags).ok()
+    release = json.loads((tmp_path / "out" / "release.json").read_text())
+    chosen = json.loads((tmp_path / "out" / "mechanism.json").read_text())["mechanism"]
+    assert release["mechanism"] == chosen
+    assert chosen in {"unbiased", "bias_limited", "rr_on_bins"}
+    assert f"mechanism  {chosen}: " in outcome.out
+    assert release["center"]["linear"]["features"] == ["id", "a", "b", "code", "word"]
+    assert release["rounding"] == "randomized"
+    privatize("again", **flags, epsilon_cap=2).ok()
+    assert (tmp_path / "again" / "mechanism.json").read_bytes() == (tmp_path / "out" / "mechanism.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [{"for": "labels"}, {"loss": "poisson"}, {"loss": "absolute"}, {"center": "none", "mechanism": "rr_on_bins"}],
+    ids=str,
+)
+def test_labels_of_least_error_have_no_center(
+    privatize: Privatize, tmp_path: Path, flags: dict[str, Any], tree: Any
+) -> None:
+    privatize("out", **({"center": None, "mechanism": None} | flags)).ok()
+    release = json.loads((tmp_path / "out" / "release.json").read_text())
+    assert release["mechanism"] == "rr_on_bins"
+    assert "center" not in release
+    assert "y_center" not in pq.read_schema(next((tmp_path / "out" / "data").iterdir())).names
+
+
+@pytest.mark.parametrize("case", ["uneven", "few labels", "no features"])
+def test_by_default_there_is_no_center_where_none_can_be(privatize: Privatize, tmp_path: Path, case: str) -> None:
+    flags: dict[str, Any] = {"center": None, "mechanism": None}
+    if case == "uneven":
+        (tmp_path / "values").write_text("0\n1\n5\n12\n30\n")
+        flags |= {"label_min": None, "label_max": None, "label_step": None, "label_values": tmp_path / "values"}
+    if case == "few labels":
+        flags["label_max"] = 1
+    if case == "no features":
+        pq.write_table(log_table().select(["id", "y"]), tmp_path / "log.parquet")
+        flags |= {"input": tmp_path / "log.parquet", "id_column": "id"}
+    privatize("out", **flags).ok()
+    assert "center" not in json.loads((tmp_path / "out" / "release.json").read_text())
+    outcome = privatize("linear", **(flags | {"center": "linear"}))
+    if case == "few labels":
+        outcome.ok()
+    else:
+        assert outcome.code == 2
+        message = "evenly spaced" if case == "uneven" else "has no column of numbers or texts besides the label"
+        assert "--center" in outcome.error
+        assert message in outcome.error
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"mechanism": "auto", "loss": "poisson"}, "--mechanism auto is for models of the squared loss, not poisson"),
+        ({"mechanism": None, "mechanism_parameters": "bias=0.1"}, "--mechanism_parameters needs --mechanism"),
+        ({"mechanism": "auto", "mechanism_parameters": "bias=0.1"}, "--mechanism_parameters needs --mechanism"),
+        ({"mechanism": "auto", "delta": 1e-6}, "--delta is for mechanisms"),
+        ({"for": "models"}, "--for chooses the mechanism"),
+        ({"center_features": "y"}, "--center_features must not name the label"),
+        ({"center_categories": "code,y"}, "--center_categories must not name the label"),
+        ({"center_features": "a,nothing"}, "--center_features: "),
+        ({"center_features": ""}, "has no column ''"),
+        ({"center_features": "day"}, "--center_features: 'day' holds date32[day], neither numbers nor text"),
+        ({"center_categories": "struct"}, "--center_categories: 'struct' holds struct"),
+        ({"center_places": 1}, "--center_places must be from 2 to 4,096, not 1"),
+        ({"center_column": "y"}, "--center_column must be another column than --label"),
+        ({"center_column": "a"}, "--input has a column 'a': name the new column of centers with"),
+        ({"center": "none", "center_features": "a"}, "--center none has no --center_features"),
+        ({"center": "none", "center_column": "a"}, "--center none has no --center_column"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_wrong_flags_are_usage_errors(
+    privatize: Privatize, tmp_path: Path, flags: dict[str, Any], message: str
+) -> None:
+    rows = np.arange(ROWS)
+    table = log_table().append_column("day", pa.array(rows, pa.int32()).cast(pa.date32()))
+    pq.write_table(table.append_column("struct", pa.array([{"x": 1}] * ROWS)), tmp_path / "log.parquet")
+    outcome = privatize("out", **({"input": tmp_path / "log.parquet"} | flags))
+    assert outcome.code == 2
+    assert message in outcome.error
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "ledger").exists()
+
+
+def test_a_column_of_the_new_name_is_refused(privatize: Privatize, tmp_path: Path) -> None:
+    table = log_table()
+    pq.write_table(table.append_column("y_center", table["a"]), tmp_path / "log.parquet")
+    outcome = privatize("out", input=tmp_path / "log.parquet")
+    assert (outcome.code, "--input has a column 'y_center'" in outcome.error) == (2, True)
+    privatize("named", input=tmp_path / "log.parquet", center_column="guess").ok()
+    names = pq.read_schema(next((tmp_path / "named" / "data").iterdir())).names
+    assert names == [*table.column_names, "y_center", "guess"]
+    # A release has the column: the mechanism cannot be applied to it once more.
+    file = tmp_path / "named" / "mechanism.json"
+    outcome = privatize("twice", program="apply", mechanism_file=file, input=tmp_path / "named" / "data" / "*")
+    assert outcome.code == 1
+    assert "there is a column 'guess' already" in outcome.error
+    assert "for apply remove that column" in outcome.error
+
+
+@pytest.mark.parametrize("label", ["a", "word"])
+def test_apply_never_predicts_from_the_label(privatize: Privatize, tmp_path: Path, label: str) -> None:
+    """The file was fitted for another label, where this one was a feature: the center would show it without noise."""
+    file = tmp_path / "m.json"
+    privatize("m.json", program="fit", mechanism_file=file).ok()
+    outcome = privatize("out", program="apply", mechanism_file=file, label=label)
+    assert outcome.code == 2
+    assert f"--label {label} is a feature of the center of --mechanism_file" in outcome.error
+    assert not (tmp_path / "out").exists()
+
+
+def test_apply_to_a_log_without_a_feature_fails_and_names_it(privatize: Privatize, tmp_path: Path) -> None:
+    file = tmp_path / "m.json"
+    privatize("m.json", program="fit", mechanism_file=file, center_features="a,word").ok()
+    pq.write_table(log_table().drop(["word"]), tmp_path / "log.parquet")
+    outcome = privatize("out", program="apply", mechanism_file=file, input=tmp_path / "log.parquet")
+    assert (outcome.code, "there is no column 'word'" in outcome.error) == (1, True)
+    pq.write_table(log_table().select(["a", "word", "y"]), tmp_path / "log.parquet")
+    privatize("out", program="apply", mechanism_file=file, input=tmp_path / "log.parquet").ok()
+
+
+# The first records are read in the main program.
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a,y\n1,SENTINEL\n2,3\n", "label column 'y' holds text on line 2, not a number"),
+        ("a,y\n" + "2,3\n" * 50 + "1,SENTINEL\n", "label column 'y' holds text on line 52, not a number"),
+        ("a,y\n" + "2,3\n" * 50 + '1,"SENTINEL\n', "line 52"),
+        ("a,y\n" + "2,3\n" * 50 + "1,SENTINEL,7\n", "line 52 has 3 fields, where the header has 2"),
+        ("a,a,y\n1,2,SENTINEL\n", "column 'a' occurs twice"),
+    ],
+    ids=["first line", "later", "open quote", "fields", "names"],
+)
+@pytest.mark.parametrize("compressed", [False, True], ids=["plain", "gzip"])
+def test_unreadable_first_records_are_the_same_failure_with_and_without_a_center(
+    privatize: Privatize, tmp_path: Path, content: str, message: str, compressed: bool
+) -> None:
+    path = tmp_path / ("log.csv.gz" if compressed else "log.csv")
+    path.write_bytes(gzip.compress(content.encode()) if compressed else content.encode())
+    flags = {"input": path, "input_format": "csv"}
+    with_center, without = privatize("out", **flags), privatize("out", **flags, center=None)
+    assert (with_center.code, without.code) == (1, 1)
+    assert with_center.error == without.error
+    assert str(path) in with_center.error
+    assert message in with_center.error
+    assert "SENTINEL" not in with_center.err + with_center.out
+
+
+def test_files_without_records_come_before_the_others(privatize: Privatize, center_of: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    pq.write_table(log_table().slice(0, 0), folder / "0.parquet")
+    pq.write_table(log_table(), folder / "1.parquet")
+    privatize("out", input=folder / "*.parquet").ok()
+    assert len(center_of("out")["linear"]["encoders"]) == 5
+    outcome = privatize("empty", input=folder / "0.parquet")
+    assert (outcome.code, "--center linear: " in outcome.error) == (2, True)

@@ -1,0 +1,144 @@
+"""Warnings, debiasing line and verdict of whole jobs: they follow from the released files, and everybody shows them."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+from labeldp.mechanisms.analysis.release_warnings import release_warnings
+from labeldp.mechanisms.analysis.verdict import debiasing, verdict
+from labeldp.pipelines.release.facts_of_release import feature_columns, manifest_facts
+from labeldp.pipelines.release.manifest import read_manifest
+from labeldp.pipelines.release.mechanism_file import read_mechanism_file
+
+ROWS = 6_000
+
+
+class Released(NamedTuple):
+    """A release, and what its command said."""
+
+    folder: Path
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Labels of 0..30, most of them above 10; three features and a center."""
+    rng = np.random.default_rng(2)
+    labels = np.clip(np.rint(rng.normal(18, 6, ROWS)), 0, 30)
+    columns = {name: rng.normal(size=ROWS) for name in ("a", "b")} | {"c": ["x"] * ROWS}
+    guess = [None if i % 10 else float(label) for i, label in enumerate(labels)]
+    path = tmp_path_factory.mktemp("advice") / "log.csv"
+    pa.csv.write_csv(pa.table(columns | {"id": np.arange(ROWS), "guess": guess, "y": labels}), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def release(
+    log: Path, key_file: Path, spawn: Any, command: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Released]:
+    """Function (flag=value, ...) -> a release of the log."""
+
+    def run(**flags: Any) -> Released:
+        folder = tmp_path_factory.mktemp("released") / "released"
+        standard = {
+            "input": log, "input_format": "csv", "label": "y", "label_min": 0, "label_max": 10, "label_step": 1,
+            "epsilon": 1, "id_column": "id", "noise_key_file": key_file, "output": folder, "output_format": "parquet",
+        }  # fmt: skip
+        outcome = spawn(command("privatize", standard | flags)).ok()
+        return Released(folder, outcome.out, outcome.err)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def clamped(release: Callable[..., Released]) -> Released:
+    """A domain that is too small for most labels."""
+    return release(prior_epsilon=0.1)
+
+
+def said(err: str) -> list[str]:
+    return [line.removeprefix("labeldp: warning: ") for line in err.splitlines() if "warning: " in line]
+
+
+def check_recomputed(released: Released) -> list[str]:
+    """Recomputes everything that was printed from mechanism.json and release.json alone; returns the names."""
+    mechanism = read_mechanism_file(str(released.folder / "mechanism.json"))
+    facts = manifest_facts(mechanism, read_manifest(str(released.folder / "release.json")))
+    warnings = release_warnings(facts)
+    assert said(released.err) == [warning.text for warning in warnings]
+    assert f"\ndebias     {debiasing(facts).line}\n" in released.out
+    assert f"\nverdict    {verdict(facts).line}\n" in released.out
+    names = json.loads((released.folder / "release.json").read_text())["warnings"]
+    assert names == [warning.name for warning in warnings]
+    return names
+
+
+def test_a_domain_that_is_too_small(clamped: Released, invoke: Any) -> None:
+    assert "high_end" in check_recomputed(clamped)
+    manifest = json.loads((clamped.folder / "release.json").read_text())
+    assert (manifest["features"], manifest["loss"]) == (4, "squared")
+    assert any("are at the high end of the domain, 10, by the noised histogram" in line for line in said(clamped.err))
+    assert "true = (released - " in clamped.out
+    assert "verdict    biased: " in clamped.out
+    assert "PASS" in invoke(["audit", str(clamped.folder)]).ok().out
+
+
+def test_warnings_that_were_changed_fail_the_audit(clamped: Released, invoke: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "released"
+    shutil.copytree(clamped.folder, folder)
+    manifest = json.loads((folder / "release.json").read_text())
+    (folder / "release.json").write_text(json.dumps(manifest | {"warnings": []}))
+    outcome = invoke(["audit", str(folder)])
+    assert outcome.code == 1
+    assert "FAIL: release.warnings lacks high_end" in outcome.out
+
+
+def test_the_report_shows_them(clamped: Released, invoke: Any, tmp_path: Path) -> None:
+    pytest.importorskip("jinja2", reason="the extra evaluation is not installed")
+    output = tmp_path / "page.html"
+    invoke(["report", str(clamped.folder), f"--output={output}"]).ok()
+    page = output.read_text()
+    assert "are at the high end of the domain, 10, by the noised histogram" in page
+    assert "<strong>Verdict:</strong> biased: " in page
+    assert "<pre>true = (released - " in page
+
+
+def test_a_center_with_missing_values_and_poisson_loss_without(release: Callable[..., Released]) -> None:
+    centered = release(label_max=30, center_column="guess")
+    assert "missing_centers" in check_recomputed(centered)
+    assert "debias     needs none: the labels are unbiased, up to the clipping of residuals" in centered.out
+    assert json.loads((centered.folder / "release.json").read_text())["features"] == 3, "the center is no feature"
+    poisson = release(label_max=30, mechanism="unbiased", loss="poisson")
+    assert "negative_outputs" in check_recomputed(poisson)
+    assert "high_end" not in check_recomputed(poisson)
+
+
+def test_fit_says_what_its_mechanism_file_and_the_records_give(
+    log: Path, key_file: Path, invoke: Any, command: Any, tmp_path: Path
+) -> None:
+    flags = {
+        "input": log, "input_format": "csv", "label": "y", "label_min": 0, "label_max": 10, "label_step": 1,
+        "epsilon": 1, "prior_epsilon": 0.1, "noise_key_file": key_file, "mechanism_file": tmp_path / "m.json",
+    }  # fmt: skip
+    outcome = invoke(command("fit", flags)).ok()
+    assert any("are at the high end of the domain" in line for line in said(outcome.err))
+    assert "\nverdict    biased: " in outcome.out
+
+
+def test_features_are_counted_in_tfrecords_too(tmp_path: Path) -> None:
+    pytest.importorskip("tfx_bsl", reason="the extra tfx is not installed")
+    from labeldp.transforms.tfrecord.example_encoder import encode_examples
+    from labeldp.transforms.tfrecord.framing import frame
+
+    batch = pa.RecordBatch.from_pydict({"a": [1.0, 2.0], "b": [None, "x"], "y": [1.0, 2.0], "id": [1, 2]})
+    (tmp_path / "part-1.tfrecord").write_bytes(bytes(frame(encode_examples(batch))))
+    shards = {"part-0.tfrecord": 0, "part-1.tfrecord": 2}
+    assert feature_columns(str(tmp_path), shards, ["y", "id"]) == 2
+    assert feature_columns(str(tmp_path), {"part-0.tfrecord": 0}, ["y"]) is None

@@ -1,0 +1,112 @@
+"""A hundred charges at the same time, from two processes that share nothing but the ledger: a file or a database."""
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+CHARGES = 100
+CAP, EPSILON = 3.0, 0.1
+FITS = math.floor(Fraction(CAP) / Fraction(EPSILON))  # 29: thirty times the float 0.1 is slightly above 3
+KINDS = ["file", "sqlite", "postgresql"]
+
+WORKER = """
+import json, os, sys, threading
+
+from labeldp.pipelines.release import ledger_database
+from labeldp.pipelines.release.ledger import Caps, Ledger, LedgerEntry
+from labeldp.transforms import InputError
+
+pause, retries = ledger_database._pause, []
+ledger_database._pause = lambda attempt: (retries.append(attempt), pause(attempt))
+for line in sys.stdin:
+    task = json.loads(line)
+    os.environ.update(task["environment"])
+    errors, start = [], threading.Barrier(len(task["releases"]))
+    retries.clear()
+
+    def charge(release):
+        ledger = Ledger(task["place"])
+        start.wait()
+        try:
+            with ledger.locked():
+                entry = LedgerEntry("labels", task["epsilon"], release)
+                ledger.charge([entry], Caps(task["cap"]), request=release, output="released")
+        except InputError as error:
+            errors.append(str(error))
+
+    threads = [threading.Thread(target=charge, args=[release]) for release in task["releases"]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(json.dumps({"errors": errors, "retries": len(retries)}), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def charge_at_once() -> Iterator[Callable[..., list[str]]]:
+    """Function (place, releases, environment) -> the errors of charging all of them at once, half in each process."""
+    pytest.importorskip("sqlalchemy", reason="the extra ledger is not installed")
+    command = [sys.executable, "-W", "ignore", "-c", WORKER]
+    workers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+
+    def charge(place: str, releases: list[str], environment: dict[str, str]) -> list[str]:
+        task = {"place": place, "environment": environment, "epsilon": EPSILON, "cap": CAP}
+        for index, worker in enumerate(workers):
+            assert worker.stdin is not None
+            worker.stdin.write(json.dumps(task | {"releases": releases[index::2]}) + "\n")
+            worker.stdin.flush()
+        results = [json.loads(worker.stdout.readline()) for worker in workers if worker.stdout is not None]
+        print(f"{sum(result['retries'] for result in results)} attempts were repeated")
+        return [error for result in results for error in result["errors"]]
+
+    yield charge
+    for worker in workers:
+        worker.communicate(timeout=60)
+
+
+@pytest.fixture
+def environment(request: pytest.FixtureRequest, kind: str) -> dict[str, str]:
+    """Environment that a process needs to charge."""
+    return {"PGPASSWORD": request.getfixturevalue("postgres").password} if kind == "postgresql" else {}
+
+
+@pytest.mark.xdist_group("postgres")
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_a_hundred_charges_at_once_those_that_fit_are_made(
+    kind: str, environment: dict[str, str], new_ledger: Any, charge_at_once: Any
+) -> None:
+    """They also find no table: each of them may be the one that makes it."""
+    from labeldp.pipelines.release.ledger import Ledger
+
+    place = new_ledger(kind)
+    errors = charge_at_once(place, [f"release {i}" for i in range(CHARGES)], environment)
+
+    ledger = Ledger(place)
+    assert ledger.spent().epsilon == FITS * Fraction(EPSILON) <= CAP
+    assert len(ledger.runs()) == FITS
+    assert len(errors) == CHARGES - FITS
+    assert {error.partition("(")[0] for error in errors} == {
+        "--epsilon_cap 3 would be exceeded: with this run the epsilon spent is 3 "
+    }
+
+
+@pytest.mark.xdist_group("postgres")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_hundred_charges_at_once_of_one_request_are_one(
+    kind: str, environment: dict[str, str], new_ledger: Any, charge_at_once: Any
+) -> None:
+    """A file has a line for each; all name one release, which counts once. A database has one row."""
+    from labeldp.pipelines.release.ledger import Ledger
+
+    place = new_ledger(kind)
+    assert charge_at_once(place, ["release"] * CHARGES, environment) == []
+
+    assert Ledger(place).spent().epsilon == Fraction(EPSILON)
+    assert len(Ledger(place).runs()) == (CHARGES if kind == "file" else 1)
