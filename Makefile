@@ -4,7 +4,7 @@ BIN := .venv/bin
 DEMO_OUTPUT ?= demo_output
 PRISM := github.com/apache/beam/sdks/v2/go/cmd/prism@v2.71.0
 
-.PHONY: setup browser demo test docs flink prism flink-test bench results lock clean
+.PHONY: setup browser postgres demo test fuzz docs flink prism flink-test bench results lock clean
 
 setup: .venv/ready
 
@@ -33,11 +33,21 @@ browser:
 	@for name in "$$CHROMIUM" chromium google-chrome chromium-browser; do command -v "$$name" >/dev/null && exit; done; \
 		$(call debian,chromium,no browser for the tests: install chromium or name one in CHROMIUM)
 
-test: setup browser
+# The server that tests of the ledger start; without one, and where it cannot be installed, they are skipped.
+postgres:
+	@for program in "$$(command -v postgres)" /usr/lib/postgresql/*/bin/postgres; do test -x "$$program" && exit; done; \
+		( $(call debian,postgresql,no PostgreSQL server: the tests of the ledger that need one are skipped) ) || true
+
+test: setup browser postgres
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+# Random mutations of input files, mechanism files, ledgers and command lines, for FUZZ_SECONDS, 600 unless set. Inputs
+# that fail are kept below build/fuzz.
+fuzz: setup
+	$(BIN)/python tests/fuzz/fuzz.py
 
 # The documentation site, below build/site; warnings are errors. `make test` builds it, too.
 docs: setup
@@ -67,7 +77,7 @@ flink-test: setup flink prism
 bench: setup
 	rm -rf build/benchmarks
 	mkdir -p build/benchmarks
-	set -e; for name in throughput parquet memory cores stages startup solvers $(if $(wildcard .flink/flink.jar),flink_throughput); do \
+	set -e; for name in throughput parquet memory cores stages startup solvers center_cost $(if $(wildcard .flink/flink.jar),flink_throughput); do \
 		$(BIN)/python benchmarks/$$name.py > build/benchmarks/$$name.out; done
 	$(BIN)/python benchmarks/performance_page.py build/benchmarks
 
@@ -77,7 +87,7 @@ results: setup
 
 # Renews requirements.lock from setup.py, with hashes, for Python 3.11.
 lock: setup
-	$(BIN)/uv pip compile -q --upgrade setup.py --extra tfx --extra evaluation --extra yaml --extra dev --python-version 3.11 --generate-hashes \
+	$(BIN)/uv pip compile -q --upgrade setup.py --extra tfx --extra evaluation --extra ledger --extra yaml --extra dev --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" -o requirements.lock
 
 clean:

@@ -58,6 +58,7 @@ setup(
         "numpy>=1.26",
         "scipy>=1.11",
         "pyarrow>=10.0.1",
+        "threadpoolctl>=3",
     ],
     extras_require={
         "tfx": [
@@ -72,9 +73,14 @@ setup(
             "scikit-learn>=1.4",
             "tqdm>=4.66",
         ],
+        "ledger": [
+            "psycopg[binary]>=3.1",
+            "sqlalchemy>=2.0",
+        ],
         "yaml": ["apache-beam[yaml]>=2.69"],
         "dev": [
             "build",
+            "dp-accounting",
             "griffe",
             "hypothesis",
             "jsonschema",

@@ -6,3 +6,7 @@ FLOATS = 8
 FORMATS = ("tfrecord", "parquet")
 ORDERS = ("mixed", "fixed")
 EPSILON = 1.0
+
+COLUMNS = ("synthetic", "conversions")
+PREDICTION = "prediction"
+CONVERSION_LABEL = "SalesAmountInEuro"

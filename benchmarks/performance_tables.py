@@ -10,6 +10,8 @@ PLOT = "performance.svg"
 NAMES = {
     "labeldp": "labeldp privatize",
     "labeldp_one_order": "labeldp privatize, features in one order",
+    "labeldp_center": "labeldp privatize --center_column",
+    "labeldp_linear": "labeldp privatize --center linear",
     "codec_loop": "bare loop of C++ codecs",
     "codec_loop_parallel": "bare loop of C++ codecs, files read in parallel",
     "per_element_beam": "per-element Beam pipeline",
@@ -49,6 +51,7 @@ def tables(results: Mapping[str, Result]) -> str:
         "cores": _cores,
         "flink": _flink,
         "startup": _startup,
+        "center_cost": _center_cost,
     }
     sections = [_machine(next(iter(results.values())))]
     for name in [*known, *(name for name in results if name not in known)]:
@@ -212,6 +215,25 @@ def _startup(result: Result) -> Iterator[str]:
         if isinstance(one, dict) and "median_seconds" in one
     ]
     yield _table(["", "seconds", "CPU seconds", "target", "libraries", "forbidden libraries loaded"], rows)
+
+
+def _center_cost(result: Result) -> Iterator[str]:
+    yield "### Labels around a center"
+    rows = [
+        [
+            *_ratios(format, one, "cost_per_record_over_no_center", "cpu_per_record_over_no_center"),
+            f"{one['largest_over_smallest_peak']:.2f}",
+        ]
+        for format, one in result["formats"].items()
+    ]
+    linear = "linear_cost_per_record_over_no_center", "linear_cpu_per_record_over_no_center"
+    rows += [[*_ratios(f"{format}, --center linear", one, *linear), ""] for format, one in result["formats"].items()]
+    target = f"over the same job without a center (target: at most {result['max_ratio']:g})"
+    growth = f"largest over smallest peak memory (target: at most {result['max_growth']:g})"
+    yield _table(["", f"wall time per record {target}", "CPU time per record", growth], rows)
+    for format, one in result["formats"].items():
+        yield f"Records of the demo's form, {format}:"
+        yield _programs(one["programs"])
 
 
 def _other(result: Result) -> Iterator[str]:

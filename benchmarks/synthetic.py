@@ -2,6 +2,9 @@
 
 A record takes about 100 bytes as a tf.Example in a TFRecord file. By default the order of its features varies, as in
 files that protocol buffers in C++ wrote: readers cannot rely on one order.
+
+With `--columns conversions`, records are the sales of the log of `labeldp demo`, mostly hashed categories, with a
+prediction of each label; also as CSV.
 """
 
 from __future__ import annotations
@@ -13,10 +16,16 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet
-from log_schema import FLOATS, FORMATS, ID, LABEL, LABEL_MAX, ORDERS
+from log_schema import COLUMNS, CONVERSION_LABEL, FLOATS, FORMATS, ID, LABEL, LABEL_MAX, ORDERS, PREDICTION
 
 _BATCH_ROWS = 1 << 16
+# One click in nine is a sale.
+_BATCH_CLICKS = 9 * _BATCH_ROWS
+_ORDERS_OF_CONVERSIONS = 6
+# Standard deviation of the logarithm of a prediction over its label.
+_PREDICTION_ERROR = 0.4
 
 
 def write_log(folder: Path, format: str, records: int, files: int, seed: int = 1, order: str = "mixed") -> None:
@@ -39,6 +48,68 @@ def write_log(folder: Path, format: str, records: int, files: int, seed: int = 1
             _write_parquet(path, _columns(generator, rows))
         else:
             _write_tfrecord(path, _columns(generator, rows), np.random.default_rng([seed, number, 1]), order)
+
+
+def write_conversions(folder: Path, format: str, records: int, files: int, seed: int = 1, order: str = "mixed") -> None:
+    """Writes files of equal length with the sales of generated clicks and a prediction of each label.
+
+    Args:
+      folder: Folder to make.
+      format: tfrecord, parquet or csv.
+      records: Number of records.
+      files: Number of files.
+      seed: Seed of the random values.
+      order: Order of the features of a tf.Example: mixed is one of six at random for each record, fixed is one.
+    """
+    folder.mkdir(parents=True)
+    for number in range(files):
+        rows = records * (number + 1) // files - records * number // files
+        path = folder / f"part-{number:05d}.{format}"
+        batches = _conversions(np.random.default_rng([seed, number]), rows, seed * files + number)
+        if format == "tfrecord":
+            _write_conversion_examples(path, batches, np.random.default_rng([seed, number, 1]), order)
+            continue
+        first = next(batches)
+        writers = {"parquet": pa.parquet.ParquetWriter, "csv": pa.csv.CSVWriter}
+        with writers[format](path, first.schema) as writer:
+            for batch in itertools.chain([first], batches):
+                writer.write_batch(batch)
+
+
+def _conversions(generator: np.random.Generator, rows: int, seed: int) -> Iterator[pa.RecordBatch]:
+    """Batches of sales with a prediction (float32); `rows` records together."""
+    from labeldp.pipelines.demo.conversion_log import CONVERTED, click_batches
+
+    # More clicks than are needed: batches are made one after the other, until there are enough sales.
+    for clicks in click_batches(100 * (rows + _BATCH_ROWS), seed, min(_BATCH_CLICKS, 10 * rows + 1000)):
+        sales = pa.Table.from_batches([clicks]).filter(pa.compute.equal(clicks[CONVERTED], 1)).slice(0, rows)
+        labels = sales[CONVERSION_LABEL].to_numpy()
+        predictions = labels * np.exp(_PREDICTION_ERROR * generator.standard_normal(len(labels), np.float32))
+        (batch,) = sales.append_column(PREDICTION, pa.array(predictions)).combine_chunks().to_batches()
+        yield batch
+        rows -= len(labels)
+        if not rows:
+            return
+
+
+def _write_conversion_examples(
+    path: Path, batches: Iterator[pa.RecordBatch], generator: np.random.Generator, order: str
+) -> None:
+    from labeldp.transforms.tfrecord.example_encoder import encode_examples
+    from labeldp.transforms.tfrecord.framing import frame
+
+    with path.open("wb") as file:
+        for batch in batches:
+            names = batch.schema.names
+            orders = [generator.permutation(names).tolist() for _ in range(_ORDERS_OF_CONVERSIONS)]
+            orders = orders if order == "mixed" else [names]
+            chosen = generator.integers(len(orders), size=batch.num_rows)
+            examples = np.empty(batch.num_rows, object)
+            for place, permutation in enumerate(orders):
+                rows = np.flatnonzero(chosen == place)
+                columns = [batch.column(names.index(name)).take(pa.array(rows)) for name in permutation]
+                examples[rows] = encode_examples(pa.RecordBatch.from_arrays(columns, permutation))
+            file.write(frame(examples.tolist()))
 
 
 def _columns(generator: np.random.Generator, rows: range) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -101,13 +172,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="folder to make")
-    parser.add_argument("--format", required=True, choices=FORMATS)
+    parser.add_argument("--format", required=True, choices=[*FORMATS, "csv"], help="csv for conversions only")
     parser.add_argument("--records", required=True, type=int, metavar="N")
     parser.add_argument("--files", type=int, default=8, metavar="N")
     parser.add_argument("--seed", type=int, default=1, metavar="S")
     parser.add_argument("--feature_order", choices=ORDERS, default="mixed", help="order of features (default: mixed)")
+    parser.add_argument(
+        "--columns", choices=COLUMNS, default="synthetic", help="synthetic: an id, 8 floats and a label (default)"
+    )
     args = parser.parse_args(argv)
-    write_log(args.output, args.format, args.records, args.files, args.seed, args.feature_order)
+    write = write_conversions if args.columns == "conversions" else write_log
+    write(args.output, args.format, args.records, args.files, args.seed, args.feature_order)
 
 
 if __name__ == "__main__":

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import processes
-from log_schema import EPSILON, ID, LABEL, LABEL_MAX
+from log_schema import CONVERSION_LABEL, EPSILON, ID, LABEL, LABEL_MAX
 
 _SYNTHETIC = Path(__file__).parent / "synthetic.py"
 # A record takes about 100 bytes in the log, in a temporary segment and in a shard; the rest is margin.
-_BYTES_PER_RECORD = 400
+_BYTES_PER_RECORD = {"synthetic": 400, "conversions": 1500}
 
 
 @dataclass(frozen=True)
@@ -24,14 +24,21 @@ class Log:
     """Synthetic log on disk.
 
     Attributes:
-      format: tfrecord or parquet.
+      format: tfrecord, parquet or csv.
       records: Number of records.
       folder: Folder with its files and nothing else.
+      columns: synthetic or conversions.
     """
 
     format: str
     records: int
     folder: Path
+    columns: str = "synthetic"
+
+    @property
+    def output_format(self) -> str:
+        """Format of a job's output: the same, where the job can write it."""
+        return "parquet" if self.format == "csv" else self.format
 
     @property
     def pattern(self) -> str:
@@ -80,14 +87,15 @@ class Workspace:
         """
         return processes.run_python(arguments, self._environment)
 
-    def log(self, format: str, records: int, files: int = 8, order: str = "mixed") -> Log:
+    def log(self, format: str, records: int, files: int = 8, order: str = "mixed", columns: str = "synthetic") -> Log:
         """Returns a log, which is made on first use.
 
         Args:
-          format: tfrecord or parquet.
+          format: tfrecord or parquet; also csv for conversions.
           records: Number of records.
           files: Number of files of equal length.
           order: Order of the features of a tf.Example: mixed or fixed.
+          columns: synthetic, or conversions: the form of the demo's log, with a prediction of the label.
 
         Returns:
           The log.
@@ -95,9 +103,10 @@ class Workspace:
         Raises:
           RuntimeError: If the disk has too little space for the log and the output of a job.
         """
-        log = Log(format, records, self.folder / f"log-{format}-{records}-{files}-{order}")
+        folder = self.folder / f"log-{columns}-{format}-{records}-{files}-{order}"
+        log = Log(format, records, folder, columns)
         if not log.folder.exists():
-            free, needed = shutil.disk_usage(self.folder).free, records * _BYTES_PER_RECORD
+            free, needed = shutil.disk_usage(self.folder).free, records * _BYTES_PER_RECORD[columns]
             if free < needed:
                 raise RuntimeError(
                     f"{records:,} records need {needed / 1e9:.1f} GB of disk space, but {free / 1e9:.1f} GB are free; "
@@ -106,7 +115,7 @@ class Workspace:
             self.run(
                 [
                     str(_SYNTHETIC), f"--output={log.folder}", f"--format={format}", f"--records={records}",
-                    f"--files={files}", f"--feature_order={order}",
+                    f"--files={files}", f"--feature_order={order}", f"--columns={columns}",
                 ]
             )  # fmt: skip
         return log
@@ -134,7 +143,7 @@ class Workspace:
         return path
 
     def privatize(self, log: Log, output: Path, *flags: str) -> list[str]:
-        """Composes the command line of `labeldp privatize`, from a log to shards of its format.
+        """Composes the command line of `labeldp privatize`, from a log to shards of its format (Parquet for CSV).
 
         Args:
           log: The input.
@@ -146,9 +155,11 @@ class Workspace:
         """
         return [
             "-m", "labeldp", "privatize", f"--input={log.pattern}", f"--input_format={log.format}",
-            f"--output={output}", f"--output_format={log.format}", f"--label={LABEL}", "--label_min=0",
+            f"--output={output}", f"--output_format={log.output_format}",
+            f"--label={LABEL if log.columns == 'synthetic' else CONVERSION_LABEL}", "--label_min=0",
             f"--label_max={LABEL_MAX}", "--label_step=1", f"--epsilon={EPSILON}", f"--noise_key_file={self.key}",
-            *flags,
+            # Named, so that the job has no center unless flags ask for one.
+            "--mechanism=rr_on_bins", *flags,
         ]  # fmt: skip
 
     def per_element(self, log: Log, output: Path) -> list[str]:

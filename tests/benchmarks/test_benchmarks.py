@@ -87,6 +87,27 @@ def test_memory(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("jobs_in_process")
+@pytest.mark.parametrize("formats", [["parquet", "csv"], ["tfrecord"]], ids=" ".join)
+def test_center_cost(benchmark: Any, last_line: Any, tmp_path: Path, formats: list[str]) -> None:
+    if "tfrecord" in formats:
+        tfx()
+    benchmark("center_cost").main([*SIZES, "--files=2", "--formats", *formats, f"--temp_location={tmp_path}"])
+
+    facts = last_line()
+    check(facts, "center_cost")
+    assert set(facts["formats"]) == set(formats)
+    for one in facts["formats"].values():
+        assert set(one["programs"]) == {"labeldp", "labeldp_center", "labeldp_linear"}
+        assert one["largest_over_smallest_peak"] == 1, "jobs in this process state no memory"
+        for program in one["programs"].values():
+            check_measurement(program, [1000, 2000])
+    assert benchmark("performance_tables").tables({"center_cost": facts}).count("privatize --center_column |") == len(
+        formats
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("jobs_in_process")
 def test_cores(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
     benchmark("cores").main(
         [*SIZES, "--format=parquet", "--settings", "1_worker", "2_worker", "--layouts=1_file",
