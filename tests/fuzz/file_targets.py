@@ -165,7 +165,8 @@ def _manifests(draw: st.DrawFn) -> Case:
 def _check_manifest(case: Case) -> bool:
     folder = empty_folder() / "released"
     (folder / "data").mkdir(parents=True)
-    (folder / "mechanism.json").write_bytes((release() / "mechanism.json").read_bytes())
+    for name in ("mechanism.json", "center.json"):
+        (folder / name).write_bytes((release() / name).read_bytes())
     for shard in (release() / "data").iterdir():
         (folder / "data" / shard.name).write_bytes(shard.read_bytes())
     (folder / "release.json").write_bytes(case["release.json"])

@@ -37,8 +37,8 @@ def test_another_request_is_charged(job: Any, invoke: Any, outputs: Path, spent:
 
 def test_another_mechanism_shares_the_histogram(job: Any, invoke: Any, outputs: Path, spent: Any, entries: Any) -> None:
     """The same histogram with the same noise is one release; the labels of each mechanism are another."""
-    invoke(job()).ok()
-    invoke(job(mechanism="rr", output=outputs / "rr")).ok()
+    invoke(job(prior_epsilon=0.1)).ok()
+    invoke(job(prior_epsilon=0.1, mechanism="rr", output=outputs / "rr")).ok()
 
     histogram, labels = (charge["epsilon"] for charge in entries(outputs)[0]["charges"])
     assert spent(outputs) == pytest.approx(histogram + 2 * labels, rel=1e-6)
