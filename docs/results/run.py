@@ -29,9 +29,12 @@ CENSUS_MECHANISMS = MECHANISMS[:6]
 MODELS = ("linear", "trees", "network")
 TWO_MODELS = ("linear", "trees")
 BIASES = ("unbiased", *(f"bias_limited:bias={bias:g}" for bias in (0.1, 0.2, 0.4, 0.6, 0.8)), "rr_on_bins")
+CENTERED = ("rr_on_bins", "unbiased", "auto")
+CENTERS = ("none", "linear")
 PUBLISHED_EPSILONS = (0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 3, 4, 6, 8)
 SMALL_EPSILONS = (0.05, 0.1, 0.3, 0.5, 0.8, 1)
 CENSUS_EPSILONS = (0.5, 1, 2, 4)
+CENTER_EPSILONS = (0.1, 0.3, 0.5, 1, 2, 4, 8)
 
 CENSUS = {"label": "work", "label_max": 52, "label_step": 1}
 HOUSING = {"label": "value", "label_min": 0, "label_max": "5.00001", "label_step": "0.1000002"}
@@ -69,6 +72,14 @@ RUNS = {
         label_min=1, epsilon=CENSUS_EPSILONS, seeds=3, mechanism=CENSUS_MECHANISMS, model=TWO_MODELS),
     "census_0_52": flags("census_0_52", "Weeks worked, 0 to 52", CENSUS,
         label_min=0, epsilon=CENSUS_EPSILONS, seeds=3, mechanism=CENSUS_MECHANISMS, model=TWO_MODELS),
+    "housing_center": flags("housing", "California housing, around a center", HOUSING, center=CENTERS,
+        epsilon=CENTER_EPSILONS, seeds=5, mechanism=CENTERED, model=TWO_MODELS),
+    "communities_center": flags("communities", "Communities and Crime, around a center", COMMUNITIES, center=CENTERS,
+        label_step="0.01", epsilon=CENTER_EPSILONS, seeds=5, mechanism=CENTERED, model=TWO_MODELS),
+    "census_center": flags("census_0_52", "Weeks worked, 0 to 52, around a center", CENSUS, center=CENTERS,
+        label_min=0, epsilon=CENTER_EPSILONS, seeds=5, mechanism=CENTERED, model=("linear",)),
+    "census_center_trees": flags("census_0_52", "Weeks worked, 0 to 52, around a center", CENSUS, center=CENTERS,
+        label_min=0, epsilon=(0.5, 4), seeds=5, mechanism=("unbiased",), model=("trees",)),
 }  # fmt: skip
 
 

@@ -199,7 +199,7 @@ def score_cell(cell: Cell, task: Task, dataset: Dataset) -> Score:
     if cell.mechanism == MEAN_PREDICTOR:
         return Score(_test_loss(np.full(len(test), truth[train].mean()), truth[test], task))
     facts: dict[str, Any] = {}
-    offset = np.zeros(len(test))
+    features, offset = dataset.features, np.zeros(len(test))
     if cell.private:
         try:
             center = find_center(cell, task, dataset)
@@ -211,13 +211,14 @@ def score_cell(cell: Cell, task: Task, dataset: Dataset) -> Score:
         labels = _training_labels(released, training)
         facts = _errors(released, truth[train])
         if center is not None:
-            offset = center.offset[test]
+            # A release has it as a column. With it, models may find what features say without the center.
+            features, offset = np.column_stack([features, center.offset]), center.offset[test]
             facts |= {"center_loss": _test_loss(offset, truth[test], task), "center_epsilon": center.epsilon}
             facts |= _clipping(released, truth[train], task)
     else:
         values = truth[train]
         labels = TrainingLabels(values, float(values.mean()), float(values.var()), 0.0, 0.0)
-    predictions = offset + MODELS[cell.model](dataset.features[train], labels, dataset.features[test], cell.seed)
+    predictions = offset + MODELS[cell.model](features[train], labels, features[test], cell.seed)
     return Score(_test_loss(predictions, truth[test], task), **facts)
 
 
