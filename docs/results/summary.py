@@ -184,6 +184,54 @@ def by_mechanism(run: str, model: str, digits: int) -> str:
     return f"{table(['epsilon', *mechanisms], rows)}\n\n{note}"
 
 
+AROUND = " around linear"
+"""What follows the name of a mechanism whose labels are released around a linear center."""
+TARGETS = {
+    ("housing_center", "trees"): {0.1: 0.52, 0.3: 0.48, 0.5: 0.45, 1: 0.37},
+    ("communities_center", "linear"): {0.1: 0.045, 0.3: 0.033},
+}
+"""Largest loss that labels around a center were to have, by run, model and epsilon."""
+
+
+def around_center(run: str, model: str, digits: int) -> str:
+    """Compares labels with and without a linear center.
+
+    Args:
+      run: Name of the run.
+      model: Name of the model.
+      digits: Number of decimals.
+
+    Returns:
+      A table with a row for each epsilon: the default before centers (`rr_on_bins`), the present one (`auto` around a
+      center), `unbiased` without and around a center, and the ratio of the excess of the two over true labels.
+    """
+    ours = [result for result in read(run) if result.model == model]
+    clean = least(result for result in ours if result.mechanism == "clean")
+    rows = []
+    for epsilon in sorted({result.epsilon for result in ours if result.epsilon is not None}):
+        here = {result.mechanism: result for result in ours if result.epsilon == epsilon}
+        without, around = here.get("unbiased"), here.get("unbiased" + AROUND)
+        if clean is None or without is None or around is None:
+            continue
+        ratio = f"{(around.loss - clean.loss) / (without.loss - clean.loss):.2f}"
+        even = abs(around.loss - without.loss) <= max(around.deviation, without.deviation)
+        wanted = TARGETS.get((run, model), {}).get(epsilon)
+        rows.append(
+            [
+                f"{epsilon:g}",
+                figure(here.get("rr_on_bins"), digits),
+                figure(here.get("auto" + AROUND), digits),
+                figure(without, digits),
+                figure(around, digits),
+                f"{ratio} (even)" if even else ratio,
+                "-" if wanted is None else f"{wanted:g}",
+            ]
+        )
+    heading = ["epsilon", "rr_on_bins", "auto around linear", "unbiased", "unbiased around linear"]
+    note = f"True labels {figure(clean, digits)}."
+    return f"{table([*heading, 'ratio of excess', 'target'], rows)}\n\n{note}"
+
+
 CLIPPED = ("laplace", "staircase")
 UNCLIPPED = ("laplace:clip=false", "staircase:clip=false")
 CLAIMS = (
@@ -191,12 +239,18 @@ CLAIMS = (
     ("rr_on_bins below clipped noise", ["rr_on_bins"], CLIPPED),
     ("unbiased below clipped noise", ["unbiased"], CLIPPED),
     ("unbiased below noise that is not clipped", ["unbiased"], UNCLIPPED),
+    ("unbiased around a linear center below unbiased", ["unbiased" + AROUND], ["unbiased"]),
+    ("auto around a linear center below rr_on_bins", ["auto" + AROUND], ["rr_on_bins"]),
 )
 RUNS_OF_CLAIMS = {
     "census_1_52": ("linear", "trees"),
     "census_0_52": ("linear", "trees"),
     "housing": ("linear", "trees", "network"),
     "communities_coarse": ("linear", "trees", "network"),
+    "census_center": ("linear",),
+    "census_center_trees": ("trees",),
+    "housing_center": ("linear", "trees"),
+    "communities_center": ("linear", "trees"),
 }
 
 
@@ -342,6 +396,12 @@ def blocks() -> dict[str, str]:
         "communities_bias": by_mechanism("communities_bias", "linear", 4),
         "housing_rule": rule("housing_bias", 3),
         "communities_rule": rule("communities_bias", 4),
+        "housing_center": around_center("housing_center", "trees", 3),
+        "housing_center_linear": around_center("housing_center", "linear", 3),
+        "communities_center": around_center("communities_center", "linear", 4),
+        "communities_center_trees": around_center("communities_center", "trees", 4),
+        "census_center": around_center("census_center", "linear", 1),
+        "census_center_trees": around_center("census_center_trees", "trees", 1),
         "claims": claims(),
         "label_errors": label_errors(),
     }
