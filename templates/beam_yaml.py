@@ -16,7 +16,7 @@ from apache_beam.pvalue import AsList, AsSingleton, PCollection
 
 from ..mechanisms.core.budget import remaining_epsilon
 from ..mechanisms.core.label_grid import label_grid
-from ..mechanisms.core.label_rounding import NEAREST, RANDOMIZED
+from ..mechanisms.core.label_rounding import NEAREST
 from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.registry import AUTO, default_rounding
 from ..pipelines.release.job_result import JobResult
@@ -42,7 +42,7 @@ from ..transforms import (
     row_fields,
 )
 from ..transforms.center.append_center import AppendCenter
-from ..transforms.center.feature_sample import CenterFeatures
+from ..transforms.center.feature_sample import DEFAULT_PLACES, CenterFeatures
 from ..transforms.center.fit_center import FitLinearCenter
 from ..transforms.io.filesystems import delete_folder
 from ..transforms.io.publish_shards import require_digest, require_empty
@@ -334,7 +334,7 @@ class LabelDP(beam.PTransform):
         center: str | None = None,
         center_features: list[str] | None = None,
         center_categories: list[str] | None = None,
-        center_places: int = 64,
+        center_places: int = DEFAULT_PLACES,
     ):
         """Checks the arguments.
 
@@ -348,8 +348,7 @@ class LabelDP(beam.PTransform):
           label_step: Spacing of the label grid.
           label_values: All labels of the domain, ascending, instead of the three arguments above.
           prior_epsilon: Budget of the histogram; by default sqrt(k / n), at most the mechanism's share of epsilon.
-          mechanism: Name of the mechanism, as for `labeldp privatize --mechanism`, or auto; by default rr_on_bins, with
-            a center unbiased.
+          mechanism: Name of the mechanism, as for `labeldp privatize --mechanism`; by default auto.
           parameters: Parameters of the mechanism, by name, and its loss.
           rounding: Rounding of labels that are not in the domain, nearest or randomized; by default that of the
             mechanism.
@@ -374,8 +373,8 @@ class LabelDP(beam.PTransform):
                 tuple(center_features), tuple(center_categories or ()), center_places, id_column
             )
             center_column = center_column or f"{label}_center"
-        mechanism = mechanism or ("rr_on_bins" if center_column is None else "unbiased")
-        rounding = rounding or (RANDOMIZED if mechanism == AUTO else default_rounding(mechanism))
+        mechanism = mechanism or AUTO
+        rounding = rounding or default_rounding(mechanism)
         grid = (label_min, label_max, label_step, label_values)
         self._column = label_column(label, *grid, id_column, rounding, center_column)
         self._epsilon = epsilon

@@ -103,7 +103,7 @@ class SolveRandomizer(beam.PTransform):
 
     Attributes:
       mechanism: Name in `MECHANISMS`, or "auto" for the one with the least error of a model (`choose_mechanism`).
-      parameters: Parameters of the mechanism, by name; ignored by "auto".
+      parameters: Parameters of the mechanism, by name; "auto" has none.
       earlier: Mechanisms of earlier releases. The first that belongs to the PriorRelease is returned, so that a
         repeated release has the same bytes even where the solver would give another result.
     """
@@ -117,6 +117,8 @@ class SolveRandomizer(beam.PTransform):
         super().__init__()
         if self.mechanism != AUTO:
             mechanism_named(self.mechanism, **self.parameters)
+        elif self.parameters:
+            raise ValueError(f"mechanism auto has no parameter {next(iter(self.parameters))!r}: it finds them itself")
 
     def expand(self, releases: PCollection[PriorRelease]) -> PCollection[Randomizer]:
         return (
