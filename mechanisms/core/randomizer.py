@@ -176,12 +176,22 @@ class Randomizer:
         """Draws one output per record, with exactly the certified probabilities if the words are uniform.
 
         Args:
-          label_indices: Shape (n,), integers in [0, k).
+          label_indices: Places of the labels in `labels`, shape (n,), integers in [0, k); not the labels themselves.
           words: Shape (n,), uint64; one word per record, never used for another record.
 
         Returns:
           Shape (n,), float64: the outputs.
+
+        Raises:
+          ValueError: If the indices are not integers in [0, k), or the words not as many words of 64 bits.
         """
+        size = len(self.labels)
+        if label_indices.dtype.kind not in "iu" or (
+            len(label_indices) and not (label_indices.min() >= 0 and label_indices.max() < size)
+        ):
+            raise ValueError(f"label_indices must be integers from 0 to {size - 1}, the places of labels in the domain")
+        if words.dtype != np.uint64 or words.shape != label_indices.shape:
+            raise ValueError("words must be one uint64 for each record")
         columns = (words >> self._alias.shift).astype(np.intp)
         cells = label_indices.astype(np.intp) * self._alias.width + columns
         keep = (words & self._alias.mask) < self._alias.thresholds[cells]

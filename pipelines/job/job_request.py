@@ -63,7 +63,7 @@ class MechanismRequest:
     Attributes:
       name: A name of `MECHANISMS`.
       loss: Name of the loss to minimize and to report.
-      parameters: Parameters of the mechanism, the loss among them.
+      parameters: Parameters of the mechanism, the loss among them; none of auto.
       fitted: Mechanism file of `apply`; None for the other commands.
     """
 

@@ -114,7 +114,7 @@ def _mechanism(args: argparse.Namespace, fitted: MechanismFile | None) -> Mechan
     name = args.mechanism or chosen
     if name == AUTO:
         _check_auto(args, loss)
-        return MechanismRequest(name, loss, {"loss": loss})
+        return MechanismRequest(name, loss, {})
     if args.delta is not None and name in MECHANISMS and not takes_delta(name):
         raise UsageError(f"--delta is for mechanisms of (epsilon, delta)-DP, such as gaussian; {name} is pure DP")
     parameters = {"loss": loss, **parse_parameters(args.mechanism_parameters, args.delta)}

@@ -110,6 +110,26 @@ def test_sampling_does_not_depend_on_the_dtype_of_the_label_indices(dtype):
     )
 
 
+@pytest.mark.parametrize(
+    ("indices", "drawn"),
+    [
+        (np.array([0.0, 2.0]), np.zeros(2, np.uint64)),
+        (np.array([0, 3]), np.zeros(2, np.uint64)),
+        (np.array([-1, 0]), np.zeros(2, np.uint64)),
+        (np.array([True, False]), np.zeros(2, np.uint64)),
+        (np.array([0, 1]), np.zeros(3, np.uint64)),
+        (np.array([0, 1]), np.zeros(2, np.int64)),
+    ],
+)
+def test_labels_in_place_of_their_indices_are_refused(indices, drawn):
+    """Negative indices would silently be those of the last labels."""
+    with pytest.raises(
+        ValueError, match=r"label_indices must be integers from 0 to 2|words must be one uint64"
+    ) as error:
+        solve("rr", uniform(3), 1.0).sample(indices, drawn)
+    assert "3" not in str(error.value)
+
+
 def test_sampling_no_records_gives_none():
     found = solve("rr", uniform(3), 1.0).sample(np.array([], np.intp), np.array([], np.uint64))
     assert found.shape == (0,)
