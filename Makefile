@@ -82,8 +82,10 @@ bench: setup
 	$(BIN)/python benchmarks/performance_page.py build/benchmarks
 
 # Renews docs/results from the data sets that its README names, in LABELDP_DATA; hours on one core, finished cells are kept.
+# Then it renews docs/expect.md by simulation, in some minutes.
 results: setup
 	OMP_NUM_THREADS=1 $(BIN)/python docs/results/run.py $${LABELDP_DATA:-../shared/data} build/results
+	OMP_NUM_THREADS=1 $(BIN)/python docs/results/expect.py
 
 # Renews requirements.lock from setup.py, with hashes, for Python 3.11.
 lock: setup

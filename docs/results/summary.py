@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -407,11 +407,15 @@ def blocks() -> dict[str, str]:
     }
 
 
-def main() -> None:
-    """Replaces the blocks between `<!-- NAME -->` and `<!-- end -->` in README.md."""
-    path = HERE / "README.md"
+def replace_blocks(path: Path, found: Mapping[str, str]) -> None:
+    """Replaces the blocks between `<!-- NAME -->` and `<!-- end -->` in a page.
+
+    Args:
+      path: The page.
+      found: Markdown by name of the block.
+    """
     page = path.read_text(encoding="utf-8")
-    for name, text in blocks().items():
+    for name, text in found.items():
         page, count = re.subn(
             rf"(<!-- {name} -->\n).*?(<!-- end -->)",
             lambda match, text=text: f"{match[1]}{text}\n{match[2]}",
@@ -419,8 +423,13 @@ def main() -> None:
             flags=re.DOTALL,
         )
         if count != 1:
-            raise SystemExit(f"README.md must have one block <!-- {name} -->")
+            raise SystemExit(f"{path.name} must have one block <!-- {name} -->")
     path.write_text(page, encoding="utf-8")
+
+
+def main() -> None:
+    """Replaces the tables of README.md."""
+    replace_blocks(HERE / "README.md", blocks())
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytestmark = pytest.mark.xdist_group("benchmarks")
@@ -195,3 +196,22 @@ def test_no_room_on_the_disk(benchmark: Any, tmp_path: Path) -> None:
         pytest.raises(RuntimeError, match="GB of disk"),
     ):
         space.log("parquet", 10**15)
+
+
+def test_ranges(benchmark: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    benchmark("ranges").main(["--records=1000", "--epsilon=1", "--draws=1"])
+    *each, summary = capsys.readouterr().out.splitlines()
+    assert len(each) == 4
+    assert summary.startswith("  1,000 records, epsilon 1: median ")
+
+
+def test_a_range_from_the_exact_counts_of_single_residuals_is_the_best_one(
+    benchmark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Residuals of one step have cells of their own: without noise, nothing is lost."""
+    ranges = benchmark("ranges")
+    monkeypatch.setattr(ranges, "noisy_counts", lambda counts, epsilon, key: counts)
+    monkeypatch.setattr(ranges, "residuals_of", lambda shape, records: np.arange(records) % 9 - 4)
+    (found,) = ranges.compare("normal", 900, 1.0, 1)
+    assert found.ratio == pytest.approx(1)
+    assert found.lost == pytest.approx(0)
