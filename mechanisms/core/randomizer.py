@@ -197,8 +197,9 @@ class Randomizer:
     @cached_property
     def fingerprint(self) -> bytes:
         """BLAKE2b hash, 32 bytes, of the canonical JSON of the domain, the outputs and the weights."""
-        return hashlib.blake2b(_canonical_json(self._essence()).encode(), digest_size=32).digest()
+        return hashlib.blake2b(_canonical_json(self._essence).encode(), digest_size=32).digest()
 
+    @cached_property
     def _essence(self) -> dict[str, Any]:
         return {
             "bits": BITS,
@@ -223,7 +224,7 @@ class Randomizer:
                 "parameters": self.parameters,
                 "epsilon": self.epsilon,
                 **({} if self.pure else {"delta": self.delta}),
-                **self._essence(),
+                **self._essence,
                 "certificate": self._certificate.to_dict(),
                 "gap": self.gap,
                 **({} if self.choice is None else {"choice": self.choice}),
