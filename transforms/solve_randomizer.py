@@ -168,7 +168,7 @@ def solved(release: PriorRelease, mechanism: Mechanism | None) -> Randomizer:
       mechanism: The mechanism; None for the one that `choose_mechanism` chooses.
 
     Returns:
-      The randomizer, over the label domain or over the residuals of the range.
+      The randomizer, over the label domain or over the residuals of the range; a chosen one states the choice.
 
     Raises:
       ValueError: If the mechanism has no randomizer for the prior; the message may depend on it.
@@ -176,12 +176,13 @@ def solved(release: PriorRelease, mechanism: Mechanism | None) -> Randomizer:
     prior, epsilon, residuals = release.prior, release.budget.labels, release.center is not None
     if mechanism is None:
         choice = choose_mechanism(prior, epsilon, release.records, residuals)
-        mechanism, found = choice.mechanism, choice.range
-    elif residuals:
+        randomizer = choice.mechanism.solve(clipped_prior(prior, choice.range.first, choice.range.last), epsilon)
+        # The main program says why it was chosen, and does not choose again.
+        randomizer.choice = choice.to_document()
+        return randomizer
+    if residuals:
         found = choose_range(prior, mechanism, epsilon, release.records)
-    else:
-        return mechanism.solve(prior, epsilon)
-    prior = clipped_prior(prior, found.first, found.last)
+        prior = clipped_prior(prior, found.first, found.last)
     return mechanism.solve(prior, epsilon)
 
 

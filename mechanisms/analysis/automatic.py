@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from ..center.truncation import MOST_RESIDUALS, ResidualRange, choose_range, training_error
 from ..core.prior import Prior
@@ -45,6 +46,15 @@ class Choice:
     def mechanism(self) -> Mechanism:
         """The mechanism, ready to solve."""
         return CANDIDATES[self.name]
+
+    def to_document(self) -> dict[str, Any]:
+        """States the choice for mechanism files and manifests.
+
+        Returns:
+          A JSON object: the name under `mechanism`, and the errors under `model_errors`, null where infinite.
+        """
+        errors = {name: error if math.isfinite(error) else None for name, error in self.errors.items()}
+        return {"mechanism": self.name, "model_errors": errors}
 
 
 def choose_mechanism(prior: Prior, epsilon: float, records: int, residuals: bool) -> Choice:

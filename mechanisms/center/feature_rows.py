@@ -43,6 +43,8 @@ MOST_NORM = 1 << 24
 
 # Whole numbers below this, and their sums in any order, are exact in float64.
 _MOST_EXACT = 2.0**53
+# Records whose rows are computed at a time.
+_BLOCK = 1 << 11
 _SHIFT = (FEATURE_UNIT * WEIGHT_UNIT // ROW_UNIT).bit_length() - 1
 
 
@@ -293,13 +295,20 @@ class RowMap:
             each.encode(np.array(columns[each.name], np.float64)) for each in self.encoders if isinstance(each, Number)
         ]
         records = len(next(iter(columns.values())))
-        # All terms and their sums are integers below 2^53, so BLAS adds them exactly, in whatever order.
-        found = np.stack(numbers, axis=1) @ weights if numbers else np.zeros((records, self.size - 1))
-        if categories:
-            found += indicators(categories, columns) @ tables
-        components = (found.astype(np.int64) + (1 << (_SHIFT - 1))) >> _SHIFT
-        rows = np.concatenate([np.full((records, 1), ROW_UNIT), components], axis=1)
-        return shortened(rows, self.norm)
+        encoded = np.stack(numbers, axis=1) if numbers else np.zeros((records, 0))
+        places = indicators(categories, columns) if categories else None
+        rows = np.empty((records, self.size), np.int64)
+        rows[:, 0] = ROW_UNIT
+        # Blocks that stay in the processor's cache.
+        for start in range(0, records, _BLOCK):
+            block = slice(start, start + _BLOCK)
+            # All terms and their sums are integers below 2^53, so BLAS adds them exactly, in whatever order.
+            found = encoded[block] @ weights
+            if places is not None:
+                found += places[block] @ tables
+            rows[block, 1:] = (found.astype(np.int64) + (1 << (_SHIFT - 1))) >> _SHIFT
+            rows[block] = shortened(rows[block], self.norm)
+        return rows
 
 
 def indicators(categories: Sequence[Category], columns: Columns) -> csr_array:

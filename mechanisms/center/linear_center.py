@@ -331,7 +331,7 @@ class LinearCenter:
 
     def _sums(self, columns: Columns) -> np.ndarray:
         rows = self.design.map.rows(columns)
-        return (rows * np.array(self.coefficients)).sum(axis=1)
+        return rows @ np.array(self.coefficients, np.int64)
 
 
 def _strength(moments: np.ndarray, signal: np.ndarray, noise: float) -> float:

@@ -43,7 +43,10 @@ class Randomizer:
       gap: Proven relative distance of its loss from the optimum; None if the solver has no proof.
       delta: 0 for pure label DP, otherwise the bound for (epsilon, delta)-label DP; `certificate().delta` is the proven
         one and is never larger.
+      choice: JSON object that states why this mechanism was chosen (`Choice.to_document`); None where it was named.
     """
+
+    choice: dict[str, Any] | None = None
 
     def __init__(
         self,
@@ -204,8 +207,9 @@ class Randomizer:
     @cached_property
     def fingerprint(self) -> bytes:
         """BLAKE2b hash, 32 bytes, of the canonical JSON of the domain, the outputs and the weights."""
-        return hashlib.blake2b(_canonical_json(self._essence()).encode(), digest_size=32).digest()
+        return hashlib.blake2b(_canonical_json(self._essence).encode(), digest_size=32).digest()
 
+    @cached_property
     def _essence(self) -> dict[str, Any]:
         return {
             "bits": BITS,
@@ -230,9 +234,10 @@ class Randomizer:
                 "parameters": self.parameters,
                 "epsilon": self.epsilon,
                 **({} if self.pure else {"delta": self.delta}),
-                **self._essence(),
+                **self._essence,
                 "certificate": self._certificate.to_dict(),
                 "gap": self.gap,
+                **({} if self.choice is None else {"choice": self.choice}),
                 "fingerprint": self.fingerprint.hex(),
                 **extra,
             },
@@ -278,6 +283,7 @@ class Randomizer:
                 document.get("gap"),
                 document.get("delta", 0.0),
             )
+            randomizer.choice = document.get("choice")
             fingerprint = document["fingerprint"]
         except (KeyError, TypeError, IndexError, OverflowError, RecursionError) as error:
             raise ValueError(f"not a mechanism file ({type(error).__name__})") from None

@@ -41,6 +41,7 @@ from .weight_runs import largest_divergence, tally_columns
 MECHANISM_FORMAT = "labeldp-mechanism-1"
 
 _NAME = re.compile(r"[A-Za-z0-9_.+-]{1,64}")  # the report prints it: a line break could forge a verdict
+_CANDIDATE = re.compile(r"[A-Za-z0-9_.+:=-]{1,64}")
 _TEXT = re.compile(r"[ -~]{0,64}")
 _RELEASE_NAME = re.compile(r"[0-9a-f]{32}")
 _MAX_PARAMETERS = 64
@@ -135,6 +136,8 @@ def audit_document(document: dict[str, Any]) -> Audit:
     _check_parameters(read_member(document, "parameters", dict))
     if document.get("gap") is not None:
         read_nonnegative(document, "gap")
+    if "choice" in document:
+        _check_choice(read_member(document, "choice", dict))
     if document.get("rounding", "nearest") not in _ROUNDINGS:
         raise RefusedDocument(f"rounding is not {' or '.join(_ROUNDINGS)}")
     requested = read_nonnegative(document, "epsilon")
@@ -213,6 +216,18 @@ def _check_parameters(parameters: dict[str, Any]) -> None:
             raise RefusedDocument(
                 f"parameters.{key} is not a finite number, a few of them, true, false, null or a short ASCII text"
             )
+
+
+def _check_choice(choice: dict[str, Any]) -> None:
+    """Refuses a choice that is not a name and a few errors by name, before anything prints it."""
+    choice = {f"choice.{key}": value for key, value in choice.items()}
+    errors = read_member(choice, "choice.model_errors", dict)
+    for name in (read_member(choice, "choice.mechanism", str), *errors):
+        if not _CANDIDATE.fullmatch(name):
+            raise RefusedDocument("a name in choice is not 1 to 64 letters, digits and _.+-:=")
+    for name, error in errors.items():
+        if error is not None:
+            read_nonnegative(errors, name)
 
 
 def _prior_problems(noised: dict[str, Any], labels: int) -> Iterator[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from ...mechanisms.analysis.automatic import LABELS, Choice
+from ...mechanisms.analysis.automatic import CANDIDATES, LABELS
 from ...mechanisms.analysis.release_warnings import release_warnings
 from ...mechanisms.analysis.released_facts import ReleasedFacts
 from ...mechanisms.analysis.verdict import debiasing, verdict
@@ -25,7 +27,6 @@ def announce(
     result: JobResult,
     mechanism: MechanismFile,
     facts: ReleasedFacts,
-    choice: Choice | None,
     validation: ValidationRequest | None,
 ) -> None:
     """Prints what was released, and what it can be used for, in at most eleven lines; logs the warnings.
@@ -35,7 +36,6 @@ def announce(
       result: Result of the job.
       mechanism: The released mechanism.
       facts: The released and public facts, with the name of the loss whose expectation is shown.
-      choice: The choice of the mechanism; None where it was named.
       validation: Validation that was requested; None for none.
     """
     binding, randomizer = result.binding, mechanism.randomizer
@@ -56,8 +56,8 @@ def announce(
             f"for {100 * error.share:.3g} % of the records"
         )
     print(f"mechanism  {randomizer.mechanism}: {counted(len(randomizer.labels), 'label')} to {_outputs(randomizer)}")
-    if choice is not None:
-        print(f"chosen     {_chosen(choice)}")
+    if randomizer.choice is not None:
+        print(f"chosen     {_chosen(**randomizer.choice)}")
     print(f"certified  epsilon {certificate.epsilon!r}{delta} for the labels, largest bias {certificate.max_bias:.6g}")
     print(f"expected   {loss.name} loss {randomizer.expected_loss(mechanism.prior, loss):.6g}, under {under}")
     print(f"debias     {debiasing(facts).line}")
@@ -68,11 +68,11 @@ def announce(
         LOGGER.warning("warning: %s", warning.text)
 
 
-def _chosen(choice: Choice) -> str:
+def _chosen(mechanism: str, model_errors: Mapping[str, float | None]) -> str:
     """Names the mechanism that was chosen, with its model error and those of the two extremes."""
-    found = {name: error for name, error in choice.errors.items() if name in ("unbiased", LABELS, choice.name)}
-    errors = ", ".join(f"{name} {error:.4g}" for name, error in found.items() if np.isfinite(error))
-    return f"{choice.name}: squared error that labels cause in a model of {MODEL_PARAMETERS} parameters: {errors}"
+    shown = {name: model_errors.get(name) for name in CANDIDATES if name in ("unbiased", LABELS, mechanism)}
+    errors = ", ".join(f"{name} {error:.4g}" for name, error in shown.items() if error is not None)
+    return f"{mechanism}: squared error that labels cause in a model of {MODEL_PARAMETERS} parameters: {errors}"
 
 
 def counted(number: int, noun: str) -> str:

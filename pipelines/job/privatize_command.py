@@ -25,7 +25,6 @@ from .release_steps import (
     check_caps,
     collect_facts,
     remove_segments,
-    repeat_choice,
     run_job,
     write_manifest,
 )
@@ -98,9 +97,8 @@ def _release(request: JobRequest, options: PipelineOptions) -> None:
         result.check_same_input()
         result.check_same_mechanism(mechanism.randomizer.fingerprint.hex())
         facts = collect_facts(request, result, mechanism, staging)
-        choice = repeat_choice(request, result, mechanism)
         if request.command != "fit":
-            write_manifest(request, result, mechanism, facts, choice, staging)
+            write_manifest(request, result, mechanism, facts, staging)
             remove_segments(staging)
             if validation is not None:
                 check_output(output.format, label, mechanism, options, staging)
@@ -111,4 +109,4 @@ def _release(request: JobRequest, options: PipelineOptions) -> None:
                 publish_file(staging, MECHANISM_NAME, output.target)
             else:
                 publish_folder(staging, output.target)
-            announce(output.target, result, mechanism, facts, choice, validation)
+            announce(output.target, result, mechanism, facts, validation)

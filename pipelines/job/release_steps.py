@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 from fractions import Fraction
 from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from ...mechanisms.analysis.automatic import Choice, choose_mechanism
 from ...mechanisms.analysis.release_warnings import release_warnings
 from ...mechanisms.analysis.released_facts import ReleasedFacts
 from ...mechanisms.center.center_model import CenterModel
 from ...mechanisms.core.exact_bounds import round_up
-from ...mechanisms.registry import AUTO
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import delete_folder, read_text, write_text
 from ...transforms.progress_log import LOGGER
@@ -108,29 +105,11 @@ def collect_facts(request: JobRequest, result: JobResult, mechanism: MechanismFi
     return released_facts(mechanism, binding.records, features, request.mechanism.loss, binding.missing_centers)
 
 
-def repeat_choice(request: JobRequest, result: JobResult, mechanism: MechanismFile) -> Choice | None:
-    """Makes the choice of `--mechanism auto` again, from what is released, to say why it was made.
-
-    Args:
-      request: The request.
-      result: Result of the job.
-      mechanism: The released mechanism.
-
-    Returns:
-      The choice; None where the mechanism was named.
-    """
-    if request.mechanism.name != AUTO:
-        return None
-    prior = mechanism.prior if mechanism.center is None else mechanism.center.prior
-    return choose_mechanism(prior, result.binding.budget.labels, result.binding.records, mechanism.center is not None)
-
-
 def write_manifest(
     request: JobRequest,
     result: JobResult,
     mechanism: MechanismFile,
     facts: ReleasedFacts,
-    choice: Choice | None,
     staging: str,
 ) -> None:
     """Writes release.json into the staging folder, and center.json for a linear center.
@@ -140,7 +119,6 @@ def write_manifest(
       result: Result of the job.
       mechanism: The released mechanism.
       facts: The released and public facts.
-      choice: The choice of the mechanism; None where it was named.
       staging: The staging folder.
     """
     where, validation = request.input.where, request.validation
@@ -152,9 +130,8 @@ def write_manifest(
         "features": facts.features,
         "warnings": [warning.name for warning in release_warnings(facts)],
     }
-    if choice is not None:
-        errors = {name: error if math.isfinite(error) else None for name, error in choice.errors.items()}
-        details["choice"] = {"mechanism": choice.name, "model_errors": errors}
+    if mechanism.randomizer.choice is not None:
+        details["choice"] = mechanism.randomizer.choice
     if validation is not None:
         details["validation"] = "inferred schema" if validation.schema is None else "given schema"
     # A fitted mechanism costs all its parts, whatever was asked for when it was fitted.

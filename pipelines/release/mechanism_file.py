@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...mechanisms.analysis.automatic import CANDIDATES
 from ...mechanisms.center.center_document import center_document
 from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.core.budget import BudgetSplit
@@ -142,6 +143,19 @@ def _check_stated(randomizer: Randomizer) -> None:
     gap = randomizer.gap
     if gap is not None and (isinstance(gap, bool) or not isinstance(gap, (int, float)) or not 0 <= gap < math.inf):
         raise ValueError("its gap is not a finite number >= 0, or null")
+    choice = randomizer.choice
+    if choice is not None and not _is_choice(choice):
+        raise ValueError("its choice does not name candidates of --mechanism auto and their errors")
+
+
+def _is_choice(choice: Any) -> bool:
+    if not isinstance(choice, dict) or set(choice) != {"mechanism", "model_errors"}:
+        return False
+    name, errors = choice["mechanism"], choice["model_errors"]
+    if not isinstance(name, str) or not isinstance(errors, dict) or not {name, *errors} <= set(CANDIDATES):
+        return False
+    numbers = [error for error in errors.values() if error is not None]
+    return all(type(error) in (int, float) and 0 <= error < math.inf for error in numbers)
 
 
 def center_release_name(center: LinearCenter) -> str:

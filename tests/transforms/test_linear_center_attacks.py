@@ -176,20 +176,30 @@ def test_samples_merge_in_any_order(monkeypatch) -> None:
     parts = [
         sample([5, 1, 9], a=np.array([0.5, 0.1, 0.9])),
         sample([2, 8], a=np.array([0.2, 0.8]), w=Categories(np.array([0, 1]), ("x", "y"))),
-        merge.create_accumulator(),
+        merge.extract_output(merge.create_accumulator()),
         sample([3], w=Categories(np.array([-1]), ())),
         sample([7, 4, 6, 0, 11], a=np.array([0.7, 0.4, 0.6, 0.0, np.nan]), w=Categories(np.zeros(5, int), ("y",))),
     ]
-    whole = merge.merge_accumulators(parts)
+    whole = merge.extract_output(merge.merge_accumulators([parts]))
     assert whole.words.tolist() == [0, 1, 2, 3]
     assert (whole.records, np.asarray(whole.columns["a"])[:3].tolist()) == (11, [0.0, 0.1, 0.2])
     for order in itertools.permutations(range(5)):
-        first = merge.merge_accumulators([parts[place] for place in order[:2]])
-        found = merge.add_input(
-            merge.merge_accumulators([first, *(parts[place] for place in order[2:4])]), parts[order[4]]
-        )
-        assert same(found, whole)
-    assert same(merge.merge_accumulators([]), merge.create_accumulator())
+        first, *others = ([parts[place]] for place in order[:4])
+        found = merge.add_input(merge.merge_accumulators([merge.compact(first), *others]), parts[order[4]])
+        assert same(merge.extract_output(found), whole)
+    assert same(merge.extract_output(merge.merge_accumulators([])), merge.extract_output(merge.create_accumulator()))
+
+
+def test_samples_that_wait_to_be_merged_are_few(monkeypatch) -> None:
+    monkeypatch.setattr(feature_sample, "_MOST_HELD", 8)
+    monkeypatch.setattr(feature_sample, "MOST_SAMPLE", 4)
+    merge = MergeSamples()
+    held = merge.create_accumulator()
+    for word in range(100):
+        held = merge.add_input(held, sample([99 - word], a=np.array([word / 100])))
+        assert sum(len(part.words) for part in held) < 8
+    found = merge.extract_output(held)
+    assert (found.words.tolist(), found.records) == ([0, 1, 2, 3], 100)
 
 
 def test_moments_merge_in_any_order(labelled, recut, secret) -> None:
@@ -358,6 +368,5 @@ def test_a_bundle_passes_on_what_may_be_in_the_sample(labelled, key, monkeypatch
         whole.append(next(iter(stage.process(batch))))
     assert [len(part.words) for part in whole] == [50, 50, 50]
     assert sum(len(part.words) for part in thinned) < 150
-    merge = MergeSamples()
-    assert same(merge.merge_accumulators(thinned), merge.merge_accumulators(whole))
+    assert same(feature_sample.merged(thinned), feature_sample.merged(whole))
     assert MOST_SAMPLE > 50

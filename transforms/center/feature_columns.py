@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -81,7 +82,17 @@ def _categories(values: pa.Array, present: np.ndarray) -> Categories:
     encoded = values.dictionary_encode()
     codes = np.full(len(present), -1)
     codes[present] = encoded.indices.to_numpy()
-    return Categories(codes, tuple(_text(each) for each in encoded.dictionary.to_pylist()))
+    return Categories(codes, _texts(encoded.dictionary))
+
+
+def _texts(values: pa.Array) -> tuple[str, ...]:
+    if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
+        # Arrow decodes all at once, if all are UTF-8.
+        with contextlib.suppress(pa.ArrowInvalid):
+            values = values.cast(pa.large_string())
+    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        return tuple(values.to_pylist())
+    return tuple(_text(each) for each in values.to_pylist())
 
 
 def _text(value: object) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import apache_beam as beam
@@ -20,6 +20,9 @@ from .feature_columns import concatenated, feature_columns
 
 DEFAULT_PLACES = 64
 """Largest number of places of a category, unless another is asked for."""
+
+# Records and samples that an accumulator holds before they are merged.
+_MOST_HELD, _MOST_PARTS = 4 * MOST_SAMPLE, 256
 
 
 @dataclass(frozen=True)
@@ -60,22 +63,41 @@ class FeatureSample:
 
 
 class MergeSamples(beam.CombineFn):
-    """Keeps the `MOST_SAMPLE` records with the smallest words."""
+    """Keeps the `MOST_SAMPLE` records with the smallest words.
 
-    def create_accumulator(self) -> FeatureSample:
-        return FeatureSample(np.zeros(0, np.uint64), {}, 0)
+    Samples are merged once they have `_MOST_HELD` records together, or are sent: each merge looks at all records.
+    """
 
-    def add_input(self, accumulator: FeatureSample, element: FeatureSample) -> FeatureSample:
-        return self.merge_accumulators([accumulator, element])
+    def create_accumulator(self) -> list[FeatureSample]:
+        return []
 
-    def merge_accumulators(self, accumulators: Iterable[FeatureSample]) -> FeatureSample:
-        parts = [self.create_accumulator(), *accumulators]
-        columns = concatenated([part.columns for part in parts], [len(part.words) for part in parts])
-        drawn = np.concatenate([part.words for part in parts])
-        return smallest(drawn, columns, sum(part.records for part in parts))
+    def add_input(self, accumulator: list[FeatureSample], element: FeatureSample) -> list[FeatureSample]:
+        accumulator.append(element)
+        held = sum(len(part.words) for part in accumulator)
+        return accumulator if held < _MOST_HELD and len(accumulator) < _MOST_PARTS else [merged(accumulator)]
 
-    def extract_output(self, accumulator: FeatureSample) -> FeatureSample:
-        return accumulator
+    def merge_accumulators(self, accumulators: Iterable[list[FeatureSample]]) -> list[FeatureSample]:
+        return [merged([part for parts in accumulators for part in parts])]
+
+    def compact(self, accumulator: list[FeatureSample]) -> list[FeatureSample]:
+        return [merged(accumulator)]
+
+    def extract_output(self, accumulator: list[FeatureSample]) -> FeatureSample:
+        return merged(accumulator)
+
+
+def merged(parts: Sequence[FeatureSample]) -> FeatureSample:
+    """Merges samples.
+
+    Args:
+      parts: Samples of disjoint sets of records.
+
+    Returns:
+      The sample of all of these records.
+    """
+    columns = concatenated([part.columns for part in parts], [len(part.words) for part in parts])
+    drawn = np.concatenate([np.zeros(0, np.uint64), *(part.words for part in parts)])
+    return smallest(drawn, columns, sum(part.records for part in parts))
 
 
 def smallest(drawn: np.ndarray, columns: Columns, records: int) -> FeatureSample:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -58,10 +59,13 @@ class FileReader:
 
     def _format_reader(self) -> TFRecordReader | ParquetReader | CSVReader:
         columns = None if self.columns is None else list(self.columns)
+        if self.format.name == "tfrecord":
+            if self.where is None:
+                return TFRecordReader(columns, self.label_column, self.encoded)
+            matches = partial(_matches, where=self.where)
+            return TFRecordReader(columns, self.label_column, self.encoded, self.where.column, matches)
         if columns is not None and self.where is not None and self.where.column not in columns:
             columns.append(self.where.column)
-        if self.format.name == "tfrecord":
-            return TFRecordReader(columns, self.label_column, self.encoded)
         if self.format.name == "parquet":
             return ParquetReader(columns)
         return CSVReader(columns, self.label_column, self.format.csv_types)
@@ -80,13 +84,16 @@ class FileReader:
             asked for; or if no value of the filter's column can equal its value.
         """
         start = first_row(part)
-        batches = self._batches.read(part)
-        if not isinstance(self._batches, TFRecordReader):
-            batches = _regular(batches, self.label_column)
-        for batch in batches:
+        if isinstance(self._batches, TFRecordReader):
+            for found in self._batches.read(part):
+                stop = start + found.total
+                yield LabelledBatch(part.path, start, stop, start + found.rows, found.batch)
+                start = stop
+            return
+        for batch in _regular(self._batches.read(part), self.label_column):
             labelled = LabelledBatch.whole(part.path, start, batch)
             start = labelled.stop
-            yield labelled if self.where is None else labelled.keep(_matches(labelled, self.where))
+            yield labelled if self.where is None else labelled.keep(_matches(batch, self.where))
 
 
 def _regular(pieces: Iterator[pa.RecordBatch], label: str | None) -> Iterator[pa.RecordBatch]:
@@ -125,12 +132,12 @@ def _feature_sizes(batch: pa.RecordBatch, label: str | None) -> np.ndarray:
     return sizes
 
 
-def _matches(batch: LabelledBatch, where: Equals) -> np.ndarray:
+def _matches(batch: pa.RecordBatch, where: Equals) -> np.ndarray:
     """Records that the filter keeps, (n,) bool."""
-    column = batch.column(where.column)
-    if column is None:
-        return np.zeros(batch.batch.num_rows, bool)
-    values, present = single_values(column)
+    mask, place = np.zeros(batch.num_rows, bool), batch.schema.get_field_index(where.column)
+    if place < 0:
+        return mask
+    values, present = single_values(batch.column(place))
     text = where.value
     if pa.types.is_boolean(values.type) or pa.types.is_null(values.type):
         values, text = pa.array([str(value).lower() for value in values.to_pylist()], pa.string()), text.lower()
@@ -140,6 +147,5 @@ def _matches(batch: LabelledBatch, where: Equals) -> np.ndarray:
         raise InputError(
             f"--where {where.column}={where.value}: the column holds {values.type}, give a value of that type"
         ) from None
-    mask = np.zeros(batch.batch.num_rows, bool)
     mask[present] = np.asarray(pa.compute.equal(values, wanted))
     return mask

@@ -2,33 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
+from ..batches import filter_batch
 from ..tfrecord.example_values import ValueFinder
 from ..tfrecord.framing import read_records
 from .filesystems import open_input
 from .input_format import BATCH_ROWS, FilePart
 
 
+@dataclass(frozen=True, eq=False)
+class SelectedRecords:
+    """Some of the records of a batch.
+
+    Attributes:
+      rows: Their places in the batch, shape (m,), int64, ascending.
+      total: Number of records of the batch, n.
+      batch: The m records.
+    """
+
+    rows: np.ndarray
+    total: int
+    batch: pa.RecordBatch
+
+
 class TFRecordReader:
     """Reads TFRecord files, one after the other; learns the form of records on the way."""
 
-    def __init__(self, columns: Sequence[str] | None, label: str | None, encoded: bool):
+    def __init__(
+        self,
+        columns: Sequence[str] | None,
+        label: str | None,
+        encoded: bool,
+        where: str | None = None,
+        matches: Callable[[pa.RecordBatch], np.ndarray] | None = None,
+    ):
         """Prepares for a set of columns.
 
         Args:
           columns: Features to read; None reads all.
           label: The label, whose bytes do not count for the end of a batch; None if there is none.
           encoded: Whether batches carry the records as well; needs `columns` and `label`.
+          where: Feature that decides which records are read; None reads all.
+          matches: Tests which records of a batch with that feature are read, (n,) bool. Only these are decoded further.
         """
+        self._matches = matches
+        self._where = None if where is None else ValueFinder([where])
         self._columns = columns
         self._label = label
         self._encoded = encoded
         self._finder = ValueFinder(columns or ())
 
-    def read(self, part: FilePart) -> Iterator[pa.RecordBatch]:
+    def read(self, part: FilePart) -> Iterator[SelectedRecords]:
         """Reads one file.
 
         Args:
@@ -46,15 +75,25 @@ class TFRecordReader:
         from ..tfrecord.feature_sizes import FeatureSizes
 
         decoder, columns = ExampleDecoder(part.path), ExampleColumns(part.path, self._finder)
+        where = ExampleColumns(part.path, self._where) if self._where is not None else None
         sizes = FeatureSizes(part.path, self._label) if self._label is not None else None
         with open_input(part.path) as file:
             for frames in read_records(file, part.path, BATCH_ROWS, sizes):
+                chosen, rows = frames, np.arange(len(frames))
+                if where is not None and self._matches is not None and self._columns is not None:
+                    chosen, column = where.canonical(frames)
+                    rows = np.flatnonzero(self._matches(_with_length(column, len(frames))))
+                    chosen = chosen.select(rows) if len(rows) < len(frames) else chosen
                 if self._encoded and self._label is not None:
-                    yield columns.read_encoded(frames, self._label)
-                elif self._columns is None:
-                    yield _with_length(decoder.decode(frames.records()), len(frames))
+                    batch = columns.read_encoded(chosen, self._label)
+                elif self._columns is not None:
+                    batch = _with_length(columns.read(chosen), len(chosen))
                 else:
-                    yield _with_length(columns.read(frames), len(frames))
+                    batch = _with_length(decoder.decode(frames.records()), len(frames))
+                    if self._matches is not None:
+                        rows = np.flatnonzero(self._matches(batch))
+                        batch = filter_batch(batch, rows)
+                yield SelectedRecords(rows, len(frames), batch)
 
 
 def _with_length(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""Update of a CRC-32C after four bytes of the message changed, without reading the rest of the message.
+"""Update of a CRC-32C after four bytes of the message changed, or others were appended, without reading the rest of it.
 
 A checksum is linear: if four bytes of a message change, its checksum changes by the difference of those bytes, as a
 polynomial over GF(2), times x^8 for each byte that follows, modulo the checksum's polynomial. Bits are reflected, as in
@@ -33,6 +33,36 @@ def changed_checksums(checksums: np.ndarray, before: np.ndarray, after: np.ndarr
       Unmasked CRC-32C of each changed message, shape (n,), uint32.
     """
     return checksums ^ _shifted(before ^ after, behind + 4)
+
+
+def appended_checksums(checksums: np.ndarray, ending: int, last: np.ndarray, size: int) -> np.ndarray:
+    """Checksums of messages after an ending was appended, which differs in its last four bytes.
+
+    Args:
+      checksums: Unmasked CRC-32C of each message without its ending, shape (n,), uint32.
+      ending: Unmasked CRC-32C of an ending whose last four bytes are 0.
+      last: The last four bytes of each ending, little-endian, shape (n,), uint32.
+      size: Bytes of an ending, >= 4.
+
+    Returns:
+      Unmasked CRC-32C of each message with its ending, shape (n,), uint32.
+    """
+    return _shifted_alike(checksums, size) ^ _shifted_alike(last, 4) ^ np.uint32(ending)
+
+
+def _shifted_alike(values: np.ndarray, count: int) -> np.ndarray:
+    """Products of the values and x^8 to the power of count: the sum of those of their four bytes."""
+    products = np.zeros(len(values), np.uint32)
+    for place, table in enumerate(_byte_products(count)):
+        products ^= table[values >> np.uint32(8 * place) & np.uint32(0xFF)]
+    return products
+
+
+@cache
+def _byte_products(count: int) -> np.ndarray:
+    """Products of x^8 to the power of count and each value of each byte of a number, shape (4, 256)."""
+    values = np.arange(256, dtype=np.uint32) << np.uint32(8) * np.arange(4, dtype=np.uint32)[:, None]
+    return _shifted(values.ravel(), np.full(values.size, count)).reshape(values.shape)
 
 
 def _shifted(values: np.ndarray, count: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from .framing import FOOTER_SIZE, HEADER_SIZE, Frames, frame_headers, overwrite_words, write_checksums
+from .framing import FOOTER_SIZE, HEADER_SIZE, Frames, appended_footers, frame_headers, overwrite_words
 
 # No flag can name these columns, because arguments of a process cannot contain a NUL character.
 _FRAMES, _LABEL_OFFSETS = "\0frames", "\0label offsets"
@@ -119,16 +119,27 @@ def with_feature(batch: pa.RecordBatch, name: str, values: np.ndarray, example: 
     data, longer = _packed(joined)
     octets = data.copy()
     lengths = np.diff(longer) - size - HEADER_SIZE - FOOTER_SIZE
-    headers = longer[:-1, None] + np.arange(HEADER_SIZE)
-    octets[headers] = frame_headers(lengths + size)
-    endings = (longer[:-1] + HEADER_SIZE + lengths)[:, None] + np.arange(size)
-    octets[endings] = np.frombuffer(example, np.uint8)
-    octets[endings[:, -numbers.itemsize :]] = numbers.view(np.uint8).reshape(-1, numbers.itemsize)
-    write_checksums(octets, longer)
+    _parts(octets, HEADER_SIZE)[longer[:-1]] = _items(frame_headers(lengths + size))
+    endings = np.tile(np.frombuffer(example, np.uint8), (len(numbers), 1))
+    endings[:, -numbers.itemsize :] = numbers.view(np.uint8).reshape(-1, numbers.itemsize)
+    starts = longer[:-1] + HEADER_SIZE + lengths
+    footers = _parts(octets, FOOTER_SIZE)[starts].view(np.uint8).reshape(-1, FOOTER_SIZE)
+    _parts(octets, size)[starts] = _items(endings)
+    _parts(octets, FOOTER_SIZE)[longer[1:] - FOOTER_SIZE] = _items(appended_footers(footers, example, numbers))
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     columns[name] = pa.array(numbers)
     columns[_FRAMES] = binary_array(pa.py_buffer(octets), longer)
     return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+
+
+def _parts(octets: np.ndarray, size: int) -> np.ndarray:
+    """View of the `size` bytes from every offset on, each as one item."""
+    return np.ndarray((max(len(octets) - size + 1, 0),), f"V{size}", octets, strides=(1,))
+
+
+def _items(rows: np.ndarray) -> np.ndarray:
+    """Each row of bytes as one item."""
+    return np.ascontiguousarray(rows).view(f"V{rows.shape[1]}").ravel()
 
 
 def framed_records(batch: pa.RecordBatch) -> pa.Buffer:

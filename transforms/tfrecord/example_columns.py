@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from .encoded_batches import encoded_batch
+from .encoded_batches import binary_array, encoded_batch
 from .example_decoder import ExampleDecoder, undecodable
 from .example_encoder import encode_examples
 from .example_values import FoundValues, ValueFinder
@@ -35,6 +35,21 @@ class ExampleColumns:
         self._reencoded_finder = ValueFinder(finder.names)
         self._decoder = ExampleDecoder(source)
         self._kinds: dict[str, int] = {}
+
+    def canonical(self, frames: Frames) -> tuple[Frames, pa.RecordBatch]:
+        """Makes all records of a batch canonical, and reads the features.
+
+        Args:
+          frames: The n records.
+
+        Returns:
+          The records, and the columns of `read`.
+
+        Raises:
+          InputError: As for `read`.
+        """
+        frames, found = self._found(frames)
+        return frames, pa.RecordBatch.from_pydict(self._columns(frames, found))
 
     def read(self, frames: Frames) -> pa.RecordBatch:
         """Reads the features of a batch of records.
@@ -110,6 +125,9 @@ class ExampleColumns:
             return pa.array(np.ndarray(len(frames.content) - 3, "<f4", frames.content, strides=(1,))[starts], mask=mask)
         if kind == INT64:
             return pa.array(decode_varints(frames.octets, starts, stops), mask=mask)
-        content = frames.content
-        texts = [content[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
-        return pa.array(texts, pa.large_binary(), mask=mask)
+        present = np.flatnonzero(~missing)
+        # Every second part of the content is a value; values come in the order of the records.
+        bounds = np.stack([starts[present], stops[present]], axis=1).ravel()
+        places = np.zeros(len(missing), np.int64)
+        places[present] = 2 * np.arange(len(present))
+        return binary_array(pa.py_buffer(frames.content), bounds).take(pa.array(places, mask=mask))

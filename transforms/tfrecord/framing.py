@@ -14,7 +14,7 @@ from typing import BinaryIO
 import numpy as np
 
 from ..errors import InputError, unreadable
-from .crc32c import changed_checksums
+from .crc32c import appended_checksums, changed_checksums
 
 HEADER_SIZE, FOOTER_SIZE = 12, 4
 """Bytes of a frame before and after its record."""
@@ -71,6 +71,19 @@ class Frames:
         """
         content = self.content
         return [content[start:stop] for start, stop in zip(self.starts.tolist(), self.stops.tolist(), strict=True)]
+
+    def select(self, rows: np.ndarray) -> Frames:
+        """Copies some records.
+
+        Args:
+          rows: Indices of the records, ascending, shape (m,).
+
+        Returns:
+          Their frames, from offset 0 on.
+        """
+        content, starts, stops = self.content, self.bounds[:-1][rows], self.bounds[1:][rows]
+        parts = [content[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+        return Frames(b"".join((*parts, bytes(PADDING))), np.append(0, np.cumsum(stops - starts)))
 
     @property
     def octets(self) -> np.ndarray:
@@ -179,6 +192,24 @@ def overwrite_words(octets: np.ndarray, bounds: np.ndarray, offsets: np.ndarray,
     before, claimed = content[offsets], content[stops]
     content[offsets] = words
     content[stops] = _masked(changed_checksums(_unmasked(claimed), before, words, stops - offsets - 4))
+
+
+def appended_footers(footers: np.ndarray, ending: bytes, last: np.ndarray) -> np.ndarray:
+    """Computes the footers of records after an ending was appended, which differs in its last four bytes.
+
+    A record whose checksum was wrong before has a wrong one after.
+
+    Args:
+      footers: Footer of each record before, shape (n, 4), uint8.
+      ending: An ending, whose last four bytes are not looked at.
+      last: The last four bytes of each ending, shape (n,), any dtype of four bytes.
+
+    Returns:
+      The new footers, shape (n, 4), uint8.
+    """
+    claimed = _unmasked(np.ascontiguousarray(footers).view("<u4").ravel())
+    alike = int(_unmasked(checksums([ending[:-4] + bytes(4)]))[0])
+    return _octets(_masked(appended_checksums(claimed, alike, last.view("<u4"), len(ending))))
 
 
 def _words(content: bytes | np.ndarray) -> np.ndarray:

@@ -369,6 +369,17 @@ def test_a_gap_is_a_number_or_null():
         assert problem in ("gap is not a finite float >= 0", "gap is not a number")
 
 
+def test_a_choice_is_a_name_and_errors_by_name():
+    good = {"mechanism": "bias_limited:bias=0.1", "model_errors": {"unbiased": None, "rr_on_bins": 3.5}}
+    assert audit_mechanism(RESPONSE | {"choice": good}).problems == ()
+    errors = good["model_errors"]
+    for choice in (None, [], {}, good | {"mechanism": 3}, good | {"mechanism": "a\nPASS"}, {"mechanism": "unbiased"}):
+        assert len(audit_mechanism(RESPONSE | {"choice": choice}).problems) == 1
+    for name, error in (("a b", 1.0), ("rr", -1.0), ("rr", True), ("rr", "1")):
+        bad = good | {"model_errors": errors | {name: error}}
+        assert len(audit_mechanism(RESPONSE | {"choice": bad}).problems) == 1
+
+
 def test_parameters_are_short_values():
     fine = {"loss": "squared", "bias": 0.2, "k": 3, "pure": True, "none": None}
     assert audit_mechanism(RESPONSE | {"parameters": fine}).problems == ()

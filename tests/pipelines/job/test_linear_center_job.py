@@ -308,6 +308,11 @@ def test_the_default_is_auto_around_a_linear_center(privatize: Privatize, tmp_pa
     release = json.loads((tmp_path / "out" / "release.json").read_text())
     chosen = json.loads((tmp_path / "out" / "mechanism.json").read_text())["mechanism"]
     assert release["mechanism"] == chosen
+    choice = json.loads((tmp_path / "out" / "mechanism.json").read_text())["choice"]
+    assert release["choice"] == choice
+    assert choice["mechanism"].startswith(chosen)
+    assert all(error > 0 for error in choice["model_errors"].values())
+    assert f"chosen     {choice['mechanism']}: " in outcome.out
     assert chosen in {"unbiased", "bias_limited", "rr_on_bins"}
     assert f"mechanism  {chosen}: " in outcome.out
     assert release["center"]["linear"]["features"] == ["id", "a", "b", "code", "word"]

@@ -302,6 +302,13 @@ def test_a_line_that_is_no_run_is_named(job: Any, invoke: Any, outputs: Path, li
         (("gap",), -1.0, "its gap is not a finite number >= 0, or null"),
         (("gap",), True, "its gap is not a finite number"),
         (("gap",), "<b>", "its gap is not a finite number"),
+        (("choice",), "unbiased", "its choice does not name candidates"),
+        (("choice",), {"mechanism": "a\nb", "model_errors": {}}, "its choice does not name candidates"),
+        (
+            ("choice",),
+            {"mechanism": "unbiased", "model_errors": {"unbiased": -1}},
+            "its choice does not name candidates",
+        ),
     ],
 )
 def test_a_forged_mechanism_file_is_not_applied(

@@ -110,3 +110,21 @@ def test_where_needs_its_column(tmp_path, format, write, read_all):
     path = write(tmp_path / "a", format, FEATURES)
     with pytest.raises(InputError, match="there is no column 'nope'"):
         read_all(path, format, columns=["y"], where=Equals("nope", "1"), label_column="y")
+
+
+def test_of_tfrecords_only_the_matching_ones_are_decoded(tmp_path, write, read_all, plain, monkeypatch):
+    """Also where records are not canonical, and are decoded and encoded again to be compared."""
+    from labeldp.transforms.tfrecord.example_columns import ExampleColumns
+
+    decoded: list[int] = []
+    read = ExampleColumns.read
+
+    def counted(self: ExampleColumns, frames: Any) -> pa.RecordBatch:
+        decoded.append(len(frames))
+        return read(self, frames)
+
+    monkeypatch.setattr(ExampleColumns, "read", counted)
+    path = write(tmp_path / "a", "tfrecord", FEATURES)
+    kept = plain(read_all(path, "tfrecord", columns=["y", "text"], where=Equals("number", "3"), label_column="y"))
+    assert kept == {i: {"y": FEATURES["y"][i], "text": "2"} for i in range(2, 50, 5)}
+    assert sum(decoded) == 10

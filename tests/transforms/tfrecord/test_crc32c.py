@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from labeldp.transforms.tfrecord.crc32c import changed_checksums
+from labeldp.transforms.tfrecord.crc32c import appended_checksums, changed_checksums
 
 google_crc32c = pytest.importorskip("google_crc32c")
 
@@ -31,6 +31,15 @@ def test_far_from_the_end():
     sizes = (65_530, 65_531, 65_532, 65_533, 65_536, 131_068, 131_072, 700_001, 1 << 20, 0)
     messages = [(b"ahead", b"\x00\x01\x02\x03", b"\xff\x80\x00\x7f", content[:size]) for size in sizes]
     assert changed(messages) == [google_crc32c.value(b"ahead\xff\x80\x00\x7f" + content[:size]) for size in sizes]
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.binary(max_size=300), FOUR), min_size=1, max_size=20), st.binary(max_size=70))
+def test_appended_checksums_are_those_of_the_longer_messages(messages, ending):
+    before = np.array([google_crc32c.value(message) for message, _ in messages], np.uint32)
+    last = np.frombuffer(b"".join(four for _, four in messages), "<u4")
+    found = appended_checksums(before, google_crc32c.value(ending + bytes(4)), last, len(ending) + 4)
+    assert found.tolist() == [google_crc32c.value(message + ending + four) for message, four in messages]
 
 
 def test_no_message():
