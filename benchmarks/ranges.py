@@ -14,7 +14,6 @@ import argparse
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 from itertools import product
 from typing import NamedTuple
 
@@ -23,13 +22,13 @@ from labeldp.mechanisms import Prior, split_budget
 from labeldp.mechanisms.analysis.quality import variances
 from labeldp.mechanisms.center.residuals import ResidualDomain
 from labeldp.mechanisms.center.truncation import MODEL_PARAMETERS, choose_range, clipped_prior, clipping_error
+from labeldp.mechanisms.core.budget import LEAST_RESIDUAL_SHARE, RESIDUAL_SHARE
 from labeldp.mechanisms.noise.noisy_histogram import noisy_counts
 from labeldp.mechanisms.registry import mechanism_named
 
 LABELS = 53
 RECORDS, EPSILONS, DRAWS = (5_000, 30_000, 200_000), (0.1, 0.5, 1.0, 4.0), 2
 UNBIASED = mechanism_named("unbiased")
-_SHARE = Fraction(1, 8)  # of epsilon at most for the histogram, as in a job
 
 
 def residuals_of(shape: str, records: int) -> np.ndarray:
@@ -90,7 +89,7 @@ def compare(shape: str, records: int, epsilon: float, draws: int) -> list[Compar
     domain = ResidualDomain(np.arange(float(LABELS)))
     steps = residuals_of(shape, records)
     exact = Prior(domain.grid, np.bincount(steps + domain.most, minlength=len(domain.grid)).astype(np.float64))
-    budget = split_budget(epsilon, domain.cells, records, None, _SHARE)
+    budget = split_budget(epsilon, domain.cells, records, None, RESIDUAL_SHARE, LEAST_RESIDUAL_SHARE)
 
     def objective(prior: Prior) -> float:
         found = choose_range(prior, UNBIASED, budget.labels, records)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from fractions import Fraction
 
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton, PCollection
 
 from ..mechanisms.center.linear_center import LinearCenter
-from ..mechanisms.core.budget import remaining_epsilon, split_budget
+from ..mechanisms.core.budget import LEAST_RESIDUAL_SHARE, RESIDUAL_SHARE, remaining_epsilon, split_budget
 from ..mechanisms.core.prior import Prior
 from ..mechanisms.noise.noisy_histogram import estimated_prior, noisy_counts
 from ..mechanisms.registry import prior_share
@@ -22,10 +21,6 @@ from .label_summary import LabelSummary, SummarizeLabels
 from .noise_binding import NoiseBinding, Threshold, after_unique_ids, make_binding
 from .noise_key_file import NoiseKeyFile
 from .progress_log import LOGGER
-
-# Largest share of epsilon that the default gives to the histogram with a center. It serves to choose a range and to
-# weigh the residuals; the mechanisms for it, without bias, lose more by less epsilon than by a coarser prior.
-_CENTER_SHARE = Fraction(1, 8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +55,7 @@ class NoisyPrior(beam.PTransform):
       epsilon: Total budget of prior and labels, and of the linear center if there is one.
       key: Reference to the secret key.
       prior_epsilon: Epsilon of the prior; by default sqrt(k / n) for k labels (with a center, k cells) and n records,
-        at most the mechanism's share of epsilon (with a center, epsilon / 8).
+        at most the mechanism's share of epsilon (with a center, from epsilon / 32 to epsilon / 8).
       threshold: Limit on the records without a usable label.
       mechanism: Name of the mechanism that will be solved for the prior; it decides the default of prior_epsilon.
       linear: Exactly one LinearCenter, which has made the center column; None if there is none.
@@ -148,8 +143,10 @@ def release_prior(
       ValueError: If there are no records, or a budget is out of range.
       InputError: If no record has a center, though there is a center column.
     """
-    most = prior_share(mechanism) if column.center is None else _CENTER_SHARE
-    budget = split_budget(epsilon, column.cells, summary.records, prior_epsilon, most)
+    shares = {"most": prior_share(mechanism)}
+    if column.center is not None:
+        shares = {"most": RESIDUAL_SHARE, "least": LEAST_RESIDUAL_SHARE}
+    budget = split_budget(epsilon, column.cells, summary.records, prior_epsilon, **shares)
     binding = make_binding(summary, column, budget, secret)
     counts = noisy_counts(summary.counts, budget.prior, binding.noise_key(secret))
     if column.center is None:

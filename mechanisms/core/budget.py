@@ -26,6 +26,9 @@ costs at least 2 s of it; the prior only decides which labels get more of the va
 PUBLIC_SHARE = Fraction(1, 256)
 """Largest share for mechanisms that do not depend on the prior. The histogram then only serves to state the expected
 loss and to audit the labels."""
+LEAST_RESIDUAL_SHARE, RESIDUAL_SHARE = Fraction(1, 32), Fraction(1, 8)
+"""Least and largest share around a center, where the histogram of the residuals decides their range: at a large epsilon
+a coarse histogram costs more than the noise of the labels (`benchmarks/ranges.py`)."""
 
 
 def check_epsilon(epsilon: float) -> None:
@@ -79,7 +82,12 @@ def remaining_epsilon(epsilon: float, spent: float) -> float:
 
 
 def split_budget(
-    epsilon: float, labels: int, records: int, prior_epsilon: float | None = None, most: Fraction = LABEL_SHARE
+    epsilon: float,
+    labels: int,
+    records: int,
+    prior_epsilon: float | None = None,
+    most: Fraction = LABEL_SHARE,
+    least: Fraction = Fraction(0),
 ) -> BudgetSplit:
     """Splits a budget between the label histogram and the randomizer.
 
@@ -92,6 +100,7 @@ def split_budget(
       records: Number of records n, >= 1.
       prior_epsilon: Budget of the histogram instead of the default, in [1e-9, epsilon).
       most: Largest share of epsilon that the default gives to the histogram.
+      least: Least share of epsilon that the default gives to it, at most `most`.
 
     Returns:
       A split whose sum is at most `epsilon` in exact arithmetic.
@@ -104,7 +113,8 @@ def split_budget(
     if records < 1:
         raise ValueError("there must be at least one record")
     if prior_epsilon is None:
-        rule = max(min(Fraction(math.sqrt(labels / records)), Fraction(epsilon) * most), Fraction(MIN_EPSILON))
+        total = Fraction(epsilon)
+        rule = max(min(Fraction(math.sqrt(labels / records)), total * most), total * least, Fraction(MIN_EPSILON))
         grains = rule // _SPLIT_GRAIN
         first = grains * _SPLIT_GRAIN if grains else rule
     else:

@@ -73,7 +73,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--prior_epsilon", type=float, metavar="E1",
         help="part of --epsilon for the label histogram; default: sqrt(labels/records), at most a half, for "
         "mechanisms without bias a 128th, for those without a prior a 256th; "
-        "with a center sqrt(cells/records), at most an eighth")  # fmt: skip
+        "with a center sqrt(cells/records), a 32nd to an eighth")  # fmt: skip
     add("--mechanism", metavar="NAME",
         help=f"mechanism: {', '.join(MECHANISMS)}; or auto, the one with the least error of a model that is trained on "
         "the labels; default auto")  # fmt: skip
