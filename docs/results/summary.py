@@ -213,7 +213,8 @@ def around_center(run: str, model: str, digits: int) -> str:
         without, around = here.get("unbiased"), here.get("unbiased" + AROUND)
         if clean is None or without is None or around is None:
             continue
-        ratio = f"{(around.loss - clean.loss) / (without.loss - clean.loss):.2f}"
+        excess = around.loss - clean.loss
+        ratio = f"{excess / (without.loss - clean.loss):.2f}" if excess > 0 else "below true labels"
         even = abs(around.loss - without.loss) <= max(around.deviation, without.deviation)
         wanted = TARGETS.get((run, model), {}).get(epsilon)
         rows.append(

@@ -132,7 +132,7 @@ def statement_problems(release: dict[str, Any], mechanism: dict[str, Any], audit
         yield "release.mechanism is not that of mechanism.json"
     if read_member(release, "release.parameters", dict) != mechanism["parameters"]:
         yield "release.parameters are not those of mechanism.json"
-    if release.get("choice") != mechanism.get("choice"):
+    if release.get("release.choice") != mechanism.get("choice"):
         yield "release.choice is not that of mechanism.json"
     if release.get("release.rounding") != mechanism.get("rounding"):
         yield "release.rounding is not that of mechanism.json"

@@ -24,8 +24,8 @@ MODULES = sorted(
 # Methods that Beam calls and documents.
 OVERRIDES = {
     "expand", "process", "setup", "teardown", "start_bundle", "finish_bundle", "create_accumulator", "add_input",
-    "merge_accumulators", "extract_output", "encode", "decode", "is_deterministic", "to_type_hint", "default_label",
-    "estimate_size", "error",
+    "merge_accumulators", "compact", "extract_output", "encode", "decode", "is_deterministic", "to_type_hint",
+    "default_label", "estimate_size", "error",
 }  # fmt: skip
 RIDDLES = ("What ", "Whether ", "Where ", "Of ", "Who ", "How ")
 

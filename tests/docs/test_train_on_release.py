@@ -48,7 +48,7 @@ def test_it_trains_on_all_releases_and_compares(census: Path, tmp_path: Path, en
     flags = [f"--epsilon={EPSILON}", "--epochs=60", "--batch=128"]
     done = subprocess.run(
         [sys.executable, str(EXAMPLE), str(census), str(folder), *flags],
-        check=False, env=environment, capture_output=True, text=True, timeout=240,
+        check=False, env=environment, capture_output=True, text=True, timeout=480,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     line = r"^([a-z_]+(?: [a-z]+)*) +test mean squared error ([0-9.]+)$"

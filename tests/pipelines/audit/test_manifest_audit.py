@@ -43,6 +43,7 @@ def test_the_adjacency_is_that_of_a_release():
         ("mechanism", "unbiased", "release.mechanism is not that of mechanism.json"),
         ("mechanism", "rr\nPASS", "release.mechanism is not that of mechanism.json"),
         ("parameters", {"bias": 0.1}, "release.parameters are not those of mechanism.json"),
+        ("choice", {"mechanism": "rr", "model_errors": {}}, "release.choice is not that of mechanism.json"),
         ("rounding", "randomized", "release.rounding is not that of mechanism.json"),
         ("domain", {"min": 0.0, "max": 2.0, "labels": 4}, "release.domain is not that of the labels"),
         ("domain", {"min": 0.0, "max": 3.0, "labels": 3}, "release.domain is not that of the labels"),
