@@ -30,7 +30,7 @@ def contents(paths: list[Path]) -> list[bytes]:
 @pytest.mark.parametrize("format", ["tfrecord", "parquet"])
 def test_a_seed_is_a_log(write: Any, format: str) -> None:
     if format == "tfrecord":
-        pytest.importorskip("google_crc32c", reason="the extra tfx is not installed")
+        pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
     first = write(format)
 
     assert [path.name for path in first] == [f"part-{number:05d}.{format}" for number in range(FILES)]
@@ -49,7 +49,7 @@ def test_parquet_columns(write: Any) -> None:
 
 
 def test_tfrecords_hold_the_same(write: Any) -> None:
-    tensorflow: Any = pytest.importorskip("tensorflow", reason="the extra tfx is not installed")
+    tensorflow: Any = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
     table = pa.concat_tables([pa.parquet.read_table(path) for path in write("parquet")])
     for order in ("mixed", "fixed"):
         paths = [str(path) for path in write("tfrecord", order=order)]

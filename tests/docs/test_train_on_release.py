@@ -14,7 +14,7 @@ import pytest
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "train_on_release.py"
 RECORDS, EPSILON = 4000, 20.0
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="the extra tfx is not installed")
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 
 
 @pytest.fixture(scope="module")

@@ -163,7 +163,7 @@ STAGES = [
 )
 def test_a_failing_stage_shows_no_label(whole_flow, failure, shown, monkeypatch, module, name, format, stage):
     if format == "tfrecord":
-        pytest.importorskip("tfx_bsl")
+        pytest.importorskip("google_crc32c")
     build = whole_flow(format, where=Equals("x", "7") if name == "single_values" else None)
     monkeypatch.setattr(module, name, fail_with_labels)
     text = failure(build)
@@ -228,7 +228,7 @@ def test_a_job_that_succeeds_shows_neither_label_nor_key(
     whole_flow, run, shown, raw_sums, tmp_path, format, output, secret, key, column
 ):
     if format == "tfrecord":
-        pytest.importorskip("tfx_bsl")
+        pytest.importorskip("google_crc32c")
     if output == "tfrecord":
         pytest.importorskip("google_crc32c")
     found = run(whole_flow(format, output, column=column))

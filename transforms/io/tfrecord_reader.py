@@ -40,7 +40,7 @@ class TFRecordReader:
         Raises:
           InputError: If the file cannot be opened, is corrupt or truncated, or holds other records than tf.Examples.
         """
-        # All import the extra `tfx`, which only TFRecord input needs.
+        # All import the extra `tfrecord`, which only TFRecord input needs.
         from ..tfrecord.example_columns import ExampleColumns
         from ..tfrecord.example_decoder import ExampleDecoder
         from ..tfrecord.feature_sizes import FeatureSizes

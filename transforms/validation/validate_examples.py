@@ -1,6 +1,6 @@
 """Statistics of examples, and their anomalies against a schema.
 
-The only module that imports tensorflow_data_validation (TFDV), of the extra `tfx`; imported when a pipeline validates.
+The only module that imports tensorflow_data_validation (TFDV), of the extra `validation`; imported when a pipeline validates.
 
 TFDV computes exact statistics, which are not private. Therefore the raw label is removed from the batches before TFDV
 sees them, and from a schema before the comparison, so that no count, histogram or anomaly depends on it. Features are
@@ -12,6 +12,8 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import sys
+import types
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,11 +23,15 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
+from apache_beam.options.pipeline_options import SetupOptions
 from apache_beam.pvalue import PCollection
 
 from ..batches import LabelledBatch, float_values
 from ..errors import InputError, redact_errors
 from .schema_protos import parse_schema, to_text, without_feature
+
+# TFDV before 1.21 imports this module for slices by SQL queries, which are not used here; tfx-bsl 1.21 has none.
+sys.modules.setdefault("tfx_bsl.arrow.sql_util", types.ModuleType("tfx_bsl.arrow.sql_util"))
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,9 @@ class ValidateExamples(beam.PTransform):
             self.schema = without_feature(self.schema, self.raw_label)
 
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[Validation]:
+        # Workers on clusters import this module before they unpickle stages of TFDV and so import TFDV.
+        setup = batches.pipeline.options.view_as(SetupOptions)
+        setup.beam_plugins = sorted({*(setup.beam_plugins or ()), __name__})
         return (
             batches
             | "Columns" >> beam.ParDo(_Columns(self.raw_label, self.single_precision)).with_output_types(pa.RecordBatch)

@@ -100,7 +100,7 @@ def tfrecords(
     log_csv: Path, key_file: Path, spawn: Any, command: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Path]:
     """A log of TFRecords, and its release as TFRecords: no feature is decoded on the way."""
-    pytest.importorskip("tfx_bsl")
+    pytest.importorskip("google_crc32c")
     from labeldp.transforms.tfrecord.example_encoder import encode_examples
     from labeldp.transforms.tfrecord.framing import frame
 

@@ -133,7 +133,7 @@ def test_fit_says_what_its_mechanism_file_and_the_records_give(
 
 
 def test_features_are_counted_in_tfrecords_too(tmp_path: Path) -> None:
-    pytest.importorskip("tfx_bsl", reason="the extra tfx is not installed")
+    pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
     from labeldp.transforms.tfrecord.example_encoder import encode_examples
     from labeldp.transforms.tfrecord.framing import frame
 

@@ -34,7 +34,7 @@ LAYOUTS: dict[str, Any] = {"tfrecord": _TFRecordLayout, "parquet": _ParquetLayou
 
 @pytest.fixture(autouse=True)
 def needs_checksums(request: pytest.FixtureRequest) -> None:
-    """TFRecords need the extra `tfx`; Parquet does not."""
+    """TFRecords need the extra `tfrecord`; Parquet does not."""
     parameters = getattr(getattr(request.node, "callspec", None), "params", {})
     if parameters.get("kind") == "tfrecord" or "tf" in request.node.name:
         pytest.importorskip("google_crc32c")

@@ -10,7 +10,7 @@ from labeldp.transforms import InputError
 from labeldp.transforms.tfrecord.example_encoder import encode_examples
 
 tf: Any = pytest.importorskip("tensorflow")
-pytest.importorskip("tfx_bsl")
+pytest.importorskip("google_crc32c")
 
 from labeldp.transforms.tfrecord.example_decoder import ExampleDecoder  # noqa: E402
 

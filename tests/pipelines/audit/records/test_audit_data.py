@@ -38,7 +38,7 @@ def flags(log, key_file):
 @pytest.fixture(scope="session")
 def released(log, flags, invoke, command):
     """Releases of the log by format. The labels of its mechanism, randomized response, are outputs too."""
-    pytest.importorskip("google_crc32c", reason="the extra tfx is not installed")
+    pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
     for name, more in FORMATS.items():
         invoke(command("privatize", flags | {"output": log.parent / name} | more)).ok()
     return {name: log.parent / name for name in FORMATS}

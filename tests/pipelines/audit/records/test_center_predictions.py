@@ -117,7 +117,7 @@ def table():
 @pytest.fixture(scope="module")
 def released(tmp_path_factory, key_file, invoke, command):
     """Releases with a linear center, by format."""
-    pytest.importorskip("tfx_bsl", reason="the extra tfx is not installed")
+    pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
     from labeldp.transforms.tfrecord.example_encoder import encode_examples
     from labeldp.transforms.tfrecord.framing import frame
 
