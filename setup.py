@@ -62,7 +62,7 @@ setup(
     ],
     extras_require={
         "tfrecord": ["google-crc32c>=1.5"],
-        # Releases before 1.21 hold pyarrow below 11, which has CVE-2023-47248; pyproject.toml says how the lock has one.
+        # Early releases hold pyarrow below 11, which has CVE-2023-47248; pyproject.toml says how the lock has one.
         "validation": [
             "tensorflow-data-validation>=1.16.1",
             "dill>=0.3.8",

@@ -52,7 +52,7 @@ class TFRecordReader:
                 if self._encoded and self._label is not None:
                     yield columns.read_encoded(frames, self._label)
                 elif self._columns is None:
-                    yield _with_length(decoder.decode(frames.records()), len(frames))
+                    yield _with_length(decoder.decode_frames(frames), len(frames))
                 else:
                     yield _with_length(columns.read(frames), len(frames))
 

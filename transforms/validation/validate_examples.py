@@ -1,6 +1,6 @@
 """Statistics of examples, and their anomalies against a schema.
 
-The only module that imports tensorflow_data_validation (TFDV), of the extra `validation`; imported when a pipeline validates.
+The only module that imports tensorflow_data_validation (TFDV), of the extra `validation`, when a pipeline validates.
 
 TFDV computes exact statistics, which are not private. Therefore the raw label is removed from the batches before TFDV
 sees them, and from a schema before the comparison, so that no count, histogram or anomaly depends on it. Features are
