@@ -10,7 +10,7 @@ public under label DP, and a privatized label may be summarized like any other c
 from __future__ import annotations
 
 import contextlib
-import io
+import importlib
 import os
 import sys
 import types
@@ -89,11 +89,26 @@ class ValidateExamples(beam.PTransform):
 
 def _tfdv() -> Any:
     """Imports TFDV without the log output of its import."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-        warnings.simplefilter("ignore")
-        import tensorflow_data_validation
-    return tensorflow_data_validation
+    if "tensorflow_data_validation" not in sys.modules:
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        with warnings.catch_warnings(), _discarded_standard_error():
+            warnings.simplefilter("ignore")
+            importlib.import_module("tensorflow_data_validation")
+    return sys.modules["tensorflow_data_validation"]
+
+
+@contextlib.contextmanager
+def _discarded_standard_error() -> Iterator[None]:
+    """Discards what Python and native libraries write: TensorFlow logs some lines whatever its level."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "w") as sink, contextlib.redirect_stderr(sink):
+            os.dup2(sink.fileno(), 2)
+            yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 class _Columns(beam.DoFn):
