@@ -100,15 +100,18 @@ def test_the_core_and_tfrecords_run_in_empty_environments(built: Path, tmp_path:
     venv.create(tmp_path / "core", with_pip=False)
     python, labeldp = (tmp_path / "core" / "bin" / name for name in ("python", "labeldp"))
     rows = "\n".join(f"{row},{row % 5}" for row in range(200))
+    (tmp_path / "noise.key").touch(0o600)
+    (tmp_path / "noise.key").write_bytes(bytes(range(32)))
     (tmp_path / "log.csv").write_text(f"f,y\n{rows}\n")
 
     def privatize(input: str, input_format: str, output: str, output_format: str) -> None:
         flags = {
             "input": input, "input_format": input_format, "output": output, "output_format": output_format,
-            "label": "y", "label_min": 0, "label_max": 4, "label_step": 1, "epsilon": 1, "noise_key_file": "noise.key",
+            "label": "y", "label_min": 0, "label_max": 4, "label_step": 1, "epsilon": 1, "for": "labels",
+            "noise_key_file": "noise.key",
         }  # fmt: skip
         run(str(labeldp), "privatize", *(f"--{name}={value}" for name, value in flags.items()), folder=tmp_path)
-        assert "PASS" in run(str(labeldp), "audit", output, f"--data={output}", folder=tmp_path)
+        assert "PASS" in run(str(labeldp), "audit", output, "--data", folder=tmp_path)
 
     install(python, str(wheel))
     privatize("log.csv", "csv", "one", "parquet")

@@ -90,5 +90,5 @@ def feature_columns(data: str, shards: Mapping[str, int], others: Collection[str
             from ...transforms.tfrecord.example_decoder import ExampleDecoder
 
             frames = next(read_records(file, path, _RECORDS_READ, None))
-            found = set(ExampleDecoder(path).decode_frames(frames).schema.names)
+            found = ExampleDecoder(path).names(frames.records())
     return len(found - set(others))

@@ -106,6 +106,20 @@ class ExampleDecoder:
         arrays = {name: _array(column, kinds.get(name), len(records)) for name, column in columns.items()}
         return _batch(arrays, len(records))
 
+    def names(self, records: list[bytes]) -> set[str]:
+        """Lists the features of records, which may differ in type.
+
+        Args:
+          records: Serialized tf.Examples.
+
+        Returns:
+          The names of all features that occur.
+
+        Raises:
+          InputError: If a record is not a tf.Example.
+        """
+        return {name for record in records for name, _ in self._features(record)}
+
     def _features(self, record: bytes) -> Iterable[tuple[str, Any]]:
         try:
             return _EXAMPLE.FromString(record).features.feature.items()

@@ -136,7 +136,7 @@ def test_tfrecords_need_no_tensorflow(
     jobs = {
         "released": command("privatize", log | domain | {"output": tmp_path / "released"}),
         "again": command("privatize", released | domain | {"output": tmp_path / "again"}),
-        "audit": ["audit", str(tmp_path / "again"), f"--data={tmp_path / 'again'}"],
+        "audit": ["audit", str(tmp_path / "again"), "--data"],
         "parquet": command(
             "privatize", released | domain | {"output": tmp_path / "parquet", "output_format": "parquet"}
         ),
