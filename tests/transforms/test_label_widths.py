@@ -8,7 +8,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet
+import pyarrow.parquet as pq
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from labeldp.transforms import Format, InputError, LabelColumn, NoisyPrior, ReadRecordBatches
@@ -36,7 +36,7 @@ def log(folder: Path, format: str, label: int, damage: str = "none") -> str:
     path, name = folder / f"log.{format}", format.removesuffix(".gz")
     folder.mkdir(exist_ok=True)
     if name == "parquet":
-        pa.parquet.write_table(pa.table(columns), path, row_group_size=3_000)
+        pq.write_table(pa.table(columns), path, row_group_size=3_000)
         content = path.read_bytes()
     else:
         if name == "csv":

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet
+import pyarrow.parquet as pq
 import pytest
 from labeldp.mechanisms.noise.input_digest import RawSums, input_digest
 from labeldp.transforms import (
@@ -73,7 +73,7 @@ def make_input(folder: Path, format: str) -> str:
         batch = pa.RecordBatch.from_pydict({"id": ids, "x": list(range(ROWS)), "y": labels})
         path = folder / f"part-{file}.{format}"
         if format == "parquet":
-            pa.parquet.write_table(pa.Table.from_batches([batch]), str(path))
+            pq.write_table(pa.Table.from_batches([batch]), str(path))
         elif format == "tfrecord":
             pytest.importorskip("google_crc32c")
             path.write_bytes(frame(encode_examples(batch)))

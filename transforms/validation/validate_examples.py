@@ -22,7 +22,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 from apache_beam.options.pipeline_options import SetupOptions
 from apache_beam.pvalue import PCollection
 
@@ -143,7 +143,7 @@ class _Columns(beam.DoFn):
     ) -> pa.Array:
         offsets = pa.array(np.append(0, np.cumsum(lengths)), pa.int64())
         lists = pa.LargeListArray.from_arrays(offsets, self._values(name, batch, values))
-        return pa.compute.if_else(missing, pa.scalar(None, lists.type), lists) if missing.true_count else lists
+        return pc.if_else(missing, pa.scalar(None, lists.type), lists) if missing.true_count else lists
 
     def _values(self, name: str, batch: LabelledBatch, values: pa.Array) -> pa.Array:
         kind = values.type

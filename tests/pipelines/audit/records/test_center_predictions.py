@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -123,7 +123,7 @@ def released(tmp_path_factory, key_file, invoke, command):
 
     folder = tmp_path_factory.mktemp("linear")
     pq.write_table(table(), folder / "log.parquet")
-    pa.csv.write_csv(table(), folder / "log.csv")
+    pa_csv.write_csv(table(), folder / "log.csv")
     (batch,) = table().to_batches()
     (folder / "log.tfrecord").write_bytes(bytes(frame(encode_examples(batch))))
     flags = {
