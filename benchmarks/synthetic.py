@@ -83,7 +83,7 @@ def _conversions(generator: np.random.Generator, rows: int, seed: int) -> Iterat
 
     # More clicks than are needed: batches are made one after the other, until there are enough sales.
     for clicks in click_batches(100 * (rows + _BATCH_ROWS), seed, min(_BATCH_CLICKS, 10 * rows + 1000)):
-        sales = pa.Table.from_batches([clicks]).filter(pc.equal(clicks[CONVERTED], 1)).slice(0, rows)
+        sales = pa.Table.from_batches([clicks]).filter(pc.equal(clicks[CONVERTED], 1)).slice(0, rows)  # type: ignore[attr-defined]
         labels = sales[CONVERSION_LABEL].to_numpy()
         predictions = labels * np.exp(_PREDICTION_ERROR * generator.standard_normal(len(labels), np.float32))
         (batch,) = sales.append_column(PREDICTION, pa.array(predictions)).combine_chunks().to_batches()

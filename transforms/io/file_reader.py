@@ -121,7 +121,7 @@ def _feature_sizes(batch: pa.RecordBatch, label: str | None) -> np.ndarray:
     sizes = np.full(batch.num_rows, 8 * batch.num_columns, np.int64)
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if name != label and any(is_text(column.type) for is_text in _TEXTS):
-            sizes += np.asarray(pc.binary_length(column).fill_null(0))
+            sizes += np.asarray(pc.binary_length(column).fill_null(0))  # type: ignore[attr-defined]
     return sizes
 
 
@@ -141,5 +141,5 @@ def _matches(batch: LabelledBatch, where: Equals) -> np.ndarray:
             f"--where {where.column}={where.value}: the column holds {values.type}, give a value of that type"
         ) from None
     mask = np.zeros(batch.batch.num_rows, bool)
-    mask[present] = np.asarray(pc.equal(values, wanted))
+    mask[present] = np.asarray(pc.equal(values, wanted))  # type: ignore[attr-defined]
     return mask

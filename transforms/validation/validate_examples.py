@@ -143,7 +143,7 @@ class _Columns(beam.DoFn):
     ) -> pa.Array:
         offsets = pa.array(np.append(0, np.cumsum(lengths)), pa.int64())
         lists = pa.LargeListArray.from_arrays(offsets, self._values(name, batch, values))
-        return pc.if_else(missing, pa.scalar(None, lists.type), lists) if missing.true_count else lists
+        return pc.if_else(missing, pa.scalar(None, lists.type), lists) if missing.true_count else lists  # type: ignore[attr-defined]
 
     def _values(self, name: str, batch: LabelledBatch, values: pa.Array) -> pa.Array:
         kind = values.type

@@ -275,7 +275,7 @@ def test_records_without_a_label_are_left_out_of_everything(privatize: Privatize
 
 
 def test_a_filter_keeps_its_records_out_of_the_center(privatize: Privatize, center_of: Any, tmp_path: Path) -> None:
-    pq.write_table(log_table().filter(pc.equal(log_table()["code"], 1)), tmp_path / "kept.parquet")
+    pq.write_table(log_table().filter(pc.equal(log_table()["code"], 1)), tmp_path / "kept.parquet")  # type: ignore[attr-defined]
     privatize("where", where="code=1", id_column="id").ok()
     privatize("kept", input=tmp_path / "kept.parquet", id_column="id").ok()
     # `code` is the column of the filter; in the other log it has a single value.
