@@ -2,7 +2,7 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
 DEMO_OUTPUT ?= demo_output
-PRISM := github.com/apache/beam/sdks/v2/go/cmd/prism@v2.71.0
+PRISM := github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0
 
 .PHONY: setup browser postgres demo test fuzz docs flink prism flink-test bench results lock clean
 
@@ -87,9 +87,11 @@ results: setup
 	OMP_NUM_THREADS=1 $(BIN)/python docs/results/run.py $${LABELDP_DATA:-../shared/data} build/results
 	OMP_NUM_THREADS=1 $(BIN)/python docs/results/expect.py
 
-# Renews requirements.lock from setup.py, with hashes, for Python 3.11.
+EXTRAS := tfrecord validation network evaluation ledger aws gcp yaml dev
+
+# Renews requirements.lock from setup.py and the exceptions in pyproject.toml, with hashes, for Python 3.11.
 lock: setup
-	$(BIN)/uv pip compile -q --upgrade setup.py --extra tfx --extra evaluation --extra ledger --extra yaml --extra dev --python-version 3.11 --generate-hashes \
+	$(BIN)/uv pip compile -q --upgrade setup.py $(EXTRAS:%=--extra %) --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" -o requirements.lock
 
 clean:

@@ -44,7 +44,7 @@ setup(
         "Topic :: Security :: Cryptography",
         "Typing :: Typed",
     ],
-    python_requires=">=3.10,<3.14",
+    python_requires=">=3.10,<3.15",
     packages=list(PACKAGES),
     package_dir=PACKAGES,
     package_data={
@@ -57,22 +57,25 @@ setup(
         "cryptography>=39",
         "numpy>=1.26",
         "scipy>=1.11",
-        "pyarrow>=10.0.1",
+        "pyarrow>=14.0.1",
         "threadpoolctl>=3",
     ],
     extras_require={
-        "tfx": [
+        "tfrecord": ["google-crc32c>=1.5"],
+        # Early releases hold pyarrow below 11, which has CVE-2023-47248; pyproject.toml says how the lock has one.
+        "validation": [
             "tensorflow-data-validation>=1.16.1",
-            "tfx-bsl>=1.16.1",
-            "google-crc32c>=1.5",
             "dill>=0.3.8",
         ],
+        "network": ["tensorflow>=2.16"],
         "evaluation": [
             "jinja2>=3.1",
             "matplotlib>=3.8",
             "scikit-learn>=1.4",
             "tqdm>=4.66",
         ],
+        "aws": ["apache-beam[aws]>=2.69"],
+        "gcp": ["apache-beam[gcp]>=2.69"],
         "ledger": [
             "psycopg[binary]>=3.1",
             "sqlalchemy>=2.0",

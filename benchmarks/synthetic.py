@@ -16,8 +16,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 from log_schema import COLUMNS, CONVERSION_LABEL, FLOATS, FORMATS, ID, LABEL, LABEL_MAX, ORDERS, PREDICTION
 
 _BATCH_ROWS = 1 << 16
@@ -70,7 +71,7 @@ def write_conversions(folder: Path, format: str, records: int, files: int, seed:
             _write_conversion_examples(path, batches, np.random.default_rng([seed, number, 1]), order)
             continue
         first = next(batches)
-        writers = {"parquet": pa.parquet.ParquetWriter, "csv": pa.csv.CSVWriter}
+        writers = {"parquet": pq.ParquetWriter, "csv": pa_csv.CSVWriter}
         with writers[format](path, first.schema) as writer:
             for batch in itertools.chain([first], batches):
                 writer.write_batch(batch)
@@ -82,7 +83,7 @@ def _conversions(generator: np.random.Generator, rows: int, seed: int) -> Iterat
 
     # More clicks than are needed: batches are made one after the other, until there are enough sales.
     for clicks in click_batches(100 * (rows + _BATCH_ROWS), seed, min(_BATCH_CLICKS, 10 * rows + 1000)):
-        sales = pa.Table.from_batches([clicks]).filter(pa.compute.equal(clicks[CONVERTED], 1)).slice(0, rows)
+        sales = pa.Table.from_batches([clicks]).filter(pc.equal(clicks[CONVERTED], 1)).slice(0, rows)  # type: ignore[attr-defined]
         labels = sales[CONVERSION_LABEL].to_numpy()
         predictions = labels * np.exp(_PREDICTION_ERROR * generator.standard_normal(len(labels), np.float32))
         (batch,) = sales.append_column(PREDICTION, pa.array(predictions)).combine_chunks().to_batches()
@@ -126,7 +127,7 @@ def _write_parquet(path: Path, batches: Iterator[tuple[np.ndarray, np.ndarray, n
     schema = pa.schema(
         [pa.field(name, kind) for name, kind in zip(names, [pa.int64()] + [pa.float32()] * 9, strict=True)]
     )
-    with pa.parquet.ParquetWriter(path, schema) as writer:
+    with pq.ParquetWriter(path, schema) as writer:
         for ids, floats, labels in batches:
             columns = [ids, *np.ascontiguousarray(floats.T), labels]
             writer.write_table(pa.Table.from_arrays([pa.array(column) for column in columns], schema=schema))
@@ -138,7 +139,7 @@ def _write_tfrecord(
     generator: np.random.Generator,
     order: str,
 ) -> None:
-    # Needs the extra `tfx`, which Parquet does not.
+    # Needs the extra `tfrecord`, which Parquet does not.
     from labeldp.transforms.tfrecord.example_encoder import encode_examples
     from labeldp.transforms.tfrecord.framing import frame
 

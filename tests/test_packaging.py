@@ -1,6 +1,8 @@
 """Packages that workers install: the sdist that Beam stages for --setup_file, and the wheel built from it."""
 
+import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -84,3 +86,53 @@ def test_the_wheel_runs_without_the_checkout(installed: Path, tmp_path: Path) ->
     flags = ["--prior", str(tmp_path / "prior.csv"), "--epsilon", "1", "--output", str(tmp_path / "m.json")]
     run(str(installed.parent / "labeldp"), "solve", *flags, PYTHONPATH=libraries)
     assert "PASS" in run(str(installed.parent / "labeldp"), "audit", str(tmp_path / "m.json"), PYTHONPATH=libraries)
+
+
+def install(python: Path, *what: str) -> None:
+    """Installs packages with their dependencies, in the versions of the lock file."""
+    lock = str(ROOT / "requirements.lock")
+    run(sys.executable, "-m", "uv", "pip", "install", "-q", "--python", str(python), "--constraint", lock, *what)
+
+
+@pytest.mark.xdist_group("packaging")
+def test_the_core_and_tfrecords_run_in_empty_environments(built: Path, tmp_path: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    venv.create(tmp_path / "core", with_pip=False)
+    python, labeldp = (tmp_path / "core" / "bin" / name for name in ("python", "labeldp"))
+    rows = "\n".join(f"{row},{row % 5}" for row in range(200))
+    (tmp_path / "noise.key").touch(0o600)
+    (tmp_path / "noise.key").write_bytes(bytes(range(32)))
+    (tmp_path / "log.csv").write_text(f"f,y\n{rows}\n")
+
+    def privatize(input: str, input_format: str, output: str, output_format: str) -> None:
+        flags = {
+            "input": input, "input_format": input_format, "output": output, "output_format": output_format,
+            "label": "y", "label_min": 0, "label_max": 4, "label_step": 1, "epsilon": 1, "for": "labels",
+            "noise_key_file": "noise.key",
+        }  # fmt: skip
+        run(str(labeldp), "privatize", *(f"--{name}={value}" for name, value in flags.items()), folder=tmp_path)
+        assert "PASS" in run(str(labeldp), "audit", output, "--data", folder=tmp_path)
+
+    install(python, str(wheel))
+    privatize("log.csv", "csv", "one", "parquet")
+    privatize("one/data/*.parquet", "parquet", "two", "parquet")
+    with pytest.raises(AssertionError, match=r"labeldp\[tfrecord\]"):
+        privatize("log.csv", "csv", "refused", "tfrecord")
+
+    install(python, f"{wheel}[tfrecord]")
+    privatize("log.csv", "csv", "three", "tfrecord")
+    privatize("three/data/*.tfrecord", "tfrecord", "four", "tfrecord")
+    installed = json.loads(run(sys.executable, "-m", "uv", "pip", "list", "--python", str(python), "--format", "json"))
+    assert not {"tensorflow", "tfx-bsl", "tensorflow-metadata"} & {package["name"] for package in installed}
+
+
+def test_the_lock_has_hashes_no_index_and_no_vulnerable_pyarrow() -> None:
+    lock = (ROOT / "requirements.lock").read_text()
+    pinned = dict(re.findall(r"^([a-z0-9-]+)(?:\[[^]]*\])?==(\S+)", lock, re.MULTILINE))
+
+    blocks = re.split(r"^(?=[a-z0-9])", lock, flags=re.MULTILINE)[1:]
+    assert len(blocks) == len(pinned) > 100
+    assert all("--hash=sha256:" in block for block in blocks)
+    assert not re.search("index-url|find-links|://", lock)
+    # Below 14.0.1, reading a file could run code (CVE-2023-47248).
+    assert tuple(map(int, pinned["pyarrow"].split("."))) >= (14, 0, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import apache_beam as beam
 import numpy as np
@@ -34,7 +34,8 @@ class LabelledBatch:
     start: int
     stop: int
     rows: np.ndarray
-    batch: pa.RecordBatch
+    # Arrow's text of a batch has values, which must not get into an error message.
+    batch: pa.RecordBatch = field(repr=False)
     mechanism: str | None = None
 
     @classmethod

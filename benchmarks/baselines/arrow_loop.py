@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence
 
 import pyarrow as pa
-import pyarrow.parquet
+import pyarrow.parquet as pq
 
 _BATCH_ROWS = 1 << 14
 _GROUP_BATCHES = 4
@@ -30,9 +30,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
     os.makedirs(args.output)
     for path in sorted(glob.glob(args.input)):
-        source = pa.parquet.ParquetFile(path)
+        source = pq.ParquetFile(path)
         target = os.path.join(args.output, os.path.basename(path))
-        with pa.parquet.ParquetWriter(target, source.schema_arrow, compression="none") as writer:
+        with pq.ParquetWriter(target, source.schema_arrow, compression="none") as writer:
             group: list[pa.RecordBatch] = []
             for batch in source.iter_batches(batch_size=_BATCH_ROWS):
                 group.append(batch)

@@ -58,7 +58,7 @@ class Laplace:
         decay = target / grid.steps
         distances = np.arange(grid.reach + 1)
         noise = exp(-decay * distances) * (-expm1(-decay) / (1 + exp(-decay)))
-        rows = grid.rows(noise, exp(-decay * len(distances)) / (1 + exp(-decay)))
+        rows = grid.rows(noise, float(exp(-decay * len(distances)) / (1 + exp(-decay))))
         weights = integer_weights(rows, epsilon)
         parameters = {"step": grid.step, "clip": self.clip}
         return Randomizer(prior.labels, grid.points, weights, epsilon, self.name, parameters)

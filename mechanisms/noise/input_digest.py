@@ -122,7 +122,7 @@ def add_sums(parts: Iterable[RawSums]) -> RawSums:
       The sums of the union.
     """
     lanes = [np.zeros(LANES, np.uint64), *(part.lanes for part in parts)]
-    return RawSums(np.sum(lanes, axis=0, dtype=np.uint64))
+    return RawSums(np.asarray(np.sum(lanes, axis=0, dtype=np.uint64)))
 
 
 def input_digest(

@@ -22,16 +22,16 @@ def check_extra(purpose: str, extra: str, *modules: str) -> None:
         raise UsageError(f"{purpose} needs the extra {extra}: pip install 'labeldp[{extra}]'")
 
 
-def check_tfx(purpose: str) -> None:
-    """Checks that the libraries for TFRecord files are installed.
+def check_tfrecord(purpose: str) -> None:
+    """Checks that the library for TFRecord files is installed.
 
     Args:
       purpose: Subject of the error message.
 
     Raises:
-      UsageError: If one is not installed; names the extra `tfx`.
+      UsageError: If it is not installed; names the extra `tfrecord`.
     """
-    check_extra(purpose, "tfx", "tfx_bsl", "tensorflow_metadata", "google_crc32c")
+    check_extra(purpose, "tfrecord", "google_crc32c")
 
 
 def _importable(module: str) -> bool:

@@ -13,7 +13,7 @@ from ...transforms.tfrecord.example_encoder import encode_examples
 from ...transforms.tfrecord.framing import frame
 from ..cli.arguments import ArgumentParser, UsageError, log_to_stderr
 from ..cli.local_files import check_can_create
-from ..cli.optional_extras import check_tfx
+from ..cli.optional_extras import check_tfrecord
 from ..job.privatize_command import run_privatize
 from .conversion_log import CONVERTED, LABEL, LABEL_MAX, click_batches
 
@@ -43,7 +43,7 @@ def run(argv: Sequence[str] | None = None) -> int:
         parser.error(f"--output {args.output} exists: name another folder, or delete it")
     try:
         check_epsilon(args.epsilon)
-        check_tfx("demo, which writes tfrecord files,")
+        check_tfrecord("demo, which writes tfrecord files,")
         check_can_create("--output", args.output)
     except ValueError as error:
         parser.error(f"--{error}")

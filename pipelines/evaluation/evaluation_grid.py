@@ -16,7 +16,7 @@ from ...transforms.io.filesystems import absolute, is_remote, match
 from ...transforms.io.input_format import Equals, Format
 from ...transforms.label_column import LabelColumn
 from ..cli.arguments import ArgumentParser, UsageError
-from ..cli.optional_extras import check_extra, check_tfx
+from ..cli.optional_extras import check_extra, check_tfrecord
 from ..job.input_flags import input_format, label_domain, where_filter
 from ..job.job_flags import DEFAULTS, add_flags
 from ..job.target_checks import check_target
@@ -200,9 +200,9 @@ def _centers(args: argparse.Namespace, column: LabelColumn) -> list[str | None]:
 def _check_extras(args: argparse.Namespace) -> None:
     check_extra("evaluate", "evaluation", "sklearn", "matplotlib", "tqdm")
     if "network" in args.model:
-        check_extra("--model network", "tfx", "tensorflow")
+        check_extra("--model network", "network", "tensorflow")
     if args.input_format == "tfrecord":
-        check_tfx("--input_format tfrecord")
+        check_tfrecord("--input_format tfrecord")
 
 
 def _output(path: str) -> str:

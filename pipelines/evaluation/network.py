@@ -1,4 +1,4 @@
-"""Keras network of three dense layers, as in the papers. Needs TensorFlow, of the extra `tfx`.
+"""Keras network of three dense layers, as in the papers. Needs TensorFlow, of the extra `network`.
 
 Sources: Ghazi et al. 2022, appendix E (128, 64 and 1 units); Liu and Huang, section 5 (50 epochs of Adam with learning
 rate 0.001, divided by ten for the second half, and weight decay 1e-4).

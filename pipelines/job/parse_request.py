@@ -15,7 +15,7 @@ from ...transforms.label_column import LabelColumn
 from ...transforms.noise_binding import Threshold
 from ...transforms.validation.schema_protos import without_feature
 from ..cli.arguments import UsageError, parse_parameters
-from ..cli.optional_extras import check_extra, check_tfx
+from ..cli.optional_extras import check_extra, check_tfrecord
 from ..release.ledger import Caps
 from ..release.mechanism_file import MechanismFile, read_mechanism_file
 from ..study.mechanism_spec import takes_delta
@@ -88,7 +88,7 @@ def _check_tfrecord_support(args: argparse.Namespace) -> None:
         formats["--output_format"] = args.output_format
     for flag, format in formats.items():
         if format == "tfrecord":
-            check_tfx(f"{flag} tfrecord")
+            check_tfrecord(f"{flag} tfrecord")
 
 
 def _fitted(path: str, delta: float | None) -> MechanismFile:
@@ -177,7 +177,7 @@ def _caps(args: argparse.Namespace) -> Caps:
 def _validation(args: argparse.Namespace) -> ValidationRequest | None:
     if not args.validate and args.schema is None:
         return None
-    check_extra("--validate", "tfx", "tensorflow_data_validation", "tensorflow_metadata")
+    check_extra("--validate", "validation", "tensorflow_data_validation", "tensorflow_metadata")
     if args.schema is None:
         return ValidationRequest(None)
     try:

@@ -86,9 +86,9 @@ def feature_columns(data: str, shards: Mapping[str, int], others: Collection[str
         if name.endswith(".parquet"):
             found = set(pyarrow.parquet.read_schema(file).names)
         else:
-            # Needs the extra `tfx`, as TFRecord does.
+            # Needs the extra `tfrecord`, as TFRecord does.
             from ...transforms.tfrecord.example_decoder import ExampleDecoder
 
             frames = next(read_records(file, path, _RECORDS_READ, None))
-            found = set(ExampleDecoder(path).decode(frames.records()).schema.names)
+            found = ExampleDecoder(path).names(frames.records())
     return len(found - set(others))

@@ -68,7 +68,7 @@ class ValidationSummary:
 
 
 def read_validation(release: str, label: str) -> ValidationSummary | None:
-    """Reads the validation/ folder of a release. Needs the extra `tfx` if there is one.
+    """Reads the validation/ folder of a release. Needs the extra `validation` if there is one.
 
     Args:
       release: The output folder.
@@ -84,7 +84,7 @@ def read_validation(release: str, label: str) -> ValidationSummary | None:
     folder = os.path.join(release, VALIDATION_NAME)
     if not os.path.isdir(folder):
         return None
-    check_extra(f"reading {folder}", "tfx", "tensorflow_metadata")
+    check_extra(f"reading {folder}", "validation", "tensorflow_metadata")
     found = _read_anomalies(os.path.join(folder, ANOMALIES_NAME))
     if found:
         raise InputError(f"{folder} has anomalies: {'; '.join(found[:3])}")

@@ -17,7 +17,7 @@ MEASUREMENT_FIELDS = {
 
 
 def tfx() -> None:
-    pytest.importorskip("tensorflow", reason="the extra tfx is not installed")
+    pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
 
 
 def check(facts: dict[str, Any], name: str, *figures: str) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet
+import pyarrow.parquet as pq
 import pytest
 
 RECORDS, FILES = 1000, 3
@@ -30,7 +30,7 @@ def contents(paths: list[Path]) -> list[bytes]:
 @pytest.mark.parametrize("format", ["tfrecord", "parquet"])
 def test_a_seed_is_a_log(write: Any, format: str) -> None:
     if format == "tfrecord":
-        pytest.importorskip("google_crc32c", reason="the extra tfx is not installed")
+        pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
     first = write(format)
 
     assert [path.name for path in first] == [f"part-{number:05d}.{format}" for number in range(FILES)]
@@ -39,7 +39,7 @@ def test_a_seed_is_a_log(write: Any, format: str) -> None:
 
 
 def test_parquet_columns(write: Any) -> None:
-    table = pa.concat_tables([pa.parquet.read_table(path) for path in write("parquet")])
+    table = pa.concat_tables([pq.read_table(path) for path in write("parquet")])
     labels = table["label"].to_numpy()
 
     assert table["id"].to_pylist() == list(range(RECORDS))
@@ -49,8 +49,8 @@ def test_parquet_columns(write: Any) -> None:
 
 
 def test_tfrecords_hold_the_same(write: Any) -> None:
-    tensorflow: Any = pytest.importorskip("tensorflow", reason="the extra tfx is not installed")
-    table = pa.concat_tables([pa.parquet.read_table(path) for path in write("parquet")])
+    tensorflow: Any = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
+    table = pa.concat_tables([pq.read_table(path) for path in write("parquet")])
     for order in ("mixed", "fixed"):
         paths = [str(path) for path in write("tfrecord", order=order)]
         records = list(tensorflow.data.TFRecordDataset(paths).as_numpy_iterator())

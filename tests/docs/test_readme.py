@@ -126,7 +126,7 @@ def test_python_examples_import_what_exists(page: str) -> None:
 
 def test_the_demo_prints_what_the_readme_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Compares the lines without numbers, which depend on the key, and without what depends on the records."""
-    pytest.importorskip("tfx_bsl", reason="the extra tfx is not installed")
+    pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
     shown = re.search(r"```text\n(released .*?)```", text_of("README.md"), re.DOTALL)
     assert shown is not None
     assert main(["demo", f"--output={tmp_path / 'demo_output'}", "--clicks=60000"]) == 0

@@ -16,7 +16,7 @@ RECORDS, EPSILON = 4000, 20.0
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec(module) is None, reason=f"the extra {extra} is not installed")
-    for module, extra in (("tensorflow", "tfx"), ("sklearn", "evaluation"))
+    for module, extra in (("tensorflow", "network"), ("sklearn", "evaluation"))
 ]
 
 

@@ -169,6 +169,7 @@ def _check_wire(case: Case) -> bool:
 def _check_decoder(records: list[bytes], parsed: list[Features] | None) -> None:
     try:
         decoded = ExampleDecoder("/logs/a").decode(records).to_pylist()
+        assert repr(ExampleDecoder("/logs/a").decode_frames(Frames.of(records)).to_pylist()) == repr(decoded)
     except InputError:
         assert parsed is None or _kinds_change(parsed), "refused"
         return

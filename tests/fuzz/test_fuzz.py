@@ -2,8 +2,8 @@
 
 import pytest
 
-pytest.importorskip("tensorflow", reason="the extra tfx is not installed")
-pytest.importorskip("tfx_bsl")
+pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
+pytest.importorskip("google_crc32c")
 
 from fuzz import all_targets
 from harness import Campaign, Target, case_text, read_case

@@ -242,7 +242,7 @@ def shard_paths() -> Callable[[Path], list[Path]]:
 @pytest.fixture(scope="session")
 def read_examples() -> Callable[[Path, Mapping[str, type]], dict[str, np.ndarray]]:
     """Function (TFRecord file, type of each feature: float, int or bytes) -> the features' values, one per record."""
-    tensorflow: Any = pytest.importorskip("tensorflow", reason="the extra tfx is not installed")
+    tensorflow: Any = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
 
     def read(path: Path, types: Mapping[str, type]) -> dict[str, np.ndarray]:
         kinds = {float: tensorflow.float32, int: tensorflow.int64, bytes: tensorflow.string}

@@ -8,7 +8,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet
+import pyarrow.parquet as pq
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from labeldp.transforms import Format, InputError, LabelColumn, NoisyPrior, ReadRecordBatches
@@ -36,7 +36,7 @@ def log(folder: Path, format: str, label: int, damage: str = "none") -> str:
     path, name = folder / f"log.{format}", format.removesuffix(".gz")
     folder.mkdir(exist_ok=True)
     if name == "parquet":
-        pa.parquet.write_table(pa.table(columns), path, row_group_size=3_000)
+        pq.write_table(pa.table(columns), path, row_group_size=3_000)
         content = path.read_bytes()
     else:
         if name == "csv":
@@ -82,7 +82,7 @@ def read(path: str, format: str, **options: Any) -> tuple[list[tuple[int, int, i
 @pytest.mark.parametrize("format", FORMATS)
 def test_batches_and_errors_are_equal(tmp_path: Path, format: str, options: dict[str, Any], damage: str) -> None:
     if format.startswith("tfrecord"):
-        pytest.importorskip("tfx_bsl")
+        pytest.importorskip("google_crc32c")
     seen = [read(log(tmp_path / str(label), format, label, damage), format, **options) for label in LABELS]
     assert seen[0] == seen[1]
     batches, text = seen[0]
@@ -96,7 +96,7 @@ def test_batches_and_errors_are_equal(tmp_path: Path, format: str, options: dict
 @pytest.mark.parametrize("encoded", [False, True])
 def test_batches_of_large_records_are_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: bool) -> None:
     """The limit of bytes lies where the wider label would move it, if it counted."""
-    pytest.importorskip("tfx_bsl")
+    pytest.importorskip("google_crc32c")
     from labeldp.transforms.tfrecord.example_encoder import encode_examples
 
     files = []
@@ -131,7 +131,7 @@ def counters(build: Callable[[beam.Pipeline], Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("format", ["csv", "tfrecord", "parquet"])
 def test_element_counts_are_equal(tmp_path: Path, format: str, key: Any) -> None:
     if format == "tfrecord":
-        pytest.importorskip("tfx_bsl")
+        pytest.importorskip("google_crc32c")
     column = LabelColumn("y", tuple(float(label) for label in range(50)))
 
     def of(label: int) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def test_element_counts_are_equal(tmp_path: Path, format: str, key: Any) -> None
 def test_sizes_that_runners_sample_are_equal(tmp_path: Path, format: str) -> None:
     """Runners show the mean size of elements, as their coder estimates or encodes them."""
     if format == "tfrecord":
-        pytest.importorskip("tfx_bsl")
+        pytest.importorskip("google_crc32c")
     coder, seen = LabelledBatchCoder(), []
     for label in LABELS:
         path = log(tmp_path, format, label)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
+import pyarrow.csv as pa_csv
 
 from ..errors import InputError
 from .csv_blocks import column_names, first_rows, row_ends, whole_row_blocks
@@ -119,11 +119,11 @@ class _Parser:
     def __call__(self, rows: bytes, before: int) -> pa.Table:
         """Records of some rows. before: number of rows before them. An InputError names the first row."""
         try:
-            return pa.csv.read_csv(
+            return pa_csv.read_csv(
                 pa.BufferReader(self.header + rows),
-                read_options=pa.csv.ReadOptions(use_threads=False, block_size=len(self.header) + len(rows) + 1),
-                parse_options=pa.csv.ParseOptions(newlines_in_values=True),
-                convert_options=pa.csv.ConvertOptions(column_types=self.types, include_columns=self.columns),
+                read_options=pa_csv.ReadOptions(use_threads=False, block_size=len(self.header) + len(rows) + 1),
+                parse_options=pa_csv.ParseOptions(newlines_in_values=True),
+                convert_options=pa_csv.ConvertOptions(column_types=self.types, include_columns=self.columns),
             )
         except (pa.ArrowException, OSError) as error:
             names = column_names(self.header) or []

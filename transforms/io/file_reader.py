@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 
 from ..batches import LabelledBatch, single_values
 from ..errors import InputError
@@ -128,7 +128,7 @@ def _feature_sizes(batch: pa.RecordBatch, label: str | None) -> np.ndarray:
     sizes = np.full(batch.num_rows, 8 * batch.num_columns, np.int64)
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if name != label and any(is_text(column.type) for is_text in _TEXTS):
-            sizes += np.asarray(pa.compute.binary_length(column).fill_null(0))
+            sizes += np.asarray(pc.binary_length(column).fill_null(0))  # type: ignore[attr-defined]
     return sizes
 
 
@@ -147,5 +147,5 @@ def _matches(batch: pa.RecordBatch, where: Equals) -> np.ndarray:
         raise InputError(
             f"--where {where.column}={where.value}: the column holds {values.type}, give a value of that type"
         ) from None
-    mask[present] = np.asarray(pa.compute.equal(values, wanted))
+    mask[present] = np.asarray(pc.equal(values, wanted))  # type: ignore[attr-defined]
     return mask

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet
+import pyarrow.parquet as pq
 
 from ..errors import InputError, redact_errors, unreadable
 from .filesystems import is_remote, not_opened, open_input
@@ -105,7 +105,7 @@ def first_row(part: FilePart) -> int:
         return _rows_of_part(_group_starts(_open_parquet_file(opened, part.path).metadata), part).start
 
 
-def _group_starts(metadata: pa.parquet.FileMetaData) -> np.ndarray:
+def _group_starts(metadata: pq.FileMetaData) -> np.ndarray:
     """First row of each of the m row groups, then the number of rows. Shape (m + 1,), int64."""
     return np.cumsum([0, *(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))])
 
@@ -143,9 +143,9 @@ def _open_arrow_file(path: str) -> pa.NativeFile:
         raise not_opened(path, error) from None
 
 
-def _open_parquet_file(file: pa.NativeFile, path: str) -> pa.parquet.ParquetFile:
+def _open_parquet_file(file: pa.NativeFile, path: str) -> pq.ParquetFile:
     try:
-        return pa.parquet.ParquetFile(file)
+        return pq.ParquetFile(file)
     except (pa.ArrowException, OSError) as error:
         raise unreadable(path, error, "not a Parquet file, or truncated") from None
 

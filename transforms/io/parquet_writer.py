@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 import pyarrow as pa
-import pyarrow.parquet
+import pyarrow.parquet as pq
 
 from ..errors import InputError
 from ..tfrecord.encoded_batches import is_encoded
@@ -56,7 +56,7 @@ class _ParquetLayout:
     def assemble(self, segments: list[Segment], schemas: frozenset[bytes], file: BinaryIO) -> None:
         # Every shard has the schema of all shards, even without records, because readers take it from any file.
         schema = _common_schema(schemas)
-        with pa.parquet.ParquetWriter(pa.PythonFile(file, "w"), schema, compression=self.compression) as writer:
+        with pq.ParquetWriter(pa.PythonFile(file, "w"), schema, compression=self.compression) as writer:
             for group in _row_groups(_conformed(segments, schema)):
                 writer.write_table(group, row_group_size=_ROW_GROUP)
 

@@ -69,7 +69,7 @@ class TFRecordReader:
         Raises:
           InputError: If the file cannot be opened, is corrupt or truncated, or holds other records than tf.Examples.
         """
-        # All import the extra `tfx`, which only TFRecord input needs.
+        # All import the extra `tfrecord`, which only TFRecord input needs.
         from ..tfrecord.example_columns import ExampleColumns
         from ..tfrecord.example_decoder import ExampleDecoder
         from ..tfrecord.feature_sizes import FeatureSizes
@@ -89,7 +89,7 @@ class TFRecordReader:
                 elif self._columns is not None:
                     batch = _with_length(columns.read(chosen), len(chosen))
                 else:
-                    batch = _with_length(decoder.decode(frames.records()), len(frames))
+                    batch = _with_length(decoder.decode_frames(frames), len(frames))
                     if self._matches is not None:
                         rows = np.flatnonzero(self._matches(batch))
                         batch = filter_batch(batch, rows)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 
 from .framing import FOOTER_SIZE, HEADER_SIZE, Frames, appended_footers, frame_headers, overwrite_words
 
@@ -113,7 +113,7 @@ def with_feature(batch: pa.RecordBatch, name: str, values: np.ndarray, example: 
     numbers, size = values.astype("<f4"), len(example)
     frames = batch.column(batch.schema.get_field_index(_FRAMES))
     # The example comes after the footer, which it then overwrites, with a new footer behind it.
-    joined = pa.compute.binary_join_element_wise(
+    joined = pc.binary_join_element_wise(  # type: ignore[attr-defined]
         frames, pa.scalar(example, pa.large_binary()), pa.scalar(b"", pa.large_binary())
     )
     data, longer = _packed(joined)

@@ -1,11 +1,30 @@
-"""Decodes tf.Examples into Arrow. The only module that imports tfx_bsl, of the extra `tfx`; imported when needed."""
+"""Decodes all features of tf.Examples into Arrow.
+
+Records in the canonical form of `example_walk` are decoded together; the others, and those with several texts in a
+feature, one by one, with the parser of the protocol buffer library, which Beam brings. It accepts every valid encoding.
+Its messages are declared here, in a descriptor pool of their own, so TensorFlow is not needed.
+
+Source: tensorflow/core/example/example.proto and feature.proto.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 import pyarrow as pa
-from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
+from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.message import DecodeError
 
 from ..errors import InputError
+from .example_walk import BYTES, FLOAT, INT64, Entries, ExampleWalk
+from .framing import Frames
+from .varints import decode_varints
+
+_TYPES = {"bytes_list": pa.large_binary(), "float_list": pa.float32(), "int64_list": pa.int64()}
 
 
 class ExampleDecoder:
@@ -18,23 +37,93 @@ class ExampleDecoder:
           source: Name of the source, for error messages.
         """
         self._source = source
-        self._decoder = ExamplesToRecordBatchDecoder()
+
+    def decode_frames(self, frames: Frames) -> pa.RecordBatch:
+        """Decodes a batch of records.
+
+        Args:
+          frames: The records.
+
+        Returns:
+          As `decode`.
+
+        Raises:
+          InputError: As for `decode`.
+        """
+        walk = ExampleWalk(frames.octets, frames.starts, frames.stops, ())
+        odd = ~walk.canonical
+        features = [*_features_of(walk, odd)]
+        columns = {feature.name: feature.array(self._source) for feature in features}
+        rows = np.flatnonzero(odd)
+        if len(rows):
+            whole = frames.content
+            starts, stops = frames.starts[rows].tolist(), frames.stops[rows].tolist()
+            parsed = self.decode([whole[start:stop] for start, stop in zip(starts, stops, strict=True)])
+            columns = self._merged(columns, parsed, rows, len(frames))
+        return _batch(columns, len(frames))
+
+    def _merged(
+        self, columns: dict[str, pa.Array], parsed: pa.RecordBatch, rows: np.ndarray, records: int
+    ) -> dict[str, pa.Array]:
+        """Columns of all records: those given, with the parsed records in their rows."""
+        places = np.arange(records)
+        places[rows] = records + np.arange(len(rows))
+        others = dict(zip(parsed.schema.names, parsed.columns, strict=True))
+        merged = {}
+        for name in columns.keys() | others.keys():
+            both = columns.get(name, pa.nulls(records)), others.get(name, pa.nulls(len(rows)))
+            kinds = {array.type for array in both if not pa.types.is_null(array.type)}
+            if len(kinds) > 1:
+                raise undecodable(self._source)
+            kind = kinds.pop() if kinds else pa.null()
+            merged[name] = pa.concat_arrays([array.cast(kind) for array in both]).take(pa.array(places))
+        return merged
 
     def decode(self, records: list[bytes]) -> pa.RecordBatch:
-        """Decodes a batch of records.
+        """Decodes records one by one, however they are encoded.
 
         Args:
           records: Serialized tf.Examples.
 
         Returns:
-          A column of large_list for each feature that occurs.
+          A column of large_list for each feature that occurs, in the order of their names; of nulls for a feature that
+          has no list in any record. A record without the feature, or without a list in it, has a null.
 
         Raises:
           InputError: If a record is not a tf.Example, or a feature changes its type.
         """
+        columns: dict[str, list[Any]] = {}
+        kinds: dict[str, str] = {}
+        for row, record in enumerate(records):
+            for name, feature in self._features(record):
+                column = columns.setdefault(name, [])
+                kind = feature.WhichOneof("kind")
+                if kind is not None:
+                    if kinds.setdefault(name, kind) != kind:
+                        raise undecodable(self._source)
+                    column.extend([None] * (row - len(column)))
+                    column.append(list(getattr(feature, kind).value))
+        arrays = {name: _array(column, kinds.get(name), len(records)) for name, column in columns.items()}
+        return _batch(arrays, len(records))
+
+    def names(self, records: list[bytes]) -> set[str]:
+        """Lists the features of records, which may differ in type.
+
+        Args:
+          records: Serialized tf.Examples.
+
+        Returns:
+          The names of all features that occur.
+
+        Raises:
+          InputError: If a record is not a tf.Example.
+        """
+        return {name for record in records for name, _ in self._features(record)}
+
+    def _features(self, record: bytes) -> Iterable[tuple[str, Any]]:
         try:
-            return self._decoder.DecodeBatch(records)
-        except Exception:
+            return _EXAMPLE.FromString(record).features.feature.items()
+        except DecodeError:
             raise undecodable(self._source) from None
 
 
@@ -48,3 +137,137 @@ def undecodable(source: str) -> InputError:
       The exception, to be raised by the caller.
     """
     return InputError(f"{source}: a record is not a tf.Example, or a feature changes its type between records")
+
+
+@dataclass(frozen=True, eq=False)
+class _Lists:
+    """Lists of one feature in n records, on the wire.
+
+    kinds: (n,) kind of the list, 0 for none. starts, stops: (n,) offsets of the values in octets. texts: (n,) number of
+    texts, 0 or 1, in a list of texts.
+    """
+
+    name: str
+    octets: np.ndarray
+    kinds: np.ndarray
+    starts: np.ndarray
+    stops: np.ndarray
+    texts: np.ndarray
+
+    def array(self, source: str) -> pa.Array:
+        """The lists in Arrow."""
+        present = self.kinds > 0
+        if not present.any():
+            return pa.nulls(len(present))
+        kind = int(self.kinds[present][0])
+        if (self.kinds[present] != kind).any():
+            raise undecodable(source)
+        counts, values = {BYTES: self._texts, FLOAT: self._floats, INT64: self._integers}[kind]()
+        offsets = pa.array(np.append(0, np.cumsum(counts)))
+        mask = None if present.all() else pa.array(~present)
+        return pa.LargeListArray.from_arrays(offsets, values, mask=mask)
+
+    def _texts(self) -> tuple[np.ndarray, pa.Array]:
+        sizes = (self.stops - self.starts)[self.texts > 0]
+        offsets, content = np.append(0, np.cumsum(sizes)), self.octets[_ranges(self.starts, self.stops)]
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(content)]
+        return self.texts, pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(sizes), buffers)
+
+    def _floats(self) -> tuple[np.ndarray, pa.Array]:
+        counts = (self.stops - self.starts) // 4
+        content = self.octets[_ranges(self.starts, self.stops)]
+        return counts, pa.array(content.view("<f4"))
+
+    def _integers(self) -> tuple[np.ndarray, pa.Array]:
+        at = _ranges(self.starts, self.stops)
+        last = np.flatnonzero(self.octets[at] < 0x80)
+        before = np.searchsorted(last, np.append(0, np.cumsum(self.stops - self.starts)))
+        first = np.append(0, last + 1)[:-1]
+        return np.diff(before), pa.array(decode_varints(self.octets, at[first], at[last] + 1))
+
+
+def _features_of(walk: ExampleWalk, odd: np.ndarray) -> Iterable[_Lists]:
+    """Features of the canonical records. odd: (n,) bool, records to leave out; more may be added."""
+    entries = walk.entries()
+    order = np.argsort(entries.hashes, kind="stable")
+    ends = np.flatnonzero(np.diff(entries.hashes[order])) + 1
+    groups = [group for group in np.split(order, ends) if len(group)]
+    tags = np.where(entries.lists == entries.stops, 0, walk.octets[np.minimum(entries.lists, len(walk.octets) - 1)])
+    # A list with a text has its tag, its length, and at least the text's tag and length.
+    filled = entries.stops - entries.lists > 2
+    several = (tags == BYTES) & (entries.kinds == 0) & filled
+    odd[entries.rows[several]] = True
+    for group in groups:
+        odd[entries.rows[group[~_alike(walk.octets, entries, group)]]] = True
+    for group in groups:
+        kept = group[~odd[entries.rows[group]]]
+        if len(kept):
+            rows = entries.rows[kept]
+            kinds, starts, stops, texts = np.zeros((4, len(odd)), np.int64)
+            kinds[rows], starts[rows], stops[rows] = tags[kept], entries.starts[kept], entries.stops[kept]
+            texts[rows] = (tags[kept] == BYTES) & filled[kept]
+            name = walk.octets[entries.names[kept[0]] : entries.names_stops[kept[0]]].tobytes().decode()
+            yield _Lists(name, walk.octets, kinds, starts, stops, texts)
+
+
+def _alike(octets: np.ndarray, entries: Entries, group: np.ndarray) -> np.ndarray:
+    """Tests which keys equal the group's first, because keys that differ may have equal hashes."""
+    sizes = (entries.names_stops - entries.names)[group]
+    alike = sizes == sizes[0]
+    keys = octets[entries.names[group][alike][:, None] + np.arange(sizes[0])]
+    alike[alike] = (keys == keys[0]).all(axis=1)
+    return alike
+
+
+def _ranges(starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+    """All offsets in [start, stop), one range after the other."""
+    sizes = stops - starts
+    ends = np.cumsum(sizes)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - sizes), sizes)
+
+
+def _batch(columns: dict[str, pa.Array], records: int) -> pa.RecordBatch:
+    """The columns in the order of their names. Only by selection has a batch without columns its length."""
+    names = sorted(columns)
+    arrays = [pa.nulls(records), *(columns[name] for name in names)]
+    return pa.RecordBatch.from_arrays(arrays, ["", *names]).select(range(1, len(arrays)))
+
+
+def _array(lists: list[Any], kind: str | None, records: int) -> pa.Array:
+    if kind is None:
+        return pa.nulls(records)
+    return pa.array(lists + [None] * (records - len(lists)), pa.large_list(_TYPES[kind]))
+
+
+def _example_class() -> Any:
+    """Class of the message tensorflow.Example."""
+    field = FieldDescriptorProto
+    file = FileDescriptorProto(name="labeldp/example.proto", package="tensorflow", syntax="proto3")
+    lists = {"BytesList": field.TYPE_BYTES, "FloatList": field.TYPE_FLOAT, "Int64List": field.TYPE_INT64}
+    for name, kind in lists.items():
+        file.message_type.add(name=name).field.add(name="value", number=1, label=field.LABEL_REPEATED, type=kind)
+    feature = file.message_type.add(name="Feature")
+    feature.oneof_decl.add(name="kind")
+    for number, (name, message) in enumerate(zip(_TYPES, lists, strict=True), 1):
+        _add_message(feature, name, number, message).oneof_index = 0
+    features = file.message_type.add(name="Features")
+    entry = features.nested_type.add(name="FeatureEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, label=field.LABEL_OPTIONAL, type=field.TYPE_STRING)
+    _add_message(entry, "value", 2, "Feature")
+    _add_message(features, "feature", 1, "Features.FeatureEntry").label = field.LABEL_REPEATED
+    _add_message(file.message_type.add(name="Example"), "features", 1, "Features")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))
+
+
+def _add_message(message: DescriptorProto, name: str, number: int, kind: str) -> FieldDescriptorProto:
+    """Adds a field that holds a message."""
+    return message.field.add(
+        name=name, number=number, label=FieldDescriptorProto.LABEL_OPTIONAL, type=FieldDescriptorProto.TYPE_MESSAGE,
+        type_name=f".tensorflow.{kind}",
+    )  # fmt: skip
+
+
+_EXAMPLE = _example_class()

@@ -40,9 +40,9 @@ class Template:
         start, length = int(walk.starts[0]), int(walk.stops[0] - walk.starts[0])
         octets = np.zeros(-(-length // 8) * 8, np.uint8)
         octets[:length] = 0xFF
-        for kinds, begins, ends in walk.contents:
+        for step in walk.steps:
             # The last byte of each varint must stay the same.
-            octets[int(begins[0]) - start : int(ends[0]) - start] = 0x80 if kinds[0] == INT64 else 0
+            octets[int(step.starts[0]) - start : int(step.stops[0]) - start] = 0x80 if step.kinds[0] == INT64 else 0
         mask = octets.view("<i8")
         values = {
             name: (int(found.kinds[0]), int(found.starts[0]) - start, int(found.stops[0]) - start)

@@ -21,7 +21,7 @@ Source: tensorflow/core/example/example.proto and feature.proto, and the protoco
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -85,6 +85,31 @@ class Values:
         self.kinds[rows], self.starts[rows], self.stops[rows] = kinds, starts, stops
 
 
+@dataclass(frozen=True, eq=False)
+class Entries:
+    """Map entries of several records, not more than one of a record in each step of a walk. All arrays have shape (e,).
+
+    Attributes:
+      rows: Index of each entry's record, int64.
+      hashes: Hash of its key, int64; equal keys have equal hashes.
+      names: Offset of the key's first byte, int64.
+      names_stops: Offset after the key's last byte, int64.
+      lists: Offset of the Feature's first byte, int64.
+      kinds: Kind of its values, int64; 0 where there are none, or several texts.
+      starts: Offset of the first byte of its values, int64.
+      stops: Offset after the last one, where Feature and entry end as well, int64.
+    """
+
+    rows: np.ndarray
+    hashes: np.ndarray
+    names: np.ndarray
+    names_stops: np.ndarray
+    lists: np.ndarray
+    kinds: np.ndarray
+    starts: np.ndarray
+    stops: np.ndarray
+
+
 class ExampleWalk:
     """Result of one walk through n records.
 
@@ -94,8 +119,7 @@ class ExampleWalk:
       stops: Offset after each record's last byte, shape (n,), int64.
       canonical: Whether each record is in canonical form, shape (n,), bool.
       values: Values by feature, defined for canonical records.
-      contents: For each step, (kinds, begins, ends) of the values of all records that took it; the kind is 0 where
-        there are no values, or several texts.
+      steps: For each step the entries of all records that took it, canonical or not.
     """
 
     def __init__(self, octets: np.ndarray, starts: np.ndarray, stops: np.ndarray, names: Sequence[str]):
@@ -110,7 +134,7 @@ class ExampleWalk:
         self.octets, self.starts, self.stops = octets, starts, stops
         self.canonical = np.ones(len(starts), bool)
         self.values = {name: Values.none(len(starts)) for name in names}
-        self.contents: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        self.steps: list[Entries] = []
         self._words = sliding_words(octets)
         self._names = {name: _name_words(name.encode()) for name in names}
         self._walk()
@@ -121,17 +145,33 @@ class ExampleWalk:
         self.canonical = empty | (good & (tags == _ENTRIES) & (ends == self.stops))
         rows = np.flatnonzero(self.canonical & ~empty & (at < ends))
         at, stops = at[rows], self.stops[rows]
-        hashes, owners = [], []
         while len(rows):
-            good, hashed, at = self._entry(rows, at, stops)
-            hashes.append(hashed)
-            owners.append(rows)
+            good, at = self._entry(rows, at, stops)
             self.canonical[rows[~good]] = False
             going = good & (at < stops)
             if not going.all():
                 rows, at, stops = rows[going], at[going], stops[going]
-        if hashes:
-            self.canonical[_owners_of_duplicates(np.concatenate(hashes), np.concatenate(owners))] = False
+        if self.steps:
+            hashes = np.concatenate([step.hashes for step in self.steps])
+            owners = np.concatenate([step.rows for step in self.steps])
+            self.canonical[_owners_of_duplicates(hashes, owners)] = False
+
+    def entries(self) -> Entries:
+        """Lists the entries of all canonical records.
+
+        Returns:
+          The entries, those of the first step first.
+        """
+        kept = [self.canonical[step.rows] for step in self.steps]
+        none = [np.empty(0, np.int64)]
+        return Entries(
+            *(
+                np.concatenate(
+                    [getattr(step, each.name)[keep] for step, keep in zip(self.steps, kept, strict=True)] or none
+                )
+                for each in fields(Entries)
+            )
+        )
 
     def _field(
         self, at: np.ndarray, stops: np.ndarray
@@ -150,8 +190,8 @@ class ExampleWalk:
         good = minimal & (ends <= stops)
         return word & 0xFF, np.minimum(begins, stops), np.minimum(ends, stops), good
 
-    def _entry(self, rows: np.ndarray, at: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Reads one map entry of each record. Returns (whether it is canonical, hash of its key, its end)."""
+    def _entry(self, rows: np.ndarray, at: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Reads one map entry of each record. Returns (whether it is canonical, its end)."""
         tags, keys, ends, good = self._field(at, stops)
         good = good & (tags == _ENTRY)
         tags, names, features, fine = self._field(keys, ends)
@@ -162,10 +202,10 @@ class ExampleWalk:
         good &= fine & (tags == _VALUE) & (lists_end == ends)
         kinds, begins, fine = self._list(lists, ends)
         good &= fine
-        self.contents.append((kinds, begins, ends))
+        self.steps.append(Entries(rows, hashed, names, features, lists, kinds, begins, ends))
         for name, match in matching.items():
             self._put(name, rows, match & good, kinds, begins, ends)
-        return good, hashed, ends
+        return good, ends
 
     def _put(
         self, name: str, rows: np.ndarray, match: np.ndarray, kinds: np.ndarray, begins: np.ndarray, ends: np.ndarray

@@ -110,7 +110,7 @@ def checksums(parts: Iterable[bytes]) -> np.ndarray:
     Returns:
       The masked checksum of each, shape (n,), uint32.
     """
-    # Part of the extra `tfx`, which the core does not need.
+    # Part of the extra `tfrecord`, which the core does not need.
     import google_crc32c
 
     value = google_crc32c.value

@@ -1,4 +1,4 @@
-"""Schemas, statistics and anomalies: messages of tensorflow_metadata, of the extra `tfx`, imported when needed.
+"""Schemas, statistics and anomalies: messages of tensorflow_metadata, of the extra `validation`, imported when needed.
 
 Schemas and anomalies are stored as text protos, statistics as bytes, because TFDV's own functions read them so.
 """

@@ -1,6 +1,6 @@
 """Statistics of examples, and their anomalies against a schema.
 
-The only module that imports tensorflow_data_validation (TFDV), of the extra `tfx`; imported when a pipeline validates.
+The only module that imports tensorflow_data_validation (TFDV), of the extra `validation`, when a pipeline validates.
 
 TFDV computes exact statistics, which are not private. Therefore the raw label is removed from the batches before TFDV
 sees them, and from a schema before the comparison, so that no count, histogram or anomaly depends on it. Features are
@@ -10,8 +10,10 @@ public under label DP, and a privatized label may be summarized like any other c
 from __future__ import annotations
 
 import contextlib
-import io
+import importlib
 import os
+import sys
+import types
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,12 +22,16 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
+from apache_beam.options.pipeline_options import SetupOptions
 from apache_beam.pvalue import PCollection
 
 from ..batches import LabelledBatch, float_values
 from ..errors import InputError, redact_errors
 from .schema_protos import parse_schema, to_text, without_feature
+
+# TFDV before 1.21 imports this module for slices by SQL queries, which are not used here; tfx-bsl 1.21 has none.
+sys.modules.setdefault("tfx_bsl.arrow.sql_util", types.ModuleType("tfx_bsl.arrow.sql_util"))
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,9 @@ class ValidateExamples(beam.PTransform):
             self.schema = without_feature(self.schema, self.raw_label)
 
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[Validation]:
+        # Workers on clusters import this module before they unpickle stages of TFDV and so import TFDV.
+        setup = batches.pipeline.options.view_as(SetupOptions)
+        setup.beam_plugins = sorted({*(setup.beam_plugins or ()), __name__})
         return (
             batches
             | "Columns" >> beam.ParDo(_Columns(self.raw_label, self.single_precision)).with_output_types(pa.RecordBatch)
@@ -80,11 +89,26 @@ class ValidateExamples(beam.PTransform):
 
 def _tfdv() -> Any:
     """Imports TFDV without the log output of its import."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-        warnings.simplefilter("ignore")
-        import tensorflow_data_validation
-    return tensorflow_data_validation
+    if "tensorflow_data_validation" not in sys.modules:
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        with warnings.catch_warnings(), _discarded_standard_error():
+            warnings.simplefilter("ignore")
+            importlib.import_module("tensorflow_data_validation")
+    return sys.modules["tensorflow_data_validation"]
+
+
+@contextlib.contextmanager
+def _discarded_standard_error() -> Iterator[None]:
+    """Discards what Python and native libraries write: TensorFlow logs some lines whatever its level."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "w") as sink, contextlib.redirect_stderr(sink):
+            os.dup2(sink.fileno(), 2)
+            yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 class _Columns(beam.DoFn):
@@ -119,7 +143,7 @@ class _Columns(beam.DoFn):
     ) -> pa.Array:
         offsets = pa.array(np.append(0, np.cumsum(lengths)), pa.int64())
         lists = pa.LargeListArray.from_arrays(offsets, self._values(name, batch, values))
-        return pa.compute.if_else(missing, pa.scalar(None, lists.type), lists) if missing.true_count else lists
+        return pc.if_else(missing, pa.scalar(None, lists.type), lists) if missing.true_count else lists  # type: ignore[attr-defined]
 
     def _values(self, name: str, batch: LabelledBatch, values: pa.Array) -> pa.Array:
         kind = values.type

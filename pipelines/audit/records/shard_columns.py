@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet
+import pyarrow.parquet as pq
 
 from ..documents import RefusedDocument, printable
 from .example_labels import Feature, read_features
@@ -94,7 +94,7 @@ class ShardReader:
         """Labels are float64, or float32 from lists of one."""
         try:
             with path.open("rb") as file:
-                parquet = pa.parquet.ParquetFile(file)
+                parquet = pq.ParquetFile(file)
                 known = parquet.schema_arrow.names
                 for name, kind in ((self.label, "label"), (self.center, "center")):
                     if name is not None and known.count(name) != 1:

@@ -125,7 +125,7 @@ def test_the_line_debiases_the_average(mechanism: str) -> None:
     # And it is the line of least squares: what remains is not correlated with the label.
     rest = randomizer.probabilities() @ true - PRIOR.labels
     centred = PRIOR.labels - PRIOR.weights @ PRIOR.labels
-    assert PRIOR.weights @ (rest * centred) == pytest.approx(0, abs=1e-3 * (PRIOR.weights @ centred**2))
+    assert PRIOR.weights @ (rest * centred) == pytest.approx(0, abs=float(1e-3 * (PRIOR.weights @ centred**2)))
 
 
 def test_the_line_around_a_center() -> None:

@@ -32,7 +32,7 @@ def test_clipping_moves_the_tails_to_the_ends(weights, data):
         moves.append((weight, target - place))
     assert np.array_equal(clipped.labels, prior.labels[first : last + 1])
     assert np.allclose(clipped.weights, expected)
-    error = clipping_error(prior, prior.labels[first], prior.labels[last])
+    error = clipping_error(prior, float(prior.labels[first]), float(prior.labels[last]))
     assert error.share == pytest.approx(sum(weight for weight, move in moves if move))
     assert error.bias == pytest.approx(sum(weight * move for weight, move in moves))
     assert error.squared == pytest.approx(sum(weight * move**2 for weight, move in moves))

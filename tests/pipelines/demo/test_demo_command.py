@@ -8,7 +8,7 @@ import pytest
 
 CLICKS = 4000
 
-pytest.importorskip("tfx_bsl", reason="the extra tfx is not installed")
+pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
 pytestmark = pytest.mark.xdist_group("demo")
 
 

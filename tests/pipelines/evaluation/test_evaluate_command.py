@@ -286,7 +286,7 @@ def test_a_failure_shows_no_label(
     assert not (tmp_path / "output" / "results.csv").exists()
 
 
-@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="the extra tfx is not installed")
+@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 def test_the_network_runs(evaluation: Any, spawn: Any, tmp_path: Path) -> None:
     outcome = spawn(evaluation(mechanism=["unbiased"], epsilon=[8], seeds=1, model=["network"])).ok()
     losses = {row["mechanism"]: float(row["test_loss"]) for row in _rows(tmp_path / "output")}

@@ -339,7 +339,7 @@ def test_input_without_records(job: Any, refused: Any, tmp_path: Path, write_csv
     elif format == "parquet":
         pq.write_table(pa.table({"f": pa.array([], pa.int64()), "y": pa.array([], pa.float64())}), path)
     else:
-        pytest.importorskip("tfx_bsl", reason="the extra tfx is not installed")
+        pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
         path.write_bytes(b"")
     refused(job(input=path, input_format=format), 1, "the input is empty", "--input")
 
@@ -414,7 +414,7 @@ def test_a_truncated_parquet_file(job: Any, refused: Any, tmp_path: Path, kept: 
 @pytest.fixture
 def tfrecord(tmp_path: Path) -> tuple[Path, list[int]]:
     """A TFRecord file of 500 Examples, written by TensorFlow, and the offset at which each begins."""
-    tensorflow: Any = pytest.importorskip("tensorflow", reason="the extra tfx is not installed")
+    tensorflow: Any = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
     path = tmp_path / "in.tfrecord"
     offsets, at = [], 0
     with tensorflow.io.TFRecordWriter(str(path)) as writer:
@@ -449,12 +449,12 @@ def test_a_truncated_tfrecord(job: Any, refused: Any, tfrecord: tuple[Path, list
 
 def test_a_file_of_another_format(job: Any, refused: Any, small_log: Path) -> None:
     refused(job(input_format="parquet"), 1, str(small_log), "Parquet")
-    pytest.importorskip("tfx_bsl", reason="the extra tfx is not installed")
+    pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
     refused(job(input_format="tfrecord"), 1, str(small_log), "TFRecord at row 0")
 
 
 def test_records_that_are_no_examples(job: Any, refused: Any, tmp_path: Path) -> None:
-    tensorflow: Any = pytest.importorskip("tensorflow", reason="the extra tfx is not installed")
+    tensorflow: Any = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
     path = tmp_path / "in.tfrecord"
     with tensorflow.io.TFRecordWriter(str(path)) as writer:
         writer.write(b"\xff\xff not a protocol buffer")
@@ -494,7 +494,7 @@ def test_csv_types_of_a_column_that_is_missing(job: Any, refused: Any, small_log
 def test_features_that_an_example_cannot_hold(
     job: Any, refused: Any, tmp_path: Path, columns: dict[str, list[Any]]
 ) -> None:
-    pytest.importorskip("tfx_bsl", reason="the extra tfx is not installed")
+    pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
     path = tmp_path / "in.parquet"
     pq.write_table(pa.table(columns | {"y": [1.0]}), path)
     refused(job(input=path, input_format="parquet", output_format="tfrecord"), 1, "'s'", "tf.Example")

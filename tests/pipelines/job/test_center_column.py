@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
@@ -30,7 +30,7 @@ def log_table() -> pa.Table:
 @pytest.fixture(scope="module")
 def log_csv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("logs") / "log.csv"
-    pa.csv.write_csv(log_table(), path)
+    pa_csv.write_csv(log_table(), path)
     return path
 
 
@@ -100,7 +100,7 @@ def tfrecords(
     log_csv: Path, key_file: Path, spawn: Any, command: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Path]:
     """A log of TFRecords, and its release as TFRecords: no feature is decoded on the way."""
-    pytest.importorskip("tfx_bsl")
+    pytest.importorskip("google_crc32c")
     from labeldp.transforms.tfrecord.example_encoder import encode_examples
     from labeldp.transforms.tfrecord.framing import frame
 

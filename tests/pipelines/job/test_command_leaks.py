@@ -139,7 +139,7 @@ def said(outcome: Any) -> dict[str, bytes]:
 def test_a_run_leaves_no_label_and_no_key(
     run: Any, log: Path, outputs: Path, temporary: Path, tree: Any, secret: bytes
 ) -> None:
-    pytest.importorskip("tfx_bsl", reason="the extra tfx is not installed")
+    pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
     outcome = run(input=log / "log.csv", output_format="tfrecord", mechanism="rr").ok()
 
     contents = tree(outputs) | tree(temporary) | said(outcome)
@@ -364,7 +364,7 @@ def test_labels_that_are_text_in_parquet(fails: Any, tmp_path: Path) -> None:
 
 
 def test_labels_that_are_bytes_in_tfrecords(fails: Any, tmp_path: Path) -> None:
-    tensorflow: Any = pytest.importorskip("tensorflow", reason="the extra tfx is not installed")
+    tensorflow: Any = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
     path = tmp_path / "in.tfrecord"
     example = tensorflow.train.Example()
     example.features.feature["y"].bytes_list.value.append(TEXT_SENTINEL.encode())
@@ -374,7 +374,7 @@ def test_labels_that_are_bytes_in_tfrecords(fails: Any, tmp_path: Path) -> None:
 
 
 def test_a_corrupt_file(fails: Any, tmp_path: Path) -> None:
-    tensorflow: Any = pytest.importorskip("tensorflow", reason="the extra tfx is not installed")
+    tensorflow: Any = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
     path = tmp_path / "in.tfrecord"
     with tensorflow.io.TFRecordWriter(str(path)) as writer:
         for i in range(100):

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.stats import binom
 
-tf: Any = pytest.importorskip("tensorflow", reason="the extra tfx is not installed")
-pytest.importorskip("tfx_bsl")
+tf: Any = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
+pytest.importorskip("google_crc32c")
 
 FALSE_ALARM = 1e-9
 """How often a correct sampler would fail a test here, were its key drawn anew; the key is fixed."""

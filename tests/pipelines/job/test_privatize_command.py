@@ -247,7 +247,7 @@ def on_two_workers(release: Any, spawn: Any) -> Path:
 @pytest.fixture(scope="session")
 def records_of(shard_paths: Any) -> Callable[[Path], list[list[Any]]]:
     """Function (output folder of TFRecords) -> per shard, each record as its sorted features."""
-    tensorflow: Any = pytest.importorskip("tensorflow", reason="the extra tfx is not installed")
+    tensorflow: Any = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
 
     def features(record: bytes) -> Any:
         found = tensorflow.train.Example.FromString(record).features.feature

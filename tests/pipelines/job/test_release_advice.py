@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
+import pyarrow.csv as pa_csv
 import pytest
 from labeldp.mechanisms.analysis.release_warnings import release_warnings
 from labeldp.mechanisms.analysis.verdict import debiasing, verdict
@@ -35,7 +35,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     columns = {name: rng.normal(size=ROWS) for name in ("a", "b")} | {"c": ["x"] * ROWS}
     guess = [None if i % 10 else float(label) for i, label in enumerate(labels)]
     path = tmp_path_factory.mktemp("advice") / "log.csv"
-    pa.csv.write_csv(pa.table(columns | {"id": np.arange(ROWS), "guess": guess, "y": labels}), path)
+    pa_csv.write_csv(pa.table(columns | {"id": np.arange(ROWS), "guess": guess, "y": labels}), path)
     return path
 
 
@@ -133,7 +133,7 @@ def test_fit_says_what_its_mechanism_file_and_the_records_give(
 
 
 def test_features_are_counted_in_tfrecords_too(tmp_path: Path) -> None:
-    pytest.importorskip("tfx_bsl", reason="the extra tfx is not installed")
+    pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
     from labeldp.transforms.tfrecord.example_encoder import encode_examples
     from labeldp.transforms.tfrecord.framing import frame
 

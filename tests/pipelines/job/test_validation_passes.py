@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-pytest.importorskip("tensorflow_data_validation", reason="the extra tfx is not installed")
+pytest.importorskip("tensorflow_metadata", reason="the extra validation is not installed")
 
 from labeldp.pipelines.job.validation_passes import describe_anomalies
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("tensorflow_metadata", reason="the extra tfx is not installed")
+pytest.importorskip("tensorflow_metadata", reason="the extra validation is not installed")
 
 from google.protobuf import text_format
 from labeldp.pipelines.reporting.validation_summary import Column, read_validation

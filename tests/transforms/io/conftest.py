@@ -59,7 +59,7 @@ def read_all() -> Callable[..., list[Any]]:
     def read(path: str, format: str | Format, **options: Any) -> list[Any]:
         format = format if isinstance(format, Format) else Format(format)
         if format.name == "tfrecord":
-            pytest.importorskip("tfx_bsl")
+            pytest.importorskip("google_crc32c")
         part = FilePart(path, options.pop("first", path))
         return list(FileReader(format, **options).read(part))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet
+import pyarrow.parquet as pq
 import pytest
 from labeldp.transforms import Format, InputError, ReadRecordBatches
 from labeldp.transforms.io import parquet_reader
@@ -41,7 +41,7 @@ def test_a_parquet_file_with_other_columns_names_both_files(tmp_path, columns, w
 def test_metadata_may_differ_between_parquet_files(tmp_path, read_all, plain):
     paths = [str(tmp_path / name) for name in "ab"]
     for path in paths:
-        pa.parquet.write_table(pa.table({"y": [1.5]}).replace_schema_metadata({"path": path}), path)
+        pq.write_table(pa.table({"y": [1.5]}).replace_schema_metadata({"path": path}), path)
     assert plain(read_all(paths[1], "parquet", first=paths[0])) == {0: {"y": 1.5}}
 
 
@@ -50,12 +50,12 @@ def test_a_column_with_fewer_values_than_records(tmp_path, values, read_all):
     """Arrow ends the whole file at the first column that ends, and reports no error."""
     path = tmp_path / "a.parquet"
     table = pa.table({"f": list(range(12)), "y": [1.5] * 12})
-    pa.parquet.write_table(table, path, compression="none", use_dictionary=False, write_statistics=False)
+    pq.write_table(table, path, compression="none", use_dictionary=False, write_statistics=False)
     content = bytearray(path.read_bytes())
     # The header of the first page: 12 values, as a zigzag varint after its tag.
     content[content.index(b"\x15\x18", 4) + 1] = 2 * values
     path.write_bytes(content)
-    assert pa.parquet.ParquetFile(path).metadata.num_rows == 12
+    assert pq.ParquetFile(path).metadata.num_rows == 12
     with pytest.raises(InputError, match="the Parquet file is corrupt"):
         read_all(str(path), "parquet")
 
@@ -82,7 +82,7 @@ def test_a_parquet_file_with_a_hole_in_it(tmp_path, write, read_all):
 def grouped(folder: Path, name: str, sizes: Sequence[int], first: int = 0) -> str:
     """A Parquet file whose row groups have these sizes."""
     path, schema = str(folder / name), pa.schema([("f", pa.int64()), ("y", pa.float64())])
-    with pa.parquet.ParquetWriter(path, schema) as writer:
+    with pq.ParquetWriter(path, schema) as writer:
         for size in sizes:
             numbers = np.arange(first, first + size)
             writer.write_table(pa.table({"f": numbers, "y": numbers / 8}, schema))
@@ -127,7 +127,7 @@ def test_parts_are_read_in_parallel_and_tile_their_file(tmp_path, monkeypatch, r
 def test_every_part_of_a_file_is_held_to_the_schema_of_the_first_file(tmp_path, monkeypatch, failure):
     monkeypatch.setattr(parquet_reader, "_PART_VALUES", 1)
     one, two = grouped(tmp_path, "a", [10, 10]), str(tmp_path / "b")
-    pa.parquet.write_table(pa.table({"f": ["x", "y"], "y": [1.0, 2.0]}), two, row_group_size=1)
+    pq.write_table(pa.table({"f": ["x", "y"], "y": [1.0, 2.0]}), two, row_group_size=1)
     text = failure(lambda p: {"out": p | ReadRecordBatches(f"{tmp_path}/*", Format("parquet"))})
     assert f"{two}: column 'f' holds string, but int64 in {one}" in text
 
@@ -140,5 +140,5 @@ def test_another_format_is_no_parquet_file(tmp_path, write, read_all, columns):
 
 def test_an_empty_parquet_file_has_no_record(tmp_path, read_all, plain):
     path = str(tmp_path / "a.parquet")
-    pa.parquet.write_table(pa.table({"y": pa.array([], pa.float64())}), path)
+    pq.write_table(pa.table({"y": pa.array([], pa.float64())}), path)
     assert plain(read_all(path, "parquet")) == {}

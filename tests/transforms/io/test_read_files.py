@@ -16,7 +16,7 @@ FORMATS = ["tfrecord", "parquet", "csv"]
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_glob_reads_every_file(tmp_path, format, run, write, plain):
     if format == "tfrecord":
-        pytest.importorskip("tfx_bsl")
+        pytest.importorskip("google_crc32c")
     parts = {f"day={day}/part-{part}": day * 10 + part for day in (1, 2) for part in (0, 1)}
     for name, start in parts.items():
         write(tmp_path / name, format, {"y": [float(start + i / 8) for i in range(8)]})
@@ -75,7 +75,7 @@ def test_beam_knows_that_batches_come_out(tmp_path):
 @pytest.mark.parametrize("format", FORMATS)
 def test_errors_come_through_beam_as_they_are(tmp_path, format, failure):
     if format == "tfrecord":
-        pytest.importorskip("tfx_bsl")
+        pytest.importorskip("google_crc32c")
     (tmp_path / "a").write_bytes(b"y,x\n1,2\n" + SENTINEL.encode() * 3 + b",3,4\n")
     text = failure(lambda p: {"out": p | ReadRecordBatches(str(tmp_path / "a"), Format(format))})
     assert "InputError" in text

@@ -13,7 +13,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,7 +34,7 @@ LAYOUTS: dict[str, Any] = {"tfrecord": _TFRecordLayout, "parquet": _ParquetLayou
 
 @pytest.fixture(autouse=True)
 def needs_checksums(request: pytest.FixtureRequest) -> None:
-    """TFRecords need the extra `tfx`; Parquet does not."""
+    """TFRecords need the extra `tfrecord`; Parquet does not."""
     parameters = getattr(getattr(request.node, "callspec", None), "params", {})
     if parameters.get("kind") == "tfrecord" or "tf" in request.node.name:
         pytest.importorskip("google_crc32c")
@@ -54,7 +54,7 @@ def examples_in(content: bytes, compression: str) -> list[bytes]:
 
 
 def table_in(content: bytes) -> pa.Table:
-    return pa.parquet.read_table(pa.BufferReader(content))
+    return pq.read_table(pa.BufferReader(content))
 
 
 def log(rows: int, source: str = "/logs/a", start: int = 0, seed: int = 1) -> LabelledBatch:
@@ -417,7 +417,7 @@ def test_parquet_keeps_types_and_has_full_row_groups(written, monkeypatch):
     batch = log(700)
     found, files = written([batch], "parquet", "none", 2)
     for (_, content), file in zip(found.items(), files, strict=True):
-        parquet = pa.parquet.ParquetFile(pa.BufferReader(content))
+        parquet = pq.ParquetFile(pa.BufferReader(content))
         groups = [parquet.metadata.row_group(i).num_rows for i in range(parquet.num_row_groups)]
         assert all(rows == 100 for rows in groups[:-1])
         assert 1 <= groups[-1] <= 100
@@ -432,7 +432,7 @@ def test_parquet_keeps_types_and_has_full_row_groups(written, monkeypatch):
 @pytest.mark.parametrize(("compression", "codec"), [("none", "UNCOMPRESSED"), ("gzip", "GZIP")])
 def test_parquet_compression(written, compression, codec):
     found, _ = written([log(300)], "parquet", compression, 1)
-    parquet = pa.parquet.ParquetFile(pa.BufferReader(next(iter(found.values()))))
+    parquet = pq.ParquetFile(pa.BufferReader(next(iter(found.values()))))
     assert parquet.metadata.row_group(0).column(0).compression == codec
 
 
@@ -441,7 +441,7 @@ def test_a_folder_of_parquet_shards_is_one_table(written):
     batch = log(10)
     shards = next(n for n in range(2, 9) if shard_of_rows(batch.source, np.array([0]), n)[0] > 0)
     _, files = written([batch], "parquet", "none", shards)
-    table = pa.parquet.read_table(os.path.dirname(files[0].path))
+    table = pq.read_table(os.path.dirname(files[0].path))
     assert table.schema.names == batch.batch.schema.names
     assert table.to_pylist() == batch.batch.to_pylist()
 

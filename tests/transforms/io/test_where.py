@@ -5,7 +5,7 @@ import decimal
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet
+import pyarrow.parquet as pq
 import pytest
 from labeldp.transforms import Equals, Format, InputError, ReadRecordBatches
 
@@ -72,7 +72,7 @@ def test_where_on_flags_of_tfrecords_is_on_numbers(tmp_path, write, read_all, pl
 )
 def test_where_on_other_types(tmp_path, column, value, kept, read_all, plain):
     path = str(tmp_path / "a.parquet")
-    pa.parquet.write_table(pa.table({"f": column, "y": [1.0, 2.0, 3.0]}), path)
+    pq.write_table(pa.table({"f": column, "y": [1.0, 2.0, 3.0]}), path)
     assert sorted(plain(read_all(path, "parquet", where=Equals("f", value), label_column="y"))) == kept
 
 
@@ -88,7 +88,7 @@ def test_where_on_other_types(tmp_path, column, value, kept, read_all, plain):
 )
 def test_where_that_cannot_be_of_the_columns_type(tmp_path, column, read_all):
     path = str(tmp_path / "a.parquet")
-    pa.parquet.write_table(pa.table({"f": column}), path)
+    pq.write_table(pa.table({"f": column}), path)
     with pytest.raises(InputError, match=r"--where f=much: the column holds .*give a value of that type") as caught:
         read_all(path, "parquet", where=Equals("f", "much"), label_column="y")
     assert SENTINEL not in str(caught.value)

@@ -79,7 +79,7 @@ def test_records_keep_their_frames_through_filters_slices_and_shuffles(rows, dat
     after = replace_label(batch.batch, "y", batch.rows + 0.125)
     chosen = data.draw(st.sets(st.sampled_from(range(len(batch.rows))))) if len(batch.rows) else set()
     part = filter_batch(after, np.array(sorted(chosen), np.int64))
-    assert written(part) == [record(int(batch.rows[i]), batch.rows[i] + 0.125) for i in sorted(chosen)]
+    assert written(part) == [record(int(batch.rows[i]), float(batch.rows[i]) + 0.125) for i in sorted(chosen)]
 
 
 def test_a_batch_without_labels_to_replace_is_not_written():

@@ -17,7 +17,7 @@ from labeldp.transforms.tfrecord.example_values import ValueFinder
 from labeldp.transforms.tfrecord.framing import Frames, read_records
 
 tf: Any = pytest.importorskip("tensorflow")
-pytest.importorskip("tfx_bsl")
+pytest.importorskip("google_crc32c")
 
 from labeldp.transforms.tfrecord.example_columns import ExampleColumns  # noqa: E402
 from labeldp.transforms.tfrecord.example_decoder import ExampleDecoder  # noqa: E402
@@ -125,7 +125,7 @@ def test_only_the_label_of_what_goes_through_changes(log, seed):
     records = replaced(batch.keep(usable), outputs)
     assert len(records) == len(outputs)
     for before, after, output in zip(np.array(log, object)[usable], records, outputs, strict=True):
-        # The reference is tfx_bsl's reading, because parsers may disagree on noncanonical records.
+        # The reference is the decoder's reading, because parsers may disagree on noncanonical records.
         (clean,) = encode_examples(ExampleDecoder("/logs/a").decode([before]), with_nulls=False)
         expected = features_of(clean) | {"y": feature("float", output).SerializeToString()}
         assert features_of(after) == expected

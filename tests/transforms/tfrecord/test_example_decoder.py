@@ -2,15 +2,18 @@
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.transforms import InputError
+from labeldp.transforms.tfrecord import example_walk
 from labeldp.transforms.tfrecord.example_encoder import encode_examples
+from labeldp.transforms.tfrecord.framing import Frames
 
 tf: Any = pytest.importorskip("tensorflow")
-pytest.importorskip("tfx_bsl")
+pytest.importorskip("google_crc32c")
 
 from labeldp.transforms.tfrecord.example_decoder import ExampleDecoder  # noqa: E402
 
@@ -83,6 +86,45 @@ def test_decoder_gives_a_column_of_lists_for_every_feature():
     assert batch.column(batch.schema.get_field_index("y")).to_pylist() == [[0.5], [2.5], [3.5, 4.5]]
 
 
+LISTS = st.one_of(
+    st.none(),
+    st.builds(feature, st.just("int64"), st.integers(-(2**63), 2**63 - 1), st.integers(-200, 200)),
+    st.builds(feature, st.just("int64"), st.integers(-200, 200)),
+    st.builds(feature, st.sampled_from(["int64", None])),
+)
+TEXT_LISTS = st.one_of(
+    st.none(),
+    st.builds(feature, st.just("bytes"), st.binary(max_size=3)),
+    st.builds(feature, st.just("bytes"), st.binary(max_size=3), st.binary(max_size=3)),
+    st.builds(feature, st.sampled_from(["bytes", None])),
+)
+FLOAT_LISTS = st.lists(st.floats(width=32, allow_nan=False), max_size=3).map(lambda values: feature("float", *values))
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.lists(st.fixed_dictionaries({"i": LISTS, "long name": TEXT_LISTS, "f": FLOAT_LISTS}), min_size=1, max_size=9),
+    st.sets(st.integers(0, 8)),
+)
+def test_frames_are_decoded_as_single_records(logs, odd):
+    records = [example(**{name: value for name, value in log.items() if value is not None}) for log in logs]
+    # A field that parsers skip makes a record non-canonical.
+    records = [record + b"\x12\x03odd" if row in odd else record for row, record in enumerate(records)]
+
+    assert ExampleDecoder("/logs/a").decode_frames(Frames.of(records)).equals(decoded(records))
+
+
+def test_keys_of_equal_hashes_are_told_apart(monkeypatch):
+    monkeypatch.setattr(example_walk, "_MIX", np.int64(0))
+    records = [example(**{"ab"[row % 2]: feature("float", row)}) for row in range(6)]
+
+    frames = Frames.of(records)
+    walk = example_walk.ExampleWalk(frames.octets, frames.starts, frames.stops, ())
+    assert set(walk.entries().hashes.tolist()) == {0}
+    batch = ExampleDecoder("/logs/a").decode_frames(frames)
+    assert batch.to_pydict() == {"a": [[0], None, [2], None, [4], None], "b": [None, [1], None, [3], None, [5]]}
+
+
 BAD = {
     "no example": [b"\xff\xff not a protocol buffer " + SENTINEL.encode()],
     "truncated": [example(y=feature("bytes", SENTINEL.encode()))[:-3]],
@@ -92,10 +134,11 @@ BAD = {
 
 @pytest.mark.parametrize("records", BAD.values(), ids=list(BAD))
 @pytest.mark.parametrize("first", [[], THREE], ids=["first batch", "second batch"])
-def test_bad_records_are_an_input_error_without_their_values(records, first):
+@pytest.mark.parametrize("decode", [ExampleDecoder.decode, lambda to, records: to.decode_frames(Frames.of(records))])
+def test_bad_records_are_an_input_error_without_their_values(records, first, decode):
     decoder = ExampleDecoder("/logs/a")
     decoder.decode(first)
     with pytest.raises(InputError, match=r"^/logs/a: ") as caught:
-        decoder.decode(records)
+        decode(decoder, records)
     assert SENTINEL not in str(caught.value)
     assert "48613" not in str(caught.value)

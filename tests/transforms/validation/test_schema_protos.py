@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-pytest.importorskip("tensorflow_metadata", reason="the extra tfx is not installed")
+pytest.importorskip("tensorflow_metadata", reason="the extra validation is not installed")
 
 from labeldp.transforms.validation.schema_protos import (
     parse_anomalies,

@@ -3,6 +3,8 @@
 import datetime
 import decimal
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +12,9 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
 
-pytest.importorskip("tensorflow_data_validation", reason="the extra tfx is not installed")
+pytest.importorskip("tensorflow_metadata", reason="the extra validation is not installed")
 
 from labeldp.transforms import LabelledBatch, ValidateExamples, Validation
 from labeldp.transforms.validation.schema_protos import parse_anomalies, parse_schema, parse_statistics
@@ -56,6 +59,17 @@ def features(validation: Validation) -> dict[str, Any]:
 
 def types(validation: Validation) -> dict[str, str]:
     return {name: str(feature).split("type: ")[1].split("\n")[0] for name, feature in features(validation).items()}
+
+
+def test_workers_can_import_tfdv(wired: Any) -> None:
+    """The plugin, which workers import before they unpickle stages of TFDV, provides what TFDV imports."""
+    with beam.Pipeline(options=PipelineOptions([], runner="FnApiRunner", beam_plugins=["json"])) as pipeline:
+        wired({"f": [1.0]})(pipeline)
+        plugins = pipeline.options.view_as(SetupOptions).beam_plugins
+
+    assert "json" in plugins
+    script = "".join(f"import {plugin}\n" for plugin in plugins) + "from tfx_bsl.arrow import sql_util"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True)
 
 
 def test_nothing_of_the_raw_label_is_in_it(validate: Validate) -> None:

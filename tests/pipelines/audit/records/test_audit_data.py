@@ -8,7 +8,7 @@ import struct
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet
+import pyarrow.parquet as pq
 import pytest
 from labeldp.pipelines.audit.audit_command import run
 from labeldp.pipelines.audit.audit_release import audit_path
@@ -38,7 +38,7 @@ def flags(log, key_file):
 @pytest.fixture(scope="session")
 def released(log, flags, invoke, command):
     """Releases of the log by format. The labels of its mechanism, randomized response, are outputs too."""
-    pytest.importorskip("google_crc32c", reason="the extra tfx is not installed")
+    pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
     for name, more in FORMATS.items():
         invoke(command("privatize", flags | {"output": log.parent / name} | more)).ok()
     return {name: log.parent / name for name in FORMATS}
@@ -85,11 +85,11 @@ def change_labels(folder, change):
     """Replaces the labels of every shard by change(array of the shard's labels), which may be shorter."""
     for path in shards(folder):
         if path.suffix == ".parquet":
-            table = pa.parquet.read_table(path)
+            table = pq.read_table(path)
             labels = change(table["y"].to_numpy())
             table = table.slice(0, len(labels))
             place = table.schema.get_field_index("y")
-            pa.parquet.write_table(table.set_column(place, "y", pa.array(labels, pa.float64())), path)
+            pq.write_table(table.set_column(place, "y", pa.array(labels, pa.float64())), path)
             continue
         records = read_records(path)
         labels = change(
@@ -200,7 +200,7 @@ def test_a_hidden_label(released, tmp_path):
 def test_a_parquet_column_without_labels(released, tmp_path, column):
     folder = shutil.copytree(released["parquet"], tmp_path / "released")
     path = shards(folder)[1]
-    pa.parquet.write_table(pa.table({"f": [1.0, 2.0, 3.0]} if column is None else {"y": column}), path)
+    pq.write_table(pa.table({"f": [1.0, 2.0, 3.0]} if column is None else {"y": column}), path)
     [problem] = problems(folder)
     assert problem.startswith(f"data/{path.name} ")
     path.write_bytes(b"no Parquet")
@@ -211,9 +211,9 @@ def test_a_parquet_column_without_labels(released, tmp_path, column):
 def test_lists_of_one_float_are_compared_as_float32(released, tmp_path):
     folder = shutil.copytree(released["parquet"], tmp_path / "released")
     for path in shards(folder):
-        labels = pa.parquet.read_table(path)["y"].to_numpy().astype(np.float32)
+        labels = pq.read_table(path)["y"].to_numpy().astype(np.float32)
         column = pa.LargeListArray.from_arrays(pa.array(np.arange(len(labels) + 1)), pa.array(labels))
-        pa.parquet.write_table(pa.table({"y": column}), path)
+        pq.write_table(pa.table({"y": column}), path)
     assert problems(folder) == ()
 
 

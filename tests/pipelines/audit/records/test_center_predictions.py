@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -117,13 +117,13 @@ def table():
 @pytest.fixture(scope="module")
 def released(tmp_path_factory, key_file, invoke, command):
     """Releases with a linear center, by format."""
-    pytest.importorskip("tfx_bsl", reason="the extra tfx is not installed")
+    pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
     from labeldp.transforms.tfrecord.example_encoder import encode_examples
     from labeldp.transforms.tfrecord.framing import frame
 
     folder = tmp_path_factory.mktemp("linear")
     pq.write_table(table(), folder / "log.parquet")
-    pa.csv.write_csv(table(), folder / "log.csv")
+    pa_csv.write_csv(table(), folder / "log.csv")
     (batch,) = table().to_batches()
     (folder / "log.tfrecord").write_bytes(bytes(frame(encode_examples(batch))))
     flags = {

@@ -106,7 +106,7 @@ records = st.tuples(st.floats(width=32, allow_nan=False), st.dictionaries(st.tex
 @settings(max_examples=100, deadline=None)
 @given(st.lists(records, min_size=1, max_size=8), st.integers(1, 40))
 def test_labels_are_those_of_protocol_buffers(found, times):
-    tensorflow = pytest.importorskip("tensorflow", reason="the extra tfx is not installed")
+    tensorflow = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
     texts = []
     for label, features in found:
         message = tensorflow.train.Example()

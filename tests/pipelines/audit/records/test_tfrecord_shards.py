@@ -11,7 +11,7 @@ from labeldp.pipelines.audit.documents import RefusedDocument
 from labeldp.pipelines.audit.records import tfrecord_shards
 from labeldp.pipelines.audit.records.tfrecord_shards import checksums, read_tfrecords
 
-crc32c = pytest.importorskip("google_crc32c", reason="the extra tfx is not installed")
+crc32c = pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
 
 
 def masked(text):

@@ -1,4 +1,4 @@
-"""Without the extra `tfx`, CSV and Parquet work, and the error for TFRecord names the package to install."""
+"""Without the extra `tfrecord`, CSV and Parquet work, and the error for TFRecord names the package to install."""
 
 import json
 import subprocess
@@ -9,22 +9,25 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-EXTRA = ("tfx_bsl", "tensorflow", "tensorflow_data_validation", "tensorflow_metadata", "google_crc32c")
+TENSORFLOW = ("tfx_bsl", "tensorflow", "tensorflow_data_validation", "tensorflow_metadata")
 
-SCRIPT = f"""
+SCRIPT = """
 import importlib, io, json, sys, traceback
 from contextlib import redirect_stderr, redirect_stdout
 
 
+absent = sys.argv[1:]
+
+
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {EXTRA!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+        if name.partition(".")[0] in absent:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 sys.meta_path.insert(0, Absent())
 for package in ("mechanisms", "transforms", "pipelines"):
-    importlib.import_module(f"labeldp.{{package}}")
+    importlib.import_module(f"labeldp.{package}")
 from labeldp.pipelines.cli.commands import main
 
 for argv in json.load(sys.stdin):
@@ -36,16 +39,33 @@ for argv in json.load(sys.stdin):
             code = 1
             traceback.print_exc()
     print(json.dumps([code, out.getvalue(), err.getvalue()]))
-print(json.dumps(sorted(set(sys.modules) & set({EXTRA!r}))))
+print(json.dumps(sorted(set(sys.modules) & set(absent))))
 """
+
+
+def outcomes_of(jobs: dict[str, list[str]], absent: tuple[str, ...], environment: Any, outcome: Any) -> dict[str, Any]:
+    """Outcomes of jobs by name, from one process that cannot import some packages."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *absent],
+        check=False,
+        env=environment,
+        input=json.dumps(list(jobs.values())),
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    *outcomes, imported = map(json.loads, done.stdout.splitlines())
+    assert imported == []
+    return {name: outcome(*each) for name, each in zip(jobs, outcomes, strict=True)}
 
 
 @pytest.fixture(scope="module")
 def runs(
     small_log: Path, command: Any, environment: dict[str, str], outcome: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, dict[str, Any]]:
-    """A folder and the outcomes of jobs in it, by name, from one process that cannot import the extra's packages."""
-    folder = tmp_path_factory.mktemp("without_tfx")
+    """A folder and the outcomes of jobs in it, by name, from one process that cannot import packages of the extras."""
+    folder = tmp_path_factory.mktemp("without_extras")
     parquet = {"input": folder / "released" / "data" / "*.parquet", "input_format": "parquet"}
     to_parquet = {"output_format": "parquet"}
     log = {"input": small_log, "input_format": "csv", "label": "y"}
@@ -64,22 +84,10 @@ def runs(
         "apply to tfrecord": command("apply", log | fit | refused),
         "demo": command("demo", refused),
     }
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        check=False,
-        env=environment,
-        input=json.dumps(list(jobs.values())),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    *outcomes, imported = map(json.loads, done.stdout.splitlines())
-    assert imported == []
-    return folder, {name: outcome(*each) for name, each in zip(jobs, outcomes, strict=True)}
+    return folder, outcomes_of(jobs, (*TENSORFLOW, "google_crc32c"), environment, outcome)
 
 
-@pytest.mark.xdist_group("without_tfx")
+@pytest.mark.xdist_group("without_extras")
 @pytest.mark.parametrize("name", ["to parquet", "from parquet", "fit", "apply", "audit"])
 def test_csv_and_parquet_work(runs: tuple[Path, dict[str, Any]], name: str) -> None:
     folder, outcomes = runs
@@ -92,7 +100,7 @@ def test_csv_and_parquet_work(runs: tuple[Path, dict[str, Any]], name: str) -> N
         assert pq.read_table(folder / output / "data").column("f").to_pylist() == list(range(1000))
 
 
-@pytest.mark.xdist_group("without_tfx")
+@pytest.mark.xdist_group("without_extras")
 @pytest.mark.parametrize(
     ("name", "flag"),
     [
@@ -108,11 +116,37 @@ def test_tfrecords_say_what_to_install(runs: tuple[Path, dict[str, Any]], name: 
 
     assert outcomes[name].code == 2
     assert flag in outcomes[name].error.lower()
-    assert "pip install 'labeldp[tfx]'" in outcomes[name].error
+    assert "pip install 'labeldp[tfrecord]'" in outcomes[name].error
 
 
-@pytest.mark.xdist_group("without_tfx")
+@pytest.mark.xdist_group("without_extras")
 def test_what_was_refused_left_nothing(runs: tuple[Path, dict[str, Any]]) -> None:
     folder, _ = runs
     left = {path.name for path in folder.iterdir()}
     assert left == {"released", "again", "applied", "mechanism.json", "labeldp_ledger.jsonl"}
+
+
+def test_tfrecords_need_no_tensorflow(
+    small_log: Path, command: Any, environment: dict[str, str], outcome: Any, tmp_path: Path
+) -> None:
+    pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
+    released = {"input": tmp_path / "released" / "data" / "*.tfrecord", "input_format": "tfrecord"}
+    log = {"input": small_log, "input_format": "csv"}
+    domain = {"label": "y", "label_min": 0, "label_max": 4, "label_step": 1, "epsilon": 1}
+    jobs = {
+        "released": command("privatize", log | domain | {"output": tmp_path / "released"}),
+        "again": command("privatize", released | domain | {"output": tmp_path / "again"}),
+        "audit": ["audit", str(tmp_path / "again"), "--data"],
+        "parquet": command(
+            "privatize", released | domain | {"output": tmp_path / "parquet", "output_format": "parquet"}
+        ),
+        "validated": [*command("privatize", log | domain | {"output": tmp_path / "refused"}), "--validate"],
+    }
+    outcomes = outcomes_of(jobs, TENSORFLOW, environment, outcome)
+
+    for name in ("released", "again", "audit", "parquet"):
+        assert outcomes[name].ok().errors == []
+    features = pq.read_table(tmp_path / "parquet" / "data").column("f").to_pylist()
+    assert features == [[number] for number in range(1000)]
+    assert outcomes["validated"].code == 2
+    assert "pip install 'labeldp[validation]'" in outcomes["validated"].error
