@@ -78,8 +78,6 @@ RUNS = {
         label_step="0.01", epsilon=CENTER_EPSILONS, seeds=5, mechanism=CENTERED, model=TWO_MODELS),
     "census_center": flags("census_0_52", "Weeks worked, 0 to 52, around a center", CENSUS, center=CENTERS,
         label_min=0, epsilon=CENTER_EPSILONS, seeds=5, mechanism=CENTERED, model=("linear",)),
-    "census_center_trees": flags("census_0_52", "Weeks worked, 0 to 52, around a center", CENSUS, center=CENTERS,
-        label_min=0, epsilon=(0.5, 4), seeds=5, mechanism=("unbiased",), model=("trees",)),
 }  # fmt: skip
 
 

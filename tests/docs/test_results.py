@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -159,3 +160,21 @@ def test_needed_records_are_interpolated_on_logarithmic_scales() -> None:
 
     assert expect.needed(rows, "default", "linear", 1.0) == pytest.approx(10**4)
     assert expect.needed(rows[:1], "default", "linear", 1.0) == float("inf")
+
+
+def test_the_headline_is_what_its_command_gave() -> None:
+    """The figures of the first page are those of the default flags, five seeds."""
+    page = " ".join((FOLDER.parents[1] / "README.md").read_text().split())
+    shown = re.search(
+        r"mean squared error of ([\d.]+)\. With true labels it is ([\d.]+), without features ([\d.]+);", page
+    )
+    assert shown is not None
+    summary = _module("summary")
+    ours = {
+        (result.mechanism, result.epsilon): result
+        for result in summary.read("housing_center")
+        if result.model in ("trees", "mean_predictor", "")
+    }
+    wanted = [("auto" + summary.AROUND, 1.0), ("clean", None), ("mean_predictor", None)]
+    assert [f"{ours[each].loss:.2f}" for each in wanted] == list(shown.groups())
+    assert ours["auto" + summary.AROUND, 1.0].seeds == 5
