@@ -262,17 +262,18 @@ def replace_label(batch: pa.RecordBatch, label: str, values: np.ndarray) -> pa.R
       values: New labels, shape (n,), float64.
 
     Returns:
-      The batch with labels as float64, as lists of one float32 if the column held lists, or as float32 in a batch of
-      encoded records.
+      The batch with labels as float64, or as float32 in a batch of encoded records. If the column held lists, it holds
+      lists of one label of the same kind, of float32 if they were of float32.
     """
     if is_encoded(batch.schema):
         return with_label(batch, label, values)
     place = batch.schema.get_field_index(label)
-    if _is_list(batch.schema.field(place).type):
-        offsets = pa.array(np.arange(len(values) + 1), pa.int64())
-        column = pa.LargeListArray.from_arrays(offsets, pa.array(values.astype(np.float32)))
-    else:
-        column = pa.array(values, pa.float64())
+    kind, column = batch.schema.field(place).type, pa.array(values, pa.float64())
+    if _is_list(kind):
+        large, narrow = pa.types.is_large_list(kind), kind.value_type == pa.float32()
+        offsets = np.arange(len(values) + 1, dtype=np.int64 if large else np.int32)
+        lists = pa.LargeListArray if large else pa.ListArray
+        column = lists.from_arrays(pa.array(offsets), pa.array(values.astype(np.float32)) if narrow else column)
     columns = list(batch.columns)
     columns[place] = column
     schema = batch.schema.set(place, pa.field(label, column.type)).remove_metadata()

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import atexit
 import functools
-import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from ...transforms.validation.quiet_import import import_quietly
 
 UNITS = (128, 64)
 EPOCHS = (1, 2, 4, 8, 16, 25, 33, 50)
@@ -86,10 +87,7 @@ class _Network(NamedTuple):
 @functools.lru_cache(maxsize=4)
 def _network(width: int) -> _Network:
     """Compiles the network once per process and width: compiling takes longer than a fit."""
-    # TensorFlow logs to standard error on import.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    import tensorflow
-
+    tensorflow = import_quietly("tensorflow")
     try:
         # Cells already run in parallel, and a single thread adds floats in a fixed order.
         tensorflow.config.threading.set_intra_op_parallelism_threads(1)

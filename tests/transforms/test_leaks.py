@@ -52,6 +52,7 @@ def traces() -> list[bytes]:
     for value in SENTINELS:
         rounded = float(np.float32(value))
         found += [str(abs(value)).encode(), str(int(abs(value))).encode(), repr(abs(rounded))[:7].encode()]
+        found.append(str(np.float32(abs(value)))[:9].encode())
         found += [struct.pack(code, one) for one in (value, -value) for code in ("<d", "<f", ">d", ">f")]
     return found
 

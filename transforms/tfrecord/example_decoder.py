@@ -122,9 +122,15 @@ class ExampleDecoder:
 
     def _features(self, record: bytes) -> Iterable[tuple[str, Any]]:
         try:
-            return _EXAMPLE.FromString(record).features.feature.items()
+            example = _EXAMPLE.FromString(record)
         except DecodeError:
             raise undecodable(self._source) from None
+        if example.feature_lists:
+            raise InputError(
+                f"{self._source}: a record is a tf.SequenceExample, whose feature_lists would be lost: "
+                "convert the records to tf.Examples"
+            )
+        return example.features.feature.items()
 
 
 def undecodable(source: str) -> InputError:
@@ -256,7 +262,10 @@ def _example_class() -> Any:
     entry.field.add(name="key", number=1, label=field.LABEL_OPTIONAL, type=field.TYPE_STRING)
     _add_message(entry, "value", 2, "Feature")
     _add_message(features, "feature", 1, "Features.FeatureEntry").label = field.LABEL_REPEATED
-    _add_message(file.message_type.add(name="Example"), "features", 1, "Features")
+    example = file.message_type.add(name="Example")
+    _add_message(example, "features", 1, "Features")
+    # That of tf.SequenceExample, whose context has the number of features.
+    example.field.add(name="feature_lists", number=2, label=field.LABEL_OPTIONAL, type=field.TYPE_BYTES)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))

@@ -9,12 +9,8 @@ public under label DP, and a privatized label may be summarized like any other c
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import os
 import sys
 import types
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +24,7 @@ from apache_beam.pvalue import PCollection
 
 from ..batches import LabelledBatch, float_values
 from ..errors import InputError, redact_errors
+from .quiet_import import import_quietly
 from .schema_protos import parse_schema, to_text, without_feature
 
 # TFDV before 1.21 imports this module for slices by SQL queries, which are not used here; tfx-bsl 1.21 has none.
@@ -88,27 +85,7 @@ class ValidateExamples(beam.PTransform):
 
 
 def _tfdv() -> Any:
-    """Imports TFDV without the log output of its import."""
-    if "tensorflow_data_validation" not in sys.modules:
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-        with warnings.catch_warnings(), _discarded_standard_error():
-            warnings.simplefilter("ignore")
-            importlib.import_module("tensorflow_data_validation")
-    return sys.modules["tensorflow_data_validation"]
-
-
-@contextlib.contextmanager
-def _discarded_standard_error() -> Iterator[None]:
-    """Discards what Python and native libraries write: TensorFlow logs some lines whatever its level."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    try:
-        with open(os.devnull, "w") as sink, contextlib.redirect_stderr(sink):
-            os.dup2(sink.fileno(), 2)
-            yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+    return import_quietly("tensorflow_data_validation")
 
 
 class _Columns(beam.DoFn):

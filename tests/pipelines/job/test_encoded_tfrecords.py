@@ -88,7 +88,7 @@ def record_of(row: int, kind: str) -> bytes:
         # Parsers merge two concatenated messages: the first label is overwritten but still in the bytes.
         hidden = feature("float", 48613.5) if kind == "float" else feature("int64", 48613)
         record = example(y=hidden) + record
-    return record + b"\x12\x04" + HIDDEN if row % 40 == 9 else record
+    return record + b"\x7a\x04" + HIDDEN if row % 40 == 9 else record
 
 
 @pytest.fixture(scope="session", params=["float", "int64"])

@@ -100,7 +100,7 @@ def logs(draw: Any) -> list[bytes]:
         if oddity == 0:
             # Concatenated messages are merged: the last label is valid, but the bytes of the first one remain.
             record = example(y=feature(kinds["y"], 7)) + record
-        found.append(record + b"\x12\x03odd" if oddity == 1 else record)
+        found.append(record + b"\x7a\x03odd" if oddity == 1 else record)
     return found
 
 
@@ -153,7 +153,7 @@ def test_canonical_records_differ_in_four_bytes_only(rows):
 HIDDEN = struct.pack("<f", 48613.5)
 HIDING = {
     "merged": example(y=feature("float", 48613.5)) + example(y=feature("float", 0.5)),
-    "unknown field": example(y=feature("float", 0.5)) + b"\x12\x04" + HIDDEN,
+    "unknown field": example(y=feature("float", 0.5)) + b"\x7a\x04" + HIDDEN,
     "overwritten kind": b"\x0a\x14\x0a\x12\x0a\x01y\x12\x0d\x1a\x03\x0a\x01\x07\x12\x06\x0a\x04\x00\x00\x00\x3f",
 }
 
@@ -200,7 +200,7 @@ def test_a_feature_that_no_record_has_is_no_column():
     assert ExampleColumns("/logs/a", ValueFinder(["nope"])).read(Frames.of(PLAIN)).num_columns == 0
 
 
-@pytest.mark.parametrize("odd", [b"\x12\x03odd", b"\x0a\x00" * 2, example(y=feature(None)) + b"\x12\x03odd"])
+@pytest.mark.parametrize("odd", [b"\x7a\x03odd", b"\x0a\x00" * 2, example(y=feature(None)) + b"\x7a\x03odd"])
 def test_odd_records_may_have_nothing_in_them(odd):
     good = example(y=feature("float", 0.5))
     assert read([odd, good, odd]).to_pydict() == {"y": [None, 0.5, None]}

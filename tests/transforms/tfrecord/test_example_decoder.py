@@ -109,7 +109,7 @@ FLOAT_LISTS = st.lists(st.floats(width=32, allow_nan=False), max_size=3).map(lam
 def test_frames_are_decoded_as_single_records(logs, odd):
     records = [example(**{name: value for name, value in log.items() if value is not None}) for log in logs]
     # A field that parsers skip makes a record non-canonical.
-    records = [record + b"\x12\x03odd" if row in odd else record for row, record in enumerate(records)]
+    records = [record + b"\x7a\x03odd" if row in odd else record for row, record in enumerate(records)]
 
     assert ExampleDecoder("/logs/a").decode_frames(Frames.of(records)).equals(decoded(records))
 
@@ -142,3 +142,17 @@ def test_bad_records_are_an_input_error_without_their_values(records, first, dec
         decode(decoder, records)
     assert SENTINEL not in str(caught.value)
     assert "48613" not in str(caught.value)
+
+
+def test_a_sequence_example_is_refused():
+    """Its feature_lists would be lost, and the rest released as if nothing had been."""
+    context = tf.train.Features(feature={"y": feature("float", 7.5)})
+    lists = tf.train.FeatureLists(feature_list={"s": tf.train.FeatureList(feature=[feature("int64", 1)])})
+    record = tf.train.SequenceExample(context=context, feature_lists=lists).SerializeToString()
+    frames = Frames.of([example(y=feature("float", 1.0)), record])
+    with pytest.raises(
+        InputError, match=r"/logs/a: a record is a tf.SequenceExample, whose feature_lists would be lost"
+    ):
+        ExampleDecoder("/logs/a").decode_frames(frames)
+    without = tf.train.SequenceExample(context=context).SerializeToString()
+    assert decoded([without]).to_pydict() == {"y": [[7.5]]}

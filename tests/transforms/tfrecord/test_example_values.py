@@ -158,7 +158,7 @@ def records(draw: Any) -> bytes:
     oddity = draw(st.integers(0, 40))
     if oddity == 0:
         record = record[: draw(st.integers(0, len(record)))]
-    return {1: record + record, 2: record + b"\x12\x03odd", 3: b"", 4: b"\x0a\x00" + record}.get(oddity, record)
+    return {1: record + record, 2: record + b"\x7a\x03odd", 3: b"", 4: b"\x0a\x00" + record}.get(oddity, record)
 
 
 @settings(deadline=None, max_examples=120)
