@@ -112,9 +112,9 @@ def _label_error(facts: ReleasedFacts) -> Iterator[Warn]:
         error, spread = moments.squared_error**0.5, moments.variance**0.5
         yield Warn(
             "label_error",
-            f"a single released label says little: its error, {error:.4g}, is near the standard deviation of the "
-            f"{_labels(facts)}, {spread:.4g}. Use the labels for averages over many records and for training, "
-            "not one by one",
+            f"a single released label says little: its error, {error:.4g}, is {error / spread:.2g} times the standard "
+            f"deviation of the {_labels(facts)}, {spread:.4g}. Use the labels for averages over many records and for "
+            "training, not one by one",
         )
 
 

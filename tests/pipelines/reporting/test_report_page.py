@@ -72,6 +72,29 @@ def test_the_budget_is_that_of_the_release(page: Any, released: Path) -> None:
     assert "a factor of at most e\u03b5 = 2.719" in page.text
 
 
+def test_the_budget_of_a_release_with_a_linear_center_adds_up(
+    invoke: Any, command: Any, key_file: Path, report_on: Any, tmp_path: Path
+) -> None:
+    rows = [f"{i % 11},{i % 11 + i % 3}" for i in range(3000)]
+    (tmp_path / "log.csv").write_text("\n".join(["f,y", *rows]))
+    flags = {
+        "input": tmp_path / "log.csv", "input_format": "csv", "label": "y", "label_min": 0, "label_max": 12,
+        "label_step": 1, "epsilon": 1, "mechanism": "unbiased", "center": "linear", "noise_key_file": key_file,
+        "output": tmp_path / "released", "output_format": "parquet",
+    }  # fmt: skip
+    invoke(command("privatize", flags)).ok()
+    page = report_on(tmp_path / "released")
+    (budget,) = (rows for caption, rows in page.tables.items() if caption.startswith("Privacy budget"))
+    center, prior, labels, total = budget[1:]
+    assert [row[0] for row in budget[1:]] == ["center", "prior", "labels", "total"]
+    spent = [float(row[1]) for row in (center, prior, labels)]
+    assert min(spent) > 0
+    assert sum(spent) == pytest.approx(float(total[1]), abs=1e-3)
+    assert "noisy histogram of the residuals" in prior[2]
+    assert "the audit computed its coefficients from them again" in page.text
+    assert "must not have been computed" not in page.text
+
+
 def test_the_best_label_inference_attack_is_that_of_the_integers(page: Any, released: Path) -> None:
     """The success of the best guess, in exact arithmetic; the bound for the largest weight of the prior."""
     mechanism = load(released / "mechanism.json")
