@@ -111,7 +111,8 @@ def _wire_records(draw: st.DrawFn) -> bytes:
     cut = draw(st.integers(0, len(entries)))
     several = draw(st.integers(0, 5)) == 0
     example = b"".join(_field(1, b"".join(part)) for part in ([entries[:cut], entries[cut:]] if several else [entries]))
-    return example + draw(st.sampled_from([b"", b"", b"", b"\x10\x01", b"\x13\x14", _field(2, b"hidden"), b"\x0a\x00"]))
+    after = [b"", b"", b"", b"\x10\x01", b"\x13\x14", _field(2, b"hidden"), _field(15, b"hidden"), b"\x0a\x00"]
+    return example + draw(st.sampled_from(after))
 
 
 @st.composite

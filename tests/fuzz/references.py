@@ -50,10 +50,11 @@ def parsed_examples(records: list[bytes]) -> list[Features] | None:
       records: Serialized tf.Examples.
 
     Returns:
-      The features of each; None if a record cannot be parsed.
+      The features of each; None if a record cannot be parsed, or is a tf.SequenceExample with feature_lists.
     """
     import tensorflow as tf
     from google.protobuf.message import DecodeError
+    from google.protobuf.unknown_fields import UnknownFieldSet
 
     try:
         examples = [tf.train.Example.FromString(record) for record in records]
@@ -61,6 +62,8 @@ def parsed_examples(records: list[bytes]) -> list[Features] | None:
         return None
     found: list[Features] = []
     for example in examples:
+        if any((each.field_number, each.wire_type) == (2, 2) and each.data for each in UnknownFieldSet(example)):
+            return None
         features: Features = {}
         for name, feature in example.features.feature.items():
             kind = feature.WhichOneof("kind")

@@ -125,7 +125,7 @@ class ExampleDecoder:
             example = _EXAMPLE.FromString(record)
         except DecodeError:
             raise undecodable(self._source) from None
-        if example.feature_lists:
+        if any(example.feature_lists):
             raise InputError(
                 f"{self._source}: a record is a tf.SequenceExample, whose feature_lists would be lost: "
                 "convert the records to tf.Examples"
@@ -265,7 +265,7 @@ def _example_class() -> Any:
     example = file.message_type.add(name="Example")
     _add_message(example, "features", 1, "Features")
     # That of tf.SequenceExample, whose context has the number of features.
-    example.field.add(name="feature_lists", number=2, label=field.LABEL_OPTIONAL, type=field.TYPE_BYTES)
+    example.field.add(name="feature_lists", number=2, label=field.LABEL_REPEATED, type=field.TYPE_BYTES)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))
