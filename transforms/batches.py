@@ -263,14 +263,16 @@ def replace_label(batch: pa.RecordBatch, label: str, values: np.ndarray) -> pa.R
 
     Returns:
       The batch with labels as float64, or as float32 in a batch of encoded records. If the column held lists, it holds
-      lists of one label of the same kind, of float32 if they were of float32.
+      lists of one label of the same kind, of float32 if they were of float32 or as tf.Examples have integers.
     """
     if is_encoded(batch.schema):
         return with_label(batch, label, values)
     place = batch.schema.get_field_index(label)
     kind, column = batch.schema.field(place).type, pa.array(values, pa.float64())
     if _is_list(kind):
-        large, narrow = pa.types.is_large_list(kind), kind.value_type == pa.float32()
+        large = pa.types.is_large_list(kind)
+        # Labels of tf.Examples are large lists, in some files of int64 and in others of float32: one type for all.
+        narrow = kind.value_type == pa.float32() or kind == pa.large_list(pa.int64())
         offsets = np.arange(len(values) + 1, dtype=np.int64 if large else np.int32)
         lists = pa.LargeListArray if large else pa.ListArray
         column = lists.from_arrays(pa.array(offsets), pa.array(values.astype(np.float32)) if narrow else column)

@@ -85,7 +85,7 @@ class PrivatizeLabels(beam.PTransform):
     """Replaces each label by a draw from the randomizer.
 
     Takes a PCollection of LabelledBatch and returns `PrivatizedLabels`: the same rows in the same order with the label
-    column replaced (float64, or a list of one float32), except for records without a usable label, which become dead
+    column replaced (see `replace_label`), except for records without a usable label, which become dead
     letters. The output depends only on the batch, the randomizer, the noise key and the secret key, so a retried bundle
     produces the same bytes.
 

@@ -339,10 +339,11 @@ def test_of_two_columns_with_the_label_name_neither_is_guessed():
         (pa.array([[1], [2], [3]]), [[7.25], [8.1], [9.0]], pa.list_(pa.float64())),
         (pa.array([[1.0], [2], [3]]), [[7.25], [8.1], [9.0]], pa.list_(pa.float64())),
         (pa.array([[1], [2], [3]], pa.list_(pa.float32())), None, pa.list_(pa.float32())),
-        (pa.array([[1], [2], [3]], pa.large_list(pa.int64())), [[7.25], [8.1], [9.0]], pa.large_list(pa.float64())),
+        (pa.array([[1], [2], [3]], pa.large_list(pa.int64())), None, pa.large_list(pa.float32())),
+        (pa.array([[1], [2], [3]], pa.large_list(pa.int32())), [[7.25], [8.1], [9.0]], pa.large_list(pa.float64())),
         (pa.array([[0.0], [1], [2], [3]], pa.large_list(pa.float32())).slice(1), None, pa.large_list(pa.float32())),
     ],
-    ids=["int", "float32", "int list", "list", "float32 list", "large int list", "sliced list"],
+    ids=["int", "float32", "int list", "list", "float32 list", "tf.Example", "large int list", "sliced list"],
 )
 def test_replace_label_changes_that_column_alone(place, label, replaced, kind):
     others = [pa.array(["a", None, "c"]), pa.array([[1], [], [2, 3]])]

@@ -107,7 +107,7 @@ def test_only_the_label_changes(labelled, privatize, records_of):
         (pa.float64(), pa.float64()),
         (pa.int64(), pa.float64()),
         (pa.decimal128(9, 2), pa.float64()),
-        (pa.list_(pa.float64()), pa.large_list(pa.float32())),
+        (pa.list_(pa.float64()), pa.list_(pa.float64())),
         (pa.large_list(pa.int64()), pa.large_list(pa.float32())),
     ],
     ids=str,
