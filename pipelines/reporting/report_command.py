@@ -1,4 +1,4 @@
-"""`labeldp report`: audits a release, or a mechanism file, and explains it in one self-contained HTML page."""
+"""`labeldp report`: audits releases or mechanism files, and explains one, or compares two, in one HTML page."""
 
 from __future__ import annotations
 
@@ -28,8 +28,12 @@ def run(argv: Sequence[str] | None = None) -> int:
     Returns:
       The exit code: 0 if the page was written, 1 if a check failed or a file cannot be read, 2 for bad usage.
     """
-    parser = ArgumentParser("labeldp report", "Audit a release or a mechanism file and explain it in one HTML page.")
-    parser.add_argument("path", metavar="FOLDER|FILE", help="an output folder or a mechanism file")
+    parser = ArgumentParser(
+        "labeldp report", "Audit a release or a mechanism file and explain it in one HTML page, or compare two."
+    )
+    parser.add_argument(
+        "paths", nargs="+", metavar="FOLDER|FILE", help="an output folder or a mechanism file; two to compare them"
+    )
     parser.add_argument(
         "--output", metavar="FILE", help=f"HTML file to write (default: {REPORT_NAME} beside the manifest)"
     )
@@ -38,15 +42,21 @@ def run(argv: Sequence[str] | None = None) -> int:
         metavar="FILE|URL",
         help="ledger that was charged, a file or a database (default: the file beside it)",
     )
+    parser.add_argument("--party", metavar="NAME", help="who releases the labels, for the head of the page")
     args = parser.parse_args(argv)
+    if len(args.paths) > 2:
+        parser.error(f"{len(args.paths)} releases are given: name one, or two to compare them")
+    if len(args.paths) == 2 and args.output is None:
+        parser.error("--output is missing: name the file of the comparison, which belongs to neither folder")
 
     def work() -> None:
         check_extra(parser.prog, "evaluation", "jinja2")
-        _check_input(args.path)
+        for path in args.paths:
+            _check_input(path)
         _check_ledger(args.ledger)
-        output = args.output if args.output is not None else default_output(args.path)
+        output = args.output if args.output is not None else default_output(args.paths[0])
         _check_output(output)
-        _write_page(args.path, args.ledger, output)
+        _write_page(args.paths, args.ledger, args.party, output)
         print(f"report     {one_line(output)}")
 
     return run_command(parser.prog, work, (InputError,))
@@ -83,13 +93,15 @@ def _check_output(output: str) -> None:
         raise UsageError(f"--output {output} exists: name another file, or delete it")
 
 
-def _write_page(path: str, ledger: str | None, output: str) -> None:
-    # Needs jinja2, which an extra installs.
+def _write_page(paths: Sequence[str], ledger: str | None, party: str | None, output: str) -> None:
+    # They need jinja2, which an extra installs.
+    from .comparison_page import comparison_page
     from .report_page import report_page
 
-    # JSON can hold surrogates, which UTF-8 cannot.
-    page = report_page(read_report_input(path, ledger)).encode(errors="backslashreplace")
+    subjects = [read_report_input(path, ledger) for path in paths]
+    text = report_page(subjects[0], party) if len(subjects) == 1 else comparison_page(subjects, party)
     try:
-        write_file(output, page)
+        # JSON can hold surrogates, which UTF-8 cannot.
+        write_file(output, text.encode(errors="backslashreplace"))
     except OSError as error:
         raise InputError(f"--output {output} cannot be written: {error.strerror}") from None
