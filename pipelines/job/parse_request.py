@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 
-from ...mechanisms.analysis.automatic import LABELS
+from ...mechanisms.analysis.automatic import default_mechanism
 from ...mechanisms.core.budget import split_budget
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.registry import AUTO, MECHANISMS, mechanism_named
+from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute, read_text
-from ...transforms.label_column import LabelColumn
 from ...transforms.noise_binding import Threshold
 from ...transforms.validation.schema_protos import without_feature
 from ..cli.arguments import UsageError, parse_parameters
@@ -109,9 +109,7 @@ def _mechanism(args: argparse.Namespace, fitted: MechanismFile | None) -> Mechan
     loss = args.loss or DEFAULTS["loss"]
     if fitted is not None:
         return MechanismRequest(fitted.randomizer.mechanism, loss, {"loss": loss}, fitted)
-    # A model of another loss than the squared one is not helped by labels without bias.
-    chosen = LABELS if args.purpose == "labels" or loss != DEFAULTS["loss"] else AUTO
-    name = args.mechanism or chosen
+    name = args.mechanism or default_mechanism(args.purpose, loss)
     if name == AUTO:
         _check_auto(args, loss)
         return MechanismRequest(name, loss, {})

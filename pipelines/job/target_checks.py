@@ -8,7 +8,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute, is_remote
-from ...transforms.noise_key_file import NoiseKeyFile
+from ...transforms.noise_key_file import NoiseKeyFile, default_key_path
 from ...transforms.progress_log import LOGGER
 from ..cli.arguments import UsageError
 from ..cli.local_files import check_can_create
@@ -117,7 +117,7 @@ def resolve_noise_key(path: str | None, target: str) -> NoiseKeyFile:
     Raises:
       UsageError: If the key file cannot be used, or lies inside the output.
     """
-    key = NoiseKeyFile(absolute(path) if path else _default_key_path())
+    key = NoiseKeyFile(absolute(path) if path else default_key_path())
     if path is None and _created(key):
         LOGGER.info("created a noise key file: %s (keep it secret; the README says when to destroy it)", key.path)
     if not is_remote(key.path) and not is_remote(target) and _inside(key.path, target):
@@ -137,11 +137,6 @@ def _created(key: NoiseKeyFile) -> bool:
             f"--noise_key_file is missing, and {key.path} cannot be created ({error.strerror}): name a file of 32 "
             "secret bytes, mode 0600"
         ) from None
-
-
-def _default_key_path() -> str:
-    home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
-    return os.path.join(home, "labeldp", "noise.key")
 
 
 def _inside(path: str, folder: str) -> bool:

@@ -18,6 +18,7 @@ from labeldp.mechanisms import Prior, Randomizer, solve
 from labeldp.mechanisms.core.budget import BudgetSplit
 from labeldp.mechanisms.noise.keyed_words import words
 from labeldp.mechanisms.noise.record_identities import row_identities
+from labeldp.mechanisms.release.bound_noise import make_binding
 from labeldp.transforms import (
     BindNoise,
     DeadLetter,
@@ -34,7 +35,6 @@ from labeldp.transforms import (
 )
 from labeldp.transforms.batches import LabelledBatchCoder, label_values, record_identities
 from labeldp.transforms.label_summary import MergeSummaries, summarize
-from labeldp.transforms.noise_binding import make_binding
 from labeldp.transforms.privatize_labels import privatize_batch
 from scipy.stats import binom, chi2
 
