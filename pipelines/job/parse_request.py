@@ -21,7 +21,7 @@ from ..release.mechanism_file import MechanismFile, read_mechanism_file
 from ..study.mechanism_spec import takes_delta
 from .center_flags import center_features, new_center
 from .input_flags import input_spec, label_column, label_domain
-from .job_flags import DEFAULTS, check_required
+from .job_flags import DEFAULTS, check_flags
 from .job_request import BudgetRequest, JobRequest, MechanismRequest, OutputSpec, ValidationRequest
 from .target_checks import check_target, resolve_ledger, resolve_noise_key
 
@@ -43,7 +43,7 @@ def parse_request(command: str, args: argparse.Namespace) -> JobRequest:
       UsageError: If a flag is wrong; names the flag.
       InputError: If the first records of the input are read and cannot be; names the file.
     """
-    check_required(command, args)
+    check_flags(args)
     threshold = _threshold(args)
     _check_tfrecord_support(args)
     mechanism = _mechanism(args, _fitted(args.mechanism_file, args.delta) if command == "apply" else None)

@@ -9,8 +9,6 @@ from typing import Any
 from ...mechanisms.registry import AUTO, MECHANISMS, Mechanism, mechanism_named
 from ..cli.arguments import UsageError, parse_parameters
 
-MECHANISM_HELP = f"NAME or NAME:PARAMETER=VALUE,... as in bias_limited:bias=0.2; known: {', '.join(MECHANISMS)}"
-
 
 @dataclass(frozen=True)
 class MechanismSpec:
