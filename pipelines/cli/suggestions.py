@@ -6,7 +6,6 @@ import difflib
 from collections.abc import Iterable
 
 _SIMILARITY = 0.6
-_MOST_LISTED = 20
 
 
 def did_you_mean(name: str, known: Iterable[str], before: str = "") -> str:
@@ -23,16 +22,3 @@ def did_you_mean(name: str, known: Iterable[str], before: str = "") -> str:
     by_folded = {each.casefold(): each for each in known}
     close = difflib.get_close_matches(name.casefold(), by_folded, 1, _SIMILARITY)
     return f"; did you mean {before}{by_folded[close[0]]}?" if close else ""
-
-
-def listed(names: Iterable[str]) -> str:
-    """Lists names for an error message.
-
-    Args:
-      names: The names.
-
-    Returns:
-      The first 20 of them, separated by commas.
-    """
-    every = list(names)
-    return ", ".join(every[:_MOST_LISTED]) + (", ..." if len(every) > _MOST_LISTED else "")

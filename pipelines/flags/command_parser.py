@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import importlib
+import sys
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from ..cli.arguments import ArgumentParser, UsageError
 from ..cli.suggestions import did_you_mean
+from .config_file import Config, read_config
 
 _WIDTH = 80
 _REQUIRED = " (required)"
+_CONFIG_HELP = "YAML file of flags, with a line NAME: VALUE for each, without its dashes; flags on the command line win"
 GRID = ("label_min", "label_max", "label_step")
 """Flags of the label grid."""
 
@@ -63,6 +67,8 @@ class CommandParser(ArgumentParser):
             make, self._make = self._make, None
             make(self)
             others = self.flag_group("Other")
+            if not self.positionals():
+                others("--config", metavar="FILE", help=_CONFIG_HELP)
             others("-h", "--help", action="help", help="show this help and exit")
             self.usage = self._usage()
         return self
@@ -131,20 +137,46 @@ class CommandParser(ArgumentParser):
           The values, and the arguments that are unknown here.
         """
         self.load()
+        given = list(sys.argv[1:] if args is None else args)
         try:
-            found, others = super().parse_known_args(args, namespace)
-            self._check_needed(found)
+            config = self._config(given)
+            # The last value of a flag counts.
+            found, others = super().parse_known_args([*config.arguments, *given], namespace)
+            self._check_needed(found, config)
         except UsageError as error:
             self.error(str(error))
         return found, others
 
-    def _check_needed(self, args: argparse.Namespace) -> None:
+    def _config(self, given: Sequence[str]) -> Config:
+        actions = self.flags()
+        if "config" not in actions:
+            return Config("")
+        finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+        finder.add_argument("--config")
+        try:
+            path = finder.parse_known_args(given)[0].config
+        except argparse.ArgumentError:
+            path = None  # The whole command line is refused for the same reason.
+        if path is None:
+            return Config("")
+        return read_config(path, actions, self.hints, _runner_flags if self.takes_runner_flags else tuple)
+
+    def _check_needed(self, args: argparse.Namespace, config: Config) -> None:
         actions = self.flags()
         missing = [name for name in self.needed if getattr(args, actions[name].dest) is None]
+        domain = [name for name in GRID if self.domain_needed and getattr(args, name) is None]
+        if domain and args.label_values is not None:
+            domain = []
+        empty = [name for name in (*missing, *domain) if name in config.empty]
+        if empty:
+            lines = ", ".join(f"{name} (line {config.empty[name]})" for name in empty)
+            others = [name for name in (*missing, *domain) if name not in config.empty]
+            more = f"; {join_names(others)} {'is' if len(others) == 1 else 'are'} missing, too" if others else ""
+            raise UsageError(f"{config.path}: fill in {lines}{more}; the help of the command explains them")
         if missing:
             purpose = f": {str(actions[missing[0]].help).removesuffix(_REQUIRED)}" if len(missing) == 1 else ""
             raise UsageError(f"{join_names(missing)} {'is' if len(missing) == 1 else 'are'} missing{purpose}")
-        if self.domain_needed and args.label_values is None and None in [getattr(args, name) for name in GRID]:
+        if domain:
             raise UsageError(
                 "the public label domain is missing: give --label_min, --label_max and --label_step, or --label_values"
             )
@@ -181,6 +213,11 @@ class CommandParser(ArgumentParser):
             initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False,
         )  # fmt: skip
         return f"{self.prog} {text.lstrip()}".replace("\0", " ").replace("%", "%%")
+
+
+def _runner_flags() -> list[str]:
+    """Names of the flags of Beam's runners, which is loaded for it."""
+    return importlib.import_module("labeldp.pipelines.runner.runner_options").runner_flags()
 
 
 def _with_domain(names: Sequence[str]) -> list[str]:
