@@ -58,6 +58,7 @@ setup(
         "numpy>=1.26",
         "scipy>=1.11",
         "pyarrow>=14.0.1",
+        "pyyaml>=5.1",
         "threadpoolctl>=3",
     ],
     extras_require={

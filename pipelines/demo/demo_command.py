@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import time
-from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +14,9 @@ from ...transforms.noise_key_file import NoiseKeyFile
 from ...transforms.progress_log import Progress
 from ...transforms.tfrecord.example_encoder import encode_examples
 from ...transforms.tfrecord.framing import frame
-from ..cli.arguments import ArgumentParser, UsageError, log_to_stderr
+from ..cli.arguments import UsageError, log_to_stderr
+from ..cli.commands import parse
+from ..cli.exit_codes import SUCCESS, run_command
 from ..cli.local_files import check_can_create
 from ..cli.optional_extras import check_extra, check_tfrecord
 from ..job.privatize_command import run_privatize
@@ -26,41 +28,43 @@ _MOST_TO_TRAIN_ON = 10_000_000
 """Largest number of clicks whose conversions are kept in memory, to train a model on."""
 
 
-def run(argv: Sequence[str] | None = None) -> int:
+def run(args: argparse.Namespace) -> int:
     """Generates the log, privatizes its conversion values and prints what was released.
 
     Args:
-      argv: Arguments after the command's name; None for those of the process.
+      args: Parsed flags.
 
     Returns:
       The exit code.
     """
-    parser = ArgumentParser("labeldp demo", "Privatize the conversion values of a generated log of clicks.")
-    parser.add_argument("--output", required=True, metavar="DIR", help="new folder for the log and the release")
-    parser.add_argument("--clicks", type=int, default=1_000_000, metavar="N", help="number of clicks; default 1000000")
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of the generated log; default 1")
-    parser.add_argument("--epsilon", type=float, default=1.0, metavar="E", help="privacy budget; default 1")
-    args = parser.parse_args(argv)
     log_to_stderr()
+    code = run_command("labeldp demo", lambda: _check_flags(args))
+    return code if code != SUCCESS else _demo(args)
+
+
+def _check_flags(args: argparse.Namespace) -> None:
     if args.clicks < 1:
-        parser.error(f"--clicks must be at least 1, not {args.clicks}")
+        raise UsageError(f"--clicks must be at least 1, not {args.clicks}")
     if os.path.exists(args.output):
-        parser.error(f"--output {args.output} exists: name another folder, or delete it")
+        raise UsageError(f"--output {args.output} exists: name another folder, or delete it")
     try:
         check_epsilon(args.epsilon)
-        check_tfrecord("demo, which writes tfrecord files,")
-        check_can_create("--output", args.output)
     except ValueError as error:
-        parser.error(f"--{error}")
-    except UsageError as error:
-        parser.error(str(error))
+        raise UsageError(f"--{error}") from None
+    check_tfrecord("demo, which writes tfrecord files,")
+    check_can_create("--output", args.output)
+
+
+def _demo(args: argparse.Namespace) -> int:
+    """Makes the log and runs the job; returns its exit code."""
     started = time.perf_counter()
     conversions = _write_log(os.path.join(args.output, "clicks"), args.clicks, args.seed)
     generated = time.perf_counter()
     key = NoiseKeyFile(os.path.join(args.output, "noise.key"))
     key.create()
-    code = run_privatize(
+    job, _ = parse(
         [
+            "privatize",
             f"--input={os.path.join(args.output, 'clicks', '*.tfrecord')}",
             "--input_format=tfrecord",
             f"--where={CONVERTED}=1",
@@ -74,7 +78,8 @@ def run(argv: Sequence[str] | None = None) -> int:
             f"--output={os.path.join(args.output, 'released')}",
         ]
     )
-    if code == 0:
+    code = run_privatize(job, [])
+    if code == SUCCESS:
         privatized = time.perf_counter() - generated
         _train(conversions, os.path.join(args.output, "released"), args.clicks, args.seed)
         print(f"seconds    {privatized:.1f} to privatize, after {generated - started:.1f} to generate the log")

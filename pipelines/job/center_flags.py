@@ -13,8 +13,9 @@ from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.center.feature_columns import is_feature, value_type
 from ...transforms.center.feature_sample import DEFAULT_PLACES, CenterFeatures
 from ...transforms.io.file_reader import FileReader
-from ...transforms.io.input_format import FilePart
+from ...transforms.io.input_format import FilePart, listed
 from ..cli.arguments import UsageError
+from ..cli.suggestions import did_you_mean
 from .job_request import InputSpec
 
 # Over fewer labels, residuals are not finer than the noise.
@@ -93,7 +94,10 @@ def _chosen(
             if name == column.name:
                 raise UsageError(f"--center_{flag} must not name the label: centers are released as they are")
             if name not in schema.names:
-                raise UsageError(f"--center_{flag}: {input.paths[0]} has no column {name!r} in its first records")
+                raise UsageError(
+                    f"--center_{flag}: {input.paths[0]} has no column {name!r} in its first records; it has: "
+                    f"{listed(schema.names)}{did_you_mean(name, schema.names)}"
+                )
             kind = schema.field(name).type
             if not (is_feature(kind) or (name in categories and not pa.types.is_nested(value_type(kind)))):
                 raise UsageError(f"--center_{flag}: {name!r} holds {kind}, neither numbers nor text: leave it out")

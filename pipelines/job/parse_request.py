@@ -16,12 +16,13 @@ from ...transforms.noise_binding import Threshold
 from ...transforms.validation.schema_protos import without_feature
 from ..cli.arguments import UsageError, parse_parameters
 from ..cli.optional_extras import check_extra, check_tfrecord
+from ..preview.column_checks import check_columns, read_schema
 from ..release.ledger import Caps
 from ..release.mechanism_file import MechanismFile, read_mechanism_file
 from ..study.mechanism_spec import takes_delta
 from .center_flags import center_features, new_center
 from .input_flags import input_spec, label_column, label_domain
-from .job_flags import DEFAULTS, check_required
+from .job_flags import DEFAULTS, check_flags
 from .job_request import BudgetRequest, JobRequest, MechanismRequest, OutputSpec, ValidationRequest
 from .target_checks import check_target, resolve_ledger, resolve_noise_key
 
@@ -43,7 +44,7 @@ def parse_request(command: str, args: argparse.Namespace) -> JobRequest:
       UsageError: If a flag is wrong; names the flag.
       InputError: If the first records of the input are read and cannot be; names the file.
     """
-    check_required(command, args)
+    check_flags(args)
     threshold = _threshold(args)
     _check_tfrecord_support(args)
     mechanism = _mechanism(args, _fitted(args.mechanism_file, args.delta) if command == "apply" else None)
@@ -54,6 +55,8 @@ def parse_request(command: str, args: argparse.Namespace) -> JobRequest:
     validation = _validation(args)
     target = _target(command, args)
     input = input_spec(args)
+    schema = read_schema(input, column.name)
+    check_columns(args, input, schema, _center_column(mechanism.fitted))
     output = _output(args, target, len(input.paths))
     if mechanism.fitted is not None:
         _check_fitted_center(mechanism.fitted, column)
@@ -139,6 +142,12 @@ def _check_loss(mechanism: MechanismRequest, column: LabelColumn) -> None:
         loss_named(mechanism.loss).check(column.labels if column.center is None else column.residuals.grid)
     except ValueError as error:
         raise UsageError(f"--loss: {error}") from None
+
+
+def _center_column(fitted: MechanismFile | None) -> str | None:
+    """The column of the input that is the center of a mechanism file."""
+    center = None if fitted is None else fitted.center
+    return center.column if center is not None and center.linear is None else None
 
 
 def _check_fitted_center(fitted: MechanismFile, column: LabelColumn) -> None:

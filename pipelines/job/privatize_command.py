@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -17,7 +18,6 @@ from ..release.output_folder import publish_file, publish_folder, staging_folder
 from ..runner.run_pipeline import describe_failure
 from ..runner.runner_options import runner_options
 from .announcement import announce, counted
-from .job_flags import parse
 from .job_request import JobRequest, request_id
 from .parse_request import parse_request
 from .release_steps import (
@@ -31,49 +31,51 @@ from .release_steps import (
 from .validation_passes import check_features, check_output
 
 
-def run_privatize(argv: Sequence[str]) -> int:
+def run_privatize(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
     """Runs `labeldp privatize`.
 
     Args:
-      argv: Arguments after the command's name.
+      args: Parsed flags.
+      runner_flags: The runner's flags.
 
     Returns:
       The exit code.
     """
-    return _run("privatize", "Release a dataset with randomized labels: fit and apply in one job.", argv)
+    return _run("privatize", args, runner_flags)
 
 
-def run_fit(argv: Sequence[str]) -> int:
+def run_fit(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
     """Runs `labeldp fit`.
 
     Args:
-      argv: Arguments after the command's name.
+      args: Parsed flags.
+      runner_flags: The runner's flags.
 
     Returns:
       The exit code.
     """
-    return _run("fit", "Release the label histogram of a dataset and the mechanism solved for it.", argv)
+    return _run("fit", args, runner_flags)
 
 
-def run_apply(argv: Sequence[str]) -> int:
+def run_apply(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
     """Runs `labeldp apply`.
 
     Args:
-      argv: Arguments after the command's name.
+      args: Parsed flags.
+      runner_flags: The runner's flags.
 
     Returns:
       The exit code.
     """
-    return _run("apply", "Release a dataset with labels randomized by a mechanism file.", argv)
+    return _run("apply", args, runner_flags)
 
 
-def _run(command: str, description: str, argv: Sequence[str]) -> int:
+def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
     log_to_stderr()
 
     def work() -> None:
-        args, flags = parse(command, description, argv)
         request = parse_request(command, args)
-        options = runner_options(flags, request.input.file_size)
+        options = runner_options(runner_flags, request.input.file_size)
         with signals_as_interrupts():
             _release(request, options)
 

@@ -2,55 +2,37 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Sequence
 
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import is_remote
-from ..cli.arguments import ArgumentParser, UsageError
+from ..cli.arguments import UsageError
 from ..cli.exit_codes import run_command
 from ..cli.local_files import check_file, write_file
 from ..cli.one_line import one_line
 from ..cli.optional_extras import check_extra
+from ..flags.release_flags import REPORT_NAME
 from .report_input import read_report_input
 
-REPORT_NAME = "report.html"
 
-
-def run(argv: Sequence[str] | None = None) -> int:
+def run(args: argparse.Namespace) -> int:
     """Runs the command and prints the path of the page.
 
-    Bad usage raises SystemExit(2) with a message on standard error.
-
     Args:
-      argv: Arguments after the command's name; default those of the process.
+      args: Parsed flags.
 
     Returns:
       The exit code: 0 if the page was written, 1 if a check failed or a file cannot be read, 2 for bad usage.
     """
-    parser = ArgumentParser(
-        "labeldp report", "Audit a release or a mechanism file and explain it in one HTML page, or compare two."
-    )
-    parser.add_argument(
-        "paths", nargs="+", metavar="FOLDER|FILE", help="an output folder or a mechanism file; two to compare them"
-    )
-    parser.add_argument(
-        "--output", metavar="FILE", help=f"HTML file to write (default: {REPORT_NAME} beside the manifest)"
-    )
-    parser.add_argument(
-        "--ledger",
-        metavar="FILE|URL",
-        help="ledger that was charged, a file or a database (default: the file beside it)",
-    )
-    parser.add_argument("--party", metavar="NAME", help="who releases the labels, for the head of the page")
-    args = parser.parse_args(argv)
-    if len(args.paths) > 2:
-        parser.error(f"{len(args.paths)} releases are given: name one, or two to compare them")
-    if len(args.paths) == 2 and args.output is None:
-        parser.error("--output is missing: name the file of the comparison, which belongs to neither folder")
 
     def work() -> None:
-        check_extra(parser.prog, "evaluation", "jinja2")
+        check_extra("labeldp report", "evaluation", "jinja2")
+        if len(args.paths) > 2:
+            raise UsageError(f"{len(args.paths)} releases are given: name one, or two to compare them")
+        if len(args.paths) == 2 and args.output is None:
+            raise UsageError("--output is missing: name the file of the comparison, which belongs to neither folder")
         for path in args.paths:
             _check_input(path)
         _check_ledger(args.ledger)
@@ -59,7 +41,7 @@ def run(argv: Sequence[str] | None = None) -> int:
         _write_page(args.paths, args.ledger, args.party, output)
         print(f"report     {one_line(output)}")
 
-    return run_command(parser.prog, work, (InputError,))
+    return run_command("labeldp report", work, (InputError,))
 
 
 def default_output(path: str) -> str:

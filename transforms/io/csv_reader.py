@@ -13,7 +13,11 @@ import pyarrow.csv as pa_csv
 
 from ..errors import InputError
 from .csv_blocks import column_names, first_rows, row_ends, whole_row_blocks
-from .input_format import FilePart, check_unique_columns
+from .input_format import FilePart, check_unique_columns, listed
+
+# A label is a number. A unit before it would not make it one, so a digit may follow a letter.
+_NAME = re.compile(r"[^\W\d].*", re.DOTALL)
+_NO_NAMES = {"nan", "inf", "infinity", "null", "none", "na", "true", "false"}
 
 
 class CSVReader:
@@ -65,6 +69,57 @@ class CSVReader:
             yield from table.to_batches()
 
 
+def csv_schema(path: str, label: str | None, declared: Mapping[str, str] | None) -> pa.Schema:
+    """Finds the columns of a CSV file and their types, which are inferred from its first rows without the label.
+
+    Args:
+      path: The file.
+      label: The label's column, whose type is null in the result; None if there is none. If the header does not have
+        it, another column may be the label: then all types are null, and no row is parsed.
+      declared: Column name to type.
+
+    Returns:
+      The columns in the order of the header.
+
+    Raises:
+      InputError: If the file cannot be read or has no header line.
+    """
+    names = _column_names(path, first_rows(path, label)[0])
+    if label not in names:
+        return pa.schema([(name, pa.null()) for name in names])
+    types = _csv_types(path, None, label, declared or {})
+    return pa.schema([(name, pa.null() if name == label else types[name]) for name in names])
+
+
+def are_names(names: Sequence[str]) -> bool:
+    """Tells whether the fields of a header line look like column names, so that a message may show them.
+
+    A file without a header line has its first record there, and a label in it.
+
+    Args:
+      names: The fields.
+
+    Returns:
+      True if each begins with a letter or an underscore and is not a word for a number, a truth value or nothing.
+    """
+    return all(_NAME.fullmatch(name) and name.lower() not in _NO_NAMES for name in names)
+
+
+def missing_column(name: str, names: Sequence[str]) -> str:
+    """Describes that a header line lacks a column.
+
+    Args:
+      name: The column.
+      names: The fields of the header line.
+
+    Returns:
+      The text; it lists the columns, unless they may be a record.
+    """
+    if are_names(names):
+        return f"there is no column {name!r} in the header line; it has: {listed(names)}"
+    return f"there is no column {name!r} in the header line, which does not look like column names: add a header line"
+
+
 def _csv_types(
     path: str, columns: Sequence[str] | None, label: str | None, declared: Mapping[str, str]
 ) -> dict[str, pa.DataType]:
@@ -73,8 +128,7 @@ def _csv_types(
     names = _column_names(path, header)
     for name in columns or ([label] if label else []):
         if name not in names:
-            # Names are not listed: a file without a header has its first record there.
-            raise InputError(f"{path}: there is no column {name!r} in the header line")
+            raise InputError(f"{path}: {missing_column(name, names)}")
     check_unique_columns(names, path)
     types = {}
     parse = _Parser(path, header, {label: pa.binary()} if label else {}, None, label)

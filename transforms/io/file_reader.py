@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 from ..arrow_values import single_values
 from ..batches import LabelledBatch
 from ..errors import InputError
-from .csv_reader import CSVReader
+from .csv_reader import CSVReader, csv_schema
 from .input_format import BATCH_ROWS, Equals, FilePart, Format
-from .parquet_reader import ParquetReader, first_row
-from .tfrecord_reader import TFRecordReader
+from .parquet_reader import ParquetReader, first_row, parquet_schema
+from .tfrecord_reader import TFRecordReader, tfrecord_schema
 
 # A batch ends early at the record with which its features reach this size.
 _BATCH_BYTES = 32 << 20
@@ -70,6 +70,25 @@ class FileReader:
         if self.format.name == "parquet":
             return ParquetReader(columns)
         return CSVReader(columns, self.label_column, self.format.csv_types)
+
+    def schema(self, path: str) -> pa.Schema:
+        """Finds the columns of a file without reading a label.
+
+        Args:
+          path: The file.
+
+        Returns:
+          The columns: of Parquet those of the footer, of CSV those of the header line with types of the first rows, of
+          TFRecord those of the first 1,024 records. Of CSV and TFRecord, the label has the type null.
+
+        Raises:
+          InputError: If the file cannot be read.
+        """
+        if self.format.name == "parquet":
+            return parquet_schema(path)[0]
+        if self.format.name == "csv":
+            return csv_schema(path, self.label_column, self.format.csv_types)
+        return tfrecord_schema(path, self.label_column)
 
     def read(self, part: FilePart) -> Iterator[LabelledBatch]:
         """Reads one file or part.

@@ -11,6 +11,8 @@ FORMATS = ("tfrecord", "parquet", "csv")
 CSV_TYPES = ("int64", "float64", "string")
 BATCH_ROWS = 1 << 14
 
+_MOST_LISTED = 20
+
 
 @dataclass(frozen=True)
 class Equals:
@@ -69,6 +71,18 @@ class FilePart:
     first: str
     number: int = 0
     parts: int = 1
+
+
+def listed(names: Sequence[str]) -> str:
+    """Lists column names for an error message.
+
+    Args:
+      names: The names.
+
+    Returns:
+      The first 20 of them, separated by commas.
+    """
+    return ", ".join(names[:_MOST_LISTED]) + (", ..." if len(names) > _MOST_LISTED else "")
 
 
 def check_unique_columns(names: Sequence[str], path: str) -> None:

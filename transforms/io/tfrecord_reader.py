@@ -14,6 +14,9 @@ from ..tfrecord.framing import read_records
 from .filesystems import open_input
 from .input_format import BATCH_ROWS, FilePart
 
+SCHEMA_RECORDS = 1 << 10
+"""Records of a file that are read for its schema."""
+
 
 @dataclass(frozen=True, eq=False)
 class SelectedRecords:
@@ -94,6 +97,28 @@ class TFRecordReader:
                         rows = np.flatnonzero(self._matches(batch))
                         batch = filter_batch(batch, rows)
                 yield SelectedRecords(rows, len(frames), batch)
+
+
+def tfrecord_schema(path: str, label: str | None) -> pa.Schema:
+    """Finds the features of the first 1,024 records of a file, without looking at a label.
+
+    Args:
+      path: The file.
+      label: Name of the label; None if there is none.
+
+    Returns:
+      The features in the order of their names; the label, if it occurs, has the type null.
+
+    Raises:
+      InputError: If the file cannot be opened or is corrupt, or a record is not a tf.Example.
+    """
+    from ..tfrecord.example_decoder import ExampleDecoder
+
+    with open_input(path) as file:
+        for frames in read_records(file, path, SCHEMA_RECORDS):
+            bounds = zip(frames.starts.tolist(), frames.stops.tolist(), strict=True)
+            return ExampleDecoder(path).schema([frames.content[start:stop] for start, stop in bounds], label)
+    return pa.schema([])
 
 
 def _with_length(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:

@@ -136,7 +136,7 @@ def test_flags_that_make_no_sense(job: Any, refused: Any, flags: dict[str, Any],
 
 @pytest.mark.parametrize("flag", ["--no_such_flag=1", "--no_such_flag", "stray", "--eps=1", "--direct_num_work=1"])
 def test_unknown_flags_and_abbreviations(job: Any, refused: Any, flag: str) -> None:
-    refused([*job(), flag], 2, flag)
+    refused([*job(), flag], 2, flag.partition("=")[0])
 
 
 def test_a_glob_that_the_shell_has_taken_apart(job: Any, refused: Any) -> None:

@@ -180,7 +180,7 @@ def test_logs_counters_and_the_job_itself(
     """Searches everything that Beam stores about a job, and every log line at level DEBUG and above."""
     import apache_beam as beam
     from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-    from labeldp.pipelines.job.job_flags import parse
+    from labeldp.pipelines.cli.commands import parse
     from labeldp.pipelines.job.job_graph import build
     from labeldp.pipelines.job.parse_request import parse_request
     from labeldp.pipelines.runner.runner_options import runner_options
@@ -191,7 +191,7 @@ def test_logs_counters_and_the_job_itself(
         caplog.set_level(logging.DEBUG, name)
         # An earlier command in this process may have turned propagation off.
         monkeypatch.setattr(logging.getLogger(name), "propagate", True)
-    args, others = parse("privatize", "", job(input=log / "log.csv", **flags)[1:])
+    args, others = parse(job(input=log / "log.csv", **flags))
     options = runner_options(others, 0)
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=options)
     build(pipeline, parse_request("privatize", args), str(tmp_path / "staging"))
