@@ -29,12 +29,7 @@ def run(args: argparse.Namespace) -> int:
 
     def work() -> None:
         check_extra("labeldp report", "evaluation", "jinja2")
-        if len(args.paths) > 2:
-            raise UsageError(f"{len(args.paths)} releases are given: name one, or two to compare them")
-        if len(args.paths) == 2 and args.output is None:
-            raise UsageError("--output is missing: name the file of the comparison, which belongs to neither folder")
-        for path in args.paths:
-            _check_input(path)
+        _check_inputs(args)
         _check_ledger(args.ledger)
         output = args.output if args.output is not None else default_output(args.paths[0])
         _check_output(output)
@@ -56,9 +51,14 @@ def default_output(path: str) -> str:
     return os.path.join(path if os.path.isdir(path) else os.path.dirname(path), REPORT_NAME)
 
 
-def _check_input(path: str) -> None:
-    if not os.path.exists(path):
-        raise UsageError(f"{path} does not exist: name an output folder or a mechanism file")
+def _check_inputs(args: argparse.Namespace) -> None:
+    if len(args.paths) > 2:
+        raise UsageError(f"{len(args.paths)} releases are given: name one, or two to compare them")
+    if len(args.paths) == 2 and args.output is None:
+        raise UsageError("--output is missing: name the file of the comparison, which belongs to neither folder")
+    for path in args.paths:
+        if not os.path.exists(path):
+            raise UsageError(f"{path} does not exist: name an output folder or a mechanism file")
 
 
 def _check_ledger(ledger: str | None) -> None:
