@@ -67,8 +67,10 @@ GROUPS = {
         "report": Command(f"{_FLAGS}:report_flags", "reporting.report_command:run",
             "audit a release and explain it in one HTML page"),
     },
-    "Try it": {
+    "Other": {
         "demo": Command(f"{_FLAGS}:demo_flags", "demo.demo_command:run", "privatize a generated conversion log"),
+        "completion": Command(f"{_FLAGS}:completion_flags", "cli.completion_command:run",
+            "print a script for the completion of commands and flags in a shell"),
     },
 }  # fmt: skip
 """Commands by name, in the titled groups of the help."""

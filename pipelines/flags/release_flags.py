@@ -1,4 +1,4 @@
-"""Flags of `init`, `attack`, `report` and `demo`. Those of `audit` are with the auditor, which stands alone."""
+"""Flags of `init`, `attack`, `report`, `demo` and `completion`. Those of `audit` are with the auditor."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from .choices import INPUT_FORMATS
 from .command_parser import CommandParser
 
 REPORT_NAME = "report.html"
+SHELLS = ("bash", "zsh")
 
 
 def init_flags(parser: CommandParser) -> None:
@@ -83,3 +84,17 @@ def demo_flags(parser: CommandParser) -> None:
     add("--epsilon", type=float, default=1.0, metavar="E", help="privacy budget; default 1")
     add = parser.flag_group("Output")
     add("--output", metavar="DIR", help="new folder for the log and the release", needed=True)
+
+
+def completion_flags(parser: CommandParser) -> None:
+    """Adds the flags of `completion`.
+
+    Args:
+      parser: The parser of the command.
+    """
+    parser.description = "Print a script with which a shell completes commands, flags, their values and files."
+    parser.epilog = """Install it:
+  labeldp completion bash > ~/.labeldp.bash      # and source it in ~/.bashrc
+  labeldp completion zsh > ~/.zfunc/_labeldp     # a folder in fpath"""
+    add = parser.flag_group("Shell")
+    add("shell", choices=SHELLS, metavar="SHELL", help=" or ".join(SHELLS))
