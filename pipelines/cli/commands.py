@@ -40,6 +40,8 @@ class Command(NamedTuple):
 _JOB, _STUDY, _FLAGS = "job.job_flags", "flags.study_flags", "flags.release_flags"
 GROUPS = {
     "Release labels": {
+        "init": Command(f"{_FLAGS}:init_flags", "preview.init_command:run",
+            "write a commented job file for an input file, to complete"),
         "privatize": Command(f"{_JOB}:privatize_flags", "job.privatize_command:run_privatize",
             "release a dataset with randomized labels", True),
         "fit": Command(f"{_JOB}:fit_flags", "job.privatize_command:run_fit",
@@ -67,8 +69,10 @@ GROUPS = {
         "report": Command(f"{_FLAGS}:report_flags", "reporting.report_command:run",
             "audit a release and explain it in one HTML page"),
     },
-    "Try it": {
+    "Other": {
         "demo": Command(f"{_FLAGS}:demo_flags", "demo.demo_command:run", "privatize a generated conversion log"),
+        "completion": Command(f"{_FLAGS}:completion_flags", "cli.completion_command:run",
+            "print a script for the completion of commands and flags in a shell"),
     },
 }  # fmt: skip
 """Commands by name, in the titled groups of the help."""
@@ -133,6 +137,10 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 def _check_others(parser: CommandParser, others: Sequence[str]) -> None:
     """Exits with code 2 if an argument is neither one of the command nor, where it has one, of the runner."""
+    # Beam has flags of the names of some that another command takes.
+    advised = [flag for flag in others if flag.startswith("-") and flag.partition("=")[0].lstrip("-") in parser.hints]
+    if advised:
+        parser.error(parser.advice(advised[0]))
     unknown, runner_flags = list(others), []
     if parser.takes_runner_flags:
         # Loads Beam.

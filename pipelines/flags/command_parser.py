@@ -84,7 +84,7 @@ class CommandParser(ArgumentParser):
             self.hints = flags
 
     def flag_group(self, title: str, description: str | None = None) -> Add:
-        """Starts a titled group of flags.
+        """Starts a titled group of flags, or continues it.
 
         Args:
           title: Title in the help.
@@ -93,7 +93,8 @@ class CommandParser(ArgumentParser):
         Returns:
           Function that adds a flag to the group.
         """
-        group = self.add_argument_group(title, description)
+        known = {group.title: group for group in self._action_groups}
+        group = known.get(title) or self.add_argument_group(title, description)
 
         def add(*names: str, needed: bool = False, **settings: Any) -> None:
             name = names[-1].lstrip("-")
@@ -169,10 +170,11 @@ class CommandParser(ArgumentParser):
             domain = []
         empty = [name for name in (*missing, *domain) if name in config.empty]
         if empty:
+            empty.sort(key=lambda name: config.empty[name])
             lines = ", ".join(f"{name} (line {config.empty[name]})" for name in empty)
             others = [name for name in (*missing, *domain) if name not in config.empty]
             more = f"; {join_names(others)} {'is' if len(others) == 1 else 'are'} missing, too" if others else ""
-            raise UsageError(f"{config.path}: fill in {lines}{more}; the help of the command explains them")
+            raise UsageError(f"{config.path}: fill in {lines}{more}")
         if missing:
             purpose = f": {str(actions[missing[0]].help).removesuffix(_REQUIRED)}" if len(missing) == 1 else ""
             raise UsageError(f"{join_names(missing)} {'is' if len(missing) == 1 else 'are'} missing{purpose}")

@@ -1,10 +1,33 @@
-"""Flags of `attack`, `report` and `demo`. Those of `audit` are with the auditor, which stands alone."""
+"""Flags of `init`, `attack`, `report`, `demo` and `completion`. Those of `audit` are with the auditor."""
 
 from __future__ import annotations
 
+from .choices import INPUT_FORMATS
 from .command_parser import CommandParser
 
 REPORT_NAME = "report.html"
+SHELLS = ("bash", "zsh")
+
+
+def init_flags(parser: CommandParser) -> None:
+    """Adds the flags of `init`.
+
+    Args:
+      parser: The parser of the command.
+    """
+    parser.description = (
+        "Write a commented job file for an input file, to be completed and passed to privatize or fit with --config. "
+        "Only the format and the names of the columns are looked at: the label, its domain and the budget are for you "
+        "to fill in."
+    )
+    parser.epilog = "Example:\n  labeldp init log.csv && labeldp privatize --config job.yaml"
+    add = parser.flag_group("Input")
+    add("file", metavar="FILE", help="an input file, or a quoted glob of files with the same columns")
+    add("--input_format", choices=INPUT_FORMATS, metavar="FORMAT",
+        help=f"format of the file: {', '.join(INPUT_FORMATS)}; default: that of its name")  # fmt: skip
+    add("--label", metavar="NAME", help="label column; default: left to be filled in")
+    add = parser.flag_group("Output")
+    add("--output", metavar="FILE", default="job.yaml", help="file to write; must be new; default job.yaml")
 
 
 def attack_flags(parser: CommandParser) -> None:
@@ -63,3 +86,17 @@ def demo_flags(parser: CommandParser) -> None:
     add("--epsilon", type=float, default=1.0, metavar="E", help="privacy budget; default 1")
     add = parser.flag_group("Output")
     add("--output", metavar="DIR", help="new folder for the log and the release", needed=True)
+
+
+def completion_flags(parser: CommandParser) -> None:
+    """Adds the flags of `completion`.
+
+    Args:
+      parser: The parser of the command.
+    """
+    parser.description = "Print a script with which a shell completes commands, flags, their values and files."
+    parser.epilog = """Install it:
+  labeldp completion bash > ~/.labeldp.bash      # and source it in ~/.bashrc
+  labeldp completion zsh > ~/.zfunc/_labeldp     # a folder in fpath"""
+    add = parser.flag_group("Shell")
+    add("shell", choices=SHELLS, metavar="SHELL", help=" or ".join(SHELLS))

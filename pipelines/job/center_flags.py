@@ -23,7 +23,7 @@ _LEAST_LABELS = 5
 
 
 def center_features(
-    args: argparse.Namespace, input: InputSpec, column: LabelColumn, mechanism: str
+    args: argparse.Namespace, input: InputSpec, column: LabelColumn, mechanism: str, schema: pa.Schema | None = None
 ) -> CenterFeatures | None:
     """Decides whether the job makes a linear center, and finds its features.
 
@@ -32,6 +32,7 @@ def center_features(
       input: The input files. The first records of the first one are read for their schema.
       column: The label column.
       mechanism: Name of the mechanism; auto has a center by default.
+      schema: Columns of the input; None to find them in its first records.
 
     Returns:
       The features: those that are named, or all columns of numbers and texts but label, id and the filter's column.
@@ -55,7 +56,7 @@ def center_features(
         return None
     if not asked and len(column.domain) < _LEAST_LABELS:
         return None
-    schema, name = _first_schema(input, column), new_center(args)
+    schema, name = _first_schema(input, column) if schema is None else schema, new_center(args)
     chosen, categories = _chosen(args, input, column, schema)
     if not chosen and not asked:
         return None

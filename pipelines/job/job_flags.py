@@ -113,6 +113,8 @@ def add_flags(parser: CommandParser, command: str) -> None:
     _center_flags(parser)
     _output_flags(parser, command)
     runner_group(parser)
+    add = parser.flag_group("Other")
+    add("--dry_run", action="store_true", help="say what the job would do, and what it would charge; reads no label")
 
 
 def input_flags(parser: CommandParser) -> None:

@@ -31,7 +31,7 @@ _MOST_SHARDS = 99_999
 
 
 def parse_request(command: str, args: argparse.Namespace) -> JobRequest:
-    """Checks the flags of a command. Creates the user's default noise key file if none is named.
+    """Checks the flags of a command. Creates the user's default noise key file if none is named, but not in a dry run.
 
     Args:
       command: privatize, fit or apply.
@@ -60,7 +60,10 @@ def parse_request(command: str, args: argparse.Namespace) -> JobRequest:
     output = _output(args, target, len(input.paths))
     if mechanism.fitted is not None:
         _check_fitted_center(mechanism.fitted, column)
-    features = center_features(args, input, column, mechanism.name) if mechanism.fitted is None else None
+    features = None
+    if mechanism.fitted is None:
+        # A dry run reads no label, so it finds the features in the schema instead of the first records.
+        features = center_features(args, input, column, mechanism.name, schema if args.dry_run else None)
     if features is not None and column.center is None:
         column = dataclasses.replace(column, center=new_center(args))
     return JobRequest(
@@ -73,7 +76,7 @@ def parse_request(command: str, args: argparse.Namespace) -> JobRequest:
         output=output,
         validation=validation,
         ledger=resolve_ledger(args.ledger, target),
-        key=resolve_noise_key(args.noise_key_file, target),
+        key=resolve_noise_key(args.noise_key_file, target, create=not args.dry_run),
         features=features,
     )
 

@@ -12,6 +12,8 @@ from ...transforms.progress_log import LOGGER
 from ..cli.arguments import log_to_stderr
 from ..cli.exit_codes import run_command
 from ..cli.signals import signals_as_interrupts, signals_ignored
+from ..preview.column_checks import read_schema
+from ..preview.dry_run import print_dry_run
 from ..release.ledger import Ledger
 from ..release.mechanism_file import MECHANISM_NAME
 from ..release.output_folder import publish_file, publish_folder, staging_folder
@@ -75,6 +77,9 @@ def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) ->
 
     def work() -> None:
         request = parse_request(command, args)
+        if args.dry_run:
+            print_dry_run(request, read_schema(request.input, request.column.name))
+            return
         options = runner_options(runner_flags, request.input.file_size)
         with signals_as_interrupts():
             _release(request, options)

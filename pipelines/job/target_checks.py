@@ -104,12 +104,13 @@ def _check_ledger_file(found: str, target: str) -> None:
         raise UsageError(f"--ledger {found} cannot be read and written; every release is charged there")
 
 
-def resolve_noise_key(path: str | None, target: str) -> NoiseKeyFile:
+def resolve_noise_key(path: str | None, target: str, create: bool = True) -> NoiseKeyFile:
     """Finds the noise key file and checks it. Creates the user's default file if none is named and it does not exist.
 
     Args:
       path: Value of `--noise_key_file`; None for the user's default file.
       target: Path of the output.
+      create: Whether the default file is created; otherwise it need not exist.
 
     Returns:
       Reference to the secret key.
@@ -118,6 +119,8 @@ def resolve_noise_key(path: str | None, target: str) -> NoiseKeyFile:
       UsageError: If the key file cannot be used, or lies inside the output.
     """
     key = NoiseKeyFile(absolute(path) if path else default_key_path())
+    if path is None and not create and not os.path.lexists(key.path):
+        return key
     if path is None and _created(key):
         LOGGER.info("created a noise key file: %s (keep it secret; the README says when to destroy it)", key.path)
     if not is_remote(key.path) and not is_remote(target) and _inside(key.path, target):

@@ -162,9 +162,9 @@ def test_nothing_is_constructed(refused: Any, tmp_path: Path) -> None:
 def test_what_is_left_to_fill_in(refused: Any) -> None:
     text = COMPLETE.replace("label_min: 0", "label_min:").replace("epsilon: 1", "epsilon:")
 
-    assert "job.yaml: fill in epsilon (line 7), label_min (line 4); the help" in refused(text)
+    assert "job.yaml: fill in label_min (line 4), epsilon (line 7) (see" in refused(text)
     without = text.replace("input: log-*.csv", "")
-    assert "fill in epsilon (line 7), label_min (line 4); --input is missing, too" in refused(without)
+    assert "fill in label_min (line 4), epsilon (line 7); --input is missing, too" in refused(without)
 
 
 def test_an_empty_value_is_no_value(write: Any) -> None:
