@@ -7,11 +7,13 @@ import importlib
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..cli.arguments import ArgumentParser, UsageError
 from ..cli.suggestions import did_you_mean
-from .config_file import Config, read_config
+
+if TYPE_CHECKING:
+    from .config_file import Config
 
 _WIDTH = 80
 _REQUIRED = " (required)"
@@ -142,16 +144,16 @@ class CommandParser(ArgumentParser):
         try:
             config = self._config(given)
             # The last value of a flag counts.
-            found, others = super().parse_known_args([*config.arguments, *given], namespace)
-            self._check_needed(found, config)
+            found, others = super().parse_known_args([*(config.arguments if config else ()), *given], namespace)
+            self._check_needed(found, config, others)
         except UsageError as error:
             self.error(str(error))
         return found, others
 
-    def _config(self, given: Sequence[str]) -> Config:
+    def _config(self, given: Sequence[str]) -> Config | None:
         actions = self.flags()
         if "config" not in actions:
-            return Config("")
+            return None
         finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
         finder.add_argument("--config")
         try:
@@ -159,22 +161,26 @@ class CommandParser(ArgumentParser):
         except argparse.ArgumentError:
             path = None  # The whole command line is refused for the same reason.
         if path is None:
-            return Config("")
+            return None
+        from .config_file import read_config
+
         return read_config(path, actions, self.hints, _runner_flags if self.takes_runner_flags else tuple)
 
-    def _check_needed(self, args: argparse.Namespace, config: Config) -> None:
+    def _check_needed(self, args: argparse.Namespace, config: Config | None, others: Sequence[str]) -> None:
         actions = self.flags()
         missing = [name for name in self.needed if getattr(args, actions[name].dest) is None]
         domain = [name for name in GRID if self.domain_needed and getattr(args, name) is None]
         if domain and args.label_values is not None:
             domain = []
-        empty = [name for name in (*missing, *domain) if name in config.empty]
-        if empty:
+        empty = [name for name in (*missing, *domain) if config is not None and name in config.empty]
+        if config is not None and empty:
             empty.sort(key=lambda name: config.empty[name])
             lines = ", ".join(f"{name} (line {config.empty[name]})" for name in empty)
-            others = [name for name in (*missing, *domain) if name not in config.empty]
-            more = f"; {join_names(others)} {'is' if len(others) == 1 else 'are'} missing, too" if others else ""
+            rest = [name for name in (*missing, *domain) if name not in config.empty]
+            more = f"; {join_names(rest)} {'is' if len(rest) == 1 else 'are'} missing, too" if rest else ""
             raise UsageError(f"{config.path}: fill in {lines}{more}")
+        if missing or domain:
+            self._check_misspelled(others)
         if missing:
             purpose = f": {str(actions[missing[0]].help).removesuffix(_REQUIRED)}" if len(missing) == 1 else ""
             raise UsageError(f"{join_names(missing)} {'is' if len(missing) == 1 else 'are'} missing{purpose}")
@@ -182,6 +188,16 @@ class CommandParser(ArgumentParser):
             raise UsageError(
                 "the public label domain is missing: give --label_min, --label_max and --label_step, or --label_values"
             )
+
+    def _check_misspelled(self, others: Sequence[str]) -> None:
+        """Reports an unknown flag that is like one of the command: a required flag may be missing because of it.
+
+        Whether the runner knows it is not asked here, because that would load Beam.
+        """
+        for argument in others:
+            name = argument.partition("=")[0].lstrip("-")
+            if argument.startswith("--") and (name in self.hints or did_you_mean(name, self.flags())):
+                raise UsageError(self.advice(argument))
 
     def advice(self, argument: str, more: Sequence[str] = ()) -> str:
         """Explains an argument that no parser knows.

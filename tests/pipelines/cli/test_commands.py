@@ -78,6 +78,8 @@ def test_a_flag_before_the_command(invoke: Any) -> None:
         (["privatize", "--mechanism_file=m.json"], "--mechanism_file is for fit and apply"),
         (["fit", "--output=released"], "--output is for privatize and apply; fit writes --mechanism_file"),
         (["apply", "--epsilon", "1"], "--epsilon is set by the mechanism file; leave it out"),
+        (["privatize", "only", "--lable=y"], "unknown flag --lable; did you mean --label?"),
+        (["fit", "only", "--output", "o"], "--output is for privatize and apply; fit writes --mechanism_file"),
         (["fit"], "--input, --input_format, --label, --epsilon and --mechanism_file are missing"),
         (["demo"], "--output is missing: new folder for the log and the release"),
     ],
@@ -89,7 +91,8 @@ def test_what_is_misspelled_or_missing_is_said(invoke: Any, argv: list[str], sai
               "apply": ["--input=i", "--input_format=csv", "--label=y", "--output=o", "--mechanism_file=m"],
               "solve": ["--prior=p", "--epsilon=1", "--output=o"]}  # fmt: skip
     domain = ["--label_min=0", "--label_max=1", "--label_step=1"] if argv[0] in ("privatize", "fit") else []
-    outcome = invoke([argv[0], *(needed.get(argv[0], []) + domain if len(argv) > 1 else []), *argv[1:]])
+    outcome = invoke([argv[0], *(needed.get(argv[0], []) + domain if len(argv) > 1 and "only" not in argv else []),
+        *[argument for argument in argv[1:] if argument != "only"]])  # fmt: skip
 
     assert (outcome.code, outcome.out) == (2, "")
     assert said in outcome.error
