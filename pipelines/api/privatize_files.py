@@ -18,8 +18,9 @@ from ...transforms.errors import InputError, redact_errors
 from ...transforms.io.filesystems import absolute, exists, is_remote, read_text
 from ...transforms.noise_key_file import NoiseKeyFile
 from ...transforms.progress_log import LOGGER
-from ..cli.arguments import ArgumentParser, UsageError
-from ..job.job_flags import add_flags
+from ..cli.arguments import UsageError
+from ..flags.command_parser import CommandParser
+from ..job.job_flags import privatize_flags
 from ..job.job_graph import JOB_RESULT_NAME, build
 from ..job.job_request import JobRequest, request_id
 from ..job.parse_request import parse_request
@@ -33,6 +34,7 @@ from ..release.output_folder import publish_folder, staging_folder
 from ..runner.runner_options import runs_here
 from ..runner.runner_safety import forbid_ports, forbid_sampling
 
+_OF_THE_COMMAND_LINE = ("help", "config", "dry_run")
 _OF_THE_COMMAND = ("validate", "schema", "mechanism_file")
 
 
@@ -112,7 +114,7 @@ class PrivatizeFiles(beam.PTransform):
         return built[0] | "Release" >> beam.ParDo(_Release(request, staging), *done).with_output_types(str)
 
 
-class _Parser(ArgumentParser):
+class _Parser(CommandParser):
     """Raises ValueError in place of ending the process."""
 
     def error(self, message: str) -> NoReturn:
@@ -120,16 +122,14 @@ class _Parser(ArgumentParser):
 
 
 def _parsed(flags: dict[str, Any]) -> argparse.Namespace:
-    parser = _Parser("PrivatizeFiles", "")
-    add_flags(parser)
-    known = {action.option_strings[0]: action for action in parser._actions}
-    argv = []
-    for name, value in flags.items():
-        flag = f"--{name.removesuffix('_')}"
-        if flag not in known or flag == "--help":
-            raise ValueError(f"PrivatizeFiles has no parameter {name!r}: see labeldp privatize --help")
+    parser = _Parser(privatize_flags, prog="PrivatizeFiles")
+    known, argv = parser.flags(), []
+    for keyword, value in flags.items():
+        name = keyword.removesuffix("_")
+        if name not in known or name in _OF_THE_COMMAND_LINE:
+            raise ValueError(f"PrivatizeFiles has no parameter {keyword!r}: see labeldp privatize --help")
         if value is not None:
-            argv.append(f"{flag}={_text(value)}")
+            argv.append(f"--{name}={_text(value)}")
     return parser.parse_args(argv)
 
 

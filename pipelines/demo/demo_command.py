@@ -115,11 +115,11 @@ def _write_log(folder: str, clicks: int, seed: int) -> pa.Table:
     os.makedirs(folder)
     progress = Progress("generated")
     rows = -(-clicks // _FILES)
-    conversions: list[pa.RecordBatch] = []
+    conversions: list[pa.Table] = []
     for number, batch in enumerate(click_batches(clicks, seed, rows)):
         with open(os.path.join(folder, f"part-{number:05d}-of-{_FILES:05d}.tfrecord"), "wb") as file:
             file.write(frame(encode_examples(batch)))
         if clicks <= _MOST_TO_TRAIN_ON:
-            conversions.append(batch.filter(pc.equal(batch.column(CONVERTED), 1)))
+            conversions.append(pa.Table.from_batches([batch]).filter(pc.field(CONVERTED) == 1))
         progress.add(batch.num_rows)
-    return pa.Table.from_batches(conversions, batch.schema)
+    return pa.concat_tables(conversions) if conversions else pa.table({})

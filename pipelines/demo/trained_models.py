@@ -107,10 +107,9 @@ def _encoder(table: pa.Table, names: Sequence[str]) -> Callable[[pa.Table], spar
     frequent: dict[str, pa.Array] = {}
     for name in names:
         if name not in numbers:
-            counted = pc.value_counts(table[name].cast(pa.string()).combine_chunks())
-            frequent[name] = counted.field("values").filter(
-                pc.greater_equal(counted.field("counts"), _FEWEST_IN_CATEGORY)
-            )
+            counted = table[name].cast(pa.string()).combine_chunks().value_counts()
+            often = counted.field("counts").to_numpy() >= _FEWEST_IN_CATEGORY
+            frequent[name] = counted.field("values").filter(pa.array(often))
 
     def amounts(table: pa.Table) -> np.ndarray:
         # Numbers of clicks are skewed.
@@ -121,7 +120,8 @@ def _encoder(table: pa.Table, names: Sequence[str]) -> Callable[[pa.Table], spar
     def encode(table: pa.Table) -> sparse.csr_matrix:
         parts: list[Any] = [(amounts(table) - mean) / deviation]
         for name, values in frequent.items():
-            places = pc.index_in(table[name].cast(pa.string()), value_set=values).fill_null(len(values)).to_numpy()
+            found = pc.index_in(table[name].cast(pa.string()), value_set=values)  # type: ignore[attr-defined]
+            places = found.fill_null(len(values)).to_numpy()
             rows = np.arange(len(table) + 1)
             # Rare values have no indicator.
             parts.append(sparse.csr_matrix((np.ones(len(table)), places, rows), (len(table), len(values) + 1))[:, :-1])
