@@ -56,7 +56,9 @@ def center_features(
         return None
     if not asked and len(column.domain) < _LEAST_LABELS:
         return None
-    schema, name = _first_schema(input, column) if schema is None else schema, new_center(args)
+    if schema is None:
+        schema = _first_schema(input, column)
+    name = new_center(args)
     chosen, categories = _chosen(args, input, column, schema)
     if not chosen and not asked:
         return None

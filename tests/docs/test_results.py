@@ -59,12 +59,13 @@ def test_data_sets_are_as_the_papers_describe_them(
 
 @pytest.mark.parametrize("name", sorted(_module("run").RUNS))
 def test_every_evaluation_is_one_that_the_command_accepts(prepared: Path, name: str) -> None:
-    from labeldp.pipelines.evaluation.evaluation_grid import make_parser, parse_evaluation_request
+    from labeldp.pipelines.cli.commands import parse
+    from labeldp.pipelines.evaluation.evaluation_grid import parse_evaluation_request
 
-    command, *flags = _module("run").command(name, prepared)
-    request = parse_evaluation_request(make_parser().parse_args(flags))
+    args, _ = parse(_module("run").command(name, prepared))
+    request = parse_evaluation_request(args)
 
-    assert command == "evaluate"
+    assert args.command == "evaluate"
     assert len(request.task.domain) in (11, 51, 52, 53, 101)
     assert len({cell.seed for cell in request.cells}) >= 3
 
