@@ -10,6 +10,12 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
+OTHER_MECHANISM = (
+    "labels were drawn by another mechanism than the one of this release: workers of different kinds solved for "
+    "different ones, so nothing may be released. Run labeldp fit, then labeldp apply: the mechanism is then solved once"
+)
+"""Error of a release whose labels do not all come from one mechanism, the published one."""
+
 
 class InputError(Exception):
     """Invalid input. The message names the file, row, column or flag, says what to do, and contains no label."""

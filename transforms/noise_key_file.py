@@ -12,12 +12,11 @@ import os
 import secrets
 import stat
 from dataclasses import dataclass
-
-from apache_beam.io.filesystems import FileSystems
+from typing import BinaryIO
 
 from ..mechanisms.noise.keyed_words import KEY_BYTES
 from .errors import InputError
-from .io.filesystems import is_remote
+from .io.filesystems import FileSystems, is_remote
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,13 @@ class NoiseKeyFile:
         if not is_remote(self.path):
             self._check_mode()
         try:
-            with FileSystems.open(self.path, compression_type="uncompressed") as file:
+            # A local file needs no Beam.
+            remote = is_remote(self.path)
+            with (
+                FileSystems.open(self.path, compression_type="uncompressed")
+                if remote
+                else open(self.path, "rb") as file
+            ):
                 key = file.read(KEY_BYTES + 1)
         except Exception:
             raise InputError(f"noise key file {self.path} cannot be read: check its path and owner") from None
@@ -52,6 +57,12 @@ class NoiseKeyFile:
                 f"create one with `head -c {KEY_BYTES} /dev/urandom > FILE; chmod 600 FILE`"
             )
         return key
+
+    def _open(self) -> BinaryIO:
+        # A local file needs no Beam.
+        if is_remote(self.path):
+            return FileSystems.open(self.path, compression_type="uncompressed")
+        return open(self.path, "rb")
 
     def _check_mode(self) -> None:
         try:
@@ -94,3 +105,13 @@ class NoiseKeyFile:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(partial)
         return True
+
+
+def default_key_path() -> str:
+    """Finds the key file of a user who names none.
+
+    Returns:
+      Path of `labeldp/noise.key` in the user's configuration folder.
+    """
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return os.path.join(home, "labeldp", "noise.key")

@@ -50,6 +50,8 @@ GROUPS = {
             "release a dataset with the mechanism file of fit", True),
     },
     "Choose a mechanism and a budget": {
+        "domain": Command("label_range.domain_flags:domain_flags", "label_range.domain_command:run",
+            "propose a label domain, from a histogram with noise", True),
         "solve": Command(f"{_STUDY}:solve_flags", "study.solve_command:run",
             "solve for a mechanism from a public or released prior"),
         "compare": Command(f"{_STUDY}:compare_flags", "study.compare_command:run",

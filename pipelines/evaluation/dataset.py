@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from ...mechanisms.center.feature_rows import Categories, Columns
-from ...transforms.batches import LabelledBatch, center_values, float_values, label_values, single_values
+from ...transforms.arrow_values import float_values, single_values
+from ...transforms.batches import LabelledBatch, center_values, label_values
 from ...transforms.center.feature_columns import concatenated, feature_columns
 from ...transforms.errors import InputError
 from ...transforms.io.file_reader import FileReader

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from ...mechanisms.center.residuals import check_even
 from ...mechanisms.core.budget import split_budget
 from ...mechanisms.core.losses import loss_named
+from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute, is_remote, match
 from ...transforms.io.input_format import Equals, Format
-from ...transforms.label_column import LabelColumn
 from ..cli.arguments import UsageError
 from ..cli.optional_extras import check_extra, check_tfrecord
 from ..flags.choices import NO_CENTER

@@ -61,13 +61,15 @@ def report_flags(parser: CommandParser) -> None:
     Args:
       parser: The parser of the command.
     """
-    parser.description = "Audit a release or a mechanism file and explain it in one HTML page."
+    parser.description = "Audit a release or a mechanism file and explain it in one HTML page, or compare two."
     add = parser.flag_group("Input")
-    add("path", metavar="FOLDER|FILE", help="an output folder or a mechanism file")
+    add("paths", nargs="+", metavar="FOLDER|FILE", help="an output folder or a mechanism file; two to compare them")
     add("--ledger", metavar="FILE|URL",
         help="ledger that was charged, a file or a database; default the file beside the folder")  # fmt: skip
     add = parser.flag_group("Output")
-    add("--output", metavar="FILE", help=f"HTML file to write; default {REPORT_NAME} beside the manifest")
+    add("--output", metavar="FILE",
+        help=f"HTML file to write; default {REPORT_NAME} beside the manifest, none for a comparison")  # fmt: skip
+    add("--party", metavar="NAME", help="who releases the labels, for the head of the page")
 
 
 def demo_flags(parser: CommandParser) -> None:

@@ -9,11 +9,11 @@ import pyarrow as pa
 from ...mechanisms.center.feature_rows import MOST_ENCODED
 from ...mechanisms.center.residuals import check_even
 from ...mechanisms.registry import AUTO
+from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.center.feature_columns import is_feature, value_type
 from ...transforms.center.feature_sample import DEFAULT_PLACES, CenterFeatures
 from ...transforms.io.file_reader import FileReader
 from ...transforms.io.input_format import FilePart, listed
-from ...transforms.label_column import LabelColumn
 from ..cli.arguments import UsageError
 from ..cli.suggestions import did_you_mean
 from .job_request import InputSpec

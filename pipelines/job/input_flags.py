@@ -9,10 +9,10 @@ from apache_beam.io.filesystems import FileSystems
 
 from ...mechanisms.core.label_grid import check_domain, label_grid
 from ...mechanisms.registry import default_rounding
+from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute, match
 from ...transforms.io.input_format import Equals, Format
-from ...transforms.label_column import LabelColumn
 from ..cli.arguments import UsageError
 from ..release.mechanism_file import MechanismFile
 from .job_request import InputSpec

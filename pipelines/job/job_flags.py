@@ -18,7 +18,7 @@ from ..flags.choices import (
     PURPOSES,
     ROUNDINGS,
 )
-from ..flags.command_parser import CommandParser
+from ..flags.command_parser import Add, CommandParser
 
 DEFAULTS = {"loss": DEFAULT_LOSS}
 """Defaults that the parser does not set, because `parse_request` must know whether the flags were given."""
@@ -169,6 +169,15 @@ def _budget_flags(parser: CommandParser, command: str) -> None:
         help="part of --epsilon for the label histogram; default: sqrt(labels/records), at most a half, for "
         "mechanisms without bias a 128th, for those without a prior a 256th; "
         "with a center sqrt(cells/records), a 32nd to an eighth")  # fmt: skip
+    budget_record_flags(add)
+
+
+def budget_record_flags(add: Add) -> None:
+    """Adds the flags of ledger, caps and noise key.
+
+    Args:
+      add: Adds a flag to the group of the budget.
+    """
     add("--ledger", metavar="FILE|URL",
         help="record of the budget spent: a file, or a team's database, sqlite:///FILE or "
         "postgresql://USER@HOST/DATABASE; default labeldp_ledger.jsonl beside the output")  # fmt: skip

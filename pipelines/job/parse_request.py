@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 
-from ...mechanisms.analysis.automatic import LABELS
+from ...mechanisms.analysis.automatic import default_mechanism
 from ...mechanisms.core.budget import split_budget
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.registry import AUTO, MECHANISMS, mechanism_named
+from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute, read_text
-from ...transforms.label_column import LabelColumn
 from ...transforms.noise_binding import Threshold
 from ...transforms.validation.schema_protos import without_feature
 from ..cli.arguments import UsageError, parse_parameters
@@ -45,7 +45,7 @@ def parse_request(command: str, args: argparse.Namespace) -> JobRequest:
       InputError: If the first records of the input are read and cannot be; names the file.
     """
     check_flags(args)
-    threshold = _threshold(args)
+    threshold = read_threshold(args)
     _check_tfrecord_support(args)
     mechanism = _mechanism(args, _fitted(args.mechanism_file, args.delta) if command == "apply" else None)
     domain = label_domain(args) if mechanism.fitted is None else mechanism.fitted.domain
@@ -81,7 +81,18 @@ def parse_request(command: str, args: argparse.Namespace) -> JobRequest:
     )
 
 
-def _threshold(args: argparse.Namespace) -> Threshold:
+def read_threshold(args: argparse.Namespace) -> Threshold:
+    """Reads `--max_unusable_fraction`.
+
+    Args:
+      args: Parsed flags.
+
+    Returns:
+      The limit on records without a usable label.
+
+    Raises:
+      UsageError: If it is not between 0 and 1.
+    """
     try:
         return Threshold(args.max_unusable_fraction)
     except ValueError as error:
@@ -115,9 +126,7 @@ def _mechanism(args: argparse.Namespace, fitted: MechanismFile | None) -> Mechan
     loss = args.loss or DEFAULTS["loss"]
     if fitted is not None:
         return MechanismRequest(fitted.randomizer.mechanism, loss, {"loss": loss}, fitted)
-    # A model of another loss than the squared one is not helped by labels without bias.
-    chosen = LABELS if args.purpose == "labels" or loss != DEFAULTS["loss"] else AUTO
-    name = args.mechanism or chosen
+    name = args.mechanism or default_mechanism(args.purpose, loss)
     if name == AUTO:
         _check_auto(args, loss)
         return MechanismRequest(name, loss, {})
@@ -166,7 +175,7 @@ def _check_fitted_center(fitted: MechanismFile, column: LabelColumn) -> None:
 
 
 def _budget(args: argparse.Namespace, fitted: MechanismFile | None) -> BudgetRequest:
-    caps = _caps(args)
+    caps = read_caps(args)
     if fitted is not None:
         return BudgetRequest(fitted.randomizer.epsilon, fitted.randomizer.delta, None, caps)
     try:
@@ -176,7 +185,18 @@ def _budget(args: argparse.Namespace, fitted: MechanismFile | None) -> BudgetReq
     return BudgetRequest(args.epsilon, args.delta or 0.0, args.prior_epsilon, caps)
 
 
-def _caps(args: argparse.Namespace) -> Caps:
+def read_caps(args: argparse.Namespace) -> Caps:
+    """Reads the caps on what the ledger adds up to.
+
+    Args:
+      args: Parsed flags; reads epsilon_cap and delta_cap.
+
+    Returns:
+      The caps.
+
+    Raises:
+      UsageError: If a cap is out of range; names the flag.
+    """
     if args.epsilon_cap is not None and not args.epsilon_cap > 0:
         raise UsageError(f"--epsilon_cap must be above 0, not {args.epsilon_cap:g}")
     if args.delta_cap is not None and not 0 <= args.delta_cap < 1:

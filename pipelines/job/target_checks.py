@@ -8,7 +8,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute, is_remote
-from ...transforms.noise_key_file import NoiseKeyFile
+from ...transforms.noise_key_file import NoiseKeyFile, default_key_path
 from ...transforms.progress_log import LOGGER
 from ..cli.arguments import UsageError
 from ..cli.local_files import check_can_create
@@ -118,7 +118,7 @@ def resolve_noise_key(path: str | None, target: str, create: bool = True) -> Noi
     Raises:
       UsageError: If the key file cannot be used, or lies inside the output.
     """
-    key = NoiseKeyFile(absolute(path) if path else _default_key_path())
+    key = NoiseKeyFile(absolute(path) if path else default_key_path())
     if path is None and not create and not os.path.lexists(key.path):
         return key
     if path is None and _created(key):
@@ -140,11 +140,6 @@ def _created(key: NoiseKeyFile) -> bool:
             f"--noise_key_file is missing, and {key.path} cannot be created ({error.strerror}): name a file of 32 "
             "secret bytes, mode 0600"
         ) from None
-
-
-def _default_key_path() -> str:
-    home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
-    return os.path.join(home, "labeldp", "noise.key")
 
 
 def _inside(path: str, folder: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,10 +16,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from apache_beam.io.filesystems import FileSystems
-
+from ...mechanisms.release.bound_noise import NoiseBinding
 from ...transforms.errors import InputError
-from ...transforms.noise_binding import NoiseBinding
+from ...transforms.io.filesystems import FileSystems, is_remote
 from .ledger_file import LedgerFile
 from .mechanism_file import MechanismFile, center_release_name, prior_release_name
 
@@ -163,6 +163,8 @@ def default_ledger_path(target: str) -> str:
     Returns:
       Path of the ledger.
     """
+    if not is_remote(target):
+        return os.path.join(os.path.dirname(target.rstrip("/")), "labeldp_ledger.jsonl")
     return FileSystems.join(FileSystems.split(target.rstrip("/"))[0], "labeldp_ledger.jsonl")
 
 

@@ -13,10 +13,8 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from apache_beam.io.filesystems import FileSystems
-
 from ...transforms.errors import named_file
-from ...transforms.io.filesystems import is_remote, read_text, write_text
+from ...transforms.io.filesystems import exists, is_remote, read_text, write_text
 
 _PENDING = ".pending"
 """Extension of the second file. It lies beside the ledger while a line is appended."""
@@ -43,7 +41,7 @@ class LedgerFile:
         Returns:
           Place ("line 1") and text of each line that is not empty; none if the file does not exist.
         """
-        if not FileSystems.exists(self.name):
+        if not exists(self.name):
             return []
         lines = read_ledger(self.name).splitlines()
         return [(f"line {number}", line) for number, line in enumerate(lines, start=1) if line.strip()]
@@ -107,7 +105,7 @@ def append_line(path: str, line: str) -> None:
       InputError: If the file cannot be read.
       StageError: If the line cannot be written, for example because the disk is full; the ledger is as before then.
     """
-    before = read_text(path) if FileSystems.exists(path) else ""
+    before = read_text(path) if exists(path) else ""
     torn = _missing(path, before)
     # An editor may have left out the newline at the end of the last line.
     newline = "" if (before + torn).endswith("\n") or not before else "\n"

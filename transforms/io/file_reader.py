@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..batches import LabelledBatch, single_values
+from ..arrow_values import single_values
+from ..batches import LabelledBatch
 from ..errors import InputError
 from .csv_reader import CSVReader, csv_schema
 from .input_format import BATCH_ROWS, Equals, FilePart, Format

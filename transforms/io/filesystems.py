@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import importlib
 import os
 import shutil
 import sys
 import uuid
-from typing import BinaryIO
-
-from apache_beam.io.filesystem import CompressionTypes
-from apache_beam.io.filesystems import FileSystems
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..errors import InputError, describe, named_file, system_text
+
+if TYPE_CHECKING:
+    from apache_beam.io.filesystem import CompressionTypes
+    from apache_beam.io.filesystems import FileSystems
+else:
+
+    class _LoadedWhenUsed:
+        """Class of Beam, imported when one of its members is first used: local files need no Beam."""
+
+        def __init__(self, module: str, name: str):
+            self._place = module, name
+
+        def __getattr__(self, member: str) -> Any:
+            module, name = self._place
+            return getattr(getattr(importlib.import_module(module), name), member)
+
+    CompressionTypes = _LoadedWhenUsed("apache_beam.io.filesystem", "CompressionTypes")
+    FileSystems = _LoadedWhenUsed("apache_beam.io.filesystems", "FileSystems")
 
 # Bytes decompressed at a time.
 _GZIP_BYTES = 1 << 18
@@ -175,6 +191,18 @@ def delete_folder(folder: str) -> None:
         shutil.rmtree(folder)
 
 
+def exists(path: str) -> bool:
+    """Tests whether a file or folder exists.
+
+    Args:
+      path: The file or folder.
+
+    Returns:
+      True if it exists.
+    """
+    return FileSystems.exists(path) if is_remote(path) else os.path.exists(path)
+
+
 def read_text(path: str) -> str:
     """Reads a text file.
 
@@ -188,7 +216,10 @@ def read_text(path: str) -> str:
       InputError: If it cannot be read or is not UTF-8.
     """
     try:
-        with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        if is_remote(path):
+            with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+                return file.read().decode()
+        with open(path, "rb") as file:
             return file.read().decode()
     except Exception as error:
         raise InputError(f"{path} cannot be read: {system_text(error) or 'check the path'}") from None
@@ -208,4 +239,7 @@ def write_text(path: str, text: str) -> None:
     with named_file("writing", path):
         with create(partial) as file:
             file.write(text.encode())
-        FileSystems.rename([partial], [path])
+        if is_remote(path):
+            FileSystems.rename([partial], [path])
+        else:
+            os.replace(partial, path)

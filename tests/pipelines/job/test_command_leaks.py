@@ -424,8 +424,8 @@ def test_an_id_that_occurs_twice(fails: Any, tmp_path: Path, write_csv: Any) -> 
 @pytest.mark.parametrize(
     ("module", "function", "stage"),
     [
-        ("labeldp.transforms.label_summary", "digest_sums", "counting labels"),
-        ("labeldp.transforms.noisy_prior", "noisy_counts", "noising the prior"),
+        ("labeldp.mechanisms.release.label_counts", "digest_sums", "counting labels"),
+        ("labeldp.mechanisms.release.prior_release", "noisy_counts", "noising the prior"),
         ("labeldp.transforms.privatize_labels", "digest_sums", "privatizing labels"),
         ("labeldp.transforms.io.shard_writer", "filter_batch", "writing"),
         ("labeldp.transforms.io.csv_reader", "_csv_types", "reading"),
