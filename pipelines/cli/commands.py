@@ -85,8 +85,12 @@ class _MainParser(ArgumentParser):
     def format_help(self) -> str:
         lines = ["usage: labeldp COMMAND [flags]", "", "Label differential privacy for regression labels.", ""]
         for title, commands in GROUPS.items():
-            lines += [f"{title}:", *(f"  {name:<11}{command.summary}" for name, command in commands.items()), ""]
-        lines.append("`labeldp COMMAND --help` lists the flags of a command; `labeldp --version` prints the version.")
+            lines += [f"{title}:", *(f"  {name:<12}{command.summary}" for name, command in commands.items()), ""]
+        lines += [
+            "Begin with `labeldp init FILE` for your file, or `labeldp demo --output DIR`.",
+            "`labeldp COMMAND --help` lists the flags of a command, `labeldp --version`",
+            "prints the version.",
+        ]
         return "\n".join(lines) + "\n"
 
 

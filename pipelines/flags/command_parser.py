@@ -223,7 +223,7 @@ class CommandParser(ArgumentParser):
         actions = self.flags()
         parts = [str(action.metavar or action.dest) for action in self.positionals()]
         for name in _with_domain(self.needed) if self.domain_needed else self.needed:
-            parts.append(f"--{name} {actions[name].metavar or ''}".strip())
+            parts.append(f"--{name} {actions[name].metavar or ''}".rstrip())
         indent = " " * len(f"usage: {self.prog} ")
         # Flags stay on one line with their values.
         text = textwrap.fill(

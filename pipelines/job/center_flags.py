@@ -56,7 +56,8 @@ def center_features(
         return None
     if not asked and len(column.domain) < _LEAST_LABELS:
         return None
-    schema = schema or _first_schema(input, column)
+    if schema is None:
+        schema = _first_schema(input, column)
     name = new_center(args)
     chosen, categories = _chosen(args, input, column, schema)
     if not chosen and not asked:
