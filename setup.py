@@ -84,11 +84,15 @@ setup(
         "dev": [
             "build",
             "dp-accounting",
+            "flask",  # moto's server, without its other services
+            "flask-cors",
+            "gcp-storage-emulator",
             "griffe",
             "hypothesis",
             "jsonschema",
             "mkdocs-material",
             "mkdocstrings[python]",
+            "moto[s3]",
             "opendp",
             "pyright",
             "pytest<9.2",  # pytest-xdist 3.8 groups tests by an attribute that 9.2 no longer has
