@@ -38,7 +38,7 @@ COMMANDS = {
     "compare": Command("study.compare_command", "run", "compare mechanisms for one prior: loss, variance, bias"),
     "plan": Command("study.plan_command", "run", "show the expected error at a privacy budget, and its best split"),
     "evaluate": Command("evaluation.evaluate_command", "run", "score models that were trained on privatized labels"),
-    "audit": Command("audit.audit_command", "run", "recompute the certificate of a mechanism file or a release"),
+    "audit": Command("stores.audit_on_store", "run", "recompute the certificate of a mechanism file or a release"),
     "attack": Command("attack.attack_command", "run", "attack a mechanism or a sampler as a black box"),
     "report": Command("reporting.report_command", "run", "audit a release and explain it in one HTML page"),
     "demo": Command("demo.demo_command", "run", "privatize a generated conversion log"),

@@ -28,6 +28,7 @@ from ..cli.signals import signals_as_interrupts
 from ..release.manifest import versions
 from ..runner.run_pipeline import describe_failure, make_pipeline
 from ..runner.runner_options import parse_known
+from ..stores.store_access import open_stores
 from ..study.tables import csv_text, json_text, table_lines
 from .dataset import Dataset, read_dataset
 from .evaluation_cell import Cell, Score, Task, cell_key, score_cell
@@ -110,6 +111,7 @@ def run(argv: Sequence[str] | None = None) -> int:
 
     def work() -> None:
         args, others = parse_known(parser, argv)
+        open_stores(vars(args), others)
         request = parse_evaluation_request(args)
         with signals_as_interrupts():
             _evaluate(request, PipelineOptions(others))

@@ -12,6 +12,7 @@ from ...transforms.io.input_format import FORMATS
 from ...transforms.io.shard_writer import COMPRESSIONS
 from ..cli.arguments import ArgumentParser, UsageError
 from ..runner.runner_options import parse_known
+from ..stores.store_access import STORE_FLAGS
 
 CENTERS = ("linear", "none")
 PURPOSES = ("models", "labels")
@@ -112,7 +113,10 @@ def parse(command: str, description: str, argv: Sequence[str]) -> tuple[argparse
       The values of the project's flags, and the runner's flags as they are.
     """
     parser = ArgumentParser(f"labeldp {command}", description)
-    parser.epilog = "Runner flags (--runner, --direct_num_workers, --flink_master, ...) are passed to Beam."
+    parser.epilog = (
+        "Runner flags (--runner, --direct_num_workers, --flink_master, ...) are passed to Beam. Paths may be s3:// and "
+        f"gs:// URLs; the environment (AWS_*, GOOGLE_APPLICATION_CREDENTIALS) or Beam's flags say how: {STORE_FLAGS}."
+    )
     add_flags(parser)
     return parse_known(parser, argv)
 

@@ -27,20 +27,22 @@ from ...transforms.privatize_labels import DeadLetter, PrivatizedLabels, Privati
 from ...transforms.solve_randomizer import EarlierMechanism, SolveRandomizer
 from ..release.job_result import JobResult
 from ..release.mechanism_file import MECHANISM_NAME, MechanismFile
-from ..release.output_folder import DATA_NAME, DEAD_LETTERS_NAME
+from ..release.output_folder import DATA_NAME, DEAD_LETTERS_NAME, Staging
 from .job_request import JobRequest, OutputSpec
 
 JOB_RESULT_NAME = "job_result.json"
 SEGMENTS_NAME = "segments"
 
 
-def build(pipeline: beam.Pipeline, request: JobRequest, staging: str, earlier: Sequence[EarlierMechanism] = ()) -> None:
-    """Adds the job of a request to a pipeline. It writes shards, mechanism file and job result below a staging folder.
+def build(
+    pipeline: beam.Pipeline, request: JobRequest, staging: Staging, earlier: Sequence[EarlierMechanism] = ()
+) -> None:
+    """Adds the job of a request to a pipeline. It writes shards, mechanism file and job result into the staging folder.
 
     Args:
       pipeline: Pipeline to add the job to.
       request: The checked request.
-      staging: An existing folder.
+      staging: The staging folder.
       earlier: Mechanisms of earlier releases of this request.
     """
     fitted = request.mechanism.fitted
@@ -66,7 +68,7 @@ def build(pipeline: beam.Pipeline, request: JobRequest, staging: str, earlier: S
             request.mechanism.name, dict(request.mechanism.parameters), earlier
         )
         text = randomizer | "MechanismText" >> beam.Map(_mechanism_text, AsSingleton(binding)).with_output_types(str)
-    _ = text | "WriteMechanism" >> beam.Map(_write, FileSystems.join(staging, MECHANISM_NAME))
+    _ = text | "WriteMechanism" >> beam.Map(_write, FileSystems.join(staging.release, MECHANISM_NAME))
     digest, shards = None, None
     if request.command != "fit":
         records = _read_records(pipeline, request, linear)
@@ -77,7 +79,7 @@ def build(pipeline: beam.Pipeline, request: JobRequest, staging: str, earlier: S
         shards = _write_privatized(privatized, request.output, staging)
     _ = binding | "WriteJobResult" >> beam.Map(
         _write_job_result,
-        FileSystems.join(staging, JOB_RESULT_NAME),
+        FileSystems.join(staging.work, JOB_RESULT_NAME),
         digest,
         AsList(shards) if shards is not None else [],
     )
@@ -138,15 +140,16 @@ def _with_center(
     return batches if linear is None else batches | name >> AppendCenter(linear, column, only)
 
 
-def _write_privatized(privatized: PrivatizedLabels, output: OutputSpec, staging: str) -> PCollection[ShardFile]:
+def _write_privatized(privatized: PrivatizedLabels, output: OutputSpec, staging: Staging) -> PCollection[ShardFile]:
     """Writes shards and dead letters."""
     writer = {"tfrecord": WriteTFRecords, "parquet": WriteParquet}[output.format]
-    data, temp = FileSystems.join(staging, DATA_NAME), FileSystems.join(staging, SEGMENTS_NAME)
+    data = FileSystems.join(staging.release, DATA_NAME)
+    temp = FileSystems.join(staging.work, SEGMENTS_NAME)
     shards: Any = privatized.batches | "Write" >> writer(data, temp, output.num_shards, output.compression)
     _ = (
         privatized.dead_letters
         | "GatherDeadLetters" >> beam.combiners.ToList()
-        | "WriteDeadLetters" >> beam.Map(_write_dead_letters, FileSystems.join(staging, DEAD_LETTERS_NAME))
+        | "WriteDeadLetters" >> beam.Map(_write_dead_letters, FileSystems.join(staging.release, DEAD_LETTERS_NAME))
     )
     return shards
 

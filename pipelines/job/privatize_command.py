@@ -16,6 +16,7 @@ from ..release.mechanism_file import MECHANISM_NAME
 from ..release.output_folder import publish_file, publish_folder, staging_folder
 from ..runner.run_pipeline import describe_failure
 from ..runner.runner_options import runner_options
+from ..stores.store_access import open_stores
 from .announcement import announce, counted
 from .job_flags import parse
 from .job_request import JobRequest, request_id
@@ -72,6 +73,7 @@ def _run(command: str, description: str, argv: Sequence[str]) -> int:
 
     def work() -> None:
         args, flags = parse(command, description, argv)
+        open_stores(vars(args), flags)
         request = parse_request(command, args)
         options = runner_options(flags, request.input.file_size)
         with signals_as_interrupts():
@@ -86,13 +88,13 @@ def _release(request: JobRequest, options: PipelineOptions) -> None:
     input, output, label, validation = request.input, request.output, request.column.name, request.validation
     ledger, name = Ledger(request.ledger), request_id(request)
     check_caps(ledger, name, request.budget, request.mechanism.fitted)
-    with staging_folder(output.target) as staging:
+    with staging_folder(output.target, single_file=request.command == "fit") as staging:
         LOGGER.info(
             "%s: %s, %s",
             request.command, counted(len(input.paths), "input file"), counted(len(request.column.domain), "label"),
         )  # fmt: skip
         if validation is not None:
-            check_features(input, label, validation, output.format, options, staging)
+            check_features(input, label, validation, output.format, options, staging.release)
         result, mechanism = run_job(ledger, name, request, options, staging)
         result.check_same_input()
         result.check_same_mechanism(mechanism.randomizer.fingerprint.hex())
@@ -101,7 +103,7 @@ def _release(request: JobRequest, options: PipelineOptions) -> None:
             write_manifest(request, result, mechanism, facts, staging)
             remove_segments(staging)
             if validation is not None:
-                check_output(output.format, label, mechanism, options, staging)
+                check_output(output.format, label, mechanism, options, staging.release)
         charge_ledger(ledger, name, request, result, mechanism)
         # An interrupt from here on would be reported as "nothing is released" when something is.
         with signals_ignored():

@@ -1,0 +1,122 @@
+"""`labeldp audit` of a file or release on an object store: it is fetched into a temporary folder and audited there.
+
+The auditor itself reads local files only, with the standard library.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..audit import audit_command
+from ..cli.arguments import UsageError
+from ..cli.exit_codes import run_command
+
+_URL = re.compile(r"(s3|gs)://")
+_DOCUMENTS = ("release.json", "mechanism.json", "center.json")
+# More than the auditor reads of a document, so that it refuses the rest itself.
+_MOST_BYTES = (128 << 20) + 1
+
+
+def run(argv: Sequence[str]) -> int:
+    """Runs `labeldp audit`.
+
+    Args:
+      argv: Arguments after the command's name. With a URL among them, Beam's flags for its store are taken as well.
+
+    Returns:
+      The exit code.
+    """
+    arguments = list(argv)
+    if not any(_URL.match(argument) for argument in arguments):
+        return audit_command.run(arguments)
+    codes: list[int] = []
+
+    def work() -> None:
+        from ...transforms.errors import InputError, StoreError
+
+        url, flags, rest = _split(arguments)
+        with tempfile.TemporaryDirectory(prefix="labeldp-audit-") as folder:
+            try:
+                local = _fetch(url, flags, "--data" in rest, Path(folder))
+            except StoreError as error:
+                raise InputError(f"{url} cannot be read: {error.reason}") from None
+            codes.append(audit_command.run([*rest, str(local)]))
+
+    failed = run_command("labeldp audit", work, _shown())
+    return failed or codes[0]
+
+
+def _shown() -> tuple[type[Exception], ...]:
+    from ...transforms.errors import InputError
+
+    return (InputError, OSError)
+
+
+def _split(arguments: list[str]) -> tuple[str, list[str], list[str]]:
+    """The URL, the flags of its store, and all other arguments."""
+    from apache_beam.options.pipeline_options import GoogleCloudOptions, S3Options
+
+    parser = argparse.ArgumentParser(
+        add_help=False, allow_abbrev=False, conflict_handler="resolve", exit_on_error=False
+    )
+    for family in (S3Options, GoogleCloudOptions):
+        family._add_argparse_args(parser)  # type: ignore[attr-defined]
+    try:
+        rest = parser.parse_known_args(arguments)[1]
+    except argparse.ArgumentError as error:
+        raise UsageError(str(error)) from None
+    urls = [argument for argument in rest if _URL.match(argument)]
+    if len(urls) != 1:
+        raise UsageError("give one mechanism file or release")
+    flags, unknown = arguments.copy(), rest.copy()
+    for argument in rest:
+        flags.remove(argument)
+    unknown.remove(urls[0])
+    return urls[0], flags, unknown
+
+
+def _fetch(url: str, flags: list[str], data: bool, folder: Path) -> Path:
+    """Fetches what the auditor needs; shards that it only counts become empty files."""
+    from ...transforms.stores.object_store import store_of
+    from .store_access import check_store, open_stores
+
+    open_stores({}, flags)
+    url = url.rstrip("/")
+    check_store("the argument", url, listing=True)
+    store = store_of(url)
+    parent, _, name = url.rpartition("/")
+    if name != "release.json" and store.head(url) is not None:
+        _copy(url, folder / name)
+        return folder / name
+    if name == "release.json":
+        url = parent
+    found = {info.path[len(url) + 1 :]: info.path for info in store.list(f"{url}/")}
+    if not any(name in found for name in _DOCUMENTS):
+        raise UsageError(f"{url} does not exist: name a mechanism file, or a folder with mechanism.json in it")
+    (folder / "data").mkdir()
+    for name, path in found.items():
+        if name in _DOCUMENTS:
+            _copy(path, folder / name, _MOST_BYTES)
+        elif re.fullmatch(r"data/[^/\0]+", name) and name not in ("data/.", "data/.."):
+            if data:
+                _copy(path, folder / name)
+            else:
+                (folder / name).touch()
+    return folder
+
+
+def _copy(path: str, target: Path, most: int | None = None) -> None:
+    from ...transforms.stores.object_store import store_of
+
+    with store_of(path).open(path) as source, target.open("wb") as file:
+        if most is None:
+            shutil.copyfileobj(source, file, 1 << 20)
+        else:
+            file.write(source.read(most))
+    os.chmod(target, 0o600)
