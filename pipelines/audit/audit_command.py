@@ -68,7 +68,9 @@ def run(argv: Sequence[str] | None = None) -> int:
         "Of a release, check the manifest against it too, and the records with --data.",
         epilog="Exit status: 0 every check holds, 1 a check fails, 2 bad usage.",
     )
-    parser.add_argument("path", metavar="FILE|FOLDER", help="a mechanism file, release.json or output folder")
+    parser.add_argument(
+        "path", metavar="FILE|FOLDER", help="a mechanism file, release.json or output folder; on s3:// or gs:// too"
+    )
     parser.add_argument(
         "--data",
         action="store_true",

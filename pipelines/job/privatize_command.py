@@ -104,6 +104,9 @@ def _release(request: JobRequest, options: PipelineOptions) -> None:
             remove_segments(staging)
             if validation is not None:
                 check_output(output.format, label, mechanism, options, staging.release)
+        if staging.lease is not None:
+            # A run that another one has replaced must not charge what it cannot release.
+            staging.lease.check()
         charge_ledger(ledger, name, request, result, mechanism)
         # An interrupt from here on would be reported as "nothing is released" when something is.
         with signals_ignored():

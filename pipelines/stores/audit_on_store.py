@@ -36,20 +36,20 @@ def run(argv: Sequence[str]) -> int:
     if not any(_URL.match(argument) for argument in arguments):
         return audit_command.run(arguments)
     codes: list[int] = []
-
-    def work() -> None:
-        from ...transforms.errors import InputError, StoreError
-
-        url, flags, rest = _split(arguments)
-        with tempfile.TemporaryDirectory(prefix="labeldp-audit-") as folder:
-            try:
-                local = _fetch(url, flags, "--data" in rest, Path(folder))
-            except StoreError as error:
-                raise InputError(f"{url} cannot be read: {error.reason}") from None
-            codes.append(audit_command.run([*rest, str(local)]))
-
-    failed = run_command("labeldp audit", work, _shown())
+    failed = run_command("labeldp audit", lambda: codes.append(_audit(arguments)), _shown())
     return failed or codes[0]
+
+
+def _audit(arguments: list[str]) -> int:
+    from ...transforms.errors import InputError, StoreError
+
+    url, flags, rest = _split(arguments)
+    with tempfile.TemporaryDirectory(prefix="labeldp-audit-") as folder:
+        try:
+            local = _fetch(url, flags, "--data" in rest, Path(folder))
+        except StoreError as error:
+            raise InputError(f"{url} cannot be read: {error.reason}") from None
+        return audit_command.run([*rest, str(local)])
 
 
 def _shown() -> tuple[type[Exception], ...]:

@@ -93,7 +93,12 @@ class GoogleStore:
         return self._client.bucket(bucket).blob(name)
 
     def probe(self, path: str, listing: bool) -> None:
-        """Asks the store once, as in `ObjectStore`."""
+        """Asks the store once, with short timeouts, so that a wrong name or missing credentials are found at once.
+
+        Args:
+          path: An object, which need not exist, or a prefix.
+          listing: True to list, False to read.
+        """
         bucket, name = split_url(path)
         with _reasons():
             if listing:
@@ -107,7 +112,14 @@ class GoogleStore:
                     raise
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Lists objects, as in `ObjectStore`."""
+        """Lists objects.
+
+        Args:
+          prefix: What their URLs begin with.
+
+        Yields:
+          The objects, in the order of their names.
+        """
         bucket, name = split_url(prefix)
         with _reasons():
             fields = "items(name,size,generation),nextPageToken"
@@ -120,7 +132,14 @@ class GoogleStore:
             yield ObjectInfo(f"gs://{bucket}/{blob.name}", blob.size or 0, str(blob.generation))
 
     def head(self, path: str) -> ObjectInfo | None:
-        """Describes an object, as in `ObjectStore`."""
+        """Describes an object.
+
+        Args:
+          path: The object.
+
+        Returns:
+          What is known of it; None if it does not exist.
+        """
         blob = self._blob(path)
         try:
             with _reasons():
@@ -130,7 +149,17 @@ class GoogleStore:
         return ObjectInfo(path, blob.size or 0, str(blob.generation), (blob.metadata or {}).get(_TAG))
 
     def open(self, path: str) -> BinaryIO:
-        """Opens an object for reading, as in `ObjectStore`."""
+        """Opens an object for reading.
+
+        Args:
+          path: The object.
+
+        Returns:
+          A buffered stream that can seek.
+
+        Raises:
+          StoreNotFound: If it does not exist.
+        """
         info = self.head(path)
         if info is None:
             raise StoreNotFound("no such object")
@@ -139,7 +168,17 @@ class GoogleStore:
         )
 
     def read(self, path: str) -> tuple[bytes, str] | None:
-        """Reads a small object at once, as in `ObjectStore`."""
+        """Reads a small object at once.
+
+        Args:
+          path: The object.
+
+        Returns:
+          Its content and its version; None if it does not exist.
+
+        Raises:
+          StoreConflict: If it is replaced again and again.
+        """
         blob = self._blob(path)
         for _ in range(3):
             info = self.head(path)
@@ -155,7 +194,19 @@ class GoogleStore:
         raise StoreConflict("the object is changed again and again by other runs")
 
     def write(self, path: str, content: bytes, replaces: str | None = None) -> str:
-        """Writes a small object at once, as in `ObjectStore`."""
+        """Writes a small object at once.
+
+        Args:
+          path: The object.
+          content: Its content.
+          replaces: Version that it must have, or ABSENT; None for any.
+
+        Returns:
+          The new version.
+
+        Raises:
+          StoreConflict: If it has another version; it is not written then.
+        """
         blob = self._blob(path)
         with _reasons():
             blob.upload_from_string(
@@ -168,14 +219,27 @@ class GoogleStore:
         return str(blob.generation)
 
     def create(self, path: str, tag: str | None = None) -> BinaryIO:
-        """Creates an object, as in `ObjectStore`."""
+        """Creates an object, which appears when the stream is closed.
+
+        Args:
+          path: The object.
+          tag: Name of the run. If given, the object must not exist: closing the stream raises StoreConflict then.
+
+        Returns:
+          A stream to write to. As a context manager it gives the object up if the block raises.
+        """
         blob = self._blob(path)
         if tag is not None:
             blob.metadata = {_TAG: tag}
         return ObjectWriter(_Upload(blob, tag))  # type: ignore[return-value]
 
     def copy(self, source: str, target: str) -> None:
-        """Copies an object within the store, as in `ObjectStore`."""
+        """Copies an object within the store.
+
+        Args:
+          source: The object.
+          target: URL of the copy.
+        """
         blob, copied = self._blob(source), self._blob(target)
         with _reasons():
             token, _, _ = copied.rewrite(blob, retry=_PATIENT, timeout=_TIMEOUT)
@@ -183,7 +247,11 @@ class GoogleStore:
                 token, _, _ = copied.rewrite(blob, token=token, retry=_PATIENT, timeout=_TIMEOUT)
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Deletes objects, as in `ObjectStore`."""
+        """Deletes objects; those that do not exist are passed over.
+
+        Args:
+          paths: The objects.
+        """
         waiting = list(paths)
         client = self._client
         for first in range(0, len(waiting), _DELETED_AT_ONCE):
@@ -197,7 +265,11 @@ class GoogleStore:
                     raise _failure(answer.status_code, "")
 
     def abort_uploads(self, prefix: str) -> None:
-        """Does nothing: the store itself drops unfinished uploads after a week, and does not charge for them."""
+        """Does nothing: the store itself drops unfinished uploads after a week, and does not charge for them.
+
+        Args:
+          prefix: What their URLs begin with.
+        """
 
 
 class _Ranges:

@@ -195,7 +195,10 @@ def store_of(path: str) -> ObjectStore:
     known = _STORES.get(scheme)
     if known is not None and known[0] is options:
         return known[1]
-    parsed = options if isinstance(options, PipelineOptions) else PipelineOptions([])
+    if isinstance(options, dict):
+        parsed = PipelineOptions.from_dictionary(options)
+    else:
+        parsed = PipelineOptions([]) if options is None else options
     try:
         if scheme == "s3":
             from .s3_store import S3Store as Store

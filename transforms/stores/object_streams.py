@@ -36,19 +36,39 @@ class ObjectReader(io.RawIOBase):
         self._position = 0
 
     def readable(self) -> bool:
-        """Tells that it can be read."""
+        """Tells that it can be read.
+
+        Returns:
+          True.
+        """
         return True
 
     def seekable(self) -> bool:
-        """Tells that it can seek."""
+        """Tells that it can seek.
+
+        Returns:
+          True.
+        """
         return True
 
     def tell(self) -> int:
-        """Returns the present position."""
+        """Tells the present position.
+
+        Returns:
+          Bytes from the start.
+        """
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Moves to a position, as in `io.IOBase`."""
+        """Moves to a position, as in `io.IOBase`.
+
+        Args:
+          offset: Bytes from the place that `whence` names.
+          whence: Start, present position or end.
+
+        Returns:
+          The new position.
+        """
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         position = max(base + offset, 0)
         if position != self._position:
@@ -57,11 +77,21 @@ class ObjectReader(io.RawIOBase):
         return position
 
     def readinto(self, buffer: Any) -> int:
-        """Reads into a buffer, as in `io.RawIOBase`."""
+        """Reads into a buffer, as in `io.RawIOBase`.
+
+        Args:
+          buffer: Bytes to fill.
+
+        Returns:
+          Number of bytes read; 0 at the end.
+
+        Raises:
+          StoreError: If the store refuses, or the stream breaks off three times.
+        """
         wanted = min(len(buffer), self._size - self._position)
         if wanted <= 0:
             return 0
-        for attempt in range(_ATTEMPTS):
+        for attempts_left in reversed(range(_ATTEMPTS)):
             try:
                 if self._stream is None:
                     self._stream = self._open_stream(self._position)
@@ -74,9 +104,9 @@ class ObjectReader(io.RawIOBase):
                 raise StoreError("the object ended early")
             except StoreError:
                 self._drop()
-                if attempt == _ATTEMPTS - 1:
+                if not attempts_left:
                     raise
-        raise AssertionError("unreachable")
+        return 0
 
     def close(self) -> None:
         """Closes the stream."""
@@ -93,7 +123,11 @@ class Upload(Protocol):
     """An object that is being written."""
 
     def part_bytes(self) -> int:
-        """Returns the size of the next part."""
+        """Tells how large the next part is.
+
+        Returns:
+          Bytes.
+        """
         ...
 
     def add(self, content: bytes) -> None:
@@ -132,15 +166,30 @@ class ObjectWriter(io.RawIOBase):
         self._ended = False
 
     def writable(self) -> bool:
-        """Tells that it can be written to."""
+        """Tells that it can be written to.
+
+        Returns:
+          True.
+        """
         return True
 
     def tell(self) -> int:
-        """Returns the number of bytes written."""
+        """Tells the present position.
+
+        Returns:
+          Bytes written.
+        """
         return self._written
 
     def write(self, content: Any) -> int:
-        """Writes all of the content, as in `io.BufferedIOBase`."""
+        """Writes all of the content, as in `io.BufferedIOBase`.
+
+        Args:
+          content: Bytes, or an object with a buffer of bytes.
+
+        Returns:
+          Number of bytes written.
+        """
         size = memoryview(content).nbytes
         self._buffer += content
         self._written += size

@@ -108,7 +108,12 @@ class S3Store:
         return _client(self._flags, environment, patient, os.getpid())
 
     def probe(self, path: str, listing: bool) -> None:
-        """Asks the store once, as in `ObjectStore`."""
+        """Asks the store once, with short timeouts, so that a wrong name or missing credentials are found at once.
+
+        Args:
+          path: An object, which need not exist, or a prefix.
+          listing: True to list, False to read.
+        """
         bucket, name = split_url(path)
         with _reasons():
             client = self._connected(patient=False)
@@ -123,7 +128,14 @@ class S3Store:
                     raise
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Lists objects, as in `ObjectStore`."""
+        """Lists objects.
+
+        Args:
+          prefix: What their URLs begin with.
+
+        Yields:
+          The objects, in the order of their names.
+        """
         bucket, name = split_url(prefix)
         pages = iter(self._client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=name))
         while True:
@@ -135,7 +147,14 @@ class S3Store:
                 yield ObjectInfo(f"s3://{bucket}/{item['Key']}", item["Size"], item["ETag"])
 
     def head(self, path: str) -> ObjectInfo | None:
-        """Describes an object, as in `ObjectStore`."""
+        """Describes an object.
+
+        Args:
+          path: The object.
+
+        Returns:
+          What is known of it; None if it does not exist.
+        """
         bucket, name = split_url(path)
         try:
             with _reasons():
@@ -145,7 +164,17 @@ class S3Store:
         return ObjectInfo(path, found["ContentLength"], found["ETag"], found["Metadata"].get(_TAG))
 
     def open(self, path: str) -> BinaryIO:
-        """Opens an object for reading, as in `ObjectStore`."""
+        """Opens an object for reading.
+
+        Args:
+          path: The object.
+
+        Returns:
+          A buffered stream that can seek.
+
+        Raises:
+          StoreNotFound: If it does not exist.
+        """
         bucket, name = split_url(path)
         info = self.head(path)
         if info is None:
@@ -160,7 +189,14 @@ class S3Store:
         return io.BufferedReader(ObjectReader(info.size, stream, _reasons), ObjectReader.BUFFER)  # type: ignore[arg-type]
 
     def read(self, path: str) -> tuple[bytes, str] | None:
-        """Reads a small object at once, as in `ObjectStore`."""
+        """Reads a small object at once.
+
+        Args:
+          path: The object.
+
+        Returns:
+          Its content and its version; None if it does not exist.
+        """
         bucket, name = split_url(path)
         try:
             with _reasons():
@@ -170,23 +206,52 @@ class S3Store:
             return None
 
     def write(self, path: str, content: bytes, replaces: str | None = None) -> str:
-        """Writes a small object at once, as in `ObjectStore`."""
+        """Writes a small object at once.
+
+        Args:
+          path: The object.
+          content: Its content.
+          replaces: Version that it must have, or ABSENT; None for any.
+
+        Returns:
+          The new version.
+
+        Raises:
+          StoreConflict: If it has another version; it is not written then.
+        """
         bucket, name = split_url(path)
         with _reasons():
             return self._client.put_object(Bucket=bucket, Key=name, Body=content, **_condition(replaces))["ETag"]
 
     def create(self, path: str, tag: str | None = None) -> BinaryIO:
-        """Creates an object, as in `ObjectStore`."""
+        """Creates an object, which appears when the stream is closed.
+
+        Args:
+          path: The object.
+          tag: Name of the run. If given, the object must not exist: closing the stream raises StoreConflict then.
+
+        Returns:
+          A stream to write to. As a context manager it gives the object up if the block raises.
+        """
         return ObjectWriter(_Upload(self._client, path, tag))  # type: ignore[return-value]
 
     def copy(self, source: str, target: str) -> None:
-        """Copies an object within the store, as in `ObjectStore`."""
+        """Copies an object within the store.
+
+        Args:
+          source: The object.
+          target: URL of the copy.
+        """
         (from_bucket, from_name), (bucket, name) = split_url(source), split_url(target)
         with _reasons():
             self._client.copy({"Bucket": from_bucket, "Key": from_name}, bucket, name)
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Deletes objects, as in `ObjectStore`."""
+        """Deletes objects; those that do not exist are passed over.
+
+        Args:
+          paths: The objects.
+        """
         buckets: dict[str, list[str]] = {}
         for path in paths:
             bucket, name = split_url(path)
@@ -201,7 +266,11 @@ class S3Store:
                     raise _failure(failed[0], "")
 
     def abort_uploads(self, prefix: str) -> None:
-        """Gives up the unfinished uploads of killed writers, as in `ObjectStore`."""
+        """Gives up the unfinished uploads that killed writers have left behind, as far as that is permitted.
+
+        Args:
+          prefix: What their URLs begin with.
+        """
         bucket, name = split_url(prefix)
         with contextlib.suppress(StoreError), _reasons():
             for page in self._client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=name):

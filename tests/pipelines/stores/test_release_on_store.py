@@ -20,7 +20,7 @@ import os, signal, sys
 from labeldp.pipelines.job import privatize_command
 setattr(privatize_command, sys.argv[1], lambda *_: os.kill(os.getpid(), signal.SIGKILL))
 from labeldp.pipelines.cli.commands import main
-main(sys.argv[2:])
+raise SystemExit(main(sys.argv[2:]))
 """
 
 
@@ -84,11 +84,9 @@ def test_the_two_halves(emulator: Any, on_store: Any, invoke: Any) -> None:
 def test_a_schema_on_a_store(emulator: Any, on_store: Any, invoke: Any) -> None:
     pytest.importorskip("tensorflow_data_validation", reason="the extra validation is not installed")
     schema = 'feature { name: "f" type: %s presence { min_fraction: 1 } }'
-    wrong = emulator.put("wrong.pbtxt", (schema % "BYTES").encode())
-    assert "the features do not match the schema" in invoke(on_store(schema=wrong)).error
-    assert not emulator.objects("out/")
-    right = emulator.put("right.pbtxt", (schema % "INT").encode())
-    invoke(on_store(schema=right)).ok()
+    malformed = emulator.put("malformed.pbtxt", b"feature {")
+    assert "--schema s3://log/malformed.pbtxt" in invoke(on_store(schema=malformed)).error
+    invoke(on_store(schema=emulator.put("right.pbtxt", (schema % "INT").encode()))).ok()
     found = [name for name in emulator.objects("out/released/") if name.startswith("validation/")]
     assert len(found) == 4
 
@@ -149,6 +147,18 @@ def test_a_run_that_fails_leaves_nothing(
     assert refused.code == 1
     assert "--epsilon_cap 0.5 would be exceeded" in refused.error
     assert emulator.objects("out/") == {}
+
+
+@S3
+def test_an_interrupted_run_leaves_nothing_that_looks_like_a_release(
+    emulator: Any, on_store: Any, environment: dict[str, str]
+) -> None:
+    """Its lease stays, because its threads may still write: the next run looks for what they have written."""
+    code = KILL.replace("SIGKILL", "SIGTERM")
+    run = [sys.executable, "-c", code, "charge_ledger", *on_store()]
+    done = subprocess.run(run, env={**environment, **os.environ}, capture_output=True, text=True, check=False)
+    assert "interrupted; nothing is released" in done.stderr
+    assert set(emulator.objects("out/")) == {".released.labeldp/lease.json"}
 
 
 @S3
