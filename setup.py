@@ -86,6 +86,9 @@ setup(
         "dev": [
             "build",
             "dp-accounting",
+            "flask",  # moto's server, without its other services
+            "flask-cors",
+            "gcp-storage-emulator",
             "griffe",
             "hypothesis",
             "ipykernel",
@@ -93,6 +96,7 @@ setup(
             "mkdocs-material",
             "mkdocstrings[python]",
             "nbclient",
+            "moto[s3]",
             "opendp",
             "pandas",
             "polars",

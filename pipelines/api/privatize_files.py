@@ -18,6 +18,7 @@ from ...transforms.errors import InputError, redact_errors
 from ...transforms.io.filesystems import absolute, exists, is_remote, read_text
 from ...transforms.noise_key_file import NoiseKeyFile
 from ...transforms.progress_log import LOGGER
+from ...transforms.stores.object_store import is_store
 from ..cli.arguments import UsageError
 from ..flags.command_parser import CommandParser
 from ..job.job_flags import privatize_flags
@@ -30,7 +31,7 @@ from ..release.job_result import JobResult
 from ..release.ledger import Ledger, is_database
 from ..release.manifest import MANIFEST_NAME
 from ..release.mechanism_file import MECHANISM_NAME, read_mechanism_file
-from ..release.output_folder import publish_folder, staging_folder
+from ..release.output_folder import Staging, publish_folder, staging_folder
 from ..runner.runner_options import runs_here
 from ..runner.runner_safety import forbid_ports, forbid_sampling
 
@@ -104,9 +105,14 @@ class PrivatizeFiles(beam.PTransform):
             check_caps(ledger, name, request.budget, None)
         except (UsageError, InputError) as error:
             raise ValueError(str(error)) from None
+        if is_store(request.output.target):
+            raise ValueError(
+                f"--output {request.output.target}: PrivatizeFiles writes no object store, because it cannot hold a lease on "
+                "the target until the end of the pipeline; use labeldp privatize"
+            )
         cleanup = contextlib.ExitStack()
         staging = cleanup.enter_context(staging_folder(request.output.target))
-        if not is_remote(staging):
+        if not is_remote(staging.work):
             # Also at the end of the process: a pipeline that failed leaves nothing behind.
             weakref.finalize(pipeline, cleanup.close)
         built = build(pipeline, request, staging, earlier_mechanisms(ledger, name))
@@ -170,17 +176,17 @@ class _Release(beam.DoFn):
     A retry of the stage continues where it was: charges are named by what was released, so one is not added twice.
     """
 
-    def __init__(self, request: JobRequest, staging: str):
+    def __init__(self, request: JobRequest, staging: Staging):
         self._request = request
         self._staging = staging
 
     @redact_errors("releasing")
     def process(self, _: None, *written: Any) -> Iterator[str]:
         request, staging = self._request, self._staging
-        path = FileSystems.join(staging, JOB_RESULT_NAME)
+        path = FileSystems.join(staging.work, JOB_RESULT_NAME)
         if exists(path):
             result = JobResult.from_json(read_text(path))
-            mechanism = read_mechanism_file(FileSystems.join(staging, MECHANISM_NAME))
+            mechanism = read_mechanism_file(FileSystems.join(staging.release, MECHANISM_NAME))
             result.check_same_input()
             result.check_same_mechanism(mechanism.randomizer.fingerprint.hex())
             facts = collect_facts(request, result, mechanism, staging)
@@ -190,6 +196,6 @@ class _Release(beam.DoFn):
             for warning in release_warnings(facts):
                 LOGGER.warning("warning: %s", warning.text)
             FileSystems.delete([path])
-        if exists(FileSystems.join(staging, MANIFEST_NAME)):
+        if exists(FileSystems.join(staging.work, MANIFEST_NAME)):
             publish_folder(staging, request.output.target)
         yield request.output.target

@@ -56,7 +56,9 @@ def add_flags(parser: Any) -> None:
     )
     parser.epilog = "Exit status: 0 every check holds, 1 a check fails, 2 bad usage."
     group = parser.add_argument_group("Input")
-    group.add_argument("path", metavar="FILE|FOLDER", help="a mechanism file, release.json or output folder")
+    group.add_argument(
+        "path", metavar="FILE|FOLDER", help="a mechanism file, release.json or output folder; on s3:// or gs:// too"
+    )
     group.add_argument(
         "--data",
         action="store_true",

@@ -62,8 +62,8 @@ GROUPS = {
             "score models that were trained on privatized labels", True),
     },
     "Check and explain a release": {
-        "audit": Command("audit.audit_command:add_flags", "audit.audit_command:run",
-            "recompute the certificate of a mechanism file or a release"),
+        "audit": Command("audit.audit_command:add_flags", "stores.audit_on_store:run",
+            "recompute the certificate of a mechanism file or a release", True),
         "attack": Command(f"{_FLAGS}:attack_flags", "attack.attack_command:run",
             "attack a mechanism or a sampler as a black box"),
         "report": Command(f"{_FLAGS}:report_flags", "reporting.report_command:run",

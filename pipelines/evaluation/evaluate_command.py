@@ -28,6 +28,7 @@ from ..cli.progress_bar import progress
 from ..cli.signals import signals_as_interrupts
 from ..release.manifest import versions
 from ..runner.run_pipeline import describe_failure, make_pipeline
+from ..stores.store_access import open_stores
 from ..study.tables import csv_text, json_text, table_lines
 from .dataset import Dataset, read_dataset
 from .evaluation_cell import Cell, Score, Task, cell_key, score_cell
@@ -109,6 +110,7 @@ def run(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
     log_to_stderr()
 
     def work() -> None:
+        open_stores(vars(args), runner_flags)
         request = parse_evaluation_request(args)
         with signals_as_interrupts():
             _evaluate(request, PipelineOptions(runner_flags))

@@ -31,3 +31,5 @@ MECHANISMS_BY_PURPOSE = {
 MECHANISMS = tuple(name for names in MECHANISMS_BY_PURPOSE.values() for name in names)
 MECHANISM_LIST = "; ".join(f"{purpose}: {', '.join(names)}" for purpose, names in MECHANISMS_BY_PURPOSE.items())
 """Text for the help of `--mechanism`."""
+STORE_FLAGS = "--s3_endpoint_url, --s3_region_name, ... for S3; --project, --no_auth, ... for Google Cloud Storage"
+"""Flags of object stores, for the help."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 
 import numpy as np
-from apache_beam.io.filesystems import FileSystems
 
 from ...mechanisms.core.label_grid import check_domain, label_grid
 from ...mechanisms.registry import default_rounding
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.errors import InputError
-from ...transforms.io.filesystems import absolute, match
+from ...transforms.io.filesystems import absolute, match, open_input
 from ...transforms.io.input_format import Equals, Format
 from ..cli.arguments import UsageError
 from ..release.mechanism_file import MechanismFile
@@ -158,7 +157,7 @@ def label_domain(args: argparse.Namespace) -> tuple[float, ...]:
 
 def _label_values(path: str) -> np.ndarray:
     try:
-        with FileSystems.open(path) as file:
+        with open_input(path) as file:
             labels = np.array([float(line) for line in file.read().decode().split()])
         check_domain(labels)
     except ValueError as error:

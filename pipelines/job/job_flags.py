@@ -17,6 +17,7 @@ from ..flags.choices import (
     OUTPUT_FORMATS,
     PURPOSES,
     ROUNDINGS,
+    STORE_FLAGS,
 )
 from ..flags.command_parser import Add, CommandParser
 
@@ -252,7 +253,10 @@ def runner_group(parser: CommandParser) -> None:
     parser.flag_group(
         "Runner",
         "The job runs in this process, unless --runner names another runner of Apache Beam, such as FlinkRunner or "
-        "DataflowRunner. Its flags (--direct_num_workers, --flink_master, --temp_location, ...) are passed to it.",
+        "DataflowRunner. Its flags (--direct_num_workers, --flink_master, --temp_location, ...) are passed to it. "
+        "Paths may be s3:// and gs:// URLs; the environment (AWS_*, GOOGLE_APPLICATION_CREDENTIALS) or Beam's flags say "
+        "how: "
+        f"{STORE_FLAGS}.",
     )
 
 

@@ -30,7 +30,7 @@ from ...transforms.privatize_labels import DeadLetter, PrivatizedLabels, Privati
 from ...transforms.solve_randomizer import SolveRandomizer
 from ..release.job_result import JobResult
 from ..release.mechanism_file import MECHANISM_NAME, MechanismFile
-from ..release.output_folder import DATA_NAME, DEAD_LETTERS_NAME
+from ..release.output_folder import DATA_NAME, DEAD_LETTERS_NAME, Staging
 from .job_request import JobRequest, OutputSpec
 
 JOB_RESULT_NAME = "job_result.json"
@@ -38,14 +38,14 @@ SEGMENTS_NAME = "segments"
 
 
 def build(
-    pipeline: beam.Pipeline, request: JobRequest, staging: str, earlier: Sequence[EarlierMechanism] = ()
+    pipeline: beam.Pipeline, request: JobRequest, staging: Staging, earlier: Sequence[EarlierMechanism] = ()
 ) -> list[PCollection[None]]:
-    """Adds the job of a request to a pipeline. It writes shards, mechanism file and job result below a staging folder.
+    """Adds the job of a request to a pipeline. It writes shards, mechanism file and job result into the staging folder.
 
     Args:
       pipeline: Pipeline to add the job to.
       request: The checked request.
-      staging: An existing folder.
+      staging: The staging folder.
       earlier: Mechanisms of earlier releases of this request.
 
     Returns:
@@ -75,7 +75,9 @@ def build(
             request.mechanism.name, dict(request.mechanism.parameters), earlier
         )
         text = randomizer | "MechanismText" >> beam.Map(_mechanism_text, AsSingleton(binding)).with_output_types(str)
-    written: list[Any] = [text | "WriteMechanism" >> beam.Map(_write, FileSystems.join(staging, MECHANISM_NAME))]
+    written: list[Any] = [
+        text | "WriteMechanism" >> beam.Map(_write, FileSystems.join(staging.release, MECHANISM_NAME))
+    ]
     digest, shards = None, None
     if request.command != "fit":
         records = _read_records(pipeline, request, linear)
@@ -87,7 +89,7 @@ def build(
         written.append(letters)
     result: Any = binding | "WriteJobResult" >> beam.Map(
         _write_job_result,
-        FileSystems.join(staging, JOB_RESULT_NAME),
+        FileSystems.join(staging.work, JOB_RESULT_NAME),
         digest,
         AsList(shards) if shards is not None else [],
     )
@@ -150,16 +152,17 @@ def _with_center(
 
 
 def _write_privatized(
-    privatized: PrivatizedLabels, output: OutputSpec, staging: str
+    privatized: PrivatizedLabels, output: OutputSpec, staging: Staging
 ) -> tuple[PCollection[ShardFile], PCollection[None]]:
     """Writes shards and dead letters."""
     writer = {"tfrecord": WriteTFRecords, "parquet": WriteParquet}[output.format]
-    data, temp = FileSystems.join(staging, DATA_NAME), FileSystems.join(staging, SEGMENTS_NAME)
+    data = FileSystems.join(staging.release, DATA_NAME)
+    temp = FileSystems.join(staging.work, SEGMENTS_NAME)
     shards: Any = privatized.batches | "Write" >> writer(data, temp, output.num_shards, output.compression)
     letters: Any = (
         privatized.dead_letters
         | "GatherDeadLetters" >> beam.combiners.ToList()
-        | "WriteDeadLetters" >> beam.Map(_write_dead_letters, FileSystems.join(staging, DEAD_LETTERS_NAME))
+        | "WriteDeadLetters" >> beam.Map(_write_dead_letters, FileSystems.join(staging.release, DEAD_LETTERS_NAME))
     )
     return shards, letters
 

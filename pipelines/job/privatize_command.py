@@ -19,6 +19,7 @@ from ..release.mechanism_file import MECHANISM_NAME
 from ..release.output_folder import publish_file, publish_folder, staging_folder
 from ..runner.run_pipeline import describe_failure
 from ..runner.runner_options import runner_options
+from ..stores.store_access import open_stores
 from .announcement import announce, counted
 from .job_request import JobRequest, request_id
 from .parse_request import parse_request
@@ -76,6 +77,7 @@ def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) ->
     log_to_stderr()
 
     def work() -> None:
+        open_stores(vars(args), runner_flags)
         request = parse_request(command, args)
         if args.dry_run:
             print_dry_run(request, read_schema(request.input, request.column.name))
@@ -93,13 +95,13 @@ def _release(request: JobRequest, options: PipelineOptions) -> None:
     input, output, label, validation = request.input, request.output, request.column.name, request.validation
     ledger, name = Ledger(request.ledger), request_id(request)
     check_caps(ledger, name, request.budget, request.mechanism.fitted)
-    with staging_folder(output.target) as staging:
+    with staging_folder(output.target, single_file=request.command == "fit") as staging:
         LOGGER.info(
             "%s: %s, %s",
             request.command, counted(len(input.paths), "input file"), counted(len(request.column.domain), "label"),
         )  # fmt: skip
         if validation is not None:
-            check_features(input, label, validation, output.format, options, staging)
+            check_features(input, label, validation, output.format, options, staging.release)
         result, mechanism = run_job(ledger, name, request, options, staging)
         result.check_same_input()
         result.check_same_mechanism(mechanism.randomizer.fingerprint.hex())
@@ -108,7 +110,10 @@ def _release(request: JobRequest, options: PipelineOptions) -> None:
             write_manifest(request, result, mechanism, facts, staging)
             remove_segments(staging)
             if validation is not None:
-                check_output(output.format, label, mechanism, options, staging)
+                check_output(output.format, label, mechanism, options, staging.release)
+        if staging.lease is not None:
+            # A run that another one has replaced must not charge what it cannot release.
+            staging.lease.check()
         charge_ledger(ledger, name, request, result, mechanism)
         # An interrupt from here on would be reported as "nothing is released" when something is.
         with signals_ignored():

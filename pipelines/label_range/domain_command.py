@@ -44,6 +44,7 @@ from ..release.mechanism_file import prior_release_name
 from ..release.output_folder import publish_file, staging_folder
 from ..runner.run_pipeline import describe_failure, run_pipeline
 from ..runner.runner_options import runner_options
+from ..stores.store_access import open_stores
 
 FORMAT = "labeldp-domain-1"
 _RELEASE_NAME, _DOMAIN_NAME = "release.json", "domain.json"
@@ -97,6 +98,7 @@ def run(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
     log_to_stderr()
 
     def work() -> None:
+        open_stores(vars(args), runner_flags)
         request = _parse(args)
         options = runner_options(runner_flags, request.input.file_size)
         with signals_as_interrupts():
@@ -143,17 +145,20 @@ def _total(epsilon: float) -> float:
 def _release(request: DomainRequest, options: PipelineOptions) -> None:
     ledger = Ledger(request.ledger)
     check_caps(ledger, request.name, request.budget, None)
-    with staging_folder(request.target) as staging:
-        path = FileSystems.join(staging, _RELEASE_NAME)
+    with staging_folder(request.target, single_file=True) as staging:
+        path = FileSystems.join(staging.work, _RELEASE_NAME)
         run_pipeline(options, lambda pipeline: build(pipeline, request, path))
         released = json.loads(read_text(path))
         result, counts = JobResult.from_json(released["result"]), np.array(released["counts"])
         # Whether there is a proposal follows from the released counts: they are charged before it is said.
         proposal, reason = _proposed(counts, result.binding.records, request)
+        if staging.lease is not None:
+            # A run that another one has replaced must not charge what it cannot release.
+            staging.lease.check()
         _charge(ledger, request, result)
         with signals_ignored():
             document = _document(request, result, counts, proposal)
-            write_text(FileSystems.join(staging, _DOMAIN_NAME), json.dumps(document, indent=2) + "\n")
+            write_text(FileSystems.join(staging.release, _DOMAIN_NAME), json.dumps(document, indent=2) + "\n")
             publish_file(staging, _DOMAIN_NAME, request.target)
             _announce(request, result, proposal, reason)
 

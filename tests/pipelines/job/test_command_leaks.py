@@ -183,6 +183,7 @@ def test_logs_counters_and_the_job_itself(
     from labeldp.pipelines.cli.commands import parse
     from labeldp.pipelines.job.job_graph import build
     from labeldp.pipelines.job.parse_request import parse_request
+    from labeldp.pipelines.release.output_folder import Staging
     from labeldp.pipelines.runner.runner_options import runner_options
 
     (tmp_path / "staging").mkdir()
@@ -194,7 +195,8 @@ def test_logs_counters_and_the_job_itself(
     args, others = parse(job(input=log / "log.csv", **flags))
     options = runner_options(others, 0)
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=options)
-    build(pipeline, parse_request("privatize", args), str(tmp_path / "staging"))
+    staging = str(tmp_path / "staging")
+    build(pipeline, parse_request("privatize", args), Staging(staging, staging))
     graph: Any = pipeline.to_runner_api()
     result: Any = pipeline.run()
     result.wait_until_finish()
