@@ -107,8 +107,8 @@ class PrivatizeFiles(beam.PTransform):
             raise ValueError(str(error)) from None
         if is_store(request.output.target):
             raise ValueError(
-                f"--output {request.output.target}: PrivatizeFiles writes no object store, because it cannot hold a lease on "
-                "the target until the end of the pipeline; use labeldp privatize"
+                f"--output {request.output.target}: PrivatizeFiles writes no object store, because it cannot "
+                "hold a lease on the target until the end of the pipeline; use labeldp privatize"
             )
         cleanup = contextlib.ExitStack()
         staging = cleanup.enter_context(staging_folder(request.output.target))

@@ -254,9 +254,8 @@ def runner_group(parser: CommandParser) -> None:
         "Runner",
         "The job runs in this process, unless --runner names another runner of Apache Beam, such as FlinkRunner or "
         "DataflowRunner. Its flags (--direct_num_workers, --flink_master, --temp_location, ...) are passed to it. "
-        "Paths may be s3:// and gs:// URLs; the environment (AWS_*, GOOGLE_APPLICATION_CREDENTIALS) or Beam's flags say "
-        "how: "
-        f"{STORE_FLAGS}.",
+        "Paths may be s3:// and gs:// URLs; the environment (AWS_*, GOOGLE_APPLICATION_CREDENTIALS) or Beam's flags "
+        f"say how: {STORE_FLAGS}.",
     )
 
 
