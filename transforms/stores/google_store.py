@@ -17,6 +17,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 from google.api_core.exceptions import GoogleAPICallError, RetryError
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, TransportError
 from google.cloud import storage
+from google.cloud.storage.exceptions import InvalidResponse
 from google.cloud.storage.retry import DEFAULT_RETRY
 
 from ..errors import StoreConflict, StoreError, StoreNotFound
@@ -26,10 +27,12 @@ from .object_streams import ObjectReader, ObjectWriter
 _TAG = "labeldp-run"
 _DELETED_AT_ONCE = 100
 _PART_BYTES = 4 << 20
-_PATIENT = DEFAULT_RETRY.with_timeout(45)
+# The library declares integers and retries where it takes pairs and None.
+_PATIENT: Any = DEFAULT_RETRY.with_timeout(45)
 # Connect, read.
-_TIMEOUT = (10, 60)
-_IMPATIENT = (4, 10)
+_TIMEOUT: Any = (10, 60)
+_IMPATIENT: Any = (4, 10)
+_ONCE: Any = None
 
 _NO_CREDENTIALS = (
     "no credentials: run gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS; "
@@ -55,7 +58,7 @@ def _reasons() -> Iterator[None]:
         raise StoreError("the endpoint is not reachable: check the network and STORAGE_EMULATOR_HOST") from None
     except GoogleAuthError:
         raise StoreError("the credentials are not valid or have expired: log in again") from None
-    except (requests.RequestException, storage.exceptions.InvalidResponse) as error:
+    except (requests.RequestException, InvalidResponse) as error:
         raise _failure(getattr(getattr(error, "response", None), "status_code", 0) or 0, "") from None
 
 
@@ -102,11 +105,11 @@ class GoogleStore:
         bucket, name = split_url(path)
         with _reasons():
             if listing:
-                found = self._client.list_blobs(bucket, prefix=name, max_results=1, retry=None, timeout=_IMPATIENT)
+                found = self._client.list_blobs(bucket, prefix=name, max_results=1, retry=_ONCE, timeout=_IMPATIENT)
                 next(iter(found), None)
                 return
             try:
-                self._blob(path).reload(retry=None, timeout=_IMPATIENT)
+                self._blob(path).reload(retry=_ONCE, timeout=_IMPATIENT)
             except GoogleAPICallError as error:
                 if not isinstance(_failure(error.code or 0, error.message or ""), StoreNotFound):
                     raise

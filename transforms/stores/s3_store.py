@@ -9,8 +9,8 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
-import boto3
 from apache_beam.options.pipeline_options import PipelineOptions, S3Options
+from boto3.session import Session
 from botocore import exceptions as boto
 from botocore.config import Config
 
@@ -338,7 +338,7 @@ def _client(flags: tuple[Any, ...], environment: object, patient: bool, process:
     )
     try:
         with _reasons():
-            return boto3.session.Session().client(
+            return Session().client(
                 "s3",
                 region_name=region,
                 api_version=version,

@@ -118,20 +118,20 @@ def google_server() -> Iterator[dict[str, str]]:
 
     logging.getLogger("gcp_storage_emulator").setLevel(logging.CRITICAL)
 
-    def insert(request: Any, response: Any, storage: Any) -> None:
-        wanted = request.query.get("ifGenerationMatch")
+    def insert(req: Any, res: Any, storage: Any) -> None:
+        wanted = req.query.get("ifGenerationMatch")
         if wanted and ENFORCED.is_set():
-            body = request.data if isinstance(request.data, dict) else {}
-            name = request.query.get("name", [body.get("meta", body).get("name")])[0]
+            body = req.data if isinstance(req.data, dict) else {}
+            name = req.query.get("name", [body.get("meta", body).get("name")])[0]
             try:
-                present = storage.get_file_obj(request.params["bucket_name"], name)["generation"]
+                present = storage.get_file_obj(req.params["bucket_name"], name)["generation"]
             except NotFound:
                 present = "0"
             if wanted[0] != present:
-                response.status = HTTPStatus.PRECONDITION_FAILED
-                response.json({"error": {"code": 412, "message": "At least one pre-condition did not hold."}})
+                res.status = HTTPStatus.PRECONDITION_FAILED
+                res.json({"error": {"code": 412, "message": "At least one pre-condition did not hold."}})
                 return
-        objects.insert(request, response, storage)
+        objects.insert(req, res, storage)
 
     for _, handlers in server.HANDLERS:
         if handlers.get("POST") is objects.insert:

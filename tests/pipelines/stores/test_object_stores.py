@@ -112,6 +112,15 @@ def test_a_shard_of_another_run_is_not_replaced(emulator: Any) -> None:
     assert emulator.objects("out/data/") == {"part": b"records"}
 
 
+@GS
+def test_a_large_shard_of_another_run_is_not_replaced(emulator: Any) -> None:
+    """It goes up in parts. moto does not check the condition of such an upload, which S3 does."""
+    url, store = emulator.put("out/data/part", b"records"), store_of(emulator.url(""))
+    with pytest.raises(StageError, match="another run has written it"), complete_file(url, "two") as file:
+        file.write(bytes(5_000_000))
+    assert store.read(url) == (b"records", store.head(url).version)
+
+
 @STORES
 def test_a_thousand_objects_are_listed_and_deleted(emulator: Any, request: pytest.FixtureRequest) -> None:
     """S3 gives at most 1,000 names in an answer."""

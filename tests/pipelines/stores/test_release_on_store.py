@@ -1,11 +1,13 @@
 """Whole jobs whose input, output, key, mechanism file and ledger are on a store; killed ones; the audit."""
 
-import json
+import multiprocessing
+import multiprocessing.forkserver
 import os
 import signal
-import subprocess
-import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -14,21 +16,50 @@ pytestmark = pytest.mark.xdist_group("stores")
 LEDGER = "out/labeldp_ledger.jsonl"
 STORES = pytest.mark.parametrize("emulator", ["s3", "gs"], indirect=True)
 S3 = pytest.mark.parametrize("emulator", ["s3"], indirect=True)
-# Kills the process before it calls a function of privatize_command.
-KILL = """
-import os, signal, sys
-from labeldp.pipelines.job import privatize_command
-setattr(privatize_command, sys.argv[1], lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+# Runs with the variables argv, step, number, environment and stderr. Ends the process before it calls a function of
+# privatize_command.
+CHILD = """
+import os
+
+os.dup2(stderr.fileno(), 2)
+os.environ.update(environment)
 from labeldp.pipelines.cli.commands import main
-raise SystemExit(main(sys.argv[2:]))
+from labeldp.pipelines.job import privatize_command
+
+setattr(privatize_command, step, lambda *_: os.kill(os.getpid(), number))
+os._exit(main(argv))
 """
 
 
-def kill_before(step: str, argv: list[str], environment: dict[str, str]) -> None:
-    """Runs a job in a process of its own, which is killed before a step."""
-    run = [sys.executable, "-c", KILL, step, *argv]
-    done = subprocess.run(run, env={**environment, **os.environ}, capture_output=True, text=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+@pytest.fixture(scope="module")
+def forks() -> Any:
+    """Context of processes that are forked from one with the command's imports, which takes their seconds once."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["labeldp.pipelines.job.privatize_command"])
+    with mock.patch.dict(os.environ, PYTHONWARNINGS="ignore"):
+        multiprocessing.forkserver.ensure_running()
+    return context
+
+
+@pytest.fixture
+def ended_before(forks: Any, emulator: Any, home: Path) -> Callable[..., str]:
+    """Function (step, argv, number) -> standard error of a job that a signal ends before a step, SIGKILL by default."""
+
+    def run(step: str, argv: list[str], number: int = signal.SIGKILL) -> str:
+        reader, writer = forks.Pipe(duplex=False)
+        names = {"argv": argv, "step": step, "number": int(number), "stderr": writer}
+        names["environment"] = {**emulator.variables, "XDG_CONFIG_HOME": str(home)}
+        process = forks.Process(target=exec, args=(CHILD, names))
+        process.start()
+        writer.close()
+        with os.fdopen(os.dup(reader.fileno()), encoding="utf-8") as file:
+            text = file.read()
+        reader.close()
+        process.join()
+        assert process.exitcode == (-signal.SIGKILL if number == signal.SIGKILL else 1), text
+        return text
+
+    return run
 
 
 @STORES
@@ -81,22 +112,36 @@ def test_the_two_halves(emulator: Any, on_store: Any, invoke: Any) -> None:
 
 
 @S3
-def test_a_schema_on_a_store(emulator: Any, on_store: Any, invoke: Any) -> None:
+def test_a_schema_and_the_files_of_validation(emulator: Any, on_store: Any, invoke: Any) -> None:
+    """Without the validation itself, which takes half a minute and has tests of its own."""
     pytest.importorskip("tensorflow_data_validation", reason="the extra validation is not installed")
-    schema = 'feature { name: "f" type: %s presence { min_fraction: 1 } }'
+    from labeldp.pipelines.job import validation_passes
+    from labeldp.pipelines.job.job_flags import parse
+    from labeldp.pipelines.job.parse_request import parse_request
+    from labeldp.transforms.validation.validate_examples import Validation
+
     malformed = emulator.put("malformed.pbtxt", b"feature {")
     assert "--schema s3://log/malformed.pbtxt" in invoke(on_store(schema=malformed)).error
-    invoke(on_store(schema=emulator.put("right.pbtxt", (schema % "INT").encode()))).ok()
-    found = [name for name in emulator.objects("out/released/") if name.startswith("validation/")]
-    assert len(found) == 4
+    schema = emulator.put("schema.pbtxt", b'feature { name: "f" type: INT } feature { name: "y" type: FLOAT }')
+    request = parse_request("privatize", parse("privatize", "", on_store(schema=schema)[1:])[0])
+    assert request.validation is not None
+    assert 'name: "f"' in str(request.validation.schema)
+    assert 'name: "y"' not in str(request.validation.schema)
+    folder = emulator.url("out/released/validation")
+    for _ in range(2):
+        validation_passes._write(Validation(b"statistics", "schema", ""), folder, "feature_stats.pb")
+    assert emulator.objects("out/released/") == {
+        "validation/anomalies.pbtxt": b"", "validation/feature_stats.pb": b"statistics",
+        "validation/schema.pbtxt": b"schema",
+    }  # fmt: skip
 
 
 @STORES
 def test_a_run_killed_before_it_is_charged_is_no_release(
-    emulator: Any, on_store: Any, invoke: Any, environment: dict[str, str], spent_on: Any
+    emulator: Any, on_store: Any, invoke: Any, ended_before: Any, spent_on: Any
 ) -> None:
     """The next run removes what is left of it, unless there is something else."""
-    kill_before("charge_ledger", on_store(num_shards=3), environment)
+    ended_before("charge_ledger", on_store(num_shards=3))
     left = emulator.objects("out/")
     assert any(name.startswith("released/data/part-") for name in left)
     assert "released/release.json" not in left
@@ -124,9 +169,9 @@ def test_a_run_killed_before_it_is_charged_is_no_release(
 
 @S3
 def test_a_run_killed_after_it_was_charged_is_repeated_for_nothing(
-    emulator: Any, on_store: Any, invoke: Any, environment: dict[str, str], spent_on: Any
+    emulator: Any, on_store: Any, invoke: Any, ended_before: Any, spent_on: Any
 ) -> None:
-    kill_before("publish_folder", on_store(), environment)
+    ended_before("publish_folder", on_store())
     before = emulator.objects("out/released/data/")
     spent = spent_on(emulator.objects()[LEDGER])
     assert "release.json" not in emulator.objects("out/released/")
@@ -151,13 +196,10 @@ def test_a_run_that_fails_leaves_nothing(
 
 @S3
 def test_an_interrupted_run_leaves_nothing_that_looks_like_a_release(
-    emulator: Any, on_store: Any, environment: dict[str, str]
+    emulator: Any, on_store: Any, ended_before: Any
 ) -> None:
     """Its lease stays, because its threads may still write: the next run looks for what they have written."""
-    code = KILL.replace("SIGKILL", "SIGTERM")
-    run = [sys.executable, "-c", code, "charge_ledger", *on_store()]
-    done = subprocess.run(run, env={**environment, **os.environ}, capture_output=True, text=True, check=False)
-    assert "interrupted; nothing is released" in done.stderr
+    assert "interrupted; nothing is released" in ended_before("charge_ledger", on_store(), signal.SIGTERM)
     assert set(emulator.objects("out/")) == {".released.labeldp/lease.json"}
 
 
@@ -171,7 +213,7 @@ def test_an_output_with_anything_in_it_is_refused(emulator: Any, on_store: Any, 
 
 
 @S3
-def test_a_reader_that_looks_early_sees_no_manifest(
+def test_a_reader_that_looks_early_sees_no_manifest_and_nobody_sees_credentials(
     emulator: Any, on_store: Any, invoke: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The manifest comes last, and no shard is copied or written a second time."""
@@ -191,19 +233,13 @@ def test_a_reader_that_looks_early_sees_no_manifest(
     monkeypatch.setattr(s3_store.S3Store, "write", logged_write)
     monkeypatch.setattr(s3_store.S3Store, "copy", lambda *_: pytest.fail("a file was copied"))
     monkeypatch.setattr(s3_store._Upload, "finish", logged_finish)
-    invoke(on_store()).ok()
+    flags = {"s3_access_key_id": "AKIDTESTS", "s3_secret_access_key": "hushhush", "s3_region_name": "us-east-1"}
+    done = invoke(on_store(**flags, s3_endpoint_url=emulator.variables["AWS_ENDPOINT_URL"])).ok()
     released = [name for name in names if name.startswith(emulator.url("out/released/"))]
     assert len(released) == len(set(released)) == 4
     assert released[-1] == emulator.url("out/released/release.json")
     assert names.index(emulator.url(LEDGER)) < names.index(released[-1])
-
-
-@S3
-def test_the_manifest_and_the_ledger_hold_no_credentials(emulator: Any, on_store: Any, invoke: Any) -> None:
-    flags = {"s3_access_key_id": "AKIDTESTS", "s3_secret_access_key": "hushhush", "s3_region_name": "us-east-1"}
-    done = invoke(on_store(**flags, s3_endpoint_url=emulator.variables["AWS_ENDPOINT_URL"])).ok()
     assert "set AWS_SECRET_ACCESS_KEY or AWS_PROFILE instead" in done.err
     everything = done.out + done.err + "".join(repr(content) for content in emulator.objects("out/").values())
     assert "hushhush" not in everything
     assert "AKIDTESTS" not in everything
-    assert json.loads(emulator.objects("out/released/")["release.json"])["records"] == 600
