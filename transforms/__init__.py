@@ -2,6 +2,7 @@
 
 from .batches import LabelledBatch
 from .beam_rows import BatchesToRows, RowsToBatches, row_fields
+from .center.label_groups import LabelGroups
 from .errors import InputError, StageError
 from .io.input_format import Equals, Format
 from .io.parquet_writer import WriteParquet
@@ -27,6 +28,7 @@ __all__ = [
     "Format",
     "InputError",
     "LabelColumn",
+    "LabelGroups",
     "LabelledBatch",
     "NoiseBinding",
     "NoiseKeyFile",

@@ -11,6 +11,7 @@ from apache_beam.pvalue import PCollection
 
 from ..mechanisms.noise.input_digest import RawSums, add_sums, digest_sums
 from .batches import LabelledBatch, center_values, label_values, record_identities
+from .center.label_groups import group_indices
 from .errors import InputError, redact_errors
 from .label_column import LabelColumn
 from .noise_key_file import NoiseKeyFile
@@ -22,7 +23,8 @@ class LabelSummary:
     """Raw, unprotected summary of some records. It must not leave the job.
 
     Attributes:
-      counts: Records per label of the domain, shape (k,), int64; with a center, per cell of residuals.
+      counts: Records per label of the domain, shape (k,), int64; with a center, per cell of residuals; with groups,
+        group after group.
       unusable: Number of records without a usable label.
       sums: Raw sums of the input digest over the records with a usable label.
       missing_centers: Number of records with a usable label whose center is missing or infinite; public.
@@ -40,7 +42,7 @@ class LabelSummary:
 
 
 def record_centers(batch: LabelledBatch, column: LabelColumn) -> tuple[tuple[str, np.ndarray] | None, int]:
-    """Finds the centers of some records.
+    """Finds the centers of some records, and with groups the group of each.
 
     Args:
       batch: n records.
@@ -48,14 +50,17 @@ def record_centers(batch: LabelledBatch, column: LabelColumn) -> tuple[tuple[str
 
     Returns:
       The name of the center column with the centers as indices into the domain, shape (n,), integers, or None for
-      labels without a center; and the number of centers that are missing or infinite.
+      labels without a center; and the number of centers that are missing or infinite. With groups, indices are of pairs
+      of center and group (`LabelColumn.split`).
 
     Raises:
-      InputError: If the center column is not numeric.
+      InputError: If the center column is not numeric, or the column of the groups cannot be grouped by.
     """
     if column.center is None:
         return None, 0
     indices, missing = column.center_indices(center_values(batch, column.center))
+    if column.groups is not None:
+        indices = indices * column.groups.size + group_indices(batch, column.groups)
     return (column.center, indices), missing
 
 
@@ -82,7 +87,7 @@ def summarize(batch: LabelledBatch, column: LabelColumn, secret: bytes) -> Label
     if centers is None:
         counts = np.bincount(indices, minlength=len(column.domain))
     else:
-        counts = column.residuals.count(indices - centers[1])
+        counts = column.count(indices, centers[1])
     sums = digest_sums(secret, column.name, identities, values, centers)
     return LabelSummary(counts, int((~usable).sum()), sums, missing)
 

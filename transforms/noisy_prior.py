@@ -9,8 +9,15 @@ from dataclasses import dataclass, field
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton, PCollection
 
+from ..mechanisms.center.grouped_histogram import GroupedHistogram, merged_counts, supports_histograms
 from ..mechanisms.center.linear_center import LinearCenter
-from ..mechanisms.core.budget import LEAST_RESIDUAL_SHARE, RESIDUAL_SHARE, remaining_epsilon, split_budget
+from ..mechanisms.core.budget import (
+    LEAST_RESIDUAL_SHARE,
+    RESIDUAL_SHARE,
+    BudgetSplit,
+    remaining_epsilon,
+    split_budget,
+)
 from ..mechanisms.core.prior import Prior
 from ..mechanisms.noise.noisy_histogram import estimated_prior, noisy_counts
 from ..mechanisms.registry import prior_share
@@ -29,12 +36,15 @@ class PriorRelease(NoiseBinding):
 
     Attributes:
       prior: The noised label distribution; with a center, that of the residuals, over all of their grid.
-      counts: The noised counts of the labels, or with a center, of the cells of residuals. The prior follows from them.
+      counts: The noised counts of the labels, or with a center, of the cells of residuals; with groups, histogram after
+        histogram. The prior follows from them.
+      group_records: Number of records of each group, which is public; empty without groups.
       linear: The linear center, which has spent its `design.epsilon`; None for any other center, or none.
     """
 
     prior: Prior = field(kw_only=True)
     counts: tuple[int, ...] = field(kw_only=True, default=())
+    group_records: tuple[int, ...] = field(kw_only=True, default=())
     linear: LinearCenter | None = field(kw_only=True, default=None)
 
 
@@ -42,7 +52,8 @@ class PriorRelease(NoiseBinding):
 class NoisyPrior(beam.PTransform):
     """Releases the label distribution under label DP: counts labels, adds noise and estimates the distribution.
 
-    With a center column, it releases the distribution of the residuals, labels minus centers, in cells.
+    With a center column, it releases the distribution of the residuals, labels minus centers, in cells; with groups,
+    that of each group, of as many as the number of records allows.
 
     Takes a PCollection of LabelledBatch (the label and id columns suffice) and returns exactly one PriorRelease. The
     release is a deterministic function of the input and the secret key, so retries and re-runs reproduce it. The job
@@ -146,6 +157,8 @@ def release_prior(
     shares = {"most": prior_share(mechanism)}
     if column.center is not None:
         shares = {"most": RESIDUAL_SHARE, "least": LEAST_RESIDUAL_SHARE}
+    if column.groups is not None:
+        return _release_groups(summary, column, epsilon, prior_epsilon, secret)
     budget = split_budget(epsilon, column.cells, summary.records, prior_epsilon, **shares)
     binding = make_binding(summary, column, budget, secret)
     counts = noisy_counts(summary.counts, budget.prior, binding.noise_key(secret))
@@ -154,3 +167,27 @@ def release_prior(
     else:
         prior = column.residuals.prior(counts, budget.prior)
     return PriorRelease(**vars(binding), prior=prior, counts=tuple(counts.tolist()))
+
+
+def _release_groups(
+    summary: LabelSummary, column: LabelColumn, epsilon: float, prior_epsilon: float | None, secret: bytes
+) -> PriorRelease:
+    """Releases the histograms of groups: of all of them, or of as many as records are enough for."""
+    assert column.groups is not None
+    records, cells = summary.counts.reshape(column.groups.size, -1).sum(axis=1), column.residuals.cells
+
+    def split(histograms: int) -> BudgetSplit:
+        shares = {"most": RESIDUAL_SHARE, "least": LEAST_RESIDUAL_SHARE}
+        return split_budget(epsilon, histograms * cells, summary.records, prior_epsilon, **shares)
+
+    # Numbers of records and of cells are public, and so is the number of histograms.
+    possible = range(column.groups.size, 0, -1)
+    histograms = next(h for h in possible if supports_histograms(h, summary.records, split(h).prior))
+    budget = split(histograms)
+    binding = make_binding(summary, column, budget, secret)
+    merged = merged_counts(summary.counts, records.tolist(), histograms)
+    counts = noisy_counts(merged, budget.prior, binding.noise_key(secret)).tolist()
+    grouped = GroupedHistogram(column.residuals, counts, records.tolist(), budget.prior)
+    return PriorRelease(
+        **vars(binding), prior=grouped.pooled, counts=tuple(counts), group_records=tuple(records.tolist())
+    )

@@ -12,6 +12,7 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 
+from ..mechanisms.center.group_positions import GroupRanges
 from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.noise.input_digest import RawSums, add_sums, digest_sums, input_digest
 from ..mechanisms.noise.keyed_words import labelled_words, words
@@ -101,7 +102,8 @@ class PrivatizeLabels(beam.PTransform):
     of the randomizer that drew its labels stays with every batch, and with every shard that is written from it.
 
     With a center column, a label y with center c becomes c + M(clip(y - c)). The randomizer M takes the residuals of a
-    range, to which they are clipped. The center column stays as it is.
+    range, to which they are clipped. The center column stays as it is. With groups, M takes positions in the range of
+    the record's group, and its outputs are mapped back to that range (`group_positions`).
 
     Streaming (unbounded, windowed) input takes a randomizer and a StreamBinding, both as values. It has no digest, and
     its records need ids.
@@ -110,7 +112,7 @@ class PrivatizeLabels(beam.PTransform):
       randomizer: Exactly one randomizer, as a PCollection or as a value.
       binding: Exactly one NoiseBinding (a PriorRelease is one) as a PCollection; or a StreamBinding.
       column: The private column. Its domain must be that of the randomizer; with a center, the randomizer's must be
-        consecutive residuals.
+        consecutive residuals, or with groups it must have a range for each of them.
       key: Reference to the secret key.
     """
 
@@ -171,7 +173,8 @@ def privatize_batch(
       noise_key: Noise key of the release, 32 bytes.
       secret: Secret key, 32 bytes, for randomized rounding.
       streaming: True if the noise key is that of a StreamBinding. Words are then bound to labels and centers as well.
-      centers: Centers as indices into the domain, shape (n,), integers; None without a center column.
+      centers: Centers as indices into the domain, shape (n,), integers, or with groups indices of pairs of center and
+        group (`LabelColumn.split`); None without a center column.
 
     Returns:
       The batch with its label column replaced, and the fingerprint of the randomizer.
@@ -183,12 +186,35 @@ def privatize_batch(
         drawn = words(noise_key, randomizer.fingerprint, identities)
     if centers is None:
         outputs = randomizer.sample(indices, drawn)
+    elif column.groups is not None:
+        outputs = _grouped_outputs(indices, centers, identities, column, randomizer, drawn, secret)
     else:
         first = column.residuals.place(randomizer.labels) - column.residuals.most
         clipped = np.clip(indices - centers - first, 0, len(randomizer.labels) - 1)
         outputs = column.labels[centers] + randomizer.sample(clipped, drawn)
     replaced = replace_label(batch.batch, column.name, outputs)
     return dataclasses.replace(batch, batch=replaced, mechanism=randomizer.fingerprint.hex())
+
+
+def _grouped_outputs(
+    indices: np.ndarray,
+    bound: np.ndarray,
+    identities: Identities,
+    column: LabelColumn,
+    randomizer: Randomizer,
+    drawn: np.ndarray,
+    secret: bytes,
+) -> np.ndarray:
+    """Labels around centers, each in the range of its group; the arguments are those of `privatize_batch`."""
+    centers, groups = column.split(bound)
+    assert groups is not None
+    assert randomizer.group_ranges is not None
+    ranges = GroupRanges(randomizer.group_ranges)
+    # Like the coin of randomized rounding, this one need not be bound to the data.
+    coins = words(secret, f"position {column.name}".encode(), identities)
+    positions = ranges.find(indices - centers, groups, len(randomizer.labels), coins)
+    table = ranges.outputs(randomizer, column.residuals)
+    return column.labels[centers] + table[groups, randomizer.draw(positions, drawn)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,10 +293,16 @@ class _Randomize(beam.DoFn):
 
 def _fits(column: LabelColumn, randomizer: Randomizer) -> bool:
     """True if the randomizer takes the labels of the column, or residuals of them around its center."""
+    if (column.groups is None) != (randomizer.group_ranges is None):
+        return False
     if column.center is None:
         return tuple(randomizer.labels.tolist()) == column.domain
     try:
-        column.residuals.place(randomizer.labels)
+        if column.groups is None or randomizer.group_ranges is None:
+            column.residuals.place(randomizer.labels)
+        else:
+            GroupRanges(randomizer.group_ranges).check(column.residuals)
+            return len(randomizer.group_ranges) == column.groups.size
     except ValueError:
         return False
     return True
@@ -289,8 +321,7 @@ class _Digest(beam.DoFn):
     @redact_errors("comparing the passes")
     def process(self, drawn: _Drawn, randomizer: Randomizer, binding: NoiseBinding) -> Iterator[int | TaggedOutput]:
         column = self._column
-        request = (column.name, column.labels, binding.budget, column.rounding, column.center)
-        digest = input_digest(self._key.load(), drawn.sums, *request)
+        digest = input_digest(self._key.load(), drawn.sums, *column.request(binding.budget))
         if digest != binding.digest:
             raise InputError(
                 "the input changed while the job ran, so nothing may be released: run again when the files are complete"
