@@ -181,7 +181,7 @@ def _release_groups(
         return split_budget(epsilon, histograms * cells, summary.records, prior_epsilon, **shares)
 
     # Numbers of records and of cells are public, and so is the number of histograms.
-    possible = range(column.groups.size, 0, -1)
+    possible = range(int((records > 0).sum()), 0, -1)
     histograms = next(h for h in possible if supports_histograms(h, summary.records, split(h).prior))
     budget = split(histograms)
     binding = make_binding(summary, column, budget, secret)

@@ -34,8 +34,6 @@ _RECORDS_NEEDED = 150
 _FACTORS = range(-8, 9)
 # A factor must lower the squared distance by this many times the variance of the noise of a count, at least.
 _SIGNIFICANT = 16
-# When a class is estimated, the distribution of all records counts like this many times the noise scale of a count.
-_POOLED_RECORDS = 4
 
 
 def supports_histograms(histograms: int, records: int, prior_epsilon: float) -> bool:
@@ -125,8 +123,13 @@ class GroupedHistogram:
     @cached_property
     def pooled(self) -> Prior:
         """Distribution of the residuals of all records."""
+        return self._prior_of(list(range(len(self.counts))))
+
+    def _prior_of(self, members: list[int]) -> Prior:
+        """Distribution of the residuals of the records of some histograms."""
         # The sum of H draws of noise has the variance of one with a scale of sqrt(H) times that of each.
-        return self.residuals.prior(self.counts.sum(axis=0), self.prior_epsilon / float(np.sqrt(len(self.counts))))
+        epsilon = self.prior_epsilon / float(np.sqrt(len(members)))
+        return self.residuals.prior(self.counts[members].sum(axis=0), epsilon)
 
     @cached_property
     def classes(self) -> tuple[int, ...]:
@@ -166,15 +169,7 @@ class GroupedHistogram:
         of_class: dict[int, Prior] = {}
         for name in dict.fromkeys(self.classes):
             members = [histogram for histogram, each in enumerate(self.classes) if each == name]
-            if len(members) == len(self.counts):
-                of_class[name] = self.pooled
-                continue
-            scale = HISTOGRAM_SENSITIVITY * float(np.sqrt(len(members))) / self.prior_epsilon
-            records = sum(self._records_of_histograms[histogram] for histogram in members)
-            own = self.residuals.prior(self.counts[members].sum(axis=0), HISTOGRAM_SENSITIVITY / scale)
-            extra = _POOLED_RECORDS * scale
-            weights = (records * own.weights + extra * self.pooled.weights) / (records + extra)
-            of_class[name] = Prior(own.labels, weights)
+            of_class[name] = self._prior_of(members)
         return [of_class[self.classes[histogram]] for histogram in self.of_group.tolist()]
 
     def position_prior(self, ranges: GroupRanges) -> Prior:

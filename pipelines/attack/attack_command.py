@@ -20,7 +20,7 @@ from .keyed_release import KeyedRelease
 from .release_function import BlackBox, SamplerError, load_sampler
 
 _LEAST_DRAWS, _MOST_DRAWS = 1000, 10**9
-_MOST_CHECKS, _MOST_CENTER_CHECKS = 7, 2
+_MOST_CHECKS, _MOST_CENTER_CHECKS, _MOST_GROUP_CHECKS = 7, 2, 1
 
 
 def run(argv: Sequence[str] | None = None) -> int:
@@ -38,8 +38,8 @@ def run(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("path", metavar="FILE|FOLDER", help="a mechanism file, release.json or output folder")
     parser.add_argument("--sampler", metavar="MODULE:FUNCTION",
-        help="function (labels, ids, key) to attack, with a center (labels, ids, key, centers); "
-        "default the keyed sampler of labeldp")  # fmt: skip
+        help="function (labels, ids, key) to attack, with a center (labels, ids, key, centers), with groups (labels, "
+        "ids, key, centers, groups); default the keyed sampler of labeldp")  # fmt: skip
     parser.add_argument("--draws", type=int, default=10**6, metavar="N",
         help="records drawn to select an event, and again to bound epsilon; default 1000000")  # fmt: skip
     parser.add_argument("--confidence", type=float, default=1 - 1e-6, metavar="C",
@@ -73,7 +73,7 @@ def _attack(args: argparse.Namespace) -> bool:
         box, attacked, checks = BlackBox(function, randomizer.labels), claim, _MOST_CHECKS
     else:
         box, attacked = around_center(claim, function, claim.residuals)
-        checks = _MOST_CHECKS + _MOST_CENTER_CHECKS
+        checks = _MOST_CHECKS + _MOST_CENTER_CHECKS + (0 if randomizer.group_ranges is None else _MOST_GROUP_CHECKS)
     setting = Setting(args.draws, (1 - args.confidence) / checks, args.seed)
     lines = [_line("mechanism", _mechanism_text(claim)), _line("sampler", args.sampler or "the keyed path of labeldp")]
     attacks = label_inferences(randomizer, claim.prior)
@@ -118,6 +118,8 @@ def _mechanism_text(claim: Claim) -> str:
     delta = f" with delta {claim.delta:.6g}" if claim.delta else ""
     prior = f", {claim.prior_epsilon:.6g} for the histogram" if claim.prior_epsilon else ""
     inputs = "labels" if claim.residuals is None else "residuals"
+    if randomizer.group_ranges is not None:
+        inputs = f"positions in the ranges of {len(randomizer.group_ranges)} groups"
     size = f"{len(randomizer.labels)} {inputs}, {len(randomizer.outputs)} outputs"
     return f"{randomizer.mechanism}: {size}; claims epsilon {claim.epsilon:.6g}{delta} for the labels{prior}"
 

@@ -54,7 +54,7 @@ def center_features(
         return None
     if not asked and len(column.domain) < _LEAST_LABELS:
         return None
-    schema, name = _first_schema(input, column), new_center(args)
+    schema, name = first_schema(input, column), new_center(args)
     chosen, categories = _chosen(args, input, column, schema)
     if not chosen and not asked:
         return None
@@ -107,8 +107,19 @@ def _names(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(text.split(","))
 
 
-def _first_schema(input: InputSpec, column: LabelColumn) -> pa.Schema:
-    """Schema of the first records. Files without any, as some writers make them, are passed over."""
+def first_schema(input: InputSpec, column: LabelColumn) -> pa.Schema:
+    """Reads the schema of the first records. Files without any, as some writers make them, are passed over.
+
+    Args:
+      input: The input files.
+      column: The label column.
+
+    Returns:
+      The schema; empty if no file has a record.
+
+    Raises:
+      InputError: If the first records cannot be read; names the file.
+    """
     reader = FileReader(input.format, None, input.where, column.name)
     for path in input.paths:
         for batch in reader.read(FilePart(path, input.paths[0])):

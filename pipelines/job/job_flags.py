@@ -28,7 +28,7 @@ DEFAULTS = {"loss": "squared"}
 _SET_BY_MECHANISM_FILE = (
     "label_min", "label_max", "label_step", "label_values", "rounding", "epsilon", "prior_epsilon",
     "mechanism", "purpose", "mechanism_parameters", "loss", "center_column", "center", "center_features",
-    "center_categories", "center_places",
+    "center_categories", "center_places", "center_groups",
 )  # fmt: skip
 
 
@@ -68,6 +68,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--center_categories", metavar="NAME,...", help="features of --center that are categories, besides texts")
     add("--center_places", type=int, metavar="N",
         help="largest number of places of a category; more values than that are hashed; default 64")  # fmt: skip
+    add("--center_groups", metavar="NAME[=V1,V2,...]",
+        help="public column of text, integers or booleans: the residuals of each of its values, and of all others, get "
+        "a range of their own; default values: the 15 most frequent. Needs a center")  # fmt: skip
     add("--epsilon", type=float, metavar="E", help="privacy budget of the release: label histogram and labels together")
     add("--delta", type=float, metavar="D", help="delta of (epsilon, delta)-DP, as gaussian needs; default: pure DP")
     add("--prior_epsilon", type=float, metavar="E1",

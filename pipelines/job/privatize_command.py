@@ -17,6 +17,7 @@ from ..release.output_folder import publish_file, publish_folder, staging_folder
 from ..runner.run_pipeline import describe_failure
 from ..runner.runner_options import runner_options
 from .announcement import announce, counted
+from .group_flags import with_frequent_groups
 from .job_flags import parse
 from .job_request import JobRequest, request_id
 from .parse_request import parse_request
@@ -83,6 +84,7 @@ def _run(command: str, description: str, argv: Sequence[str]) -> int:
 
 def _release(request: JobRequest, options: PipelineOptions) -> None:
     """Runs a request up to its release, which is charged after all checks and appears only once it is charged."""
+    request = with_frequent_groups(request, options)
     input, output, label, validation = request.input, request.output, request.column.name, request.validation
     ledger, name = Ledger(request.ledger), request_id(request)
     check_caps(ledger, name, request.budget, request.mechanism.fitted)

@@ -23,7 +23,6 @@ from ...transforms.errors import InputError
 from ...transforms.io.filesystems import read_text
 from ...transforms.noise_binding import NoiseBinding
 from ...transforms.noisy_prior import PriorRelease
-from ...transforms.solve_randomizer import restricted_prior
 from ..study.prior_file import NoisedCounts, parse_prior_release
 from .center_statement import CenterStatement
 
@@ -65,7 +64,7 @@ class MechanismFile:
           The contents.
         """
         center = CenterStatement.of_release(release)
-        prior = release.prior if center is None else restricted_prior(release.prior, randomizer.labels)
+        prior = release.prior if center is None else center.mechanism_prior(randomizer)
         name = prior_release_name(release)
         noised = NoisedCounts(release.counts, release.records) if center is None else None
         return cls(randomizer, prior, release.budget.prior, release.rounding, name, center, noised)
@@ -127,6 +126,8 @@ def read_mechanism_file(path: str) -> MechanismFile:
         noised = NoisedCounts.from_document(prior)
         if center is not None:
             center.check(randomizer, found)
+        elif randomizer.group_ranges is not None:
+            raise ValueError("it has ranges of groups, but no center")
         if noised is not None:
             noised.check(found, epsilon)
         return MechanismFile(randomizer, found, epsilon, rounding, name, center, noised)
@@ -186,4 +187,6 @@ def prior_release_name(binding: NoiseBinding) -> str:
     noise: list[Any] = [f"{binding.digest:064x}", binding.column, list(binding.domain), spent, binding.rounding]
     if binding.center is not None:
         noise.append(binding.center)
+    if binding.groups is not None:
+        noise.append([binding.groups.column, list(binding.groups.values)])
     return hashlib.blake2b(json.dumps(noise).encode(), digest_size=16, person=b"labeldp ledger").hexdigest()

@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 from labeldp.mechanisms.analysis.automatic import CANDIDATES, solve_for_groups
 from labeldp.mechanisms.analysis.quality import variances
+from labeldp.mechanisms.analysis.release_warnings import release_warnings
+from labeldp.mechanisms.analysis.released_facts import CenterFacts, ReleasedFacts
+from labeldp.mechanisms.analysis.verdict import debiasing, verdict
 from labeldp.mechanisms.center.group_positions import GroupRanges
 from labeldp.mechanisms.center.group_ranges import choose_group_ranges
 from labeldp.mechanisms.center.grouped_histogram import (
@@ -103,7 +106,7 @@ def test_a_group_of_few_records_has_the_range_of_the_others():
     for seed in range(5):
         found = histogram(steps_of([8, 8, 1], [20000, 20000, 20], seed), 0.125, seed)
         assert found.classes == (0, 0, 0)
-        assert found.priors[2] is found.pooled
+        assert all(np.array_equal(each.weights, found.pooled.weights) for each in found.priors)
         ranges = choose_group_ranges(found, UNBIASED, 0.875).ranges
         assert len(set(ranges.ends)) == 1
 
@@ -174,6 +177,19 @@ def test_auto_states_what_it_chose_among_all_candidates():
     assert set(randomizer.choice["model_errors"]) == set(CANDIDATES)
     assert randomizer.choice["mechanism"].partition(":")[0] == randomizer.mechanism
     assert randomizer.certificate().epsilon <= 1.0
+
+
+def test_a_biased_mechanism_has_a_line_for_each_group():
+    found = histogram(steps_of([2, 9], [4000, 9000]), 1.0)
+    randomizer = solve_for_groups(found, 0.5, mechanism_named("rr_on_bins"))
+    ranges = GroupRanges(randomizer.group_ranges)
+    center = CenterFacts(found.whole_prior(ranges, randomizer.labels), (0.0, 100.0), 0, grouped=True)
+    facts = ReleasedFacts(randomizer, found.position_prior(ranges), 1.0, 13000, 3, "squared", center)
+    line = debiasing(facts)
+    assert line.formula is None
+    assert "differs between groups: its slope is " in line.line
+    assert verdict(facts).text
+    assert [warning.text for warning in release_warnings(facts)]
 
 
 def test_a_mechanism_that_supports_no_range_has_an_infinite_error():
