@@ -285,20 +285,37 @@ def _residual_histogram(channel: np.ndarray, mechanism: dict[str, Any]) -> tuple
 def _grouped_histogram(
     channel: np.ndarray, mechanism: dict[str, Any]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """As `_residual_histogram`, for the residuals of all histograms, one after the other; None if no row is right."""
+    """As `_residual_histogram`, for the cells of all histograms, one after the other; None if no row is right.
+
+    Instead of its residuals, a cell has rows whose least and largest probabilities bound theirs.
+    """
     center, ranges = read_center(mechanism), read_group_ranges(mechanism)
     widths, most = residual_cells(len(center["center.domain"])), len(center["center.domain"]) - 1
     histograms = histograms_of_groups(mechanism, len(widths))
-    rows = []
+    rows, sizes = [], []
     for histogram in range(max(histograms) + 1):
         own = {ends for ends, each in zip(ranges, histograms, strict=True) if each == histogram}
         if len(own) > 1:
             return None
         low, high = own.pop()
-        exact = (np.clip(np.arange(-most, most + 1), low, high) - low) * (len(channel) - 1)
-        below, chance = exact // (high - low), (exact % (high - low) / (high - low))[:, None]
-        rows.append(channel[below] * (1 - chance) + channel[np.minimum(below + 1, len(channel) - 1)] * chance)
-    return np.concatenate(rows), _as_weights(center["center.counts"]), np.tile(widths, len(rows))
+        starts = np.cumsum(widths) - widths - most
+        for first, last in zip(starts.tolist(), (starts + widths - 1).tolist(), strict=True):
+            rows.append(_rows_of_cell(channel, low, high, first, last))
+            sizes.append(len(rows[-1]))
+    return np.concatenate(rows), _as_weights(center["center.counts"]), np.array(sizes)
+
+
+def _rows_of_cell(channel: np.ndarray, low: int, high: int, first: int, last: int) -> np.ndarray:
+    """Rows between which those of all residuals of a cell lie: of its ends, and of the positions between them.
+
+    The probability of an output is linear in the residual from one position to the next, so it is largest and least at
+    one of these. Cells may have many residuals, but there are few positions.
+    """
+    steps = np.array([first, last] if last > first else [first])
+    exact = (np.clip(steps, low, high) - low) * (len(channel) - 1)
+    below, chance = exact // (high - low), (exact % (high - low) / (high - low))[:, None]
+    ends = channel[below] * (1 - chance) + channel[np.minimum(below + 1, len(channel) - 1)] * chance
+    return np.concatenate([ends, channel[below[0] + 1 : below[-1] + 1]])
 
 
 def _output_table(center: dict[str, Any], mechanism: dict[str, Any]) -> np.ndarray:
