@@ -119,15 +119,13 @@ def read_mechanism_file(path: str) -> MechanismFile:
         if rounding not in ROUNDINGS:
             raise InputError(f"{path} cannot be used: its rounding is not {' or '.join(ROUNDINGS)}")
         weights, (epsilon, name) = np.array(prior["weights"], np.float64), parse_prior_release(prior)
-        _check_stated(randomizer)
         stated = document.get("center")
+        _check_stated(randomizer, stated is not None)
         center = None if stated is None else CenterStatement.from_document(stated, epsilon)
         found = Prior(randomizer.labels, weights)
         noised = NoisedCounts.from_document(prior)
         if center is not None:
             center.check(randomizer, found)
-        elif randomizer.group_ranges is not None:
-            raise ValueError("it has ranges of groups, but no center")
         if noised is not None:
             noised.check(found, epsilon)
         return MechanismFile(randomizer, found, epsilon, rounding, name, center, noised)
@@ -137,8 +135,10 @@ def read_mechanism_file(path: str) -> MechanismFile:
         raise InputError(f"{path} cannot be used: {error}") from None
 
 
-def _check_stated(randomizer: Randomizer) -> None:
+def _check_stated(randomizer: Randomizer, centered: bool) -> None:
     """Checks values that the integers do not determine, and that are printed and published again."""
+    if randomizer.group_ranges is not None and not centered:
+        raise ValueError("it has ranges of groups, but no center")
     if not (isinstance(randomizer.mechanism, str) and re.fullmatch(r"[A-Za-z0-9_.+-]{1,64}", randomizer.mechanism)):
         raise ValueError("its mechanism is not a name of 1 to 64 letters, digits and _.+-")
     gap = randomizer.gap
