@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -133,7 +133,7 @@ class _CountValues(beam.DoFn):
         self._name = name
 
     @redact_errors("counting the values of groups")
-    def process(self, batch: LabelledBatch) -> Iterable[dict[str, int]]:
+    def process(self, batch: LabelledBatch) -> Iterator[dict[str, int]]:
         values, _ = group_values(batch, self._name)
         counted: dict[str, int] = {}
         for each in values.value_counts().to_pylist():

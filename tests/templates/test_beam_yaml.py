@@ -166,7 +166,7 @@ def test_rows_of_groups_have_ranges_of_their_own(key_file: Path, tmp_path: Path)
     from labeldp.templates.beam_yaml import LabelDP
 
     rows = [GroupedRow(i, 10.0, "ab"[i % 2], 10.0 + (i % 3 - 1) * (1 if i % 2 else 5)) for i in range(RECORDS)]
-    groups = {"center_column": "guess", "center_groups": "kind=a,b", "mechanism": "unbiased"}
+    groups: dict[str, Any] = {"center_column": "guess", "center_groups": "kind=a,b", "mechanism": "unbiased"}
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         records: Any = pipeline | beam.Create(rows).with_output_types(GroupedRow)
         found = records | LabelDP("y", "id", 8.0, str(key_file), 0, 20, 1, **groups)

@@ -190,13 +190,14 @@ def test_a_repetition_takes_the_earlier_mechanism_and_no_other(labelled, secret)
     solved = grouped_prior(histogram_of(prior), randomizer)
     earlier = EarlierMechanism(prior.digest, solved, prior.budget, prior.rounding, randomizer)
     assert earlier.belongs_to(prior, "unbiased")
-    low, high = randomizer.group_ranges[0]
+    ranges = randomizer.group_ranges or ()
+    low, high = ranges[0]
     for ends in ((low, high + 1), (low, 300)):
-        other = randomizer.for_groups((ends, *randomizer.group_ranges[1:]))
+        other = randomizer.for_groups((ends, *ranges[1:]))
         changed = EarlierMechanism(prior.digest, solved, prior.budget, prior.rounding, other)
         assert not changed.belongs_to(prior, "unbiased")
     with pytest.raises(ValueError, match="another number of groups"):
-        grouped_prior(histogram_of(prior), randomizer.for_groups(randomizer.group_ranges[:2]))
+        grouped_prior(histogram_of(prior), randomizer.for_groups(ranges[:2]))
 
 
 def test_a_mechanism_for_other_groups_is_refused(labelled, failure, key):

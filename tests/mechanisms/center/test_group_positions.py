@@ -123,7 +123,7 @@ def test_the_fingerprint_covers_the_ranges():
         Randomizer.from_json(one.to_json().replace("[-2, 2]", "[-2, 3]"))
     for bad in ([], [[1, 1]], [[2, 1]], [[0, 1.0]], [[True, 2]], [[0]], "x", [[0, 10**12]], 5):
         with pytest.raises(ValueError, match="group_ranges must"):
-            plain.for_groups(bad)
+            plain.for_groups(bad)  # type: ignore[arg-type]
 
 
 def test_draws_are_the_places_of_samples():
