@@ -247,6 +247,8 @@ def read_center(mechanism: dict[str, Any]) -> dict[str, Any]:
 
 def _read_groups(groups: dict[str, Any]) -> dict[str, Any]:
     """Members of the groups, with `center.groups.` before each key."""
+    if not set(groups) <= {"column", "values", "records"}:
+        raise RefusedDocument("center.groups has further members than column, values and records")
     groups = {f"center.groups.{key}": value for key, value in groups.items()}
     read_member(groups, "center.groups.column", str)
     values = read_member(groups, "center.groups.values", list)

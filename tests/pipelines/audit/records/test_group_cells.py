@@ -77,6 +77,7 @@ def test_histograms_are_assigned_as_by_the_job() -> None:
         ({"records": [1, 2]}, "center.groups.records is not one integer"),
         ({"records": [1, 2, -1]}, "center.groups.records is not one integer"),
         ({"column": 5}, "center.groups.column is not a string"),
+        ({"labels": [1.0]}, "center.groups has further members"),
     ],
 )
 def test_malformed_groups_are_refused(groups: dict, said: str) -> None:
