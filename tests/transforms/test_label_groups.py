@@ -190,7 +190,8 @@ def test_a_repetition_takes_the_earlier_mechanism_and_no_other(labelled, secret)
     solved = grouped_prior(histogram_of(prior), randomizer)
     earlier = EarlierMechanism(prior.digest, solved, prior.budget, prior.rounding, randomizer)
     assert earlier.belongs_to(prior, "unbiased")
-    ranges = randomizer.group_ranges or ()
+    ranges = randomizer.group_ranges
+    assert ranges is not None
     low, high = ranges[0]
     for ends in ((low, high + 1), (low, 300)):
         other = randomizer.for_groups((ends, *ranges[1:]))

@@ -77,7 +77,8 @@ def test_groups_of_different_spread_gain_clearly(epsilon):
     for seed in range(3):
         steps = steps_of([3, 12], [15000, 15000], seed)
         own = solve_for_groups(histogram(steps, epsilon / 8, seed), epsilon * 7 / 8, UNBIASED)
-        (low, high), (first, last) = own.group_ranges or ()
+        assert own.group_ranges is not None
+        (low, high), (first, last) = own.group_ranges
         assert 2 * (high - low) < last - first
         ratios.append(error_of(steps, own) / error_without_groups(steps, epsilon * 7 / 8, epsilon / 8, seed))
     assert np.median(ratios) < 0.85
