@@ -19,6 +19,7 @@ from ..mechanisms.core.label_grid import label_grid
 from ..mechanisms.core.label_rounding import NEAREST
 from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.registry import AUTO, default_rounding
+from ..mechanisms.release.label_groups import LabelGroups
 from ..pipelines.release.job_result import JobResult
 from ..pipelines.release.manifest import make_manifest
 from ..pipelines.release.mechanism_file import MechanismFile
@@ -73,6 +74,7 @@ def label_column(
     id_column: str | None = None,
     rounding: str = NEAREST,
     center_column: str | None = None,
+    center_groups: str | None = None,
 ) -> LabelColumn:
     """Makes the private column from flat arguments.
 
@@ -85,18 +87,28 @@ def label_column(
       id_column: Column of unique ids; by default records are identified by file and row.
       rounding: "nearest" or "randomized".
       center_column: Column of public predictions, around which labels are privatized.
+      center_groups: NAME=V1,V2,... gives records a range of residuals by their value of the public column NAME.
 
     Returns:
       The private column.
 
     Raises:
-      ValueError: If neither or both forms of the domain are given, or the domain is invalid.
+      ValueError: If neither or both forms of the domain are given, or the domain or the groups are invalid.
     """
     grid = (label_min, label_max, label_step)
     if (label_values is None) == any(bound is None for bound in grid):
         raise ValueError("the public label domain: give label_min, label_max and label_step, or label_values")
     domain = np.array(label_values, np.float64) if label_values is not None else label_grid(*map(str, grid))
-    return LabelColumn(label, tuple(domain.tolist()), id_column, rounding, center_column)
+    return LabelColumn(label, tuple(domain.tolist()), id_column, rounding, center_column, _groups(center_groups))
+
+
+def _groups(text: str | None) -> LabelGroups | None:
+    if text is None:
+        return None
+    name, _, values = text.partition("=")
+    if not name or not values:
+        raise ValueError(f"center_groups takes NAME=V1,V2,..., not {text!r}")
+    return LabelGroups(name, tuple(values.split(",")))
 
 
 def read_record_batches(
@@ -136,6 +148,7 @@ def noisy_prior(
     rounding: str = NEAREST,
     center_column: str | None = None,
     mechanism: str = "rr_on_bins",
+    center_groups: str | None = None,
 ) -> beam.PTransform:
     """Releases the label histogram under label differential privacy.
 
@@ -152,6 +165,7 @@ def noisy_prior(
       rounding: Rounding of labels that are not in the domain, nearest or randomized.
       center_column: Column of public predictions, around which labels are privatized.
       mechanism: Name of the mechanism that is solved for next; it decides the default of prior_epsilon.
+      center_groups: NAME=V1,V2,... gives records a range of residuals by their value of the public column NAME.
 
     Returns:
       A transform from LabelledBatch to one PriorRelease.
@@ -159,7 +173,8 @@ def noisy_prior(
     Raises:
       ValueError: If the domain or the budget is invalid.
     """
-    column = label_column(label, label_min, label_max, label_step, label_values, id_column, rounding, center_column)
+    grid = (label_min, label_max, label_step, label_values)
+    column = label_column(label, *grid, id_column, rounding, center_column, center_groups)
     return NoisyPrior(column, epsilon, NoiseKeyFile(noise_key_file), prior_epsilon, mechanism=mechanism)
 
 
@@ -197,6 +212,7 @@ class PrivatizeRecordBatches(beam.PTransform):
         id_column: str | None = None,
         rounding: str = NEAREST,
         center_column: str | None = None,
+        center_groups: str | None = None,
     ):
         """Checks the arguments, which must be equal to those of `noisy_prior`.
 
@@ -210,13 +226,14 @@ class PrivatizeRecordBatches(beam.PTransform):
           id_column: Column of unique ids; by default records are identified by file and row.
           rounding: Rounding of labels that are not in the domain, nearest or randomized.
           center_column: Column of public predictions, around which labels are privatized.
+          center_groups: NAME=V1,V2,... gives records a range of residuals by their value of the public column NAME.
 
         Raises:
           ValueError: If the domain is invalid.
         """
         super().__init__()
         grid = (label_min, label_max, label_step, label_values)
-        self._column = label_column(label, *grid, id_column, rounding, center_column)
+        self._column = label_column(label, *grid, id_column, rounding, center_column, center_groups)
         self._key = NoiseKeyFile(noise_key_file)
 
     def expand(self, pcolls: dict[str, PCollection[Any]]) -> dict[str, PCollection[Any]]:
@@ -335,6 +352,7 @@ class LabelDP(beam.PTransform):
         center_features: list[str] | None = None,
         center_categories: list[str] | None = None,
         center_places: int = DEFAULT_PLACES,
+        center_groups: str | None = None,
     ):
         """Checks the arguments.
 
@@ -358,6 +376,7 @@ class LabelDP(beam.PTransform):
           center_features: Fields that the predictions are computed from. Text is a category.
           center_categories: Those that are categories besides texts.
           center_places: Largest number of places of a category; more values than that are hashed.
+          center_groups: NAME=V1,V2,... gives rows a range of residuals by their value of the public field NAME.
 
         Raises:
           ValueError: If the domain, the budget, the mechanism or the center is invalid.
@@ -376,7 +395,7 @@ class LabelDP(beam.PTransform):
         mechanism = mechanism or AUTO
         rounding = rounding or default_rounding(mechanism)
         grid = (label_min, label_max, label_step, label_values)
-        self._column = label_column(label, *grid, id_column, rounding, center_column)
+        self._column = label_column(label, *grid, id_column, rounding, center_column, center_groups)
         self._epsilon = epsilon
         self._key = NoiseKeyFile(noise_key_file)
         self._prior = NoisyPrior(self._column, epsilon, self._key, prior_epsilon, mechanism=mechanism)

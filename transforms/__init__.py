@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..mechanisms.release.bound_noise import NoiseBinding, StreamBinding
     from ..mechanisms.release.label_column import LabelColumn
+    from ..mechanisms.release.label_groups import LabelGroups
     from ..mechanisms.release.prior_release import PriorRelease
     from .batches import LabelledBatch
     from .beam_rows import BatchesToRows, RowsToBatches, row_fields
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "..mechanisms.release.bound_noise": ("NoiseBinding", "StreamBinding"),
     "..mechanisms.release.label_column": ("LabelColumn",),
+    "..mechanisms.release.label_groups": ("LabelGroups",),
     "..mechanisms.release.prior_release": ("PriorRelease",),
     ".batches": ("LabelledBatch",),
     ".beam_rows": ("BatchesToRows", "RowsToBatches", "row_fields"),
@@ -59,6 +61,7 @@ __all__ = [
     "Format",
     "InputError",
     "LabelColumn",
+    "LabelGroups",
     "LabelledBatch",
     "NoiseBinding",
     "NoiseKeyFile",

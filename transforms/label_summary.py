@@ -12,13 +12,14 @@ from apache_beam.pvalue import PCollection
 from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.label_counts import LabelSummary, add_summaries, count_labels
 from .batches import LabelledBatch, center_values, label_values, record_identities
+from .center.group_indices import group_indices
 from .errors import InputError, redact_errors
 from .noise_key_file import NoiseKeyFile
 from .progress_log import Progress
 
 
 def record_centers(batch: LabelledBatch, column: LabelColumn) -> tuple[tuple[str, np.ndarray] | None, int]:
-    """Finds the centers of some records.
+    """Finds the centers of some records, and with groups the group of each.
 
     Args:
       batch: n records.
@@ -26,14 +27,17 @@ def record_centers(batch: LabelledBatch, column: LabelColumn) -> tuple[tuple[str
 
     Returns:
       The name of the center column with the centers as indices into the domain, shape (n,), integers, or None for
-      labels without a center; and the number of centers that are missing or infinite.
+      labels without a center; and the number of centers that are missing or infinite. With groups, indices are of pairs
+      of center and group (`LabelColumn.split`).
 
     Raises:
-      InputError: If the center column is not numeric.
+      InputError: If the center column is not numeric, or the column of the groups cannot be grouped by.
     """
     if column.center is None:
         return None, 0
     indices, missing = column.center_indices(center_values(batch, column.center))
+    if column.groups is not None:
+        indices = indices * column.groups.size + group_indices(batch, column.groups)
     return (column.center, indices), missing
 
 

@@ -95,7 +95,8 @@ class PrivatizeLabels(beam.PTransform):
     of the randomizer that drew its labels stays with every batch, and with every shard that is written from it.
 
     With a center column, a label y with center c becomes c + M(clip(y - c)). The randomizer M takes the residuals of a
-    range, to which they are clipped. The center column stays as it is.
+    range, to which they are clipped. The center column stays as it is. With groups, M takes positions in the range of
+    the record's group, and its outputs are mapped back to that range (`group_positions`).
 
     Streaming (unbounded, windowed) input takes a randomizer and a StreamBinding, both as values. It has no digest, and
     its records need ids.
@@ -104,7 +105,7 @@ class PrivatizeLabels(beam.PTransform):
       randomizer: Exactly one randomizer, as a PCollection or as a value.
       binding: Exactly one NoiseBinding (a PriorRelease is one) as a PCollection; or a StreamBinding.
       column: The private column. Its domain must be that of the randomizer; with a center, the randomizer's must be
-        consecutive residuals.
+        consecutive residuals, or with groups it must have a range for each of them.
       key: Reference to the secret key.
     """
 
@@ -165,7 +166,8 @@ def privatize_batch(
       noise_key: Noise key of the release, 32 bytes.
       secret: Secret key, 32 bytes, for randomized rounding.
       streaming: True if the noise key is that of a StreamBinding. Words are then bound to labels and centers as well.
-      centers: Centers as indices into the domain, shape (n,), integers; None without a center column.
+      centers: Centers as indices into the domain, shape (n,), integers, or with groups indices of pairs of center and
+        group (`LabelColumn.split`); None without a center column.
 
     Returns:
       The batch with its label column replaced, and the fingerprint of the randomizer.
@@ -262,8 +264,7 @@ class _Digest(beam.DoFn):
     @redact_errors("comparing the passes")
     def process(self, drawn: _Drawn, randomizer: Randomizer, binding: NoiseBinding) -> Iterator[int | TaggedOutput]:
         column = self._column
-        request = (column.name, column.labels, binding.budget, column.rounding, column.center)
-        digest = input_digest(self._key.load(), drawn.sums, *request)
+        digest = input_digest(self._key.load(), drawn.sums, *column.request(binding.budget))
         if digest != binding.digest:
             raise InputError(
                 "the input changed while the job ran, so nothing may be released: run again when the files are complete"

@@ -10,9 +10,12 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from ..center.group_ranges import ChosenRanges, choose_group_ranges
+from ..center.grouped_histogram import GroupedHistogram
 from ..center.truncation import MOST_RESIDUALS, ResidualRange, choose_range, training_error
 from ..core.losses import SQUARED
 from ..core.prior import Prior
+from ..core.randomizer import Randomizer
 from ..registry import AUTO, Mechanism
 from ..response.rr_on_bins import RROnBins
 from ..unbiased.optimal_unbiased import BiasLimited, Unbiased
@@ -54,8 +57,7 @@ class Choice:
         Returns:
           A JSON object: the name under `mechanism`, and the errors under `model_errors`, null where infinite.
         """
-        errors = {name: error if math.isfinite(error) else None for name, error in self.errors.items()}
-        return {"mechanism": self.name, "model_errors": errors}
+        return _document(self.name, self.errors)
 
 
 def default_mechanism(purpose: str | None, loss: str) -> str:
@@ -93,6 +95,43 @@ def choose_mechanism(prior: Prior, epsilon: float, records: int, residuals: bool
             small = len(prior.labels) <= MOST_RESIDUALS or name == LABELS
             error = training_error(prior, mechanism, epsilon, records) if small else math.inf
             ranges[name] = ResidualRange(0, len(prior.labels) - 1, error)
-    least = min(found.error for found in ranges.values())
-    best = next(name for name, found in ranges.items() if found.error <= CLOSE * least)
-    return Choice(best, ranges[best], {name: found.error for name, found in ranges.items()})
+    errors = {name: found.error for name, found in ranges.items()}
+    best = _best(errors)
+    return Choice(best, ranges[best], errors)
+
+
+def solve_for_groups(histogram: GroupedHistogram, epsilon: float, mechanism: Mechanism | None) -> Randomizer:
+    """Solves for the randomizer of residuals of groups, for ranges that are chosen for it.
+
+    Args:
+      histogram: Noised histograms of the residuals.
+      epsilon: Budget of the mechanism.
+      mechanism: The mechanism; None for the candidate that is chosen as by `choose_mechanism`.
+
+    Returns:
+      The randomizer of positions in the ranges; a chosen one states the choice.
+
+    Raises:
+      ValueError: If the mechanism has no randomizer for the positions; the message may depend on them.
+    """
+    if mechanism is not None:
+        return _solved(mechanism, histogram, choose_group_ranges(histogram, mechanism, epsilon), epsilon)
+    found = {name: choose_group_ranges(histogram, each, epsilon) for name, each in CANDIDATES.items()}
+    errors = {name: chosen.error for name, chosen in found.items()}
+    best = _best(errors)
+    randomizer = _solved(CANDIDATES[best], histogram, found[best], epsilon)
+    randomizer.choice = _document(best, errors)
+    return randomizer
+
+
+def _solved(mechanism: Mechanism, histogram: GroupedHistogram, chosen: ChosenRanges, epsilon: float) -> Randomizer:
+    return mechanism.solve(histogram.position_prior(chosen.ranges), epsilon).for_groups(chosen.ranges.ends)
+
+
+def _best(errors: dict[str, float]) -> str:
+    """Name of the candidate of the smallest bias of those whose error is close to the least one."""
+    return next(name for name, error in errors.items() if error <= CLOSE * min(errors.values()))
+
+
+def _document(name: str, errors: dict[str, float]) -> dict[str, Any]:
+    return {"mechanism": name, "model_errors": {each: e if math.isfinite(e) else None for each, e in errors.items()}}

@@ -18,11 +18,14 @@ class CenterFacts:
       prior: Noised distribution of the residuals before they are clipped to the range of the randomizer.
       domain: Smallest and largest label of the public domain.
       missing: Number of records whose center is missing; None if unknown.
+      grouped: Whether groups of records have ranges of their own. The randomizer's labels are then positions in the
+        ranges, scaled so that its mean squared errors are those of all records.
     """
 
     prior: Prior
     domain: tuple[float, float]
     missing: int | None
+    grouped: bool = False
 
 
 @dataclass(frozen=True)

@@ -276,6 +276,9 @@ def debiasing(facts: ReleasedFacts) -> Debiasing:
     if moments.line is None:
         return Debiasing(None, "there is no line: the mean released label does not rise with the true one")
     intercept, slope = moments.line
+    if facts.center is not None and facts.center.grouped:
+        advice = f"differs between groups: its slope is {slope:.6g}, its intercept proportional to the group's range"
+        return Debiasing(None, f"{advice}. --mechanism unbiased needs none")
     sign, size = ("-", intercept) if intercept >= 0 else ("+", -intercept)
     released, before = ("released", "") if facts.center is None else ("released - center", "center + ")
     formula = f"true = {before}({released} {sign} {size:.6g}) / {slope:.6g}"

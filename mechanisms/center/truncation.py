@@ -38,9 +38,11 @@ MODEL_PARAMETERS = 100
 MOST_RESIDUALS = 1 << 12
 """Largest number of residuals in a range, the most that `unbiased` supports."""
 
-# Errors are computed on at most this many residuals, and ranges are compared on fewer: the shape of the error does not
-# need more.
-_COARSE, _COARSEST = 33, 17
+COARSE = 33
+"""Errors are computed on at most this many residuals."""
+
+# Ranges are compared on fewer: the shape of the error does not need more.
+_COARSEST = 17
 # Ranges are not solved for less than this share of the least error.
 _WORTH = 1 / 256
 # Expected excesses that are tried: the largest one divided by powers of this.
@@ -128,13 +130,13 @@ def choose_range(
       The range; the widest one that is tried if the mechanism supports none. It has at most `MOST_RESIDUALS` residuals.
     """
     # Whether a mechanism supports the range must not depend on the noised histogram: a job that fails is not charged.
-    ranges = [(first, last) for first, last in _ranges(prior) if last - first < MOST_RESIDUALS]
+    ranges = [(first, last) for first, last in candidate_ranges(prior) if last - first < MOST_RESIDUALS]
     squares = np.array([(prior.labels[last] - prior.labels[first]) ** 2 for first, last in ranges])
     clipping = np.array([clipping_error(prior, *prior.labels[list(ends)].tolist()).squared for ends in ranges])
-    share = _noise_share(records, parameters)
+    share = noise_share(records, parameters)
 
     def error(place: int, most: int) -> float:
-        noise, bias = _mechanism_error(clipped_prior(prior, *ranges[place]), mechanism, epsilon, most)
+        noise, bias = mechanism_error(clipped_prior(prior, *ranges[place]), mechanism, epsilon, most)
         return bias + share * noise
 
     solved: dict[int, float] = {}
@@ -156,7 +158,7 @@ def choose_range(
         place = int(np.argmin(expected))
         if expected[place] >= (1 - _WORTH) * expected[best]:
             place = best
-    return ResidualRange(*ranges[place], error(place, _COARSE) + float(clipping[place]))
+    return ResidualRange(*ranges[place], error(place, COARSE) + float(clipping[place]))
 
 
 def training_error(
@@ -176,17 +178,32 @@ def training_error(
     Returns:
       The error; infinite if the mechanism does not support the prior or the epsilon.
     """
-    noise, bias = _mechanism_error(prior, mechanism, epsilon, _COARSE)
-    return bias + _noise_share(records, parameters) * noise
+    noise, bias = mechanism_error(prior, mechanism, epsilon, COARSE)
+    return bias + noise_share(records, parameters) * noise
 
 
-def _noise_share(records: int, parameters: int) -> float:
-    """Share of the noise of the labels that is left in a model."""
+def noise_share(records: int, parameters: int) -> float:
+    """Computes the share of the noise of the labels that is left in a model.
+
+    Args:
+      records: Number of records n, >= 1.
+      parameters: Parameters p of the model, >= 1.
+
+    Returns:
+      p / n, at most 1.
+    """
     return min(parameters / records, 1.0)
 
 
-def _ranges(prior: Prior) -> Iterator[tuple[int, int]]:
-    """Distinct ranges of equal excess at both ends, from the widest to the narrowest."""
+def candidate_ranges(prior: Prior) -> Iterator[tuple[int, int]]:
+    """Finds the ranges that are tried: distinct ones of equal excess at both ends, from the widest to the narrowest.
+
+    Args:
+      prior: Distribution of the residuals.
+
+    Yields:
+      Indices of the lower and of the upper end of a range.
+    """
     above, below = _excess(prior), _excess(Prior(-prior.labels[::-1], prior.weights[::-1]))
     last = len(prior.labels) - 1
     middle = min(int(np.searchsorted(np.cumsum(prior.weights), 0.5)), last)
@@ -213,8 +230,18 @@ def _excess(prior: Prior) -> np.ndarray:
     return np.append(np.cumsum(steps[::-1])[::-1], 0.0)
 
 
-def _mechanism_error(prior: Prior, mechanism: Mechanism, epsilon: float, most: int) -> tuple[float, float]:
-    """Variance and squared bias of a mechanism, approximately: for the prior on at most `most` labels of its range."""
+def mechanism_error(prior: Prior, mechanism: Mechanism, epsilon: float, most: int) -> tuple[float, float]:
+    """Computes variance and squared bias of a mechanism, approximately: for the prior on at most `most` labels.
+
+    Args:
+      prior: Distribution of the labels, evenly spaced.
+      mechanism: The mechanism.
+      epsilon: Its budget.
+      most: Largest number of labels, to which the prior is summed up.
+
+    Returns:
+      The mean variance and the mean squared bias; infinite if the mechanism does not support the prior or the epsilon.
+    """
     size = len(prior.labels)
     if size > most:
         position = np.arange(most) * ((size - 1) / (most - 1))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -43,6 +43,9 @@ class Randomizer:
       gap: Proven relative distance of its loss from the optimum; None if the solver has no proof.
       delta: 0 for pure label DP, otherwise the bound for (epsilon, delta)-label DP; `certificate().delta` is the proven
         one and is never larger.
+      group_ranges: First and last residual of each group of records, in steps of the label grid, where labels are
+        positions in these ranges (see `group_positions`); None for any other labels. The fingerprint covers them: the
+        same weights for other ranges are another mechanism, with random words of its own.
       choice: JSON object that states why this mechanism was chosen (`Choice.to_document`); None where it was named.
     """
 
@@ -58,6 +61,7 @@ class Randomizer:
         parameters: Mapping[str, Any] | None = None,
         gap: float | None = None,
         delta: float = 0.0,
+        group_ranges: Sequence[tuple[int, int]] | None = None,
     ):
         """Checks the weights against epsilon and delta by exact arithmetic, then stores the canonical form.
 
@@ -71,6 +75,7 @@ class Randomizer:
           parameters: Its parameters, JSON values.
           gap: Proven relative distance from the optimum, if known.
           delta: Bound for (epsilon, delta)-label DP, in [0, 1); 0 for pure label DP.
+          group_ranges: First and last residual of each group in steps; None for labels that are not positions.
 
         Raises:
           ValueError: If epsilon or delta is out of range, shapes disagree, a value is not finite, a row has another
@@ -99,6 +104,7 @@ class Randomizer:
         self.parameters = dict(parameters or {})
         self.gap = gap
         self.delta = float(delta)
+        self.group_ranges = None if group_ranges is None else _checked_ranges(group_ranges, len(labels))
         self._check_privacy()
         for array in (self.labels, self.outputs, self.weights):
             array.setflags(write=False)
@@ -188,6 +194,21 @@ class Randomizer:
         Raises:
           ValueError: If the indices are not integers in [0, k), or the words not as many words of 64 bits.
         """
+        return self.outputs[self.draw(label_indices, words)]
+
+    def draw(self, label_indices: np.ndarray, words: np.ndarray) -> np.ndarray:
+        """Draws one output per record, like `sample`.
+
+        Args:
+          label_indices: As for `sample`.
+          words: As for `sample`.
+
+        Returns:
+          Places of the outputs in `outputs`, shape (n,), integers in [0, m).
+
+        Raises:
+          ValueError: As for `sample`.
+        """
         size = len(self.labels)
         if label_indices.dtype.kind not in "iu" or (
             len(label_indices) and not (label_indices.min() >= 0 and label_indices.max() < size)
@@ -198,7 +219,7 @@ class Randomizer:
         columns = (words >> self._alias.shift).astype(np.intp)
         cells = label_indices.astype(np.intp) * self._alias.width + columns
         keep = (words & self._alias.mask) < self._alias.thresholds[cells]
-        return self.outputs[np.where(keep, columns, self._alias.aliases[cells])]
+        return np.where(keep, columns, self._alias.aliases[cells])
 
     @cached_property
     def _alias(self) -> AliasTable:
@@ -206,7 +227,7 @@ class Randomizer:
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """BLAKE2b hash, 32 bytes, of the canonical JSON of the domain, the outputs and the weights."""
+        """BLAKE2b hash, 32 bytes, of the canonical JSON of the domain, the outputs, the weights and group_ranges."""
         return hashlib.blake2b(_canonical_json(self._essence).encode(), digest_size=32).digest()
 
     @cached_property
@@ -216,7 +237,25 @@ class Randomizer:
             "labels": self.labels.tolist(),
             "outputs": self.outputs.tolist(),
             "columns": [_run_lengths(column) for column in self.weights.T],
+            **({} if self.group_ranges is None else {"group_ranges": [list(ends) for ends in self.group_ranges]}),
         }
+
+    def for_groups(self, group_ranges: Sequence[tuple[int, int]]) -> Randomizer:
+        """Makes the randomizer of positions in the ranges of groups.
+
+        Args:
+          group_ranges: First and last residual of each group in steps.
+
+        Returns:
+          A randomizer with the same weights, for these ranges.
+
+        Raises:
+          ValueError: If a range is not one of at least two residuals.
+        """
+        own = (self.labels, self.outputs, self.weights, self.epsilon, self.mechanism, self.parameters, self.gap)
+        found = Randomizer(*own, self.delta, group_ranges)
+        found.choice = self.choice
+        return found
 
     def to_json(self, **extra: Any) -> str:
         """Serializes the randomizer as a mechanism file.
@@ -282,6 +321,7 @@ class Randomizer:
                 document["parameters"],
                 document.get("gap"),
                 document.get("delta", 0.0),
+                document.get("group_ranges"),
             )
             randomizer.choice = document.get("choice")
             fingerprint = document["fingerprint"]
@@ -315,6 +355,18 @@ def _canonical(outputs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np
     np.add.at(merged.T, place.ravel(), weights.T)
     possible = merged.any(axis=0)
     return distinct[possible], np.ascontiguousarray(merged[:, possible])
+
+
+def _checked_ranges(ranges: Any, labels: int) -> tuple[tuple[int, int], ...]:
+    """Ranges of groups as tuples. They may come from a file, and only their form can be checked here."""
+    pairs = isinstance(ranges, (list, tuple)) and len(ranges) > 0
+    if not pairs or not all(
+        isinstance(ends, (list, tuple)) and len(ends) == 2 and all(type(end) is int for end in ends) for ends in ranges
+    ):
+        raise ValueError("group_ranges must have the first and the last residual of each group, as integers")
+    if labels < 2 or not all(-MAX_CELLS <= low < high <= MAX_CELLS for low, high in ranges):
+        raise ValueError("group_ranges must be ranges of at least two residuals, for at least two labels")
+    return tuple((low, high) for low, high in ranges)
 
 
 def _run_lengths(column: np.ndarray) -> list[list[Any]]:

@@ -28,17 +28,19 @@ With a center column (see `mechanisms/center`), lane l of a record also has the 
 its center on the label grid, j < 2^32, where t[i, l] is one half of AES-256(key of the pair of lanes, both columns and
 the namespace; i). An absent record has j + 1 = 0. The proof holds as it stands, with t as a third case: two inputs
 that differ in a label or in a center have equal sums with a probability of at most 2^-128. So whatever changes, all
-noise is fresh: the released label is a function of label, center and noise.
+noise is fresh: the released label is a function of label, center and noise. With groups (see `group_positions`), j is
+the index of the pair of center and group, so a record that moves to another group changes the sums, too.
 
 The sums themselves must never leave the job, because they are linear. The sums of two runs that differ in one label
 differ by r d + s e, which has as many trailing zero bits as d and e have in common. From runs over known labels, r and
 s can be computed by solving equations, and from r and s unknown labels. Only `input_digest` is published:
 BLAKE2b(secret; sums, request), where the request holds the name of the label column, the label domain, the rounding,
-the two epsilons and the name of the center column, if there is one. This is what the noise is bound to as well, so a
-digest shows whether two inputs of *one request* are equal and nothing else; and whoever sees their releases sees that
-anyway, because they have the same noise. Digests of different requests are independent random strings, also over equal
-columns. So inputs that are chosen with knowledge of all earlier digests are as good as chosen independently of the
-secret key, and among q inputs some two have the same digest with a probability of at most q^2 / 2^129.
+the two epsilons, and the name of the center column and the groups, if there are any. This is what the noise is bound to
+as well, so a digest shows whether two inputs of *one request* are equal and nothing else; and whoever sees their
+releases sees that anyway, because they have the same noise. Digests of different requests are independent random
+strings, also over equal columns. So inputs that are chosen with knowledge of all earlier digests are as good as chosen
+independently of the secret key, and among q inputs some two have the same digest with a probability of at most q^2 /
+2^129.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..core.budget import BudgetSplit
-from .keyed_words import encode_request, keyed_blocks, keyed_hash
+from .keyed_words import Groups, encode_request, keyed_blocks, keyed_hash
 from .record_identities import Identities, encode_parts
 
 LANES = 4
@@ -87,7 +89,7 @@ def digest_sums(
       identities: Identities of the n records.
       labels: Shape (n,), float64; labels as read, before clamping, so that every change of a label is detected.
       centers: Name of the center column, and the centers as indices on the label grid, shape (n,), integers in
-        [0, 2^32 - 1); None for labels without a center.
+        [0, 2^32 - 1), or with groups as indices of pairs of center and group; None for labels without a center.
 
     Returns:
       The sums of these records.
@@ -133,6 +135,7 @@ def input_digest(
     budget: BudgetSplit,
     rounding: str,
     center: str | None = None,
+    groups: Groups | None = None,
 ) -> int:
     """Computes the digest that may be published: BLAKE2b(secret; sums, request), indistinguishable from random bits.
 
@@ -144,10 +147,11 @@ def input_digest(
       budget: Epsilon of the prior and of the randomizer.
       rounding: Rounding of labels to the domain, "nearest" or "randomized".
       center: Name of the center column, the same as for the sums; None for labels without a center.
+      groups: Groups of residuals around the center; None without groups.
 
     Returns:
       An integer in [0, 2^256).
     """
-    request = encode_request(column, labels, budget, rounding, center)
+    request = encode_request(column, labels, budget, rounding, center, groups)
     message = encode_parts(sums.lanes.astype("<u8").tobytes(), request)
     return int.from_bytes(keyed_hash(secret, b"labeldp input", message), "big")

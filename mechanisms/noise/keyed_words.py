@@ -60,8 +60,17 @@ def keyed_blake2b(key: bytes, size: int, use: bytes) -> hashlib.blake2b:
     return hashlib.blake2b(key=key, digest_size=size, person=use)
 
 
+Groups = tuple[str, tuple[str, ...]]
+"""Name of the column that records are grouped by, and the values that groups are declared for."""
+
+
 def encode_request(
-    column: str, labels: np.ndarray, budget: BudgetSplit, rounding: str, center: str | None = None
+    column: str,
+    labels: np.ndarray,
+    budget: BudgetSplit,
+    rounding: str,
+    center: str | None = None,
+    groups: Groups | None = None,
 ) -> bytes:
     """Encodes the part of a request that all noise and the input digest are bound to.
 
@@ -71,6 +80,7 @@ def encode_request(
       budget: Epsilon of the prior and of the randomizer.
       rounding: Rounding of labels to the domain, "nearest" or "randomized".
       center: Name of the center column; None for labels without a center.
+      groups: Groups of residuals around the center; None without groups.
 
     Returns:
       JSON; different requests have different encodings.
@@ -83,6 +93,8 @@ def encode_request(
     }
     if center is not None:
         bound_to["center"] = center
+    if groups is not None:
+        bound_to["groups"] = [groups[0], list(groups[1])]
     return json.dumps(bound_to, sort_keys=True).encode()
 
 
@@ -94,6 +106,7 @@ def derive_noise_key(
     budget: BudgetSplit,
     rounding: str,
     center: str | None = None,
+    groups: Groups | None = None,
 ) -> bytes:
     """Derives the noise key of one release, bound to the data and to the request.
 
@@ -105,6 +118,7 @@ def derive_noise_key(
       budget: Epsilon of the prior and of the randomizer.
       rounding: Rounding of labels to the domain, "nearest" or "randomized".
       center: Name of the center column; None for labels without a center.
+      groups: Groups of residuals around the center; None without groups.
 
     Returns:
       32 bytes: the same for the same input and request, independent for any other.
@@ -112,7 +126,7 @@ def derive_noise_key(
     Raises:
       ValueError: If the secret key has another length.
     """
-    request = encode_request(column, labels, budget, rounding, center)
+    request = encode_request(column, labels, budget, rounding, center, groups)
     message = encode_parts(digest.to_bytes(KEY_BYTES, "big"), request)
     return keyed_hash(secret, b"labeldp noise", message)
 
@@ -170,7 +184,8 @@ def labelled_words(
       purpose: Name of the use, as for `words`.
       identities: Identities of the n records.
       labels: Shape (n,), float64.
-      centers: Indices of the centers, shape (n,), integers >= 0; None for labels without a center.
+      centers: Indices of the centers, shape (n,), integers >= 0, or with groups of pairs of center and group; None for
+        labels without a center.
 
     Returns:
       Shape (n,), uint64.

@@ -14,6 +14,7 @@ from ..noise.input_digest import input_digest
 from ..noise.keyed_words import derive_noise_key, keyed_hash
 from .label_column import LabelColumn
 from .label_counts import LabelSummary
+from .label_groups import LabelGroups
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class NoiseBinding:
       rounding: Rounding of labels to the domain, "nearest" or "randomized".
       center: Name of the center column; None for labels without a center.
       missing_centers: Number of records with a usable label, but with a missing or infinite center.
+      groups: Groups of records; None without groups.
     """
 
     digest: int
@@ -43,6 +45,7 @@ class NoiseBinding:
     rounding: str = NEAREST
     center: str | None = None
     missing_centers: int = 0
+    groups: LabelGroups | None = None
 
     def noise_key(self, secret: bytes) -> bytes:
         """Derives the noise key of this release.
@@ -53,8 +56,9 @@ class NoiseBinding:
         Returns:
           32 bytes.
         """
-        domain = np.array(self.domain)
-        return derive_noise_key(secret, self.digest, self.column, domain, self.budget, self.rounding, self.center)
+        domain, groups = np.array(self.domain), None if self.groups is None else self.groups.request
+        request = (self.column, domain, self.budget, self.rounding, self.center, groups)
+        return derive_noise_key(secret, self.digest, *request)
 
 
 def make_binding(summary: LabelSummary, column: LabelColumn, budget: BudgetSplit, secret: bytes) -> NoiseBinding:
@@ -69,7 +73,7 @@ def make_binding(summary: LabelSummary, column: LabelColumn, budget: BudgetSplit
     Returns:
       The part of the summary that is safe to show: digest and record counts.
     """
-    digest = input_digest(secret, summary.sums, column.name, column.labels, budget, column.rounding, column.center)
+    digest = input_digest(secret, summary.sums, *column.request(budget))
     return NoiseBinding(
         digest=digest,
         column=column.name,
@@ -80,6 +84,7 @@ def make_binding(summary: LabelSummary, column: LabelColumn, budget: BudgetSplit
         rounding=column.rounding,
         center=column.center,
         missing_centers=summary.missing_centers,
+        groups=column.groups,
     )
 
 
@@ -92,8 +97,8 @@ class StreamBinding:
     cannot be averaged away. A record whose label changed gets independent noise: each of the two outputs satisfies
     epsilon-label DP on its own, but an observer who sees two different outputs for one id learns that its label
     changed. One id must therefore stand for one event with one label. A corrected event needs a new id, and costs its
-    epsilon again. With a center column, words are bound to the record's center as well, and one id must stand for one
-    label and one center.
+    epsilon again. With a center column, words are bound to the record's center as well, and with groups to its group:
+    one id must stand for one label, one center and one group.
 
     Attributes:
       release: Name of the stream, chosen by the user. The same records under another name get independent noise and
@@ -115,4 +120,6 @@ class StreamBinding:
         bound_to: list[Any] = [self.release, column.name, [label.hex() for label in column.domain], column.rounding]
         if column.center is not None:
             bound_to.append(["center", column.center])
+        if column.groups is not None:
+            bound_to.append(["groups", column.groups.column, list(column.groups.values)])
         return keyed_hash(secret, b"labeldp endless", json.dumps(bound_to).encode())

@@ -8,10 +8,12 @@ from functools import cached_property
 import numpy as np
 
 from ..center.residuals import ResidualDomain, check_even
+from ..core.budget import BudgetSplit
 from ..core.label_grid import check_domain
 from ..core.label_rounding import NEAREST, ROUNDINGS, LabelRounder
-from ..noise.keyed_words import words
+from ..noise.keyed_words import Groups, words
 from ..noise.record_identities import Identities
+from .label_groups import LabelGroups
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class LabelColumn:
         so that rounding is unbiased (see `label_rounding`).
       center: Column of public predictions of the label, around which labels are privatized: the randomizer gets the
         label minus its center. None for labels without a center.
+      groups: Groups of records, whose residuals have ranges of their own; None for one range. Needs a center.
     """
 
     name: str
@@ -34,6 +37,7 @@ class LabelColumn:
     id_column: str | None = None
     rounding: str = NEAREST
     center: str | None = None
+    groups: LabelGroups | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError for an invalid domain, a column in two roles, an unknown rounding, or an uneven domain."""
@@ -46,6 +50,11 @@ class LabelColumn:
             raise ValueError("the center must not be the label column: it is released as it is")
         if self.center is not None:
             check_even(self.labels)
+        if self.groups is not None:
+            if self.center is None:
+                raise ValueError("groups need a center: without one, all labels have the same range")
+            if self.groups.column in (self.name, self.id_column):
+                raise ValueError("the column of the groups must be neither the label nor the id_column")
 
     @property
     def labels(self) -> np.ndarray:
@@ -103,10 +112,57 @@ class LabelColumn:
 
     @property
     def cells(self) -> int:
-        """Number of cells of the histogram: k, or with a center the number of cells of residuals."""
-        return len(self.domain) if self.center is None else self.residuals.cells
+        """Number of cells of the histogram: k, or with a center the number of cells of residuals, in all groups."""
+        if self.center is None:
+            return len(self.domain)
+        return self.residuals.cells * (1 if self.groups is None else self.groups.size)
+
+    def request(self, budget: BudgetSplit) -> tuple[str, np.ndarray, BudgetSplit, str, str | None, Groups | None]:
+        """Everything about the column that noise and input digest are bound to, in the order of `input_digest`.
+
+        Args:
+          budget: Epsilon of the prior and of the randomizer.
+
+        Returns:
+          Name, domain, budget, rounding, center column and groups.
+        """
+        groups = None if self.groups is None else self.groups.request
+        return self.name, self.labels, budget, self.rounding, self.center, groups
+
+    def split(self, bound: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Splits indices of pairs of center and group, to which noise is bound.
+
+        Args:
+          bound: Shape (n,), integers: index of the center, with groups times their number plus that of the group.
+
+        Returns:
+          Centers as indices into the domain, shape (n,), and groups, shape (n,); None without groups.
+        """
+        if self.groups is None:
+            return bound, None
+        centers, groups = np.divmod(bound, self.groups.size)
+        return centers, groups
+
+    def count(self, indices: np.ndarray, bound: np.ndarray) -> np.ndarray:
+        """Counts residuals in the cells of the histogram.
+
+        Args:
+          indices: Labels as indices into the domain, shape (n,), integers.
+          bound: Centers, with groups pairs of center and group, shape (n,), integers; see `split`.
+
+        Returns:
+          Records per cell, with groups group after group, shape (cells,), int64.
+        """
+        centers, groups = self.split(bound)
+        if groups is None:
+            return self.residuals.count(indices - centers)
+        cells = groups * self.residuals.cells + self.residuals.cells_of(indices - centers)
+        return np.bincount(cells, minlength=self.cells)
 
     @property
     def columns(self) -> list[str]:
         """Names of the columns that fitting reads."""
-        return list(dict.fromkeys(name for name in (self.name, self.id_column, self.center) if name is not None))
+        groups = None if self.groups is None else self.groups.column
+        return list(
+            dict.fromkeys(name for name in (self.name, self.id_column, self.center, groups) if name is not None)
+        )

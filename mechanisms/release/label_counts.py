@@ -17,7 +17,8 @@ class LabelSummary:
     """Raw, unprotected summary of some records. It must not leave the job.
 
     Attributes:
-      counts: Records per label of the domain, shape (k,), int64; with a center, per cell of residuals.
+      counts: Records per label of the domain, shape (k,), int64; with a center, per cell of residuals; with groups,
+        group after group.
       unusable: Number of records without a usable label.
       sums: Raw sums of the input digest over the records with a usable label.
       missing_centers: Number of records with a usable label whose center is missing or infinite; public.
@@ -50,7 +51,8 @@ def count_labels(
       identities: Their identities.
       column: The private column.
       secret: Secret key, 32 bytes.
-      centers: Centers as indices into the domain, shape (n,), integers; None without a center column.
+      centers: Centers as indices into the domain, shape (n,), integers, or with groups indices of pairs of center and
+        group (`LabelColumn.split`); None without a center column.
       unusable: Number of further records, without a usable label.
       missing_centers: Number of centers that are missing or infinite.
 
@@ -61,7 +63,7 @@ def count_labels(
     if centers is None or column.center is None:
         counts = np.bincount(indices, minlength=len(column.domain))
         return LabelSummary(counts, unusable, digest_sums(secret, column.name, identities, values))
-    counts = column.residuals.count(indices - centers)
+    counts = column.count(indices, centers)
     sums = digest_sums(secret, column.name, identities, values, (column.center, centers))
     return LabelSummary(counts, unusable, sums, missing_centers)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..center.group_positions import GroupRanges
 from ..core.randomizer import Randomizer
 from ..noise.keyed_words import labelled_words, words
 from ..noise.record_identities import Identities
@@ -26,11 +27,13 @@ def draw_labels(
       values: Labels, shape (n,), finite float64.
       identities: Identities of the n records.
       column: The private column.
-      randomizer: The randomizer, over the domain of the column; with a center, over consecutive residuals.
+      randomizer: The randomizer, over the domain of the column; with a center, over consecutive residuals, or
+        with groups, over positions in their ranges.
       noise_key: Noise key of the release, 32 bytes.
       secret: Secret key, 32 bytes, for randomized rounding.
       streaming: True if the noise key is that of a StreamBinding. Words are then bound to labels and centers as well.
-      centers: Centers as indices into the domain, shape (n,), integers; None without a center column.
+      centers: Centers as indices into the domain, shape (n,), integers, or with groups indices of pairs of center and
+        group (`LabelColumn.split`); None without a center column.
 
     Returns:
       The released labels, shape (n,), float64.
@@ -42,11 +45,34 @@ def draw_labels(
         drawn = words(noise_key, randomizer.fingerprint, identities)
     if centers is None:
         outputs = randomizer.sample(indices, drawn)
+    elif column.groups is not None:
+        outputs = _grouped_outputs(indices, centers, identities, column, randomizer, drawn, secret)
     else:
         first = column.residuals.place(randomizer.labels) - column.residuals.most
         clipped = np.clip(indices - centers - first, 0, len(randomizer.labels) - 1)
         outputs = column.labels[centers] + randomizer.sample(clipped, drawn)
     return outputs
+
+
+def _grouped_outputs(
+    indices: np.ndarray,
+    bound: np.ndarray,
+    identities: Identities,
+    column: LabelColumn,
+    randomizer: Randomizer,
+    drawn: np.ndarray,
+    secret: bytes,
+) -> np.ndarray:
+    """Labels around centers, each in the range of its group; the arguments are those of `draw_labels`."""
+    centers, groups = column.split(bound)
+    assert groups is not None
+    assert randomizer.group_ranges is not None
+    ranges = GroupRanges(randomizer.group_ranges)
+    # Like the coin of randomized rounding, this one need not be bound to the data.
+    coins = words(secret, f"position {column.name}".encode(), identities)
+    positions = ranges.find(indices - centers, groups, len(randomizer.labels), coins)
+    table = ranges.outputs(randomizer, column.residuals)
+    return column.labels[centers] + table[groups, randomizer.draw(positions, drawn)]
 
 
 def fits(column: LabelColumn, randomizer: Randomizer) -> bool:
@@ -59,10 +85,16 @@ def fits(column: LabelColumn, randomizer: Randomizer) -> bool:
     Returns:
       True if the randomizer takes the labels of the column, or residuals of them around its center.
     """
+    if (column.groups is None) != (randomizer.group_ranges is None):
+        return False
     if column.center is None:
         return tuple(randomizer.labels.tolist()) == column.domain
     try:
-        column.residuals.place(randomizer.labels)
+        if column.groups is None or randomizer.group_ranges is None:
+            column.residuals.place(randomizer.labels)
+        else:
+            GroupRanges(randomizer.group_ranges).check(column.residuals)
+            return len(randomizer.group_ranges) == column.groups.size
     except ValueError:
         return False
     return True

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..center.grouped_histogram import GroupedHistogram, merged_counts, supports_histograms
 from ..center.linear_center import LinearCenter
-from ..core.budget import LEAST_RESIDUAL_SHARE, RESIDUAL_SHARE, split_budget
+from ..core.budget import LEAST_RESIDUAL_SHARE, RESIDUAL_SHARE, BudgetSplit, split_budget
 from ..core.prior import Prior
 from ..noise.noisy_histogram import estimated_prior, noisy_counts
 from ..registry import prior_share
@@ -20,12 +21,15 @@ class PriorRelease(NoiseBinding):
 
     Attributes:
       prior: The noised label distribution; with a center, that of the residuals, over all of their grid.
-      counts: The noised counts of the labels, or with a center, of the cells of residuals. The prior follows from them.
+      counts: The noised counts of the labels, or with a center, of the cells of residuals; with groups, histogram after
+        histogram. The prior follows from them.
+      group_records: Number of records of each group, which is public; empty without groups.
       linear: The linear center, which has spent its `design.epsilon`; None for any other center, or none.
     """
 
     prior: Prior = field(kw_only=True)
     counts: tuple[int, ...] = field(kw_only=True, default=())
+    group_records: tuple[int, ...] = field(kw_only=True, default=())
     linear: LinearCenter | None = field(kw_only=True, default=None)
 
 
@@ -56,6 +60,8 @@ def release_prior(
     shares = {"most": prior_share(mechanism)}
     if column.center is not None:
         shares = {"most": RESIDUAL_SHARE, "least": LEAST_RESIDUAL_SHARE}
+    if column.groups is not None:
+        return _release_groups(summary, column, epsilon, prior_epsilon, secret)
     budget = split_budget(epsilon, column.cells, summary.records, prior_epsilon, **shares)
     binding = make_binding(summary, column, budget, secret)
     counts = noisy_counts(summary.counts, budget.prior, binding.noise_key(secret))
@@ -64,3 +70,27 @@ def release_prior(
     else:
         prior = column.residuals.prior(counts, budget.prior)
     return PriorRelease(**vars(binding), prior=prior, counts=tuple(counts.tolist()))
+
+
+def _release_groups(
+    summary: LabelSummary, column: LabelColumn, epsilon: float, prior_epsilon: float | None, secret: bytes
+) -> PriorRelease:
+    """Releases the histograms of groups: of all of them, or of as many as records are enough for."""
+    assert column.groups is not None
+    records, cells = summary.counts.reshape(column.groups.size, -1).sum(axis=1), column.residuals.cells
+
+    def split(histograms: int) -> BudgetSplit:
+        shares = {"most": RESIDUAL_SHARE, "least": LEAST_RESIDUAL_SHARE}
+        return split_budget(epsilon, histograms * cells, summary.records, prior_epsilon, **shares)
+
+    # Numbers of records and of cells are public, and so is the number of histograms.
+    possible = range(int((records > 0).sum()), 0, -1)
+    histograms = next(h for h in possible if supports_histograms(h, summary.records, split(h).prior))
+    budget = split(histograms)
+    binding = make_binding(summary, column, budget, secret)
+    merged = merged_counts(summary.counts, records.tolist(), histograms)
+    counts = noisy_counts(merged, budget.prior, binding.noise_key(secret)).tolist()
+    grouped = GroupedHistogram(column.residuals, counts, records.tolist(), budget.prior)
+    return PriorRelease(
+        **vars(binding), prior=grouped.pooled, counts=tuple(counts), group_records=tuple(records.tolist())
+    )

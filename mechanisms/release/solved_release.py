@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..analysis.automatic import CANDIDATES, choose_mechanism
+from ..analysis.automatic import CANDIDATES, choose_mechanism, solve_for_groups
+from ..center.group_positions import MOST_POSITIONS, GroupRanges
+from ..center.grouped_histogram import GroupedHistogram
+from ..center.residuals import ResidualDomain
 from ..center.truncation import choose_range, clipped_prior
 from ..core.budget import BudgetSplit
 from ..core.prior import Prior
@@ -60,7 +63,10 @@ class EarlierMechanism:
     def _same_prior(self, release: PriorRelease) -> bool:
         labels = self.randomizer.labels
         try:
-            prior = release.prior if release.center is None else restricted_prior(release.prior, labels)
+            if release.groups is not None:
+                prior = grouped_prior(histogram_of(release), self.randomizer)
+            else:
+                prior = release.prior if release.center is None else restricted_prior(release.prior, labels)
         except ValueError:
             return False
         return np.array_equal(prior.labels, labels) and self.prior.weights.tobytes() == prior.weights.tobytes()
@@ -86,6 +92,42 @@ def restricted_prior(prior: Prior, labels: np.ndarray) -> Prior:
     return found
 
 
+def histogram_of(release: PriorRelease) -> GroupedHistogram:
+    """Reads the histograms of the groups of a release.
+
+    Args:
+      release: The released prior, with groups.
+
+    Returns:
+      The histograms.
+    """
+    residuals = ResidualDomain(np.array(release.domain))
+    return GroupedHistogram(residuals, release.counts, release.group_records, release.budget.prior)
+
+
+def grouped_prior(histogram: GroupedHistogram, randomizer: Randomizer) -> Prior:
+    """Distribution of the positions that a randomizer of residuals of groups was solved for.
+
+    Args:
+      histogram: The histograms of the groups.
+      randomizer: The randomizer.
+
+    Returns:
+      The distribution, over the labels of the randomizer.
+
+    Raises:
+      ValueError: If the randomizer is not for ranges of these groups, or its labels are not the positions in them.
+    """
+    ranges = GroupRanges(randomizer.group_ranges or ())
+    ranges.check(histogram.residuals)
+    if len(ranges.ends) != len(histogram.records):
+        raise ValueError("the mechanism is for another number of groups")
+    prior = histogram.position_prior(ranges)
+    if not np.array_equal(prior.labels, randomizer.labels):
+        raise ValueError("the labels of the mechanism are not the positions in the ranges of its groups")
+    return prior
+
+
 def solved(release: PriorRelease, mechanism: Mechanism | None) -> Randomizer:
     """Solves for the randomizer of a released prior; with a center, for a range that is chosen for it.
 
@@ -100,6 +142,8 @@ def solved(release: PriorRelease, mechanism: Mechanism | None) -> Randomizer:
       ValueError: If the mechanism has no randomizer for the prior; the message may depend on it.
     """
     prior, epsilon, residuals = release.prior, release.budget.labels, release.center is not None
+    if release.groups is not None:
+        return solve_for_groups(histogram_of(release), epsilon, mechanism)
     if mechanism is None:
         choice = choose_mechanism(prior, epsilon, release.records, residuals)
         randomizer = choice.mechanism.solve(clipped_prior(prior, choice.range.first, choice.range.last), epsilon)
@@ -124,7 +168,7 @@ def public_reason(mechanism: Mechanism, release: PriorRelease) -> str:
     Returns:
       The message; it does not depend on the noised histogram.
     """
-    labels = release.prior.labels
+    labels = release.prior.labels if release.groups is None else release.prior.labels[:MOST_POSITIONS]
     flat = Prior(labels, np.ones(len(labels)))
     try:
         mechanism.solve(flat, release.budget.labels)

@@ -101,6 +101,8 @@ class PrivatizeFiles(beam.PTransform):
             _create_key(self._args.noise_key_file)
             request = parse_request("privatize", self._args)
             _check_places(request, runs_here(pipeline.options))
+            if request.group_column is not None:
+                raise UsageError(f"--center_groups {request.group_column}: list its values, NAME=V1,V2,...")
             ledger, name = Ledger(request.ledger), request_id(request)
             check_caps(ledger, name, request.budget, None)
         except (UsageError, InputError) as error:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ...mechanisms.center.group_positions import GroupRanges
 from ...mechanisms.center.residuals import ResidualDomain
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
@@ -41,7 +42,10 @@ def read_claim(path: str) -> Claim:
         noised, residuals = document.get("prior"), None
         if "center" in document:
             residuals = ResidualDomain(np.array(document["center"]["domain"], np.float64))
-            residuals.place(randomizer.labels)
+            if randomizer.group_ranges is None:
+                residuals.place(randomizer.labels)
+            else:
+                GroupRanges(randomizer.group_ranges).check(residuals)
         if noised is None:
             return Claim(randomizer, Prior(randomizer.labels, np.ones(len(randomizer.labels))), 0.0)
         epsilon, _ = parse_prior_release(noised)

@@ -20,7 +20,7 @@ from .keyed_release import KeyedRelease
 from .release_function import BlackBox, SamplerError, load_sampler
 
 _LEAST_DRAWS, _MOST_DRAWS = 1000, 10**9
-_MOST_CHECKS, _MOST_CENTER_CHECKS = 7, 2
+_MOST_CHECKS, _MOST_CENTER_CHECKS, _MOST_GROUP_CHECKS = 7, 2, 1
 
 
 def run(args: argparse.Namespace) -> int:
@@ -57,7 +57,7 @@ def _attack(args: argparse.Namespace) -> bool:
         box, attacked, checks = BlackBox(function, randomizer.labels), claim, _MOST_CHECKS
     else:
         box, attacked = around_center(claim, function, claim.residuals)
-        checks = _MOST_CHECKS + _MOST_CENTER_CHECKS
+        checks = _MOST_CHECKS + _MOST_CENTER_CHECKS + (0 if randomizer.group_ranges is None else _MOST_GROUP_CHECKS)
     setting = Setting(args.draws, (1 - args.confidence) / checks, args.seed)
     lines = [_line("mechanism", _mechanism_text(claim)), _line("sampler", args.sampler or "the keyed path of labeldp")]
     attacks = label_inferences(randomizer, claim.prior)
@@ -102,6 +102,8 @@ def _mechanism_text(claim: Claim) -> str:
     delta = f" with delta {claim.delta:.6g}" if claim.delta else ""
     prior = f", {claim.prior_epsilon:.6g} for the histogram" if claim.prior_epsilon else ""
     inputs = "labels" if claim.residuals is None else "residuals"
+    if randomizer.group_ranges is not None:
+        inputs = f"positions in the ranges of {len(randomizer.group_ranges)} groups"
     size = f"{len(randomizer.labels)} {inputs}, {len(randomizer.outputs)} outputs"
     return f"{randomizer.mechanism}: {size}; claims epsilon {claim.epsilon:.6g}{delta} for the labels{prior}"
 

@@ -22,6 +22,7 @@ class Claim:
       prior: The released or public prior.
       prior_epsilon: Claimed epsilon of the released histogram; 0 for a public prior.
       residuals: Residuals of the label domain, some of which the randomizer takes; None for labels without a center.
+        With groups, the randomizer has their ranges.
     """
 
     randomizer: Randomizer

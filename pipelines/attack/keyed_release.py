@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...mechanisms.center.group_positions import GroupRanges
 from ...mechanisms.center.residuals import ResidualDomain
 from ...mechanisms.core.budget import BudgetSplit
 from ...mechanisms.core.label_rounding import NEAREST, LabelRounder
@@ -16,10 +17,10 @@ from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.noise.input_digest import digest_sums, input_digest
 from ...mechanisms.noise.keyed_words import derive_noise_key, words
 from ...mechanisms.noise.noisy_histogram import noisy_counts
-from ...mechanisms.noise.record_identities import first_repeated, integer_identities
+from ...mechanisms.noise.record_identities import Identities, first_repeated, integer_identities
 
-COLUMN, ID_COLUMN, CENTER_COLUMN = "label", "id", "center"
-"""Names of the label column, of the id column and of the center column, to which the noise is bound."""
+COLUMN, ID_COLUMN, CENTER_COLUMN, GROUP_COLUMN = "label", "id", "center", "group"
+"""Names of the label column, the id column, the center column and that of the groups, to which the noise is bound."""
 
 
 class KeyedRelease:
@@ -48,9 +49,17 @@ class KeyedRelease:
         self.residuals = residuals
         self._domain = randomizer.labels if residuals is None else residuals.labels
         self._rounder = LabelRounder(self._domain)
+        self._ranges = None if randomizer.group_ranges is None else GroupRanges(randomizer.group_ranges)
+        if self._ranges is not None and residuals is not None:
+            self._table = self._ranges.outputs(randomizer, residuals)
 
     def __call__(
-        self, labels: np.ndarray, ids: np.ndarray, key: bytes, centers: np.ndarray | None = None
+        self,
+        labels: np.ndarray,
+        ids: np.ndarray,
+        key: bytes,
+        centers: np.ndarray | None = None,
+        groups: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Releases records.
 
@@ -59,20 +68,25 @@ class KeyedRelease:
           ids: Shape (n,), int64.
           key: Secret key, 32 bytes.
           centers: Shape (n,), float64, finite; None for labels without a center.
+          groups: Numbers of the groups, shape (n,), int64; None without groups.
 
         Returns:
           The released labels, shape (n,), and the noised histogram as weights, shape (k,), or None; with a center, in
-          place of the weights the noised counts of the cells of residuals. The prior is not estimated from the
-          histogram: that would take longer, and says no more than the counts, which are released as well.
+          place of the weights the noised counts of the cells of residuals, with groups group after group. The prior is
+          not estimated from the histogram: that would take longer, and says no more than the counts, which are released
+          as well.
 
         Raises:
-          ValueError: If two records have the same id, or there are centers but no residuals or the reverse.
+          ValueError: If two records have the same id, or there are centers but no residuals or the reverse, or groups
+            but no ranges or the reverse.
         """
         identities = integer_identities(ID_COLUMN, ids)
         if first_repeated(identities.blocks) is not None:
             raise ValueError("two records have the same id")
         if (centers is None) != (self.residuals is None):
             raise ValueError("a mechanism of residuals takes centers, and no other does")
+        if (groups is None) != (self._ranges is None):
+            raise ValueError("a mechanism of groups takes groups, and no other does")
         randomizer, indices = self.randomizer, self._rounder.nearest(labels)
         request = (COLUMN, self._domain, self._budget, NEAREST)
         if centers is None or self.residuals is None:
@@ -85,6 +99,8 @@ class KeyedRelease:
             noised = noisy_counts(counts, self.prior_epsilon, noise_key)
             return released, Prior.from_counts(randomizer.labels, noised).weights
         places, around = self._rounder.nearest(centers), (*request, CENTER_COLUMN)
+        if groups is not None and self._ranges is not None:
+            return self._release_groups(labels, identities, key, places, groups)
         sums = digest_sums(key, COLUMN, identities, labels, (CENTER_COLUMN, places))
         noise_key = derive_noise_key(key, input_digest(key, sums, *around), *around)
         first = self.residuals.place(randomizer.labels) - self.residuals.most
@@ -92,3 +108,24 @@ class KeyedRelease:
         drawn = randomizer.sample(clipped, words(noise_key, randomizer.fingerprint, identities))
         counts = self.residuals.count(indices - places)
         return self._domain[places] + drawn, noisy_counts(counts, self.prior_epsilon, noise_key)
+
+    def _release_groups(
+        self, labels: np.ndarray, identities: Identities, key: bytes, places: np.ndarray, groups: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Releases records of groups, around the centers of some indices."""
+        residuals, ranges, randomizer = self.residuals, self._ranges, self.randomizer
+        indices = self._rounder.nearest(labels)
+        assert residuals is not None
+        assert ranges is not None
+        size = len(ranges.ends)
+        declared = GROUP_COLUMN, tuple(map(str, range(size - 1)))
+        request = (COLUMN, self._domain, self._budget, NEAREST, CENTER_COLUMN, declared)
+        sums = digest_sums(key, COLUMN, identities, labels, (CENTER_COLUMN, places * size + groups))
+        noise_key = derive_noise_key(key, input_digest(key, sums, *request), *request)
+        coins = words(key, f"position {COLUMN}".encode(), identities)
+        positions = ranges.find(indices - places, groups, len(randomizer.labels), coins)
+        drawn = randomizer.draw(positions, words(noise_key, randomizer.fingerprint, identities))
+        cells = groups * residuals.cells + residuals.cells_of(indices - places)
+        counts = np.bincount(cells, minlength=size * residuals.cells)
+        released = self._domain[places] + self._table[groups, drawn]
+        return released, noisy_counts(counts, self.prior_epsilon, noise_key)

@@ -14,14 +14,16 @@ from ...mechanisms.center.residuals import ResidualDomain
 from ..cli.arguments import UsageError
 
 ReleaseFunction = Callable[..., Any]
-"""Release function (labels, ids, key), or with a center (labels, ids, key, centers), as users write it.
+"""Release function (labels, ids, key), or with a center (labels, ids, key, centers), or with groups as well
+(labels, ids, key, centers, groups), as users write it.
 
 It takes the labels of n records (shape (n,), float64, labels of the domain), their ids (shape (n,), int64) and the
 secret key (32 bytes). It returns the n released labels; or a pair of the released labels and the released prior, one
 weight for each label of the domain (None for no prior). It raises ValueError if it refuses the records.
 
 For a mechanism of residuals it takes the centers as well (shape (n,), float64, labels of the domain), and in place of
-the prior it returns the noised count of each cell of residuals.
+the prior it returns the noised count of each cell of residuals. With groups it takes the number of the group of each
+record (shape (n,), int64), and returns the counts of the cells of the first group, then of the second, and so on.
 """
 
 
@@ -49,10 +51,18 @@ class BlackBox:
       domain: Shape (k,), the labels of the domain; with a center, some of them.
       residuals: Residuals of the whole domain; None for labels without a center.
       center: Index of the center of all records in the whole domain.
+      groups: Number of groups; 0 without groups.
+      group: Group of all records.
     """
 
     def __init__(
-        self, function: ReleaseFunction, domain: np.ndarray, residuals: ResidualDomain | None = None, center: int = 0
+        self,
+        function: ReleaseFunction,
+        domain: np.ndarray,
+        residuals: ResidualDomain | None = None,
+        center: int = 0,
+        groups: int = 0,
+        group: int = 0,
     ):
         """Wraps a release function.
 
@@ -61,10 +71,14 @@ class BlackBox:
           domain: Shape (k,), the labels of the domain; with a center, those to release.
           residuals: Residuals of the whole domain; None for labels without a center.
           center: Index of the center of all records in the whole domain.
+          groups: Number of groups; 0 without groups.
+          group: Group of all records.
         """
         self.domain = domain
         self.residuals = residuals
         self.center = center
+        self.groups = groups
+        self.group = group
         self._function = function
 
     @property
@@ -73,10 +87,12 @@ class BlackBox:
         if self.residuals is None:
             return 0, -1
         steps = np.searchsorted(self.residuals.labels, self.domain[[0, -1]]) - self.center
-        first, last = self.residuals.cells_of(steps).tolist()
+        first, last = (self.group * self.residuals.cells + self.residuals.cells_of(steps)).tolist()
         return first, last
 
-    def release(self, indices: np.ndarray, ids: np.ndarray, key: bytes, center: int | None = None) -> Release:
+    def release(
+        self, indices: np.ndarray, ids: np.ndarray, key: bytes, center: int | None = None, group: int | None = None
+    ) -> Release:
         """Releases records.
 
         Args:
@@ -84,6 +100,7 @@ class BlackBox:
           ids: Shape (n,), int64.
           key: Secret key, 32 bytes.
           center: Index of another center for all records, in the whole domain; None for `center`.
+          group: Another group for all records; None for `group`.
 
         Returns:
           The release.
@@ -92,11 +109,13 @@ class BlackBox:
           SamplerError: If the function fails, also by refusing the records, or returns something else than a release.
         """
         try:
-            return self.try_release(indices, ids, key, center)
+            return self.try_release(indices, ids, key, center, group)
         except ValueError as error:
             raise SamplerError(f"the sampler refused records with different ids: {error}") from None
 
-    def try_release(self, indices: np.ndarray, ids: np.ndarray, key: bytes, center: int | None = None) -> Release:
+    def try_release(
+        self, indices: np.ndarray, ids: np.ndarray, key: bytes, center: int | None = None, group: int | None = None
+    ) -> Release:
         """Releases records that the function may refuse.
 
         Args:
@@ -104,6 +123,7 @@ class BlackBox:
           ids: Shape (n,), int64.
           key: Secret key, 32 bytes.
           center: As for `release`.
+          group: As for `release`.
 
         Returns:
           The release.
@@ -115,7 +135,9 @@ class BlackBox:
         centers, weights = [], (len(self.domain), "weights, one for each label of the domain")
         if self.residuals is not None:
             centers = [np.full(len(ids), self.residuals.labels[self.center if center is None else center])]
-            weights = (self.residuals.cells, "counts, one for each cell of residuals")
+            weights = (self.residuals.cells * max(self.groups, 1), "counts, one for each cell of residuals")
+        if self.groups:
+            centers.append(np.full(len(ids), self.group if group is None else group))
         try:
             result = self._function(self.domain[indices], ids, key, *centers)
         except ValueError:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from .center_groups import group_problems, signed_ranges
 from .center_sums import center_line, center_sum_problems
 from .documents import (
     RefusedDocument,
@@ -67,7 +68,7 @@ class Audit:
       ratio: Largest ratio of two weights for one output, >= 1; None where a row does not sum to 2^bits or a
         probability is 0.
       max_bias: Largest |E[output] - label|, rounded up, in units of the label.
-      fingerprint: Hash of bits, columns, labels and outputs, 64 hexadecimal digits.
+      fingerprint: Hash of bits, columns, labels, outputs and ranges of groups, 64 hexadecimal digits.
       requested_delta: As stated; 0 for pure DP.
       certified_delta: As stated; 0 for pure DP.
       delta: For (epsilon, delta)-DP, the least float >= the true delta at certified_epsilon.
@@ -175,13 +176,18 @@ def audit_document(document: dict[str, Any]) -> Audit:
     if "prior" in document:
         problems += _prior_problems(read_member(document, "prior", dict), len(labels))
     if "center" in document:
-        problems += _center_problems(read_center(document)["center.domain"], labels)
+        center = read_center(document)
+        if "center.groups" in center:
+            problems += group_problems(document)
+        else:
+            problems += _center_problems(center["center.domain"], labels)
         problems += center_sum_problems(document)
-    signed = {"bits": bits, "columns": columns, "labels": labels, "outputs": outputs}
+    signed = {"bits": bits, "columns": columns, "labels": labels, "outputs": outputs, **signed_ranges(document)}
     canonical = json.dumps(signed, sort_keys=True, separators=(",", ":"))
     fingerprint = hashlib.blake2b(canonical.encode(), digest_size=32).hexdigest()
     if read_member(document, "fingerprint", str) != fingerprint:
-        problems.append("fingerprint is not that of the bits, columns, labels and outputs")
+        ranges = " and group_ranges" if "group_ranges" in document else ""
+        problems.append(f"fingerprint is not that of the bits, columns, labels and outputs{ranges}")
     return Audit(
         problems=tuple(problems),
         mechanism=name,

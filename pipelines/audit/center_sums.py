@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
+from .center_groups import groups_line
 from .documents import RefusedDocument, printable, read_count, read_member, read_nonnegative
 
 ROW_UNIT, FEATURE_UNIT, WEIGHT_UNIT, COEFFICIENT_UNIT = 1 << 8, 1 << 10, 1 << 14, 1 << 16
@@ -126,7 +127,7 @@ def center_sum_problems(mechanism: dict[str, Any]) -> Iterator[str]:
 
 
 def center_line(mechanism: dict[str, Any]) -> str:
-    """Describes the center of a mechanism file in one line of a report.
+    """Describes the center of a mechanism file in one line of a report, and in a second one its groups.
 
     Args:
       mechanism: The mechanism file.
@@ -140,16 +141,20 @@ def center_line(mechanism: dict[str, Any]) -> str:
     if "center" not in mechanism:
         return ""
     linear, column = read_linear_center(mechanism), printable(mechanism["center"]["column"])
+    groups = groups_line(mechanism)
     if linear is None:
-        return f"center       column '{column}' of the input; it must not have seen these labels, which is not checked"
+        return (
+            f"center       column '{column}' of the input; it must not have seen these labels, which is not checked"
+            f"{groups}"
+        )
     sums, labels, norm = (linear[f"center.linear.{key}"] for key in ("sums", "labels", "norm"))
     if not sums:
-        return f"center       column '{column}': one label for all records, without any sum of labels"
+        return f"center       column '{column}': one label for all records, without any sum of labels{groups}"
     epsilon, features = linear["center.linear.epsilon"], len(linear["center.linear.features"])
     return (
         f"center       column '{column}', linear in {features} features: coefficients recomputed from {len(sums)} "
         f"sums, of sensitivity 2 ({labels} - 1) {norm} = {2 * (labels - 1) * norm}, with noise of scale "
-        f"{float(noise_scale(linear))!r} for epsilon {epsilon!r}"
+        f"{float(noise_scale(linear))!r} for epsilon {epsilon!r}{groups}"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .audit_mechanism import Audit
+from .center_groups import stated_groups
 from .center_sums import read_linear_center
 from .documents import (
     RefusedDocument,
@@ -184,6 +186,12 @@ def _center_problems(release: dict[str, Any], mechanism: dict[str, Any]) -> Iter
     ends = read_member(stated, "release.center.residuals", dict)
     if [ends.get(key) for key in ("min", "max", "labels")] != [labels[0], labels[-1], len(labels)]:
         yield "release.center.residuals is not that of the labels of mechanism.json"
+    if "center.groups" in center and release.get("release.label") == center["center.groups.column"]:
+        yield "the label column is the column of the groups"
+    # As text: 1 and 1.0 are equal numbers.
+    groups = json.dumps(stated.get("release.center.groups"), sort_keys=True)
+    if groups != json.dumps(stated_groups(mechanism), sort_keys=True):
+        yield "release.center.groups is not that of mechanism.json"
     for name, value in read_member(stated, "release.center.clipping", dict).items():
         if not (type(value) in (int, float) and abs(value) < math.inf):
             raise RefusedDocument(f"release.center.clipping.{printable(name)} is not a finite number")

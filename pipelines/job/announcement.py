@@ -20,6 +20,7 @@ from ..release.mechanism_file import MechanismFile
 from .job_request import ValidationRequest
 
 _OUTPUTS_SHOWN = 6
+_GROUPS_SHOWN = 8
 
 
 def announce(
@@ -29,7 +30,7 @@ def announce(
     facts: ReleasedFacts,
     validation: ValidationRequest | None,
 ) -> None:
-    """Prints what was released, and what it can be used for, in at most eleven lines; logs the warnings.
+    """Prints what was released, and what it can be used for, in at most twelve lines; logs the warnings.
 
     Args:
       target: Output folder or mechanism file.
@@ -50,11 +51,13 @@ def announce(
     if mechanism.center is not None:
         column, labels = one_line(mechanism.center.column), randomizer.labels
         error = mechanism.center.clipping(randomizer)
+        grouped = mechanism.center.groups is not None
+        ends = "the range of their group" if grouped else f"{labels[0]:.6g}..{labels[-1]:.6g}"
         print(
-            f"center     {column}: {binding.missing_centers:,} missing; residuals clipped to {labels[0]:.6g}.."
-            f"{labels[-1]:.6g}, expected squared loss of clipping {error.squared:.6g}, "
-            f"for {100 * error.share:.3g} % of the records"
+            f"center     {column}: {binding.missing_centers:,} missing; residuals clipped to {ends}, expected squared "
+            f"loss of clipping {error.squared:.6g}, for {100 * error.share:.3g} % of the records"
         )
+        _announce_groups(mechanism)
     print(f"mechanism  {randomizer.mechanism}: {counted(len(randomizer.labels), 'label')} to {_outputs(randomizer)}")
     if randomizer.choice is not None:
         print(f"chosen     {_chosen(**randomizer.choice)}")
@@ -66,6 +69,19 @@ def announce(
         print(f"validated  against {'an inferred' if validation.schema is None else 'the given'} schema: no anomalies")
     for warning in release_warnings(facts):
         LOGGER.warning("warning: %s", warning.text)
+
+
+def _announce_groups(mechanism: MechanismFile) -> None:
+    """Prints the ranges of the groups, in one line; of many groups, the first ones."""
+    if mechanism.center is None or mechanism.center.groups is None:
+        return
+    rows = mechanism.center.group_rows(mechanism.randomizer)
+    shown = [
+        f"{'others' if row.value is None else one_line(row.value)} {row.low:.6g}..{row.high:.6g}"
+        for row in rows[:_GROUPS_SHOWN]
+    ]
+    more = f", and {len(rows) - _GROUPS_SHOWN} more in the mechanism file" if len(rows) > _GROUPS_SHOWN else ""
+    print(f"groups     {one_line(mechanism.center.groups.column)}: {', '.join(shown)}{more}")
 
 
 def _chosen(mechanism: str, model_errors: Mapping[str, float | None]) -> str:

@@ -57,7 +57,7 @@ def center_features(
     if not asked and len(column.domain) < _LEAST_LABELS:
         return None
     if schema is None:
-        schema = _first_schema(input, column)
+        schema = first_schema(input, column)
     name = new_center(args)
     chosen, categories = _chosen(args, input, column, schema)
     if not chosen and not asked:
@@ -114,8 +114,19 @@ def _names(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(text.split(","))
 
 
-def _first_schema(input: InputSpec, column: LabelColumn) -> pa.Schema:
-    """Schema of the first records. Files without any, as some writers make them, are passed over."""
+def first_schema(input: InputSpec, column: LabelColumn) -> pa.Schema:
+    """Reads the schema of the first records. Files without any, as some writers make them, are passed over.
+
+    Args:
+      input: The input files.
+      column: The label column.
+
+    Returns:
+      The schema; empty if no file has a record.
+
+    Raises:
+      InputError: If the first records cannot be read; names the file.
+    """
     reader = FileReader(input.format, None, input.where, column.name)
     for path in input.paths:
         for batch in reader.read(FilePart(path, input.paths[0])):

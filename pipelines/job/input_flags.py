@@ -123,9 +123,11 @@ def label_column(
         named = "--center_column must be" if fitted is None else "the center of --mechanism_file must be"
         raise UsageError(f"{named} another column than --label: the center is released as it is")
     try:
-        return LabelColumn(args.label, domain, args.id_column, rounding, center)
+        groups = None if fitted is None or fitted.center is None else fitted.center.groups
+        return LabelColumn(args.label, domain, args.id_column, rounding, center, groups)
     except ValueError as error:
-        raise UsageError(f"--center_column: {error}") from None
+        flag = "--center_column" if fitted is None else f"--mechanism_file {args.mechanism_file}"
+        raise UsageError(f"{flag}: {error}") from None
 
 
 def label_domain(args: argparse.Namespace) -> tuple[float, ...]:

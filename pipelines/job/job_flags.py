@@ -27,7 +27,7 @@ DEFAULTS = {"loss": DEFAULT_LOSS}
 _SET_BY_MECHANISM_FILE = (
     "label_min", "label_max", "label_step", "label_values", "rounding", "epsilon", "prior_epsilon",
     "mechanism", "for", "mechanism_parameters", "loss", "center_column", "center", "center_features",
-    "center_categories", "center_places",
+    "center_categories", "center_places", "center_groups",
 )  # fmt: skip
 _NO_SHARDS = "is for privatize and apply; fit writes no shards"
 _NOT_TAKEN = {
@@ -221,6 +221,9 @@ def _center_flags(parser: CommandParser) -> None:
     add("--center_categories", metavar="NAME,...", help="features of --center that are categories, besides texts")
     add("--center_places", type=int, metavar="N",
         help="largest number of places of a category; more values than that are hashed; default 64")  # fmt: skip
+    add("--center_groups", metavar="NAME[=V1,V2,...]",
+        help="public column of text, integers or booleans: the residuals of each of its values, and of all others, get "
+        "a range of their own; default values: the 15 most frequent. Needs a center")  # fmt: skip
 
 
 def _output_flags(parser: CommandParser, command: str) -> None:

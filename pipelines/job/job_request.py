@@ -117,6 +117,8 @@ class JobRequest:
       ledger: Path of the ledger, or URL of its database, which may hold a password: never a part of the job graph.
       key: Reference to the secret key; never its bytes.
       features: Features of the linear center that the job makes; None for any other center, or none.
+      group_column: Column whose most frequent values are to be the groups of `column`; None once they are found, or
+        where they were declared.
     """
 
     command: str
@@ -130,6 +132,7 @@ class JobRequest:
     ledger: str = field(repr=False)
     key: NoiseKeyFile
     features: CenterFeatures | None = None
+    group_column: str | None = None
 
 
 def request_id(request: JobRequest) -> str:
@@ -152,4 +155,6 @@ def request_id(request: JobRequest) -> str:
     if request.features is not None:
         features = request.features
         asked.append([features.names, features.categories, features.places])
+    if column.groups is not None:
+        asked.append({"groups": column.groups.request})
     return hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()

@@ -21,6 +21,7 @@ from ..release.ledger import Caps
 from ..release.mechanism_file import MechanismFile, read_mechanism_file
 from ..study.mechanism_spec import takes_delta
 from .center_flags import center_features, new_center
+from .group_flags import with_declared_groups
 from .input_flags import input_spec, label_column, label_domain
 from .job_flags import DEFAULTS, check_flags
 from .job_request import BudgetRequest, JobRequest, MechanismRequest, OutputSpec, ValidationRequest
@@ -66,6 +67,7 @@ def parse_request(command: str, args: argparse.Namespace) -> JobRequest:
         features = center_features(args, input, column, mechanism.name, schema if args.dry_run else None)
     if features is not None and column.center is None:
         column = dataclasses.replace(column, center=new_center(args))
+    column, group_column = with_declared_groups(args, input, column)
     return JobRequest(
         command=command,
         input=input,
@@ -78,6 +80,7 @@ def parse_request(command: str, args: argparse.Namespace) -> JobRequest:
         ledger=resolve_ledger(args.ledger, target),
         key=resolve_noise_key(args.noise_key_file, target, create=not args.dry_run),
         features=features,
+        group_column=group_column,
     )
 
 

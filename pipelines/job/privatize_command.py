@@ -21,6 +21,7 @@ from ..runner.run_pipeline import describe_failure
 from ..runner.runner_options import runner_options
 from ..stores.store_access import open_stores
 from .announcement import announce, counted
+from .group_flags import with_frequent_groups
 from .job_request import JobRequest, request_id
 from .parse_request import parse_request
 from .release_steps import (
@@ -92,6 +93,7 @@ def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) ->
 
 def _release(request: JobRequest, options: PipelineOptions) -> None:
     """Runs a request up to its release, which is charged after all checks and appears only once it is charged."""
+    request = with_frequent_groups(request, options)
     input, output, label, validation = request.input, request.output, request.column.name, request.validation
     ledger, name = Ledger(request.ledger), request_id(request)
     check_caps(ledger, name, request.budget, request.mechanism.fitted)

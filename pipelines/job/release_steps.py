@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from fractions import Fraction
 from typing import Any
@@ -100,7 +101,9 @@ def collect_facts(request: JobRequest, result: JobResult, mechanism: MechanismFi
     Raises:
       InputError: If a staged shard cannot be read.
     """
-    features = feature_columns(FileSystems.join(staging.release, DATA_NAME), result.shards, request.column.columns)
+    # The column of the groups is a feature like any other.
+    others = dataclasses.replace(request.column, groups=None).columns
+    features = feature_columns(FileSystems.join(staging.release, DATA_NAME), result.shards, others)
     binding = result.binding
     return released_facts(mechanism, binding.records, features, request.mechanism.loss, binding.missing_centers)
 

@@ -14,6 +14,7 @@ import numpy as np
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from ...mechanisms.center.group_positions import GroupRanges
 from ...transforms.errors import InputError, named_file
 from ...transforms.io.filesystems import create, delete_files, make_directory, read_text, write_text
 from ...transforms.io.input_format import Format
@@ -96,7 +97,11 @@ def check_output(
     if mechanism.center is not None:
         # Outputs are added to centers, which are labels of the domain.
         center, ends = mechanism.center, np.array([mechanism.domain[0], mechanism.domain[-1]])
-        outputs = ends + np.array([outputs[0], outputs[-1]])
+        if center.groups is not None:
+            outputs = GroupRanges(mechanism.randomizer.group_ranges or ()).outputs(
+                mechanism.randomizer, center.residuals
+            )
+        outputs = ends + np.array([outputs.min(), outputs.max()])
         if center.linear is not None:
             schema = with_center(schema, center.column, ends)
     schema = with_privatized_label(schema, label, outputs)

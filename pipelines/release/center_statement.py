@@ -2,23 +2,57 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...mechanisms.center.center_document import center_document, read_center
+from ...mechanisms.center.group_positions import GroupRanges
+from ...mechanisms.center.grouped_histogram import GroupedHistogram
 from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.center.residuals import ResidualDomain
 from ...mechanisms.center.truncation import ClippingError, clipping_error
 from ...mechanisms.core.budget import MIN_EPSILON
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
+from ...mechanisms.release.label_groups import LabelGroups
 from ...mechanisms.release.prior_release import PriorRelease
-from ...mechanisms.release.solved_release import restricted_prior
+from ...mechanisms.release.solved_release import grouped_prior, restricted_prior
 
 _MOST_COUNT = 1 << 62
+_MOST_RECORDS = 1 << 53
+
+
+class GroupRow(NamedTuple):
+    """Range of the residuals of a group.
+
+    Attributes:
+      value: The declared value; None for the group of all other records.
+      low: Smallest residual, in units of the label.
+      high: Largest residual.
+      records: Number of records of the group, when the histograms were counted.
+    """
+
+    value: str | None
+    low: float
+    high: float
+    records: int
+
+
+def _read_groups(document: Any) -> dict[str, Any]:
+    """Members of a statement that its groups give."""
+    if not isinstance(document, dict) or set(document) != {"column", "values", "records"}:
+        raise ValueError("its center.groups does not have exactly a column, values and records")
+    column, values, records = document["column"], document["values"], document["records"]
+    if not isinstance(column, str) or not isinstance(values, list) or not all(isinstance(v, str) for v in values):
+        raise ValueError("its center.groups does not name a column and values as text")
+    if not isinstance(records, list) or len(records) != len(values) + 1:
+        raise ValueError("its center.groups has not one number of records for each group")
+    if not all(type(count) is int and 0 <= count < _MOST_RECORDS for count in records):
+        raise ValueError("its center.groups has a number of records that is not an integer from 0 to 2^53")
+    return {"groups": LabelGroups(column, tuple(values)), "group_records": tuple(records)}
 
 
 @dataclass(frozen=True)
@@ -28,9 +62,12 @@ class CenterStatement:
     Attributes:
       column: Name of the center column.
       domain: The k labels of the public domain, ascending and evenly spaced.
-      counts: Noised number of records of each cell of residuals; some may be negative.
+      counts: Noised number of records of each cell of residuals, with groups histogram after histogram; some may be
+        negative.
       prior_epsilon: Epsilon that their release spent; stated in the member `prior`.
       linear: The linear center that made the column; None for a column of the input.
+      groups: Groups of records, whose residuals have ranges of their own; None for one range.
+      group_records: Number of records of each group; empty without groups.
     """
 
     column: str
@@ -38,6 +75,8 @@ class CenterStatement:
     counts: tuple[int, ...]
     prior_epsilon: float
     linear: LinearCenter | None = None
+    groups: LabelGroups | None = None
+    group_records: tuple[int, ...] = ()
 
     @classmethod
     def of_release(cls, release: PriorRelease) -> CenterStatement | None:
@@ -51,7 +90,8 @@ class CenterStatement:
         """
         if release.center is None:
             return None
-        return cls(release.center, release.domain, release.counts, release.budget.prior, release.linear)
+        counts, groups = (release.counts, release.budget.prior), (release.groups, release.group_records)
+        return cls(release.center, release.domain, *counts, release.linear, *groups)
 
     @classmethod
     def from_document(cls, document: Any, prior_epsilon: float) -> CenterStatement:
@@ -68,8 +108,10 @@ class CenterStatement:
           ValueError: If the member does not have the form of a center.
         """
         needed = {"column", "domain", "counts"}
-        if not isinstance(document, dict) or not needed <= set(document) <= {*needed, "linear"}:
-            raise ValueError("its center does not have exactly a column, a domain, counts and perhaps a linear center")
+        if not isinstance(document, dict) or not needed <= set(document) <= {*needed, "linear", "groups"}:
+            raise ValueError(
+                "its center does not have exactly a column, a domain, counts and perhaps a linear center and groups"
+            )
         column, domain, counts = document["column"], document["domain"], document["counts"]
         if not isinstance(column, str):
             raise ValueError("its center.column is not text")
@@ -83,7 +125,10 @@ class CenterStatement:
         if linear is not None and linear.labels != len(domain):
             raise ValueError("its center.linear is for another number of labels")
         statement = cls(column, tuple(domain), tuple(counts), prior_epsilon, linear)
-        if len(counts) != statement.residuals.cells:
+        if "groups" in document:
+            statement = replace(statement, **_read_groups(document["groups"]))
+            _ = statement.histogram
+        elif len(counts) != statement.residuals.cells:
             raise ValueError("its center.counts has not one count for each cell of residuals")
         return statement
 
@@ -94,7 +139,11 @@ class CenterStatement:
           A JSON object.
         """
         linear = {} if self.linear is None else {"linear": center_document(self.linear)}
-        return {"column": self.column, "domain": list(self.domain), "counts": list(self.counts), **linear}
+        groups = {}
+        if self.groups is not None:
+            declared = {"column": self.groups.column, "values": list(self.groups.values)}
+            groups = {"groups": {**declared, "records": list(self.group_records)}}
+        return {"column": self.column, "domain": list(self.domain), "counts": list(self.counts), **linear, **groups}
 
     @property
     def epsilon(self) -> float:
@@ -107,9 +156,61 @@ class CenterStatement:
         return ResidualDomain(np.array(self.domain))
 
     @cached_property
+    def histogram(self) -> GroupedHistogram:
+        """Histograms of the residuals of the groups; only with groups."""
+        return GroupedHistogram(self.residuals, self.counts, self.group_records, self.prior_epsilon)
+
+    @cached_property
     def prior(self) -> Prior:
-        """Distribution of the residuals over all of their grid."""
+        """Distribution of the residuals over all of their grid, in all groups."""
+        if self.groups is not None:
+            return self.histogram.pooled
         return self.residuals.prior(np.array(self.counts), self.prior_epsilon)
+
+    def mechanism_prior(self, randomizer: Randomizer) -> Prior:
+        """Computes the distribution that a mechanism was solved for.
+
+        Args:
+          randomizer: The mechanism.
+
+        Returns:
+          The distribution of its labels: of clipped residuals, or with groups of positions.
+
+        Raises:
+          ValueError: If the mechanism is not for residuals of this domain and these groups.
+        """
+        if self.groups is not None:
+            return grouped_prior(self.histogram, randomizer)
+        return restricted_prior(self.prior, randomizer.labels)
+
+    def whole_prior(self, randomizer: Randomizer) -> Prior:
+        """Computes the distribution of residuals before they are clipped.
+
+        Args:
+          randomizer: The mechanism.
+
+        Returns:
+          The distribution; with groups in the frame of the mechanism's labels (`GroupedHistogram.whole_prior`).
+        """
+        if self.groups is None:
+            return self.prior
+        return self.histogram.whole_prior(GroupRanges(randomizer.group_ranges or ()), randomizer.labels)
+
+    def group_rows(self, randomizer: Randomizer) -> list[GroupRow]:
+        """Lists the ranges of the groups.
+
+        Args:
+          randomizer: The mechanism.
+
+        Returns:
+          One row for each group; none without groups.
+        """
+        if self.groups is None:
+            return []
+        grid, most = self.residuals.grid, self.residuals.most
+        ends = [(float(grid[low + most]), float(grid[high + most])) for low, high in randomizer.group_ranges or ()]
+        values = (*self.groups.values, None)
+        return [GroupRow(*row) for row in zip(values, *zip(*ends, strict=True), self.group_records, strict=True)]
 
     def check(self, randomizer: Randomizer, prior: Prior) -> None:
         """Compares the statement with the mechanism beside it.
@@ -119,10 +220,12 @@ class CenterStatement:
           prior: Prior of the file.
 
         Raises:
-          ValueError: If the mechanism is not for residuals of this domain, or the prior does not follow from the
-            counts.
+          ValueError: If the mechanism is not for residuals of this domain and these groups, or the prior does not
+            follow from the counts.
         """
-        if restricted_prior(self.prior, randomizer.labels).weights.tobytes() != prior.weights.tobytes():
+        if (self.groups is None) != (randomizer.group_ranges is None):
+            raise ValueError("its groups and the ranges of groups do not belong together")
+        if self.mechanism_prior(randomizer).weights.tobytes() != prior.weights.tobytes():
             raise ValueError("its prior is not that of its center's counts")
 
     def clipping(self, randomizer: Randomizer) -> ClippingError:
@@ -134,4 +237,6 @@ class CenterStatement:
         Returns:
           The error.
         """
+        if self.groups is not None:
+            return self.histogram.clipping(GroupRanges(randomizer.group_ranges or ()))
         return clipping_error(self.prior, float(randomizer.labels[0]), float(randomizer.labels[-1]))

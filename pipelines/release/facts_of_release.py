@@ -43,7 +43,14 @@ def released_facts(
         records,
         features,
         loss,
-        None if center is None else CenterFacts(center.prior, (center.domain[0], center.domain[-1]), missing_centers),
+        None
+        if center is None
+        else CenterFacts(
+            center.whole_prior(mechanism.randomizer),
+            (center.domain[0], center.domain[-1]),
+            missing_centers,
+            center.groups is not None,
+        ),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...mechanisms.core.budget import BudgetSplit
 from ...mechanisms.release.bound_noise import NoiseBinding
+from ...mechanisms.release.label_groups import LabelGroups
 from ...transforms.errors import OTHER_MECHANISM, InputError
 
 
@@ -43,6 +44,7 @@ class JobResult:
                 "rounding": self.binding.rounding,
                 "center": self.binding.center,
                 "missing_centers": self.binding.missing_centers,
+                "groups": None if self.binding.groups is None else self.binding.groups.request,
                 "digest_applied": None if self.digest_applied is None else f"{self.digest_applied:064x}",
                 "shards": self.shards,
                 "mechanisms_applied": list(self.mechanisms_applied),
@@ -71,6 +73,7 @@ class JobResult:
             result["rounding"],
             result["center"],
             result["missing_centers"],
+            None if result["groups"] is None else LabelGroups(result["groups"][0], tuple(result["groups"][1])),
         )
         mechanisms = frozenset(result["mechanisms_applied"])
         return cls(binding, None if applied is None else int(applied, 16), result["shards"], mechanisms)

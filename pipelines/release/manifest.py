@@ -96,8 +96,21 @@ def _center(result: JobResult, mechanism: MechanismFile) -> dict[str, Any]:
             "residuals": {"min": float(labels[0]), "max": float(labels[-1]), "labels": len(labels)},
             "clipping": {"share": error.share, "bias": error.bias, "squared_error": error.squared},
             **_linear(mechanism.center.linear),
+            **_groups(mechanism),
         }
     }
+
+
+def _groups(mechanism: MechanismFile) -> dict[str, Any]:
+    """The groups of a center: the range of each one."""
+    center = mechanism.center
+    if center is None or center.groups is None:
+        return {}
+    rows = [
+        {"value": row.value, "min": row.low, "max": row.high, "records": row.records}
+        for row in center.group_rows(mechanism.randomizer)
+    ]
+    return {"groups": {"column": center.groups.column, "ranges": rows}}
 
 
 def _linear(center: LinearCenter | None) -> dict[str, Any]:

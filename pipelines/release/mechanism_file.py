@@ -21,7 +21,6 @@ from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.registry import default_rounding
 from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.prior_release import PriorRelease
-from ...mechanisms.release.solved_release import restricted_prior
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import read_text
 from ..study.prior_file import NoisedCounts, parse_prior_release
@@ -65,7 +64,7 @@ class MechanismFile:
           The contents.
         """
         center = CenterStatement.of_release(release)
-        prior = release.prior if center is None else restricted_prior(release.prior, randomizer.labels)
+        prior = release.prior if center is None else center.mechanism_prior(randomizer)
         name = prior_release_name(release)
         noised = NoisedCounts(release.counts, release.records) if center is None else None
         return cls(randomizer, prior, release.budget.prior, release.rounding, name, center, noised)
@@ -120,8 +119,8 @@ def read_mechanism_file(path: str) -> MechanismFile:
         if rounding not in ROUNDINGS:
             raise InputError(f"{path} cannot be used: its rounding is not {' or '.join(ROUNDINGS)}")
         weights, (epsilon, name) = np.array(prior["weights"], np.float64), parse_prior_release(prior)
-        _check_stated(randomizer)
         stated = document.get("center")
+        _check_stated(randomizer, stated is not None)
         center = None if stated is None else CenterStatement.from_document(stated, epsilon)
         found = Prior(randomizer.labels, weights)
         noised = NoisedCounts.from_document(prior)
@@ -136,8 +135,10 @@ def read_mechanism_file(path: str) -> MechanismFile:
         raise InputError(f"{path} cannot be used: {error}") from None
 
 
-def _check_stated(randomizer: Randomizer) -> None:
+def _check_stated(randomizer: Randomizer, centered: bool) -> None:
     """Checks values that the integers do not determine, and that are printed and published again."""
+    if randomizer.group_ranges is not None and not centered:
+        raise ValueError("it has ranges of groups, but no center")
     if not (isinstance(randomizer.mechanism, str) and re.fullmatch(r"[A-Za-z0-9_.+-]{1,64}", randomizer.mechanism)):
         raise ValueError("its mechanism is not a name of 1 to 64 letters, digits and _.+-")
     gap = randomizer.gap
@@ -186,4 +187,6 @@ def prior_release_name(binding: NoiseBinding) -> str:
     noise: list[Any] = [f"{binding.digest:064x}", binding.column, list(binding.domain), spent, binding.rounding]
     if binding.center is not None:
         noise.append(binding.center)
+    if binding.groups is not None:
+        noise.append([binding.groups.column, list(binding.groups.values)])
     return hashlib.blake2b(json.dumps(noise).encode(), digest_size=16, person=b"labeldp ledger").hexdigest()

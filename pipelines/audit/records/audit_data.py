@@ -1,6 +1,7 @@
 """Audit of the released records: every label is an output, row counts hold, the distribution is that of the channel.
 
-With a center column, every label minus the center of its own record is an output. With a linear center, every record's
+With a center column, every label minus the center of its own record is an output; with groups, an output in the range
+of the record's own group. With a linear center, every record's
 center is the one that the center predicts from the record's features.
 
 Reads TFRecords with code of its own and Parquet with pyarrow. The true labels are not needed. Not loaded by an audit
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..center_groups import histograms_of_groups, read_group_ranges
 from ..documents import RefusedDocument, read_center, residual_cells
 from ..weight_runs import dense_weights
 from .center_predictions import CenterPredictions
@@ -55,15 +57,18 @@ def audit_data(folder: Path, release: dict[str, Any], mechanism: dict[str, Any])
     """
     shards = release["shards"]
     column: str | None = None
+    groups: tuple[str, list[str]] | None = None
     outputs: _Outputs | _CenteredOutputs = _Outputs(np.array(mechanism["outputs"], np.float64))
     if "center" in mechanism:
         center = read_center(mechanism)
         column = center["center.column"]
-        outputs = _CenteredOutputs(np.array(mechanism["outputs"], np.float64), center["center.domain"])
-    predictions, reader = None, ShardReader(release["label"], column)
+        outputs = _CenteredOutputs(_output_table(center, mechanism), center["center.domain"])
+        if "center.groups" in center:
+            groups = center["center.groups.column"], center["center.groups.values"]
+    predictions, reader = None, ShardReader(release["label"], column, groups=groups)
     if "linear" in mechanism.get("center", {}):
         predictions = CenterPredictions(mechanism, not next(iter(shards)).endswith(".parquet"))
-        reader = ShardReader(release["label"], column, predictions.numbers, predictions.categories)
+        reader = ShardReader(release["label"], column, predictions.numbers, predictions.categories, groups)
     problems = []
     for name, records in shards.items():
         try:
@@ -74,7 +79,8 @@ def audit_data(folder: Path, release: dict[str, Any], mechanism: dict[str, Any])
         return DataAudit(tuple(problems), ())
     lines = [
         f"data         {release['records']} records in {len(shards)} shards: every label"
-        f"{'' if column is None else ', minus the center of its record,'} is an output of the mechanism, "
+        f"{'' if column is None else ', minus the center of its record,'} is an output of the mechanism"
+        f"{'' if groups is None else ' in the range of its group'}, "
         "row counts are those of the manifest"
     ]
     if predictions is not None:
@@ -100,7 +106,7 @@ class _Outputs:
                 distinct, first, place = np.unique(values.astype(kind), return_index=True, return_inverse=True)
             self._known[np.dtype(kind)] = distinct, first, first[place]
 
-    def add(self, labels: np.ndarray, centers: np.ndarray) -> np.ndarray:
+    def add(self, labels: np.ndarray, centers: np.ndarray, groups: np.ndarray) -> np.ndarray:
         """Counts labels, shape (n,), float32 or float64; returns which of them are no output, shape (n,), bool."""
         distinct, first, _ = self._known[labels.dtype]
         place = np.minimum(np.searchsorted(distinct, labels), len(distinct) - 1)
@@ -124,24 +130,31 @@ class _CenteredOutputs:
     """The outputs of a mechanism of residuals, and how many records have each, as label minus center."""
 
     def __init__(self, values: np.ndarray, domain: list[float]):
-        """values: shape (m,), float64, ascending. domain: the k public labels, ascending."""
+        """values: shape (groups, m), float64, rows not descending. domain: the k public labels, ascending."""
         self._values = values
         self._domain = np.array(domain)
         self._middles = np.array([_least_float((Fraction(a) + Fraction(b)) / 2) for a, b in pairwise(domain)])
-        self._counts = np.zeros(len(values), np.int64)
+        self._counts = np.zeros(values.shape[1], np.int64)
 
-    def add(self, labels: np.ndarray, centers: np.ndarray) -> np.ndarray:
+    def add(self, labels: np.ndarray, centers: np.ndarray, groups: np.ndarray) -> np.ndarray:
         """Counts labels, shape (n,), around centers, shape (n,), float64; returns which are no output around theirs."""
         with np.errstate(over="ignore"):
             rounded = centers.astype(np.float32).astype(np.float64)
         places = np.searchsorted(self._middles, np.nan_to_num(rounded), side="right")
         bases = self._domain[np.where(np.isfinite(rounded), places, (len(self._domain) - 1) // 2)]
-        place = np.searchsorted(self._values, labels.astype(np.float64) - bases)
+        wrong = np.ones(len(labels), bool)
+        for group, values in enumerate(self._values):
+            rows = np.flatnonzero(groups == group) if len(self._values) > 1 else slice(None)
+            wrong[rows] = self._add_group(values, labels[rows], bases[rows])
+        return wrong
+
+    def _add_group(self, values: np.ndarray, labels: np.ndarray, bases: np.ndarray) -> np.ndarray:
+        place = np.searchsorted(values, labels.astype(np.float64) - bases)
         wrong, unsigned = np.ones(len(labels), bool), f"u{labels.dtype.itemsize}"
         for shift in (-2, -1, 0, 1):  # the difference is rounded, and two outputs may be equal up to rounding
-            output = np.clip(place + shift, 0, len(self._values) - 1)
+            output = np.clip(place + shift, 0, len(values) - 1)
             with np.errstate(over="ignore"):
-                expected = (bases + self._values[output]).astype(labels.dtype)
+                expected = (bases + values[output]).astype(labels.dtype)
             hit = wrong & (expected.view(unsigned) == np.ascontiguousarray(labels).view(unsigned))
             self._counts += np.bincount(output[hit], minlength=len(self._counts))
             wrong &= ~hit
@@ -150,7 +163,8 @@ class _CenteredOutputs:
     def merged(self, channel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Counts and channel, shape (k, m), with outputs that records may not distinguish as one."""
         largest = np.abs(self._domain).max() + np.abs(self._values).max()
-        place = np.cumsum(np.append(False, np.diff(self._values) > largest * _FLOAT32_ROUNDING))
+        nearest = np.diff(self._values, axis=1).min(axis=0)
+        place = np.cumsum(np.append(False, nearest > largest * _FLOAT32_ROUNDING))
         counts, merged = np.zeros(place[-1] + 1, np.int64), np.zeros((len(channel), place[-1] + 1))
         np.add.at(counts, place, self._counts)
         np.add.at(merged.T, place, channel.T)
@@ -178,8 +192,8 @@ def _shard_problems(
     records: int,
 ) -> Iterator[str]:
     found, wrong, first, strange, first_strange = 0, 0, -1, 0, -1
-    for labels, centers, features in reader.read(path):
-        misses = outputs.add(labels, centers)
+    for labels, centers, features, groups in reader.read(path):
+        misses = outputs.add(labels, centers, groups)
         if first < 0 and misses.any():
             first = found + int(misses.argmax())
         if predictions is not None:
@@ -190,6 +204,7 @@ def _shard_problems(
         found, wrong = found + len(labels), wrong + int(misses.sum())
     if wrong:
         around = "" if reader.center is None else " around the record's center"
+        around += "" if reader.groups is None else ", in the range of its group"
         yield (
             f"data/{path.name} has {wrong} labels that are no output of the mechanism{around}, first in record {first}"
         )
@@ -216,6 +231,9 @@ def _unknown_prior(release: dict[str, Any], mechanism: dict[str, Any]) -> str:
         [release["prior_epsilon"], release["randomizer_epsilon"]], release.get("rounding", "nearest"),
         *([mechanism["center"]["column"]] if "center" in mechanism else []),
     ]  # fmt: skip
+    if "groups" in mechanism.get("center", {}):
+        groups = mechanism["center"]["groups"]
+        bound.append([groups["column"], groups["values"]])
     name = hashlib.blake2b(json.dumps(bound).encode(), digest_size=16, person=b"labeldp ledger").hexdigest()
     if noised.get("release") != name:
         return "the prior was counted from other records, or with other parameters, than release.json states"
@@ -230,7 +248,12 @@ def _distribution(
     counts, channel = outputs.merged(np.array(weights).T)
     scale = float(2 / Fraction(release["prior_epsilon"]))
     weights_of_cells, widths = _clipped_counts(mechanism["prior"]), None
-    if "center" in mechanism:
+    if "groups" in mechanism.get("center", {}):
+        found = _grouped_histogram(channel, mechanism)
+        if found is None:
+            return "group_ranges differ for groups that are counted in one histogram", ""
+        channel, weights_of_cells, widths = found
+    elif "center" in mechanism:
         channel, weights_of_cells, widths = _residual_histogram(channel, mechanism)
     result = check_distribution(counts, channel, weights_of_cells, scale, widths=widths)
     if not result.sets:
@@ -257,6 +280,55 @@ def _residual_histogram(channel: np.ndarray, mechanism: dict[str, Any]) -> tuple
     residuals = np.concatenate([-above[:0:-1], above])
     rows = np.clip(np.arange(len(residuals)) - np.searchsorted(residuals, labels[0]), 0, len(labels) - 1)
     return channel[rows], _as_weights(center["center.counts"]), widths
+
+
+def _grouped_histogram(
+    channel: np.ndarray, mechanism: dict[str, Any]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """As `_residual_histogram`, for the cells of all histograms, one after the other; None if no row is right.
+
+    Instead of its residuals, a cell has rows whose least and largest probabilities bound theirs.
+    """
+    center, ranges = read_center(mechanism), read_group_ranges(mechanism)
+    widths, most = residual_cells(len(center["center.domain"])), len(center["center.domain"]) - 1
+    histograms = histograms_of_groups(mechanism, len(widths))
+    rows, sizes = [], []
+    for histogram in range(max(histograms) + 1):
+        own = {ends for ends, each in zip(ranges, histograms, strict=True) if each == histogram}
+        if len(own) > 1:
+            return None
+        low, high = own.pop()
+        starts = np.cumsum(widths) - widths - most
+        for first, last in zip(starts.tolist(), (starts + widths - 1).tolist(), strict=True):
+            rows.append(_rows_of_cell(channel, low, high, first, last))
+            sizes.append(len(rows[-1]))
+    return np.concatenate(rows), _as_weights(center["center.counts"]), np.array(sizes)
+
+
+def _rows_of_cell(channel: np.ndarray, low: int, high: int, first: int, last: int) -> np.ndarray:
+    """Rows between which those of all residuals of a cell lie: of its ends, and of the positions between them.
+
+    The probability of an output is linear in the residual from one position to the next, so it is largest and least at
+    one of these. Cells may have many residuals, but there are few positions.
+    """
+    steps = np.array([first, last] if last > first else [first])
+    exact = (np.clip(steps, low, high) - low) * (len(channel) - 1)
+    below, chance = exact // (high - low), (exact % (high - low) / (high - low))[:, None]
+    ends = channel[below] * (1 - chance) + channel[np.minimum(below + 1, len(channel) - 1)] * chance
+    return np.concatenate([ends, channel[below[0] + 1 : below[-1] + 1]])
+
+
+def _output_table(center: dict[str, Any], mechanism: dict[str, Any]) -> np.ndarray:
+    """Residuals that the outputs stand for, in each group: shape (groups, m), one row without groups."""
+    outputs, labels = np.array(mechanism["outputs"], np.float64), mechanism["labels"]
+    if "center.groups" not in center:
+        return outputs[None, :]
+    above, rows = np.array(center["center.domain"]) - center["center.domain"][0], []
+    for ends in read_group_ranges(mechanism):
+        low, high = (above[end] if end >= 0 else -above[-end] for end in ends)
+        scale = (high - low) / (labels[-1] - labels[0])
+        rows.append(low + (outputs - labels[0]) * scale)
+    return np.stack(rows)
 
 
 def _clipped_counts(noised: dict[str, Any]) -> np.ndarray:

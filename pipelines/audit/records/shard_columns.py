@@ -41,11 +41,13 @@ class Batch(NamedTuple):
       labels: Shape (n,), float32 or float64, as they stand in the file.
       centers: Shape (n,), float64, NaN where there is not exactly one number.
       features: Further columns by name.
+      groups: Number of the group of each record, shape (n,), int64; all 0 if records are not grouped.
     """
 
     labels: np.ndarray
     centers: np.ndarray
     features: dict[str, Column]
+    groups: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -57,12 +59,15 @@ class ShardReader:
       center: Name of the center column; None to read no centers.
       numbers: Names of features that are numbers.
       categories: Names of features that are categories.
+      groups: Column that records are grouped by, and the values of all groups but the last, which has all other
+        records; None if they are not grouped.
     """
 
     label: str
     center: str | None = None
     numbers: Sequence[str] = ()
     categories: Sequence[str] = ()
+    groups: tuple[str, Sequence[str]] | None = None
 
     def read(self, path: Path) -> Iterator[Batch]:
         """Reads a shard.
@@ -81,13 +86,17 @@ class ShardReader:
     def _tfrecords(self, path: Path) -> Iterator[Batch]:
         first = 0
         centers = [] if self.center is None else [self.center]
+        centers += [] if self.groups is None else [self.groups[0]]
         names = {name: name.encode(errors="surrogatepass") for name in [*self.numbers, *self.categories, *centers]}
         for records in read_tfrecords(path):
             labels, found = read_features(records, self.label.encode(), first, list(names.values()))
             features = {name: _number_column(name, found[names[name]]) for name in self.numbers}
             features |= {name: _category_column(found[names[name]]) for name in self.categories}
-            missing = np.full(len(labels), np.nan)
-            yield Batch(labels, missing if self.center is None else found[names[self.center]].numbers, features)
+            missing, groups = np.full(len(labels), np.nan), np.zeros(len(labels), np.int64)
+            if self.groups is not None:
+                groups = _feature_groups(found[names[self.groups[0]]], *self.groups)
+            centers_found = missing if self.center is None else found[names[self.center]].numbers
+            yield Batch(labels, centers_found, features, groups)
             first += len(records.starts)
 
     def _parquet(self, path: Path) -> Iterator[Batch]:
@@ -102,10 +111,11 @@ class ShardReader:
                             return  # without a record in any shard there are no columns
                         raise RefusedDocument(f"does not have exactly one {kind} column")
                 wanted = [self.label, *([] if self.center is None else [self.center])]
-                for name in [*self.numbers, *self.categories]:
+                for name in [*self.numbers, *self.categories, *([] if self.groups is None else self.groups[:1])]:
                     if known.count(name) > 1:
                         raise RefusedDocument(f"has two columns of one name: {printable(name)}")
-                    wanted += [name] * known.count(name)
+                    if name in known and name not in wanted:
+                        wanted.append(name)
                 for batch in parquet.iter_batches(_ROWS, columns=wanted):
                     yield self._batch(dict(zip(batch.schema.names, batch.columns, strict=True)), batch.num_rows)
         except (pa.ArrowException, OSError) as error:
@@ -121,7 +131,10 @@ class ShardReader:
             features[name] = Column(values, np.zeros(rows, bool), np.zeros(0, np.int64), [])
         for name in self.categories:
             features[name] = _texts(found.get(name, missing))
-        return Batch(labels, centers, features)
+        groups = np.zeros(rows, np.int64)
+        if self.groups is not None:
+            groups = _column_groups(found.get(self.groups[0], missing), *self.groups)
+        return Batch(labels, centers, features, groups)
 
 
 def _number_column(name: str, feature: Feature) -> Column:
@@ -189,3 +202,34 @@ def _texts(column: pa.Array) -> Column:
         for value in encoded.dictionary.to_pylist()
     ]
     return Column(np.zeros(0), np.zeros(len(column), bool), codes, texts)
+
+
+def _feature_groups(feature: Feature, name: str, values: Sequence[str]) -> np.ndarray:
+    """Group of each record of a TFRecord file, which has texts, or integers, or booleans as integers."""
+    if feature.floats.any():
+        raise RefusedDocument(f"has floats in {printable(name)}, by which records are grouped")
+    places = {value: place for place, value in enumerate(values)}
+    found = np.full(len(feature.numbers), len(values))
+    for row, value in feature.values.items():
+        found[row] = places.get(str(value), len(values))
+    return found
+
+
+def _column_groups(column: pa.Array, name: str, values: Sequence[str]) -> np.ndarray:
+    """Group of each record of a Parquet file. Booleans are 1 and 0."""
+    found, rows = _single(column)
+    groups = np.full(len(column), len(values))
+    if not len(found):
+        return groups
+    if pa.types.is_boolean(found.type):
+        found = found.cast(pa.int8())
+    if pa.types.is_floating(found.type) or pa.types.is_nested(found.type):
+        raise RefusedDocument(f"has values in {printable(name)} that records are not grouped by")
+    encoded, places = found.dictionary_encode(), {value: place for place, value in enumerate(values)}
+    texts = [
+        value.decode(errors="surrogateescape") if isinstance(value, bytes) else str(value)
+        for value in encoded.dictionary.to_pylist()
+    ]
+    of_code = np.array([places.get(text, len(values)) for text in texts])
+    groups[rows] = of_code[encoded.indices.to_numpy(zero_copy_only=False)]
+    return groups
