@@ -95,10 +95,10 @@ def _staging_on_store(target: str, single_file: bool) -> Iterator[Staging]:
         )
     with lease.renewed():
         # If it refuses to remove them, the next run still knows that a run was killed.
-        lease.left = killed
+        lease.left = lease.idle = killed
         with named_file("removing what a killed run has left in", target):
             _remove_leftovers(target, folder, single_file, killed)
-        lease.left = False
+        lease.left = lease.idle = False
         work = f"{folder}/{lease.run}"
         try:
             yield Staging(work, work if single_file else target, lease)

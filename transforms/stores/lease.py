@@ -32,6 +32,7 @@ class Lease:
     Attributes:
       run: Name of the run: 32 hexadecimal digits.
       left: True to leave the lease behind, as a killed run does, so that the next run looks for what is left of this.
+      idle: True if this process no longer writes, so that the next run need not wait for its end.
     """
 
     def __init__(self, store: ObjectStore, path: str):
@@ -42,6 +43,7 @@ class Lease:
           path: URL of the lease.
         """
         self.left = False
+        self.idle = False
         self.run = uuid.uuid4().hex
         self._store = store
         self._path = path
@@ -93,14 +95,17 @@ class Lease:
         finally:
             self._ended.set()
             thread.join(_RENEWAL_SECONDS)
-            if not self.left:
-                self._delete()
+            self._end()
 
-    def _delete(self) -> None:
+    def _end(self) -> None:
         with self._lock, contextlib.suppress(StoreError):
             found = self._store.read(self._path)
-            if found is not None and found[1] == self._version:
+            if found is None or found[1] != self._version:
+                return
+            if not self.left:
                 self._store.delete([self._path])
+            elif self.idle:
+                self._write(self._version)
 
     def check(self) -> None:
         """Checks that this run still has the lease, by renewing it.
@@ -135,7 +140,8 @@ class Lease:
     def _write(self, replaces: str) -> None:
         # Counted, so that every renewal changes the ETag, which is a hash of the content.
         self._renewals += 1
-        holder = {"run": self.run, "renewals": self._renewals, **_this_process()}
+        idle = self.idle and self._ended.is_set()
+        holder = {"run": self.run, "renewals": self._renewals, "idle": idle, **_this_process()}
         self._version = self._store.write(self._path, json.dumps(holder).encode(), replaces)
 
 
@@ -164,9 +170,11 @@ def _start(process: int) -> str | None:
 
 
 def _is_gone(lease: bytes) -> bool:
-    """Tells whether the process of a lease is known to have ended: it ran on this machine, and is no longer there."""
+    """Tells whether the process of a lease is known to write no more, or ran on this machine and is no longer there."""
     try:
         holder = json.loads(lease)
+        if holder["idle"] is True:
+            return True
         machine, process, started = holder["machine"], int(holder["process"]), holder["started"]
     except (ValueError, KeyError, TypeError):
         return False

@@ -133,7 +133,8 @@ def google_server() -> Iterator[dict[str, str]]:
                 return
         objects.insert(req, res, storage)
 
-    for _, handlers in server.HANDLERS:
+    routes: Any = server.HANDLERS
+    for _, handlers in routes:
         if handlers.get("POST") is objects.insert:
             handlers["POST"] = insert
     with socket.socket() as free:
