@@ -100,7 +100,12 @@ def label_column(
 
 
 def read_record_batches(
-    input: str, format: str, label: str | None = None, columns: list[str] | None = None, where: str | None = None
+    input: str,
+    format: str,
+    label: str | None = None,
+    columns: list[str] | None = None,
+    where: str | None = None,
+    partitions: str = "hive",
 ) -> beam.PTransform:
     """Reads files into record batches.
 
@@ -110,6 +115,7 @@ def read_record_batches(
       label: The private column, which is read as a number from CSV files. Required with `where`.
       columns: Columns to read; default all. Fitting needs the label and id columns only.
       where: NAME=VALUE keeps the records whose public feature NAME has this value. NAME must not be the label.
+      partitions: "hive" makes columns of folders named KEY=VALUE in the paths of the files; "none" ignores them.
 
     Returns:
       A transform from the pipeline to LabelledBatch.
@@ -120,7 +126,10 @@ def read_record_batches(
     name, equals, value = (where or "").partition("=")
     if where is not None and not (name and equals):
         raise ValueError(f"where takes NAME=VALUE, not {where!r}")
-    return ReadRecordBatches(input, Format(format), columns, Equals(name, value) if where else None, label)
+    if partitions not in ("hive", "none"):
+        raise ValueError(f"partitions must be hive or none, not {partitions!r}")
+    read = Format(format, partitions=partitions == "hive")
+    return ReadRecordBatches(input, read, columns, Equals(name, value) if where else None, label)
 
 
 def noisy_prior(

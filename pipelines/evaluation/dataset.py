@@ -17,7 +17,7 @@ from ...transforms.center.feature_columns import concatenated, feature_columns
 from ...transforms.errors import InputError
 from ...transforms.io.file_reader import FileReader
 from ...transforms.io.filesystems import match
-from ...transforms.io.input_format import Equals, FilePart, Format
+from ...transforms.io.input_format import Equals, Format, file_parts
 
 _MOST_CATEGORIES = 50
 _TEST_SHARE = 5  # one record in five is a test record
@@ -187,12 +187,12 @@ def _read(
     where: Equals | None,
     center: str | None,
 ) -> list[LabelledBatch]:
-    paths = list(match(pattern))
+    parts = file_parts(list(match(pattern)), format)
     wanted = None
     if features is not None:
         wanted = list(dict.fromkeys(name for name in (label, *features, center) if name is not None))
     reader = FileReader(format, wanted, where, label)
-    batches = [batch for path in paths for batch in reader.read(FilePart(path, paths[0]))]
+    batches = [batch for part in parts for batch in reader.read(part)]
     if not batches or not any(batch.batch.num_rows for batch in batches):
         raise InputError(f"--input {pattern} has no record to train on")
     for batch in batches:

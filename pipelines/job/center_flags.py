@@ -12,7 +12,6 @@ from ...mechanisms.registry import AUTO
 from ...transforms.center.feature_columns import is_feature, value_type
 from ...transforms.center.feature_sample import DEFAULT_PLACES, CenterFeatures
 from ...transforms.io.file_reader import FileReader
-from ...transforms.io.input_format import FilePart
 from ...transforms.label_column import LabelColumn
 from ..cli.arguments import UsageError
 from .job_request import InputSpec
@@ -110,7 +109,7 @@ def _names(text: str | None) -> tuple[str, ...] | None:
 def _first_schema(input: InputSpec, column: LabelColumn) -> pa.Schema:
     """Schema of the first records. Files without any, as some writers make them, are passed over."""
     reader = FileReader(input.format, None, input.where, column.name)
-    for path in input.paths:
-        for batch in reader.read(FilePart(path, input.paths[0])):
+    for part in input.parts:
+        for batch in reader.read(part):
             return batch.batch.schema
     return pa.schema([])

@@ -11,18 +11,21 @@ from ...mechanisms.core.label_grid import check_domain, label_grid
 from ...mechanisms.registry import default_rounding
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute, match
-from ...transforms.io.input_format import Equals, Format
+from ...transforms.io.input_format import Equals, Format, file_parts
 from ...transforms.label_column import LabelColumn
 from ..cli.arguments import UsageError
 from ..release.mechanism_file import MechanismFile
 from .job_request import InputSpec
+
+PARTITIONS = ("hive", "none")
+"""What folders named KEY=VALUE are: columns of the records below them, or not."""
 
 
 def input_spec(args: argparse.Namespace) -> InputSpec:
     """Finds the input files and checks the flags that describe them.
 
     Args:
-      args: Parsed flags; reads input, input_format, csv_types, where and label.
+      args: Parsed flags; reads input, where, label, id_column and those of the format.
 
     Returns:
       The input.
@@ -34,6 +37,7 @@ def input_spec(args: argparse.Namespace) -> InputSpec:
     pattern = absolute(args.input)
     try:
         sizes = match(pattern)
+        parts = tuple(file_parts(list(sizes), format))
     except InputError as error:
         raise UsageError(str(error)) from None
     for path in sizes:
@@ -41,11 +45,18 @@ def input_spec(args: argparse.Namespace) -> InputSpec:
             path.encode()
         except UnicodeEncodeError:
             raise UsageError(f"--input {path!a}: the file name is not UTF-8; rename the file") from None
-    return InputSpec(pattern, tuple(sizes), sum(sizes.values()) / len(sizes), format, where)
+    for partition in parts[0].partitions:
+        for flag, name in (("label", args.label), ("id_column", args.id_column)):
+            if name == partition.name:
+                raise UsageError(
+                    f"--{flag} {name} is a folder of the input, {name}=..., whose name is public and the same for all "
+                    "records in it: name a column in the files"
+                )
+    return InputSpec(pattern, parts, sum(sizes.values()) / len(sizes), format, where)
 
 
 def input_format(args: argparse.Namespace) -> Format:
-    """Reads `--input_format` and `--csv_types`.
+    """Reads `--input_format`, `--csv_types` and `--partitions`.
 
     Args:
       args: Parsed flags.
@@ -57,7 +68,7 @@ def input_format(args: argparse.Namespace) -> Format:
       UsageError: If a type is unknown or `--csv_types` is malformed.
     """
     try:
-        return Format(args.input_format, _csv_types(args.csv_types))
+        return Format(args.input_format, _csv_types(args.csv_types), args.partitions == PARTITIONS[0])
     except ValueError as error:
         raise UsageError(f"--{error}") from None
 

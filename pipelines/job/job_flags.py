@@ -12,6 +12,7 @@ from ...transforms.io.input_format import FORMATS
 from ...transforms.io.shard_writer import COMPRESSIONS
 from ..cli.arguments import ArgumentParser, UsageError
 from ..runner.runner_options import parse_known
+from .input_flags import PARTITIONS
 
 CENTERS = ("linear", "none")
 PURPOSES = ("models", "labels")
@@ -45,6 +46,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--input", metavar="GLOB", help="input files, with a label in each record; quote the glob")
     add("--input_format", choices=FORMATS, help="input file format")
     add("--csv_types", metavar="NAME=TYPE,...", help="column types, where CSV inference fails: int64, float64, string")
+    add("--partitions", choices=PARTITIONS, default=PARTITIONS[0],
+        help="folders named KEY=VALUE in the paths of input files: hive makes columns of them, none ignores them; "
+        "default hive")  # fmt: skip
     add("--where", metavar="NAME=VALUE", help="keep only records whose public feature NAME has this value")
     add("--output", metavar="DIR", help="output folder; must be new or empty")
     add("--output_format", choices=OUTPUT_FORMATS, default="tfrecord", help="format of the shards; default tfrecord")

@@ -14,7 +14,7 @@ from harness import Case, Target
 from hypothesis import strategies as st
 from labeldp.transforms import Format, InputError
 from labeldp.transforms.batches import filter_batch, label_values
-from labeldp.transforms.io import csv_blocks
+from labeldp.transforms.csv_input import csv_blocks
 from labeldp.transforms.io.file_reader import FileReader
 from labeldp.transforms.io.input_format import FilePart
 from labeldp.transforms.tfrecord import example_values, framing

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import InputError
+from .hive_partitions import Partition, find_partitions
 
 FORMATS = ("tfrecord", "parquet", "csv")
 CSV_TYPES = ("int64", "float64", "string")
@@ -33,10 +34,12 @@ class Format:
       name: tfrecord, parquet or csv.
       csv_types: Column name to int64, float64 or string, for CSV columns whose type cannot be inferred from the first
         65,536 rows. The types of other columns are inferred.
+      partitions: Whether folders named KEY=VALUE in the path of a file are columns of it (`find_partitions`).
     """
 
     name: str
     csv_types: Mapping[str, str] | None = None
+    partitions: bool = True
 
     def __post_init__(self) -> None:
         """Checks the names.
@@ -63,12 +66,31 @@ class FilePart:
       first: The file whose schema this one must have: the first one that matched.
       number: Number of this part of a Parquet file, from 0.
       parts: Number of parts of the file, >= 1.
+      partitions: Columns that all records of the file have from its folders.
     """
 
     path: str
     first: str
     number: int = 0
     parts: int = 1
+    partitions: tuple[Partition, ...] = ()
+
+
+def file_parts(paths: Sequence[str], format: Format) -> list[FilePart]:
+    """Describes files that are read together.
+
+    Args:
+      paths: The files; the first one sets the schema.
+      format: Their format.
+
+    Returns:
+      A part of each whole file.
+
+    Raises:
+      InputError: If the partition columns of the files differ.
+    """
+    found = find_partitions(paths) if format.partitions else [()] * len(paths)
+    return [FilePart(path, paths[0], partitions=own) for path, own in zip(paths, found, strict=True)]
 
 
 def check_unique_columns(names: Sequence[str], path: str) -> None:

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from ..errors import InputError, redact_errors, unreadable
 from .filesystems import is_remote, not_opened, open_input
+from .hive_partitions import check_no_clash
 from .input_format import BATCH_ROWS, FilePart, check_unique_columns
 
 # Values in a part: enough work for a worker. At most _MOST_PARTS parts a file, because each part adds segments to every
@@ -50,6 +51,7 @@ class ParquetReader:
                 with _open_arrow_file(part.first) as first:
                     _check_schema(schema, _open_parquet_file(first, part.first).schema_arrow, part)
             check_unique_columns(schema.names, part.path)
+            check_no_clash(part.partitions, schema.names, part.path)
             _check_columns(schema.names, self._columns or (), part.path)
             starts = _group_starts(parquet.metadata)
             rows = _rows_of_part(starts, part)

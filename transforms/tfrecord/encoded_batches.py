@@ -110,7 +110,33 @@ def with_feature(batch: pa.RecordBatch, name: str, values: np.ndarray, example: 
     Returns:
       An encoded batch with one more column.
     """
-    numbers, size = values.astype("<f4"), len(example)
+    numbers = values.astype("<f4")
+    return _with_columns(batch, {name: pa.array(numbers)}, _appended(batch, example, numbers))
+
+
+def with_constants(batch: pa.RecordBatch, columns: Mapping[str, pa.Array], example: bytes) -> pa.RecordBatch:
+    """Adds features to an encoded batch that have the same values in all records.
+
+    Args:
+      batch: An encoded batch of n records without features of these names.
+      columns: The features as columns, each of length n.
+      example: A tf.Example of these features alone.
+
+    Returns:
+      An encoded batch with these columns; the features are at the end of every record, as in `with_feature`.
+    """
+    ending = np.frombuffer(example[-4:], "<f4")
+    return _with_columns(batch, columns, _appended(batch, example, np.repeat(ending, batch.num_rows)))
+
+
+def _with_columns(batch: pa.RecordBatch, added: Mapping[str, pa.Array], frames: pa.Array) -> pa.RecordBatch:
+    columns = {**dict(zip(batch.schema.names, batch.columns, strict=True)), **added, _FRAMES: frames}
+    return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+
+
+def _appended(batch: pa.RecordBatch, example: bytes, numbers: np.ndarray) -> pa.Array:
+    """The frames with an example at the end of each record. numbers: its last four bytes in each record, (n,), <f4."""
+    size = len(example)
     frames = batch.column(batch.schema.get_field_index(_FRAMES))
     # The example comes after the footer, which it then overwrites, with a new footer behind it.
     joined = pc.binary_join_element_wise(  # type: ignore[attr-defined]
@@ -126,10 +152,7 @@ def with_feature(batch: pa.RecordBatch, name: str, values: np.ndarray, example: 
     footers = _parts(octets, FOOTER_SIZE)[starts].view(np.uint8).reshape(-1, FOOTER_SIZE)
     _parts(octets, size)[starts] = _items(endings)
     _parts(octets, FOOTER_SIZE)[longer[1:] - FOOTER_SIZE] = _items(appended_footers(footers, example, numbers))
-    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    columns[name] = pa.array(numbers)
-    columns[_FRAMES] = binary_array(pa.py_buffer(octets), longer)
-    return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+    return binary_array(pa.py_buffer(octets), longer)
 
 
 def _parts(octets: np.ndarray, size: int) -> np.ndarray:

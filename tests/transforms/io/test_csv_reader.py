@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.transforms import Format, InputError, LabelledBatch, ReadRecordBatches
-from labeldp.transforms.io import csv_blocks, csv_reader, file_reader
+from labeldp.transforms.csv_input import csv_blocks, csv_reader
+from labeldp.transforms.io import file_reader
 from labeldp.transforms.io.file_reader import FileReader
 from labeldp.transforms.io.input_format import FilePart
 
@@ -139,7 +140,7 @@ SLOW_READS = """
 import sys, time
 from apache_beam.io.filesystems import FileSystems
 from labeldp.transforms import Format, InputError
-from labeldp.transforms.io import csv_blocks
+from labeldp.transforms.csv_input import csv_blocks
 from labeldp.transforms.io.file_reader import FileReader
 from labeldp.transforms.io.input_format import FilePart
 

@@ -16,7 +16,7 @@ from typing import BinaryIO
 import numpy as np
 
 from ..errors import InputError, unreadable
-from .filesystems import open_input
+from ..io.filesystems import open_input
 
 # Bytes read at a time.
 _CSV_BLOCK = 8 << 20

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from ..errors import InputError
+from ..io.hive_partitions import check_no_clash
+from ..io.input_format import FilePart, check_unique_columns
 from .csv_blocks import column_names, first_rows, row_ends, whole_row_blocks
-from .input_format import FilePart, check_unique_columns
 
 
 class CSVReader:
@@ -48,6 +49,7 @@ class CSVReader:
         if part.first not in self._types:
             self._types[part.first] = _csv_types(part.first, self._columns, self._label, self._declared)
         types = self._types[part.first]
+        check_no_clash(part.partitions, list(types), part.first)
         rows = 0
         for header, block in whole_row_blocks(part.path, self._label):
             if rows == 0 and part.path != part.first and sorted(_column_names(part.path, header)) != sorted(types):
