@@ -106,6 +106,7 @@ def read_record_batches(
     columns: list[str] | None = None,
     where: str | None = None,
     partitions: str = "hive",
+    metadata: str = "keep",
 ) -> beam.PTransform:
     """Reads files into record batches.
 
@@ -116,6 +117,7 @@ def read_record_batches(
       columns: Columns to read; default all. Fitting needs the label and id columns only.
       where: NAME=VALUE keeps the records whose public feature NAME has this value. NAME must not be the label.
       partitions: "hive" makes columns of folders named KEY=VALUE in the paths of the files; "none" ignores them.
+      metadata: "keep" keeps the schema metadata of Parquet files that does not name the label, "none" drops it.
 
     Returns:
       A transform from the pipeline to LabelledBatch.
@@ -128,7 +130,9 @@ def read_record_batches(
         raise ValueError(f"where takes NAME=VALUE, not {where!r}")
     if partitions not in ("hive", "none"):
         raise ValueError(f"partitions must be hive or none, not {partitions!r}")
-    read = Format(format, partitions=partitions == "hive")
+    if metadata not in ("keep", "none"):
+        raise ValueError(f"metadata must be keep or none, not {metadata!r}")
+    read = Format(format, partitions=partitions == "hive", metadata=metadata == "keep")
     return ReadRecordBatches(input, read, columns, Equals(name, value) if where else None, label)
 
 
@@ -278,7 +282,7 @@ class WriteRecordBatches(beam.PTransform):
     job that fails leaves this folder behind; delete it.
     """
 
-    def __init__(self, output: str, format: str = "tfrecord", num_shards: int = 1, compression: str = "none"):
+    def __init__(self, output: str, format: str = "parquet", num_shards: int = 1, compression: str = "none"):
         """Checks the arguments.
 
         Args:

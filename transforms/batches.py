@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from ..mechanisms.noise.record_identities import Identities, integer_identities, packed_identities, row_identities
 from .errors import InputError
+from .io.schema_metadata import released_schema
 from .tfrecord.encoded_batches import is_encoded, with_label
 
 _METADATA = b"labeldp.batch"
@@ -253,8 +254,9 @@ def float_values(values: pa.Array) -> np.ndarray:
 def replace_label(batch: pa.RecordBatch, label: str, values: np.ndarray) -> pa.RecordBatch:
     """Replaces the values of the label column, which keeps its position.
 
-    The schema metadata of the input file is dropped, because writers keep statistics and samples of values there. In a
-    batch of encoded records, the labels are replaced inside the records.
+    Of the schema metadata of the input file, only that which does not describe the label is kept (`released_schema`),
+    because writers keep statistics and samples of values there. In a batch of encoded records, the labels are replaced
+    inside the records.
 
     Args:
       batch: n records.
@@ -278,8 +280,7 @@ def replace_label(batch: pa.RecordBatch, label: str, values: np.ndarray) -> pa.R
         column = lists.from_arrays(pa.array(offsets), pa.array(values.astype(np.float32)) if narrow else column)
     columns = list(batch.columns)
     columns[place] = column
-    schema = batch.schema.set(place, pa.field(label, column.type)).remove_metadata()
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return pa.RecordBatch.from_arrays(columns, schema=released_schema(batch.schema, pa.field(label, column.type)))
 
 
 def _packed(values: pa.LargeBinaryArray) -> tuple[np.ndarray, np.ndarray]:

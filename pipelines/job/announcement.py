@@ -13,13 +13,39 @@ from ...mechanisms.analysis.verdict import debiasing, verdict
 from ...mechanisms.center.truncation import MODEL_PARAMETERS
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.randomizer import Randomizer
+from ...transforms.errors import InputError
+from ...transforms.io.parquet_reader import schema_metadata
+from ...transforms.io.schema_metadata import published_keys
 from ...transforms.progress_log import LOGGER
 from ..cli.one_line import one_line
 from ..release.job_result import JobResult
 from ..release.mechanism_file import MechanismFile
-from .job_request import ValidationRequest
+from .job_request import InputSpec, ValidationRequest
 
 _OUTPUTS_SHOWN = 6
+
+
+def announce_metadata(input: InputSpec, output_format: str, label: str) -> None:
+    """Logs which of the owner's metadata of Parquet files is released, and which is dropped.
+
+    Args:
+      input: The input files.
+      output_format: Format of the shards.
+      label: Name of the label column.
+    """
+    if not (input.format.name == output_format == "parquet" and input.format.metadata):
+        return
+    try:
+        kept, dropped = published_keys(schema_metadata(input.parts[0]), label)
+    except InputError:
+        # The job reports the file.
+        return
+    if kept:
+        keys = one_line(", ".join(kept))
+        LOGGER.info("metadata of the input is released as it is: %s (--metadata none drops it)", keys)
+    if dropped:
+        keys = one_line(", ".join(dropped))
+        LOGGER.info("metadata of the input that may describe the label is dropped: %s", keys)
 
 
 def announce(

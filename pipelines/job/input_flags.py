@@ -19,6 +19,8 @@ from .job_request import InputSpec
 
 PARTITIONS = ("hive", "none")
 """What folders named KEY=VALUE are: columns of the records below them, or not."""
+METADATA = ("keep", "none")
+"""What becomes of the schema metadata of Parquet files."""
 
 
 def input_spec(args: argparse.Namespace) -> InputSpec:
@@ -56,7 +58,7 @@ def input_spec(args: argparse.Namespace) -> InputSpec:
 
 
 def input_format(args: argparse.Namespace) -> Format:
-    """Reads `--input_format`, `--csv_types` and `--partitions`.
+    """Reads `--input_format`, `--csv_types`, `--partitions` and `--metadata`.
 
     Args:
       args: Parsed flags.
@@ -68,7 +70,13 @@ def input_format(args: argparse.Namespace) -> Format:
       UsageError: If a type is unknown or `--csv_types` is malformed.
     """
     try:
-        return Format(args.input_format, _csv_types(args.csv_types), args.partitions == PARTITIONS[0])
+        return Format(
+            args.input_format,
+            _csv_types(args.csv_types),
+            partitions=args.partitions == PARTITIONS[0],
+            # `evaluate` writes no records.
+            metadata=getattr(args, "metadata", METADATA[0]) == METADATA[0],
+        )
     except ValueError as error:
         raise UsageError(f"--{error}") from None
 

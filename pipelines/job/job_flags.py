@@ -12,7 +12,7 @@ from ...transforms.io.input_format import FORMATS
 from ...transforms.io.shard_writer import COMPRESSIONS
 from ..cli.arguments import ArgumentParser, UsageError
 from ..runner.runner_options import parse_known
-from .input_flags import PARTITIONS
+from .input_flags import METADATA, PARTITIONS
 
 CENTERS = ("linear", "none")
 PURPOSES = ("models", "labels")
@@ -49,9 +49,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--partitions", choices=PARTITIONS, default=PARTITIONS[0],
         help="folders named KEY=VALUE in the paths of input files: hive makes columns of them, none ignores them; "
         "default hive")  # fmt: skip
+    add("--metadata", choices=METADATA, default=METADATA[0],
+        help="schema metadata of Parquet input, in Parquet output: keep releases all that does not name the label; "
+        "default keep")  # fmt: skip
     add("--where", metavar="NAME=VALUE", help="keep only records whose public feature NAME has this value")
     add("--output", metavar="DIR", help="output folder; must be new or empty")
-    add("--output_format", choices=OUTPUT_FORMATS, default="tfrecord", help="format of the shards; default tfrecord")
+    add("--output_format", choices=OUTPUT_FORMATS,
+        help="format of the shards; default: that of the input, parquet for csv")  # fmt: skip
     add("--num_shards", type=int, metavar="N", help="number of shards; default: number of input files")
     add("--compression", choices=COMPRESSIONS, default="none", help="compression of the shards; default none")
     add("--label", metavar="NAME", help="label column, which is private")

@@ -86,7 +86,7 @@ class FileReader:
         if columns is not None and where is not None and where.column not in columns:
             columns.append(where.column)
         if self.format.name == "parquet":
-            return ParquetReader(columns or None)
+            return ParquetReader(columns or None, self.format.metadata)
         return CSVReader(columns or None, self.label_column, self.format.csv_types)
 
     def _own_filter(self, partitions: Sequence[str]) -> Equals | None:

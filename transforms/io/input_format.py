@@ -35,11 +35,14 @@ class Format:
       csv_types: Column name to int64, float64 or string, for CSV columns whose type cannot be inferred from the first
         65,536 rows. The types of other columns are inferred.
       partitions: Whether folders named KEY=VALUE in the path of a file are columns of it (`find_partitions`).
+      metadata: Whether batches of Parquet have the schema metadata of the first file (`released_schema` says what of it
+        is released).
     """
 
     name: str
     csv_types: Mapping[str, str] | None = None
     partitions: bool = True
+    metadata: bool = True
 
     def __post_init__(self) -> None:
         """Checks the names.
