@@ -200,6 +200,23 @@ def label_values(batch: LabelledBatch, label: str) -> np.ndarray:
     return _numbers(column, batch.batch.num_rows)
 
 
+def several_values(batch: LabelledBatch, label: str) -> int:
+    """Counts the records with several labels, which is public, as is whether a record has a label.
+
+    Args:
+      batch: n records.
+      label: Name of the label column.
+
+    Returns:
+      The number; 0 for a column that holds no lists. TFRecords of which only some features are read have none.
+    """
+    column = batch.column(label)
+    if column is None or not _is_list(column.type):
+        return 0
+    lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    return int((lengths > 1).sum())
+
+
 def center_values(batch: LabelledBatch, center: str) -> np.ndarray:
     """Extracts the centers of a batch.
 

@@ -10,7 +10,7 @@ import numpy as np
 from apache_beam.pvalue import PCollection
 
 from ..mechanisms.noise.input_digest import RawSums, add_sums, digest_sums
-from .batches import LabelledBatch, center_values, label_values, record_identities
+from .batches import LabelledBatch, center_values, label_values, record_identities, several_values
 from .errors import InputError, redact_errors
 from .label_column import LabelColumn
 from .noise_key_file import NoiseKeyFile
@@ -26,12 +26,14 @@ class LabelSummary:
       unusable: Number of records without a usable label.
       sums: Raw sums of the input digest over the records with a usable label.
       missing_centers: Number of records with a usable label whose center is missing or infinite; public.
+      several: Number of records that are known to have several labels; public.
     """
 
     counts: np.ndarray = field(repr=False)
     unusable: int
     sums: RawSums
     missing_centers: int = 0
+    several: int = 0
 
     @property
     def records(self) -> int:
@@ -84,7 +86,7 @@ def summarize(batch: LabelledBatch, column: LabelColumn, secret: bytes) -> Label
     else:
         counts = column.residuals.count(indices - centers[1])
     sums = digest_sums(secret, column.name, identities, values, centers)
-    return LabelSummary(counts, int((~usable).sum()), sums, missing)
+    return LabelSummary(counts, int((~usable).sum()), sums, missing, several_values(batch, column.name))
 
 
 class MergeSummaries(beam.CombineFn):
@@ -111,6 +113,7 @@ class MergeSummaries(beam.CombineFn):
             sum(part.unusable for part in parts),
             add_sums(part.sums for part in parts),
             sum(part.missing_centers for part in parts),
+            sum(part.several for part in parts),
         )
 
     def extract_output(self, accumulator: LabelSummary) -> LabelSummary:

@@ -109,7 +109,7 @@ class _AddNoise(beam.DoFn):
     def process(
         self, summary: LabelSummary, linear: LinearCenter | None, unique_ids: int = 0
     ) -> Iterator[PriorRelease]:
-        self._threshold.check(summary.records, summary.unusable, self._column.name)
+        self._threshold.check(summary.records, summary.unusable, self._column.name, summary.several)
         remaining = remaining_epsilon(self._epsilon, 0.0 if linear is None else linear.epsilon)
         secret = self._key.load()
         release = release_prior(summary, self._column, remaining, self._prior_epsilon, secret, self._mechanism)

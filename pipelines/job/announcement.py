@@ -20,7 +20,7 @@ from ...transforms.progress_log import LOGGER
 from ..cli.one_line import one_line
 from ..release.job_result import JobResult
 from ..release.mechanism_file import MechanismFile
-from .job_request import InputSpec, ValidationRequest
+from .job_request import InputSpec, JobRequest, ValidationRequest
 
 _OUTPUTS_SHOWN = 6
 
@@ -46,6 +46,23 @@ def announce_metadata(input: InputSpec, output_format: str, label: str) -> None:
     if dropped:
         keys = one_line(", ".join(dropped))
         LOGGER.info("metadata of the input that may describe the label is dropped: %s", keys)
+
+
+def warn_of_other_label(request: JobRequest) -> None:
+    """Warns if the mechanism of `apply` was fitted to another label column.
+
+    Its epsilon holds for every column with its domain, but its histogram says nothing about this one.
+
+    Args:
+      request: The request.
+    """
+    fitted, label = request.mechanism.fitted, request.column.name
+    if fitted is not None and fitted.label not in (None, label):
+        LOGGER.warning(
+            "warning: --label is %s, but --mechanism_file was fitted to %s: epsilon holds, but the mechanism is "
+            "optimal for the histogram of %s, and its expected loss and verdict are about that column",
+            *(one_line(str(name)) for name in (label, fitted.label, fitted.label)),
+        )
 
 
 def announce(

@@ -16,7 +16,7 @@ from ..release.mechanism_file import MECHANISM_NAME
 from ..release.output_folder import publish_file, publish_folder, staging_folder
 from ..runner.run_pipeline import describe_failure
 from ..runner.runner_options import runner_options
-from .announcement import announce, announce_metadata, counted
+from .announcement import announce, announce_metadata, counted, warn_of_other_label
 from .job_flags import parse
 from .job_request import JobRequest, request_id
 from .parse_request import parse_request
@@ -91,6 +91,7 @@ def _release(request: JobRequest, options: PipelineOptions) -> None:
             "%s: %s, %s",
             request.command, counted(len(input.paths), "input file"), counted(len(request.column.domain), "label"),
         )  # fmt: skip
+        warn_of_other_label(request)
         if request.command != "fit":
             announce_metadata(input, output.format, label)
         if validation is not None:

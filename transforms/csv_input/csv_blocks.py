@@ -16,7 +16,7 @@ from typing import BinaryIO
 import numpy as np
 
 from ..errors import InputError, unreadable
-from ..io.filesystems import open_input
+from ..io.filesystems import GZIP_MAGIC, GZIP_WITHOUT_NAME, open_input
 
 # Bytes read at a time.
 _CSV_BLOCK = 8 << 20
@@ -50,7 +50,10 @@ def whole_row_blocks(path: str, label: str | None) -> Iterator[tuple[bytes, byte
     """
     with open_input(path) as file:
         row_ends, header, held, line = _RowEnds(), None, [], 1
-        chunk = _read_some(file, path).removeprefix(codecs.BOM_UTF8)
+        chunk = _read_some(file, path)
+        if chunk.startswith(GZIP_MAGIC):
+            raise InputError(f"{path}: {GZIP_WITHOUT_NAME}")
+        chunk = chunk.removeprefix(codecs.BOM_UTF8)
         while chunk:
             end = row_ends.last(chunk)
             if end:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
 from ..batches import filter_batch
+from ..errors import InputError
 from ..tfrecord.example_values import ValueFinder
-from ..tfrecord.framing import read_records
-from .filesystems import open_input
+from ..tfrecord.framing import Frames, read_records
+from .filesystems import GZIP_MAGIC, GZIP_WITHOUT_NAME, open_input
 from .input_format import BATCH_ROWS, FilePart
 
 
@@ -78,7 +80,7 @@ class TFRecordReader:
         where = ExampleColumns(part.path, self._where) if self._where is not None else None
         sizes = FeatureSizes(part.path, self._label) if self._label is not None else None
         with open_input(part.path) as file:
-            for frames in read_records(file, part.path, BATCH_ROWS, sizes):
+            for frames in _read_frames(file, part.path, sizes):
                 chosen, rows = frames, np.arange(len(frames))
                 if where is not None and self._matches is not None and self._columns is not None:
                     chosen, column = where.canonical(frames)
@@ -94,6 +96,28 @@ class TFRecordReader:
                         rows = np.flatnonzero(self._matches(batch))
                         batch = filter_batch(batch, rows)
                 yield SelectedRecords(rows, len(frames), batch)
+
+
+def _read_frames(file: BinaryIO, path: str, sizes: Callable[[Frames], np.ndarray] | None) -> Iterator[Frames]:
+    """The records, and an error that names gzip if the file is that instead."""
+    first = True
+    try:
+        for frames in read_records(file, path, BATCH_ROWS, sizes):
+            first = False
+            yield frames
+    except InputError:
+        # Only then: a TFRecord may begin with the same bytes.
+        if first and _is_gzip(path):
+            raise InputError(f"{path}: {GZIP_WITHOUT_NAME}") from None
+        raise
+
+
+def _is_gzip(path: str) -> bool:
+    with open_input(path) as file:
+        try:
+            return file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+        except Exception:
+            return False
 
 
 def _with_length(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
