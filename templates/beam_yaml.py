@@ -44,6 +44,7 @@ from ..transforms import (
 from ..transforms.center.append_center import AppendCenter
 from ..transforms.center.feature_sample import DEFAULT_PLACES, CenterFeatures
 from ..transforms.center.fit_center import FitLinearCenter
+from ..transforms.csv_input.csv_dialect import Dialect
 from ..transforms.io.filesystems import delete_folder
 from ..transforms.io.publish_shards import require_digest, require_empty
 from ..transforms.privatize_labels import OTHER_MECHANISM
@@ -107,6 +108,8 @@ def read_record_batches(
     where: str | None = None,
     partitions: str = "hive",
     metadata: str = "keep",
+    csv_delimiter: str = ",",
+    csv_encoding: str = "utf-8",
 ) -> beam.PTransform:
     """Reads files into record batches.
 
@@ -118,6 +121,8 @@ def read_record_batches(
       where: NAME=VALUE keeps the records whose public feature NAME has this value. NAME must not be the label.
       partitions: "hive" makes columns of folders named KEY=VALUE in the paths of the files; "none" ignores them.
       metadata: "keep" keeps the schema metadata of Parquet files that does not name the label, "none" drops it.
+      csv_delimiter: Character between the fields of CSV files, such as ";" or "\\t".
+      csv_encoding: Encoding of CSV files, such as latin-1, cp1252 or utf-16.
 
     Returns:
       A transform from the pipeline to LabelledBatch.
@@ -132,7 +137,12 @@ def read_record_batches(
         raise ValueError(f"partitions must be hive or none, not {partitions!r}")
     if metadata not in ("keep", "none"):
         raise ValueError(f"metadata must be keep or none, not {metadata!r}")
-    read = Format(format, partitions=partitions == "hive", metadata=metadata == "keep")
+    read = Format(
+        format,
+        partitions=partitions == "hive",
+        metadata=metadata == "keep",
+        dialect=Dialect(csv_delimiter, csv_encoding),
+    )
     return ReadRecordBatches(input, read, columns, Equals(name, value) if where else None, label)
 
 

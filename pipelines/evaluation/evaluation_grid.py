@@ -34,8 +34,8 @@ DEFAULT_SEEDS = 5
 NO_CENTER = "none"
 """Value of `--center` for labels without a center."""
 _SHARED_FLAGS = (
-    "input", "input_format", "csv_types", "partitions", "where", "label", "label_min", "label_max", "label_step",
-    "label_values", "rounding", "delta", "prior_epsilon", "loss",
+    "input", "input_format", "csv_types", "csv_delimiter", "csv_encoding", "partitions", "where", "label",
+    "label_min", "label_max", "label_step", "label_values", "rounding", "delta", "prior_epsilon", "loss",
 )  # fmt: skip
 _DESCRIPTION = (
     "Train models on privatized labels and score them on true test labels; models trained on true labels and the mean "

@@ -9,6 +9,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from ...mechanisms.core.label_grid import check_domain, label_grid
 from ...mechanisms.registry import default_rounding
+from ...transforms.csv_input.csv_dialect import Dialect
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute, match
 from ...transforms.io.input_format import Equals, Format, file_parts
@@ -58,7 +59,7 @@ def input_spec(args: argparse.Namespace) -> InputSpec:
 
 
 def input_format(args: argparse.Namespace) -> Format:
-    """Reads `--input_format`, `--csv_types`, `--partitions` and `--metadata`.
+    """Reads `--input_format`, `--csv_types`, `--csv_delimiter`, `--csv_encoding`, `--partitions` and `--metadata`.
 
     Args:
       args: Parsed flags.
@@ -76,6 +77,7 @@ def input_format(args: argparse.Namespace) -> Format:
             partitions=args.partitions == PARTITIONS[0],
             # `evaluate` writes no records.
             metadata=getattr(args, "metadata", METADATA[0]) == METADATA[0],
+            dialect=Dialect(args.csv_delimiter, args.csv_encoding),
         )
     except ValueError as error:
         raise UsageError(f"--{error}") from None

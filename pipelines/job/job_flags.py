@@ -46,6 +46,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--input", metavar="GLOB", help="input files, with a label in each record; quote the glob")
     add("--input_format", choices=FORMATS, help="input file format")
     add("--csv_types", metavar="NAME=TYPE,...", help="column types, where CSV inference fails: int64, float64, string")
+    add("--csv_delimiter", metavar="CHARACTER", default=",",
+        help="character between the fields of CSV, such as ';' or '\\t'; default ','")  # fmt: skip
+    add("--csv_encoding", metavar="NAME", default="utf-8",
+        help="encoding of CSV, such as latin-1, cp1252 or utf-16; default utf-8")  # fmt: skip
     add("--partitions", choices=PARTITIONS, default=PARTITIONS[0],
         help="folders named KEY=VALUE in the paths of input files: hive makes columns of them, none ignores them; "
         "default hive")  # fmt: skip

@@ -15,19 +15,28 @@ from ..errors import InputError
 from ..io.hive_partitions import check_no_clash
 from ..io.input_format import FilePart, check_unique_columns
 from .csv_blocks import column_names, first_rows, row_ends, whole_row_blocks
+from .csv_dialect import CANDIDATES, COMMA, Dialect
 
 
 class CSVReader:
     """Reads CSV files, one after the other; remembers the column types of the first file."""
 
-    def __init__(self, columns: Sequence[str] | None, label: str | None, declared: Mapping[str, str] | None):
+    def __init__(
+        self,
+        columns: Sequence[str] | None,
+        label: str | None,
+        declared: Mapping[str, str] | None,
+        dialect: Dialect = COMMA,
+    ):
         """Prepares for a set of columns.
 
         Args:
           columns: Columns to read; None reads all.
           label: Column that is read as float64.
           declared: Column name to type, for columns whose type cannot be inferred from the first rows.
+          dialect: Dialect of the files.
         """
+        self._dialect = dialect
         self._columns = columns
         self._label = label
         self._declared = declared or {}
@@ -47,16 +56,17 @@ class CSVReader:
             or holds a value that is not of its column's type. The first such row counts.
         """
         if part.first not in self._types:
-            self._types[part.first] = _csv_types(part.first, self._columns, self._label, self._declared)
+            self._types[part.first] = _csv_types(part.first, self._columns, self._label, self._declared, self._dialect)
         types = self._types[part.first]
         check_no_clash(part.partitions, list(types), part.first)
         rows = 0
-        for header, block in whole_row_blocks(part.path, self._label):
-            if rows == 0 and part.path != part.first and sorted(_column_names(part.path, header)) != sorted(types):
+        for header, block in whole_row_blocks(part.path, self._label, self._dialect):
+            own = _column_names(part.path, header, self._dialect)
+            if rows == 0 and part.path != part.first and sorted(own) != sorted(types):
                 raise InputError(
                     f"{part.path}: the header is not that of {part.first}: all files need the same columns"
                 )
-            parse = _Parser(part.path, header, types, self._columns, self._label)
+            parse = _Parser(part.path, header, types, self._columns, self._label, self._dialect)
             try:
                 table = parse(block, rows)
             except InputError:
@@ -68,18 +78,20 @@ class CSVReader:
 
 
 def _csv_types(
-    path: str, columns: Sequence[str] | None, label: str | None, declared: Mapping[str, str]
+    path: str, columns: Sequence[str] | None, label: str | None, declared: Mapping[str, str], dialect: Dialect
 ) -> dict[str, pa.DataType]:
     """Type of every column: declared, or inferred from the first rows. Labels take no part in that."""
-    header, rows = first_rows(path, label)
-    names = _column_names(path, header)
+    header, rows = first_rows(path, label, dialect)
+    names = _column_names(path, header, dialect)
     for name in columns or ([label] if label else []):
         if name not in names:
             # Names are not listed: a file without a header has its first record there.
-            raise InputError(f"{path}: there is no column {name!r} in the header line")
+            raise InputError(
+                f"{path}: there is no column {name!r} in the header line{_other_delimiter(header, name, dialect)}"
+            )
     check_unique_columns(names, path)
     types = {}
-    parse = _Parser(path, header, {label: pa.binary()} if label else {}, None, label)
+    parse = _Parser(path, header, {label: pa.binary()} if label else {}, None, label, dialect)
     try:
         schema = parse(rows, 0).schema
     except InputError:
@@ -87,8 +99,10 @@ def _csv_types(
         schema = parse.before_error(rows, 0)[0].schema
     for field in schema:
         kind = field.type
-        # tf.Example has no type for dates, and an empty first block has no type to infer.
-        types[field.name] = pa.string() if pa.types.is_temporal(kind) or pa.types.is_null(kind) else kind
+        # tf.Example has no type for dates, and an empty first block has no type to infer. Text that is not in the
+        # encoding is refused where it stands.
+        text = pa.types.is_temporal(kind) or pa.types.is_null(kind) or pa.types.is_binary(kind)
+        types[field.name] = pa.string() if text else kind
     for name, kind in declared.items():
         if name not in types:
             raise InputError(f"--csv_types names {name!r}, which is not in {path}")
@@ -98,11 +112,28 @@ def _csv_types(
     return types
 
 
-def _column_names(path: str, header: bytes) -> list[str]:
+def _other_delimiter(header: bytes, name: str, dialect: Dialect) -> str:
+    """Advice if another delimiter than the declared one divides the header into columns.
+
+    It quotes nothing: a file without a header has its first record there.
+    """
+    for mark in CANDIDATES:
+        if mark != dialect.delimiter and name in (column_names(header, Dialect(mark)) or []):
+            shown = "\\t" if mark == "\t" else mark
+            return f", which {shown!r} divides into columns: use --csv_delimiter '{shown}'"
+    names = column_names(header, dialect) or []
+    if len(names) == 1:
+        return f", which has only one, because it has no {dialect.delimiter!r}: --csv_delimiter names another delimiter"
+    return ""
+
+
+def _column_names(path: str, header: bytes, dialect: Dialect = COMMA) -> list[str]:
     """Column names of a header line. Raises InputError when there are none or they are not text."""
-    names = column_names(header)
+    names = column_names(header, dialect)
     if names is None:
-        raise InputError(f"{path}: the header line is not UTF-8 text")
+        raise InputError(
+            f"{path}: the header line is not text in {dialect.encoding}: give --csv_encoding, such as latin-1"
+        )
     if not names:
         raise InputError(f"{path}: the CSV file is empty: it needs a header line and rows")
     return names
@@ -117,6 +148,7 @@ class _Parser:
     types: Mapping[str, pa.DataType]
     columns: Sequence[str] | None
     label: str | None
+    dialect: Dialect
 
     def __call__(self, rows: bytes, before: int) -> pa.Table:
         """Records of some rows. before: number of rows before them. An InputError names the first row."""
@@ -124,12 +156,12 @@ class _Parser:
             return pa_csv.read_csv(
                 pa.BufferReader(self.header + rows),
                 read_options=pa_csv.ReadOptions(use_threads=False, block_size=len(self.header) + len(rows) + 1),
-                parse_options=pa_csv.ParseOptions(newlines_in_values=True),
+                parse_options=pa_csv.ParseOptions(delimiter=self.dialect.delimiter, newlines_in_values=True),
                 convert_options=pa_csv.ConvertOptions(column_types=self.types, include_columns=self.columns),
             )
         except (pa.ArrowException, OSError) as error:
-            names = column_names(self.header) or []
-            message = _safe_message(str(error), names, self.types, self.label, before + 2)
+            names = column_names(self.header, self.dialect) or []
+            message = _safe_message(str(error), names, self.types, self.label, before + 2, self.dialect)
             raise InputError(f"{self.path}: {message}") from None
 
     def before_error(self, rows: bytes, before: int) -> tuple[pa.Table, InputError]:
@@ -138,7 +170,7 @@ class _Parser:
         Arrow itself names the first error of the first column that has one, or the first row with too many fields:
         which one that is depends on the rows that are parsed together.
         """
-        ends = np.append(0, row_ends(rows))
+        ends = np.append(0, row_ends(rows, self.dialect))
         # All rows before `good` can be parsed, but not all before `bad`.
         good, bad = 0, len(ends) - 1
         while bad - good > 1:
@@ -156,7 +188,9 @@ class _Parser:
         return records, InputError(f"{self.path}: cannot be parsed as CSV: not a CSV file, or corrupt")
 
 
-def _safe_message(message: str, names: Sequence[str], types: Mapping[str, Any], label: str | None, line: int) -> str:
+def _safe_message(
+    message: str, names: Sequence[str], types: Mapping[str, Any], label: str | None, line: int, dialect: Dialect = COMMA
+) -> str:
     """Arrow's message on a bad row, without the text that it quotes from the file."""
     # Only the beginning is certain to be Arrow's own text; the rest may be content of the file that looks like it.
     fields = re.match(r"CSV parse error: (?:Row #\d+: )?Expected (\d+) columns, got (\d+)", message)
@@ -169,6 +203,11 @@ def _safe_message(message: str, names: Sequence[str], types: Mapping[str, Any], 
             return (
                 f"label column {name!r} holds text on line {line}, not a number: correct it, or name another column "
                 "with --label"
+            )
+        if types.get(name) == pa.string():
+            return (
+                f"column {name!r} on line {line} is not text in {dialect.encoding}: give --csv_encoding, such as "
+                "latin-1 or cp1252, or correct it"
             )
         return f"column {name!r} on line {line} is not a {types[name]}: correct it, or give --csv_types {name}=string"
     return "cannot be parsed as CSV: not a CSV file, or corrupt"

@@ -87,7 +87,7 @@ class FileReader:
             columns.append(where.column)
         if self.format.name == "parquet":
             return ParquetReader(columns or None, self.format.metadata)
-        return CSVReader(columns or None, self.label_column, self.format.csv_types)
+        return CSVReader(columns or None, self.label_column, self.format.csv_types, self.format.dialect)
 
     def _own_filter(self, partitions: Sequence[str]) -> Equals | None:
         """The filter, unless it is on a partition column, whose value all records of a file share."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..csv_input.csv_dialect import COMMA, Dialect
 from ..errors import InputError
 from .hive_partitions import Partition, find_partitions
 
@@ -37,12 +38,14 @@ class Format:
       partitions: Whether folders named KEY=VALUE in the path of a file are columns of it (`find_partitions`).
       metadata: Whether batches of Parquet have the schema metadata of the first file (`released_schema` says what of it
         is released).
+      dialect: Delimiter and encoding of CSV files.
     """
 
     name: str
     csv_types: Mapping[str, str] | None = None
     partitions: bool = True
     metadata: bool = True
+    dialect: Dialect = COMMA
 
     def __post_init__(self) -> None:
         """Checks the names.

@@ -401,9 +401,9 @@ LONG = {
 def test_no_byte_is_looked_at_again_in_the_next_block(monkeypatch, text):
     content, seen, search = text.encode(), [], csv_blocks._last_row_end
 
-    def counting(text: bytes, inside: bool) -> tuple[int, bool]:
+    def counting(text: bytes, inside: bool, mark: bytes) -> tuple[int, bool]:
         seen.append(len(text))
-        return search(text, inside)
+        return search(text, inside, mark)
 
     in_blocks(monkeypatch, content, 256, 64)
     monkeypatch.setattr(csv_blocks, "_last_row_end", counting)

@@ -23,7 +23,7 @@ def values_of(paths: list[str]) -> list[dict[str, tuple[Any, str]]]:
     return [{p.name: (p.value, str(p.type)) for p in own} for own in find_partitions(paths)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(VALUES), st.sampled_from(VALUES)), min_size=1, max_size=4, unique=True))
 def test_types_and_values_are_those_of_pyarrow(tmp_path_factory: pytest.TempPathFactory, folders):
     """pyarrow refuses a column without any value; here it is text."""

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.transforms import Format, LabelledBatch
 from labeldp.transforms.batches import replace_label
@@ -91,6 +91,7 @@ def test_spark_reads_the_new_type_and_every_column():
 
 
 @pytest.mark.parametrize("key", [SPARK, b"pandas"])
+@settings(deadline=None)
 @given(document=st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda inner: st.lists(inner, max_size=3)
        | st.dictionaries(st.sampled_from(["columns", "index_columns", "fields", "name", "y"]), inner)))  # fmt: skip
 def test_documents_of_another_form_are_dropped_or_renewed(key, document):

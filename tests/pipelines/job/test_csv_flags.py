@@ -1,0 +1,49 @@
+"""CSV in other dialects by the command line."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+ROWS = 200
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("log") / "a.csv"
+    path.write_bytes("".join(["f;name;y\n", *(f"{i};José {i};{i % 5}\n" for i in range(ROWS))]).encode("latin-1"))
+    return path
+
+
+def released(outputs: Path) -> dict[str, list[Any]]:
+    return pq.read_table(outputs / "released" / "data").to_pydict()
+
+
+def test_delimiter_and_encoding(job, invoke, outputs, log):
+    invoke(job(input=log, csv_delimiter=";", csv_encoding="latin-1")).ok()
+    table = released(outputs)
+    assert table["name"] == [f"José {i}" for i in range(ROWS)]
+    assert table["f"] == list(range(ROWS))
+
+
+def test_a_tab(job, invoke, outputs, log, tmp_path):
+    (tmp_path / "a.tsv").write_bytes(log.read_bytes().replace(b";", b"\t"))
+    invoke(job(input=tmp_path / "a.tsv", csv_delimiter="\\t", csv_encoding="latin-1", center="linear")).ok()
+    assert released(outputs)["f"] == list(range(ROWS))
+
+
+def test_what_was_missing_is_named(job, invoke, log):
+    outcome = invoke(job(input=log, csv_encoding="latin-1"))
+    assert outcome.code == 1
+    assert "which ';' divides into columns: use --csv_delimiter ';'" in outcome.error
+    outcome = invoke(job(input=log, csv_delimiter=";"))
+    assert outcome.code == 1
+    assert "column 'name' on line 2 is not text in utf-8: give --csv_encoding" in outcome.error
+
+
+@pytest.mark.parametrize(("flag", "value"), [("csv_delimiter", "ab"), ("csv_encoding", "klingon")])
+def test_bad_flags(job, invoke, flag, value):
+    outcome = invoke(job(**{flag: value}))
+    assert outcome.code == 2
+    assert f"--{flag} must be" in outcome.error
