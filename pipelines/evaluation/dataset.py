@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...mechanisms.center.feature_rows import Categories, Columns
-from ...transforms.batches import LabelledBatch, center_values, float_values, label_values, single_values
+from ...transforms.batches import LabelledBatch, center_values, float_values, is_time, label_values, single_values
 from ...transforms.center.feature_columns import concatenated, feature_columns
 from ...transforms.errors import InputError
 from ...transforms.io.file_reader import FileReader
@@ -192,7 +193,7 @@ def _read(
     if features is not None:
         wanted = list(dict.fromkeys(name for name in (label, *features, center) if name is not None))
     reader = FileReader(format, wanted, where, label)
-    batches = [batch for part in parts for batch in reader.read(part)]
+    batches = [_with_texts(batch) for part in parts for batch in reader.read(part)]
     if not batches or not any(batch.batch.num_rows for batch in batches):
         raise InputError(f"--input {pattern} has no record to train on")
     for batch in batches:
@@ -201,6 +202,17 @@ def _read(
         if center is not None and batch.column(center) is None:
             raise InputError(f"{batch.source} has no column {center!r}: name another with --center_column")
     return batches
+
+
+def _with_texts(batch: LabelledBatch) -> LabelledBatch:
+    """The batch with dates and times as text, which models take as categories."""
+    temporal = [is_time(kind) for kind in batch.batch.schema.types]
+    if not any(temporal):
+        return batch
+    columns = [
+        column.cast(pa.string()) if cast else column for column, cast in zip(batch.batch.columns, temporal, strict=True)
+    ]
+    return dataclasses.replace(batch, batch=pa.RecordBatch.from_arrays(columns, batch.batch.schema.names))
 
 
 def _encode(name: str, parts: Sequence[tuple[str, pa.Array | None]]) -> list[tuple[str, np.ndarray]]:

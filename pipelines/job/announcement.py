@@ -44,8 +44,8 @@ def announce_metadata(input: InputSpec, output_format: str, label: str) -> None:
         keys = one_line(", ".join(kept))
         LOGGER.info("metadata of the input is released as it is: %s (--metadata none drops it)", keys)
     if dropped:
-        keys = one_line(", ".join(dropped))
-        LOGGER.info("metadata of the input that may describe the label is dropped: %s", keys)
+        # Only the number: a key may hold a label, too.
+        LOGGER.info("metadata of the input that may describe the label is dropped: %s", counted(len(dropped), "key"))
 
 
 def warn_of_other_label(request: JobRequest) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ...mechanisms.core.label_rounding import ROUNDINGS
 from ...mechanisms.core.losses import LOSSES
 from ...mechanisms.registry import MECHANISMS
-from ...transforms.io.input_format import FORMATS
+from ...transforms.io.input_format import CSV_TYPES, FORMATS
 from ...transforms.io.shard_writer import COMPRESSIONS
 from ..cli.arguments import ArgumentParser, UsageError
 from ..runner.runner_options import parse_known
@@ -45,7 +45,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--input", metavar="GLOB", help="input files, with a label in each record; quote the glob")
     add("--input_format", choices=FORMATS, help="input file format")
-    add("--csv_types", metavar="NAME=TYPE,...", help="column types, where CSV inference fails: int64, float64, string")
+    add("--csv_types", metavar="NAME=TYPE,...", help=f"column types, where CSV inference fails: {', '.join(CSV_TYPES)}")
     add("--csv_delimiter", metavar="CHARACTER", default=",",
         help="character between the fields of CSV, such as ';' or '\\t'; default ','")  # fmt: skip
     add("--csv_encoding", metavar="NAME", default="utf-8",

@@ -136,7 +136,7 @@ def read_mechanism_file(path: str) -> MechanismFile:
             noised.check(found, epsilon)
         label = prior.get("label")
         if label is not None and not isinstance(label, str):
-            raise ValueError("its label is not a name")
+            raise InputError(f"{path} cannot be used: its label is not a name")
         return MechanismFile(randomizer, found, epsilon, rounding, name, center, noised, label)
     except (KeyError, TypeError):
         raise InputError(f"{path} has no prior: it was not written by fit, solve or privatize") from None

@@ -17,6 +17,8 @@ from ..io.input_format import FilePart, check_unique_columns
 from .csv_blocks import column_names, first_rows, row_ends, whole_row_blocks
 from .csv_dialect import CANDIDATES, COMMA, Dialect
 
+_DECLARED = {"date": pa.date32(), "timestamp": pa.timestamp("ms")}
+
 
 class CSVReader:
     """Reads CSV files, one after the other; remembers the column types of the first file."""
@@ -99,17 +101,23 @@ def _csv_types(
         schema = parse.before_error(rows, 0)[0].schema
     for field in schema:
         kind = field.type
-        # tf.Example has no type for dates, and an empty first block has no type to infer. Text that is not in the
-        # encoding is refused where it stands.
-        text = pa.types.is_temporal(kind) or pa.types.is_null(kind) or pa.types.is_binary(kind)
-        types[field.name] = pa.string() if text else kind
+        # An empty first block has no type to infer. Text that is not in the encoding is refused where it stands.
+        text = pa.types.is_null(kind) or pa.types.is_binary(kind)
+        types[field.name] = pa.string() if text else _in_milliseconds(kind)
     for name, kind in declared.items():
         if name not in types:
             raise InputError(f"--csv_types names {name!r}, which is not in {path}")
-        types[name] = pa.type_for_alias(kind)
+        types[name] = _DECLARED.get(kind) or pa.type_for_alias(kind)
     if label in types:
         types[label] = pa.float64()
     return types
+
+
+def _in_milliseconds(kind: pa.DataType) -> pa.DataType:
+    """The type with milliseconds for one with seconds, which Parquet has not, and which fractions do not fit."""
+    if pa.types.is_timestamp(kind) and kind.unit == "s":
+        return pa.timestamp("ms", kind.tz)
+    return pa.time32("ms") if kind == pa.time32("s") else kind
 
 
 def _other_delimiter(header: bytes, name: str, dialect: Dialect) -> str:

@@ -10,7 +10,7 @@ from ..errors import InputError
 from .hive_partitions import Partition, find_partitions
 
 FORMATS = ("tfrecord", "parquet", "csv")
-CSV_TYPES = ("int64", "float64", "string")
+CSV_TYPES = ("int64", "float64", "string", "date", "timestamp")
 BATCH_ROWS = 1 << 14
 
 
@@ -33,7 +33,7 @@ class Format:
 
     Attributes:
       name: tfrecord, parquet or csv.
-      csv_types: Column name to int64, float64 or string, for CSV columns whose type cannot be inferred from the first
+      csv_types: Column name to one of `CSV_TYPES`, for CSV columns whose type cannot be inferred from the first
         65,536 rows. The types of other columns are inferred.
       partitions: Whether folders named KEY=VALUE in the path of a file are columns of it (`find_partitions`).
       metadata: Whether batches of Parquet have the schema metadata of the first file (`released_schema` says what of it

@@ -1,5 +1,6 @@
 """CSV: types inferred once for all files, and errors that name the line but never quote a cell."""
 
+import datetime
 import gzip
 import io
 import logging
@@ -34,25 +35,28 @@ def types_of(batches: list[LabelledBatch]) -> dict[str, str]:
     return {field.name: str(field.type) for field in batches[0].batch.schema}
 
 
-def test_csv_types_are_inferred_dates_stay_text_and_the_label_is_a_float(tmp_path, read_all, plain):
+def test_csv_types_are_inferred_and_the_label_is_a_float(tmp_path, read_all, plain):
     path = csv_file(
         tmp_path,
         "i,f,b,t,day,time,hour,none,y\n1,1.5,true,a,2020-01-31,2020-01-31T10:00:00Z,10:30:00,,7\n2,2,false,b,,,,,8\n",
     )
     batches = read_all(path, "csv", label_column="y")
     assert types_of(batches) == {
-        "i": "int64", "f": "double", "b": "bool", "t": "string", "day": "string", "time": "string",
-        "hour": "string", "none": "string", "y": "double",
+        "i": "int64", "f": "double", "b": "bool", "t": "string", "day": "date32[day]", "time": "timestamp[ms, tz=UTC]",
+        "hour": "time32[ms]", "none": "string", "y": "double",
     }  # fmt: skip
     record = plain(batches)[0]
-    assert (record["day"], record["time"], record["hour"]) == ("2020-01-31", "2020-01-31T10:00:00Z", "10:30:00")
+    moment = datetime.datetime(2020, 1, 31, 10, tzinfo=datetime.timezone.utc)
+    assert (record["day"], record["time"], record["hour"]) == (moment.date(), moment, datetime.time(10, 30))
+    assert plain(batches)[1]["day"] is None
 
 
 def test_csv_types_override_the_guess(tmp_path, read_all, plain):
-    path = csv_file(tmp_path, "zip,n,y\n01234,1,2\n")
-    batches = read_all(path, Format("csv", {"zip": "string", "n": "float64"}), label_column="y")
-    assert types_of(batches) == {"zip": "string", "n": "double", "y": "double"}
-    assert plain(batches)[0] == {"zip": "01234", "n": 1.0, "y": 2.0}
+    path = csv_file(tmp_path, "zip,n,d,t,y\n01234,1,2020-01-31,,2\n")
+    types = {"zip": "string", "n": "float64", "d": "string", "t": "timestamp"}
+    batches = read_all(path, Format("csv", types), label_column="y")
+    assert types_of(batches) == {"zip": "string", "n": "double", "d": "string", "t": "timestamp[ms]", "y": "double"}
+    assert plain(batches)[0] == {"zip": "01234", "n": 1.0, "d": "2020-01-31", "t": None, "y": 2.0}
 
 
 def test_csv_types_of_an_unknown_column(tmp_path, read_all):
