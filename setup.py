@@ -58,6 +58,7 @@ setup(
         "numpy>=1.26",
         "scipy>=1.11",
         "pyarrow>=14.0.1",
+        "pyyaml>=5.1",
         "threadpoolctl>=3",
     ],
     extras_require={
@@ -74,6 +75,7 @@ setup(
             "scikit-learn>=1.4",
             "tqdm>=4.66",
         ],
+        "completion": ["shtab>=1.6"],
         "aws": ["apache-beam[aws]>=2.69"],
         "gcp": ["apache-beam[gcp]>=2.69"],
         "ledger": [
@@ -84,12 +86,20 @@ setup(
         "dev": [
             "build",
             "dp-accounting",
+            "flask",  # moto's server, without its other services
+            "flask-cors",
+            "gcp-storage-emulator",
             "griffe",
             "hypothesis",
+            "ipykernel",
             "jsonschema",
             "mkdocs-material",
             "mkdocstrings[python]",
+            "nbclient",
+            "moto[s3]",
             "opendp",
+            "pandas",
+            "polars",
             "pyright",
             "pytest<9.2",  # pytest-xdist 3.8 groups tests by an attribute that 9.2 no longer has
             "pytest-xdist",

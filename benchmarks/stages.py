@@ -23,10 +23,10 @@ from labeldp.mechanisms.core.prior import Prior
 from labeldp.mechanisms.core.randomizer import Randomizer
 from labeldp.mechanisms.noise.keyed_words import words
 from labeldp.mechanisms.registry import solve
+from labeldp.mechanisms.release.label_column import LabelColumn
 from labeldp.transforms.batches import LabelledBatch, label_values
 from labeldp.transforms.io.file_reader import FileReader
 from labeldp.transforms.io.input_format import BATCH_ROWS, FilePart, Format
-from labeldp.transforms.label_column import LabelColumn
 from labeldp.transforms.label_summary import summarize
 from labeldp.transforms.privatize_labels import privatize_batch
 from labeldp.transforms.tfrecord.encoded_batches import with_label

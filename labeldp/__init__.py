@@ -1,7 +1,8 @@
 """Label differential privacy for regression labels, as one Apache Beam job.
 
 The names below are loaded when they are first used, so that `import labeldp` costs milliseconds. Those of
-`labeldp.mechanisms` need numpy and scipy only; those of `labeldp.transforms` load Apache Beam.
+`labeldp.mechanisms` need numpy and scipy only, `LabelPrivatizer` pyarrow as well; those of `labeldp.transforms` load
+Apache Beam.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         solve,
         split_budget,
     )
+    from labeldp.pipelines.api import LabelPrivatizer, NotFittedError, PrivatizeFiles, ReleaseWarning
     from labeldp.transforms import (
         BatchesToRows,
         BindNoise,
@@ -74,17 +76,21 @@ __all__ = [
     "Format",
     "InputError",
     "LabelColumn",
+    "LabelPrivatizer",
     "LabelledBatch",
     "Loss",
     "NoiseKeyFile",
     "NoisyPrior",
+    "NotFittedError",
     "Prior",
     "PriorRelease",
+    "PrivatizeFiles",
     "PrivatizeLabels",
     "PrivatizedLabels",
     "Randomizer",
     "ReadRecordBatches",
     "ReleaseShards",
+    "ReleaseWarning",
     "RowsToBatches",
     "ShardFile",
     "SolveRandomizer",
@@ -108,7 +114,7 @@ def __getattr__(name: str) -> Any:
     """Loads a public name from the package that defines it (PEP 562)."""
     if name in __all__:
         # In the order of the layers: a name of the first is found without loading Beam.
-        for package in ("labeldp.mechanisms", "labeldp.transforms"):
+        for package in ("labeldp.mechanisms", "labeldp.pipelines.api", "labeldp.transforms"):
             module = importlib.import_module(package)
             if hasattr(module, name):
                 value = globals()[name] = getattr(module, name)

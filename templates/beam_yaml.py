@@ -45,9 +45,9 @@ from ..transforms.center.append_center import AppendCenter
 from ..transforms.center.feature_sample import DEFAULT_PLACES, CenterFeatures
 from ..transforms.center.fit_center import FitLinearCenter
 from ..transforms.csv_input.csv_dialect import Dialect
+from ..transforms.errors import OTHER_MECHANISM
 from ..transforms.io.filesystems import delete_folder
 from ..transforms.io.publish_shards import require_digest, require_empty
-from ..transforms.privatize_labels import OTHER_MECHANISM
 
 
 class Release(NamedTuple):

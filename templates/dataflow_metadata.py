@@ -12,10 +12,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ..pipelines.job.job_flags import NEEDED, add_flags
+from ..pipelines.flags.command_parser import CommandParser
+from ..pipelines.job.job_flags import privatize_flags
 
-# Flags of `fit` and `apply`; the template runs `privatize`.
-_NOT_OFFERED = ("help", "mechanism_file")
+# A template has its own form for parameters.
+_NOT_OFFERED = ("help", "config", "dry_run")
 # On Dataflow, files are objects in Cloud Storage. The kind selects the input field in the console.
 _KINDS = {
     "input": "GCS_READ_FILE",
@@ -37,7 +38,8 @@ def arguments(argv: Sequence[str]) -> list[str]:
     Returns:
       The flags; a flag without a value is kept if its VALUE was true.
     """
-    switches = {f"--{action.dest}=": f"--{action.dest}" for action in _actions() if action.nargs == 0}
+    flags = _parser().flags()
+    switches = {f"--{name}=": f"--{name}" for name, action in flags.items() if action.nargs == 0}
     found = []
     for argument in argv:
         switch = next((flag for prefix, flag in switches.items() if argument.startswith(prefix)), None)
@@ -57,24 +59,27 @@ def metadata() -> dict[str, Any]:
     return {
         "name": "labeldp privatize",
         "description": "Replaces each label of a dataset by a randomized one, under label differential privacy.",
-        "parameters": [_parameter(action) for action in _actions()],
+        "parameters": _parameters(),
     }
 
 
-def _actions() -> list[argparse.Action]:
-    parser = argparse.ArgumentParser()
-    add_flags(parser)
-    return [action for action in parser._actions if action.dest not in _NOT_OFFERED]
+def _parser() -> CommandParser:
+    return CommandParser(privatize_flags)
 
 
-def _parameter(action: argparse.Action) -> dict[str, Any]:
-    needed = action.dest in NEEDED["privatize"] or action.dest in _NEEDED_THERE
+def _parameters() -> list[dict[str, Any]]:
+    parser = _parser()
+    flags, needed = parser.flags(), {*parser.needed, *_NEEDED_THERE}
+    return [_parameter(name, action, name in needed) for name, action in flags.items() if name not in _NOT_OFFERED]
+
+
+def _parameter(name: str, action: argparse.Action, needed: bool) -> dict[str, Any]:
     parameter: dict[str, Any] = {
-        "name": action.dest,
-        "label": action.dest.replace("_", " ").capitalize(),
+        "name": name,
+        "label": name.replace("_", " ").capitalize(),
         "helpText": action.help,
         "isOptional": not needed,
-        "paramType": _KINDS.get(action.dest) or _kind(action),
+        "paramType": _KINDS.get(name) or _kind(action),
     }
     if action.choices is not None:
         parameter["enumOptions"] = [{"value": str(choice), "label": str(choice)} for choice in action.choices]

@@ -116,6 +116,12 @@ def test_the_core_and_tfrecords_run_in_empty_environments(built: Path, tmp_path:
     install(python, str(wheel))
     privatize("log.csv", "csv", "one", "parquet")
     privatize("one/data/*.parquet", "parquet", "two", "parquet")
+    script = """if True:
+        from labeldp import LabelPrivatizer
+        made = LabelPrivatizer(label_values=range(5), epsilon=1, for_="labels", noise_key_file="noise.key")
+        print(len(made.fit_transform([row % 5 for row in range(200)])))
+    """
+    assert run(str(python), "-W", "ignore", "-c", script, folder=tmp_path) == "200\n"
     with pytest.raises(AssertionError, match=r"labeldp\[tfrecord\]"):
         privatize("log.csv", "csv", "refused", "tfrecord")
 

@@ -10,7 +10,15 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from ..mechanisms.noise.record_identities import Identities, integer_identities, packed_identities, row_identities
+from ..mechanisms.noise.record_identities import Identities, integer_identities, row_identities
+from .arrow_values import (
+    check_label_type,
+    column_identities,
+    is_list,
+    is_number,
+    single_numbers,
+    single_values,
+)
 from .errors import InputError
 from .io.schema_metadata import released_schema
 from .tfrecord.encoded_batches import is_encoded, with_label
@@ -130,68 +138,6 @@ class LabelledBatchCoder(beam.coders.Coder):
 
 beam.coders.registry.register_coder(LabelledBatch, LabelledBatchCoder)
 
-_BYTES_TYPES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-
-
-def is_time(kind: pa.DataType) -> bool:
-    """Tests whether a type is one of dates, times of day or timestamps, which are text where there is no such type.
-
-    Args:
-      kind: The type.
-
-    Returns:
-      True for these; False for durations, too.
-    """
-    return pa.types.is_date(kind) or pa.types.is_time(kind) or pa.types.is_timestamp(kind)
-
-
-def single_values(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
-    """Extracts the single value of each record.
-
-    Args:
-      column: n records, as a flat column or a column of lists.
-
-    Returns:
-      The values of the records that have exactly one non-null value, as an Arrow array; and a mask of these records,
-      shape (n,), bool.
-    """
-    if not _is_list(column.type):
-        present = np.asarray(column.is_valid())
-        return column.filter(pa.array(present)), present
-    lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-    present = lengths == 1
-    firsts = column.offsets.to_numpy(zero_copy_only=False)[:-1][present]
-    values = column.values.take(pa.array(firsts))
-    valid = np.asarray(values.is_valid())
-    present[np.flatnonzero(present)] = valid
-    return values.filter(pa.array(valid)), present
-
-
-def check_label_type(kind: pa.DataType, label: str, source: str) -> None:
-    """Checks that a label column holds numbers or lists of numbers.
-
-    Args:
-      kind: Type of the column.
-      label: Name of the column, for the message.
-      source: Input file, for the message.
-
-    Raises:
-      InputError: If it holds anything else.
-    """
-    value = kind.value_type if _is_list(kind) else kind
-    if not (_is_number(value) or pa.types.is_null(value)):
-        raise InputError(
-            f"{source}: label column {label!r} holds {value}, not numbers: name another column with --label"
-        )
-
 
 def label_values(batch: LabelledBatch, label: str) -> np.ndarray:
     """Extracts the labels of a batch.
@@ -209,7 +155,7 @@ def label_values(batch: LabelledBatch, label: str) -> np.ndarray:
     column = batch.column(label)
     if column is not None:
         check_label_type(column.type, label, batch.source)
-    return _numbers(column, batch.batch.num_rows)
+    return single_numbers(column, batch.batch.num_rows)
 
 
 def several_values(batch: LabelledBatch, label: str) -> int:
@@ -223,7 +169,7 @@ def several_values(batch: LabelledBatch, label: str) -> int:
       The number; 0 for a column that holds no lists. TFRecords of which only some features are read have none.
     """
     column = batch.column(label)
-    if column is None or not _is_list(column.type):
+    if column is None or not is_list(column.type):
         return 0
     lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     return int((lengths > 1).sum())
@@ -244,40 +190,14 @@ def center_values(batch: LabelledBatch, center: str) -> np.ndarray:
     """
     column = batch.column(center)
     if column is not None:
-        value = column.type.value_type if _is_list(column.type) else column.type
-        if not (_is_number(value) or pa.types.is_null(value)):
+        value = column.type.value_type if is_list(column.type) else column.type
+        if not (is_number(value) or pa.types.is_null(value)):
             raise InputError(
                 f"{batch.source}: center column {center!r} holds {value}, not numbers: "
                 "name another column with --center_column (for apply, another --mechanism_file), or for a CSV file "
                 f"whose first rows have no number give --csv_types {center}=float64"
             )
-    return _numbers(column, batch.batch.num_rows)
-
-
-def _numbers(column: pa.Array | None, rows: int) -> np.ndarray:
-    """The single number of each record, shape (rows,), float64; NaN where there is none."""
-    values = np.full(rows, np.nan)
-    if column is None:
-        return values
-    found, present = single_values(column)
-    if present.any():
-        values[present] = float_values(found)
-    values[~np.isfinite(values)] = np.nan
-    return values
-
-
-def float_values(values: pa.Array) -> np.ndarray:
-    """Converts an Arrow array of numbers to float64.
-
-    Args:
-      values: Integers, floats or decimals, without nulls.
-
-    Returns:
-      The values, shape (n,), float64.
-    """
-    if not pa.types.is_floating(values.type):
-        values = values.cast(pa.float64(), safe=False)
-    return values.to_numpy(zero_copy_only=False).astype(np.float64)
+    return single_numbers(column, batch.batch.num_rows)
 
 
 def replace_label(batch: pa.RecordBatch, label: str, values: np.ndarray) -> pa.RecordBatch:
@@ -300,7 +220,7 @@ def replace_label(batch: pa.RecordBatch, label: str, values: np.ndarray) -> pa.R
         return with_label(batch, label, values)
     place = batch.schema.get_field_index(label)
     kind, column = batch.schema.field(place).type, pa.array(values, pa.float64())
-    if _is_list(kind):
+    if is_list(kind):
         large = pa.types.is_large_list(kind)
         # Labels of tf.Examples are large lists, in some files of int64 and in others of float32: one type for all.
         narrow = kind.value_type == pa.float32() or kind == pa.large_list(pa.int64())
@@ -310,14 +230,6 @@ def replace_label(batch: pa.RecordBatch, label: str, values: np.ndarray) -> pa.R
     columns = list(batch.columns)
     columns[place] = column
     return pa.RecordBatch.from_arrays(columns, schema=released_schema(batch.schema, pa.field(label, column.type)))
-
-
-def _packed(values: pa.LargeBinaryArray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the concatenated bytes of all values, and (n + 1,) offsets into them."""
-    _, offsets, data = values.buffers()
-    first, last = values.offset, values.offset + len(values) + 1
-    whole = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
-    return whole, np.frombuffer(offsets, np.int64)[first:last] if offsets is not None else np.zeros(1, np.int64)
 
 
 def record_identities(batch: LabelledBatch, id_column: str | None) -> Identities:
@@ -344,10 +256,9 @@ def record_identities(batch: LabelledBatch, id_column: str | None) -> Identities
     if not present.all():
         row = batch.rows[np.argmin(present)]
         raise InputError(f"{batch.source}: row {row} must have exactly one id in {id_column!r} (--id_column)")
-    if pa.types.is_integer(values.type):
-        return integer_identities(id_column, values.cast(pa.int64(), safe=False).to_numpy(zero_copy_only=False))
-    if any(is_type(values.type) for is_type in _BYTES_TYPES):
-        return packed_identities(id_column, *_packed(values.cast(pa.large_binary())))
+    identities = column_identities(values, id_column)
+    if identities is not None:
+        return identities
     raise InputError(
         f"{batch.source}: id column {id_column!r} holds {values.type}, not integers or text: "
         "name another column with --id_column"

@@ -10,6 +10,12 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
+OTHER_MECHANISM = (
+    "labels were drawn by another mechanism than the one of this release: workers of different kinds solved for "
+    "different ones, so nothing may be released. Run labeldp fit, then labeldp apply: the mechanism is then solved once"
+)
+"""Error of a release whose labels do not all come from one mechanism, the published one."""
+
 
 class InputError(Exception):
     """Invalid input. The message names the file, row, column or flag, says what to do, and contains no label."""
@@ -17,6 +23,31 @@ class InputError(Exception):
 
 class StageError(Exception):
     """Failure of a stage for a reason other than its input. Names the stage, the error class, and the file and line."""
+
+
+class StoreError(OSError):
+    """Failure of an object store, as text of a fixed list: it holds no label, no credentials and no text of the store.
+
+    Attributes:
+      reason: What is wrong, for example "access denied".
+    """
+
+    def __init__(self, reason: str):
+        """Makes an error.
+
+        Args:
+          reason: What is wrong.
+        """
+        super().__init__(reason)
+        self.reason = reason
+
+
+class StoreNotFound(StoreError):
+    """There is no such object."""
+
+
+class StoreConflict(StoreError):
+    """An object is not of the version that a conditional write replaces."""
 
 
 def redact_errors(stage: str) -> Callable[[Callable[..., Iterator[Any]]], Callable[..., Iterator[Any]]]:
@@ -80,8 +111,10 @@ def system_text(error: BaseException) -> str | None:
       error: The error. Errors that Beam's filesystems have wrapped are found.
 
     Returns:
-      The text; None if the error has no known number of the operating system.
+      The text; None if the error has no known number of the operating system. For an object store, its reason.
     """
+    if isinstance(error, StoreError):
+        return error.reason
     if not isinstance(error, OSError):
         return None
     if error.errno is not None and error.errno in errno.errorcode:

@@ -3,42 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import PCollection
 
-from ..mechanisms.noise.input_digest import RawSums, add_sums, digest_sums
+from ..mechanisms.release.label_column import LabelColumn
+from ..mechanisms.release.label_counts import LabelSummary, add_summaries, count_labels
 from .batches import LabelledBatch, center_values, label_values, record_identities, several_values
 from .errors import InputError, redact_errors
-from .label_column import LabelColumn
 from .noise_key_file import NoiseKeyFile
 from .progress_log import Progress
-
-
-@dataclass(frozen=True, eq=False)
-class LabelSummary:
-    """Raw, unprotected summary of some records. It must not leave the job.
-
-    Attributes:
-      counts: Records per label of the domain, shape (k,), int64; with a center, per cell of residuals.
-      unusable: Number of records without a usable label.
-      sums: Raw sums of the input digest over the records with a usable label.
-      missing_centers: Number of records with a usable label whose center is missing or infinite; public.
-      several: Number of records that are known to have several labels; public.
-    """
-
-    counts: np.ndarray = field(repr=False)
-    unusable: int
-    sums: RawSums
-    missing_centers: int = 0
-    several: int = 0
-
-    @property
-    def records(self) -> int:
-        """Number of records with a usable label."""
-        return int(self.counts.sum())
 
 
 def record_centers(batch: LabelledBatch, column: LabelColumn) -> tuple[tuple[str, np.ndarray] | None, int]:
@@ -78,15 +54,10 @@ def summarize(batch: LabelledBatch, column: LabelColumn, secret: bytes) -> Label
     values = label_values(batch, column.name)
     usable = np.isfinite(values)
     kept, values = batch.keep(usable), values[usable]
-    identities = record_identities(kept, column.id_column)
     centers, missing = record_centers(kept, column)
-    indices = column.indices(values, identities, secret)
-    if centers is None:
-        counts = np.bincount(indices, minlength=len(column.domain))
-    else:
-        counts = column.residuals.count(indices - centers[1])
-    sums = digest_sums(secret, column.name, identities, values, centers)
-    return LabelSummary(counts, int((~usable).sum()), sums, missing, several_values(batch, column.name))
+    identities = record_identities(kept, column.id_column)
+    places, several = None if centers is None else centers[1], several_values(batch, column.name)
+    return count_labels(values, identities, column, secret, places, int((~usable).sum()), missing, several)
 
 
 class MergeSummaries(beam.CombineFn):
@@ -101,20 +72,13 @@ class MergeSummaries(beam.CombineFn):
         self._cells = cells
 
     def create_accumulator(self) -> LabelSummary:
-        return LabelSummary(np.zeros(self._cells, np.int64), 0, add_sums([]))
+        return add_summaries(self._cells, [])
 
     def add_input(self, accumulator: LabelSummary, element: LabelSummary) -> LabelSummary:
         return self.merge_accumulators([accumulator, element])
 
     def merge_accumulators(self, accumulators: Iterable[LabelSummary]) -> LabelSummary:
-        parts = [self.create_accumulator(), *accumulators]
-        return LabelSummary(
-            np.sum([part.counts for part in parts], axis=0),
-            sum(part.unusable for part in parts),
-            add_sums(part.sums for part in parts),
-            sum(part.missing_centers for part in parts),
-            sum(part.several for part in parts),
-        )
+        return add_summaries(self._cells, accumulators)
 
     def extract_output(self, accumulator: LabelSummary) -> LabelSummary:
         return accumulator

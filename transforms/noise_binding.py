@@ -1,136 +1,40 @@
-"""Binding of all noise of a release to its input and to its request; for streaming (unbounded) input, to a name."""
+"""Stage that binds the noise of a release to its input, and the checks of the input that come before it."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
 from apache_beam.pvalue import AsSingleton, PCollection
 
 from ..mechanisms.core.budget import BudgetSplit
-from ..mechanisms.core.label_rounding import NEAREST
-from ..mechanisms.noise.input_digest import input_digest
-from ..mechanisms.noise.keyed_words import derive_noise_key, keyed_hash
+from ..mechanisms.release.bound_noise import NoiseBinding, make_binding
+from ..mechanisms.release.label_column import LabelColumn
+from ..mechanisms.release.label_counts import LabelSummary
 from .batches import LabelledBatch
 from .errors import InputError, redact_errors
-from .label_column import LabelColumn
-from .label_summary import LabelSummary, SummarizeLabels
+from .label_summary import SummarizeLabels
 from .noise_key_file import NoiseKeyFile
 from .unique_ids import CountUniqueIds
 
 
-@dataclass(frozen=True)
-class NoiseBinding:
-    """Everything except the secret key that the noise of one release is bound to. Safe to show.
-
-    The record counts are informative; they do not enter the noise key.
-
-    Attributes:
-      digest: Keyed digest of the input for this request, in [0, 2^256).
-      column: Name of the label column.
-      domain: The k labels of the public domain, ascending.
-      budget: Epsilon of the prior and of the randomizer.
-      records: Number of records with a usable label.
-      unusable: Number of records without one.
-      rounding: Rounding of labels to the domain, "nearest" or "randomized".
-      center: Name of the center column; None for labels without a center.
-      missing_centers: Number of records with a usable label, but with a missing or infinite center.
-    """
-
-    digest: int
-    column: str
-    domain: tuple[float, ...]
-    budget: BudgetSplit
-    records: int
-    unusable: int
-    rounding: str = NEAREST
-    center: str | None = None
-    missing_centers: int = 0
-
-    def noise_key(self, secret: bytes) -> bytes:
-        """Derives the noise key of this release.
-
-        Args:
-          secret: Secret key, 32 bytes.
-
-        Returns:
-          32 bytes.
-        """
-        domain = np.array(self.domain)
-        return derive_noise_key(secret, self.digest, self.column, domain, self.budget, self.rounding, self.center)
-
-
-def make_binding(summary: LabelSummary, column: LabelColumn, budget: BudgetSplit, secret: bytes) -> NoiseBinding:
-    """Binds the noise of a release to a summary of its input.
+def check_centers(summary: LabelSummary, column: LabelColumn) -> None:
+    """Checks that some record has a center, if there is a center column.
 
     Args:
       summary: Raw summary of the whole input.
       column: The private column.
-      budget: Epsilon of the prior and of the randomizer.
-      secret: Secret key, 32 bytes.
-
-    Returns:
-      The part of the summary that is safe to show: digest and record counts.
 
     Raises:
-      InputError: If no record has a center, though there is a center column.
+      InputError: If no record has one.
     """
     if column.center is not None and summary.missing_centers == summary.records:
         raise InputError(
             f"no record has a usable center in {column.center!r} (missing, NaN or infinite): check --center_column, "
             "or with apply the center of --mechanism_file"
         )
-    digest = input_digest(secret, summary.sums, column.name, column.labels, budget, column.rounding, column.center)
-    return NoiseBinding(
-        digest=digest,
-        column=column.name,
-        domain=column.domain,
-        budget=budget,
-        records=summary.records,
-        unusable=summary.unusable,
-        rounding=column.rounding,
-        center=column.center,
-        missing_centers=summary.missing_centers,
-    )
-
-
-@dataclass(frozen=True)
-class StreamBinding:
-    """Binding of the noise of an unbounded input: everything but the secret key. Safe to show.
-
-    An unbounded input never has a final digest, so each random word is bound to its record alone: to the record's id
-    and its label. A record that is delivered twice, or recomputed for a retry, gets the same output, so its noise
-    cannot be averaged away. A record whose label changed gets independent noise: each of the two outputs satisfies
-    epsilon-label DP on its own, but an observer who sees two different outputs for one id learns that its label
-    changed. One id must therefore stand for one event with one label. A corrected event needs a new id, and costs its
-    epsilon again. With a center column, words are bound to the record's center as well, and one id must stand for one
-    label and one center.
-
-    Attributes:
-      release: Name of the stream, chosen by the user. The same records under another name get independent noise and
-        are charged again.
-    """
-
-    release: str
-
-    def noise_key(self, secret: bytes, column: LabelColumn) -> bytes:
-        """Derives the noise key of this stream.
-
-        Args:
-          secret: Secret key, 32 bytes.
-          column: The private column.
-
-        Returns:
-          32 bytes.
-        """
-        bound_to: list[Any] = [self.release, column.name, [label.hex() for label in column.domain], column.rounding]
-        if column.center is not None:
-            bound_to.append(["center", column.center])
-        return keyed_hash(secret, b"labeldp endless", json.dumps(bound_to).encode())
 
 
 @dataclass(frozen=True)
@@ -239,4 +143,5 @@ class _Bind(beam.DoFn):
     @redact_errors("binding the noise")
     def process(self, summary: LabelSummary, unique_ids: int = 0) -> Iterator[NoiseBinding]:
         self._threshold.check(summary.records, summary.unusable, self._column.name, summary.several)
+        check_centers(summary, self._column)
         yield make_binding(summary, self._column, self._budget, self._key.load())

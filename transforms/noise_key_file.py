@@ -13,11 +13,10 @@ import secrets
 import stat
 from dataclasses import dataclass
 
-from apache_beam.io.filesystems import FileSystems
-
 from ..mechanisms.noise.keyed_words import KEY_BYTES
-from .errors import InputError
-from .io.filesystems import is_remote
+from .errors import InputError, StoreConflict, system_text
+from .io.filesystems import is_remote, open_file
+from .stores.object_store import ABSENT, is_store, require_conditions, store_of
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,8 @@ class NoiseKeyFile:
     """Reference to the secret key.
 
     Attributes:
-      path: File of exactly 32 bytes. A local file must be readable by its owner only.
+      path: File of exactly 32 bytes. A local file must be readable by its owner only; who may read an object of a
+        store is set there.
     """
 
     path: str
@@ -42,15 +42,18 @@ class NoiseKeyFile:
         if not is_remote(self.path):
             self._check_mode()
         try:
-            with FileSystems.open(self.path, compression_type="uncompressed") as file:
+            with open_file(self.path) as file:
                 key = file.read(KEY_BYTES + 1)
-        except Exception:
-            raise InputError(f"noise key file {self.path} cannot be read: check its path and owner") from None
+        except InputError:
+            raise
+        except Exception as error:
+            reason = f" ({system_text(error)})" if is_store(self.path) else ""
+            raise InputError(f"noise key file {self.path} cannot be read{reason}: check its path and owner") from None
         if len(key) != KEY_BYTES:
-            raise InputError(
-                f"noise key file {self.path} does not hold exactly {KEY_BYTES} bytes: "
-                f"create one with `head -c {KEY_BYTES} /dev/urandom > FILE; chmod 600 FILE`"
-            )
+            advice = f"create one with `head -c {KEY_BYTES} /dev/urandom > FILE; chmod 600 FILE`"
+            if is_store(self.path):
+                advice = f"create one from `head -c {KEY_BYTES} /dev/urandom`, as docs/running.md shows"
+            raise InputError(f"noise key file {self.path} does not hold exactly {KEY_BYTES} bytes: {advice}")
         return key
 
     def _check_mode(self) -> None:
@@ -73,11 +76,18 @@ class NoiseKeyFile:
         """Creates the file, mode 0600, with a fresh key from the operating system, unless it already exists.
 
         Two processes that start at the same time agree on one key. Second names of the key that a killed process has
-        left behind are removed: the key is destroyed by deleting one file.
+        left behind are removed: the key is destroyed by deleting one file. On an object store, the key is written on
+        the condition that there is no object of its name.
 
         Returns:
           True if the file was created, False if it existed.
+
+        Raises:
+          InputError: If an object store ignores that condition, so that a key could be overwritten.
+          OSError: If it cannot be created.
         """
+        if is_store(self.path):
+            return self._create_object()
         os.makedirs(os.path.dirname(self.path) or ".", mode=0o700, exist_ok=True)
         self._remove_second_names()
         # Written completely under a temporary name first: no other process ever reads a partial key.
@@ -94,3 +104,22 @@ class NoiseKeyFile:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(partial)
         return True
+
+    def _create_object(self) -> bool:
+        store = store_of(self.path)
+        require_conditions(store, self.path)
+        try:
+            store.write(self.path, secrets.token_bytes(KEY_BYTES), ABSENT)
+        except StoreConflict:
+            return False
+        return True
+
+
+def default_key_path() -> str:
+    """Finds the key file of a user who names none.
+
+    Returns:
+      Path of `labeldp/noise.key` in the user's configuration folder.
+    """
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return os.path.join(home, "labeldp", "noise.key")

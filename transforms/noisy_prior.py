@@ -10,32 +10,16 @@ import apache_beam as beam
 from apache_beam.pvalue import AsSingleton, PCollection
 
 from ..mechanisms.center.linear_center import LinearCenter
-from ..mechanisms.core.budget import LEAST_RESIDUAL_SHARE, RESIDUAL_SHARE, remaining_epsilon, split_budget
-from ..mechanisms.core.prior import Prior
-from ..mechanisms.noise.noisy_histogram import estimated_prior, noisy_counts
-from ..mechanisms.registry import prior_share
+from ..mechanisms.core.budget import remaining_epsilon, split_budget
+from ..mechanisms.release.label_column import LabelColumn
+from ..mechanisms.release.label_counts import LabelSummary
+from ..mechanisms.release.prior_release import PriorRelease, release_prior
 from .batches import LabelledBatch
 from .errors import redact_errors
-from .label_column import LabelColumn
-from .label_summary import LabelSummary, SummarizeLabels
-from .noise_binding import NoiseBinding, Threshold, after_unique_ids, make_binding
+from .label_summary import SummarizeLabels
+from .noise_binding import Threshold, after_unique_ids, check_centers
 from .noise_key_file import NoiseKeyFile
 from .progress_log import LOGGER
-
-
-@dataclass(frozen=True, eq=False)
-class PriorRelease(NoiseBinding):
-    """Released prior with the binding of its noise. The prior has spent `budget.prior`; `budget.labels` remains.
-
-    Attributes:
-      prior: The noised label distribution; with a center, that of the residuals, over all of their grid.
-      counts: The noised counts of the labels, or with a center, of the cells of residuals. The prior follows from them.
-      linear: The linear center, which has spent its `design.epsilon`; None for any other center, or none.
-    """
-
-    prior: Prior = field(kw_only=True)
-    counts: tuple[int, ...] = field(kw_only=True, default=())
-    linear: LinearCenter | None = field(kw_only=True, default=None)
 
 
 @dataclass
@@ -111,46 +95,9 @@ class _AddNoise(beam.DoFn):
     ) -> Iterator[PriorRelease]:
         self._threshold.check(summary.records, summary.unusable, self._column.name, summary.several)
         remaining = remaining_epsilon(self._epsilon, 0.0 if linear is None else linear.epsilon)
+        check_centers(summary, self._column)
         secret = self._key.load()
         release = release_prior(summary, self._column, remaining, self._prior_epsilon, secret, self._mechanism)
         labels, records = f"{len(self._column.domain):,}", f"{summary.records:,}"
         LOGGER.info("released the prior of %s labels over %s records", labels, records)
         yield dataclasses.replace(release, linear=linear)
-
-
-def release_prior(
-    summary: LabelSummary,
-    column: LabelColumn,
-    epsilon: float,
-    prior_epsilon: float | None,
-    secret: bytes,
-    mechanism: str,
-) -> PriorRelease:
-    """Releases the label distribution, or that of the residuals, under label DP.
-
-    Args:
-      summary: Raw summary of the whole input.
-      column: The private column.
-      epsilon: Total budget of prior and labels.
-      prior_epsilon: Epsilon of the prior; None for the default of `NoisyPrior`.
-      secret: Secret key, 32 bytes.
-      mechanism: Name of the mechanism that will be solved for the prior; it decides the default of `prior_epsilon`.
-
-    Returns:
-      The prior and the binding of its noise.
-
-    Raises:
-      ValueError: If there are no records, or a budget is out of range.
-      InputError: If no record has a center, though there is a center column.
-    """
-    shares = {"most": prior_share(mechanism)}
-    if column.center is not None:
-        shares = {"most": RESIDUAL_SHARE, "least": LEAST_RESIDUAL_SHARE}
-    budget = split_budget(epsilon, column.cells, summary.records, prior_epsilon, **shares)
-    binding = make_binding(summary, column, budget, secret)
-    counts = noisy_counts(summary.counts, budget.prior, binding.noise_key(secret))
-    if column.center is None:
-        prior = estimated_prior(column.labels, counts, summary.records, budget.prior)
-    else:
-        prior = column.residuals.prior(counts, budget.prior)
-    return PriorRelease(**vars(binding), prior=prior, counts=tuple(counts.tolist()))

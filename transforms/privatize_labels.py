@@ -14,13 +14,13 @@ from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 
 from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.noise.input_digest import RawSums, add_sums, digest_sums, input_digest
-from ..mechanisms.noise.keyed_words import labelled_words, words
 from ..mechanisms.noise.record_identities import Identities
+from ..mechanisms.release.bound_noise import NoiseBinding, StreamBinding
+from ..mechanisms.release.label_column import LabelColumn
+from ..mechanisms.release.label_draws import draw_labels, fits
 from .batches import LabelledBatch, label_values, record_identities, replace_label
-from .errors import InputError, redact_errors
-from .label_column import LabelColumn
+from .errors import OTHER_MECHANISM, InputError, redact_errors
 from .label_summary import record_centers
-from .noise_binding import NoiseBinding, StreamBinding
 from .noise_key_file import NoiseKeyFile
 from .progress_log import Progress
 
@@ -29,12 +29,6 @@ _DEAD_LETTERS = "dead_letters"
 _DRAWN = "drawn"
 _DIGEST = "digest"
 _MECHANISM = "mechanism"
-
-OTHER_MECHANISM = (
-    "labels were drawn by another mechanism than the one of this release: workers of different kinds solved for "
-    "different ones, so nothing may be released. Run labeldp fit, then labeldp apply: the mechanism is then solved once"
-)
-"""Error of a release whose labels do not all come from one mechanism, the published one."""
 
 
 @dataclass(frozen=True)
@@ -176,17 +170,7 @@ def privatize_batch(
     Returns:
       The batch with its label column replaced, and the fingerprint of the randomizer.
     """
-    indices = column.indices(values, identities, secret)
-    if streaming:
-        drawn = labelled_words(noise_key, randomizer.fingerprint, identities, values, centers)
-    else:
-        drawn = words(noise_key, randomizer.fingerprint, identities)
-    if centers is None:
-        outputs = randomizer.sample(indices, drawn)
-    else:
-        first = column.residuals.place(randomizer.labels) - column.residuals.most
-        clipped = np.clip(indices - centers - first, 0, len(randomizer.labels) - 1)
-        outputs = column.labels[centers] + randomizer.sample(clipped, drawn)
+    outputs = draw_labels(values, identities, column, randomizer, noise_key, secret, streaming, centers)
     replaced = replace_label(batch.batch, column.name, outputs)
     return dataclasses.replace(batch, batch=replaced, mechanism=randomizer.fingerprint.hex())
 
@@ -255,7 +239,7 @@ class _Randomize(beam.DoFn):
         """
         wanted = (randomizer.fingerprint, binding)
         if wanted not in self._prepared:
-            if not _fits(self._column, randomizer):
+            if not fits(self._column, randomizer):
                 raise InputError("the label domain of the mechanism differs from the declared one")
             if isinstance(binding, StreamBinding):
                 noise_key = binding.noise_key(self._secret, self._column)
@@ -263,17 +247,6 @@ class _Randomize(beam.DoFn):
                 noise_key = binding.noise_key(self._secret)
             self._prepared = {wanted: (randomizer, noise_key)}
         return self._prepared[wanted]
-
-
-def _fits(column: LabelColumn, randomizer: Randomizer) -> bool:
-    """True if the randomizer takes the labels of the column, or residuals of them around its center."""
-    if column.center is None:
-        return tuple(randomizer.labels.tolist()) == column.domain
-    try:
-        column.residuals.place(randomizer.labels)
-    except ValueError:
-        return False
-    return True
 
 
 class _Digest(beam.DoFn):

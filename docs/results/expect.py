@@ -30,15 +30,15 @@ from labeldp.mechanisms.center.linear_center import (
 )
 from labeldp.mechanisms.core.budget import remaining_epsilon
 from labeldp.mechanisms.registry import AUTO, default_rounding, mechanism_named
+from labeldp.mechanisms.release.label_column import LabelColumn
+from labeldp.mechanisms.release.prior_release import release_prior
+from labeldp.mechanisms.release.solved_release import solved
 from labeldp.pipelines.evaluation.dataset import Dataset, select_records
 from labeldp.pipelines.evaluation.evaluation_cell import CLEAN, LINEAR_CENTER, Cell, Task, score_cell, seed_secret
 from labeldp.pipelines.study.figures import Line, draw_lines
 from labeldp.transforms.batches import LabelledBatch
 from labeldp.transforms.center.feature_sample import DEFAULT_PLACES
-from labeldp.transforms.label_column import LabelColumn
 from labeldp.transforms.label_summary import summarize
-from labeldp.transforms.noisy_prior import release_prior
-from labeldp.transforms.solve_randomizer import solved
 from summary import replace_blocks, table
 
 HERE = Path(__file__).resolve().parent

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..center.truncation import MOST_RESIDUALS, ResidualRange, choose_range, training_error
+from ..core.losses import SQUARED
 from ..core.prior import Prior
-from ..registry import Mechanism
+from ..registry import AUTO, Mechanism
 from ..response.rr_on_bins import RROnBins
 from ..unbiased.optimal_unbiased import BiasLimited, Unbiased
 
@@ -55,6 +56,20 @@ class Choice:
         """
         errors = {name: error if math.isfinite(error) else None for name, error in self.errors.items()}
         return {"mechanism": self.name, "model_errors": errors}
+
+
+def default_mechanism(purpose: str | None, loss: str) -> str:
+    """Names the mechanism of a request that names none.
+
+    Args:
+      purpose: "models" or "labels", for which the released labels are to serve; None for models.
+      loss: Name of the loss.
+
+    Returns:
+      The name of `AUTO`, or of `LABELS`: for labels, and for other losses than the squared one, because a model of
+      another loss is not helped by labels without bias.
+    """
+    return LABELS if purpose == "labels" or loss != SQUARED.name else AUTO
 
 
 def choose_mechanism(prior: Prior, epsilon: float, records: int, residuals: bool) -> Choice:

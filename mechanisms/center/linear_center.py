@@ -47,7 +47,7 @@ LARGEST_COEFFICIENT = 1 << 36
 # and another quarter otherwise.
 _VARIANCE, _LINEAR, _OTHER = 1 / 12, 0.5, 0.25
 # Shares of the budget that are tried for the center.
-_SHARES = tuple(Fraction(percent, 100) for percent in (2, 4, 7, 10, 15, 20, 30, 40, 50, 60, 75))
+CENTER_SHARES = tuple(Fraction(percent, 100) for percent in (2, 4, 7, 10, 15, 20, 30, 40, 50, 60, 75))
 # Errors up to this multiple of the least one are close to it.
 _CLOSE = 1.05
 _GRAIN = Fraction(1, 1 << 24)
@@ -155,7 +155,7 @@ def _best_share(signal: np.ndarray, norms: np.ndarray, records: int, epsilon: fl
     """
     explained, other = _VARIANCE * _LINEAR, _VARIANCE * _OTHER
     found = []
-    for share in _SHARES:
+    for share in CENTER_SHARES:
         spent = float(share * Fraction(epsilon))
         # At least 7/8 of the rest is for the labels.
         if spent < MIN_EPSILON or epsilon - spent < 2 * MIN_EPSILON or not len(signal):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ...mechanisms.analysis.label_inference import LabelInference, label_inference, label_inferences
-from ..cli.arguments import ArgumentParser, UsageError
+from ..cli.arguments import UsageError
 from ..cli.exit_codes import FAILURE, SUCCESS, run_command
 from .attack_claim import read_claim
 from .center_checks import around_center, check_changed_centers
@@ -23,38 +23,22 @@ _LEAST_DRAWS, _MOST_DRAWS = 1000, 10**9
 _MOST_CHECKS, _MOST_CENTER_CHECKS = 7, 2
 
 
-def run(argv: Sequence[str] | None = None) -> int:
+def run(args: argparse.Namespace) -> int:
     """Runs the command and prints the findings.
 
     Args:
-      argv: Arguments after the command's name; default those of the process.
+      args: Parsed flags.
 
     Returns:
       The exit code: 0 if no attack succeeds, 1 if one does or a file cannot be used, 2 for bad usage.
     """
-    parser = ArgumentParser(
-        "labeldp attack",
-        "Attack a mechanism as a black box: lower bounds on epsilon from draws, and the label-inference advantage.",
-    )
-    parser.add_argument("path", metavar="FILE|FOLDER", help="a mechanism file, release.json or output folder")
-    parser.add_argument("--sampler", metavar="MODULE:FUNCTION",
-        help="function (labels, ids, key) to attack, with a center (labels, ids, key, centers); "
-        "default the keyed sampler of labeldp")  # fmt: skip
-    parser.add_argument("--draws", type=int, default=10**6, metavar="N",
-        help="records drawn to select an event, and again to bound epsilon; default 1000000")  # fmt: skip
-    parser.add_argument("--confidence", type=float, default=1 - 1e-6, metavar="C",
-        help="probability that a mechanism without a fault passes all checks; default 0.999999")  # fmt: skip
-    parser.add_argument("--within", type=float, metavar="T",
-        help="show the advantage of a guess within T of the label; default 1/20 of the label range")  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the test keys; default 0")
-    args = parser.parse_args(argv)
     passed = True
 
     def work() -> None:
         nonlocal passed
         passed = _attack(args)
 
-    code = run_command(parser.prog, work, (ValueError, OSError, MemoryError, SamplerError))
+    code = run_command("labeldp attack", work, (ValueError, OSError, MemoryError, SamplerError))
     return code if code != SUCCESS or passed else FAILURE
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from typing import NoReturn
+import sys
+from typing import Any
 
 from .audit_mechanism import Audit
 from .audit_release import NoRecords, audit_path
@@ -44,44 +44,50 @@ def audit_report(audit: Audit) -> str:
     return "\n".join(lines)
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse whose errors repeat arguments in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        super().error(printable(message))
-
-
-def run(argv: Sequence[str] | None = None) -> int:
-    """Runs the command and prints the report.
-
-    Bad usage, including a path that does not exist, raises SystemExit(2) with a message on standard error.
+def add_flags(parser: Any) -> None:
+    """Adds the arguments of the command.
 
     Args:
-      argv: Arguments after the command's name; default those of the process.
-
-    Returns:
-      The exit code: 0 if every check holds, else 1.
+      parser: A parser of argparse.
     """
-    parser = _Parser(
-        prog="labeldp audit",
-        description="Recompute epsilon, bias and fingerprint of a mechanism file from its integer weights. "
-        "Of a release, check the manifest against it too, and the records with --data.",
-        epilog="Exit status: 0 every check holds, 1 a check fails, 2 bad usage.",
+    parser.description = (
+        "Recompute epsilon, bias and fingerprint of a mechanism file from its integer weights. "
+        "Of a release, check the manifest against it too, and the records with --data."
     )
-    parser.add_argument("path", metavar="FILE|FOLDER", help="a mechanism file, release.json or output folder")
-    parser.add_argument(
+    parser.epilog = "Exit status: 0 every check holds, 1 a check fails, 2 bad usage."
+    group = parser.add_argument_group("Input")
+    group.add_argument(
+        "path", metavar="FILE|FOLDER", help="a mechanism file, release.json or output folder; on s3:// or gs:// too"
+    )
+    group.add_argument(
         "--data",
         action="store_true",
         help="read the shards of a release too: every label must be an output of the mechanism, row counts those of "
         "the manifest, and the distribution of the labels that of the mechanism for the noised histogram",
     )
-    args = parser.parse_args(argv)
-    path = args.path
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command and prints the report.
+
+    Bad usage, such as a path that does not exist, is one line on standard error.
+
+    Args:
+      args: Parsed arguments: `path` and `data`.
+
+    Returns:
+      The exit code: 0 if every check holds, 1 if one does not, 2 for bad usage.
+    """
     try:
-        audit = audit_path(path, args.data)
+        audit = audit_path(args.path, args.data)
     except FileNotFoundError:
-        parser.error(f"{path!a} does not exist: name a mechanism file, or a folder with mechanism.json in it")
+        return _bad_usage(f"{args.path!a} does not exist: name a mechanism file, or a folder with mechanism.json in it")
     except NoRecords:
-        parser.error(f"--data needs a release, but {path!a} is a mechanism file: name an output folder")
+        return _bad_usage(f"--data needs a release, but {args.path!a} is a mechanism file: name an output folder")
     print(audit_report(audit))
     return 1 if audit.problems else 0
+
+
+def _bad_usage(message: str) -> int:
+    print(f"labeldp audit: error: {printable(message)} (see `labeldp audit --help`)", file=sys.stderr)
+    return 2

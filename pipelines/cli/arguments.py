@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from .one_line import one_line
+from .suggestions import did_you_mean
 
 BAD_USAGE = 2
+
+_NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
 
 
 class UsageError(Exception):
@@ -61,20 +64,39 @@ def _value(text: str) -> bool | int | float | str:
 
 
 class ArgumentParser(argparse.ArgumentParser):
-    """argparse with one-line errors and without abbreviated flags."""
+    """argparse with one-line errors, suggestions for misspelled values, and without abbreviated flags."""
 
-    def __init__(self, prog: str, description: str):
-        """Makes a parser without flags.
+    def __init__(self, prog: str | None = None, description: str | None = None, **settings: Any):
+        """Makes a parser.
 
         Args:
           prog: The command as the user types it, for example `labeldp fit`.
           description: Description for `--help`.
+          **settings: Further arguments of argparse's parser.
         """
-        super().__init__(prog=prog, description=description, allow_abbrev=False)
+        super().__init__(prog=prog, description=description, **{**settings, "allow_abbrev": False})
 
     def error(self, message: str) -> NoReturn:
         """Exits with code 2 after one line on standard error."""
-        self.exit(BAD_USAGE, f"{self.prog}: error: {one_line(message)} (see `{self.prog} --help`)\n")
+        text = one_line(message.removeprefix("argument "))
+        self.exit(BAD_USAGE, f"{self.prog}: error: {text} (see `{self.prog} --help`)\n")
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """Converts a value; numbers are asked for in words."""
+        try:
+            return super()._get_value(action, arg_string)  # type: ignore[misc]
+        except argparse.ArgumentError:
+            if action.type not in _NUMBERS:
+                raise
+            raise argparse.ArgumentError(action, f"takes {_NUMBERS[action.type]}, not {arg_string!r}") from None
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuses a value that is none of the choices, and suggests the closest one."""
+        if action.choices is not None and value not in action.choices:
+            known = [str(choice) for choice in action.choices]
+            kind = "command" if isinstance(action, argparse._SubParsersAction) else "value"
+            message = f"unknown {kind} {value!r}; known: {', '.join(known)}{did_you_mean(str(value), known)}"
+            raise argparse.ArgumentError(None if kind == "command" else action, message)
 
 
 class _OneLine(logging.Formatter):

@@ -1,18 +1,22 @@
-"""The command `labeldp`: one subcommand per job, each loaded only when it is called."""
+"""The command `labeldp`: one parser with a subcommand per job. Each loads its libraries only when it runs."""
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import logging
 import sys
 import warnings
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 from labeldp import __version__
 
-from .arguments import BAD_USAGE
+from ..flags.command_parser import CommandParser
+from .arguments import BAD_USAGE, ArgumentParser, UsageError
 from .exit_codes import FAILURE, SUCCESS
+from .one_line import one_line
 from .signals import sigterm_as_interrupt
 
 
@@ -20,36 +24,144 @@ class Command(NamedTuple):
     """A subcommand.
 
     Attributes:
-      module: Module below `labeldp.pipelines` that implements it.
-      function: Function of the module that runs it: (arguments) -> exit code.
+      flags: `module:function` below `labeldp.pipelines` that adds its flags to a `CommandParser`; loads no library.
+      work: `module:function` that runs it: (parsed flags) -> exit code; for commands with runner flags, (parsed flags,
+        runner flags) -> exit code.
       summary: Line of help.
+      runner_flags: Whether unknown flags are passed to Beam.
     """
 
-    module: str
-    function: str
+    flags: str
+    work: str
     summary: str
+    runner_flags: bool = False
 
 
-COMMANDS = {
-    "privatize": Command("job.privatize_command", "run_privatize", "release a dataset with randomized labels"),
-    "fit": Command("job.privatize_command", "run_fit", "release the label histogram and write the mechanism file"),
-    "apply": Command("job.privatize_command", "run_apply", "release a dataset with the mechanism file of fit"),
-    "solve": Command("study.solve_command", "run", "solve for a mechanism from a public or released prior"),
-    "compare": Command("study.compare_command", "run", "compare mechanisms for one prior: loss, variance, bias"),
-    "plan": Command("study.plan_command", "run", "show the expected error at a privacy budget, and its best split"),
-    "evaluate": Command("evaluation.evaluate_command", "run", "score models that were trained on privatized labels"),
-    "audit": Command("audit.audit_command", "run", "recompute the certificate of a mechanism file or a release"),
-    "attack": Command("attack.attack_command", "run", "attack a mechanism or a sampler as a black box"),
-    "report": Command("reporting.report_command", "run", "audit a release and explain it in one HTML page"),
-    "demo": Command("demo.demo_command", "run", "privatize a generated conversion log"),
-}
+_JOB, _STUDY, _FLAGS = "job.job_flags", "flags.study_flags", "flags.release_flags"
+GROUPS = {
+    "Release labels": {
+        "init": Command(f"{_FLAGS}:init_flags", "preview.init_command:run",
+            "write a commented job file for an input file, to complete"),
+        "privatize": Command(f"{_JOB}:privatize_flags", "job.privatize_command:run_privatize",
+            "release a dataset with randomized labels", True),
+        "fit": Command(f"{_JOB}:fit_flags", "job.privatize_command:run_fit",
+            "release the label histogram and write the mechanism file", True),
+        "apply": Command(f"{_JOB}:apply_flags", "job.privatize_command:run_apply",
+            "release a dataset with the mechanism file of fit", True),
+    },
+    "Choose a mechanism and a budget": {
+        "domain": Command("label_range.domain_flags:domain_flags", "label_range.domain_command:run",
+            "propose a label domain, from a histogram with noise", True),
+        "solve": Command(f"{_STUDY}:solve_flags", "study.solve_command:run",
+            "solve for a mechanism from a public or released prior"),
+        "compare": Command(f"{_STUDY}:compare_flags", "study.compare_command:run",
+            "compare mechanisms for one prior: loss, variance, bias"),
+        "plan": Command(f"{_STUDY}:plan_flags", "study.plan_command:run",
+            "show the expected error at a privacy budget, and its best split"),
+        "evaluate": Command("flags.evaluation_flags:evaluation_flags", "evaluation.evaluate_command:run",
+            "score models that were trained on privatized labels", True),
+    },
+    "Check and explain a release": {
+        "audit": Command("audit.audit_command:add_flags", "stores.audit_on_store:run",
+            "recompute the certificate of a mechanism file or a release", True),
+        "attack": Command(f"{_FLAGS}:attack_flags", "attack.attack_command:run",
+            "attack a mechanism or a sampler as a black box"),
+        "report": Command(f"{_FLAGS}:report_flags", "reporting.report_command:run",
+            "audit a release and explain it in one HTML page"),
+    },
+    "Other": {
+        "demo": Command(f"{_FLAGS}:demo_flags", "demo.demo_command:run", "privatize a generated conversion log"),
+        "completion": Command(f"{_FLAGS}:completion_flags", "cli.completion_command:run",
+            "print a script for the completion of commands and flags in a shell"),
+    },
+}  # fmt: skip
+"""Commands by name, in the titled groups of the help."""
+COMMANDS = {name: command for commands in GROUPS.values() for name, command in commands.items()}
 
 
-def _help() -> str:
-    lines = ["usage: labeldp COMMAND [flags]", "", "Label differential privacy for regression labels.", "", "commands:"]
-    lines += [f"  {name:<11}{command.summary}" for name, command in COMMANDS.items()]
-    lines += ["", "`labeldp COMMAND --help` lists the flags of a command; `labeldp --version` prints the version."]
-    return "\n".join(lines)
+class _MainParser(ArgumentParser):
+    """Parser of `labeldp` itself, whose help has the commands in groups."""
+
+    def format_help(self) -> str:
+        lines = ["usage: labeldp COMMAND [flags]", "", "Label differential privacy for regression labels.", ""]
+        for title, commands in GROUPS.items():
+            lines += [f"{title}:", *(f"  {name:<12}{command.summary}" for name, command in commands.items()), ""]
+        lines += [
+            "Begin with `labeldp init FILE` for your file, or `labeldp demo --output DIR`.",
+            "`labeldp COMMAND --help` lists the flags of a command, `labeldp --version`",
+            "prints the version.",
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def make_parser() -> ArgumentParser:
+    """Makes the parser of `labeldp`. The flags of a command are added when it is used.
+
+    Returns:
+      The parser; its only values are those of the command, and the name of the command.
+    """
+    parser = _MainParser("labeldp")
+    parser.add_argument("--version", action="version", version=f"labeldp {__version__}", help="print the version")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=CommandParser)
+    for name, command in COMMANDS.items():
+        commands.add_parser(
+            name, help=command.summary, make=partial(_call, command.flags), takes_runner_flags=command.runner_flags
+        )
+    return parser
+
+
+def command_parser(name: str) -> CommandParser:
+    """Makes the parser of one command.
+
+    Args:
+      name: The command.
+
+    Returns:
+      The parser with all flags of the command, except those of the runner.
+    """
+    command = COMMANDS[name]
+    parser = CommandParser(partial(_call, command.flags), command.runner_flags, prog=f"labeldp {name}")
+    return parser.load()
+
+
+def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Parses a command line. Exits with code 2 if it is wrong.
+
+    Args:
+      argv: The arguments without the program's name.
+
+    Returns:
+      The flags of the command, with its name as `command`, and the runner's flags as they are.
+    """
+    args, others = make_parser().parse_known_args(argv)
+    if others:
+        _check_others(command_parser(args.command), others)
+    return args, others
+
+
+def _check_others(parser: CommandParser, others: Sequence[str]) -> None:
+    """Exits with code 2 if an argument is neither one of the command nor, where it has one, of the runner."""
+    # Beam has flags of the names of some that another command takes.
+    advised = [flag for flag in others if flag.startswith("-") and flag.partition("=")[0].lstrip("-") in parser.hints]
+    if advised:
+        parser.error(parser.advice(advised[0]))
+    unknown, runner_flags = list(others), []
+    if parser.takes_runner_flags:
+        # Loads Beam.
+        options = importlib.import_module("labeldp.pipelines.runner.runner_options")
+        try:
+            unknown = options.unknown_flags(others)
+        except UsageError as error:
+            parser.error(str(error))
+        runner_flags = options.runner_flags() if unknown else []
+    if unknown:
+        parser.error(parser.advice(unknown[0], runner_flags))
+
+
+def _call(target: str, *arguments: Any) -> Any:
+    module, function = target.split(":")
+    call: Callable[..., Any] = getattr(importlib.import_module(f"labeldp.pipelines.{module}"), function)
+    return call(*arguments)
 
 
 def _quiet_libraries() -> None:
@@ -68,25 +180,22 @@ def main(argv: Sequence[str] | None = None) -> int:
       The exit code: 0 success, 1 the job or an audit failed, 2 bad usage.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print(_help(), file=sys.stdout if arguments else sys.stderr)
-        return SUCCESS if arguments else BAD_USAGE
-    name, *rest = arguments
-    if name == "--version":
-        print(f"labeldp {__version__}")
-        return SUCCESS
-    if name not in COMMANDS:
-        print(f"labeldp: error: unknown command {name!r}; known: {', '.join(COMMANDS)}", file=sys.stderr)
+    if not arguments:
+        print(_MainParser("labeldp").format_help(), file=sys.stderr, end="")
         return BAD_USAGE
-    _quiet_libraries()
-    command = COMMANDS[name]
+    if arguments[0].startswith("-") and arguments[0] not in ("-h", "--help", "--version"):
+        flag = one_line(arguments[0].partition("=")[0])
+        print(f"labeldp: error: flags come after the command: labeldp COMMAND {flag} ...", file=sys.stderr)
+        return BAD_USAGE
     try:
         with sigterm_as_interrupt():
-            run = getattr(importlib.import_module(f"labeldp.pipelines.{command.module}"), command.function)
-            return run(rest)
+            _quiet_libraries()
+            args, runner_flags = parse(arguments)
+            command = COMMANDS[args.command]
+            return _call(command.work, args, *([runner_flags] if command.runner_flags else []))
     except KeyboardInterrupt:
         # During imports and while flags are parsed. A command that has begun its work reports this itself.
-        print(f"labeldp {name}: interrupted; nothing was done", file=sys.stderr)
+        print(f"labeldp {arguments[0]}: interrupted; nothing was done", file=sys.stderr)
         return FAILURE
     except SystemExit as exit:
-        return exit.code if isinstance(exit.code, int) else BAD_USAGE
+        return exit.code if isinstance(exit.code, int) else SUCCESS if exit.code is None else BAD_USAGE

@@ -72,10 +72,29 @@ def click_batches(clicks: int, seed: int, batch_rows: int) -> Iterator[pa.Record
       Batches with the hashed categories (text), nb_clicks_1week and hour (int64), Sale (int64, 0 or 1) and
       SalesAmountInEuro (float32 in [0, 400], null unless Sale is 1).
     """
-    key = hashlib.blake2b(f"conversion log {seed}".encode(), digest_size=32).digest()
-    tables = [_Table(category, key) for category in _CATEGORIES]
+    key, tables = _world(seed)
     for number, start in enumerate(range(0, clicks, batch_rows)):
         yield _batch(tables, ByteStream(key, b"batch %d" % number), min(batch_rows, clicks - start))
+
+
+def new_clicks(clicks: int, seed: int) -> pa.RecordBatch:
+    """Generates clicks that are not in the log of this seed, from the same distribution.
+
+    Args:
+      clicks: Number of records.
+      seed: Seed of the log.
+
+    Returns:
+      A batch with the columns of `click_batches`.
+    """
+    key, tables = _world(seed)
+    return _batch(tables, ByteStream(key, b"new clicks"), clicks)
+
+
+def _world(seed: int) -> tuple[bytes, list[_Table]]:
+    """Key of the random numbers of a log, and its categories."""
+    key = hashlib.blake2b(f"conversion log {seed}".encode(), digest_size=32).digest()
+    return key, [_Table(category, key) for category in _CATEGORIES]
 
 
 class _Table:

@@ -13,12 +13,14 @@ import numpy as np
 import pyarrow as pa
 
 from ...mechanisms.center.feature_rows import Categories, Columns
-from ...transforms.batches import LabelledBatch, center_values, float_values, is_time, label_values, single_values
+from ...transforms.arrow_values import float_values, is_time, single_values
+from ...transforms.batches import LabelledBatch, center_values, label_values
 from ...transforms.center.feature_columns import concatenated, feature_columns
 from ...transforms.errors import InputError
 from ...transforms.io.file_reader import FileReader
 from ...transforms.io.filesystems import match
-from ...transforms.io.input_format import Equals, Format, file_parts
+from ...transforms.io.input_format import Equals, Format, file_parts, listed
+from ..cli.suggestions import did_you_mean
 
 _MOST_CATEGORIES = 50
 _TEST_SHARE = 5  # one record in five is a test record
@@ -197,10 +199,13 @@ def _read(
     if not batches or not any(batch.batch.num_rows for batch in batches):
         raise InputError(f"--input {pattern} has no record to train on")
     for batch in batches:
-        if batch.column(label) is None:
-            raise InputError(f"{batch.source} has no column {label!r}: name another with --label")
-        if center is not None and batch.column(center) is None:
-            raise InputError(f"{batch.source} has no column {center!r}: name another with --center_column")
+        for name, flag in ((label, "label"), (center, "center_column")):
+            if name is not None and batch.column(name) is None:
+                names = batch.batch.schema.names
+                raise InputError(
+                    f"{batch.source} has no column {name!r}: name another with --{flag}; it has: {listed(names)}"
+                    f"{did_you_mean(name, names)}"
+                )
     return batches
 
 

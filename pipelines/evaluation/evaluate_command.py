@@ -5,6 +5,7 @@ For research, on data that the user may look at: scores are measured on true lab
 
 from __future__ import annotations
 
+import argparse
 import functools
 import re
 import sys
@@ -27,12 +28,12 @@ from ..cli.progress_bar import progress
 from ..cli.signals import signals_as_interrupts
 from ..release.manifest import versions
 from ..runner.run_pipeline import describe_failure, make_pipeline
-from ..runner.runner_options import parse_known
+from ..stores.store_access import open_stores
 from ..study.tables import csv_text, json_text, table_lines
 from .dataset import Dataset, read_dataset
 from .evaluation_cell import Cell, Score, Task, cell_key, score_cell
 from .evaluation_figure import draw_evaluation
-from .evaluation_grid import DatasetSource, EvaluationRequest, make_parser, parse_evaluation_request
+from .evaluation_grid import DatasetSource, EvaluationRequest, parse_evaluation_request
 from .evaluation_store import CellStore
 from .evaluation_table import WARNING, markdown_page, summarize_cells
 
@@ -96,26 +97,26 @@ class _Evaluate(beam.DoFn):
         yield key
 
 
-def run(argv: Sequence[str] | None = None) -> int:
+def run(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
     """Computes the missing cells of the grid, writes the results and prints the table.
 
     Args:
-      argv: Arguments after the command's name; default those of the process.
+      args: Parsed flags.
+      runner_flags: The runner's flags.
 
     Returns:
       The exit code.
     """
     log_to_stderr()
-    parser = make_parser()
 
     def work() -> None:
-        args, others = parse_known(parser, argv)
+        open_stores(vars(args), runner_flags)
         request = parse_evaluation_request(args)
         with signals_as_interrupts():
-            _evaluate(request, PipelineOptions(others))
+            _evaluate(request, PipelineOptions(runner_flags))
 
     kept = "finished cells are kept: run again to continue"
-    return run_command(parser.prog, work, (InputError, OSError), kept, describe_failure)
+    return run_command("labeldp evaluate", work, (InputError, OSError), kept, describe_failure)
 
 
 def _evaluate(request: EvaluationRequest, options: PipelineOptions) -> None:

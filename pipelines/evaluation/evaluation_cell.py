@@ -20,12 +20,12 @@ from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.noise.noisy_histogram import mean_variance
 from ...mechanisms.registry import AUTO, default_rounding
+from ...mechanisms.release.label_column import LabelColumn
+from ...mechanisms.release.prior_release import release_prior
+from ...mechanisms.release.solved_release import restricted_prior, solved
 from ...transforms.batches import LabelledBatch, record_identities
-from ...transforms.label_column import LabelColumn
 from ...transforms.label_summary import record_centers, summarize
-from ...transforms.noisy_prior import release_prior
 from ...transforms.privatize_labels import privatize_batch
-from ...transforms.solve_randomizer import restricted_prior, solved
 from ..study.mechanism_spec import parse_mechanism_spec
 from .dataset import Dataset, select_records
 from .models import MODELS, TrainingLabels

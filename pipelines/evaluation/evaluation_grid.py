@@ -11,37 +11,20 @@ from dataclasses import dataclass
 from ...mechanisms.center.residuals import check_even
 from ...mechanisms.core.budget import split_budget
 from ...mechanisms.core.losses import loss_named
+from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute, is_remote, match
 from ...transforms.io.input_format import Equals, Format
-from ...transforms.label_column import LabelColumn
-from ..cli.arguments import ArgumentParser, UsageError
+from ..cli.arguments import UsageError
 from ..cli.optional_extras import check_extra, check_tfrecord
+from ..flags.choices import NO_CENTER
 from ..job.input_flags import input_format, label_domain, where_filter
-from ..job.job_flags import DEFAULTS, add_flags
 from ..job.target_checks import check_target
-from ..study.mechanism_spec import MECHANISM_HELP, parse_mechanism_spec
+from ..study.mechanism_spec import parse_mechanism_spec
 from ..study.prior_commands import check_unique
 from .evaluation_cell import CLEAN, LINEAR_CENTER, MEAN_PREDICTOR, Cell, Task
 from .evaluation_store import CellStore
-from .models import MODELS
 from .published_results import PublishedResult, read_published
-
-DEFAULT_MECHANISMS = ("rr_on_bins", "unbiased", "bias_limited", "debiased_rr", "rp_with_prior", "laplace", "staircase")
-DEFAULT_EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
-DEFAULT_MODELS = ("linear", "trees")
-DEFAULT_SEEDS = 5
-NO_CENTER = "none"
-"""Value of `--center` for labels without a center."""
-_SHARED_FLAGS = (
-    "input", "input_format", "csv_types", "csv_delimiter", "csv_encoding", "partitions", "where", "label",
-    "label_min", "label_max", "label_step", "label_values", "rounding", "delta", "prior_epsilon", "loss",
-)  # fmt: skip
-_DESCRIPTION = (
-    "Train models on privatized labels and score them on true test labels; models trained on true labels and the mean "
-    "predictor are scored for comparison. For research, on data that you may look at: the scores are measured on true "
-    "labels and are not private."
-)
 
 
 @dataclass(frozen=True)
@@ -90,42 +73,6 @@ class EvaluationRequest:
     title: str
 
 
-def make_parser() -> ArgumentParser:
-    """Makes the parser of all flags except those of the runner, which Beam parses.
-
-    Returns:
-      The parser.
-    """
-    parser = ArgumentParser("labeldp evaluate", _DESCRIPTION)
-    parser.epilog = "Runner flags (--runner, --direct_num_workers, ...) pass through to Beam; each cell is one element."
-    every = argparse.ArgumentParser(add_help=False)
-    add_flags(every)
-    for action in every._actions:
-        if action.dest in _SHARED_FLAGS:
-            parser._add_action(action)
-    parser.set_defaults(loss=DEFAULTS["loss"])
-    add = parser.add_argument
-    add("--output", metavar="DIR", help="output folder; cached cells found there are reused")
-    add("--feature", nargs="+", metavar="NAME", help="columns to train on; default all except the label")
-    add("--mechanism", nargs="+", default=list(DEFAULT_MECHANISMS), metavar="NAME",
-        help=f"{MECHANISM_HELP}; default {' '.join(DEFAULT_MECHANISMS)}")  # fmt: skip
-    add("--epsilon", type=float, nargs="+", default=list(DEFAULT_EPSILONS), metavar="E",
-        help=f"whole privacy budgets; default {' '.join(f'{e:g}' for e in DEFAULT_EPSILONS)}")  # fmt: skip
-    add("--model", nargs="+", choices=list(MODELS), default=list(DEFAULT_MODELS),
-        help=f"default {' '.join(DEFAULT_MODELS)}")  # fmt: skip
-    add("--center", nargs="+", choices=[NO_CENTER, LINEAR_CENTER], default=[NO_CENTER],
-        help="centers around which each mechanism privatizes labels: none, or linear, which the release makes itself "
-        "from noised sums over the features to train on; default none")  # fmt: skip
-    add("--center_column", metavar="NAME",
-        help="privatize labels around this column, too: a prediction of each label by a model that has not seen the "
-        "labels; it is also a feature, unless --feature leaves it out")  # fmt: skip
-    add("--seeds", type=int, default=DEFAULT_SEEDS, metavar="N",
-        help=f"number of seeds, each of a split, its noise and its models; default {DEFAULT_SEEDS}")  # fmt: skip
-    add("--published", metavar="FILE", help="published results for comparison, a CSV of mechanism,epsilon,mean,std")
-    add("--title", help="title of the table and the pictures; default the input")
-    return parser
-
-
 def parse_evaluation_request(args: argparse.Namespace) -> EvaluationRequest:
     """Checks the flags.
 
@@ -138,9 +85,6 @@ def parse_evaluation_request(args: argparse.Namespace) -> EvaluationRequest:
     Raises:
       UsageError: If a flag is wrong; names the flag.
     """
-    for name in ("input", "input_format", "label", "output"):
-        if getattr(args, name) is None:
-            raise UsageError(f"--{name} is missing")
     _check_extras(args)
     column = LabelColumn(args.label, label_domain(args))
     try:

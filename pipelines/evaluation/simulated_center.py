@@ -7,9 +7,9 @@ import json
 from ...mechanisms.center.feature_rows import Columns
 from ...mechanisms.center.linear_center import LinearCenter, design_center, moment_sums, noised_sums
 from ...mechanisms.noise.keyed_words import keyed_hash, words
+from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.batches import LabelledBatch, label_values, record_identities
 from ...transforms.center.feature_sample import DEFAULT_PLACES, smallest
-from ...transforms.label_column import LabelColumn
 
 
 def simulate_center(

@@ -9,11 +9,13 @@ import pyarrow as pa
 from ...mechanisms.center.feature_rows import MOST_ENCODED
 from ...mechanisms.center.residuals import check_even
 from ...mechanisms.registry import AUTO
+from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.center.feature_columns import is_feature, value_type
 from ...transforms.center.feature_sample import DEFAULT_PLACES, CenterFeatures
 from ...transforms.io.file_reader import FileReader
-from ...transforms.label_column import LabelColumn
+from ...transforms.io.input_format import listed
 from ..cli.arguments import UsageError
+from ..cli.suggestions import did_you_mean
 from .job_request import InputSpec
 
 # Over fewer labels, residuals are not finer than the noise.
@@ -21,7 +23,7 @@ _LEAST_LABELS = 5
 
 
 def center_features(
-    args: argparse.Namespace, input: InputSpec, column: LabelColumn, mechanism: str
+    args: argparse.Namespace, input: InputSpec, column: LabelColumn, mechanism: str, schema: pa.Schema | None = None
 ) -> CenterFeatures | None:
     """Decides whether the job makes a linear center, and finds its features.
 
@@ -30,6 +32,7 @@ def center_features(
       input: The input files. The first records of the first one are read for their schema.
       column: The label column.
       mechanism: Name of the mechanism; auto has a center by default.
+      schema: Columns of the input; None to find them in its first records.
 
     Returns:
       The features: those that are named, or all columns of numbers and texts but label, id and the filter's column.
@@ -53,7 +56,9 @@ def center_features(
         return None
     if not asked and len(column.domain) < _LEAST_LABELS:
         return None
-    schema, name = _first_schema(input, column), new_center(args)
+    if schema is None:
+        schema = _first_schema(input, column)
+    name = new_center(args)
     chosen, categories = _chosen(args, input, column, schema)
     if not chosen and not asked:
         return None
@@ -92,7 +97,10 @@ def _chosen(
             if name == column.name:
                 raise UsageError(f"--center_{flag} must not name the label: centers are released as they are")
             if name not in schema.names:
-                raise UsageError(f"--center_{flag}: {input.paths[0]} has no column {name!r} in its first records")
+                raise UsageError(
+                    f"--center_{flag}: {input.paths[0]} has no column {name!r} in its first records; it has: "
+                    f"{listed(schema.names)}{did_you_mean(name, schema.names)}"
+                )
             kind = schema.field(name).type
             if not (is_feature(kind) or (name in categories and not pa.types.is_nested(value_type(kind)))):
                 raise UsageError(f"--center_{flag}: {name!r} holds {kind}, neither numbers nor text: leave it out")

@@ -5,23 +5,18 @@ from __future__ import annotations
 import argparse
 
 import numpy as np
-from apache_beam.io.filesystems import FileSystems
 
 from ...mechanisms.core.label_grid import check_domain, label_grid
 from ...mechanisms.registry import default_rounding
+from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.csv_input.csv_dialect import Dialect
 from ...transforms.errors import InputError
-from ...transforms.io.filesystems import absolute, match
+from ...transforms.io.filesystems import absolute, match, open_input
 from ...transforms.io.input_format import Equals, Format, file_parts
-from ...transforms.label_column import LabelColumn
 from ..cli.arguments import UsageError
+from ..flags.choices import METADATA, PARTITIONS
 from ..release.mechanism_file import MechanismFile
 from .job_request import InputSpec
-
-PARTITIONS = ("hive", "none")
-"""What folders named KEY=VALUE are: columns of the records below them, or not."""
-METADATA = ("keep", "none")
-"""What becomes of the schema metadata of Parquet files."""
 
 
 def input_spec(args: argparse.Namespace) -> InputSpec:
@@ -75,7 +70,7 @@ def input_format(args: argparse.Namespace) -> Format:
             args.input_format,
             _csv_types(args.csv_types),
             partitions=args.partitions == PARTITIONS[0],
-            # `evaluate` writes no records.
+            # Commands that write no records do not take it.
             metadata=getattr(args, "metadata", METADATA[0]) == METADATA[0],
             dialect=Dialect(args.csv_delimiter, args.csv_encoding),
         )
@@ -179,7 +174,7 @@ def label_domain(args: argparse.Namespace) -> tuple[float, ...]:
 
 def _label_values(path: str) -> np.ndarray:
     try:
-        with FileSystems.open(path) as file:
+        with open_input(path) as file:
             labels = np.array([float(line) for line in file.read().decode().split()])
         check_domain(labels)
     except ValueError as error:

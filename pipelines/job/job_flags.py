@@ -1,162 +1,294 @@
-"""Flags of `privatize`, `fit` and `apply`."""
+"""Flags of `privatize`, `fit` and `apply`, in groups. A new flag is one line in its group."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 
-from ...mechanisms.core.label_rounding import ROUNDINGS
-from ...mechanisms.core.losses import LOSSES
-from ...mechanisms.registry import MECHANISMS
-from ...transforms.io.input_format import CSV_TYPES, FORMATS
-from ...transforms.io.shard_writer import COMPRESSIONS
-from ..cli.arguments import ArgumentParser, UsageError
-from ..runner.runner_options import parse_known
-from .input_flags import METADATA, PARTITIONS
+from ..cli.arguments import UsageError
+from ..flags.choices import (
+    AUTO,
+    CENTERS,
+    COMPRESSIONS,
+    CSV_TYPES,
+    DEFAULT_DELIMITER,
+    DEFAULT_ENCODING,
+    DEFAULT_LOSS,
+    INPUT_FORMATS,
+    LOSSES,
+    MECHANISM_LIST,
+    MECHANISMS,
+    METADATA,
+    OUTPUT_FORMATS,
+    PARTITIONS,
+    PURPOSES,
+    ROUNDINGS,
+    STORE_FLAGS,
+)
+from ..flags.command_parser import Add, CommandParser
 
-CENTERS = ("linear", "none")
-PURPOSES = ("models", "labels")
-OUTPUT_FORMATS = ("tfrecord", "parquet")
-NEEDED = {
-    "privatize": ("input", "input_format", "label", "epsilon", "output"),
-    "fit": ("input", "input_format", "label", "epsilon", "mechanism_file"),
-    "apply": ("input", "input_format", "label", "mechanism_file", "output"),
-}
-"""Required flags by command. `privatize` and `fit` need the label domain as well, in one of its two forms."""
-DEFAULTS = {"loss": "squared"}
-"""Defaults that the parser does not set, because `apply` must know whether the flags were given."""
+DEFAULTS = {"loss": DEFAULT_LOSS}
+"""Defaults that the parser does not set, because `parse_request` must know whether the flags were given."""
 
 _SET_BY_MECHANISM_FILE = (
     "label_min", "label_max", "label_step", "label_values", "rounding", "epsilon", "prior_epsilon",
-    "mechanism", "purpose", "mechanism_parameters", "loss", "center_column", "center", "center_features",
+    "mechanism", "for", "mechanism_parameters", "loss", "center_column", "center", "center_features",
     "center_categories", "center_places",
 )  # fmt: skip
+_NO_SHARDS = "is for privatize and apply; fit writes no shards"
+_NOT_TAKEN = {
+    "privatize": {
+        "mechanism_file": "--mechanism_file is for fit and apply; privatize writes mechanism.json to --output"
+    },
+    "fit": {
+        "output": "--output is for privatize and apply; fit writes --mechanism_file",
+        "num_shards": f"--num_shards {_NO_SHARDS}",
+        "compression": f"--compression {_NO_SHARDS}",
+        "metadata": f"--metadata {_NO_SHARDS}",
+        "validate": "--validate requires --output, which fit does not take; use --schema to check the features",
+    },
+    "apply": {
+        **{name: f"--{name} is set by the mechanism file; leave it out" for name in _SET_BY_MECHANISM_FILE},
+        "dry_run": "--dry_run is for privatize and fit; what apply charges is in its mechanism file",
+    },
+}
+_DESCRIPTIONS = {
+    "privatize": "Replace each label by a draw from an optimal label-DP randomizer, and release the records with their "
+    "features as they were. The epsilon that is spent is certified, and charged to a ledger. The job does what fit and "
+    "apply do, in one run.",
+    "fit": "Release the label histogram of a dataset and the mechanism that is solved for it, in one file that apply "
+    "reads. Writes no records.",
+    "apply": "Release a dataset with labels that are randomized by a mechanism file of fit or solve. The file sets "
+    "label domain, budget and mechanism.",
+}
+_FITTED = """  labeldp {} --input 'log-*.csv' --input_format csv --label weeks \\
+      --label_min 0 --label_max 52 --label_step 1 --epsilon 1 \\
+      {}"""
+_EXAMPLES = {
+    "privatize": _FITTED.format("privatize", "--output released"),
+    "fit": _FITTED.format("fit", "--mechanism_file m.json"),
+    "apply": """  labeldp apply --input 'log-*.csv' --input_format csv --label weeks \\
+      --mechanism_file m.json --output released""",
+}
 
 
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the project's own flags. `check_required` checks which of them a command needs.
+def privatize_flags(parser: CommandParser) -> None:
+    """Adds the flags of `privatize`.
+
+    Args:
+      parser: The parser of the command.
+    """
+    add_flags(parser, "privatize")
+
+
+def fit_flags(parser: CommandParser) -> None:
+    """Adds the flags of `fit`.
+
+    Args:
+      parser: The parser of the command.
+    """
+    add_flags(parser, "fit")
+
+
+def apply_flags(parser: CommandParser) -> None:
+    """Adds the flags of `apply`.
+
+    Args:
+      parser: The parser of the command.
+    """
+    add_flags(parser, "apply")
+
+
+def add_flags(parser: CommandParser, command: str) -> None:
+    """Adds the project's own flags that a command takes; the others get their defaults.
 
     They are not a PipelineOptions subclass: Beam uses `--label` for Google Cloud resource labels and refuses a second
     flag of that name. Beam's flag is still reached by its other name, `--labels`.
 
     Args:
       parser: The parser to add to.
+      command: privatize, fit or apply.
     """
-    add = parser.add_argument
-    add("--input", metavar="GLOB", help="input files, with a label in each record; quote the glob")
-    add("--input_format", choices=FORMATS, help="input file format")
+    parser.description = _DESCRIPTIONS[command]
+    parser.epilog = f"Example:\n{_EXAMPLES[command]}"
+    parser.leave_out(_NOT_TAKEN[command])
+    input_flags(parser)
+    label_flags(parser)
+    if command != "apply":
+        parser.domain_needed = True
+    _budget_flags(parser, command)
+    _mechanism_flags(parser)
+    _center_flags(parser)
+    _output_flags(parser, command)
+    runner_group(parser)
+    add = parser.flag_group("Other")
+    add("--dry_run", action="store_true", help="say what the job would do, and what it would charge; reads no label")
+
+
+def input_flags(parser: CommandParser) -> None:
+    """Adds the flags that describe the input files and their records.
+
+    Args:
+      parser: The parser to add to.
+    """
+    add = parser.flag_group("Input")
+    add("--input", metavar="GLOB", needed=True, help="input files; quote a glob, as in 'log-*.csv'")
+    add("--input_format", choices=INPUT_FORMATS, metavar="FORMAT", needed=True,
+        help=f"format of the input files: {', '.join(INPUT_FORMATS)}")  # fmt: skip
     add("--csv_types", metavar="NAME=TYPE,...", help=f"column types, where CSV inference fails: {', '.join(CSV_TYPES)}")
-    add("--csv_delimiter", metavar="CHARACTER", default=",",
-        help="character between the fields of CSV, such as ';' or '\\t'; default ','")  # fmt: skip
-    add("--csv_encoding", metavar="NAME", default="utf-8",
-        help="encoding of CSV, such as latin-1, cp1252 or utf-16; default utf-8")  # fmt: skip
-    add("--partitions", choices=PARTITIONS, default=PARTITIONS[0],
+    add("--csv_delimiter", metavar="CHARACTER", default=DEFAULT_DELIMITER,
+        help=f"character between the fields of CSV, such as ';' or '\\t'; default '{DEFAULT_DELIMITER}'")  # fmt: skip
+    add("--csv_encoding", metavar="NAME", default=DEFAULT_ENCODING,
+        help=f"encoding of CSV, such as latin-1, cp1252 or utf-16; default {DEFAULT_ENCODING}")  # fmt: skip
+    add("--partitions", choices=PARTITIONS, default=PARTITIONS[0], metavar="HOW",
         help="folders named KEY=VALUE in the paths of input files: hive makes columns of them, none ignores them; "
         "default hive")  # fmt: skip
-    add("--metadata", choices=METADATA, default=METADATA[0],
-        help="schema metadata of Parquet input, in Parquet output: keep releases all that does not name the label; "
-        "default keep")  # fmt: skip
     add("--where", metavar="NAME=VALUE", help="keep only records whose public feature NAME has this value")
-    add("--output", metavar="DIR", help="output folder; must be new or empty")
-    add("--output_format", choices=OUTPUT_FORMATS,
-        help="format of the shards; default: that of the input, parquet for csv")  # fmt: skip
-    add("--num_shards", type=int, metavar="N", help="number of shards; default: number of input files")
-    add("--compression", choices=COMPRESSIONS, default="none", help="compression of the shards; default none")
-    add("--label", metavar="NAME", help="label column, which is private")
-    add("--label_min", metavar="A", help="smallest label of the public label grid")
-    add("--label_max", metavar="B", help="largest label of the public label grid")
+    add("--id_column", metavar="NAME", help="column of unique record ids; default: identified by file and row")
+    add("--max_unusable_fraction", type=float, default=0.001, metavar="F",
+        help="tolerated fraction of records without a usable label; default 0.001")  # fmt: skip
+
+
+def label_flags(parser: CommandParser) -> None:
+    """Adds the flags of the label column and its public domain.
+
+    Args:
+      parser: The parser to add to.
+    """
+    fitted = "label_min" in parser.hints
+    add = parser.flag_group(
+        "Labels",
+        None
+        if fitted
+        else "The label domain is public: declare it from what is known in general, never from the data, with "
+        "--label_min, --label_max and --label_step, or with --label_values. Labels outside are clamped to it.",
+    )
+    add("--label", metavar="NAME", needed=True, help="label column, which is private")
+    add("--label_min", metavar="A", help="smallest label of the label grid")
+    add("--label_max", metavar="B", help="largest label of the label grid")
     add("--label_step", metavar="S", help="spacing of the label grid")
-    add("--label_values", metavar="FILE", help="public label domain, one label per line, instead of a grid")
-    add("--rounding", choices=ROUNDINGS,
-        help="rounding between grid points; default: randomized for unbiased mechanisms, else nearest")  # fmt: skip
-    add("--center_column", metavar="NAME",
-        help="public column with a prediction of the label, from a model that has not seen these labels; noise is then "
-        "added to the difference only; needs an even label domain. With --center, name of the new column; "
-        "default LABEL_center")  # fmt: skip
-    add("--center", choices=CENTERS,
-        help="linear: predict labels from the features first, by a linear model with a part of --epsilon; predictions "
-        "are released as a column; default: linear for --mechanism auto over an even label domain")  # fmt: skip
-    add("--center_features", metavar="NAME,...", help="features of --center; default: all numbers and texts")
-    add("--center_categories", metavar="NAME,...", help="features of --center that are categories, besides texts")
-    add("--center_places", type=int, metavar="N",
-        help="largest number of places of a category; more values than that are hashed; default 64")  # fmt: skip
-    add("--epsilon", type=float, metavar="E", help="privacy budget of the release: label histogram and labels together")
-    add("--delta", type=float, metavar="D", help="delta of (epsilon, delta)-DP, as gaussian needs; default: pure DP")
+    add("--label_values", metavar="FILE", help="label domain, one label per line, instead of a grid")
+    add("--rounding", choices=ROUNDINGS, metavar="HOW",
+        help="rounding of labels between grid points: nearest, or randomized, which is unbiased; default: randomized "
+        "for unbiased mechanisms, else nearest")  # fmt: skip
+
+
+def _budget_flags(parser: CommandParser, command: str) -> None:
+    add = parser.flag_group("Budget")
+    add("--epsilon", type=float, metavar="E", needed=True,
+        help="privacy budget of the release, label histogram and labels together; smaller is more private")  # fmt: skip
+    add("--delta", type=float, metavar="D",
+        help="largest delta to accept of the mechanism file; default 0, pure DP"
+        if command == "apply" else "delta of (epsilon, delta)-DP, as gaussian needs; default: pure DP")  # fmt: skip
     add("--prior_epsilon", type=float, metavar="E1",
         help="part of --epsilon for the label histogram; default: sqrt(labels/records), at most a half, for "
         "mechanisms without bias a 128th, for those without a prior a 256th; "
         "with a center sqrt(cells/records), a 32nd to an eighth")  # fmt: skip
-    add("--mechanism", metavar="NAME",
-        help=f"mechanism: {', '.join(MECHANISMS)}; or auto, the one with the least error of a model that is trained on "
-        "the labels; default auto")  # fmt: skip
-    add("--for", dest="purpose", choices=PURPOSES,
-        help="what labels serve for, instead of --mechanism: models, which is auto, or labels, the least error of each "
-        "label, which is rr_on_bins without a center; default models")  # fmt: skip
-    add("--mechanism_parameters", metavar="NAME=VALUE,...", help="parameters of the mechanism, for example bias=0.2")
-    add("--loss", choices=list(LOSSES), help=f"loss to minimize; default {DEFAULTS['loss']}")
-    add("--id_column", metavar="NAME", help="column of unique record ids; default: identified by file and row")
-    add(
-        "--noise_key_file",
-        metavar="FILE",
-        help="file with the 32-byte secret key, mode 0600; default: ~/.config/labeldp/noise.key",
-    )
-    add("--mechanism_file", metavar="FILE", help="mechanism file: written by fit, read by apply")
-    add("--max_unusable_fraction", type=float, default=0.001, metavar="F",
-        help="tolerated fraction of records without a usable label; default 0.001")  # fmt: skip
-    add("--validate", action="store_true", help="validate, and release TFDV statistics and a schema in validation/")
-    add("--schema", metavar="FILE", help="TFDV schema that the features must match; implies --validate")
+    budget_record_flags(add)
+
+
+def budget_record_flags(add: Add) -> None:
+    """Adds the flags of ledger, caps and noise key.
+
+    Args:
+      add: Adds a flag to the group of the budget.
+    """
     add("--ledger", metavar="FILE|URL",
         help="record of the budget spent: a file, or a team's database, sqlite:///FILE or "
         "postgresql://USER@HOST/DATABASE; default labeldp_ledger.jsonl beside the output")  # fmt: skip
     add("--epsilon_cap", type=float, metavar="E", help="refuse a release that would raise the ledger's epsilon above E")
     add("--delta_cap", type=float, metavar="D", help="the same for delta; default 0 with --epsilon_cap, else no cap")
+    add("--noise_key_file", metavar="FILE",
+        help="file with the 32-byte secret key, mode 0600; default: ~/.config/labeldp/noise.key, created if it does "
+        "not exist")  # fmt: skip
 
 
-def parse(command: str, description: str, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Parses the flags of a command. Exits with code 2 at a flag that neither labeldp nor Beam knows.
+def _mechanism_flags(parser: CommandParser) -> None:
+    if "mechanism" in parser.hints:
+        add = parser.flag_group("Mechanism")
+        add("--mechanism_file", metavar="FILE", needed=True, help="mechanism file of fit or solve")
+    else:
+        add = parser.flag_group("Mechanism", "The default is right for labels that models are trained on.")
+    add("--for", dest="purpose", choices=PURPOSES, metavar="PURPOSE",
+        help="what the labels serve for, instead of --mechanism: models, which is auto, or labels, the least error of "
+        "each label, which is rr_on_bins without a center; default models")  # fmt: skip
+    add("--mechanism", choices=(AUTO, *MECHANISMS), metavar="NAME",
+        help="auto, the mechanism with the least error of a model that is trained on the labels; or a name. For "
+        f"{MECHANISM_LIST}; default auto")  # fmt: skip
+    add("--mechanism_parameters", metavar="NAME=VALUE,...", help="parameters of the mechanism, for example bias=0.2")
+    add("--loss", choices=LOSSES, metavar="LOSS",
+        help=f"loss to minimize: {', '.join(LOSSES)}; default {DEFAULTS['loss']}")  # fmt: skip
+
+
+def _center_flags(parser: CommandParser) -> None:
+    fitted = "center" in parser.hints
+    about = None if fitted else "Only the difference between a label and a prediction of it is randomized."
+    add = parser.flag_group("Center", about)
+    add("--center", choices=CENTERS, metavar="CENTER",
+        help="linear: predict labels from the features first, by a linear model with a part of --epsilon; predictions "
+        "are released as a column; none: no center; default: linear for --mechanism auto over an even label "
+        "domain")  # fmt: skip
+    add("--center_column", metavar="NAME",
+        help="public column with a prediction of the label, from a model that has not seen these labels; needs an even "
+        "label domain. With --center linear, name of the new column; default LABEL_center")  # fmt: skip
+    add("--center_features", metavar="NAME,...", help="features of --center; default: all numbers and texts")
+    add("--center_categories", metavar="NAME,...", help="features of --center that are categories, besides texts")
+    add("--center_places", type=int, metavar="N",
+        help="largest number of places of a category; more values than that are hashed; default 64")  # fmt: skip
+
+
+def _output_flags(parser: CommandParser, command: str) -> None:
+    add = parser.flag_group("Output")
+    add("--output", metavar="DIR", needed=True, help="output folder; must be new or empty")
+    if command == "fit":
+        add("--mechanism_file", metavar="FILE", needed=True, help="the mechanism file to write; must be new")
+    elif command == "privatize":
+        parser.set_defaults(mechanism_file=None)
+    shards = "shards that apply will write, which --schema is checked for" if command == "fit" else "shards"
+    add("--output_format", choices=OUTPUT_FORMATS, metavar="FORMAT",
+        help=f"format of the {shards}: {', '.join(OUTPUT_FORMATS)}; default: that of the input, or parquet "
+        "for csv")  # fmt: skip
+    add("--metadata", choices=METADATA, default=METADATA[0], metavar="HOW",
+        help="schema metadata of Parquet input, in Parquet output: keep releases all that does not name the label, "
+        "none drops it; default keep")  # fmt: skip
+    add("--num_shards", type=int, metavar="N", help="number of shards; default: number of input files")
+    add("--compression", choices=COMPRESSIONS, default="none", metavar="HOW",
+        help=f"compression of the shards: {', '.join(COMPRESSIONS)}; default none")  # fmt: skip
+    add("--validate", action="store_true", help="validate, and release TFDV statistics and a schema in validation/")
+    add(
+        "--schema",
+        metavar="FILE",
+        help="TFDV schema that the features must match" + ("" if command == "fit" else "; implies --validate"),
+    )
+
+
+def runner_group(parser: CommandParser) -> None:
+    """Adds the text on the runner's flags.
 
     Args:
-      command: privatize, fit or apply.
-      description: Description for `--help`.
-      argv: Arguments after the command's name.
-
-    Returns:
-      The values of the project's flags, and the runner's flags as they are.
+      parser: The parser to add to.
     """
-    parser = ArgumentParser(f"labeldp {command}", description)
-    parser.epilog = "Runner flags (--runner, --direct_num_workers, --flink_master, ...) are passed to Beam."
-    add_flags(parser)
-    return parse_known(parser, argv)
+    parser.flag_group(
+        "Runner",
+        "The job runs in this process, unless --runner names another runner of Apache Beam, such as FlinkRunner or "
+        "DataflowRunner. Its flags (--direct_num_workers, --flink_master, --temp_location, ...) are passed to it. "
+        "Paths may be s3:// and gs:// URLs; the environment (AWS_*, GOOGLE_APPLICATION_CREDENTIALS) or Beam's flags "
+        f"say how: {STORE_FLAGS}.",
+    )
 
 
-def check_required(command: str, args: argparse.Namespace) -> None:
-    """Checks that a command has the flags that it requires, and none that it does not take.
+def check_flags(args: argparse.Namespace) -> None:
+    """Checks flags that exclude each other.
 
     Args:
-      command: privatize, fit or apply.
       args: Parsed flags.
 
     Raises:
-      UsageError: If a flag is missing or does not belong to the command.
+      UsageError: If two flags exclude each other.
     """
-    if args.center == "none" and args.center_column is not None:
-        raise UsageError("--center none has no --center_column: leave one of them out")
     if args.center == "none":
-        given = [name for name in ("features", "categories", "places") if getattr(args, f"center_{name}") is not None]
-        if given and command != "apply":
-            raise UsageError(f"--center none has no --center_{given[0]}")
+        given = [name for name in ("column", "features", "categories", "places")
+                 if getattr(args, f"center_{name}") is not None]  # fmt: skip
+        if given:
+            raise UsageError(f"--center none has no --center_{given[0]}: leave one of them out")
     if args.purpose is not None and args.mechanism is not None:
         raise UsageError("--for chooses the mechanism: give --for or --mechanism")
-    missing = [name for name in NEEDED[command] if getattr(args, name) is None]
-    if missing:
-        raise UsageError(f"--{missing[0]} is missing")
-    if command == "privatize" and args.mechanism_file is not None:
-        raise UsageError("--mechanism_file is for fit and apply; privatize writes mechanism.json to --output")
-    if command == "fit" and args.output is not None:
-        raise UsageError("--output is for privatize and apply; fit writes --mechanism_file")
-    if command == "fit" and args.validate and args.schema is None:
-        raise UsageError("--validate requires --output, which fit does not take; use --schema to check the features")
-    given = [name for name in _SET_BY_MECHANISM_FILE if getattr(args, name) is not None] if command == "apply" else []
-    if given:
-        name = "for" if given[0] == "purpose" else given[0]
-        raise UsageError(f"--{name} is set by the mechanism file; leave it out")

@@ -12,6 +12,10 @@ from apache_beam.pvalue import AsList, AsSingleton, PCollection
 
 from ...mechanisms.core.budget import remaining_epsilon
 from ...mechanisms.core.randomizer import Randomizer
+from ...mechanisms.release.bound_noise import NoiseBinding
+from ...mechanisms.release.label_column import LabelColumn
+from ...mechanisms.release.prior_release import PriorRelease
+from ...mechanisms.release.solved_release import EarlierMechanism
 from ...transforms.batches import LabelledBatch
 from ...transforms.center.append_center import AppendCenter
 from ...transforms.center.fit_center import FitLinearCenter
@@ -20,28 +24,33 @@ from ...transforms.io.parquet_writer import WriteParquet
 from ...transforms.io.read_files import ReadRecordBatches
 from ...transforms.io.shard_writer import ShardFile
 from ...transforms.io.tfrecord_writer import WriteTFRecords
-from ...transforms.label_column import LabelColumn
-from ...transforms.noise_binding import BindNoise, NoiseBinding
-from ...transforms.noisy_prior import NoisyPrior, PriorRelease
+from ...transforms.noise_binding import BindNoise
+from ...transforms.noisy_prior import NoisyPrior
 from ...transforms.privatize_labels import DeadLetter, PrivatizedLabels, PrivatizeLabels
-from ...transforms.solve_randomizer import EarlierMechanism, SolveRandomizer
+from ...transforms.solve_randomizer import SolveRandomizer
 from ..release.job_result import JobResult
 from ..release.mechanism_file import MECHANISM_NAME, MechanismFile
-from ..release.output_folder import DATA_NAME, DEAD_LETTERS_NAME
+from ..release.output_folder import DATA_NAME, DEAD_LETTERS_NAME, Staging
 from .job_request import JobRequest, OutputSpec
 
 JOB_RESULT_NAME = "job_result.json"
 SEGMENTS_NAME = "segments"
 
 
-def build(pipeline: beam.Pipeline, request: JobRequest, staging: str, earlier: Sequence[EarlierMechanism] = ()) -> None:
-    """Adds the job of a request to a pipeline. It writes shards, mechanism file and job result below a staging folder.
+def build(
+    pipeline: beam.Pipeline, request: JobRequest, staging: Staging, earlier: Sequence[EarlierMechanism] = ()
+) -> list[PCollection[None]]:
+    """Adds the job of a request to a pipeline. It writes shards, mechanism file and job result into the staging folder.
 
     Args:
       pipeline: Pipeline to add the job to.
       request: The checked request.
-      staging: An existing folder.
+      staging: The staging folder.
       earlier: Mechanisms of earlier releases of this request.
+
+    Returns:
+      PCollections of one element each, which are complete once job result, mechanism file and dead letters are written.
+      The job result is written after the shards.
     """
     fitted = request.mechanism.fitted
     linear = _linear_center(pipeline, request)
@@ -66,7 +75,9 @@ def build(pipeline: beam.Pipeline, request: JobRequest, staging: str, earlier: S
             request.mechanism.name, dict(request.mechanism.parameters), earlier
         )
         text = randomizer | "MechanismText" >> beam.Map(_mechanism_text, AsSingleton(binding)).with_output_types(str)
-    _ = text | "WriteMechanism" >> beam.Map(_write, FileSystems.join(staging, MECHANISM_NAME))
+    written: list[Any] = [
+        text | "WriteMechanism" >> beam.Map(_write, FileSystems.join(staging.release, MECHANISM_NAME))
+    ]
     digest, shards = None, None
     if request.command != "fit":
         records = _read_records(pipeline, request, linear)
@@ -74,13 +85,15 @@ def build(pipeline: beam.Pipeline, request: JobRequest, staging: str, earlier: S
             randomizer, binding, request.column, request.key
         )
         digest = AsSingleton(privatized.digest)
-        shards = _write_privatized(privatized, request.output, staging)
-    _ = binding | "WriteJobResult" >> beam.Map(
+        shards, letters = _write_privatized(privatized, request.output, staging)
+        written.append(letters)
+    result: Any = binding | "WriteJobResult" >> beam.Map(
         _write_job_result,
-        FileSystems.join(staging, JOB_RESULT_NAME),
+        FileSystems.join(staging.work, JOB_RESULT_NAME),
         digest,
         AsList(shards) if shards is not None else [],
     )
+    return [result, *written]
 
 
 def _linear_center(pipeline: beam.Pipeline, request: JobRequest) -> Any:
@@ -138,17 +151,20 @@ def _with_center(
     return batches if linear is None else batches | name >> AppendCenter(linear, column, only)
 
 
-def _write_privatized(privatized: PrivatizedLabels, output: OutputSpec, staging: str) -> PCollection[ShardFile]:
+def _write_privatized(
+    privatized: PrivatizedLabels, output: OutputSpec, staging: Staging
+) -> tuple[PCollection[ShardFile], PCollection[None]]:
     """Writes shards and dead letters."""
     writer = {"tfrecord": WriteTFRecords, "parquet": WriteParquet}[output.format]
-    data, temp = FileSystems.join(staging, DATA_NAME), FileSystems.join(staging, SEGMENTS_NAME)
+    data = FileSystems.join(staging.release, DATA_NAME)
+    temp = FileSystems.join(staging.work, SEGMENTS_NAME)
     shards: Any = privatized.batches | "Write" >> writer(data, temp, output.num_shards, output.compression)
-    _ = (
+    letters: Any = (
         privatized.dead_letters
         | "GatherDeadLetters" >> beam.combiners.ToList()
-        | "WriteDeadLetters" >> beam.Map(_write_dead_letters, FileSystems.join(staging, DEAD_LETTERS_NAME))
+        | "WriteDeadLetters" >> beam.Map(_write_dead_letters, FileSystems.join(staging.release, DEAD_LETTERS_NAME))
     )
-    return shards
+    return shards, letters
 
 
 def _mechanism_text(randomizer: Randomizer, release: PriorRelease) -> str:

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.center.feature_sample import CenterFeatures
 from ...transforms.io.input_format import Equals, FilePart, Format
-from ...transforms.label_column import LabelColumn
 from ...transforms.noise_binding import Threshold
 from ...transforms.noise_key_file import NoiseKeyFile
 from ..release.ledger import Caps

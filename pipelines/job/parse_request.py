@@ -5,23 +5,24 @@ from __future__ import annotations
 import argparse
 import dataclasses
 
-from ...mechanisms.analysis.automatic import LABELS
+from ...mechanisms.analysis.automatic import default_mechanism
 from ...mechanisms.core.budget import split_budget
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.registry import AUTO, MECHANISMS, mechanism_named
+from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute, read_text
-from ...transforms.label_column import LabelColumn
 from ...transforms.noise_binding import Threshold
 from ...transforms.validation.schema_protos import without_feature
 from ..cli.arguments import UsageError, parse_parameters
 from ..cli.optional_extras import check_extra, check_tfrecord
+from ..preview.column_checks import check_columns, read_schema
 from ..release.ledger import Caps
 from ..release.mechanism_file import MechanismFile, read_mechanism_file
 from ..study.mechanism_spec import takes_delta
 from .center_flags import center_features, new_center
 from .input_flags import input_spec, label_column, label_domain
-from .job_flags import DEFAULTS, check_required
+from .job_flags import DEFAULTS, check_flags
 from .job_request import BudgetRequest, JobRequest, MechanismRequest, OutputSpec, ValidationRequest
 from .target_checks import check_target, resolve_ledger, resolve_noise_key
 
@@ -30,7 +31,7 @@ _MOST_SHARDS = 99_999
 
 
 def parse_request(command: str, args: argparse.Namespace) -> JobRequest:
-    """Checks the flags of a command. Creates the user's default noise key file if none is named.
+    """Checks the flags of a command. Creates the user's default noise key file if none is named, but not in a dry run.
 
     Args:
       command: privatize, fit or apply.
@@ -43,8 +44,8 @@ def parse_request(command: str, args: argparse.Namespace) -> JobRequest:
       UsageError: If a flag is wrong; names the flag.
       InputError: If the first records of the input are read and cannot be; names the file.
     """
-    check_required(command, args)
-    threshold = _threshold(args)
+    check_flags(args)
+    threshold = read_threshold(args)
     _check_tfrecord_support(args)
     mechanism = _mechanism(args, _fitted(args.mechanism_file, args.delta) if command == "apply" else None)
     domain = label_domain(args) if mechanism.fitted is None else mechanism.fitted.domain
@@ -54,10 +55,15 @@ def parse_request(command: str, args: argparse.Namespace) -> JobRequest:
     validation = _validation(args)
     target = _target(command, args)
     input = input_spec(args)
+    schema = read_schema(input, column.name)
+    check_columns(args, input, schema, _center_column(mechanism.fitted))
     output = _output(args, target, len(input.paths))
     if mechanism.fitted is not None:
         _check_fitted_center(mechanism.fitted, column)
-    features = center_features(args, input, column, mechanism.name) if mechanism.fitted is None else None
+    features = None
+    if mechanism.fitted is None:
+        # A dry run reads no label, so it finds the features in the schema instead of the first records.
+        features = center_features(args, input, column, mechanism.name, schema if args.dry_run else None)
     if features is not None and column.center is None:
         column = dataclasses.replace(column, center=new_center(args))
     return JobRequest(
@@ -70,12 +76,23 @@ def parse_request(command: str, args: argparse.Namespace) -> JobRequest:
         output=output,
         validation=validation,
         ledger=resolve_ledger(args.ledger, target),
-        key=resolve_noise_key(args.noise_key_file, target),
+        key=resolve_noise_key(args.noise_key_file, target, create=not args.dry_run),
         features=features,
     )
 
 
-def _threshold(args: argparse.Namespace) -> Threshold:
+def read_threshold(args: argparse.Namespace) -> Threshold:
+    """Reads `--max_unusable_fraction`.
+
+    Args:
+      args: Parsed flags.
+
+    Returns:
+      The limit on records without a usable label.
+
+    Raises:
+      UsageError: If it is not between 0 and 1.
+    """
     try:
         return Threshold(args.max_unusable_fraction)
     except ValueError as error:
@@ -109,9 +126,7 @@ def _mechanism(args: argparse.Namespace, fitted: MechanismFile | None) -> Mechan
     loss = args.loss or DEFAULTS["loss"]
     if fitted is not None:
         return MechanismRequest(fitted.randomizer.mechanism, loss, {"loss": loss}, fitted)
-    # A model of another loss than the squared one is not helped by labels without bias.
-    chosen = LABELS if args.purpose == "labels" or loss != DEFAULTS["loss"] else AUTO
-    name = args.mechanism or chosen
+    name = args.mechanism or default_mechanism(args.purpose, loss)
     if name == AUTO:
         _check_auto(args, loss)
         return MechanismRequest(name, loss, {})
@@ -143,6 +158,12 @@ def _check_loss(mechanism: MechanismRequest, column: LabelColumn) -> None:
         raise UsageError(f"--loss: {error}") from None
 
 
+def _center_column(fitted: MechanismFile | None) -> str | None:
+    """The column of the input that is the center of a mechanism file."""
+    center = None if fitted is None else fitted.center
+    return center.column if center is not None and center.linear is None else None
+
+
 def _check_fitted_center(fitted: MechanismFile, column: LabelColumn) -> None:
     """Refuses a label that the center would be computed from: a function of it would be released without noise."""
     linear = None if fitted.center is None else fitted.center.linear
@@ -154,7 +175,7 @@ def _check_fitted_center(fitted: MechanismFile, column: LabelColumn) -> None:
 
 
 def _budget(args: argparse.Namespace, fitted: MechanismFile | None) -> BudgetRequest:
-    caps = _caps(args)
+    caps = read_caps(args)
     if fitted is not None:
         return BudgetRequest(fitted.randomizer.epsilon, fitted.randomizer.delta, None, caps)
     try:
@@ -164,7 +185,18 @@ def _budget(args: argparse.Namespace, fitted: MechanismFile | None) -> BudgetReq
     return BudgetRequest(args.epsilon, args.delta or 0.0, args.prior_epsilon, caps)
 
 
-def _caps(args: argparse.Namespace) -> Caps:
+def read_caps(args: argparse.Namespace) -> Caps:
+    """Reads the caps on what the ledger adds up to.
+
+    Args:
+      args: Parsed flags; reads epsilon_cap and delta_cap.
+
+    Returns:
+      The caps.
+
+    Raises:
+      UsageError: If a cap is out of range; names the flag.
+    """
     if args.epsilon_cap is not None and not args.epsilon_cap > 0:
         raise UsageError(f"--epsilon_cap must be above 0, not {args.epsilon_cap:g}")
     if args.delta_cap is not None and not 0 <= args.delta_cap < 1:

@@ -14,7 +14,7 @@ from ...mechanisms.analysis.released_facts import ReleasedFacts
 from ...mechanisms.center.center_model import CenterModel
 from ...mechanisms.core.exact_bounds import round_up
 from ...transforms.errors import InputError
-from ...transforms.io.filesystems import delete_folder, read_text, write_text
+from ...transforms.io.filesystems import delete_files, delete_folder, read_text, write_text
 from ...transforms.progress_log import LOGGER
 from ..cli.arguments import UsageError
 from ..release.earlier_release import earlier_mechanisms, lost_release
@@ -23,7 +23,7 @@ from ..release.job_result import JobResult
 from ..release.ledger import Ledger, LedgerEntry, release_entries
 from ..release.manifest import CENTER_NAME, MANIFEST_NAME, make_manifest
 from ..release.mechanism_file import MECHANISM_NAME, MechanismFile, center_release_name, read_mechanism_file
-from ..release.output_folder import DATA_NAME
+from ..release.output_folder import DATA_NAME, Staging
 from ..runner.run_pipeline import run_pipeline
 from .job_graph import JOB_RESULT_NAME, SEGMENTS_NAME, build
 from .job_request import BudgetRequest, JobRequest
@@ -58,7 +58,7 @@ def check_caps(ledger: Ledger, request_name: str, budget: BudgetRequest, fitted:
 
 
 def run_job(
-    ledger: Ledger, request_name: str, request: JobRequest, options: PipelineOptions, staging: str
+    ledger: Ledger, request_name: str, request: JobRequest, options: PipelineOptions, staging: Staging
 ) -> tuple[JobResult, MechanismFile]:
     """Runs the main job, which writes shards and mechanism file into the staging folder.
 
@@ -79,13 +79,13 @@ def run_job(
     """
     earlier = earlier_mechanisms(ledger, request_name) if request.mechanism.fitted is None else ()
     run_pipeline(options, lambda pipeline: build(pipeline, request, staging, earlier))
-    path = FileSystems.join(staging, JOB_RESULT_NAME)
+    path = FileSystems.join(staging.work, JOB_RESULT_NAME)
     result = JobResult.from_json(read_text(path))
-    FileSystems.delete([path])
-    return result, read_mechanism_file(FileSystems.join(staging, MECHANISM_NAME))
+    delete_files([path])
+    return result, read_mechanism_file(FileSystems.join(staging.release, MECHANISM_NAME))
 
 
-def collect_facts(request: JobRequest, result: JobResult, mechanism: MechanismFile, staging: str) -> ReleasedFacts:
+def collect_facts(request: JobRequest, result: JobResult, mechanism: MechanismFile, staging: Staging) -> ReleasedFacts:
     """Collects the released and public facts, for warnings and the verdict.
 
     Args:
@@ -100,7 +100,7 @@ def collect_facts(request: JobRequest, result: JobResult, mechanism: MechanismFi
     Raises:
       InputError: If a staged shard cannot be read.
     """
-    features = feature_columns(FileSystems.join(staging, DATA_NAME), result.shards, request.column.columns)
+    features = feature_columns(FileSystems.join(staging.release, DATA_NAME), result.shards, request.column.columns)
     binding = result.binding
     return released_facts(mechanism, binding.records, features, request.mechanism.loss, binding.missing_centers)
 
@@ -110,7 +110,7 @@ def write_manifest(
     result: JobResult,
     mechanism: MechanismFile,
     facts: ReleasedFacts,
-    staging: str,
+    staging: Staging,
 ) -> None:
     """Writes release.json into the staging folder, and center.json for a linear center.
 
@@ -138,20 +138,20 @@ def write_manifest(
     fitted = Fraction(mechanism.center_epsilon) + Fraction(result.binding.budget.total)
     epsilon = request.budget.epsilon if request.mechanism.fitted is None else round_up(fitted)
     document = make_manifest(result, mechanism, epsilon, details)
-    write_text(FileSystems.join(staging, MANIFEST_NAME), json.dumps(document, indent=2) + "\n")
+    write_text(FileSystems.join(staging.work, MANIFEST_NAME), json.dumps(document, indent=2) + "\n")
     center = mechanism.center
     if center is not None and center.linear is not None:
         model = CenterModel(center.column, center.domain, center.linear)
-        write_text(FileSystems.join(staging, CENTER_NAME), json.dumps(model.to_document()) + "\n")
+        write_text(FileSystems.join(staging.release, CENTER_NAME), json.dumps(model.to_document()) + "\n")
 
 
-def remove_segments(staging: str) -> None:
+def remove_segments(staging: Staging) -> None:
     """Deletes the temporary segments that shards were made from.
 
     Args:
       staging: The staging folder.
     """
-    delete_folder(FileSystems.join(staging, SEGMENTS_NAME))
+    delete_folder(FileSystems.join(staging.work, SEGMENTS_NAME))
 
 
 def charge_ledger(

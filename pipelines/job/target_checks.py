@@ -6,14 +6,17 @@ import os
 
 from apache_beam.io.filesystems import FileSystems
 
-from ...transforms.errors import InputError
-from ...transforms.io.filesystems import absolute, is_remote
-from ...transforms.noise_key_file import NoiseKeyFile
+from ...transforms.errors import InputError, StoreError
+from ...transforms.io.filesystems import absolute, exists, is_empty_folder, is_remote
+from ...transforms.noise_key_file import NoiseKeyFile, default_key_path
 from ...transforms.progress_log import LOGGER
+from ...transforms.stores.object_store import is_store
 from ..cli.arguments import UsageError
 from ..cli.local_files import check_can_create
 from ..cli.optional_extras import check_extra
 from ..release.ledger import default_ledger_path, is_database
+from ..release.manifest import MANIFEST_NAME
+from ..release.output_folder import leftovers_exist
 
 
 def check_target(flag: str, target: str) -> None:
@@ -30,6 +33,9 @@ def check_target(flag: str, target: str) -> None:
         raise UsageError(f"{flag} is empty: name a path")
     if set(target) & set("*?[]"):
         raise UsageError(f"{flag} {target}: Beam reads *, ?, [ and ] as a glob; name a path without them")
+    if is_store(target):
+        _check_store_target(flag, target)
+        return
     if is_remote(target):
         if FileSystems.exists(target) or FileSystems.match([FileSystems.join(target, "*")], [1])[0].metadata_list:
             raise UsageError(f"{flag} {target} exists and is not empty: name another, or delete it")
@@ -40,6 +46,18 @@ def check_target(flag: str, target: str) -> None:
         kind = "exists and is not an empty folder" if folder else "exists"
         raise UsageError(f"{flag} {target} {kind}: name another, or delete it")
     check_can_create(flag, target)
+
+
+def _check_store_target(flag: str, target: str) -> None:
+    """What a killed run has left under an output is removed when the next one begins, unless it is a release."""
+    folder = flag == "--output"
+    try:
+        released = exists(f"{target.rstrip('/')}/{MANIFEST_NAME}" if folder else target)
+        if released or (folder and not is_empty_folder(target) and not leftovers_exist(target)):
+            kind = "exists and is not empty" if folder else "exists"
+            raise UsageError(f"{flag} {target} {kind}: name another, or delete it")
+    except StoreError as error:
+        raise InputError(f"{flag} {target}: {error.reason}") from None
 
 
 def resolve_ledger(path: str | None, target: str) -> str:
@@ -60,7 +78,15 @@ def resolve_ledger(path: str | None, target: str) -> str:
     if path and is_remote(path):
         _check_scheme(path)
     found = absolute(path) if path else default_ledger_path(absolute(target))
-    if not is_remote(found):
+    if is_store(found):
+        if _inside(found, target):
+            raise UsageError(f"--ledger {found} lies inside --output, which is released: name an object outside it")
+    elif is_remote(found):
+        raise UsageError(
+            f"--ledger {found}: this filesystem has no conditional writes, so two runs could exceed a cap; name a "
+            "local file, an object on s3:// or gs://, sqlite:///FILE or postgresql://USER@HOST/DATABASE"
+        )
+    else:
         _check_ledger_file(found, target)
     return found
 
@@ -96,7 +122,7 @@ def _check_scheme(path: str) -> None:
 def _check_ledger_file(found: str, target: str) -> None:
     if os.path.isdir(found):
         raise UsageError(f"--ledger {found} is a folder: name a file")
-    if not is_remote(target) and _inside(found, target):
+    if _inside(found, target):
         raise UsageError(f"--ledger {found} lies inside --output, which is released: name a path outside it")
     if not os.path.lexists(found):
         check_can_create("--ledger", found)
@@ -104,12 +130,13 @@ def _check_ledger_file(found: str, target: str) -> None:
         raise UsageError(f"--ledger {found} cannot be read and written; every release is charged there")
 
 
-def resolve_noise_key(path: str | None, target: str) -> NoiseKeyFile:
+def resolve_noise_key(path: str | None, target: str, create: bool = True) -> NoiseKeyFile:
     """Finds the noise key file and checks it. Creates the user's default file if none is named and it does not exist.
 
     Args:
       path: Value of `--noise_key_file`; None for the user's default file.
       target: Path of the output.
+      create: Whether the default file is created; otherwise it need not exist.
 
     Returns:
       Reference to the secret key.
@@ -117,10 +144,12 @@ def resolve_noise_key(path: str | None, target: str) -> NoiseKeyFile:
     Raises:
       UsageError: If the key file cannot be used, or lies inside the output.
     """
-    key = NoiseKeyFile(absolute(path) if path else _default_key_path())
+    key = NoiseKeyFile(absolute(path) if path else default_key_path())
+    if path is None and not create and not os.path.lexists(key.path):
+        return key
     if path is None and _created(key):
         LOGGER.info("created a noise key file: %s (keep it secret; the README says when to destroy it)", key.path)
-    if not is_remote(key.path) and not is_remote(target) and _inside(key.path, target):
+    if _inside(key.path, target):
         raise UsageError(f"--noise_key_file {key.path} lies inside --output, which is released: move it elsewhere")
     try:
         key.load()
@@ -139,10 +168,7 @@ def _created(key: NoiseKeyFile) -> bool:
         ) from None
 
 
-def _default_key_path() -> str:
-    home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
-    return os.path.join(home, "labeldp", "noise.key")
-
-
 def _inside(path: str, folder: str) -> bool:
+    if is_remote(path) or is_remote(folder):
+        return f"{path}/".startswith(f"{folder.rstrip('/')}/")
     return os.path.commonpath([path, absolute(folder)]) == absolute(folder)

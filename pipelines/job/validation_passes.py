@@ -11,23 +11,21 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from ...transforms.errors import InputError, named_file
-from ...transforms.io.filesystems import make_directory, read_text, write_text
+from ...transforms.io.filesystems import create, delete_files, make_directory, read_text, write_text
 from ...transforms.io.input_format import Format
 from ...transforms.io.read_files import ReadRecordBatches
 from ...transforms.progress_log import LOGGER
 from ...transforms.validation.schema_protos import parse_anomalies, with_center, with_privatized_label
 from ...transforms.validation.validate_examples import ValidateExamples, Validation
 from ..release.mechanism_file import MechanismFile
-from ..release.output_folder import DATA_NAME
+from ..release.output_folder import DATA_NAME, VALIDATION_NAME
 from ..runner.run_pipeline import run_single_threaded
 from .job_request import InputSpec, ValidationRequest
 
-VALIDATION_NAME = "validation"
 FEATURE_STATISTICS_NAME = "feature_stats.pb"
 OUTPUT_STATISTICS_NAME = "output_stats.pb"
 SCHEMA_NAME = "schema.pbtxt"
@@ -60,7 +58,7 @@ def check_features(
       InputError: If the features do not match the schema; names the features.
     """
     folder = FileSystems.join(staging, VALIDATION_NAME)
-    FileSystems.mkdirs(folder)
+    make_directory(folder)
 
     def wire(pipeline: beam.Pipeline) -> None:
         batches: Any = pipeline | "ReadFeatures" >> ReadRecordBatches(
@@ -110,7 +108,7 @@ def check_output(
         found = batches | "ValidateOutput" >> ValidateExamples(None, schema)
         _ = found | "WriteValidation" >> beam.Map(_write, folder, OUTPUT_STATISTICS_NAME)
 
-    FileSystems.delete([FileSystems.join(folder, name) for name in (SCHEMA_NAME, ANOMALIES_NAME)])
+    delete_files(FileSystems.join(folder, name) for name in (SCHEMA_NAME, ANOMALIES_NAME))
     LOGGER.info("validating the privatized records")
     run_single_threaded(options, wire)
     _check_anomalies(folder, "the privatized records", "nothing is released")
@@ -156,6 +154,6 @@ def _write(validation: Validation, folder: str, statistics_name: str) -> None:
     path = FileSystems.join(folder, statistics_name)
     with (
         named_file("writing", path),
-        FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file,
+        create(path) as file,
     ):
         file.write(validation.statistics)

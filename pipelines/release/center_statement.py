@@ -15,8 +15,8 @@ from ...mechanisms.center.truncation import ClippingError, clipping_error
 from ...mechanisms.core.budget import MIN_EPSILON
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
-from ...transforms.noisy_prior import PriorRelease
-from ...transforms.solve_randomizer import restricted_prior
+from ...mechanisms.release.prior_release import PriorRelease
+from ...mechanisms.release.solved_release import restricted_prior
 
 _MOST_COUNT = 1 << 62
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from apache_beam.io.filesystem import BeamIOError
-from apache_beam.io.filesystems import FileSystems
 
+from ...mechanisms.release.solved_release import EarlierMechanism
 from ...transforms.errors import InputError
-from ...transforms.solve_randomizer import EarlierMechanism
+from ...transforms.io.filesystems import FileSystems
 from .ledger import Ledger, LedgerEntry
 from .mechanism_file import MECHANISM_NAME, read_mechanism_file
 

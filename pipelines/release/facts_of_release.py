@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 import pyarrow.parquet
-from apache_beam.io.filesystems import FileSystems
 
 from ...mechanisms.analysis.released_facts import CenterFacts, ReleasedFacts
-from ...transforms.io.filesystems import open_input
+from ...transforms.io.filesystems import FileSystems, open_input
 from ...transforms.tfrecord.framing import read_records
 from .manifest import Manifest
 from .mechanism_file import MechanismFile

@@ -6,9 +6,8 @@ import json
 from dataclasses import dataclass
 
 from ...mechanisms.core.budget import BudgetSplit
-from ...transforms.errors import InputError
-from ...transforms.noise_binding import NoiseBinding
-from ...transforms.privatize_labels import OTHER_MECHANISM
+from ...mechanisms.release.bound_noise import NoiseBinding
+from ...transforms.errors import OTHER_MECHANISM, InputError
 
 
 @dataclass(frozen=True)

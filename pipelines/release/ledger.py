@@ -1,13 +1,14 @@
 """Privacy ledger: what was released from a dataset, the budget that was spent, and caps on it.
 
-The ledger has one entry per run, in a file of JSON lines or, for a team, in a database. Epsilons and deltas of
-distinct releases add up (basic composition).
+The ledger has one entry per run, in a file of JSON lines or, for a team, in a database or on an object store.
+Epsilons and deltas of distinct releases add up (basic composition).
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,11 +16,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from apache_beam.io.filesystems import FileSystems
-
+from ...mechanisms.release.bound_noise import NoiseBinding
 from ...transforms.errors import InputError
-from ...transforms.noise_binding import NoiseBinding
+from ...transforms.io.filesystems import FileSystems, is_remote
+from ...transforms.stores.object_store import is_store
 from .ledger_file import LedgerFile
+from .ledger_object import LedgerObject
 from .mechanism_file import MechanismFile, center_release_name, prior_release_name
 
 # Far above every budget; sums of numbers up to it are finite as floats.
@@ -163,6 +165,8 @@ def default_ledger_path(target: str) -> str:
     Returns:
       Path of the ledger.
     """
+    if not is_remote(target):
+        return os.path.join(os.path.dirname(target.rstrip("/")), "labeldp_ledger.jsonl")
     return FileSystems.join(FileSystems.split(target.rstrip("/"))[0], "labeldp_ledger.jsonl")
 
 
@@ -192,7 +196,7 @@ def corrupt(name: str, place: str) -> InputError:
 
 
 class Ledger:
-    """Ledger of one dataset: one entry per run, in a file of JSON lines or in a database.
+    """Ledger of one dataset: one entry per run, in a file or object of JSON lines or in a database.
 
     Attributes:
       path: Path of the file, or URL of the database without its password.
@@ -202,10 +206,10 @@ class Ledger:
         """Names the ledger, which need not exist yet.
 
         Args:
-          path: Path on any filesystem, or URL of a database.
+          path: Path of a local file, URL of an object on S3 or Google Cloud Storage, or URL of a database.
 
         Raises:
-          InputError: If a URL is malformed, or its driver is not installed.
+          InputError: If a URL is malformed, its driver is not installed, or it is on another remote filesystem.
         """
         if is_database(path):
             try:
@@ -216,6 +220,13 @@ class Ledger:
                 raise InputError(
                     "a ledger in a database needs the extra ledger: pip install 'labeldp[ledger]'"
                 ) from None
+        elif is_store(path):
+            self._store = LedgerObject(path)
+        elif is_remote(path):
+            raise InputError(
+                f"ledger {path}: two runs could charge it at once and exceed a cap, because this filesystem has no "
+                "conditional writes; use a local file, s3://, gs://, sqlite:///FILE or postgresql://USER@HOST/DATABASE"
+            )
         else:
             self._store = LedgerFile(path)
         self.path = self._store.name
@@ -256,9 +267,9 @@ class Ledger:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Locks a file against other processes of this machine. A ledger on a remote filesystem has no lock.
+        """Locks a file against other processes of this machine.
 
-        A database needs none: each charge is one serializable transaction.
+        Databases and object stores need no lock: each charge is one serializable transaction, or one conditional write.
 
         Yields:
           Nothing.
@@ -267,7 +278,7 @@ class Ledger:
             yield
 
     def charge(self, entries: Sequence[LedgerEntry], caps: Caps, **details: Any) -> None:
-        """Appends a run and syncs it to disk. The caller holds the lock.
+        """Appends a run durably. The caller holds the lock.
 
         Args:
           entries: Releases of the run.

@@ -13,10 +13,8 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from apache_beam.io.filesystems import FileSystems
-
 from ...transforms.errors import named_file
-from ...transforms.io.filesystems import is_remote, read_text, write_text
+from ...transforms.io.filesystems import read_text
 
 _PENDING = ".pending"
 """Extension of the second file. It lies beside the ledger while a line is appended."""
@@ -33,7 +31,7 @@ class LedgerFile:
         """Names the file, which need not exist yet.
 
         Args:
-          path: Path on any filesystem.
+          path: Path of a local file.
         """
         self.name = path
 
@@ -43,21 +41,18 @@ class LedgerFile:
         Returns:
           Place ("line 1") and text of each line that is not empty; none if the file does not exist.
         """
-        if not FileSystems.exists(self.name):
+        if not os.path.exists(self.name):
             return []
         lines = read_ledger(self.name).splitlines()
         return [(f"line {number}", line) for number, line in enumerate(lines, start=1) if line.strip()]
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Locks the file against other processes of this machine. A file on a remote filesystem has no lock.
+        """Locks the file against other processes of this machine.
 
         Yields:
           Nothing.
         """
-        if is_remote(self.name):
-            yield
-            return
         import fcntl
 
         os.makedirs(os.path.dirname(os.path.abspath(self.name)), exist_ok=True)
@@ -100,20 +95,17 @@ def append_line(path: str, line: str) -> None:
     """Appends a line to a ledger and syncs it to disk; completes a torn last line before.
 
     Args:
-      path: Path of the ledger, whose lock is held if it is local. It is created if it does not exist.
+      path: Path of the ledger, whose lock is held. It is created if it does not exist.
       line: The line, ASCII text without its newline.
 
     Raises:
       InputError: If the file cannot be read.
       StageError: If the line cannot be written, for example because the disk is full; the ledger is as before then.
     """
-    before = read_text(path) if FileSystems.exists(path) else ""
+    before = read_text(path) if os.path.exists(path) else ""
     torn = _missing(path, before)
     # An editor may have left out the newline at the end of the last line.
     newline = "" if (before + torn).endswith("\n") or not before else "\n"
-    if is_remote(path):
-        write_text(path, f"{before}{torn}{newline}{line}\n")
-        return
     pending = path + _PENDING
     with named_file("charging the ledger", path), open(path, "ab") as ledger:
         if torn:
@@ -136,7 +128,7 @@ def _missing(path: str, text: str) -> str:
     """The rest of a torn last line, or nothing."""
     last = text[text.rfind("\n") + 1 :]
     pending = path + _PENDING
-    if not last or is_remote(path) or not os.path.isfile(pending):
+    if not last or not os.path.isfile(pending):
         return ""
     line = read_text(pending)
     return line[len(last) :] if line.startswith(last) and line.endswith("\n") else ""

@@ -14,7 +14,6 @@ from fractions import Fraction
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
@@ -122,7 +121,7 @@ def versions() -> dict[str, str]:
     return {
         "labeldp": own,
         "python": platform.python_version(),
-        "apache-beam": beam.__version__,
+        "apache-beam": version("apache-beam"),
         "numpy": np.__version__,
         "pyarrow": pa.__version__,
     }

@@ -19,11 +19,11 @@ from ...mechanisms.core.label_rounding import NEAREST, ROUNDINGS
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.registry import default_rounding
+from ...mechanisms.release.bound_noise import NoiseBinding
+from ...mechanisms.release.prior_release import PriorRelease
+from ...mechanisms.release.solved_release import restricted_prior
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import read_text
-from ...transforms.noise_binding import NoiseBinding
-from ...transforms.noisy_prior import PriorRelease
-from ...transforms.solve_randomizer import restricted_prior
 from ..study.prior_file import NoisedCounts, parse_prior_release
 from .center_statement import CenterStatement
 

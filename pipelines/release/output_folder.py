@@ -1,65 +1,192 @@
-"""Output folder: staged beside its target, and moved there when it is complete."""
+"""Output folder: staged beside its target, and moved there when it is complete.
+
+On an object store, which cannot move, the files of a release are written under their final names, and the manifest
+last: without release.json there is no release. Temporary files are staged beside the target there, too.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
-from ...transforms.errors import named_file
+from ...transforms.errors import InputError, StageError, StoreConflict, StoreError, named_file
 from ...transforms.io.filesystems import delete_folder, is_remote
-from .manifest import MANIFEST_NAME
+from ...transforms.progress_log import LOGGER
+from ...transforms.stores.lease import Lease
+from ...transforms.stores.object_store import ABSENT, is_store, parent_and_name, store_of
+from .manifest import CENTER_NAME, MANIFEST_NAME
 from .staging_locks import locked_staging, remove_leftovers
 
 DATA_NAME = "data"
 DEAD_LETTERS_NAME = "dead_letters.jsonl"
+VALIDATION_NAME = "validation"
+_LEASE_NAME = "lease.json"
 _DELETIONS = 3
+# Names below a target that a run writes.
+_OWN = re.compile(
+    rf"{DATA_NAME}/part-\d{{5}}-of-\d{{5}}\.(tfrecord|tfrecord\.gz|parquet)|{VALIDATION_NAME}/[a-z_]+\.(pb|pbtxt)"
+    rf"|mechanism\.json|{re.escape(CENTER_NAME)}|{re.escape(DEAD_LETTERS_NAME)}"
+)
+
+
+@dataclass(frozen=True)
+class Staging:
+    """Place of a run's files until they are released.
+
+    Attributes:
+      work: Folder of temporary files.
+      release: Folder in which the files of the release are written: the same one, but on an object store the target.
+      lease: Lease on the target, on an object store.
+    """
+
+    work: str
+    release: str
+    lease: Lease | None = field(default=None, repr=False)
 
 
 @contextlib.contextmanager
-def staging_folder(target: str) -> Iterator[str]:
+def staging_folder(target: str, single_file: bool = False) -> Iterator[Staging]:
     """Creates a hidden folder beside the target, and deletes what is left of it when the block ends.
 
-    Staging folders that killed runs with this target have left behind are removed first.
+    What killed runs with this target have left behind is removed first. On an object store, the files under the target
+    are deleted as well when the block raises.
 
     Args:
       target: Path of the output.
+      single_file: True if the output is one file.
 
     Yields:
-      Path of the staging folder.
+      The staging folder.
 
     Raises:
       StageError: If it cannot be created.
+      InputError: If, on an object store, another run is writing to the target.
     """
+    if is_store(target):
+        with _staging_on_store(target.rstrip("/"), single_file) as staging:
+            yield staging
+        return
     remove_leftovers(target)
     with contextlib.ExitStack() as until_the_end:
         with named_file("creating a folder beside", target):
-            staging = until_the_end.enter_context(locked_staging(target))
+            folder = until_the_end.enter_context(locked_staging(target))
         try:
-            yield staging
+            yield Staging(folder, folder)
         finally:
             # Repeated, because a runner that was interrupted may still be writing.
             for _ in range(_DELETIONS):
                 with contextlib.suppress(BeamIOError, OSError):
-                    delete_folder(staging)
+                    delete_folder(folder)
 
 
-def publish_folder(staging: str, output: str) -> None:
-    """Moves a complete staging folder to its target; on a local disk in one atomic step.
+@contextlib.contextmanager
+def _staging_on_store(target: str, single_file: bool) -> Iterator[Staging]:
+    folder, store = staging_of(target), store_of(target)
+    lease = Lease(store, f"{folder}/{_LEASE_NAME}")
+    with named_file("creating a staging folder for", target):
+        killed = lease.acquire(
+            lambda: LOGGER.info("%s: another run may be writing there; waiting for up to a minute", target)
+        )
+    with lease.renewed():
+        # If it refuses to remove them, the next run still knows that a run was killed.
+        lease.left = killed
+        with named_file("removing what a killed run has left in", target):
+            _remove_leftovers(target, folder, single_file, killed)
+        lease.left = False
+        work = f"{folder}/{lease.run}"
+        try:
+            yield Staging(work, work if single_file else target, lease)
+        except BaseException as error:
+            # Threads of a runner that was interrupted may write after this process has deleted what they wrote.
+            lease.left = not isinstance(error, Exception)
+            if not single_file:
+                _retract(target, lease)
+            raise
+        finally:
+            # Repeated, because a runner that was interrupted may still be writing.
+            for _ in range(_DELETIONS):
+                with contextlib.suppress(StoreError):
+                    store.abort_uploads(f"{work}/")
+                    delete_folder(work)
+
+
+def staging_of(target: str) -> str:
+    """Names the staging folder of a target on an object store.
+
+    Args:
+      target: URL of the output.
+
+    Returns:
+      URL of the folder, beside the target.
+    """
+    parent, name = parent_and_name(target)
+    return f"{parent}/.{name}.labeldp"
+
+
+def leftovers_exist(target: str) -> bool:
+    """Tells whether a run that writes to a target on an object store is going, or was killed.
+
+    Args:
+      target: URL of the output.
+
+    Returns:
+      True if its lease is there.
+    """
+    return store_of(target).head(f"{staging_of(target)}/{_LEASE_NAME}") is not None
+
+
+def _remove_leftovers(target: str, folder: str, single_file: bool, killed: bool) -> None:
+    store = store_of(target)
+    old = [info.path for info in store.list(f"{folder}/") if not info.path.endswith(f"/{_LEASE_NAME}")]
+    store.abort_uploads(f"{folder}/")
+    if not single_file:
+        store.abort_uploads(f"{target}/")
+        found = {info.path[len(target) + 1 :]: info.path for info in store.list(f"{target}/")}
+        others = sorted(name for name in found if not _OWN.fullmatch(name))
+        if MANIFEST_NAME in found or others or (found and not killed):
+            first = MANIFEST_NAME if MANIFEST_NAME in found else next(iter(others or found))
+            raise InputError(f"{target}/{first} exists: name another --output, or delete it")
+        old += found.values()
+    if old:
+        store.delete(old)
+        LOGGER.info("removed %d objects in %s and %s, which a killed run had left behind", len(old), target, folder)
+
+
+def _retract(target: str, lease: Lease) -> None:
+    """Deletes the files of a run that failed: the manifest first, without which the others are no release."""
+    store = store_of(target)
+    for _ in range(_DELETIONS):
+        with contextlib.suppress(StoreError, StageError):
+            # Another run that has taken over deletes them itself, and writes its own.
+            lease.check()
+            store.delete([f"{target}/{MANIFEST_NAME}"])
+            store.abort_uploads(f"{target}/")
+            delete_folder(target)
+
+
+def publish_folder(staging: Staging, output: str) -> None:
+    """Makes a complete staging folder a release; on a local disk in one atomic step, on a store by its manifest.
 
     Args:
       staging: The staging folder.
       output: The target, which is new or an empty folder.
 
     Raises:
-      StageError: If a local target is not empty, or the operating system refuses for another reason.
+      StageError: If a local target is not empty, or the operating system or the store refuses for another reason.
     """
+    if staging.lease is not None:
+        with named_file("publishing", output):
+            _commit(staging, staging.lease, f"{output.rstrip('/')}/{MANIFEST_NAME}", MANIFEST_NAME)
+        return
     if is_remote(output):
-        found = FileSystems.match([FileSystems.join(staging, "**")])[0].metadata_list
-        moves = [(entry.path, output.rstrip("/") + entry.path[len(staging.rstrip("/")) :]) for entry in found]
+        found = FileSystems.match([FileSystems.join(staging.work, "**")])[0].metadata_list
+        moves = [(entry.path, output.rstrip("/") + entry.path[len(staging.work.rstrip("/")) :]) for entry in found]
         # The manifest is moved last: a folder without one is not a release.
         moves.sort(key=lambda move: move[1].endswith(MANIFEST_NAME))
         for source, destination in moves:
@@ -67,10 +194,10 @@ def publish_folder(staging: str, output: str) -> None:
         return
     # Replaces an empty folder and fails at anything else.
     with named_file("publishing", output):
-        os.rename(staging, output)
+        os.rename(staging.work, output)
 
 
-def publish_file(staging: str, name: str, target: str) -> None:
+def publish_file(staging: Staging, name: str, target: str) -> None:
     """Moves one file of a staging folder to its target.
 
     Args:
@@ -79,7 +206,26 @@ def publish_file(staging: str, name: str, target: str) -> None:
       target: Path of the target.
 
     Raises:
-      StageError: If the operating system refuses.
+      StageError: If the operating system or the store refuses.
     """
     with named_file("publishing", target):
-        FileSystems.rename([FileSystems.join(staging, name)], [target])
+        if staging.lease is not None:
+            _commit(staging, staging.lease, target, name)
+        else:
+            FileSystems.rename([FileSystems.join(staging.work, name)], [target])
+
+
+def _commit(staging: Staging, lease: Lease, target: str, name: str) -> None:
+    """Writes a file of the staging folder to its target, unless another run has."""
+    store = store_of(target)
+    found = store.read(f"{staging.work}/{name}")
+    if found is None:
+        raise StageError(f"publishing {target} failed: the staged {name} is missing")
+    lease.check()
+    try:
+        store.write(target, found[0], ABSENT)
+    except StoreConflict:
+        # Written by an attempt whose answer was lost, if it is the same.
+        existing = store.read(target)
+        if existing is None or existing[0] != found[0]:
+            raise StageError(f"publishing {target} failed: another run has written it") from None

@@ -1,7 +1,7 @@
 """Locks on staging folders: they tell the folder of a running job from one that a killed run has left behind.
 
-The kernel releases the lock of a process that ends in any way, so a local folder without a lock is dead. Object stores
-have no locks: there, folders are only named.
+The kernel releases the lock of a process that ends in any way, so a local folder without a lock is dead. Remote
+filesystems have no locks: there, folders are only named. Object stores have leases instead (`transforms/stores/lease`).
 """
 
 from __future__ import annotations

@@ -125,19 +125,20 @@ def _cell_texts(probabilities: np.ndarray, width: float, height: float) -> dict[
 
 
 def _legend(largest: float) -> list[str]:
-    """Legend of the shades: 0, the largest probability, and that of the shade in the middle."""
-    lowest = "probability 0%"
-    width, start = 6, round(LEGEND_LEFT + text_width(lowest)) + 6
-    boxes = [
-        f'<rect class="cell" fill-opacity="{(shade + 1) / _LEGEND_SHADES:.3g}" x="{start + shade * width}" y="7" '
-        f'width="{width}" height="10"/>'
-        for shade in range(_LEGEND_SHADES)
-    ]
-    highest = f"{percent(largest)} (middle: {percent(largest / 4)})"
-    return [
-        text_element(start - 6, LEGEND_BASELINE, lowest, "legend", "end"),
-        '<g shape-rendering="crispEdges">',
-        *boxes,
-        "</g>",
-        text_element(start + _LEGEND_SHADES * width + 6, LEGEND_BASELINE, highest, "legend", "start"),
-    ]
+    """Legend of the shades: those up to a quarter of the largest probability, and those above it."""
+    parts, left = [], float(LEGEND_LEFT)
+    width, half = 6, _LEGEND_SHADES // 2
+    texts = ("probability: 0%", percent(largest / 4), percent(largest))
+    for place, text in enumerate(texts):
+        parts.append(text_element(left, LEGEND_BASELINE, text, "legend", "start"))
+        left += round(text_width(text)) + 6
+        if place == len(texts) - 1:
+            break
+        boxes = "".join(
+            f'<rect class="cell" fill-opacity="{(place * half + shade + 1) / _LEGEND_SHADES:.3g}" '
+            f'x="{decimal(left + shade * width)}" y="7" width="{width}" height="10"/>'
+            for shade in range(half)
+        )
+        parts.append(f'<g shape-rendering="crispEdges">{boxes}</g>')
+        left += half * width + 6
+    return parts

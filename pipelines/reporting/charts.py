@@ -48,12 +48,12 @@ def prior_chart(labels: np.ndarray, weights: np.ndarray, outputs: np.ndarray, bi
         if top < BOTTOM
     )
     parts = [*bands, plot.axes(name, "probability of one label"), f'<path class="prior" d="{boxes}"/>']
-    entries = [("prior", "labels")]
+    entries = [("prior", "probability of a true label")]
     inside = outputs[(outputs >= edges[0]) & (outputs <= edges[-1])]
     if 0 < len(inside) <= _MAX_MARKS:
         marks = "".join(f"M{place - 4} {TOP}h8l-4 8z" for place in sorted({round(plot.x(value)) for value in inside}))
         parts.append(f'<path class="output" d="{marks}"/>')
-        entries.append(("output mark", "outputs"))
+        entries.append(("output mark", "a value that can be released"))
     parts += [*bin_outputs, legend(entries)]
     return picture(
         f"Prior of {name}",
@@ -106,7 +106,7 @@ def outputs_chart(labels: np.ndarray, outputs: np.ndarray, probabilities: np.nda
         plot.axes(f"released {name}", "probability of one output"),
         f'<path class="stick" d="{sticks}"/>',
         f'<g class="output">{"".join(dots) if few else ""}</g>',
-        legend([("output", "outputs"), ("band0", "label range")]),
+        legend([("output", "probability of a released value"), ("band0", "range of the true labels")]),
     ]
     top = int(probabilities.argmax())
     return picture(

@@ -1,55 +1,42 @@
-"""`labeldp report`: audits a release, or a mechanism file, and explains it in one self-contained HTML page."""
+"""`labeldp report`: audits releases or mechanism files, and explains one, or compares two, in one HTML page."""
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Sequence
 
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import is_remote
-from ..cli.arguments import ArgumentParser, UsageError
+from ..cli.arguments import UsageError
 from ..cli.exit_codes import run_command
 from ..cli.local_files import check_file, write_file
 from ..cli.one_line import one_line
 from ..cli.optional_extras import check_extra
+from ..flags.release_flags import REPORT_NAME
 from .report_input import read_report_input
 
-REPORT_NAME = "report.html"
 
-
-def run(argv: Sequence[str] | None = None) -> int:
+def run(args: argparse.Namespace) -> int:
     """Runs the command and prints the path of the page.
 
-    Bad usage raises SystemExit(2) with a message on standard error.
-
     Args:
-      argv: Arguments after the command's name; default those of the process.
+      args: Parsed flags.
 
     Returns:
       The exit code: 0 if the page was written, 1 if a check failed or a file cannot be read, 2 for bad usage.
     """
-    parser = ArgumentParser("labeldp report", "Audit a release or a mechanism file and explain it in one HTML page.")
-    parser.add_argument("path", metavar="FOLDER|FILE", help="an output folder or a mechanism file")
-    parser.add_argument(
-        "--output", metavar="FILE", help=f"HTML file to write (default: {REPORT_NAME} beside the manifest)"
-    )
-    parser.add_argument(
-        "--ledger",
-        metavar="FILE|URL",
-        help="ledger that was charged, a file or a database (default: the file beside it)",
-    )
-    args = parser.parse_args(argv)
 
     def work() -> None:
-        check_extra(parser.prog, "evaluation", "jinja2")
-        _check_input(args.path)
+        check_extra("labeldp report", "evaluation", "jinja2")
+        _check_inputs(args)
         _check_ledger(args.ledger)
-        output = args.output if args.output is not None else default_output(args.path)
+        output = args.output if args.output is not None else default_output(args.paths[0])
         _check_output(output)
-        _write_page(args.path, args.ledger, output)
+        _write_page(args.paths, args.ledger, args.party, output)
         print(f"report     {one_line(output)}")
 
-    return run_command(parser.prog, work, (InputError,))
+    return run_command("labeldp report", work, (InputError,))
 
 
 def default_output(path: str) -> str:
@@ -64,9 +51,14 @@ def default_output(path: str) -> str:
     return os.path.join(path if os.path.isdir(path) else os.path.dirname(path), REPORT_NAME)
 
 
-def _check_input(path: str) -> None:
-    if not os.path.exists(path):
-        raise UsageError(f"{path} does not exist: name an output folder or a mechanism file")
+def _check_inputs(args: argparse.Namespace) -> None:
+    if len(args.paths) > 2:
+        raise UsageError(f"{len(args.paths)} releases are given: name one, or two to compare them")
+    if len(args.paths) == 2 and args.output is None:
+        raise UsageError("--output is missing: name the file of the comparison, which belongs to neither folder")
+    for path in args.paths:
+        if not os.path.exists(path):
+            raise UsageError(f"{path} does not exist: name an output folder or a mechanism file")
 
 
 def _check_ledger(ledger: str | None) -> None:
@@ -83,13 +75,15 @@ def _check_output(output: str) -> None:
         raise UsageError(f"--output {output} exists: name another file, or delete it")
 
 
-def _write_page(path: str, ledger: str | None, output: str) -> None:
-    # Needs jinja2, which an extra installs.
+def _write_page(paths: Sequence[str], ledger: str | None, party: str | None, output: str) -> None:
+    # They need jinja2, which an extra installs.
+    from .comparison_page import comparison_page
     from .report_page import report_page
 
-    # JSON can hold surrogates, which UTF-8 cannot.
-    page = report_page(read_report_input(path, ledger)).encode(errors="backslashreplace")
+    subjects = [read_report_input(path, ledger) for path in paths]
+    text = report_page(subjects[0], party) if len(subjects) == 1 else comparison_page(subjects, party)
     try:
-        write_file(output, page)
+        # JSON can hold surrogates, which UTF-8 cannot.
+        write_file(output, text.encode(errors="backslashreplace"))
     except OSError as error:
         raise InputError(f"--output {output} cannot be written: {error.strerror}") from None

@@ -7,7 +7,7 @@ The page has no script and refers to nothing outside itself; all text from files
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from . import number_format
 from .channel_chart import channel_chart
 from .chart_data import Bin, channel_cells, label_bins
 from .charts import errors_chart, outputs_chart, prior_chart
-from .release_summary import attained_ratio, example, label_rows, ledger_rows, remaining_bias
+from .release_summary import LedgerRow, attained_ratio, example, label_rows, ledger_rows, remaining_bias
 from .report_input import ReportInput
 
 _TEMPLATE = "report.html.j2"
@@ -51,11 +51,12 @@ _PARAMETERS = (1, 10, 100, 1000)
 _RECORDS_PER_PARAMETER = (10, 100, 1000, 10_000, 100_000)
 
 
-def report_page(subject: ReportInput) -> str:
+def report_page(subject: ReportInput, party: str | None = None) -> str:
     """Renders the report.
 
     Args:
       subject: A release or a mechanism file.
+      party: Who released it, as the page shall say; None to leave it out.
 
     Returns:
       The HTML text; the same for the same input.
@@ -72,11 +73,13 @@ def report_page(subject: ReportInput) -> str:
     before = Fraction(mechanism.center_epsilon) + Fraction(mechanism.prior_epsilon)
     least = before + Fraction(audit.certified_epsilon) if manifest else Fraction(0)
     return (
-        _environment(tiny)
+        environment(tiny)
         .get_template(_TEMPLATE)
         .render(
             name=subject.name,
-            column=_column(subject),
+            column=column_name(subject),
+            party=party,
+            date=release_date(ledger),
             audit=audit,
             audit_report=audit_report(audit),
             manifest=manifest,
@@ -98,7 +101,7 @@ def report_page(subject: ReportInput) -> str:
             warnings=release_warnings(facts),
             debiasing=debiasing(facts),
             parameters=parameters_of(facts),
-            headline=_headline(facts),
+            headline=headline_worth(facts),
             explained_shares=EXPLAINED_SHARES,
             worths=_worths(facts),
             losses={name: randomizer.expected_loss(prior, loss) for name, loss in losses.items()},
@@ -112,13 +115,32 @@ def report_page(subject: ReportInput) -> str:
             ledger=ledger[-_MAX_LEDGER_ROWS:],
             ledger_rows_before=len(ledger[:-_MAX_LEDGER_ROWS]),
             ledger_is_complete=any(row.this for row in ledger) and ledger[-1].spent.epsilon >= least,
-            charts=_charts(subject, moments, bins, tiny),
+            charts=charts_of(subject, moments, bins, tiny),
         )
     )
 
 
-def _headline(facts: ReleasedFacts) -> Worth | None:
-    """Worth of a label for the model of the verdict; without records, where noise has averaged out for most uses."""
+def release_date(ledger: Sequence[LedgerRow]) -> str | None:
+    """Finds the day of a release.
+
+    Args:
+      ledger: Rows of its ledger.
+
+    Returns:
+      Year, month and day of the last run that made it, in UTC; None if the ledger does not have it.
+    """
+    return next((row.time[:10] for row in reversed(ledger) if row.this and row.time), None)
+
+
+def headline_worth(facts: ReleasedFacts) -> Worth | None:
+    """Computes the worth of a label for the model of the verdict.
+
+    Args:
+      facts: Facts of the release.
+
+    Returns:
+      The worth; without records, that where noise has averaged out for most uses. None if there is none.
+    """
     if facts.records is None:
         return worth_of_label(facts, _RECORDS_PER_PARAMETER[2])
     return worth_of_label(facts, facts.records / parameters_of(facts))
@@ -133,24 +155,43 @@ def _worths(facts: ReleasedFacts) -> list[tuple[int | None, Worth | None]]:
     return [(each, worth_of_label(facts, facts.records / each)) for each in models if each <= facts.records]
 
 
-def _column(subject: ReportInput) -> str:
+def column_name(subject: ReportInput) -> str:
+    """Names the label column.
+
+    Args:
+      subject: A release or a mechanism file.
+
+    Returns:
+      Its name; "label" where no file names it.
+    """
     return subject.manifest.label if subject.manifest else "label"
 
 
 def _axis_name(subject: ReportInput) -> str:
     """Name of what the mechanism randomizes: the label, or the label minus its center."""
     center = subject.mechanism.center
-    return _column(subject) if center is None else f"{_column(subject)} - {center.column}"
+    return column_name(subject) if center is None else f"{column_name(subject)} - {center.column}"
 
 
-def _charts(subject: ReportInput, moments: Utility, bins: list[Bin], tiny: float) -> dict[str, Markup]:
+def charts_of(subject: ReportInput, moments: Utility, bins: list[Bin], tiny: float) -> dict[str, Markup]:
+    """Draws the charts.
+
+    Args:
+      subject: A release or a mechanism file.
+      moments: Moments of its mechanism.
+      bins: Bins of its mechanism.
+      tiny: Biases up to it come from rounding and are drawn as 0.
+
+    Returns:
+      The pictures of prior, outputs, channel and errors, by these names.
+    """
     randomizer, prior = subject.mechanism.randomizer, subject.mechanism.prior
     labels, outputs, probabilities = randomizer.labels, randomizer.outputs, randomizer.probabilities()
     name = number_format.clipped(_axis_name(subject), _MAX_NAME)
     errors = [
-        ("error", "root mean squared error", moments.error),
-        ("deviation", "standard deviation", moments.deviation),
-        ("bias", "bias", np.where(np.abs(moments.bias) > tiny, moments.bias, 0.0)),
+        ("error", "total error", moments.error),
+        ("deviation", "noise (averages out)", moments.deviation),
+        ("bias", "bias (does not)", np.where(np.abs(moments.bias) > tiny, moments.bias, 0.0)),
     ]
     return {
         "prior": prior_chart(labels, prior.weights, outputs, bins, name),
@@ -160,9 +201,16 @@ def _charts(subject: ReportInput, moments: Utility, bins: list[Bin], tiny: float
     }
 
 
-def _environment(tiny: float) -> jinja2.Environment:
-    """Jinja with the filters of the template. tiny: values below it come from rounding and are shown as 0."""
-    environment = jinja2.Environment(
+def environment(tiny: float) -> jinja2.Environment:
+    """Makes Jinja with the filters of the templates.
+
+    Args:
+      tiny: Values below it come from rounding and are shown as 0.
+
+    Returns:
+      The environment.
+    """
+    found = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -182,5 +230,5 @@ def _environment(tiny: float) -> jinja2.Environment:
         "label_range": lambda ends: number_format.label_range(*ends),
         "count": lambda value: f"{value:,.0f}",
     }
-    environment.filters |= filters
-    return environment
+    found.filters |= filters
+    return found

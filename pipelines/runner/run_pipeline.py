@@ -28,7 +28,7 @@ from .runner_options import runs_here
 from .runner_safety import forbid_ports, forbid_sampling, warn_of_ports
 
 
-def run_pipeline(options: PipelineOptions, wire: Callable[[beam.Pipeline], None]) -> None:
+def run_pipeline(options: PipelineOptions, wire: Callable[[beam.Pipeline], object]) -> None:
     """Builds a pipeline and runs it to its end.
 
     Args:
@@ -61,7 +61,7 @@ def run_pipeline(options: PipelineOptions, wire: Callable[[beam.Pipeline], None]
         raise
 
 
-def run_single_threaded(options: PipelineOptions, wire: Callable[[beam.Pipeline], None]) -> None:
+def run_single_threaded(options: PipelineOptions, wire: Callable[[beam.Pipeline], object]) -> None:
     """Runs a pipeline as `run_pipeline` does, in one thread, so that floating-point sums are reproducible.
 
     Args:

@@ -18,27 +18,6 @@ _THREADS = 2
 """Default number of threads; more were not measured."""
 
 
-def parse_known(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
-    """Parses flags of the command and of the runner. Exits with code 2 at a flag that neither knows.
-
-    Args:
-      parser: Parser of the command's flags.
-      argv: Arguments after the command's name; None for those of the process.
-
-    Returns:
-      The values of the command's flags, and the runner's flags as they are.
-
-    Raises:
-      UsageError: If Beam does not accept the value of a flag.
-    """
-    args, others = parser.parse_known_args(argv)
-    unknown = _unknown_to_beam(others)
-    if unknown:
-        first = unknown[0]
-        parser.error(f"unknown flag {first}" if first.startswith("-") else f"no flag takes {first!a}: quote a glob")
-    return args, others
-
-
 def runner_options(flags: Sequence[str], file_size: float) -> PipelineOptions:
     """Makes Beam's options from the runner's flags.
 
@@ -83,14 +62,38 @@ def runner_name(options: PipelineOptions) -> str:
     return name if name.endswith("runner") else f"{name}runner"
 
 
-def _unknown_to_beam(flags: Sequence[str]) -> list[str]:
+def unknown_flags(flags: Sequence[str]) -> list[str]:
+    """Finds the arguments that no runner knows.
+
+    Args:
+      flags: The arguments that the command does not know.
+
+    Returns:
+      Those that Beam does not know either.
+
+    Raises:
+      UsageError: If Beam does not accept the value of a flag.
+    """
+    try:
+        return _beam_parser().parse_known_args(list(flags))[1]
+    except argparse.ArgumentError as error:
+        raise UsageError(str(error).removeprefix("argument ")) from None
+
+
+def runner_flags() -> list[str]:
+    """Lists the flags of all runners.
+
+    Returns:
+      Their names, without dashes.
+    """
+    return [flag.lstrip("-") for action in _beam_parser()._actions for flag in action.option_strings]
+
+
+def _beam_parser() -> argparse.ArgumentParser:
     beam = argparse.ArgumentParser(allow_abbrev=False, add_help=False, conflict_handler="resolve", exit_on_error=False)
     for family in _option_classes(PipelineOptions):
         family._add_argparse_args(beam)
-    try:
-        return beam.parse_known_args(list(flags))[1]
-    except argparse.ArgumentError as error:
-        raise UsageError(str(error)) from None
+    return beam
 
 
 def _option_classes(base: type) -> list[Any]:

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from ...mechanisms.analysis.quality import Quality, loss_without_labels, quality
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.prior import Prior
-from ..cli.arguments import ArgumentParser
 from ..cli.process_pool import map_in_processes
 from ..cli.progress_bar import progress
+from ..flags.study_flags import COMPARED_MECHANISMS
 from .figures import Line, draw_lines
-from .mechanism_spec import MECHANISM_HELP, MechanismSpec
+from .mechanism_spec import MechanismSpec
 from .prior_commands import (
-    add_prior_flags,
     describe_prior,
     load_prior,
     parse_mechanisms,
@@ -25,8 +24,6 @@ from .prior_commands import (
 )
 from .prior_file import PriorFile
 from .tables import Row, table_lines
-
-DEFAULT_MECHANISMS = ("rr_on_bins", "bias_limited", "unbiased", "rr", "laplace", "staircase")
 
 
 @dataclass(frozen=True)
@@ -86,25 +83,20 @@ class ComparisonResult:
         }
 
 
-def run(argv: Sequence[str] | None = None) -> int:
+def run(args: argparse.Namespace) -> int:
     """Prints the table and writes the requested files.
 
     Args:
-      argv: Arguments after the command's name; default those of the process.
+      args: Parsed flags.
 
     Returns:
       The exit code.
     """
-    parser = ArgumentParser("labeldp compare", "Solve several mechanisms for one prior and compare their errors.")
-    parser.add_argument(
-        "--mechanism", nargs="+", metavar="NAME", help=f"{MECHANISM_HELP}; default {' '.join(DEFAULT_MECHANISMS)}"
-    )
-    add_prior_flags(parser, "epsilon of the labels")
-    return run_prior_command(parser, argv, _compare)
+    return run_prior_command("compare", args, _compare)
 
 
 def _compare(args: argparse.Namespace) -> None:
-    named = args.mechanism or [*DEFAULT_MECHANISMS, *([] if args.delta is None else ["gaussian"])]
+    named = args.mechanism or [*COMPARED_MECHANISMS, *([] if args.delta is None else ["gaussian"])]
     specs = parse_mechanisms(named, args)
     source = load_prior(args)
     cells = [ComparisonCell(spec, epsilon, source.prior, args.loss) for epsilon in args.epsilon for spec in specs]

@@ -8,8 +8,7 @@ from typing import Any
 
 from ...mechanisms.registry import AUTO, MECHANISMS, Mechanism, mechanism_named
 from ..cli.arguments import UsageError, parse_parameters
-
-MECHANISM_HELP = f"NAME or NAME:PARAMETER=VALUE,... as in bias_limited:bias=0.2; known: {', '.join(MECHANISMS)}"
+from ..cli.suggestions import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,8 @@ def parse_mechanism_spec(text: str, loss: str, delta: float | None = None, auto:
     try:
         spec.mechanism(loss)
     except ValueError as error:
-        raise UsageError(f"--mechanism: {error}") from None
+        meant = "" if name in MECHANISMS else did_you_mean(name, MECHANISMS)
+        raise UsageError(f"--mechanism: {error}{meant}") from None
     return spec
 
 

@@ -10,13 +10,12 @@ from ...mechanisms.analysis.planning import ModelPlan, SplitPlan, expected_loss,
 from ...mechanisms.analysis.quality import loss_without_labels
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.prior import Prior
-from ..cli.arguments import ArgumentParser, UsageError
+from ..cli.arguments import UsageError
 from ..cli.process_pool import map_in_processes
 from ..cli.progress_bar import progress
 from .figures import Line, draw_lines
-from .mechanism_spec import MECHANISM_HELP, MechanismSpec
+from .mechanism_spec import MechanismSpec
 from .prior_commands import (
-    add_prior_flags,
     describe_prior,
     load_prior,
     parse_mechanisms,
@@ -107,24 +106,16 @@ class PlanResult:
         }
 
 
-def run(argv: Sequence[str] | None = None) -> int:
+def run(args: argparse.Namespace) -> int:
     """Prints the plan and writes the requested files.
 
     Args:
-      argv: Arguments after the command's name; default those of the process.
+      args: Parsed flags.
 
     Returns:
       The exit code.
     """
-    parser = ArgumentParser("labeldp plan", "Plan a privacy budget from a prior and a number of records.")
-    add = parser.add_argument
-    add("--records", type=int, metavar="N", help="number of records; default that of the release folder")
-    add("--features", type=int, metavar="D", help="recommend a mechanism for a linear model of D features")
-    add("--explained", type=float, metavar="R2", help="part of the labels' variance that they explain; default unknown")
-    add("--mechanism", default="rr_on_bins", metavar="NAME", help=f"{MECHANISM_HELP}; default rr_on_bins")
-    add("--draws", type=int, default=5, metavar="M", help="histograms to simulate for each split; default 5")
-    add_prior_flags(parser, "whole privacy budget, prior and labels together")
-    return run_prior_command(parser, argv, _plan)
+    return run_prior_command("plan", args, _plan)
 
 
 def _plan(args: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""Shared parts of the commands that study a prior: flags, checks and output files.
+"""Shared parts of the commands that study a prior: checks and output files.
 
 These commands need neither Beam nor data: they compute from a prior that is public or was released before.
 """
@@ -11,61 +11,35 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...mechanisms.core.budget import check_epsilon
-from ...mechanisms.core.losses import LOSSES, loss_named
-from ..cli.arguments import ArgumentParser, UsageError
+from ...mechanisms.core.losses import loss_named
+from ..cli.arguments import UsageError
 from ..cli.exit_codes import run_command
 from ..cli.local_files import check_file, write_file
 from ..cli.one_line import one_line
 from ..cli.optional_extras import check_extra
-from ..cli.process_pool import available_cpus
 from .figures import check_picture
 from .mechanism_spec import MechanismSpec, parse_mechanism_spec
-from .prior_file import PRIOR_HELP, PriorFile, read_prior
+from .prior_file import PriorFile, read_prior
 from .tables import Row, csv_text, json_text
 
-DEFAULT_EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 
-
-def add_prior_flags(parser: argparse.ArgumentParser, epsilon_help: str) -> None:
-    """Adds --prior, --epsilon, --delta, --loss, --csv, --json, --picture and --processes.
+def run_prior_command(command: str, args: argparse.Namespace, work: Callable[[argparse.Namespace], None]) -> int:
+    """Checks the flags that these commands share, then runs the command.
 
     Args:
-      parser: The parser of the command.
-      epsilon_help: Meaning of --epsilon in this command.
-    """
-    add = parser.add_argument
-    add("--prior", required=True, metavar="FILE", help=PRIOR_HELP)
-    add("--epsilon", type=float, nargs="+", default=list(DEFAULT_EPSILONS), metavar="E",
-        help=f"{epsilon_help}; default {' '.join(f'{e:g}' for e in DEFAULT_EPSILONS)}")  # fmt: skip
-    add("--delta", type=float, metavar="D", help="delta of (epsilon, delta)-DP, required by gaussian")
-    add("--loss", default="squared", choices=list(LOSSES), help="loss to minimize and to plot; default squared")
-    add("--csv", metavar="FILE", help="write the table as CSV")
-    add("--json", metavar="FILE", help="write the table as JSON")
-    add("--picture", metavar="FILE", help="plot expected loss against epsilon: .png, .svg or .pdf")
-    add("--processes", type=int, default=available_cpus(), metavar="N",
-        help="number of worker processes; default CPU count")  # fmt: skip
-
-
-def run_prior_command(
-    parser: ArgumentParser, argv: Sequence[str] | None, work: Callable[[argparse.Namespace], None]
-) -> int:
-    """Parses and checks the flags, then runs the command.
-
-    Args:
-      parser: The parser of the command, with the flags of `add_prior_flags`.
-      argv: Arguments after the command's name; default those of the process.
+      command: Name of the command.
+      args: Parsed flags.
       work: The command; takes the parsed flags.
 
     Returns:
       The exit code.
     """
-    args = parser.parse_args(argv)
 
     def checked() -> None:
         _check_flags(args)
         work(args)
 
-    return run_command(parser.prog, checked)
+    return run_command(f"labeldp {command}", checked)
 
 
 def _check_flags(args: argparse.Namespace) -> None:

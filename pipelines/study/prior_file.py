@@ -19,8 +19,6 @@ _MOST_COUNT = 1 << 62
 # Relative to the largest weight. Weights have the same bits on every CPU; another numpy may add in another order.
 _TOLERANCE = 1e-6
 
-PRIOR_HELP = "CSV of label,weight; JSON of labels and weights; a mechanism file; or a release folder"
-
 
 @dataclass(frozen=True)
 class NoisedCounts:

@@ -7,40 +7,26 @@ import json
 import math
 import os
 import time
-from collections.abc import Sequence
 
 from ...mechanisms.core.budget import check_epsilon
-from ...mechanisms.core.losses import LOSSES, loss_named
-from ...mechanisms.registry import MECHANISMS, default_rounding, mechanism_named
-from ..cli.arguments import ArgumentParser, UsageError, parse_parameters
+from ...mechanisms.core.losses import loss_named
+from ...mechanisms.registry import default_rounding, mechanism_named
+from ..cli.arguments import UsageError, parse_parameters
 from ..cli.exit_codes import run_command
 from ..cli.local_files import check_file, write_file
 from .prior_commands import load_prior
-from .prior_file import PRIOR_HELP
 
 
-def run(argv: Sequence[str] | None = None) -> int:
+def run(args: argparse.Namespace) -> int:
     """Solves, writes the mechanism file and prints one JSON line of facts.
 
     Args:
-      argv: Arguments after the command's name; default those of the process.
+      args: Parsed flags.
 
     Returns:
       The exit code.
     """
-    parser = ArgumentParser("labeldp solve", "Solve for a mechanism from a public or released prior; write its file.")
-    parser.add_argument("--prior", required=True, metavar="FILE", help=PRIOR_HELP)
-    parser.add_argument("--epsilon", required=True, type=float, metavar="E", help="epsilon of the labels")
-    parser.add_argument("--delta", type=float, metavar="D", help="delta of (epsilon, delta)-DP, required by gaussian")
-    names = ", ".join(MECHANISMS)
-    parser.add_argument("--mechanism", default="rr_on_bins", metavar="NAME", help=f"{names}; default rr_on_bins")
-    parser.add_argument("--loss", default="squared", choices=list(LOSSES), help="loss to minimize; default squared")
-    parser.add_argument(
-        "--mechanism_parameters", metavar="NAME=VALUE,...", help="parameters of the mechanism, as in bias=0.2"
-    )
-    parser.add_argument("--output", required=True, metavar="FILE", help="the mechanism file to write")
-    args = parser.parse_args(argv)
-    return run_command(parser.prog, lambda: print(_solve(args)))
+    return run_command("labeldp solve", lambda: print(_solve(args)))
 
 
 def _solve(args: argparse.Namespace) -> str:

@@ -2,8 +2,8 @@
 
 import sys
 
-from labeldp.pipelines.job.privatize_command import run_privatize
+from labeldp.pipelines.cli.commands import main
 from labeldp.templates.dataflow_metadata import arguments
 
 if __name__ == "__main__":
-    sys.exit(run_privatize(["--runner=DataflowRunner", *arguments(sys.argv[1:])]))
+    sys.exit(main(["privatize", "--runner=DataflowRunner", *arguments(sys.argv[1:])]))

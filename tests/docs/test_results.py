@@ -59,12 +59,13 @@ def test_data_sets_are_as_the_papers_describe_them(
 
 @pytest.mark.parametrize("name", sorted(_module("run").RUNS))
 def test_every_evaluation_is_one_that_the_command_accepts(prepared: Path, name: str) -> None:
-    from labeldp.pipelines.evaluation.evaluation_grid import make_parser, parse_evaluation_request
+    from labeldp.pipelines.cli.commands import parse
+    from labeldp.pipelines.evaluation.evaluation_grid import parse_evaluation_request
 
-    command, *flags = _module("run").command(name, prepared)
-    request = parse_evaluation_request(make_parser().parse_args(flags))
+    args, _ = parse(_module("run").command(name, prepared))
+    request = parse_evaluation_request(args)
 
-    assert command == "evaluate"
+    assert args.command == "evaluate"
     assert len(request.task.domain) in (11, 51, 52, 53, 101)
     assert len({cell.seed for cell in request.cells}) >= 3
 
@@ -163,18 +164,22 @@ def test_needed_records_are_interpolated_on_logarithmic_scales() -> None:
 
 
 def test_the_headline_is_what_its_command_gave() -> None:
-    """The figures of the first page are those of the default flags, five seeds."""
-    page = " ".join((FOLDER.parents[1] / "README.md").read_text().split())
-    shown = re.search(
-        r"mean squared error of ([\d.]+)\. With true labels it is ([\d.]+), without features ([\d.]+);", page
-    )
-    assert shown is not None
+    """The figures of the first page, each the mean of five seeds."""
+    page = (FOLDER.parents[1] / "README.md").read_text()
+    text = re.search(r"With true labels it is ([\d.]+), without\s+features ([\d.]+),", page)
+    table = re.search(r"<!-- headline -->\n(.*?)\n<!-- end -->", page, re.DOTALL)
+    assert text is not None
+    assert table is not None
     summary = _module("summary")
     ours = {
         (result.mechanism, result.epsilon): result
         for result in summary.read("housing_center")
         if result.model in ("trees", "mean_predictor", "")
     }
-    wanted = [("auto" + summary.AROUND, 1.0), ("clean", None), ("mean_predictor", None)]
-    assert [f"{ours[each].loss:.2f}" for each in wanted] == list(shown.groups())
-    assert ours["auto" + summary.AROUND, 1.0].seeds == 5
+    assert [f"{ours[each].loss:.2f}" for each in (("clean", None), ("mean_predictor", None))] == list(text.groups())
+    head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in table[1].splitlines())
+    assert [row[0].split("`")[1] for row in rows] == ["auto", "unbiased", "rr_on_bins"]
+    for row, mechanism in zip(rows, ("auto" + summary.AROUND, "unbiased", "rr_on_bins"), strict=True):
+        for column, cell in zip(head[1:5], row[1:5], strict=True):
+            found = ours[mechanism, float(column.removeprefix("epsilon "))]
+            assert (f"{found.loss:.2f}", found.seeds) == (cell, 5)

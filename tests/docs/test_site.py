@@ -54,6 +54,16 @@ def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
                 assert not re.match(r"(?:https?:)?//", source[1]), f"{page}: {tag}"
 
 
+@pytest.mark.xdist_group("site")
+def test_notebooks_are_pages_with_their_pictures(site: Path) -> None:
+    for path in (ROOT / "docs" / "notebooks").glob("*.ipynb"):
+        folder = site / "notebooks" / path.stem
+        page = (folder / "index.html").read_text()
+        pictures = re.findall(r'<img alt="Output of the code above" src="([^"]*)"', page)
+        assert len(pictures) == path.read_text().count('"image/png"') > 0
+        assert all((folder / picture).read_bytes().startswith(b"\x89PNG") for picture in pictures)
+
+
 def test_architecture_names_every_module(reference: ModuleType) -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     assert reference.renewed(text) == text, "run `python docs/reference.py`"

@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import functools
-import importlib
 import json
 import os
 from collections.abc import Iterator
@@ -14,38 +13,19 @@ from commands_in_process import checked
 from file_targets import empty_folder, without_job
 from harness import Case, Target
 from hypothesis import strategies as st
-from labeldp.pipelines.cli.commands import COMMANDS
+from labeldp.pipelines.cli.commands import COMMANDS, command_parser
 from mutations import NUMBERS, TEXTS
 from seeds import key_file, log, mechanisms, release, workspace
 
 
-class _CapturedError(BaseException):
-    """Ends a command where it would parse its arguments. No handler of the product takes it for an error."""
-
-
 @functools.cache
 def parsers() -> dict[str, argparse.ArgumentParser]:
-    """The parser of each command, as the command makes it.
+    """The parser of each command.
 
     Returns:
       Parser by command.
     """
-    found = {}
-    for name, command in COMMANDS.items():
-        captured: list[argparse.ArgumentParser] = []
-
-        def capture(parser: argparse.ArgumentParser, *_: Any, into: Any = captured, **__: Any) -> None:
-            into.append(parser)
-            raise _CapturedError
-
-        run = getattr(importlib.import_module(f"labeldp.pipelines.{command.module}"), command.function)
-        with (
-            mock.patch.object(argparse.ArgumentParser, "parse_known_args", capture),
-            contextlib.suppress(_CapturedError),
-        ):
-            run([])
-        (found[name],) = captured
-    return found
+    return {name: command_parser(name) for name in COMMANDS}
 
 
 def _good_values() -> dict[str, list[str]]:

@@ -1,6 +1,5 @@
 """Flex Template: its parameters are the flags of the command, in the format of the Dataflow API."""
 
-import argparse
 import json
 import re
 import subprocess
@@ -18,13 +17,11 @@ def document(templates: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def flags() -> dict[str, argparse.Action]:
-    """The flags of `labeldp privatize`, by name."""
-    from labeldp.pipelines.job.job_flags import add_flags
+def parser() -> Any:
+    """The parser of `labeldp privatize`."""
+    from labeldp.pipelines.cli.commands import command_parser
 
-    parser = argparse.ArgumentParser(add_help=False)
-    add_flags(parser)
-    return {action.dest: action for action in parser._actions}
+    return command_parser("privatize")
 
 
 def test_the_file_is_what_the_flags_make(document: dict[str, Any]) -> None:
@@ -47,12 +44,11 @@ def test_it_is_valid_by_the_public_api(document: dict[str, Any]) -> None:
         assert parameter.help_text
 
 
-def test_parameters_are_flags_with_their_choices_and_defaults(
-    document: dict[str, Any], flags: dict[str, argparse.Action]
-) -> None:
+def test_parameters_are_flags_with_their_choices_and_defaults(document: dict[str, Any], parser: Any) -> None:
+    flags = parser.flags()
     parameters = {parameter["name"]: parameter for parameter in document["parameters"]}
 
-    assert set(parameters) == set(flags) - {"mechanism_file"}
+    assert set(parameters) == set(flags) - {"help", "config", "dry_run"}
     for name, parameter in parameters.items():
         choices = flags[name].choices
         assert [option["value"] for option in parameter.get("enumOptions", [])] == list(map(str, choices or []))
@@ -61,22 +57,20 @@ def test_parameters_are_flags_with_their_choices_and_defaults(
         assert parameter.get("defaultValue", "").lower() == ("" if default is None else str(default).lower())
 
 
-def test_what_the_command_needs_is_not_optional(document: dict[str, Any]) -> None:
-    from labeldp.pipelines.job.job_flags import NEEDED
-
+def test_what_the_command_needs_is_not_optional(document: dict[str, Any], parser: Any) -> None:
     needed = {parameter["name"] for parameter in document["parameters"] if not parameter["isOptional"]}
     # A default key would be created on the launcher, which is deleted after the job.
-    assert needed == {*NEEDED["privatize"], "noise_key_file"}
+    assert needed == {*parser.needed, "noise_key_file"}
 
 
 def test_the_launcher_passes_flags_without_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
     from labeldp.templates import dataflow_metadata
 
-    def with_a_switch(parser: argparse.ArgumentParser) -> None:
+    def with_a_switch(parser: Any) -> None:
         parser.add_argument("--switch", action="store_true", help="on or off")
         parser.add_argument("--label", help="a name")
 
-    monkeypatch.setattr(dataflow_metadata, "add_flags", with_a_switch)
+    monkeypatch.setattr(dataflow_metadata, "privatize_flags", with_a_switch)
     assert dataflow_metadata.metadata()["parameters"][0] == {
         "name": "switch", "label": "Switch", "helpText": "on or off", "isOptional": True, "paramType": "BOOLEAN",
         "defaultValue": "false",

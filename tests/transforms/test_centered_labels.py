@@ -11,6 +11,8 @@ from labeldp.mechanisms.core.budget import BudgetSplit, split_budget
 from labeldp.mechanisms.core.label_rounding import LabelRounder
 from labeldp.mechanisms.noise.keyed_words import words
 from labeldp.mechanisms.noise.record_identities import row_identities
+from labeldp.mechanisms.release.bound_noise import make_binding
+from labeldp.mechanisms.release.solved_release import restricted_prior
 from labeldp.transforms import (
     BindNoise,
     InputError,
@@ -22,8 +24,7 @@ from labeldp.transforms import (
 )
 from labeldp.transforms.batches import center_values, label_values
 from labeldp.transforms.label_summary import MergeSummaries, summarize
-from labeldp.transforms.noise_binding import make_binding
-from labeldp.transforms.solve_randomizer import restricted_prior
+from labeldp.transforms.noise_binding import check_centers
 
 DOMAIN = tuple(float(label) for label in range(21))
 COLUMN = LabelColumn("y", DOMAIN, center="c")
@@ -128,7 +129,7 @@ def test_text_is_no_center(labelled, secret):
 def test_an_input_without_a_center_fails(labelled, secret, columns):
     summary = summarize(labelled(columns), COLUMN, secret)
     with pytest.raises(InputError, match=r"no record has a usable center in 'c' .*: check --center_column"):
-        make_binding(summary, COLUMN, BudgetSplit(0.5, 0.5), secret)
+        check_centers(summary, COLUMN)
 
 
 def digest_of(batches, column, secret) -> int:
@@ -170,7 +171,7 @@ def test_a_center_that_changes_between_the_passes_fails_the_job(labelled, failur
 
 
 def test_a_repetition_takes_the_earlier_mechanism(labelled, release):
-    from labeldp.transforms.solve_randomizer import EarlierMechanism
+    from labeldp.mechanisms.release.solved_release import EarlierMechanism
 
     batches = [labelled(columns_of())]
     found = release(batches)

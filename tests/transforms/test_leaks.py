@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from labeldp.mechanisms.noise.input_digest import RawSums, input_digest
+from labeldp.mechanisms.release import bound_noise, label_column, label_counts, label_draws, prior_release
 from labeldp.transforms import (
     Equals,
     Format,
@@ -28,10 +29,7 @@ from labeldp.transforms import (
     WriteParquet,
     WriteTFRecords,
     batches,
-    label_column,
     label_summary,
-    noise_binding,
-    noisy_prior,
     unique_ids,
 )
 from labeldp.transforms import privatize_labels as privatize
@@ -146,14 +144,14 @@ STAGES = [
     (unique_ids, "_group", "csv", "checking ids"),
     (label_summary, "label_values", "csv", "counting labels"),
     (label_column, "LabelRounder", "parquet", "counting labels"),
-    (label_summary, "digest_sums", "tfrecord", "counting labels"),
-    (noise_binding, "input_digest", "csv", "noising the prior"),
-    (noisy_prior, "make_binding", "csv", "noising the prior"),
-    (noisy_prior, "noisy_counts", "csv", "noising the prior"),
+    (label_counts, "digest_sums", "tfrecord", "counting labels"),
+    (bound_noise, "input_digest", "csv", "noising the prior"),
+    (prior_release, "make_binding", "csv", "noising the prior"),
+    (prior_release, "noisy_counts", "csv", "noising the prior"),
     (privatize, "label_values", "csv", "privatizing labels"),
     (privatize, "digest_sums", "parquet", "privatizing labels"),
     (privatize, "input_digest", "csv", "comparing the passes"),
-    (privatize, "words", "tfrecord", "privatizing labels"),
+    (label_draws, "words", "tfrecord", "privatizing labels"),
     (privatize, "replace_label", "csv", "privatizing labels"),
     (shard_writer, "filter_batch", "csv", "writing"),
     (parquet_writer, "_common_schema", "csv", "writing"),
@@ -179,7 +177,7 @@ def test_a_failing_stage_shows_no_label(whole_flow, failure, shown, monkeypatch,
     ("module", "name", "stage"),
     [
         (label_summary, "center_values", "counting labels"),
-        (noisy_prior, "noisy_counts", "noising the prior"),
+        (prior_release, "noisy_counts", "noising the prior"),
         (privatize, "record_centers", "privatizing labels"),
         (privatize, "privatize_batch", "privatizing labels"),
     ],
@@ -220,7 +218,7 @@ def raw_sums(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.extend(sums.lanes.tolist())
         return input_digest(secret, sums, *request)
 
-    for module in (noise_binding, privatize):
+    for module in (bound_noise, privatize):
         monkeypatch.setattr(module, "input_digest", spy)
     return found
 

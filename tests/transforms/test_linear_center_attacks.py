@@ -121,8 +121,8 @@ def test_everything_else_that_a_release_depends_on_gives_fresh_noise(labelled, s
 def test_the_noise_of_the_sums_is_not_that_of_the_histogram(labelled, secret) -> None:
     from labeldp.mechanisms.core.budget import BudgetSplit
     from labeldp.mechanisms.noise.noisy_histogram import noisy_counts
+    from labeldp.mechanisms.release.bound_noise import make_binding
     from labeldp.transforms.label_summary import summarize
-    from labeldp.transforms.noise_binding import make_binding
 
     batch = labelled({"x": np.ones(4), "y_center": np.ones(4), "y": [2.0, 9.0, 4.0, 5.0]})
     binding = make_binding(summarize(batch, COLUMN, secret), COLUMN, BudgetSplit(0.5, 0.5), secret)

@@ -15,6 +15,7 @@ from labeldp.mechanisms.noise.input_digest import RawSums, add_sums, digest_sums
 from labeldp.mechanisms.noise.keyed_words import words
 from labeldp.mechanisms.noise.noisy_histogram import estimated_prior, noisy_prior
 from labeldp.mechanisms.noise.record_identities import row_identities
+from labeldp.mechanisms.release.label_counts import LabelSummary
 from labeldp.transforms import (
     BindNoise,
     InputError,
@@ -25,7 +26,7 @@ from labeldp.transforms import (
     PriorRelease,
     Threshold,
 )
-from labeldp.transforms.label_summary import LabelSummary, MergeSummaries, SummarizeLabels, summarize
+from labeldp.transforms.label_summary import MergeSummaries, SummarizeLabels, summarize
 
 DOMAIN = (0.0, 1.0, 2.5, 4.0)
 COLUMN = LabelColumn("y", DOMAIN)

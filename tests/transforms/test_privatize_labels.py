@@ -18,6 +18,7 @@ from labeldp.mechanisms import Prior, Randomizer, solve
 from labeldp.mechanisms.core.budget import BudgetSplit
 from labeldp.mechanisms.noise.keyed_words import words
 from labeldp.mechanisms.noise.record_identities import row_identities
+from labeldp.mechanisms.release.bound_noise import make_binding
 from labeldp.transforms import (
     BindNoise,
     DeadLetter,
@@ -34,7 +35,6 @@ from labeldp.transforms import (
 )
 from labeldp.transforms.batches import LabelledBatchCoder, label_values, record_identities
 from labeldp.transforms.label_summary import MergeSummaries, summarize
-from labeldp.transforms.noise_binding import make_binding
 from labeldp.transforms.privatize_labels import privatize_batch
 from scipy.stats import binom, chi2
 
@@ -494,13 +494,12 @@ def test_no_shard_is_released_when_the_input_changed_in_between(changed_between,
 def readme_pipeline(tmp_path, monkeypatch, secret) -> Callable[[], None]:
     """Runs the README's pipeline in tmp_path, which holds a log of 600 records and a key."""
     text = (Path(__file__).parents[2] / "README.md").read_text()
-    found = re.search(r"^## In your own pipeline\n+```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert found is not None
+    (found,) = [block for block in re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S) if "ReleaseShards" in block]
     monkeypatch.chdir(tmp_path)
     (tmp_path / "noise.key").write_bytes(secret)
     (tmp_path / "noise.key").chmod(0o600)
     write_log(tmp_path, 7.0)
-    code = compile(found[1], "README.md", "exec")
+    code = compile(found, "README.md", "exec")
     return lambda: exec(code, {"__name__": "__main__"})
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from labeldp.mechanisms import MECHANISMS, Prior, Randomizer, solve
 from labeldp.mechanisms.core.budget import BudgetSplit
+from labeldp.mechanisms.release.solved_release import EarlierMechanism
 from labeldp.transforms import PriorRelease, SolveRandomizer
-from labeldp.transforms.solve_randomizer import EarlierMechanism
 
 DOMAIN = (0.0, 1.0, 2.0, 5.0)
 

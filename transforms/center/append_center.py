@@ -11,9 +11,9 @@ import pyarrow as pa
 from apache_beam.pvalue import AsSingleton, PCollection
 
 from ...mechanisms.center.linear_center import LinearCenter
+from ...mechanisms.release.label_column import LabelColumn
 from ..batches import LabelledBatch
 from ..errors import InputError, redact_errors
-from ..label_column import LabelColumn
 from ..tfrecord.encoded_batches import is_encoded, with_feature
 from ..tfrecord.example_encoder import encode_examples
 from .fit_center import center_columns

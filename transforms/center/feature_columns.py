@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from ...mechanisms.center.feature_rows import Categories, Columns
-from ..batches import LabelledBatch, float_values, single_values
+from ..arrow_values import float_values, single_values
+from ..batches import LabelledBatch
 from ..errors import InputError
 
 

@@ -16,9 +16,9 @@ from ...mechanisms.center.linear_center import CenterDesign, LinearCenter, desig
 from ...mechanisms.noise.input_digest import RawSums, add_sums, digest_sums
 from ...mechanisms.noise.keyed_words import keyed_hash, words
 from ...mechanisms.noise.record_identities import Identities, integer_identities
+from ...mechanisms.release.label_column import LabelColumn
 from ..batches import LabelledBatch, label_values, record_identities
 from ..errors import redact_errors
-from ..label_column import LabelColumn
 from ..noise_binding import Threshold, after_unique_ids
 from ..noise_key_file import NoiseKeyFile
 from ..progress_log import LOGGER, Progress

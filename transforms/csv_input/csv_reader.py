@@ -13,11 +13,16 @@ import pyarrow.csv as pa_csv
 
 from ..errors import InputError
 from ..io.hive_partitions import check_no_clash
-from ..io.input_format import FilePart, check_unique_columns
+from ..io.input_format import FilePart, check_unique_columns, listed
 from .csv_blocks import column_names, first_rows, row_ends, whole_row_blocks
 from .csv_dialect import CANDIDATES, COMMA, Dialect
 
 _DECLARED = {"date": pa.date32(), "timestamp": pa.timestamp("ms")}
+# A label is a number. A unit before it would not make it one, so a digit may follow a letter.
+_NAME = re.compile(r"[^\W\d].*", re.DOTALL)
+_NO_NAMES = {"nan", "inf", "infinity", "null", "none", "na", "true", "false"}
+# A field may be a whole line, if the file has another delimiter.
+_DIVIDES = re.compile("|".join(map(re.escape, CANDIDATES)))
 
 
 class CSVReader:
@@ -79,6 +84,88 @@ class CSVReader:
             yield from table.to_batches()
 
 
+def csv_schema(path: str, label: str | None, declared: Mapping[str, str] | None, dialect: Dialect = COMMA) -> pa.Schema:
+    """Finds the columns of a CSV file and their types, which are inferred from its first rows without the label.
+
+    Args:
+      path: The file.
+      label: The label's column, whose type is null in the result; None if there is none. If the header does not have
+        it, another column may be the label: then all types are null, and no row is parsed.
+      declared: Column name to type.
+      dialect: Dialect of the file.
+
+    Returns:
+      The columns in the order of the header.
+
+    Raises:
+      InputError: If the file cannot be read or has no header line.
+    """
+    names = _column_names(path, first_rows(path, label, dialect)[0], dialect)
+    if label not in names:
+        return pa.schema([(name, pa.null()) for name in names])
+    types = _csv_types(path, None, label, declared or {}, dialect)
+    return pa.schema([(name, pa.null() if name == label else types[name]) for name in names])
+
+
+def are_names(names: Sequence[str]) -> bool:
+    """Tells whether the fields of a header line look like column names, so that a message may show them.
+
+    A file without a header line has its first record there, and a label in it.
+
+    Args:
+      names: The fields.
+
+    Returns:
+      True if each begins with a letter or an underscore and is not a word for a number, a truth value or nothing; and
+      so do its parts, if another delimiter divides it.
+    """
+    parts = [part for name in names for part in _DIVIDES.split(name)]
+    return all(_NAME.fullmatch(part) and part.lower() not in _NO_NAMES for part in parts)
+
+
+def delimiter_advice(name: str, names: Sequence[str], dialect: Dialect = COMMA) -> str:
+    """Advises on a header line without a column, if the file seems to have another delimiter than the declared one.
+
+    Args:
+      name: The column.
+      names: The fields of the header line.
+      dialect: Dialect of the file.
+
+    Returns:
+      The end of a sentence about the header line; empty if it has several fields and no other delimiter gives the
+      column. It quotes nothing: a file without a header has its first record there.
+    """
+    header = dialect.delimiter.join(names).encode()
+    for mark in CANDIDATES:
+        if mark != dialect.delimiter and name in (column_names(header, Dialect(mark)) or []):
+            shown = "\\t" if mark == "\t" else mark
+            return f", which {shown!r} divides into columns: use --csv_delimiter '{shown}'"
+    if len(names) == 1:
+        return f", which has only one, because it has no {dialect.delimiter!r}: --csv_delimiter names another delimiter"
+    return ""
+
+
+def missing_column(name: str, names: Sequence[str], dialect: Dialect = COMMA) -> str:
+    """Describes that a header line lacks a column.
+
+    Args:
+      name: The column.
+      names: The fields of the header line.
+      dialect: Dialect of the file.
+
+    Returns:
+      The text; it names the delimiter that the file seems to have, or lists the columns, unless they may be a record.
+    """
+    advice = delimiter_advice(name, names, dialect)
+    if advice:
+        whole = are_names(names) and not _DIVIDES.search("".join(names))
+        shown = f"; it has: {listed(names)}" if whole else ""
+        return f"there is no column {name!r} in the header line{advice}{shown}"
+    if are_names(names):
+        return f"there is no column {name!r} in the header line; it has: {listed(names)}"
+    return f"there is no column {name!r} in the header line, which does not look like column names: add a header line"
+
+
 def _csv_types(
     path: str, columns: Sequence[str] | None, label: str | None, declared: Mapping[str, str], dialect: Dialect
 ) -> dict[str, pa.DataType]:
@@ -87,10 +174,7 @@ def _csv_types(
     names = _column_names(path, header, dialect)
     for name in columns or ([label] if label else []):
         if name not in names:
-            # Names are not listed: a file without a header has its first record there.
-            raise InputError(
-                f"{path}: there is no column {name!r} in the header line{_other_delimiter(header, name, dialect)}"
-            )
+            raise InputError(f"{path}: {missing_column(name, names, dialect)}")
     check_unique_columns(names, path)
     types = {}
     parse = _Parser(path, header, {label: pa.binary()} if label else {}, None, label, dialect)
@@ -118,21 +202,6 @@ def _in_milliseconds(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(kind) and kind.unit == "s":
         return pa.timestamp("ms", kind.tz)
     return pa.time32("ms") if kind == pa.time32("s") else kind
-
-
-def _other_delimiter(header: bytes, name: str, dialect: Dialect) -> str:
-    """Advice if another delimiter than the declared one divides the header into columns.
-
-    It quotes nothing: a file without a header has its first record there.
-    """
-    for mark in CANDIDATES:
-        if mark != dialect.delimiter and name in (column_names(header, Dialect(mark)) or []):
-            shown = "\\t" if mark == "\t" else mark
-            return f", which {shown!r} divides into columns: use --csv_delimiter '{shown}'"
-    names = column_names(header, dialect) or []
-    if len(names) == 1:
-        return f", which has only one, because it has no {dialect.delimiter!r}: --csv_delimiter names another delimiter"
-    return ""
 
 
 def _column_names(path: str, header: bytes, dialect: Dialect = COMMA) -> list[str]:

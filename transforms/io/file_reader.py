@@ -10,14 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..batches import LabelledBatch, single_values
-from ..csv_input.csv_reader import CSVReader
+from ..arrow_values import single_values
+from ..batches import LabelledBatch
+from ..csv_input.csv_reader import CSVReader, csv_schema
 from ..errors import InputError
 from ..tfrecord.encoded_batches import is_encoded, with_constants
 from .hive_partitions import Partition, check_no_clash
 from .input_format import BATCH_ROWS, Equals, FilePart, Format
-from .parquet_reader import ParquetReader, first_row
-from .tfrecord_reader import TFRecordReader
+from .parquet_reader import ParquetReader, first_row, parquet_schema
+from .tfrecord_reader import TFRecordReader, tfrecord_schema
 
 # A batch ends early at the record with which its features reach this size.
 _BATCH_BYTES = 32 << 20
@@ -92,6 +93,35 @@ class FileReader:
     def _own_filter(self, partitions: Sequence[str]) -> Equals | None:
         """The filter, unless it is on a partition column, whose value all records of a file share."""
         return None if self.where is None or self.where.column in partitions else self.where
+
+    def schema(self, part: FilePart) -> pa.Schema:
+        """Finds the columns of a file without reading a label.
+
+        Args:
+          part: The file.
+
+        Returns:
+          The columns: of Parquet those of the footer, of CSV those of the header line with types of the first rows, of
+          TFRecord those of the first 1,024 records. Of CSV and TFRecord, the label has the type null. The columns of
+          the file's folders come last; a file without columns has none of these either.
+
+        Raises:
+          InputError: If the file cannot be read, or has a column of the name of a folder.
+        """
+        schema = self._own_schema(part.path)
+        if not schema.names:
+            return schema
+        check_no_clash(part.partitions, schema.names, part.path)
+        for partition in part.partitions:
+            schema = schema.append(pa.field(partition.name, partition.type))
+        return schema
+
+    def _own_schema(self, path: str) -> pa.Schema:
+        if self.format.name == "parquet":
+            return parquet_schema(path)[0]
+        if self.format.name == "csv":
+            return csv_schema(path, self.label_column, self.format.csv_types, self.format.dialect)
+        return tfrecord_schema(path, self.label_column)
 
     def read(self, part: FilePart) -> Iterator[LabelledBatch]:
         """Reads one file or part.

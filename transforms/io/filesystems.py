@@ -1,19 +1,47 @@
-"""Files and folders on any filesystem that Beam knows."""
+"""Files and folders on any filesystem that Beam knows; s3:// and gs:// through `transforms.stores`."""
 
 from __future__ import annotations
 
 import contextlib
 import gzip
+import hashlib
+import importlib
 import os
+import re
 import shutil
 import sys
 import uuid
-from typing import BinaryIO
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from apache_beam.io.filesystem import CompressionTypes
-from apache_beam.io.filesystems import FileSystems
+from ..errors import InputError, StageError, StoreConflict, describe, named_file, system_text
+from ..stores.object_store import ObjectInfo, is_store, store_of
 
-from ..errors import InputError, describe, named_file, system_text
+if TYPE_CHECKING:
+    from apache_beam.io.filesystem import CompressedFile, CompressionTypes, FileSystem
+    from apache_beam.io.filesystems import FileSystems
+else:
+
+    class _LoadedWhenUsed:
+        """Class of Beam, imported when one of its members is first used: local files need no Beam."""
+
+        def __init__(self, module: str, name: str):
+            self._place = module, name
+
+        def __getattr__(self, member: str) -> Any:
+            return getattr(self._loaded(), member)
+
+        def __call__(self, *arguments: Any) -> Any:
+            return self._loaded()(*arguments)
+
+        def _loaded(self) -> Any:
+            module, name = self._place
+            return getattr(importlib.import_module(module), name)
+
+    CompressedFile = _LoadedWhenUsed("apache_beam.io.filesystem", "CompressedFile")
+    CompressionTypes = _LoadedWhenUsed("apache_beam.io.filesystem", "CompressionTypes")
+    FileSystem = _LoadedWhenUsed("apache_beam.io.filesystem", "FileSystem")
+    FileSystems = _LoadedWhenUsed("apache_beam.io.filesystems", "FileSystems")
 
 GZIP_MAGIC = b"\x1f\x8b\x08"
 """First bytes of a gzip file."""
@@ -63,13 +91,63 @@ def match(pattern: str) -> dict[str, int]:
       InputError: If no file matches, or files cannot be listed.
     """
     try:
-        files = FileSystems.match([pattern])[0].metadata_list
-        found = {file.path: file.size_in_bytes for file in sorted(files, key=lambda file: file.path)}
+        if is_store(pattern):
+            found = {info.path: info.size for info in _matching_objects(pattern)}
+        else:
+            files = FileSystems.match([pattern])[0].metadata_list
+            found = {file.path: file.size_in_bytes for file in sorted(files, key=lambda file: file.path)}
+    except InputError:
+        raise
     except Exception as error:
-        raise InputError(f"--input {pattern} cannot be listed ({describe(error)}): check the path") from None
+        reason = system_text(error) if is_store(pattern) else describe(error)
+        raise InputError(f"--input {pattern} cannot be listed ({reason}): check the path") from None
     if not found:
         raise InputError(f"--input {pattern} matches no file: check the path and quote the glob")
     return found
+
+
+def _matching_objects(pattern: str) -> list[ObjectInfo]:
+    """Objects of a store that match a pattern, in the order of their names."""
+    store = store_of(pattern)
+    literal = re.match(r"[^*?\[]*", pattern)
+    prefix = literal[0] if literal else ""
+    if prefix == pattern and not pattern.endswith("/"):
+        info = store.head(pattern)
+        return [] if info is None else [info]
+    matches = re.compile(FileSystem.translate_pattern(pattern if prefix != pattern else f"{pattern}*"))
+    # Consoles make folders as empty objects whose names end with a slash.
+    found = [info for info in store.list(prefix) if matches.match(info.path) and not info.path.endswith("/")]
+    return sorted(found, key=lambda info: info.path)
+
+
+def exists(path: str) -> bool:
+    """Tests whether a file exists.
+
+    Args:
+      path: The file.
+
+    Returns:
+      True if it does.
+    """
+    if is_store(path):
+        return store_of(path).head(path) is not None
+    return FileSystems.exists(path) if is_remote(path) else os.path.exists(path)
+
+
+def open_file(path: str) -> BinaryIO:
+    """Opens a file as it is, whatever its extension.
+
+    Args:
+      path: The file.
+
+    Returns:
+      A stream of its bytes.
+    """
+    if is_store(path):
+        return store_of(path).open(path)
+    if is_remote(path):
+        return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+    return open(path, "rb")
 
 
 def open_input(path: str) -> BinaryIO:
@@ -87,8 +165,14 @@ def open_input(path: str) -> BinaryIO:
     try:
         if path.endswith(".gz"):
             # Beam's own reader accepts a truncated gzip file as a complete one.
-            return _GzipFile(fileobj=FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED))
+            return _GzipFile(fileobj=open_file(path))
+        if is_store(path):
+            kind = CompressionTypes.detect_compression_type(path)
+            file = store_of(path).open(path)
+            return file if kind == CompressionTypes.UNCOMPRESSED else CompressedFile(file, kind)  # type: ignore[return-value]
         return FileSystems.open(path, compression_type=CompressionTypes.AUTO)
+    except InputError:
+        raise
     except Exception as error:
         raise not_opened(path, error) from None
 
@@ -144,9 +228,9 @@ def make_directory(path: str) -> None:
     """Makes a folder and its parents, unless it exists.
 
     Args:
-      path: The folder.
+      path: The folder. Object stores have none.
     """
-    if not FileSystems.exists(path):
+    if not is_store(path) and not FileSystems.exists(path):
         # Another worker may make it first.
         with contextlib.suppress(OSError):
             FileSystems.mkdirs(path)
@@ -166,6 +250,8 @@ def create(path: str) -> BinaryIO:
     """
     if not is_remote(path):
         return open(path, "wb")
+    if is_store(path):
+        return store_of(path).create(path)
     return FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED)
 
 
@@ -175,8 +261,11 @@ def delete_folder(folder: str) -> None:
     Args:
       folder: The folder.
     """
-    if is_remote(folder):
-        # Object stores have no folders: without the slash, they look for an object of that name.
+    if is_store(folder):
+        store, prefix = store_of(folder), folder.rstrip("/") + "/"
+        store.delete([info.path for info in store.list(prefix)])
+    elif is_remote(folder):
+        # Without the slash, some filesystems look for a file of that name.
         FileSystems.delete([folder.rstrip("/") + "/"])
     elif os.path.isdir(folder):
         shutil.rmtree(folder)
@@ -195,24 +284,111 @@ def read_text(path: str) -> str:
       InputError: If it cannot be read or is not UTF-8.
     """
     try:
-        with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        with open_file(path) as file:
             return file.read().decode()
+    except InputError:
+        raise
     except Exception as error:
         raise InputError(f"{path} cannot be read: {system_text(error) or 'check the path'}") from None
 
 
 def write_text(path: str, text: str) -> None:
-    """Writes a text file under a temporary name, then renames it.
+    """Writes a text file under a temporary name, then renames it. On an object store, it appears whole anyway.
 
     Args:
       path: The file, in a folder that exists.
       text: Its content.
 
     Raises:
-      StageError: If the operating system refuses, for example because the disk is full.
+      StageError: If the operating system or the store refuses, for example because the disk is full.
     """
-    partial = f"{path}.{uuid.uuid4().hex}"
     with named_file("writing", path):
+        if is_store(path):
+            store_of(path).write(path, text.encode())
+            return
+        partial = f"{path}.{uuid.uuid4().hex}"
         with create(partial) as file:
             file.write(text.encode())
-        FileSystems.rename([partial], [path])
+        if is_remote(path):
+            FileSystems.rename([partial], [path])
+        else:
+            os.replace(partial, path)
+
+
+@contextlib.contextmanager
+def complete_file(path: str, temp: str) -> Iterator[BinaryIO]:
+    """Writes a file that appears under its name when it is complete.
+
+    On an object store it is written under its name: an object appears whole, and one that another run has written is
+    not replaced. Elsewhere it is written in the temporary folder and renamed.
+
+    Args:
+      path: The file. Bundles that are repeated write it again, with the same bytes.
+      temp: Temporary folder of the run, on the same filesystem; names the run.
+
+    Yields:
+      A stream to write to.
+
+    Raises:
+      StageError: If the store has an object of this name that another run has written.
+    """
+    if is_store(path):
+        store, run = store_of(path), hashlib.blake2b(temp.encode(), digest_size=16).hexdigest()
+        try:
+            with store.create(path, run) as file:
+                yield file
+        except StoreConflict:
+            found = store.head(path)
+            if found is None or found.tag != run:
+                raise StageError(f"writing {path} failed: another run has written it") from None
+        return
+    partial = FileSystems.join(temp, f"{FileSystems.split(path)[1]}-{uuid.uuid4().hex}")
+    with create(partial) as file:
+        yield file
+    make_directory(FileSystems.split(path)[0])
+    FileSystems.rename([partial], [path])
+
+
+def move_file(source: str, target: str) -> None:
+    """Moves a file. Object stores cannot rename: there it is copied, within the store, and deleted.
+
+    Args:
+      source: The file.
+      target: Its new path, on the same filesystem.
+    """
+    if is_store(source):
+        store = store_of(source)
+        store.copy(source, target)
+        store.delete([source])
+    else:
+        FileSystems.rename([source], [target])
+
+
+def delete_files(paths: Iterable[str]) -> None:
+    """Deletes files.
+
+    Args:
+      paths: The files, all on one filesystem.
+    """
+    files = list(paths)
+    if files and is_store(files[0]):
+        store_of(files[0]).delete(files)
+    elif files:
+        FileSystems.delete(files)
+
+
+def is_empty_folder(folder: str) -> bool:
+    """Tests whether a folder is new or empty.
+
+    Args:
+      folder: Path of a folder.
+
+    Returns:
+      False if it is a file or holds anything.
+    """
+    if is_store(folder):
+        return next(iter(store_of(folder).list(folder.rstrip("/") + "/")), None) is None
+    if is_remote(folder):
+        return not FileSystems.match([FileSystems.join(folder, "**")], [1])[0].metadata_list
+    # Beam would interpret brackets in the name as a pattern.
+    return not os.path.lexists(folder) or (os.path.isdir(folder) and not os.listdir(folder))

@@ -13,6 +13,8 @@ FORMATS = ("tfrecord", "parquet", "csv")
 CSV_TYPES = ("int64", "float64", "string", "date", "timestamp")
 BATCH_ROWS = 1 << 14
 
+_MOST_LISTED = 20
+
 
 @dataclass(frozen=True)
 class Equals:
@@ -97,6 +99,18 @@ def file_parts(paths: Sequence[str], format: Format) -> list[FilePart]:
     """
     found = find_partitions(paths) if format.partitions else [()] * len(paths)
     return [FilePart(path, paths[0], partitions=own) for path, own in zip(paths, found, strict=True)]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Lists column names for an error message.
+
+    Args:
+      names: The names.
+
+    Returns:
+      The first 20 of them, separated by commas.
+    """
+    return ", ".join(names[:_MOST_LISTED]) + (", ..." if len(names) > _MOST_LISTED else "")
 
 
 def check_unique_columns(names: Sequence[str], path: str) -> None:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from ..errors import InputError, redact_errors, unreadable
 from .filesystems import is_remote, not_opened, open_input
 from .hive_partitions import check_no_clash
-from .input_format import BATCH_ROWS, FilePart, check_unique_columns
+from .input_format import BATCH_ROWS, FilePart, check_unique_columns, listed
 
 # Values in a part: enough work for a worker. At most _MOST_PARTS parts a file, because each part adds segments to every
 # shard. The number of parts depends on the numbers of rows and columns alone, never on sizes, which depend on labels.
@@ -71,6 +71,23 @@ class ParquetReader:
                         yield from (_with_schema(batch, leading) for batch in found)
             except (pa.ArrowException, OSError) as error:
                 raise unreadable(part.path, error, "the Parquet file is corrupt") from None
+
+
+def parquet_schema(path: str) -> tuple[pa.Schema, int]:
+    """Reads the schema of a file from its footer. No value is read.
+
+    Args:
+      path: The file.
+
+    Returns:
+      The schema and the number of records.
+
+    Raises:
+      InputError: If the file cannot be opened or is not Parquet.
+    """
+    with _open_arrow_file(path) as file:
+        parquet = _open_parquet_file(file, path)
+        return parquet.schema_arrow, parquet.metadata.num_rows
 
 
 @redact_errors("reading")
@@ -186,8 +203,7 @@ def _with_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def _check_columns(names: Sequence[str], wanted: Sequence[str], path: str) -> None:
     for name in wanted:
         if name not in names:
-            listed = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-            raise InputError(f"{path}: there is no column {name!r}; it has: {listed}")
+            raise InputError(f"{path}: there is no column {name!r}; it has: {listed(names)}")
 
 
 def _check_schema(schema: pa.Schema, expected: pa.Schema, part: FilePart) -> None:

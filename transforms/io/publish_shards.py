@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from dataclasses import dataclass
 
 import apache_beam as beam
@@ -11,7 +10,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import AsSingleton, PCollection
 
 from ..errors import InputError, StageError
-from .filesystems import is_remote, make_directory
+from .filesystems import exists, is_empty_folder, make_directory, move_file
 from .shard_writer import ShardFile
 
 
@@ -21,7 +20,8 @@ class ReleaseShards(beam.PTransform):
 
     Takes the PCollection of ShardFile of WriteTFRecords or WriteParquet; gives the shards at their new paths. If the
     input changed, or not all labels were drawn by one mechanism, the job fails and the release folder stays empty. Only
-    files wait for the comparison, so memory use does not grow. They hold privatized records: delete them when the job
+    files wait for the comparison, so memory use does not grow. Object stores cannot rename: there, shards are copied
+    within the store. Files hold privatized records: delete them when the job
     has ended, also when it failed.
 
     Attributes:
@@ -60,9 +60,9 @@ def _move(shard: ShardFile, directory: str, digest: int) -> ShardFile:
     require_digest(digest)
     moved = dataclasses.replace(shard, path=FileSystems.join(directory, FileSystems.split(shard.path)[1]))
     make_directory(directory)
-    if FileSystems.exists(shard.path):
-        FileSystems.rename([shard.path], [moved.path])
-    elif not FileSystems.exists(moved.path):
+    if exists(shard.path):
+        move_file(shard.path, moved.path)
+    elif not exists(moved.path):
         # If it exists, this is a retry of a bundle that has moved the shard.
         raise StageError(f"releasing failed: the shard {shard.path} is missing")
     return moved
@@ -77,10 +77,5 @@ def require_empty(folder: str) -> None:
     Raises:
       InputError: If it is a file or holds anything.
     """
-    if is_remote(folder):
-        empty = not FileSystems.match([FileSystems.join(folder, "**")], [1])[0].metadata_list
-    else:
-        # Beam would interpret brackets in the name as a pattern.
-        empty = not os.path.lexists(folder) or (os.path.isdir(folder) and not os.listdir(folder))
-    if not empty:
+    if not is_empty_folder(folder):
         raise InputError(f"{folder} exists and is not an empty folder: name another, or delete it")

@@ -1,8 +1,8 @@
 """Writes batches into a fixed number of shards, with the same bytes however the runner forms its bundles.
 
 Blocks of row numbers determine a record's shard. Each bundle writes its records to its own segment files. Then every
-shard is assembled from its segments in the order of source and row, under a temporary name, and renamed. Only the names
-of segments are shuffled.
+shard is assembled from its segments in the order of source and row, under a temporary name, and renamed; on an object
+store, under its name. Only the names of segments are shuffled.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any, BinaryIO, Protocol
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import AsSingleton, PCollection
 from apache_beam.transforms.window import GlobalWindow
@@ -26,13 +25,15 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from ..batches import LabelledBatch, filter_batch
 from ..errors import StageError, named_file, redact_errors
-from .filesystems import create, make_directory
+from .filesystems import complete_file, is_remote, make_directory, open_file
 
 COMPRESSIONS = ("none", "gzip")
 COPY_BYTES = 1 << 22
 # Number of consecutive rows that go to the same shard; small, so that a small dataset has records in every shard.
 _BLOCK_ROWS = 256
 _MAX_OPEN_SEGMENTS = 256
+# On an object store, each open segment holds up to 5 MiB in memory.
+_MAX_OPEN_UPLOADS = 32
 
 
 class Layout(Protocol):
@@ -247,9 +248,10 @@ class _WriteSegments(beam.DoFn):
             yield from self._close_all()
         self._next = (batch.source, batch.stop)
         shards = shard_of_rows(batch.source, batch.rows, self._num_shards)
+        most = _MAX_OPEN_UPLOADS if is_remote(self._temp) else _MAX_OPEN_SEGMENTS
         for shard in np.unique(shards).tolist():
             if shard not in self._open:
-                if len(self._open) >= _MAX_OPEN_SEGMENTS:
+                if len(self._open) >= most:
                     yield from self._close_all()
                 path = FileSystems.join(self._temp, f"{shard:05d}-{uuid.uuid4().hex}")
                 self._open[shard] = _OpenSegment(batch.source, batch.start, path, self._layout.open_segment(path))
@@ -310,13 +312,9 @@ class _Assemble(beam.DoFn):
             (segment for segment in found if segment is not None), key=lambda segment: (segment.source, segment.start)
         )
         name = f"part-{shard:05d}-of-{self._num_shards:05d}.{self._layout.suffix}"
-        partial = FileSystems.join(self._temp, f"{name}-{uuid.uuid4().hex}")
         final = FileSystems.join(self._directory, name)
-        with named_file("writing", final):
-            with create(partial) as file:
-                self._layout.assemble(segments, schemas, file)
-            make_directory(self._directory)
-            FileSystems.rename([partial], [final])
+        with named_file("writing", final), complete_file(final, self._temp) as file:
+            self._layout.assemble(segments, schemas, file)
         mechanisms = frozenset().union(*(segment.mechanisms for segment in segments))
         yield ShardFile(final, sum(segment.records for segment in segments), mechanisms)
 
@@ -330,7 +328,7 @@ def open_segment_file(path: str) -> BinaryIO:
     Returns:
       A stream of its bytes.
     """
-    return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+    return open_file(path)
 
 
 def check_complete(segment: Segment, found: int) -> None:

@@ -16,6 +16,9 @@ from ..tfrecord.framing import Frames, read_records
 from .filesystems import GZIP_MAGIC, GZIP_WITHOUT_NAME, open_input
 from .input_format import BATCH_ROWS, FilePart
 
+SCHEMA_RECORDS = 1 << 10
+"""Records of a file that are read for its schema."""
+
 
 @dataclass(frozen=True, eq=False)
 class SelectedRecords:
@@ -98,11 +101,13 @@ class TFRecordReader:
                 yield SelectedRecords(rows, len(frames), batch)
 
 
-def _read_frames(file: BinaryIO, path: str, sizes: Callable[[Frames], np.ndarray] | None) -> Iterator[Frames]:
+def _read_frames(
+    file: BinaryIO, path: str, sizes: Callable[[Frames], np.ndarray] | None, count: int = BATCH_ROWS
+) -> Iterator[Frames]:
     """The records, and an error that names gzip if the file is that instead."""
     first = True
     try:
-        for frames in read_records(file, path, BATCH_ROWS, sizes):
+        for frames in read_records(file, path, count, sizes):
             first = False
             yield frames
     except InputError:
@@ -118,6 +123,28 @@ def _is_gzip(path: str) -> bool:
             return file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
         except Exception:
             return False
+
+
+def tfrecord_schema(path: str, label: str | None) -> pa.Schema:
+    """Finds the features of the first 1,024 records of a file, without looking at a label.
+
+    Args:
+      path: The file.
+      label: Name of the label; None if there is none.
+
+    Returns:
+      The features in the order of their names; the label, if it occurs, has the type null.
+
+    Raises:
+      InputError: If the file cannot be opened or is corrupt, or a record is not a tf.Example.
+    """
+    from ..tfrecord.example_decoder import ExampleDecoder
+
+    with open_input(path) as file:
+        for frames in _read_frames(file, path, None, SCHEMA_RECORDS):
+            bounds = zip(frames.starts.tolist(), frames.stops.tolist(), strict=True)
+            return ExampleDecoder(path).schema([frames.content[start:stop] for start, stop in bounds], label)
+    return pa.schema([])
 
 
 def _with_length(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""Update of a CRC-32C after four bytes of the message changed, or others were appended, without reading the rest of it.
+"""Update of a CRC-32C after bytes of the message were changed or appended, without reading the rest of it.
 
 A checksum is linear: if four bytes of a message change, its checksum changes by the difference of those bytes, as a
 polynomial over GF(2), times x^8 for each byte that follows, modulo the checksum's polynomial. Bits are reflected, as in
@@ -48,6 +48,21 @@ def appended_checksums(checksums: np.ndarray, ending: int, last: np.ndarray, siz
       Unmasked CRC-32C of each message with its ending, shape (n,), uint32.
     """
     return _shifted_alike(checksums, size) ^ _shifted_alike(last, 4) ^ np.uint32(ending)
+
+
+def restarted_checksums(checksums: np.ndarray, before: np.ndarray, after: np.ndarray, behind: np.ndarray) -> np.ndarray:
+    """Checksums of messages after their first bytes were replaced by others, perhaps by more or fewer.
+
+    Args:
+      checksums: Unmasked CRC-32C of each message before, shape (n,), uint32.
+      before: Unmasked CRC-32C of its first bytes alone, shape (n,), uint32.
+      after: Unmasked CRC-32C of the bytes that take their place, shape (n,), uint32.
+      behind: Number of message bytes after them, below 2^32, shape (n,), int64.
+
+    Returns:
+      Unmasked CRC-32C of each changed message, shape (n,), uint32.
+    """
+    return checksums ^ _shifted(before ^ after, behind)
 
 
 def _shifted_alike(values: np.ndarray, count: int) -> np.ndarray:

@@ -13,7 +13,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .framing import FOOTER_SIZE, HEADER_SIZE, Frames, appended_footers, frame_headers, overwrite_words
+from .example_walk import FEATURES_TAG
+from .framing import (
+    FOOTER_SIZE,
+    HEADER_SIZE,
+    Frames,
+    appended_footers,
+    frame_headers,
+    overwrite_words,
+    restarted_footers,
+)
+from .varints import encode_varints, varint, varint_sizes
 
 # No flag can name these columns, because arguments of a process cannot contain a NUL character.
 _FRAMES, _LABEL_OFFSETS = "\0frames", "\0label offsets"
@@ -96,63 +106,103 @@ def with_label(batch: pa.RecordBatch, label: str, values: np.ndarray) -> pa.Reco
 
 
 def with_feature(batch: pa.RecordBatch, name: str, values: np.ndarray, example: bytes) -> pa.RecordBatch:
-    """Adds a feature of one float to an encoded batch, as a column and at the end of every record.
-
-    A record gets a second `features` message with one entry. Parsers of protocol buffers merge it with the first one,
-    because a message may be written in parts (Protocol Buffers, Encoding, "Last One Wins").
+    """Adds a feature of one float to an encoded batch, as a column and as the last map entry of every record.
 
     Args:
-      batch: An encoded batch of n records without a feature of this name.
+      batch: An encoded batch of n records without a feature of this name, in the canonical form of `example_walk`.
       name: Name of the feature.
       values: Shape (n,), float64; rounded to float32.
-      example: A tf.Example of this feature alone, with any float, whose four bytes are the last ones.
+      example: A canonical tf.Example of this feature alone, with any float, whose four bytes are the last ones.
 
     Returns:
-      An encoded batch with one more column.
+      An encoded batch with one more column. Its records are canonical as well.
     """
     numbers = values.astype("<f4")
-    return _with_columns(batch, {name: pa.array(numbers)}, _appended(batch, example, numbers))
+    return _with_columns(batch, {**_appended(batch, example, numbers), name: pa.array(numbers)})
 
 
 def with_constants(batch: pa.RecordBatch, columns: Mapping[str, pa.Array], example: bytes) -> pa.RecordBatch:
     """Adds features to an encoded batch that have the same values in all records.
 
     Args:
-      batch: An encoded batch of n records without features of these names.
+      batch: An encoded batch of n records without features of these names, canonical as for `with_feature`.
       columns: The features as columns, each of length n.
-      example: A tf.Example of these features alone.
+      example: A canonical tf.Example of these features alone; at least one has a value.
 
     Returns:
-      An encoded batch with these columns; the features are at the end of every record, as in `with_feature`.
+      An encoded batch with these columns; the features are the last map entries of every record. Its records are
+      canonical as well.
     """
     ending = np.frombuffer(example[-4:], "<f4")
-    return _with_columns(batch, columns, _appended(batch, example, np.repeat(ending, batch.num_rows)))
+    return _with_columns(batch, {**_appended(batch, example, np.repeat(ending, batch.num_rows)), **columns})
 
 
-def _with_columns(batch: pa.RecordBatch, added: Mapping[str, pa.Array], frames: pa.Array) -> pa.RecordBatch:
-    columns = {**dict(zip(batch.schema.names, batch.columns, strict=True)), **added, _FRAMES: frames}
+def _with_columns(batch: pa.RecordBatch, changed: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    columns = {**dict(zip(batch.schema.names, batch.columns, strict=True)), **changed}
     return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
 
-def _appended(batch: pa.RecordBatch, example: bytes, numbers: np.ndarray) -> pa.Array:
-    """The frames with an example at the end of each record. numbers: its last four bytes in each record, (n,), <f4."""
-    size = len(example)
+def _appended(batch: pa.RecordBatch, example: bytes, numbers: np.ndarray) -> dict[str, pa.Array]:
+    """Columns of an encoded batch that change when the map entries of an example are added to each record.
+
+    numbers: the last four bytes of the example in each record, (n,), <f4.
+    """
+    entry = example[int(_prefix_sizes(np.array([len(example)]))[0]) :]
     frames = batch.column(batch.schema.get_field_index(_FRAMES))
-    # The example comes after the footer, which it then overwrites, with a new footer behind it.
-    joined = pc.binary_join_element_wise(  # type: ignore[attr-defined]
-        frames, pa.scalar(example, pa.large_binary()), pa.scalar(b"", pa.large_binary())
-    )
+    lengths = np.diff(_packed(frames)[1]) - HEADER_SIZE - FOOTER_SIZE
+    before = _prefix_sizes(lengths)
+    bodies = lengths - before
+    after = 1 + varint_sizes(bodies + len(entry))
+    # The entry comes after the footer, which it then overwrites, with a new footer behind it. A longer prefix needs a
+    # gap before the record.
+    empty = pa.scalar(b"", pa.large_binary())
+    parts, gaps = [frames, pa.scalar(entry, pa.large_binary())], after - before
+    if gaps.any():
+        sizes = pa.array([bytes(size) for size in range(int(gaps.max()) + 1)], pa.large_binary())
+        parts.insert(0, sizes.take(pa.array(gaps)))
+    joined = pc.binary_join_element_wise(*parts, empty)  # type: ignore[attr-defined]
     data, longer = _packed(joined)
     octets = data.copy()
-    lengths = np.diff(longer) - size - HEADER_SIZE - FOOTER_SIZE
-    _parts(octets, HEADER_SIZE)[longer[:-1]] = _items(frame_headers(lengths + size))
-    endings = np.tile(np.frombuffer(example, np.uint8), (len(numbers), 1))
+    _parts(octets, HEADER_SIZE)[longer[:-1]] = _items(frame_headers(after + bodies + len(entry)))
+    _write_prefixes(octets, longer[:-1] + HEADER_SIZE, bodies + len(entry))
+    endings = np.tile(np.frombuffer(entry, np.uint8), (len(numbers), 1))
     endings[:, -numbers.itemsize :] = numbers.view(np.uint8).reshape(-1, numbers.itemsize)
-    starts = longer[:-1] + HEADER_SIZE + lengths
+    starts = longer[:-1] + HEADER_SIZE + after + bodies
     footers = _parts(octets, FOOTER_SIZE)[starts].view(np.uint8).reshape(-1, FOOTER_SIZE)
-    _parts(octets, size)[starts] = _items(endings)
-    _parts(octets, FOOTER_SIZE)[longer[1:] - FOOTER_SIZE] = _items(appended_footers(footers, example, numbers))
-    return binary_array(pa.py_buffer(octets), longer)
+    footers = appended_footers(footers, entry, numbers)
+    footers = restarted_footers(footers, *_prefix_change(bodies, before, len(entry)), bodies + len(entry))
+    _parts(octets, len(entry))[starts] = _items(endings)
+    _parts(octets, FOOTER_SIZE)[longer[1:] - FOOTER_SIZE] = _items(footers)
+    changed = {_FRAMES: binary_array(pa.py_buffer(octets), longer)}
+    if _LABEL_OFFSETS in batch.schema.names:
+        offsets = batch.column(batch.schema.get_field_index(_LABEL_OFFSETS)).to_numpy()
+        changed[_LABEL_OFFSETS] = pa.array(np.where(offsets < 0, offsets, offsets + gaps))
+    return changed
+
+
+def _prefix_sizes(lengths: np.ndarray) -> np.ndarray:
+    """Bytes of tag and length before the map entries of canonical records; 0 for empty records."""
+    # A guess that is too large by at most one gives the right size.
+    sizes = varint_sizes(np.maximum(lengths - 1 - varint_sizes(np.maximum(lengths - 2, 0)), 0))
+    return np.where(lengths > 0, 1 + sizes, 0)
+
+
+def _write_prefixes(octets: np.ndarray, starts: np.ndarray, bodies: np.ndarray) -> None:
+    """Writes tag and length at the start of every record; bodies: bytes of its map entries."""
+    lengths, sizes = encode_varints(bodies)
+    octets[starts] = FEATURES_TAG
+    within = np.arange(len(lengths)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    octets[np.repeat(starts + 1, sizes) + within] = lengths
+
+
+def _prefix_change(bodies: np.ndarray, before: np.ndarray, more: int) -> tuple[list[bytes], list[bytes], np.ndarray]:
+    """Distinct prefixes of records, those after their map entries grow by `more` bytes, and each record's place."""
+    # An empty record has no prefix.
+    distinct, place = np.unique(np.where(before > 0, bodies, -1), return_inverse=True)
+    tag = bytes([FEATURES_TAG])
+    old = [tag + varint(body) if body >= 0 else b"" for body in distinct.tolist()]
+    new = [tag + varint(max(body, 0) + more) for body in distinct.tolist()]
+    return old, new, place
 
 
 def _parts(octets: np.ndarray, size: int) -> np.ndarray:

@@ -120,6 +120,29 @@ class ExampleDecoder:
         """
         return {name for record in records for name, _ in self._features(record)}
 
+    def schema(self, records: list[bytes], label: str | None) -> pa.Schema:
+        """Finds the features of records and their types, without looking at a value of the label.
+
+        Args:
+          records: Serialized tf.Examples.
+          label: Feature whose type is not looked at either; None if there is none.
+
+        Returns:
+          A field for each feature that occurs, in the order of their names; of null for the label and for a feature
+          without a list.
+
+        Raises:
+          InputError: If a record is not a tf.Example.
+        """
+        kinds: dict[str, pa.DataType] = {}
+        for record in records:
+            for name, feature in self._features(record):
+                kind = None if name == label else feature.WhichOneof("kind")
+                if kind is not None:
+                    kinds[name] = pa.large_list(_TYPES[kind])
+                kinds.setdefault(name, pa.null())
+        return pa.schema(sorted(kinds.items()))
+
     def _features(self, record: bytes) -> Iterable[tuple[str, Any]]:
         try:
             example = _EXAMPLE.FromString(record)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ..batches import float_values, is_time
+from ..arrow_values import float_values, is_time
 from ..errors import InputError
 from .framing import FOOTER_SIZE, frame_headers, write_checksums
 from .varints import encode_varints, varint

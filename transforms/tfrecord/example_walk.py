@@ -32,8 +32,11 @@ from .varints import read_lengths, sliding_words
 BYTES, FLOAT, INT64 = 0x0A, 0x12, 0x1A
 """Kinds of a Feature, by the tag of its list."""
 
+FEATURES_TAG = 0x0A
+"""Tag of the field of an Example that holds its map entries."""
+
 # Tags of the other fields.
-_ENTRIES = _ENTRY = _KEY = _ITEMS = 0x0A
+_ENTRY = _KEY = _ITEMS = 0x0A
 _VALUE = 0x12
 _UNPACKED_FLOAT, _UNPACKED_INT64 = 0x0D, 0x08
 
@@ -142,7 +145,7 @@ class ExampleWalk:
     def _walk(self) -> None:
         tags, at, ends, good = self._field(self.starts, self.stops)
         empty = self.starts == self.stops
-        self.canonical = empty | (good & (tags == _ENTRIES) & (ends == self.stops))
+        self.canonical = empty | (good & (tags == FEATURES_TAG) & (ends == self.stops))
         rows = np.flatnonzero(self.canonical & ~empty & (at < ends))
         at, stops = at[rows], self.stops[rows]
         while len(rows):

@@ -14,7 +14,7 @@ from typing import BinaryIO
 import numpy as np
 
 from ..errors import InputError, unreadable
-from .crc32c import appended_checksums, changed_checksums
+from .crc32c import appended_checksums, changed_checksums, restarted_checksums
 
 HEADER_SIZE, FOOTER_SIZE = 12, 4
 """Bytes of a frame before and after its record."""
@@ -210,6 +210,28 @@ def appended_footers(footers: np.ndarray, ending: bytes, last: np.ndarray) -> np
     claimed = _unmasked(np.ascontiguousarray(footers).view("<u4").ravel())
     alike = int(_unmasked(checksums([ending[:-4] + bytes(4)]))[0])
     return _octets(_masked(appended_checksums(claimed, alike, last.view("<u4"), len(ending))))
+
+
+def restarted_footers(
+    footers: np.ndarray, before: Sequence[bytes], after: Sequence[bytes], places: np.ndarray, behind: np.ndarray
+) -> np.ndarray:
+    """Computes the footers of records whose first bytes were replaced by others, perhaps by more or fewer.
+
+    A record whose checksum was wrong before has a wrong one after.
+
+    Args:
+      footers: Footer of each record before, shape (n, 4), uint8.
+      before: The u distinct starts of records before.
+      after: The u starts that take their place.
+      places: Index of each record's start in `before`, shape (n,), int64.
+      behind: Bytes after the start of each record, shape (n,), int64.
+
+    Returns:
+      The new footers, shape (n, 4), uint8.
+    """
+    claimed = _unmasked(np.ascontiguousarray(footers).view("<u4").ravel())
+    one, other = (_unmasked(checksums(starts))[places] for starts in (before, after))
+    return _octets(_masked(restarted_checksums(claimed, one, other, behind)))
 
 
 def _words(content: bytes | np.ndarray) -> np.ndarray:

@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 from apache_beam.options.pipeline_options import SetupOptions
 from apache_beam.pvalue import PCollection
 
-from ..batches import LabelledBatch, float_values
+from ..arrow_values import float_values
+from ..batches import LabelledBatch
 from ..errors import InputError, redact_errors
 from .quiet_import import import_quietly
 from .schema_protos import parse_schema, to_text, without_feature

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.pipelines.audit import documents
-from labeldp.pipelines.audit.audit_command import audit_report, run
+from labeldp.pipelines.audit.audit_command import audit_report
 from labeldp.pipelines.audit.audit_release import audit_path
+from labeldp.pipelines.cli.commands import main
 
 RESPONSE: dict[str, Any] = json.loads(Path(__file__).with_name("response.json").read_text())
 
@@ -49,7 +50,7 @@ TEXT = json.dumps(RESPONSE)
 def test_malformed_files_fail_in_one_line(tmp_path, capsys, content, problem):
     path = tmp_path / "file.json"
     path.write_bytes(content)
-    assert run([str(path)]) == 1
+    assert main(["audit", str(path)]) == 1
     out = capsys.readouterr().out
     assert out.isascii()
     assert out.startswith("FAIL: ")

@@ -41,7 +41,7 @@ def test_no_command_is_bad_usage(invoke: Any) -> None:
     assert "usage: labeldp" in outcome.err
 
 
-@pytest.mark.parametrize("name", ["privatise", "--epsilon", "", "cli", "os"])
+@pytest.mark.parametrize("name", ["privatise", "", "cli", "os"])
 def test_an_unknown_command(invoke: Any, name: str) -> None:
     outcome = invoke([name, "--help"])
 
@@ -49,6 +49,90 @@ def test_an_unknown_command(invoke: Any, name: str) -> None:
     assert outcome.out == ""
     assert repr(name) in outcome.error
     assert "privatize, fit, apply" in outcome.error
+    assert ("did you mean privatize?" in outcome.error) == (name == "privatise")
+
+
+def test_a_flag_before_the_command(invoke: Any) -> None:
+    outcome = invoke(["--epsilon", "1", "privatize"])
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "--epsilon" in outcome.error
+    assert "after the command" in outcome.error
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["privatize", "--lable=y"], "unknown flag --lable; did you mean --label?"),
+        (
+            ["privatize", "--direct_num_worker=1"],
+            "unknown flag --direct_num_worker; did you mean --direct_num_workers?",
+        ),
+        (["privatize", "--mechanism=unbaised"], "--mechanism: unknown value 'unbaised'"),
+        (["privatize", "--mechanism=unbaised"], "did you mean unbiased?"),
+        (["privatize", "--input_format=parket"], "did you mean parquet?"),
+        (["solve", "--mechanisms=rr"], "unknown flag --mechanisms; did you mean --mechanism?"),
+        (["audit", "--dada", "x"], "unknown flag --dada; did you mean --data?"),
+        (["privatize", "--epsilon=much"], "--epsilon: takes a number, not 'much'"),
+        (["privatize", "--num_shards=1.5"], "--num_shards: takes a whole number, not '1.5'"),
+        (["privatize", "--mechanism_file=m.json"], "--mechanism_file is for fit and apply"),
+        (["fit", "--output=released"], "--output is for privatize and apply; fit writes --mechanism_file"),
+        (["apply", "--epsilon", "1"], "--epsilon is set by the mechanism file; leave it out"),
+        (["privatize", "only", "--lable=y"], "unknown flag --lable; did you mean --label?"),
+        (["fit", "only", "--output", "o"], "--output is for privatize and apply; fit writes --mechanism_file"),
+        (["fit"], "--input, --input_format, --label, --epsilon and --mechanism_file are missing"),
+        (["demo"], "--output is missing: new folder for the log and the release"),
+    ],
+)
+def test_what_is_misspelled_or_missing_is_said(invoke: Any, argv: list[str], said: str) -> None:
+    """Flags that the parser knows to be wrong are reported before those that are missing."""
+    needed = {"privatize": ["--input=i", "--input_format=csv", "--label=y", "--epsilon=1", "--output=o"],
+              "fit": ["--input=i", "--input_format=csv", "--label=y", "--epsilon=1", "--mechanism_file=m"],
+              "apply": ["--input=i", "--input_format=csv", "--label=y", "--output=o", "--mechanism_file=m"],
+              "solve": ["--prior=p", "--epsilon=1", "--output=o"]}  # fmt: skip
+    domain = ["--label_min=0", "--label_max=1", "--label_step=1"] if argv[0] in ("privatize", "fit") else []
+    outcome = invoke([argv[0], *(needed.get(argv[0], []) + domain if len(argv) > 1 and "only" not in argv else []),
+        *[argument for argument in argv[1:] if argument != "only"]])  # fmt: skip
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert said in outcome.error
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_help_fits_80_columns_and_says_what_is_required(
+    invoke: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    parser, text = cli.command_parser(name), invoke([name, "--help"]).ok().out
+
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.count("(required)") == len(parser.needed)
+    usage = text.partition("\n\n")[0]
+    for flag in parser.needed:
+        assert f"--{flag} " in usage, flag
+
+
+def test_commands_offer_their_own_flags_only() -> None:
+    flags = {name: set(cli.command_parser(name).flags()) for name in ("privatize", "fit", "apply")}
+
+    assert not flags["fit"] & {"output", "num_shards", "compression", "validate"}
+    assert not flags["apply"] & {"label_min", "epsilon", "mechanism", "for", "center", "loss", "rounding"}
+    assert flags["privatize"] >= flags["fit"] - {"mechanism_file"}
+    assert "mechanism_file" not in flags["privatize"]
+
+
+def test_help_of_every_command_loads_the_standard_library_only(environment: dict[str, str]) -> None:
+    script = (
+        "import sys; from labeldp.pipelines.cli.commands import COMMANDS, main\n"
+        "for name in COMMANDS: assert main([name, '--help']) == 0\n"
+        "packages = {name.partition('.')[0] for name in sys.modules} - set(sys.stdlib_module_names)\n"
+        "print(*sorted(name for name in packages if not name.startswith('_')))"
+    )
+    plain = [sys.executable, "-c", "import sys; print(*{name.partition('.')[0] for name in sys.modules})"]
+    before = subprocess.run(plain, check=True, env=environment, capture_output=True, text=True).stdout.split()
+    done = subprocess.run([sys.executable, "-c", script], check=True, env=environment, capture_output=True, text=True)
+
+    assert set(done.stdout.splitlines()[-1].split()) - set(before) == {"labeldp"}
 
 
 @pytest.mark.parametrize(

@@ -180,9 +180,10 @@ def test_logs_counters_and_the_job_itself(
     """Searches everything that Beam stores about a job, and every log line at level DEBUG and above."""
     import apache_beam as beam
     from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-    from labeldp.pipelines.job.job_flags import parse
+    from labeldp.pipelines.cli.commands import parse
     from labeldp.pipelines.job.job_graph import build
     from labeldp.pipelines.job.parse_request import parse_request
+    from labeldp.pipelines.release.output_folder import Staging
     from labeldp.pipelines.runner.runner_options import runner_options
 
     (tmp_path / "staging").mkdir()
@@ -191,10 +192,11 @@ def test_logs_counters_and_the_job_itself(
         caplog.set_level(logging.DEBUG, name)
         # An earlier command in this process may have turned propagation off.
         monkeypatch.setattr(logging.getLogger(name), "propagate", True)
-    args, others = parse("privatize", "", job(input=log / "log.csv", **flags)[1:])
+    args, others = parse(job(input=log / "log.csv", **flags))
     options = runner_options(others, 0)
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=options)
-    build(pipeline, parse_request("privatize", args), str(tmp_path / "staging"))
+    staging = str(tmp_path / "staging")
+    build(pipeline, parse_request("privatize", args), Staging(staging, staging))
     graph: Any = pipeline.to_runner_api()
     result: Any = pipeline.run()
     result.wait_until_finish()
@@ -424,8 +426,8 @@ def test_an_id_that_occurs_twice(fails: Any, tmp_path: Path, write_csv: Any) -> 
 @pytest.mark.parametrize(
     ("module", "function", "stage"),
     [
-        ("labeldp.transforms.label_summary", "digest_sums", "counting labels"),
-        ("labeldp.transforms.noisy_prior", "noisy_counts", "noising the prior"),
+        ("labeldp.mechanisms.release.label_counts", "digest_sums", "counting labels"),
+        ("labeldp.mechanisms.release.prior_release", "noisy_counts", "noising the prior"),
         ("labeldp.transforms.privatize_labels", "digest_sums", "privatizing labels"),
         ("labeldp.transforms.io.shard_writer", "filter_batch", "writing"),
         ("labeldp.transforms.csv_input.csv_reader", "_csv_types", "reading"),

@@ -36,7 +36,7 @@ def test_a_tab(job, invoke, outputs, log, tmp_path):
 
 def test_what_was_missing_is_named(job, invoke, log):
     outcome = invoke(job(input=log, csv_encoding="latin-1"))
-    assert outcome.code == 1
+    assert outcome.code == 2
     assert "which ';' divides into columns: use --csv_delimiter ';'" in outcome.error
     outcome = invoke(job(input=log, csv_delimiter=";"))
     assert outcome.code == 1

@@ -12,13 +12,13 @@ import pytest
 @pytest.fixture
 def request_of(job: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Function (command="privatize", flag=value, ...) -> the request of a valid job with those flags."""
-    from labeldp.pipelines.job.job_flags import parse
+    from labeldp.pipelines.cli.commands import parse
     from labeldp.pipelines.job.parse_request import parse_request
 
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
 
     def make(command: str = "privatize", **flags: Any) -> Any:
-        args, _ = parse(command, "", job(command, **flags)[1:])
+        args, _ = parse(job(command, **flags))
         return parse_request(command, args)
 
     return make
@@ -27,11 +27,11 @@ def request_of(job: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> Callabl
 @pytest.fixture
 def beam_options(job: Any) -> Callable[..., dict[str, Any]]:
     """Function (argument, ...) -> Beam's options of a job with those additional arguments."""
-    from labeldp.pipelines.job.job_flags import parse
+    from labeldp.pipelines.cli.commands import parse
     from labeldp.pipelines.runner.runner_options import runner_options
 
     def options(*more: str, file_size: float = 0) -> dict[str, Any]:
-        return runner_options(parse("privatize", "", [*job()[1:], *more])[1], file_size).get_all_options()
+        return runner_options(parse([*job(), *more])[1], file_size).get_all_options()
 
     return options
 

@@ -167,10 +167,10 @@ def test_apply_does_not_round_in_another_way_than_fit(job: Any, invoke: Any) -> 
     ],
 )
 def test_the_default_is_the_mechanisms(job: Any, mechanism: str, asked: str | None, expected: str) -> None:
-    from labeldp.pipelines.job.job_flags import parse
+    from labeldp.pipelines.cli.commands import parse
     from labeldp.pipelines.job.parse_request import parse_request
 
-    args, _ = parse("privatize", "", job(mechanism=mechanism, rounding=asked)[1:])
+    args, _ = parse(job(mechanism=mechanism, rounding=asked))
     assert parse_request("privatize", args).column.rounding == expected
 
 

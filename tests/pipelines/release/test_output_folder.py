@@ -241,7 +241,9 @@ def test_staging_is_beside_the_target_and_goes_away(outputs: Path, error: type[B
     from labeldp.pipelines.release.output_folder import staging_folder
 
     def use() -> None:
-        with staging_folder(str(outputs / "released")) as staging:
+        with staging_folder(str(outputs / "released")) as place:
+            staging = place.work
+            assert place.release == staging
             assert Path(staging).parent == outputs
             assert Path(staging).name.startswith(".released.")
             (Path(staging) / "data").mkdir()
@@ -258,19 +260,20 @@ def test_staging_is_beside_the_target_and_goes_away(outputs: Path, error: type[B
 
 
 def test_publishing_never_replaces_anything(outputs: Path) -> None:
-    from labeldp.pipelines.release.output_folder import publish_folder
+    from labeldp.pipelines.release.output_folder import Staging, publish_folder
     from labeldp.transforms import StageError
 
+    staging = Staging(str(outputs / "staging"), str(outputs / "staging"))
     (outputs / "staging").mkdir()
     (outputs / "staging" / "new").write_text("new")
     (outputs / "released").mkdir()
     (outputs / "released" / "old").write_text("old")
     with pytest.raises(StageError, match="/released failed: Directory not empty"):
-        publish_folder(str(outputs / "staging"), str(outputs / "released"))
+        publish_folder(staging, str(outputs / "released"))
     assert [path.name for path in (outputs / "released").iterdir()] == ["old"]
 
     (outputs / "released" / "old").unlink()
-    publish_folder(str(outputs / "staging"), str(outputs / "released"))
+    publish_folder(staging, str(outputs / "released"))
     assert [path.name for path in outputs.iterdir()] == ["released"]
     assert (outputs / "released" / "new").read_text() == "new"
 

@@ -107,11 +107,15 @@ def test_without_locks_a_folder_is_named_and_kept(
     assert (tmp_path / f".released.{DEAD}").is_dir()
 
 
-def test_in_an_object_store_folders_are_named_only(
+def test_on_a_remote_filesystem_folders_are_named_only(
     log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody can know there whether the run is going."""
-    found = [f"gs://b/.released.{DEAD}/data/part", f"gs://b/.released.{DEAD}/mechanism.json", "gs://b/.released.x/y"]
+    found = [
+        f"hdfs://b/.released.{DEAD}/data/part",
+        f"hdfs://b/.released.{DEAD}/mechanism.json",
+        "hdfs://b/.released.x/y",
+    ]
     matched = []
 
     def match(patterns: list[str]) -> list[MatchResult]:
@@ -119,10 +123,10 @@ def test_in_an_object_store_folders_are_named_only(
         return [MatchResult(patterns[0], [FileMetadata(path, 1) for path in found])]
 
     monkeypatch.setattr(staging_locks.FileSystems, "match", match)
-    monkeypatch.setattr(staging_locks.FileSystems, "split", lambda path: ("gs://b", "released"))
+    monkeypatch.setattr(staging_locks.FileSystems, "split", lambda path: ("hdfs://b", "released"))
     monkeypatch.setattr(staging_locks.FileSystems, "join", lambda *parts: "/".join(parts))
-    remove_leftovers("gs://b/released")
-    assert matched == ["gs://b/.released.*/**"]
+    remove_leftovers("hdfs://b/released")
+    assert matched == ["hdfs://b/.released.*/**"]
     assert log.messages == [
-        f"gs://b/.released.{DEAD} is the staging folder of another run: delete it if no such run is going"
+        f"hdfs://b/.released.{DEAD} is the staging folder of another run: delete it if no such run is going"
     ]

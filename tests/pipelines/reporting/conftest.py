@@ -133,12 +133,12 @@ def solved(tmp_path: Path, invoke: Any) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
-def report_on(invoke: Any) -> Callable[[Path], Page]:
-    """Function (release or mechanism file) -> its page."""
+def report_on(invoke: Any) -> Callable[..., Page]:
+    """Function (release or mechanism file, flags) -> its page."""
 
-    def run(path: Path) -> Page:
+    def run(path: Path, *flags: str) -> Page:
         output = path.parent / "page.html"
-        invoke(["report", str(path), f"--output={output}"]).ok()
+        invoke(["report", str(path), f"--output={output}", *flags]).ok()
         text = output.read_text()
         output.unlink()
         assert len(text) < 1_000_000

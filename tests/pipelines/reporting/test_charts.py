@@ -267,3 +267,10 @@ def test_charts_of_large_domains_are_small() -> None:
     ]
 
     assert sum(map(len, drawn)) < 300_000
+
+
+def test_texts_of_a_page_are_within_its_pictures(page_text: str) -> None:
+    drawn = re.findall(r"<svg .*?</svg>", page_text, re.DOTALL)
+    assert len(drawn) == 4
+    for chart in drawn:
+        assert_apart(chart)

@@ -112,12 +112,13 @@ def test_nothing_is_wider_than_a_telephone(page_text: str, browse: Any, tmp_path
         f'<!DOCTYPE html><iframe style="width:{NARROW}px;border:0" srcdoc="{html.escape(page_text)}"></iframe>'
         "<output></output><script>onload = () => {"
         "const root = document.querySelector('iframe').contentDocument.documentElement;"
-        "const inside = [...root.querySelectorAll('body *')].filter(e => !e.closest('.scroll table, svg'));"
+        "const inside = [...root.querySelectorAll('body *')].filter(e => !e.closest('svg'));"
         "const widest = Math.max(...inside.map(e => e.getBoundingClientRect().right));"
         "document.querySelector('output').textContent = [root.scrollWidth, widest, inside.length].join(' ');"
         "}</script>"
     )
     seen = browse(tmp_path / "around.html")
+    assert 'class="numbers stack"' in page_text
 
     measured = re.search(r"<output>([\d. ]+)</output>", seen.dom)
     assert measured is not None

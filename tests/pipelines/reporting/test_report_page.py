@@ -1,5 +1,6 @@
 """The report page shows the facts of the release, and text from files is escaped."""
 
+import html
 import json
 import math
 import re
@@ -56,6 +57,28 @@ def test_the_facts_are_those_of_the_release(page: Any, released: Path) -> None:
     assert "Audit passed" in page.text
     assert f"ratio {'/'.join(mechanism['certificate']['ratio'])}, the largest ratio" in page.text
     assert "PASS" in page.text
+
+
+def test_date_and_party_are_in_the_head(page: Any, released: Path, copied: Path, report_on: Any) -> None:
+    lines = (released.parent / "labeldp_ledger.jsonl").read_text().splitlines()
+    date = json.loads(lines[-1])["time"][:10]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", date)
+    assert f"Released on {date} \u2713" in page.text
+    assert f"Released on {date} by A & <b>B</b> \u2713" in report_on(copied, "--party=A & <b>B</b>").text
+    (copied.parent / "labeldp_ledger.jsonl").unlink()
+    assert "Released on" not in report_on(copied).text
+
+
+def test_every_cell_of_a_wide_table_names_its_column(page_text: str, page: Any) -> None:
+    """On a telephone, the head of these tables is not shown."""
+    tables = re.findall(r'<table class="numbers stack">.*?</table>', page_text, re.DOTALL)
+    assert len(tables) == 4
+    for table in tables:
+        head, body = table.split("</thead>")
+        names = [html.unescape(re.sub("<.*?>", "", name)) for name in re.findall(r"<th scope=.col.*?</th>", head)]
+        for row in re.findall(r"<tr>.*?</tr>", body, re.DOTALL):
+            cells = re.findall(r'<td[^>]*data-label="(.*?)"', row)
+            assert [html.unescape(cell) for cell in cells] == [name.replace("\u03b5", "epsilon") for name in names[1:]]
 
 
 def test_the_budget_is_that_of_the_release(page: Any, released: Path) -> None:

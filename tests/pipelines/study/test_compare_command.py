@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from labeldp.mechanisms import LOSSES, Prior, solve
 from labeldp.mechanisms.analysis.quality import quality
-from labeldp.pipelines.study.compare_command import DEFAULT_MECHANISMS
-from labeldp.pipelines.study.prior_commands import DEFAULT_EPSILONS
+from labeldp.pipelines.flags.study_flags import COMPARED_MECHANISMS as DEFAULT_MECHANISMS
+from labeldp.pipelines.flags.study_flags import DEFAULT_EPSILONS
 
 LABELS, WEIGHTS = [0.0, 1.0, 2.0], [0.6, 0.25, 0.15]
 PRIOR = "label,weight\n0,0.6\n1,0.25\n2,0.15\n"

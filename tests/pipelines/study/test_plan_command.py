@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from labeldp.mechanisms import SQUARED, Prior, mechanism_named
 from labeldp.mechanisms.analysis.planning import expected_loss, plan_model, plan_split
-from labeldp.pipelines.study.prior_commands import DEFAULT_EPSILONS
+from labeldp.pipelines.flags.study_flags import DEFAULT_EPSILONS
 
 LABELS, WEIGHTS = [0.0, 1.0, 2.0, 5.0], [0.5, 0.2, 0.1, 0.2]
 PRIOR = "label,weight\n" + "".join(f"{y},{p}\n" for y, p in zip(LABELS, WEIGHTS, strict=True))

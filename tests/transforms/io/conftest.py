@@ -71,7 +71,7 @@ def read_all() -> Callable[..., list[Any]]:
 def plain() -> Callable[[list[Any]], dict[int, dict[str, Any]]]:
     """Batches -> {row: the record's single values}, text as text."""
     import numpy as np
-    from labeldp.transforms.batches import single_values
+    from labeldp.transforms.arrow_values import single_values
 
     def records_of(batches: list[Any]) -> dict[int, dict[str, Any]]:
         records: dict[int, dict[str, Any]] = {}

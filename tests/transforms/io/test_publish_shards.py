@@ -1,7 +1,5 @@
 """Shards are released only after the digest; a folder is released, refused or deleted as a whole."""
 
-from typing import Any
-
 import apache_beam as beam
 import pytest
 from labeldp.transforms import InputError, ReleaseShards, ShardFile, StageError
@@ -54,37 +52,3 @@ def test_a_folder_is_deleted_with_all_that_is_in_it(tmp_path):
     for _ in range(2):
         delete_folder(str(tmp_path / "temp[1]"))
         assert list(tmp_path.iterdir()) == []
-
-
-class ObjectStore:
-    """Fake of Beam's FileSystems for a store without folders, such as Google Cloud Storage."""
-
-    def __init__(self, *names: str):
-        self.names = set(names)
-
-    def match(self, patterns, limits):
-        ((pattern,), (limit,)) = patterns, limits
-        assert pattern.endswith("/**")
-        found: Any = type(
-            "Result", (), {"metadata_list": [n for n in self.names if n.startswith(pattern[:-2])][:limit]}
-        )
-        return [found]
-
-    def delete(self, paths):
-        (path,) = paths
-        self.names -= {name for name in self.names if (name.startswith(path) if path.endswith("/") else name == path)}
-
-    @staticmethod
-    def join(folder: str, name: str) -> str:
-        return f"{folder.rstrip('/')}/{name}"
-
-
-def test_folders_of_an_object_store(monkeypatch):
-    store = ObjectStore("gs://b/out.segments/1", "gs://b/out.segments/2", "gs://b/out.segments2")
-    for module in ("publish_shards", "filesystems"):
-        monkeypatch.setattr(f"labeldp.transforms.io.{module}.FileSystems", store)
-    require_empty("gs://b/out")
-    with pytest.raises(InputError, match="not an empty folder"):
-        require_empty("gs://b/out.segments")
-    delete_folder("gs://b/out.segments")
-    assert store.names == {"gs://b/out.segments2"}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from labeldp.transforms.tfrecord.crc32c import appended_checksums, changed_checksums
+from labeldp.transforms.tfrecord.crc32c import appended_checksums, changed_checksums, restarted_checksums
 
 google_crc32c = pytest.importorskip("google_crc32c")
 
@@ -40,6 +40,22 @@ def test_appended_checksums_are_those_of_the_longer_messages(messages, ending):
     last = np.frombuffer(b"".join(four for _, four in messages), "<u4")
     found = appended_checksums(before, google_crc32c.value(ending + bytes(4)), last, len(ending) + 4)
     assert found.tolist() == [google_crc32c.value(message + ending + four) for message, four in messages]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.binary(max_size=6), st.binary(max_size=6), st.binary(max_size=70_000)), min_size=1, max_size=10
+    )
+)
+def test_restarted_checksums_are_those_of_the_messages_with_another_start(messages):
+    whole, one, other = (
+        np.array([google_crc32c.value(part) for part in parts], np.uint32)
+        for parts in zip(*((before + rest, before, after) for before, after, rest in messages), strict=True)
+    )
+    behind = np.array([len(rest) for _, _, rest in messages])
+    found = restarted_checksums(whole, one, other, behind)
+    assert found.tolist() == [google_crc32c.value(after + rest) for _, after, rest in messages]
 
 
 def test_no_message():

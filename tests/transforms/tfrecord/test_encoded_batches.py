@@ -19,7 +19,7 @@ from labeldp.transforms.tfrecord.encoded_batches import (
     with_feature,
     with_label,
 )
-from labeldp.transforms.tfrecord.framing import Frames, read_records
+from labeldp.transforms.tfrecord.framing import Frames, frame, read_records
 
 pytest.importorskip("google_crc32c")
 
@@ -120,3 +120,30 @@ def test_a_feature_is_added_to_every_record(tmp_path: Path) -> None:
         assert [each["t"].numpy().decode() for each in found] == texts[part]
         assert [float(each["c"]) for each in found] == values[part].tolist()
         assert [float(each["y"]) for each in found] == (values[part] + 1).tolist()
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.integers(0, 140) | st.integers(16_250, 16_400), max_size=6))
+def test_a_feature_is_added_as_the_encoder_would(sizes: list[int]) -> None:
+    """The records stay canonical, byte for byte those of the encoder, where their length takes more bytes as well."""
+    from labeldp.transforms.tfrecord.example_columns import ExampleColumns
+    from labeldp.transforms.tfrecord.example_encoder import encode_examples
+    from labeldp.transforms.tfrecord.example_values import ValueFinder
+
+    texts, labels, values = ["x" * size for size in sizes], np.arange(len(sizes)) + 0.5, -1.0 * np.arange(len(sizes))
+    columns = {"t": pa.array(texts, pa.string()), "y": pa.array(labels, pa.float32())}
+    records = encode_examples(pa.RecordBatch.from_pydict(columns))
+    batch = ExampleColumns("log", ValueFinder(["y"])).read_encoded(Frames.of(records), "y")
+    example = encode_examples(pa.RecordBatch.from_arrays([pa.array([0.0], pa.float32())], ["c"]))[0]
+    longer = with_label(with_feature(batch, "c", values, example), "y", labels + 1)
+    expected = columns | {"y": pa.array(labels + 1, pa.float32()), "c": pa.array(values, pa.float32())}
+    assert bytes(framed_records(longer)) == frame(encode_examples(pa.RecordBatch.from_pydict(expected)))
+
+
+def test_a_feature_is_added_to_an_empty_record() -> None:
+    from labeldp.transforms.tfrecord.example_encoder import encode_examples
+
+    example = encode_examples(pa.RecordBatch.from_arrays([pa.array([2.0], pa.float32())], ["c"]))[0]
+    batch = encoded_batch(Frames.of([b""]), np.array([-1]), {"y": pa.nulls(1, pa.float32())})
+    longer = with_feature(batch, "c", np.array([2.0]), example)
+    assert longer.column(longer.schema.get_field_index("\0frames")).to_pylist() == [frame([example])]

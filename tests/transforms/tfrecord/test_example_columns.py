@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.transforms import InputError, LabelledBatch
-from labeldp.transforms.batches import label_values, replace_label, single_values
+from labeldp.transforms.arrow_values import single_values
+from labeldp.transforms.batches import label_values, replace_label
 from labeldp.transforms.tfrecord.encoded_batches import framed_records
 from labeldp.transforms.tfrecord.example_encoder import encode_examples
 from labeldp.transforms.tfrecord.example_values import ValueFinder

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from labeldp.pipelines.audit.audit_command import run
 from labeldp.pipelines.audit.audit_release import audit_path
+from labeldp.pipelines.cli.commands import main
 
 RECORDS = 20_000
 FORMATS = {
@@ -110,7 +110,7 @@ def change_labels(folder, change):
 
 def test_a_correct_release_passes(released, capsys):
     for folder in released.values():
-        assert run([str(folder), "--data"]) == 0
+        assert main(["audit", str(folder), "--data"]) == 0
         *_, data, distribution, verdict = capsys.readouterr().out.splitlines()
         assert data.startswith("data         20000 records in 2 shards: every label is an output")
         assert distribution.startswith("distribution 8 sets of outputs agree with the channel and the noised histogram")
@@ -234,7 +234,7 @@ def test_unbiased_outputs_with_randomized_rounding_and_apply(log, flags, invoke,
     for name, source in (("same", log), ("other", other)):
         flags_of_apply = {key: own[key] for key in keys} | {"mechanism_file": fitted, "input": source}
         invoke(command("apply", flags_of_apply | {"output": tmp_path / name})).ok()
-        assert run([str(tmp_path / name), "--data"]) == 0
+        assert main(["audit", str(tmp_path / name), "--data"]) == 0
         distribution = capsys.readouterr().out.splitlines()[-2]
         assert ("sets of outputs agree" in distribution) == (name == "same")
     assert distribution.startswith("distribution not checked: the prior was counted from other records")

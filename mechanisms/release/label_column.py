@@ -7,11 +7,11 @@ from functools import cached_property
 
 import numpy as np
 
-from ..mechanisms.center.residuals import ResidualDomain, check_even
-from ..mechanisms.core.label_grid import check_domain
-from ..mechanisms.core.label_rounding import NEAREST, ROUNDINGS, LabelRounder
-from ..mechanisms.noise.keyed_words import words
-from ..mechanisms.noise.record_identities import Identities
+from ..center.residuals import ResidualDomain, check_even
+from ..core.label_grid import check_domain
+from ..core.label_rounding import NEAREST, ROUNDINGS, LabelRounder
+from ..noise.keyed_words import words
+from ..noise.record_identities import Identities
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,118 @@
+"""Binding of all noise of a release to its input and to its request; for streaming (unbounded) input, to a name."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..core.budget import BudgetSplit
+from ..core.label_rounding import NEAREST
+from ..noise.input_digest import input_digest
+from ..noise.keyed_words import derive_noise_key, keyed_hash
+from .label_column import LabelColumn
+from .label_counts import LabelSummary
+
+
+@dataclass(frozen=True)
+class NoiseBinding:
+    """Everything except the secret key that the noise of one release is bound to. Safe to show.
+
+    The record counts are informative; they do not enter the noise key.
+
+    Attributes:
+      digest: Keyed digest of the input for this request, in [0, 2^256).
+      column: Name of the label column.
+      domain: The k labels of the public domain, ascending.
+      budget: Epsilon of the prior and of the randomizer.
+      records: Number of records with a usable label.
+      unusable: Number of records without one.
+      rounding: Rounding of labels to the domain, "nearest" or "randomized".
+      center: Name of the center column; None for labels without a center.
+      missing_centers: Number of records with a usable label, but with a missing or infinite center.
+    """
+
+    digest: int
+    column: str
+    domain: tuple[float, ...]
+    budget: BudgetSplit
+    records: int
+    unusable: int
+    rounding: str = NEAREST
+    center: str | None = None
+    missing_centers: int = 0
+
+    def noise_key(self, secret: bytes) -> bytes:
+        """Derives the noise key of this release.
+
+        Args:
+          secret: Secret key, 32 bytes.
+
+        Returns:
+          32 bytes.
+        """
+        domain = np.array(self.domain)
+        return derive_noise_key(secret, self.digest, self.column, domain, self.budget, self.rounding, self.center)
+
+
+def make_binding(summary: LabelSummary, column: LabelColumn, budget: BudgetSplit, secret: bytes) -> NoiseBinding:
+    """Binds the noise of a release to a summary of its input.
+
+    Args:
+      summary: Raw summary of the whole input.
+      column: The private column.
+      budget: Epsilon of the prior and of the randomizer.
+      secret: Secret key, 32 bytes.
+
+    Returns:
+      The part of the summary that is safe to show: digest and record counts.
+    """
+    digest = input_digest(secret, summary.sums, column.name, column.labels, budget, column.rounding, column.center)
+    return NoiseBinding(
+        digest=digest,
+        column=column.name,
+        domain=column.domain,
+        budget=budget,
+        records=summary.records,
+        unusable=summary.unusable,
+        rounding=column.rounding,
+        center=column.center,
+        missing_centers=summary.missing_centers,
+    )
+
+
+@dataclass(frozen=True)
+class StreamBinding:
+    """Binding of the noise of an unbounded input: everything but the secret key. Safe to show.
+
+    An unbounded input never has a final digest, so each random word is bound to its record alone: to the record's id
+    and its label. A record that is delivered twice, or recomputed for a retry, gets the same output, so its noise
+    cannot be averaged away. A record whose label changed gets independent noise: each of the two outputs satisfies
+    epsilon-label DP on its own, but an observer who sees two different outputs for one id learns that its label
+    changed. One id must therefore stand for one event with one label. A corrected event needs a new id, and costs its
+    epsilon again. With a center column, words are bound to the record's center as well, and one id must stand for one
+    label and one center.
+
+    Attributes:
+      release: Name of the stream, chosen by the user. The same records under another name get independent noise and
+        are charged again.
+    """
+
+    release: str
+
+    def noise_key(self, secret: bytes, column: LabelColumn) -> bytes:
+        """Derives the noise key of this stream.
+
+        Args:
+          secret: Secret key, 32 bytes.
+          column: The private column.
+
+        Returns:
+          32 bytes.
+        """
+        bound_to: list[Any] = [self.release, column.name, [label.hex() for label in column.domain], column.rounding]
+        if column.center is not None:
+            bound_to.append(["center", column.center])
+        return keyed_hash(secret, b"labeldp endless", json.dumps(bound_to).encode())

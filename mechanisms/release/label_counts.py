@@ -1,0 +1,90 @@
+"""Label counts and raw sums of the input digest of some records, and their sums over all records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..noise.input_digest import RawSums, add_sums, digest_sums
+from ..noise.record_identities import Identities
+from .label_column import LabelColumn
+
+
+@dataclass(frozen=True, eq=False)
+class LabelSummary:
+    """Raw, unprotected summary of some records. It must not leave the job.
+
+    Attributes:
+      counts: Records per label of the domain, shape (k,), int64; with a center, per cell of residuals.
+      unusable: Number of records without a usable label.
+      sums: Raw sums of the input digest over the records with a usable label.
+      missing_centers: Number of records with a usable label whose center is missing or infinite; public.
+      several: Number of records that are known to have several labels; public.
+    """
+
+    counts: np.ndarray = field(repr=False)
+    unusable: int
+    sums: RawSums
+    missing_centers: int = 0
+    several: int = 0
+
+    @property
+    def records(self) -> int:
+        """Number of records with a usable label."""
+        return int(self.counts.sum())
+
+
+def count_labels(
+    values: np.ndarray,
+    identities: Identities,
+    column: LabelColumn,
+    secret: bytes,
+    centers: np.ndarray | None = None,
+    unusable: int = 0,
+    missing_centers: int = 0,
+    several: int = 0,
+) -> LabelSummary:
+    """Summarizes some records.
+
+    Args:
+      values: Their labels, shape (n,), finite float64.
+      identities: Their identities.
+      column: The private column.
+      secret: Secret key, 32 bytes.
+      centers: Centers as indices into the domain, shape (n,), integers; None without a center column.
+      unusable: Number of further records, without a usable label.
+      missing_centers: Number of centers that are missing or infinite.
+      several: Number of the unusable records that are known to have several labels.
+
+    Returns:
+      Counts and digest sums of the records.
+    """
+    indices = column.indices(values, identities, secret)
+    if centers is None or column.center is None:
+        counts = np.bincount(indices, minlength=len(column.domain))
+        return LabelSummary(counts, unusable, digest_sums(secret, column.name, identities, values), several=several)
+    counts = column.residuals.count(indices - centers)
+    sums = digest_sums(secret, column.name, identities, values, (column.center, centers))
+    return LabelSummary(counts, unusable, sums, missing_centers, several)
+
+
+def add_summaries(cells: int, parts: Iterable[LabelSummary]) -> LabelSummary:
+    """Adds summaries: counts, unusable records, and digest sums modulo 2^64.
+
+    Args:
+      cells: Number of cells of the histogram.
+      parts: Summaries of disjoint sets of records; none for no records.
+
+    Returns:
+      The summary of all their records.
+    """
+    parts = [LabelSummary(np.zeros(cells, np.int64), 0, add_sums([])), *parts]
+    return LabelSummary(
+        np.sum([part.counts for part in parts], axis=0),
+        sum(part.unusable for part in parts),
+        add_sums(part.sums for part in parts),
+        sum(part.missing_centers for part in parts),
+        sum(part.several for part in parts),
+    )

@@ -1,0 +1,136 @@
+"""Solving for the randomizer of a released prior, or recognizing the mechanism of an earlier release."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..analysis.automatic import CANDIDATES, choose_mechanism
+from ..center.truncation import choose_range, clipped_prior
+from ..core.budget import BudgetSplit
+from ..core.prior import Prior
+from ..core.randomizer import Randomizer
+from ..registry import AUTO, Mechanism
+from .prior_release import PriorRelease
+
+
+@dataclass(frozen=True, eq=False)
+class EarlierMechanism:
+    """Mechanism of an earlier release, which a repetition of that release uses again instead of solving.
+
+    Whoever makes it has compared the parameters that were asked for: a randomizer may state those that were found.
+
+    Attributes:
+      digest: Keyed digest of the input of that release, which binds the label column and the request as well.
+      prior: Released prior that it was solved for.
+      budget: Epsilon of the prior and of the randomizer.
+      rounding: Rounding of labels to the domain.
+      randomizer: The randomizer. It is certified again whenever it is read or sent to a worker.
+    """
+
+    digest: int
+    prior: Prior
+    budget: BudgetSplit
+    rounding: str
+    randomizer: Randomizer
+
+    def belongs_to(self, release: PriorRelease, mechanism: str) -> bool:
+        """Compares the earlier release with a new one.
+
+        Args:
+          release: The prior that was released now.
+          mechanism: Name of the mechanism that is asked for.
+
+        Returns:
+          True if the new release repeats the earlier one: same input under the same key, same request, and a noised
+          prior that is equal bit for bit.
+        """
+        return (
+            self.digest == release.digest
+            and self.budget == release.budget
+            and self.rounding == release.rounding
+            and (self.randomizer.mechanism == mechanism or (mechanism == AUTO and self._is_candidate()))
+            and self._same_prior(release)
+        )
+
+    def _is_candidate(self) -> bool:
+        return self.randomizer.mechanism in {name.partition(":")[0] for name in CANDIDATES}
+
+    def _same_prior(self, release: PriorRelease) -> bool:
+        labels = self.randomizer.labels
+        try:
+            prior = release.prior if release.center is None else restricted_prior(release.prior, labels)
+        except ValueError:
+            return False
+        return np.array_equal(prior.labels, labels) and self.prior.weights.tobytes() == prior.weights.tobytes()
+
+
+def restricted_prior(prior: Prior, labels: np.ndarray) -> Prior:
+    """Clips a distribution of residuals to the range of a mechanism.
+
+    Args:
+      prior: Distribution of the residuals, over all of their grid.
+      labels: Labels of the mechanism: the residuals of the range.
+
+    Returns:
+      The distribution of the clipped residuals, over these labels.
+
+    Raises:
+      ValueError: If they are not consecutive residuals of the grid.
+    """
+    first = int(np.searchsorted(prior.labels, labels[0]))
+    found = clipped_prior(prior, first, min(first + len(labels), len(prior.labels)) - 1)
+    if not np.array_equal(found.labels, labels):
+        raise ValueError("the mechanism is not for consecutive residuals of the label domain")
+    return found
+
+
+def solved(release: PriorRelease, mechanism: Mechanism | None) -> Randomizer:
+    """Solves for the randomizer of a released prior; with a center, for a range that is chosen for it.
+
+    Args:
+      release: The released prior.
+      mechanism: The mechanism; None for the one that `choose_mechanism` chooses.
+
+    Returns:
+      The randomizer, over the label domain or over the residuals of the range; a chosen one states the choice.
+
+    Raises:
+      ValueError: If the mechanism has no randomizer for the prior; the message may depend on it.
+    """
+    prior, epsilon, residuals = release.prior, release.budget.labels, release.center is not None
+    if mechanism is None:
+        choice = choose_mechanism(prior, epsilon, release.records, residuals)
+        randomizer = choice.mechanism.solve(clipped_prior(prior, choice.range.first, choice.range.last), epsilon)
+        # The main program says why it was chosen, and does not choose again.
+        randomizer.choice = choice.to_document()
+        return randomizer
+    if residuals:
+        found = choose_range(prior, mechanism, epsilon, release.records)
+        prior = clipped_prior(prior, found.first, found.last)
+    return mechanism.solve(prior, epsilon)
+
+
+def public_reason(mechanism: Mechanism, release: PriorRelease) -> str:
+    """Finds the reason why there is no randomizer: the solver's message for a uniform prior, which is public.
+
+    Its message for the noised histogram is not shown: a job that fails is not charged for the histogram.
+
+    Args:
+      mechanism: The mechanism that failed.
+      release: The released prior.
+
+    Returns:
+      The message; it does not depend on the noised histogram.
+    """
+    labels = release.prior.labels
+    flat = Prior(labels, np.ones(len(labels)))
+    try:
+        mechanism.solve(flat, release.budget.labels)
+    except ValueError as error:
+        return str(error)
+    return (
+        "there is no randomizer for the noised histogram of these labels, though there is one for a flat prior: "
+        "choose another epsilon, mechanism or label step"
+    )

@@ -1,0 +1,28 @@
+"""Python interfaces: `LabelPrivatizer` for labels in memory, without Beam, and `PrivatizeFiles` for pipelines."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .label_privatizer import LabelPrivatizer, NotFittedError, ReleaseWarning
+    from .privatize_files import PrivatizeFiles
+
+# Loaded when they are first used: only `PrivatizeFiles` needs Beam.
+_MODULE_OF = {
+    "LabelPrivatizer": ".label_privatizer",
+    "NotFittedError": ".label_privatizer",
+    "PrivatizeFiles": ".privatize_files",
+    "ReleaseWarning": ".label_privatizer",
+}
+
+__all__ = ["LabelPrivatizer", "NotFittedError", "PrivatizeFiles", "ReleaseWarning"]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name from the module that defines it (PEP 562)."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_MODULE_OF[name], __name__), name)
+    return value

@@ -1,0 +1,164 @@
+"""Columns of labels in memory: numpy, pandas, polars, Arrow and lists. Reads one, and gives back the same kind."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ...mechanisms.noise.record_identities import Identities, first_repeated
+from ...transforms.arrow_values import column_identities, is_number, single_numbers
+
+KINDS = "a one-dimensional numpy array, a pandas or polars Series, an Arrow array, or a list"
+
+
+@dataclass(frozen=True, eq=False)
+class LabelArray:
+    """Column of numbers of some kind.
+
+    Attributes:
+      values: The numbers, shape (n,), float64; NaN where there is none (missing, NaN or infinite).
+      nulls: Records whose value is null, shape (n,), bool; NaN is no null.
+      restore: Function (values, shape (n,), float64) -> a column of the same kind, name and index, null where this
+        column is null.
+    """
+
+    values: np.ndarray
+    nulls: np.ndarray
+    restore: Callable[[np.ndarray], Any]
+
+
+def read_numbers(data: Any, name: str) -> LabelArray:
+    """Reads a column of numbers.
+
+    Args:
+      data: One of `KINDS`.
+      name: Name of the argument, for messages.
+
+    Returns:
+      A copy of its values, and the way back.
+
+    Raises:
+      TypeError: If it is of no known kind.
+      ValueError: If it has another number of dimensions, or holds anything but numbers. No value is in the message.
+    """
+    column = _arrow(data, name)
+    if not (is_number(column.type) or pa.types.is_null(column.type)):
+        raise ValueError(f"{name} holds {column.type}, not numbers")
+    nulls = np.asarray(column.is_null())
+    return LabelArray(single_numbers(column, len(column)), nulls, _restorer(data, nulls))
+
+
+def read_identities(data: Any, id_column: str) -> Identities:
+    """Reads ids.
+
+    Args:
+      data: One of `KINDS`, of integers or texts.
+      id_column: Name of the id column, to which the noise is bound.
+
+    Returns:
+      The identities.
+
+    Raises:
+      TypeError: If it is of no known kind.
+      ValueError: If an id is missing or occurs twice, or ids are neither integers nor texts; names rows.
+    """
+    column = _arrow(data, "ids")
+    missing = np.asarray(column.is_null())
+    if missing.any():
+        raise ValueError(f"row {int(missing.argmax())} has no id: each record needs one")
+    identities = column_identities(column, id_column)
+    if identities is None:
+        raise ValueError(f"ids hold {column.type}, not integers or text")
+    repeated = first_repeated(identities.blocks)
+    if repeated is not None:
+        raise ValueError(f"rows {repeated[0]} and {repeated[1]} have the same id: ids must be unique")
+    return identities
+
+
+def _arrow(data: Any, name: str) -> pa.Array:
+    """The column as one Arrow array. Errors of libraries, whose text may quote a value, are not shown."""
+    if isinstance(data, pa.ChunkedArray):
+        return data.combine_chunks() if data.num_chunks != 1 else data.chunk(0)
+    if isinstance(data, pa.Array):
+        return data
+    if not (
+        isinstance(data, np.ndarray | list | tuple) or _is(data, "pandas", "Series") or _is(data, "polars", "Series")
+    ):
+        raise TypeError(f"{name} must be {KINDS}, not {type(data).__name__}")
+    if isinstance(data, np.ndarray) and data.ndim != 1:
+        raise ValueError(f"{name} must be one-dimensional, not of shape {data.shape}")
+    column = None
+    try:
+        column = _converted(data)
+    except Exception as error:
+        # Raised below: inside the block, the library's error would be attached.
+        kind = type(error).__name__
+    if column is None:
+        raise ValueError(f"{name} cannot be read as one column of one type ({kind})")
+    return column
+
+
+def _converted(data: Any) -> pa.Array:
+    if isinstance(data, np.ma.MaskedArray):
+        column = pa.array(np.asarray(data.data), mask=np.ma.getmaskarray(data))
+    elif isinstance(data, np.ndarray):
+        # None and NaN are both missing in an array of objects.
+        column = pa.array(data, from_pandas=data.dtype == object)
+    elif _is(data, "polars", "Series"):
+        column = data.to_arrow()
+    elif isinstance(data, list | tuple):
+        column = pa.array([value.item() if isinstance(value, np.generic) else value for value in data])
+    else:
+        # NaN of a float64 Series is a missing value of pandas, but no null: it is restored as NaN.
+        column = pa.array(data, from_pandas=data.dtype == object)
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _is(data: Any, library: str, name: str) -> bool:
+    """Tells whether an object is of a class of a library, without importing the library."""
+    module = sys.modules.get(library)
+    return module is not None and isinstance(data, getattr(module, name))
+
+
+def _restorer(data: Any, nulls: np.ndarray) -> Callable[[np.ndarray], Any]:
+    def arrow(values: np.ndarray) -> pa.Array:
+        return pa.array(values, pa.float64(), mask=nulls)
+
+    if isinstance(data, pa.ChunkedArray):
+        lengths = [len(chunk) for chunk in data.chunks]
+        return lambda values: _chunked(arrow(values), lengths)
+    if isinstance(data, pa.Array):
+        return arrow
+    if isinstance(data, list):
+        return lambda values: arrow(values).to_pylist()
+    if isinstance(data, tuple):
+        return lambda values: tuple(arrow(values).to_pylist())
+    if isinstance(data, np.ma.MaskedArray):
+        mask = np.ma.getmaskarray(data).copy()
+        return lambda values: np.ma.MaskedArray(values, mask)
+    if isinstance(data, np.ndarray):
+        return lambda values: values
+    if _is(data, "polars", "Series"):
+        return lambda values: sys.modules["polars"].Series(data.name, arrow(values))
+    return _pandas_restorer(data.index, data.name, data.dtype, nulls)
+
+
+def _chunked(column: pa.Array, lengths: list[int]) -> pa.ChunkedArray:
+    ends = np.cumsum([0, *lengths]).tolist()
+    chunks = [column.slice(start, length) for start, length in zip(ends, lengths, strict=False)]
+    return pa.chunked_array(chunks, pa.float64())
+
+
+def _pandas_restorer(index: Any, name: Any, dtype: Any, nulls: np.ndarray) -> Callable[[np.ndarray], Any]:
+    pandas: Any = sys.modules["pandas"]
+    if isinstance(dtype, np.dtype):
+        return lambda values: pandas.Series(values, index, name=name)
+    if isinstance(dtype, pandas.ArrowDtype):
+        kind = pandas.ArrowDtype(pa.float64())
+        return lambda values: pandas.Series(pa.array(values, mask=nulls), index, dtype=kind, name=name)
+    return lambda values: pandas.Series(pandas.arrays.FloatingArray(values, np.isnan(values)), index, name=name)

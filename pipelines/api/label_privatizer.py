@@ -1,0 +1,498 @@
+"""Privatization of labels in memory, without Beam: the labels that the command line would release, as an array."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...mechanisms.analysis.automatic import CANDIDATES, LABELS
+from ...mechanisms.analysis.release_warnings import Warn, release_warnings
+from ...mechanisms.analysis.released_facts import ReleasedFacts
+from ...mechanisms.analysis.verdict import Verdict, debiasing, verdict
+from ...mechanisms.core.budget import BudgetSplit
+from ...mechanisms.core.certificate import Certificate
+from ...mechanisms.core.prior import Prior
+from ...mechanisms.core.randomizer import Randomizer
+from ...mechanisms.noise.record_identities import Identities, row_identities
+from ...mechanisms.registry import AUTO, mechanism_named
+from ...mechanisms.release.bound_noise import NoiseBinding, make_binding
+from ...mechanisms.release.label_column import LabelColumn
+from ...mechanisms.release.label_counts import LabelSummary, count_labels
+from ...mechanisms.release.label_draws import draw_labels
+from ...mechanisms.release.prior_release import PriorRelease, release_prior
+from ...mechanisms.release.solved_release import public_reason, solved
+from ..cli.local_files import write_file
+from ..release.facts_of_release import released_facts
+from ..release.ledger import Ledger, release_entries
+from ..release.mechanism_file import MechanismFile
+from .label_arrays import LabelArray, read_identities, read_numbers
+from .label_request import LabelRequest, check_request, in_python, ledger_place, load_key, python_errors
+
+_KEY_LEFT_OUT = "left out of the copy"
+
+
+class ReleaseWarning(UserWarning):
+    """Warning about released labels, from released facts only: a domain that is too small, noisy labels, and so on."""
+
+
+class NotFittedError(ValueError, AttributeError):
+    """A `LabelPrivatizer` is used before `fit` or `fit_transform`."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Records:
+    """Records in memory, and what is counted of those with a usable label."""
+
+    labels: LabelArray
+    usable: np.ndarray
+    values: np.ndarray = field(repr=False)
+    identities: Identities
+    centers: np.ndarray | None
+    summary: LabelSummary = field(repr=False)
+
+
+@dataclass(frozen=True)
+class _Release:
+    """The latest release: what the report is about."""
+
+    command: str
+    binding: NoiseBinding
+    mechanism: MechanismFile
+    epsilon: float
+
+
+class LabelPrivatizer:
+    """Replaces labels by draws from an optimal label-DP randomizer, in memory and without Beam.
+
+    It follows scikit-learn's conventions and does not need scikit-learn: `fit` releases the noised histogram and solves
+    for the mechanism, `transform` draws labels, `fit_transform` does both in one release. They take labels as numpy
+    arrays, pandas or polars Series, Arrow arrays or lists, and return the same kind, as float64, with the same name and
+    index. A label that is missing, NaN or infinite stays missing.
+
+    The labels are those that the command line writes for the same rows in the same order, with the same key, if `label`
+    names the column, `source` the input file with its absolute path, and the parameters are those of the flags:
+    `fit_transform` gives the labels of `labeldp privatize --center none`, `fit` and `transform` those of `labeldp fit
+    --center none` and `labeldp apply`. With `id_column` and `ids`, ids take the place of the file and its rows.
+
+    Privacy. The noise is a function of the key, the labels and the parameters. The same call over the same labels under
+    the same key repeats the release and costs nothing; if one label changed, all noise is fresh. Each release is
+    charged to the ledger before the labels are returned. Anyone who has the key can remove the noise. An estimator
+    holds no label; a pickled one does not hold `noise_key`.
+
+    Attributes:
+      randomizer_: The randomizer, with its certificate.
+      certificate_: Certificate: its true epsilon and its bias, recomputed from its integers.
+      prior_: Noised distribution of the labels; with a center, of the residuals in the range of the randomizer.
+      budget_: Epsilon of the histogram and of the labels.
+      verdict_: Verdict on what the labels can be used for.
+      warnings_: Warnings about the release, as `ReleaseWarning` shows them.
+      records_: Number of records with a usable label.
+      labels_: The public label domain, shape (k,), float64.
+    """
+
+    randomizer_: Randomizer
+    certificate_: Certificate
+    prior_: Prior
+    budget_: BudgetSplit
+    verdict_: Verdict
+    warnings_: list[Warn]
+    records_: int
+    labels_: np.ndarray
+
+    def __init__(
+        self,
+        *,
+        epsilon: float,
+        label_min: Any = None,
+        label_max: Any = None,
+        label_step: Any = None,
+        label_values: Any = None,
+        mechanism: str = AUTO,
+        for_: str | None = None,
+        loss: str = "squared",
+        mechanism_parameters: dict[str, Any] | None = None,
+        delta: float | None = None,
+        prior_epsilon: float | None = None,
+        rounding: str | None = None,
+        label: str = "label",
+        source: str = "labels",
+        id_column: str | None = None,
+        center_column: str | None = None,
+        max_unusable_fraction: float = 0.001,
+        features: int | None = None,
+        noise_key: bytes | None = None,
+        noise_key_file: str | os.PathLike[str] | None = None,
+        ledger: str | os.PathLike[str] | None = None,
+        epsilon_cap: float | None = None,
+        delta_cap: float | None = None,
+    ):
+        """Stores the parameters. `fit` and `fit_transform` check them.
+
+        Args:
+          epsilon: Privacy budget of the release: label histogram and labels together.
+          label_min: Smallest label of the public label grid: an integer, float or decimal text. Labels outside the
+            domain are clamped to it.
+          label_max: Largest label of the grid.
+          label_step: Spacing of the grid.
+          label_values: The k labels of an uneven public domain, ascending, in place of the grid.
+          mechanism: Name of a mechanism, or "auto" for the one with the least error of a model.
+          for_: What labels serve for, in place of a mechanism: "models", the default, or "labels".
+          loss: Loss to minimize: "squared", "absolute" or "poisson".
+          mechanism_parameters: Parameters of the mechanism, such as {"bias": 0.2}.
+          delta: Delta of (epsilon, delta)-DP, as gaussian needs; None for pure DP.
+          prior_epsilon: Part of epsilon for the histogram; None for the default split.
+          rounding: Rounding between grid points, "nearest" or "randomized"; None for the default of the mechanism.
+          label: Name of the label column, to which the noise is bound.
+          source: Name of the input, to which records without ids are bound: for the bytes of the command line, the
+            absolute path of its only input file.
+          id_column: Name of the column of `ids`; None to identify records by source and row.
+          center_column: Name of the column of `center`, a public prediction of each label; None for no center.
+          max_unusable_fraction: Tolerated fraction of records without a usable label, in [0, 1].
+          features: Number of features of the model that will be trained, for verdict and warnings; None if unknown.
+          noise_key: Secret key, 32 bytes; None to keep it in a file.
+          noise_key_file: File of the secret key, mode 0600, created if it does not exist; None for
+            ~/.config/labeldp/noise.key.
+          ledger: Record of the budget spent, a file or the URL of a database; None for labeldp_ledger.jsonl in the
+            current folder.
+          epsilon_cap: Refuses a release that would raise the ledger's epsilon above it; None for no cap.
+          delta_cap: The same for delta; None for 0 with `epsilon_cap`, else no cap.
+        """
+        self.epsilon = epsilon
+        self.label_min = label_min
+        self.label_max = label_max
+        self.label_step = label_step
+        self.label_values = label_values
+        self.mechanism = mechanism
+        self.for_ = for_
+        self.loss = loss
+        self.mechanism_parameters = mechanism_parameters
+        self.delta = delta
+        self.prior_epsilon = prior_epsilon
+        self.rounding = rounding
+        self.label = label
+        self.source = source
+        self.id_column = id_column
+        self.center_column = center_column
+        self.max_unusable_fraction = max_unusable_fraction
+        self.features = features
+        self.noise_key = noise_key
+        self.noise_key_file = noise_key_file
+        self.ledger = ledger
+        self.epsilon_cap = epsilon_cap
+        self.delta_cap = delta_cap
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Returns the parameters, the secret key among them if it was given as bytes.
+
+        Args:
+          deep: Has no effect: no parameter is an estimator.
+
+        Returns:
+          Value by parameter name.
+        """
+        return {name: getattr(self, name) for name in _PARAMETERS}
+
+    def set_params(self, **parameters: Any) -> LabelPrivatizer:
+        """Sets parameters.
+
+        Args:
+          **parameters: Value by parameter name.
+
+        Returns:
+          This object.
+
+        Raises:
+          ValueError: If there is no such parameter.
+        """
+        for name in parameters:
+            if name not in _PARAMETERS:
+                raise ValueError(f"LabelPrivatizer has no parameter {name!r}; it has: {', '.join(_PARAMETERS)}")
+        for name, value in parameters.items():
+            setattr(self, name, value)
+        return self
+
+    def fit(self, labels: Any, *, center: Any = None, ids: Any = None) -> LabelPrivatizer:
+        """Releases the noised histogram of the labels and the mechanism that is solved for it, as `labeldp fit`.
+
+        The ledger is charged for the histogram. No label is released.
+
+        Args:
+          labels: The labels of n records.
+          center: Public prediction of each label, with `center_column`.
+          ids: Unique id of each record, integers or texts, with `id_column`.
+
+        Returns:
+          This object.
+
+        Raises:
+          ValueError: If a parameter or an argument is wrong, or the mechanism has no randomizer for the histogram.
+          TypeError: If an argument is of an unknown kind.
+          InputError: If key or ledger cannot be used, or a cap would be exceeded.
+        """
+        request, secret = self._request()
+        records = _read(request, request.column, secret, labels, center, ids)
+        release = _Release("fit", *_fitted(request, records, secret), request.epsilon)
+        self._publish(request, release, fitted=True)
+        return self
+
+    def transform(self, labels: Any, *, center: Any = None, ids: Any = None) -> Any:
+        """Releases labels that the fitted mechanism randomizes, as `labeldp apply`.
+
+        The ledger is charged for the labels, whether they are those of `fit` or others. For those of `fit`, they are
+        the labels of `fit_transform`.
+
+        Args:
+          labels: The labels of n records.
+          center: Public prediction of each label, with `center_column`.
+          ids: Unique id of each record, integers or texts, with `id_column`.
+
+        Returns:
+          The released labels, in a column of the same kind.
+
+        Raises:
+          NotFittedError: If there is no mechanism yet.
+          ValueError: If a parameter or an argument is wrong.
+          TypeError: If an argument is of an unknown kind.
+          InputError: If key or ledger cannot be used, or a cap would be exceeded.
+        """
+        mechanism = self._latest().mechanism
+        request, secret = self._request()
+        center_column = None if mechanism.center is None else mechanism.center.column
+        column = LabelColumn(
+            request.column.name, mechanism.domain, request.column.id_column, mechanism.rounding, center_column
+        )
+        records = _read(request, column, secret, labels, center, ids)
+        binding = make_binding(records.summary, column, mechanism.budget, secret)
+        drawn = _drawn(records, column, mechanism.randomizer, binding, secret)
+        self._publish(request, _Release("apply", binding, mechanism, binding.budget.total), fitted=False)
+        return drawn
+
+    def fit_transform(self, labels: Any, *, center: Any = None, ids: Any = None) -> Any:
+        """Releases labels, with the mechanism that is solved for their noised histogram, as `labeldp privatize`.
+
+        The ledger is charged for histogram and labels.
+
+        Args:
+          labels: The labels of n records.
+          center: Public prediction of each label, with `center_column`.
+          ids: Unique id of each record, integers or texts, with `id_column`.
+
+        Returns:
+          The released labels, in a column of the same kind.
+
+        Raises:
+          ValueError: If a parameter or an argument is wrong, or the mechanism has no randomizer for the histogram.
+          TypeError: If an argument is of an unknown kind.
+          InputError: If key or ledger cannot be used, or a cap would be exceeded.
+        """
+        request, secret = self._request()
+        records = _read(request, request.column, secret, labels, center, ids)
+        binding, mechanism = _fitted(request, records, secret)
+        drawn = _drawn(records, request.column, mechanism.randomizer, binding, secret)
+        self._publish(request, _Release("privatize", binding, mechanism, request.epsilon), fitted=True)
+        return drawn
+
+    def debias(self, values: Any, *, center: Any = None) -> Any:
+        """Removes the bias of released labels, or of predictions learned from them, by the line of the verdict.
+
+        The result is right on average over many records. It is post-processing and costs nothing.
+
+        Args:
+          values: Released labels, or predictions.
+          center: Public prediction of each label, with `center_column`.
+
+        Returns:
+          The debiased values, in a column of the same kind; unchanged values for a mechanism without bias.
+
+        Raises:
+          NotFittedError: If there is no mechanism yet.
+          ValueError: If the mechanism has no line, or an argument is wrong.
+          TypeError: If an argument is of an unknown kind.
+        """
+        facts = self._facts(self._latest())
+        read = read_numbers(values, "values")
+        moments = facts.whole_utility
+        if facts.utility.unbiased:
+            return read.restore(read.values)
+        if moments.line is None:
+            raise ValueError(f"the labels cannot be debiased: {debiasing(facts).advice}")
+        intercept, slope = moments.line
+        around: np.ndarray | float = 0.0
+        if facts.center is not None:
+            column = LabelColumn(self.label, self._latest().mechanism.domain, center="center of debias")
+            around = column.labels[_centers(column, center, len(read.values))[0]]
+        return read.restore(around + (read.values - around - intercept) / slope)
+
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Writes the HTML report of the latest release, as `labeldp report`. Needs the extra `evaluation`.
+
+        Args:
+          path: File to write; an existing one is replaced.
+
+        Raises:
+          NotFittedError: If there is no release yet.
+          InputError: If the extra is not installed, or the file cannot be written.
+        """
+        release = self._latest()
+        # Needs jinja2, which an extra installs.
+        from .memory_report import write_report
+
+        with python_errors():
+            write_report(
+                os.fspath(path), release.command, release.binding, release.mechanism, release.epsilon,
+                self._facts(release), Ledger(ledger_place(self.ledger)).runs(), self.source, self.id_column,
+            )  # fmt: skip
+
+    def write_mechanism(self, path: str | os.PathLike[str]) -> None:
+        """Writes the mechanism file, for `labeldp audit`, `attack`, `report` and `apply`.
+
+        Args:
+          path: File to write; an existing one is replaced.
+
+        Raises:
+          NotFittedError: If there is no mechanism yet.
+          OSError: If the file cannot be written.
+        """
+        write_file(os.fspath(path), self._latest().mechanism.to_text())
+
+    def _request(self) -> tuple[LabelRequest, bytes]:
+        """The checked parameters, and the key."""
+        if isinstance(self.noise_key, str):
+            raise ValueError(
+                "this copy has no noise_key, which is not pickled: set_params(noise_key=...), or use a file"
+            )
+        request = check_request(self.get_params())
+        return request, load_key(self.noise_key, self.noise_key_file)
+
+    def _latest(self) -> _Release:
+        release = vars(self).get("_release")
+        if release is None:
+            raise NotFittedError("this LabelPrivatizer is not fitted yet: call fit or fit_transform first")
+        return release
+
+    def _facts(self, release: _Release) -> ReleasedFacts:
+        binding = release.binding
+        return released_facts(release.mechanism, binding.records, self.features, self.loss, binding.missing_centers)
+
+    def _publish(self, request: LabelRequest, release: _Release, fitted: bool) -> None:
+        """Charges the ledger, keeps what is released, and warns."""
+        binding, mechanism = release.binding, release.mechanism
+        with python_errors():
+            ledger = Ledger(ledger_place(self.ledger))
+            with ledger.locked():
+                ledger.charge(
+                    release_entries(binding, mechanism, with_labels=release.command != "fit"),
+                    request.caps,
+                    command=release.command,
+                    request=request.name(release.command),
+                    label=request.column.name,
+                    records=binding.records,
+                    input_digest=f"{binding.digest:064x}",
+                    mechanism_fingerprint=mechanism.randomizer.fingerprint.hex(),
+                    output=f"LabelPrivatizer: {request.source}",
+                )
+        facts = self._facts(release)
+        self._release = release
+        if fitted:
+            self.randomizer_, self.prior_, self.budget_ = mechanism.randomizer, mechanism.prior, binding.budget
+            self.certificate_, self.labels_ = mechanism.randomizer.certificate(), np.array(mechanism.domain)
+            self.records_ = binding.records
+        found = verdict(facts)
+        proposals = tuple(map(in_python, found.proposals))
+        self.verdict_ = dataclasses.replace(found, text=in_python(found.text), proposals=proposals)
+        self.warnings_ = [dataclasses.replace(each, text=in_python(each.text)) for each in release_warnings(facts)]
+        for warning in self.warnings_:
+            warnings.warn(warning.text, ReleaseWarning, stacklevel=3)
+
+    def __repr__(self) -> str:
+        """Shows the parameters that are not the default; of the key only that it is there."""
+        shown = {name: value for name, value in self.get_params().items() if value is not _DEFAULTS[name]}
+        if self.noise_key is not None:
+            shown["noise_key"] = "..."
+        return f"LabelPrivatizer({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "_release" in vars(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """State for pickle and copy, without the secret key."""
+        return {**vars(self), "noise_key": None if self.noise_key is None else _KEY_LEFT_OUT}
+
+
+_DEFAULTS = {
+    name: parameter.default
+    for name, parameter in inspect.signature(LabelPrivatizer.__init__).parameters.items()
+    if name != "self"
+}
+_PARAMETERS = tuple(_DEFAULTS)
+
+
+def _read(request: LabelRequest, column: LabelColumn, secret: bytes, labels: Any, center: Any, ids: Any) -> _Records:
+    """Reads and counts the records, as the first pass of a job does."""
+    read = read_numbers(labels, "labels")
+    usable = np.isfinite(read.values)
+    values, rows = read.values[usable], np.flatnonzero(usable)
+    identities = row_identities(request.source, rows)
+    if (ids is None) != (column.id_column is None):
+        raise ValueError("ids and id_column belong together: give both, or neither")
+    if ids is not None and column.id_column is not None:
+        found = read_identities(ids, column.id_column)
+        if len(found) != len(usable):
+            raise ValueError(f"there are {len(found):,} ids for {len(usable):,} labels")
+        identities = Identities(found.space, found.blocks[usable])
+    if (center is None) != (column.center is None):
+        raise ValueError("center and center_column belong together: give both, or neither")
+    centers, missing = None, 0
+    if center is not None:
+        centers, missing = _centers(column, center, len(usable), usable)
+    unusable = len(usable) - len(values)
+    request.check_unusable(len(values), unusable)
+    if centers is not None and missing == len(values):
+        raise ValueError("no record has a usable center (missing, NaN or infinite): check center")
+    summary = count_labels(values, identities, column, secret, centers, unusable, missing)
+    return _Records(read, usable, values, identities, centers, summary)
+
+
+def _centers(
+    column: LabelColumn, center: Any, records: int, usable: np.ndarray | slice = slice(None)
+) -> tuple[np.ndarray, int]:
+    """Places of the centers in the domain, and the number of missing ones."""
+    if center is None:
+        raise ValueError("center is missing: the mechanism is for labels around a center")
+    read = read_numbers(center, "center").values
+    if len(read) != records:
+        raise ValueError(f"there are {len(read):,} centers for {records:,} values")
+    return column.center_indices(read[usable])
+
+
+def _fitted(request: LabelRequest, records: _Records, secret: bytes) -> tuple[PriorRelease, MechanismFile]:
+    """Releases the histogram and solves for the mechanism."""
+    column, name = request.column, request.mechanism
+    release = release_prior(records.summary, column, request.epsilon, request.prior_epsilon, secret, name)
+    mechanism = None if name == AUTO else mechanism_named(name, **request.parameters)
+    try:
+        randomizer = solved(release, mechanism)
+    except ValueError:
+        randomizer = None
+    if randomizer is None:
+        # The solver's own message may depend on the noised histogram, which is not charged.
+        reason = public_reason(CANDIDATES[LABELS] if mechanism is None else mechanism, release)
+        raise ValueError(f"mechanism {name}: {reason}")
+    return release, MechanismFile.of_release(randomizer, release)
+
+
+def _drawn(records: _Records, column: LabelColumn, randomizer: Randomizer, binding: NoiseBinding, secret: bytes) -> Any:
+    """Draws the labels and puts them where the true ones were."""
+    noise_key = binding.noise_key(secret)
+    drawn = draw_labels(
+        records.values, records.identities, column, randomizer, noise_key, secret, centers=records.centers
+    )
+    values = np.full(len(records.usable), np.nan)
+    values[records.usable] = drawn
+    return records.labels.restore(values)

@@ -1,0 +1,259 @@
+"""Request of a `LabelPrivatizer`: its parameters, checked as the command line checks its flags."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...mechanisms.analysis.automatic import default_mechanism
+from ...mechanisms.core.budget import split_budget
+from ...mechanisms.core.label_grid import check_domain, label_grid
+from ...mechanisms.core.losses import loss_named
+from ...mechanisms.noise.keyed_words import KEY_BYTES
+from ...mechanisms.registry import AUTO, MECHANISMS, default_rounding, mechanism_named
+from ...mechanisms.release.label_column import LabelColumn
+from ...transforms.errors import InputError
+from ...transforms.io.filesystems import absolute, is_remote
+from ...transforms.noise_key_file import NoiseKeyFile, default_key_path
+from ...transforms.progress_log import LOGGER
+from ..cli.arguments import UsageError
+from ..release.ledger import Caps, is_database
+from ..study.mechanism_spec import takes_delta
+
+PURPOSES = ("models", "labels")
+
+
+@dataclass(frozen=True)
+class LabelRequest:
+    """Checked parameters of a release of labels in memory.
+
+    Attributes:
+      column: Name, domain, rounding, id column and center column.
+      source: Name that stands for the input file in the identities of records.
+      epsilon: Total budget of histogram and labels.
+      prior_epsilon: Share of the histogram; None for the default split.
+      mechanism: Name in `MECHANISMS`, or AUTO.
+      parameters: Parameters of the mechanism, the loss among them; none of AUTO.
+      loss: Name of the loss.
+      caps: Caps on what the ledger adds up to.
+      most_unusable: Tolerated fraction of records without a usable label.
+      features: Number of features that a model will have; None if unknown.
+    """
+
+    column: LabelColumn
+    source: str
+    epsilon: float
+    prior_epsilon: float | None
+    mechanism: str
+    parameters: Mapping[str, Any]
+    loss: str
+    caps: Caps
+    most_unusable: float
+    features: int | None
+
+    def name(self, command: str) -> str:
+        """Names the request in the ledger, without looking at a record.
+
+        Args:
+          command: privatize, fit or apply.
+
+        Returns:
+          32 hexadecimal digits.
+        """
+        column = self.column
+        asked = [
+            "LabelPrivatizer", command, self.source, column.name, column.domain, column.id_column, column.rounding,
+            column.center, self.epsilon, self.prior_epsilon, self.mechanism, dict(self.parameters),
+        ]  # fmt: skip
+        return hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()
+
+    def check_unusable(self, records: int, unusable: int) -> None:
+        """Checks the number of records without a usable label, which is public.
+
+        Args:
+          records: Number of records with a usable label.
+          unusable: Number of records without one.
+
+        Raises:
+          ValueError: If there are no records, no record has a usable label, or too many have none.
+        """
+        if records == 0:
+            raise ValueError("no record has a usable label" if unusable else "there are no records")
+        if unusable > self.most_unusable * (records + unusable):
+            raise ValueError(
+                f"{unusable:,} of {records + unusable:,} records have no usable label (missing, NaN or infinite), more "
+                f"than max_unusable_fraction {self.most_unusable:g}: fix them, leave them out, or raise it"
+            )
+
+
+def check_request(parameters: Mapping[str, Any]) -> LabelRequest:
+    """Checks the parameters of a `LabelPrivatizer`.
+
+    Args:
+      parameters: All its parameters by name.
+
+    Returns:
+      The request.
+
+    Raises:
+      ValueError: If a parameter is wrong; names it.
+    """
+    get = parameters.__getitem__
+    loss, mechanism = get("loss"), get("mechanism")
+    if get("for_") is not None:
+        if get("for_") not in PURPOSES:
+            raise ValueError(f"for_ must be {' or '.join(PURPOSES)}, not {get('for_')!r}")
+        if mechanism != AUTO:
+            raise ValueError("for_ chooses the mechanism: give for_ or mechanism")
+    if mechanism == AUTO:
+        mechanism = default_mechanism(get("for_"), loss)
+    own = _mechanism_parameters(mechanism, get("mechanism_parameters"), loss, get("delta"))
+    epsilon, prior_epsilon = float(get("epsilon")), get("prior_epsilon")
+    split_budget(epsilon, 1, 1, prior_epsilon)
+    rounding = default_rounding(mechanism) if get("rounding") is None else get("rounding")
+    column = LabelColumn(
+        _text(parameters, "label"), _domain(parameters), get("id_column"), rounding, get("center_column")
+    )
+    loss_named(loss).check(column.labels if column.center is None else column.residuals.grid)
+    if not 0 <= get("max_unusable_fraction") <= 1:
+        raise ValueError(f"max_unusable_fraction must be between 0 and 1, not {get('max_unusable_fraction'):g}")
+    return LabelRequest(
+        column,
+        _text(parameters, "source"),
+        epsilon,
+        None if prior_epsilon is None else float(prior_epsilon),
+        mechanism,
+        own,
+        loss,
+        _caps(get("epsilon_cap"), get("delta_cap")),
+        get("max_unusable_fraction"),
+        get("features"),
+    )
+
+
+def _text(parameters: Mapping[str, Any], name: str) -> str:
+    if not isinstance(parameters[name], str):
+        raise ValueError(f"{name} must be text")
+    return parameters[name]
+
+
+def _domain(parameters: Mapping[str, Any]) -> tuple[float, ...]:
+    grid = [parameters[name] for name in ("label_min", "label_max", "label_step")]
+    if parameters["label_values"] is not None:
+        if any(bound is not None for bound in grid):
+            raise ValueError("label_values replaces label_min, label_max and label_step: give one or the other")
+        labels = np.array(parameters["label_values"], np.float64)
+        check_domain(labels)
+        return tuple(labels.tolist())
+    if any(bound is None for bound in grid):
+        raise ValueError(
+            "the public label domain is missing: give label_min, label_max and label_step, or label_values"
+        )
+    # The text of a float is the shortest decimal that it is read from: 0.1 is exactly one tenth.
+    return tuple(label_grid(*map(str, grid)).tolist())
+
+
+def _mechanism_parameters(name: str, given: Mapping[str, Any] | None, loss: str, delta: float | None) -> dict[str, Any]:
+    own = dict(given or {})
+    if name == AUTO and own:
+        raise ValueError("mechanism_parameters needs a mechanism: auto finds them itself")
+    if delta is not None and (name == AUTO or (name in MECHANISMS and not takes_delta(name))):
+        raise ValueError(f"delta is for mechanisms of (epsilon, delta)-DP, such as gaussian; {name} is pure DP")
+    if delta is not None and not 0 < delta < 1:
+        raise ValueError(f"delta must be above 0 and below 1, not {delta:g}; for pure label DP leave it out")
+    for parameter in {"delta", "loss"} & own.keys():
+        raise ValueError(f"mechanism_parameters must not have {parameter!r}: it is a parameter of its own")
+    if name == AUTO:
+        return {}
+    own = {"loss": loss, **own} | ({} if delta is None else {"delta": delta})
+    mechanism_named(name, **own)
+    return own
+
+
+def _caps(epsilon: float | None, delta: float | None) -> Caps:
+    if epsilon is not None and not epsilon > 0:
+        raise ValueError(f"epsilon_cap must be above 0, not {epsilon:g}")
+    if delta is not None and not 0 <= delta < 1:
+        raise ValueError(f"delta_cap must be at least 0 and below 1, not {delta:g}")
+    # A user who caps epsilon alone expects pure DP.
+    return Caps(epsilon, 0.0 if delta is None and epsilon is not None else delta)
+
+
+def load_key(noise_key: bytes | None, noise_key_file: Any) -> bytes:
+    """Loads the secret key. A local file that does not exist is created, mode 0600, with a key from the system.
+
+    Args:
+      noise_key: The key itself; None to read it from a file.
+      noise_key_file: Path of the file; None for the user's default file.
+
+    Returns:
+      32 bytes.
+
+    Raises:
+      ValueError: If both are given, or the key is not 32 bytes. The key is not in the message.
+      InputError: If the file cannot be used.
+    """
+    if noise_key is not None:
+        if noise_key_file is not None:
+            raise ValueError("noise_key and noise_key_file are given: leave one of them out")
+        if not isinstance(noise_key, bytes) or len(noise_key) != KEY_BYTES:
+            raise ValueError(f"noise_key must be {KEY_BYTES} bytes from the operating system, as os.urandom gives them")
+        return noise_key
+    key = NoiseKeyFile(default_key_path() if noise_key_file is None else absolute(str(noise_key_file)))
+    if not is_remote(key.path):
+        try:
+            created = key.create()
+        except OSError as error:
+            raise InputError(f"noise key file {key.path} cannot be created ({error.strerror}): name another") from None
+        if created:
+            LOGGER.info("created a noise key file: %s (keep it secret; the README says when to destroy it)", key.path)
+    return key.load()
+
+
+def ledger_place(ledger: Any) -> str:
+    """Finds the ledger.
+
+    Args:
+      ledger: Path of a file, or URL of a database; None for labeldp_ledger.jsonl in the current folder, the default of
+        commands whose output lies there.
+
+    Returns:
+      An absolute path, or the URL.
+    """
+    text = "labeldp_ledger.jsonl" if ledger is None else str(ledger)
+    return text if is_database(text) else absolute(text)
+
+
+def in_python(text: str) -> str:
+    """Names parameters in place of flags.
+
+    Args:
+      text: A message that names flags, such as --epsilon_cap.
+
+    Returns:
+      The message with the names of the parameters of the same meaning.
+    """
+    return re.sub(r"--(\w+)", lambda flag: "for_" if flag[1] == "for" else flag[1], text)
+
+
+@contextmanager
+def python_errors() -> Iterator[None]:
+    """Raises errors of the command line, in a block, as errors that name parameters.
+
+    Yields:
+      Nothing.
+
+    Raises:
+      InputError: In place of an InputError or UsageError that names flags.
+    """
+    try:
+        yield
+    except (InputError, UsageError) as error:
+        raise InputError(in_python(str(error))) from None

@@ -1,0 +1,88 @@
+"""HTML report of labels that were released in memory, by the code of `labeldp report`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ...mechanisms.analysis.release_warnings import release_warnings
+from ...mechanisms.analysis.released_facts import ReleasedFacts
+from ...mechanisms.release.bound_noise import NoiseBinding
+from ...transforms.errors import InputError
+from ..audit.audit_release import audit_path
+from ..cli.local_files import write_file
+from ..cli.optional_extras import check_extra
+from ..release.job_result import JobResult
+from ..release.manifest import Manifest, make_manifest, parse_manifest
+from ..release.mechanism_file import MECHANISM_NAME, MechanismFile
+
+
+def write_report(
+    path: str,
+    command: str,
+    binding: NoiseBinding,
+    mechanism: MechanismFile,
+    epsilon: float,
+    facts: ReleasedFacts,
+    ledger: Sequence[dict[str, Any]],
+    source: str,
+    id_column: str | None,
+) -> None:
+    """Audits a release in memory and writes its report.
+
+    Args:
+      path: HTML file to write; an existing one is replaced.
+      command: Command of the same meaning: privatize, fit or apply.
+      binding: Binding of the noise.
+      mechanism: The released mechanism.
+      epsilon: Budget of histogram and labels together.
+      facts: The released and public facts.
+      ledger: Runs in the ledger, in order.
+      source: Name of the input.
+      id_column: Name of the id column; None for records identified by source and row.
+
+    Raises:
+      UsageError: If the extra `evaluation` is not installed.
+      InputError: If the audit fails, or the file cannot be written.
+    """
+    check_extra("report", "evaluation", "jinja2")
+    # They need jinja2, and Beam for the validation of files.
+    from ..reporting.report_input import ReportInput
+    from ..reporting.report_page import report_page
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, MECHANISM_NAME)
+        file.write_text(mechanism.to_text())
+        audit = audit_path(str(file))
+    if audit.problems:
+        raise InputError(f"the mechanism fails the audit; no report is written: {'; '.join(audit.problems)}")
+    manifest = None
+    if command != "fit":
+        manifest = _manifest(binding, mechanism, epsilon, facts, id_column)
+        audit = dataclasses.replace(audit, total_epsilon=epsilon, prior_epsilon=binding.budget.prior)
+    page = report_page(ReportInput(source, audit, mechanism, manifest, ledger))
+    try:
+        write_file(path, page.encode(errors="backslashreplace"))
+    except OSError as error:
+        raise InputError(f"{os.path.abspath(path)} cannot be written: {error.strerror}") from None
+
+
+def _manifest(
+    binding: NoiseBinding, mechanism: MechanismFile, epsilon: float, facts: ReleasedFacts, id_column: str | None
+) -> Manifest:
+    details: dict[str, Any] = {
+        "label": binding.column,
+        "identity": id_column or "file and row",
+        "where": None,
+        "loss": facts.loss,
+        "features": facts.features,
+        "warnings": [warning.name for warning in release_warnings(facts)],
+    }
+    document = make_manifest(JobResult(binding, binding.digest, {}), mechanism, epsilon, details)
+    # Through JSON, as a manifest is read.
+    return parse_manifest(json.loads(json.dumps(document)))

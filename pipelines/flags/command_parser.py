@@ -1,0 +1,257 @@
+"""Parser of one command: flags in titled groups, made when they are first needed, and those that the command needs."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import textwrap
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..cli.arguments import ArgumentParser, UsageError
+from ..cli.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from .config_file import Config
+
+_WIDTH = 80
+_REQUIRED = " (required)"
+_CONFIG_HELP = "YAML file of flags, with a line NAME: VALUE for each, without its dashes; flags on the command line win"
+GRID = ("label_min", "label_max", "label_step")
+"""Flags of the label grid."""
+
+Add = Callable[..., None]
+"""Adds a flag to a group: takes the arguments of argparse's `add_argument`, and `needed=True` for a required flag."""
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    """Wraps texts, except those with line breaks of their own, such as an example to be copied."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n" in text:
+            return textwrap.indent(text, indent)
+        return super()._fill_text(text, width, indent)  # type: ignore[misc]
+
+
+class CommandParser(ArgumentParser):
+    """Parser of one command. Its flags are added when it parses for the first time.
+
+    Attributes:
+      needed: Names of the required flags, without dashes.
+      domain_needed: Whether the command needs a label domain, in one of its two forms.
+      hints: Advice by the name of a flag that the command does not take.
+    """
+
+    def __init__(self, make: Callable[[CommandParser], None], takes_runner_flags: bool = False, **settings: Any):
+        """Prepares the parser of a command.
+
+        Args:
+          make: Adds the flags and the description.
+          takes_runner_flags: Whether the command passes unknown flags to Beam.
+          **settings: Further arguments of argparse's parser.
+        """
+        super().__init__(**settings, add_help=False, formatter_class=_HelpFormatter)
+        self.needed: list[str] = []
+        self.domain_needed = False
+        self.hints: Mapping[str, str] = {}
+        self.takes_runner_flags = takes_runner_flags
+        self._without: Collection[str] = ()
+        self._make: Callable[[CommandParser], None] | None = make
+
+    def load(self) -> CommandParser:
+        """Adds the flags, unless they were added before.
+
+        Returns:
+          Itself.
+        """
+        if self._make is not None:
+            make, self._make = self._make, None
+            make(self)
+            others = self.flag_group("Other")
+            if not self.positionals():
+                others("--config", metavar="FILE", help=_CONFIG_HELP)
+            others("-h", "--help", action="help", help="show this help and exit")
+            self.usage = self._usage()
+        return self
+
+    def leave_out(self, flags: Mapping[str, str] | Collection[str]) -> None:
+        """Leaves flags out of the groups that are added from now on. They get their defaults.
+
+        Args:
+          flags: Names of the flags, without dashes; if it is a mapping, with advice for whoever gives one.
+        """
+        self._without = flags
+        if isinstance(flags, Mapping):
+            self.hints = flags
+
+    def flag_group(self, title: str, description: str | None = None) -> Add:
+        """Starts a titled group of flags, or continues it.
+
+        Args:
+          title: Title in the help.
+          description: Text below the title.
+
+        Returns:
+          Function that adds a flag to the group.
+        """
+        known = {group.title: group for group in self._action_groups}
+        group = known.get(title) or self.add_argument_group(title, description)
+
+        def add(*names: str, needed: bool = False, **settings: Any) -> None:
+            name = names[-1].lstrip("-")
+            if name in self._without:
+                switched = False if settings.get("action") == "store_true" else None
+                self.set_defaults(**{settings.get("dest", name): settings.get("default", switched)})
+                return
+            if needed:
+                self.needed.append(name)
+                settings["help"] += _REQUIRED
+            group.add_argument(*names, **settings)
+
+        return add
+
+    def flags(self) -> dict[str, argparse.Action]:
+        """Lists the flags of the command.
+
+        Returns:
+          The action of each flag, by its name without dashes.
+        """
+        self.load()
+        return {action.option_strings[-1].lstrip("-"): action for action in self._actions if action.option_strings}
+
+    def positionals(self) -> list[argparse.Action]:
+        """Lists the arguments without a name.
+
+        Returns:
+          Their actions.
+        """
+        self.load()
+        return [action for action in self._actions if not action.option_strings]
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Parses arguments, and checks that the required flags are given.
+
+        Args:
+          args: Arguments after the command's name; None for those of the process.
+          namespace: Object to add the values to; None for a new one.
+
+        Returns:
+          The values, and the arguments that are unknown here.
+        """
+        self.load()
+        given = list(sys.argv[1:] if args is None else args)
+        try:
+            config = self._config(given)
+            # The last value of a flag counts.
+            found, others = super().parse_known_args([*(config.arguments if config else ()), *given], namespace)
+            self._check_needed(found, config, others)
+        except UsageError as error:
+            self.error(str(error))
+        return found, others
+
+    def _config(self, given: Sequence[str]) -> Config | None:
+        actions = self.flags()
+        if "config" not in actions:
+            return None
+        finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+        finder.add_argument("--config")
+        try:
+            path = finder.parse_known_args(given)[0].config
+        except argparse.ArgumentError:
+            path = None  # The whole command line is refused for the same reason.
+        if path is None:
+            return None
+        from .config_file import read_config
+
+        return read_config(path, actions, self.hints, _runner_flags if self.takes_runner_flags else tuple)
+
+    def _check_needed(self, args: argparse.Namespace, config: Config | None, others: Sequence[str]) -> None:
+        actions = self.flags()
+        missing = [name for name in self.needed if getattr(args, actions[name].dest) is None]
+        domain = [name for name in GRID if self.domain_needed and getattr(args, name) is None]
+        if domain and args.label_values is not None:
+            domain = []
+        empty = [name for name in (*missing, *domain) if config is not None and name in config.empty]
+        if config is not None and empty:
+            empty.sort(key=lambda name: config.empty[name])
+            lines = ", ".join(f"{name} (line {config.empty[name]})" for name in empty)
+            rest = [name for name in (*missing, *domain) if name not in config.empty]
+            more = f"; {join_names(rest)} {'is' if len(rest) == 1 else 'are'} missing, too" if rest else ""
+            raise UsageError(f"{config.path}: fill in {lines}{more}")
+        if missing or domain:
+            self._check_misspelled(others)
+        if missing:
+            purpose = f": {str(actions[missing[0]].help).removesuffix(_REQUIRED)}" if len(missing) == 1 else ""
+            raise UsageError(f"{join_names(missing)} {'is' if len(missing) == 1 else 'are'} missing{purpose}")
+        if domain:
+            raise UsageError(
+                "the public label domain is missing: give --label_min, --label_max and --label_step, or --label_values"
+            )
+
+    def _check_misspelled(self, others: Sequence[str]) -> None:
+        """Reports an unknown flag that is like one of the command: a required flag may be missing because of it.
+
+        Whether the runner knows it is not asked here, because that would load Beam.
+        """
+        for argument in others:
+            name = argument.partition("=")[0].lstrip("-")
+            if argument.startswith("--") and (name in self.hints or did_you_mean(name, self.flags())):
+                raise UsageError(self.advice(argument))
+
+    def advice(self, argument: str, more: Sequence[str] = ()) -> str:
+        """Explains an argument that no parser knows.
+
+        Args:
+          argument: The argument.
+          more: Names of flags that are known elsewhere, without dashes, such as those of the runner.
+
+        Returns:
+          One line.
+        """
+        if not argument.startswith("-"):
+            return f"no flag takes {argument!a}: quote a glob, and text with spaces"
+        flag = argument.partition("=")[0]
+        name = flag.lstrip("-")
+        if name in self.hints:
+            return self.hints[name]
+        known = list(self.flags())
+        return f"unknown flag {flag}{did_you_mean(name, known, '--') or did_you_mean(name, more, '--')}"
+
+    def _usage(self) -> str:
+        """Usage with the required flags alone: that of argparse lists all of them, over a screen."""
+        actions = self.flags()
+        parts = [str(action.metavar or action.dest) for action in self.positionals()]
+        for name in _with_domain(self.needed) if self.domain_needed else self.needed:
+            parts.append(f"--{name} {actions[name].metavar or ''}".rstrip())
+        indent = " " * len(f"usage: {self.prog} ")
+        # Flags stay on one line with their values.
+        text = textwrap.fill(
+            " ".join(part.replace(" ", "\0") for part in [*parts, "[flags]"]), _WIDTH - 2,
+            initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False,
+        )  # fmt: skip
+        return f"{self.prog} {text.lstrip()}".replace("\0", " ").replace("%", "%%")
+
+
+def _runner_flags() -> list[str]:
+    """Names of the flags of Beam's runners, which is loaded for it."""
+    return importlib.import_module("labeldp.pipelines.runner.runner_options").runner_flags()
+
+
+def _with_domain(names: Sequence[str]) -> list[str]:
+    """The names, with those of the label grid after the label."""
+    place = names.index("label") + 1
+    return [*names[:place], *GRID, *names[place:]]
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Joins names of flags for a message.
+
+    Args:
+      names: At least one name, without dashes.
+
+    Returns:
+      Text such as "--input, --label and --output".
+    """
+    flags = [f"--{name}" for name in names]
+    return flags[0] if len(flags) == 1 else f"{', '.join(flags[:-1])} and {flags[-1]}"

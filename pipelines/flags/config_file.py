@@ -1,0 +1,208 @@
+"""Flags of a command in a YAML file, for `--config`. Scalars are taken as they are written, not as YAML reads them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..cli.arguments import UsageError
+from ..cli.suggestions import did_you_mean
+
+_MOST_BYTES = 1 << 20
+_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "seq": "a list", "map": "a mapping"}
+_BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+# What a user may want to call the key, which must not be in such a file.
+_KEY_ITSELF = ("noise_key", "key", "secret", "secret_key", "noise_key_value")
+
+
+@dataclass
+class Config:
+    """Content of a config file.
+
+    Attributes:
+      path: The file.
+      arguments: Flags as on a command line.
+      empty: Line of each flag without a value, by its name.
+    """
+
+    path: str
+    arguments: list[str] = field(default_factory=list)
+    empty: dict[str, int] = field(default_factory=dict)
+
+
+def read_config(
+    path: str,
+    actions: Mapping[str, argparse.Action],
+    hints: Mapping[str, str],
+    runner_flags: Callable[[], Collection[str]],
+) -> Config:
+    """Reads a config file.
+
+    Args:
+      path: The file: a YAML mapping of flag names, without dashes, to values.
+      actions: The flags of the command, by their names without dashes.
+      hints: Advice by the name of a flag that the command does not take.
+      runner_flags: Lists the names of the runner's flags; called for a name that is not the command's.
+
+    Returns:
+      The content.
+
+    Raises:
+      UsageError: If the file cannot be read, is not such a mapping, or has an unknown or repeated name or a value of
+        the wrong type; names file and line, and never quotes a value of an unknown name.
+    """
+    found, seen = Config(path), set()
+    for key, value in _entries(path):
+        name, line = _text(key), key.start_mark.line + 1
+        where = f"{path}, line {line}"
+        if name is None:
+            raise UsageError(f"{where}: the name of a flag must be text")
+        name = name.lstrip("-")
+        if name in seen:
+            raise UsageError(f"{where}: {name} is there twice: give each flag once")
+        seen.add(name)
+        try:
+            if name in actions and name not in ("config", "help"):
+                arguments = _arguments(name, actions[name], value)
+            elif name in _runner_names(name, hints, actions, runner_flags):
+                arguments = _runner_arguments(name, value)
+            else:
+                raise UsageError(_unknown(name, actions, hints))
+        except UsageError as error:
+            raise UsageError(f"{where}: {error}") from None
+        if arguments is None:
+            found.empty[name] = line
+        else:
+            found.arguments += arguments
+    return found
+
+
+def _entries(path: str) -> list[tuple[Any, Any]]:
+    """Pairs of key and value nodes of the mapping in the file."""
+    import yaml
+
+    try:
+        with open(path, "rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"--config {path} cannot be read: {os.strerror(error.errno or 0)}") from None
+    except ValueError:
+        raise UsageError(f"--config {path!a} cannot be read: it is not a path") from None
+    if len(content) > _MOST_BYTES:
+        raise UsageError(f"--config {path} has more than 1 MB: it is not a file of flags")
+    try:
+        # Nodes, not objects: nothing in the file is constructed.
+        root = yaml.compose(content, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f", line {mark.line + 1}" if mark is not None else ""
+        raise UsageError(f"{path}{line}: not valid YAML: {error.problem or error.context}") from None
+    except (yaml.YAMLError, RecursionError, ValueError):
+        raise UsageError(f"--config {path} is not a YAML file in UTF-8") from None
+    if root is None:
+        return []
+    if not isinstance(root, yaml.MappingNode):
+        raise UsageError(f"--config {path} must have lines of NAME: VALUE, where NAME is a flag without its dashes")
+    return list(root.value)
+
+
+def _text(node: Any) -> str | None:
+    return node.value if isinstance(node.value, str) else None
+
+
+def _kind(node: Any) -> str:
+    """YAML's own kind of a node: int, float, bool, null, str, seq, map or another."""
+    return node.tag.rpartition(":")[2]
+
+
+def _said(node: Any) -> str:
+    return _KINDS.get(_kind(node), "text")
+
+
+def _arguments(name: str, action: argparse.Action, node: Any) -> list[str] | None:
+    """The flag as on a command line; None for an empty value."""
+    if _kind(node) == "null":
+        return None
+    if action.nargs == 0:
+        return [f"--{name}"] if _boolean(name, node) else []
+    if action.nargs == "+":
+        items = node.value if _kind(node) == "seq" else [node]
+        if not items:
+            raise UsageError(f"{name} is an empty list: leave it out, or name values")
+        return [f"--{name}", *(_scalar(name, action, item) for item in items)]
+    metavar = str(action.metavar or "")
+    if _kind(node) == "seq" and metavar.endswith(",..."):
+        return [f"--{name}={','.join(_item(name, item) for item in node.value)}"]
+    if _kind(node) == "map" and metavar.startswith("NAME="):
+        pairs = [f"{_item(name, key)}={_item(name, value)}" for key, value in node.value]
+        return [f"--{name}={','.join(pairs)}"]
+    return [f"--{name}={_scalar(name, action, node)}"]
+
+
+def _scalar(name: str, action: argparse.Action, node: Any) -> str:
+    """The text of a value, of the type of the flag."""
+    text = _text(node)
+    wanted = {float: "a number", int: "a whole number"}.get(action.type, "text")  # type: ignore[arg-type]
+    if text is None or _kind(node) == "null":
+        raise UsageError(f"{name} must be {wanted}, not {'empty' if text is not None else _said(node)}")
+    if action.type in (float, int):
+        try:
+            action.type(text)  # type: ignore[operator]
+        except ValueError:
+            raise UsageError(f"{name} must be {wanted}, not {_said(node)}: {text!r}") from None
+    elif action.choices is not None and text not in action.choices:
+        known = [str(choice) for choice in action.choices]
+        raise UsageError(f"{name} must be one of {', '.join(known)}, not {text!r}{did_you_mean(text, known)}")
+    return text
+
+
+def _item(name: str, node: Any) -> str:
+    """An item of a list that becomes a text with commas."""
+    text = _text(node)
+    if text is None:
+        raise UsageError(f"{name} must have simple values, not {_said(node)}")
+    if "," in text:
+        raise UsageError(f"{name}: {text!r} has a comma, which separates the values")
+    return text
+
+
+def _boolean(name: str, node: Any) -> bool:
+    value = _BOOLEANS.get((_text(node) or "").lower()) if _kind(node) == "bool" else None
+    if value is None:
+        raise UsageError(f"{name} must be true or false, not {_said(node)}")
+    return value
+
+
+def _runner_names(
+    name: str, hints: Mapping[str, str], actions: Mapping[str, argparse.Action], runner_flags: Callable[[], Any]
+) -> Collection[str]:
+    return () if name in hints or name in actions or name in _KEY_ITSELF else runner_flags()
+
+
+def _runner_arguments(name: str, node: Any) -> list[str] | None:
+    """A flag of the runner as on a command line; a list repeats it."""
+    if _kind(node) == "null":
+        return None
+    if _kind(node) == "bool":
+        return [f"--{name}"] if _boolean(name, node) else []
+    return [f"--{name}={_item_of_runner(name, item)}" for item in (node.value if _kind(node) == "seq" else [node])]
+
+
+def _item_of_runner(name: str, node: Any) -> str:
+    text = _text(node)
+    if text is None:
+        raise UsageError(f"{name} must be text, a number, true, false or a list of those, not {_said(node)}")
+    return text
+
+
+def _unknown(name: str, actions: Mapping[str, argparse.Action], hints: Mapping[str, str]) -> str:
+    if name in hints:
+        return hints[name]
+    if name in _KEY_ITSELF:
+        return f"{name}: the secret key must not be in this file: name its file with noise_key_file"
+    if name == "config":
+        return "a config file cannot name another: leave config out"
+    return f"unknown flag {name}{did_you_mean(name, actions)}"

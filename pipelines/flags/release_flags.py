@@ -1,0 +1,102 @@
+"""Flags of `init`, `attack`, `report`, `demo` and `completion`. Those of `audit` are with the auditor."""
+
+from __future__ import annotations
+
+from .choices import INPUT_FORMATS
+from .command_parser import CommandParser
+
+REPORT_NAME = "report.html"
+SHELLS = ("bash", "zsh")
+
+
+def init_flags(parser: CommandParser) -> None:
+    """Adds the flags of `init`.
+
+    Args:
+      parser: The parser of the command.
+    """
+    parser.description = (
+        "Write a commented job file for an input file, to be completed and passed to privatize or fit with --config. "
+        "Only the format and the names of the columns are looked at: the label, its domain and the budget are for you "
+        "to fill in."
+    )
+    parser.epilog = "Example:\n  labeldp init log.csv && labeldp privatize --config job.yaml"
+    add = parser.flag_group("Input")
+    add("file", metavar="FILE", help="an input file, or a quoted glob of files with the same columns")
+    add("--input_format", choices=INPUT_FORMATS, metavar="FORMAT",
+        help=f"format of the file: {', '.join(INPUT_FORMATS)}; default: that of its name")  # fmt: skip
+    add("--label", metavar="NAME", help="label column; default: left to be filled in")
+    add = parser.flag_group("Output")
+    add("--output", metavar="FILE", default="job.yaml", help="file to write; must be new; default job.yaml")
+
+
+def attack_flags(parser: CommandParser) -> None:
+    """Adds the flags of `attack`.
+
+    Args:
+      parser: The parser of the command.
+    """
+    parser.description = (
+        "Attack a mechanism as a black box: lower bounds on epsilon from draws, and the label-inference advantage."
+    )
+    parser.epilog = "Exit status: 0 no attack succeeds, 1 one does or a file cannot be used, 2 bad usage."
+    add = parser.flag_group("Target")
+    add("path", metavar="FILE|FOLDER", help="a mechanism file, release.json or output folder")
+    add("--sampler", metavar="MODULE:FUNCTION",
+        help="function (labels, ids, key) to attack, with a center (labels, ids, key, centers); "
+        "default the keyed sampler of labeldp")  # fmt: skip
+    add = parser.flag_group("Attacks")
+    add("--draws", type=int, default=10**6, metavar="N",
+        help="records drawn to select an event, and again to bound epsilon; default 1000000")  # fmt: skip
+    add("--confidence", type=float, default=1 - 1e-6, metavar="C",
+        help="probability that a mechanism without a fault passes all checks; default 0.999999")  # fmt: skip
+    add("--within", type=float, metavar="T",
+        help="show the advantage of a guess within T of the label; default 1/20 of the label range")  # fmt: skip
+    add("--seed", type=int, default=0, metavar="N", help="seed of the test keys; default 0")
+
+
+def report_flags(parser: CommandParser) -> None:
+    """Adds the flags of `report`.
+
+    Args:
+      parser: The parser of the command.
+    """
+    parser.description = "Audit a release or a mechanism file and explain it in one HTML page, or compare two."
+    add = parser.flag_group("Input")
+    add("paths", nargs="+", metavar="FOLDER|FILE", help="an output folder or a mechanism file; two to compare them")
+    add("--ledger", metavar="FILE|URL",
+        help="ledger that was charged, a file or a database; default the file beside the folder")  # fmt: skip
+    add = parser.flag_group("Output")
+    add("--output", metavar="FILE",
+        help=f"HTML file to write; default {REPORT_NAME} beside the manifest, none for a comparison")  # fmt: skip
+    add("--party", metavar="NAME", help="who releases the labels, for the head of the page")
+
+
+def demo_flags(parser: CommandParser) -> None:
+    """Adds the flags of `demo`.
+
+    Args:
+      parser: The parser of the command.
+    """
+    parser.description = "Generate a log of ad clicks and privatize its conversion values."
+    add = parser.flag_group("Input")
+    add("--clicks", type=int, default=1_000_000, metavar="N", help="number of clicks; default 1000000")
+    add("--seed", type=int, default=1, metavar="S", help="seed of the generated log; default 1")
+    add = parser.flag_group("Budget")
+    add("--epsilon", type=float, default=1.0, metavar="E", help="privacy budget; default 1")
+    add = parser.flag_group("Output")
+    add("--output", metavar="DIR", help="new folder for the log and the release", needed=True)
+
+
+def completion_flags(parser: CommandParser) -> None:
+    """Adds the flags of `completion`.
+
+    Args:
+      parser: The parser of the command.
+    """
+    parser.description = "Print a script with which a shell completes commands, flags, their values and files."
+    parser.epilog = """Install it:
+  labeldp completion bash > ~/.labeldp.bash      # and source it in ~/.bashrc
+  labeldp completion zsh > ~/.zfunc/_labeldp     # a folder in fpath"""
+    add = parser.flag_group("Shell")
+    add("shell", choices=SHELLS, metavar="SHELL", help=" or ".join(SHELLS))

@@ -1,0 +1,95 @@
+"""Flags of `solve`, `compare` and `plan`, which compute from a prior alone."""
+
+from __future__ import annotations
+
+from ..cli.process_pool import available_cpus
+from .choices import DEFAULT_LOSS, LOSSES, MECHANISM_LIST, MECHANISMS
+from .command_parser import Add, CommandParser
+
+DEFAULT_EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
+COMPARED_MECHANISMS = ("rr_on_bins", "bias_limited", "unbiased", "rr", "laplace", "staircase")
+PRIOR_HELP = "CSV of label,weight; JSON of labels and weights; a mechanism file; or a release folder"
+SPEC_HELP = "NAME or NAME:PARAMETER=VALUE,... as in bias_limited:bias=0.2"
+_DELTA_HELP = "delta of (epsilon, delta)-DP, required by gaussian"
+
+
+def solve_flags(parser: CommandParser) -> None:
+    """Adds the flags of `solve`.
+
+    Args:
+      parser: The parser of the command.
+    """
+    parser.description = (
+        "Solve for a mechanism from a prior that is public or was released, and write its file. Reads no data. Prints "
+        "one JSON line of facts."
+    )
+    parser.flag_group("Prior")("--prior", metavar="FILE", help=PRIOR_HELP, needed=True)
+    add = parser.flag_group("Budget")
+    add("--epsilon", type=float, metavar="E", help="epsilon of the labels", needed=True)
+    add("--delta", type=float, metavar="D", help=_DELTA_HELP)
+    add = parser.flag_group("Mechanism")
+    add("--mechanism", choices=MECHANISMS, default="rr_on_bins", metavar="NAME",
+        help=f"default rr_on_bins. For {MECHANISM_LIST}")  # fmt: skip
+    add("--mechanism_parameters", metavar="NAME=VALUE,...", help="parameters of the mechanism, as in bias=0.2")
+    add("--loss", choices=LOSSES, default=DEFAULT_LOSS, metavar="LOSS", help=_loss_help("loss to minimize"))
+    add = parser.flag_group("Output")
+    add("--output", metavar="FILE", help="the mechanism file to write; must be new", needed=True)
+
+
+def compare_flags(parser: CommandParser) -> None:
+    """Adds the flags of `compare`.
+
+    Args:
+      parser: The parser of the command.
+    """
+    parser.description = "Solve several mechanisms for one prior and compare their errors. Reads no data."
+    _prior_flags(parser, "epsilons of the labels")
+    add = parser.flag_group("Mechanism")
+    add("--mechanism", nargs="+", metavar="NAME",
+        help=f"{SPEC_HELP}; default {' '.join(COMPARED_MECHANISMS)}. For {MECHANISM_LIST}")  # fmt: skip
+    _result_flags(parser, add)
+
+
+def plan_flags(parser: CommandParser) -> None:
+    """Adds the flags of `plan`.
+
+    Args:
+      parser: The parser of the command.
+    """
+    parser.description = (
+        "Plan a privacy budget from a prior and a number of records: how to split it between histogram and labels, and "
+        "which mechanism to take. Reads no data."
+    )
+    _prior_flags(parser, "whole privacy budgets, of histogram and labels together")
+    add = parser.flag_group("Records and model")
+    add("--records", type=int, metavar="N", help="number of records; default that of the release folder")
+    add("--features", type=int, metavar="D", help="recommend a mechanism for a linear model of D features")
+    add("--explained", type=float, metavar="R2", help="part of the labels' variance that they explain; default unknown")
+    add("--draws", type=int, default=5, metavar="M", help="histograms to simulate for each split; default 5")
+    add = parser.flag_group("Mechanism")
+    add("--mechanism", default="rr_on_bins", metavar="NAME",
+        help=f"{SPEC_HELP}; default rr_on_bins. For {MECHANISM_LIST}")  # fmt: skip
+    _result_flags(parser, add)
+
+
+def _prior_flags(parser: CommandParser, epsilon_help: str) -> None:
+    parser.flag_group("Prior")("--prior", metavar="FILE", help=PRIOR_HELP, needed=True)
+    add = parser.flag_group("Budget")
+    add("--epsilon", type=float, nargs="+", default=list(DEFAULT_EPSILONS), metavar="E",
+        help=f"{epsilon_help}; default {' '.join(f'{e:g}' for e in DEFAULT_EPSILONS)}")  # fmt: skip
+    add("--delta", type=float, metavar="D", help=_DELTA_HELP)
+
+
+def _result_flags(parser: CommandParser, mechanism: Add) -> None:
+    mechanism("--loss", choices=LOSSES, default=DEFAULT_LOSS, metavar="LOSS",
+        help=_loss_help("loss to minimize and to plot"))  # fmt: skip
+    add = parser.flag_group("Output", "The table is printed.")
+    add("--csv", metavar="FILE", help="write the table as CSV")
+    add("--json", metavar="FILE", help="write the table as JSON")
+    add("--picture", metavar="FILE", help="plot expected loss against epsilon: .png, .svg or .pdf")
+    add("--processes", type=int, default=available_cpus(), metavar="N",
+        help="number of worker processes; default CPU count")  # fmt: skip
+
+
+def _loss_help(purpose: str) -> str:
+    return f"{purpose}: {', '.join(LOSSES)}; default {DEFAULT_LOSS}"

@@ -1,0 +1,78 @@
+"""Checks that the columns that flags name exist, before anything is read or counted."""
+
+from __future__ import annotations
+
+import argparse
+
+import pyarrow as pa
+
+from ...transforms.csv_input.csv_reader import are_names, delimiter_advice, missing_column
+from ...transforms.io.file_reader import FileReader
+from ...transforms.io.input_format import listed
+from ...transforms.progress_log import LOGGER
+from ..cli.arguments import UsageError
+from ..cli.suggestions import did_you_mean
+from ..job.job_request import InputSpec
+
+
+def read_schema(input: InputSpec, label: str) -> pa.Schema:
+    """Finds the columns of the first file that has some, without reading a label.
+
+    Args:
+      input: The input files.
+      label: The label's column.
+
+    Returns:
+      The columns; none if all files are empty.
+
+    Raises:
+      InputError: If a file cannot be read.
+    """
+    reader, schema = FileReader(input.format, label_column=label), pa.schema([])
+    for part in input.parts:
+        schema = reader.schema(part)
+        if schema.names:
+            break
+    return schema
+
+
+def check_columns(args: argparse.Namespace, input: InputSpec, schema: pa.Schema, fitted_center: str | None) -> None:
+    """Checks the columns that flags name, except the features of a linear center, which their own check compares.
+
+    Records of a TFRecord file may lack a feature, so a name that the first records do not have is only warned of.
+
+    Args:
+      args: Parsed flags; reads label, id_column, center and center_column.
+      input: The input files and the filter.
+      schema: Columns of the first file.
+      fitted_center: Column of the input that is the center of a mechanism file; None if it has none.
+
+    Raises:
+      UsageError: If a column does not exist; names the flag and lists the columns.
+    """
+    if not schema.names:
+        return
+    named = {"label": args.label, "id_column": args.id_column, "where": input.where and input.where.column}
+    if fitted_center is not None:
+        named["mechanism_file"] = fitted_center
+    elif args.center != "linear" and not any(
+        (args.center_features, args.center_categories, args.center_places)
+    ):  # Otherwise it is the name of a column that the job adds.
+        named["center_column"] = args.center_column
+    for flag, name in named.items():
+        if name is not None and name not in schema.names:
+            problem = _describe(flag, name, input, schema.names)
+            if input.format.name != "tfrecord":
+                raise UsageError(problem)
+            LOGGER.warning("warning: %s", problem)
+
+
+def _describe(flag: str, name: str, input: InputSpec, names: list[str]) -> str:
+    dialect = input.format.dialect
+    if input.format.name == "csv" and (not are_names(names) or delimiter_advice(name, names, dialect)):
+        return f"--{flag}: {input.paths[0]}: {missing_column(name, names, dialect)}" + (
+            did_you_mean(name, names) if are_names(names) else ""
+        )
+    records = "the first records of " if input.format.name == "tfrecord" else ""
+    where = f"{records}{input.paths[0]}"
+    return f"--{flag}: there is no column {name!r} in {where}; it has: {listed(names)}{did_you_mean(name, names)}"

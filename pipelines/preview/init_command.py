@@ -1,0 +1,102 @@
+"""`labeldp init`: writes a commented job file for an input file, from its format and the names of its columns."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+
+import pyarrow as pa
+
+from ...transforms.csv_input.csv_reader import are_names
+from ...transforms.errors import InputError
+from ...transforms.io.file_reader import FileReader
+from ...transforms.io.filesystems import absolute, match, open_input
+from ...transforms.io.input_format import Format, file_parts, listed
+from ..cli.arguments import UsageError
+from ..cli.exit_codes import run_command
+from ..cli.local_files import check_file
+from ..cli.one_line import one_line
+from ..cli.optional_extras import check_tfrecord
+from ..cli.suggestions import did_you_mean
+from .job_template import job_template
+
+_ENDINGS = {
+    ".csv": "csv",
+    ".parquet": "parquet", ".pq": "parquet",
+    ".tfrecord": "tfrecord", ".tfrecords": "tfrecord", ".tfrec": "tfrecord",
+}  # fmt: skip
+_PARQUET_MAGIC = b"PAR1"
+
+
+def run(args: argparse.Namespace) -> int:
+    """Writes the job file.
+
+    Args:
+      args: Parsed flags.
+
+    Returns:
+      The exit code.
+    """
+    return run_command("labeldp init", lambda: _init(args), (InputError, OSError))
+
+
+def _init(args: argparse.Namespace) -> None:
+    check_file("--output", args.output)
+    if os.path.lexists(args.output):
+        raise UsageError(f"--output {args.output} exists: name another file, or delete it")
+    try:
+        args.file.encode()
+        path = next(iter(match(absolute(args.file))))
+    except UnicodeEncodeError:
+        raise UsageError(f"{args.file!a}: the file name is not UTF-8; rename the file") from None
+    except InputError as error:
+        raise UsageError(str(error).replace("--input ", "", 1)) from None
+    kind = args.input_format or _format_of(path)
+    if kind == "tfrecord":
+        check_tfrecord("a TFRecord file")
+    # Without a label, no type of a CSV column is inferred: that would read values.
+    (part,) = file_parts([path], Format(kind))
+    schema = FileReader(Format(kind)).schema(part)
+    if args.label in [partition.name for partition in part.partitions]:
+        raise UsageError(
+            f"--label {args.label} is a folder of the file, whose name is public: name a column in the file"
+        )
+    names = schema.names
+    if kind == "csv" and args.label not in names and not are_names(names):
+        # They may be a record. Whoever knows one of them knows that they are names.
+        raise UsageError(
+            f"{path}: the first line does not look like column names: add a header line, or name one of them with "
+            "--label"
+        )
+    if args.label is not None and names and args.label not in names:
+        raise UsageError(
+            f"--label: there is no column {args.label!r} in {path}; it has: {listed(names)}"
+            f"{did_you_mean(args.label, names)}"
+        )
+    # The types of a Parquet file are in its footer; those of other files are in the records.
+    types = [str(field.type) if kind == "parquet" else "" for field in schema]
+    columns = list(zip(names, types, strict=True))
+    _write_new(args.output, job_template(args.output, args.file, kind, columns, args.label))
+    print(f"job        {one_line(args.output)}: {kind}, {len(names)} columns; fill in the empty lines")
+    print(f"try it     labeldp privatize --config {one_line(args.output)} --dry_run")
+
+
+def _format_of(path: str) -> str:
+    """Format by the ending of the name, without .gz, or by the first bytes."""
+    ending = os.path.splitext(path.lower().removesuffix(".gz"))[1]
+    if ending in _ENDINGS:
+        return _ENDINGS[ending]
+    with contextlib.suppress(OSError, pa.ArrowException), open_input(path) as file:
+        if file.read(len(_PARQUET_MAGIC)) == _PARQUET_MAGIC:
+            return "parquet"
+    raise UsageError(f"{path}: the name does not tell the format: give --input_format tfrecord, parquet or csv")
+
+
+def _write_new(path: str, text: str) -> None:
+    """Writes a file that must not exist, whoever else writes at the same time."""
+    try:
+        with open(path, "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise UsageError(f"--output {path} exists: name another file, or delete it") from None

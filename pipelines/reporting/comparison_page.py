@@ -1,0 +1,106 @@
+"""HTML page that shows two releases, or mechanism files, side by side. Needs the extra `evaluation`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from ...mechanisms.analysis.label_inference import label_inferences
+from ...mechanisms.analysis.release_warnings import release_warnings
+from ...mechanisms.analysis.verdict import parameters_of, verdict
+from ..release.facts_of_release import manifest_facts
+from .chart_data import label_bins
+from .number_format import label_range, number, percent, upper_bound
+from .release_summary import ledger_rows
+from .report_input import ReportInput
+from .report_page import charts_of, column_name, environment, headline_worth, release_date
+
+_TEMPLATE = "comparison.html.j2"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One side of the comparison.
+
+    Attributes:
+      name: Name of the folder or file.
+      facts: Text of each fact, by its name; the names and their order are the same on both sides.
+      verdict: The verdict.
+      warnings: Texts of the warnings.
+      charts: Pictures, by name.
+    """
+
+    name: str
+    facts: dict[str, str]
+    verdict: str
+    warnings: Sequence[str]
+    charts: dict[str, Markup]
+
+
+def comparison_page(subjects: Sequence[ReportInput], party: str | None = None) -> str:
+    """Renders the comparison.
+
+    Args:
+      subjects: Two releases or mechanism files.
+      party: Who released them, as the page shall say; None to leave it out.
+
+    Returns:
+      The HTML text; the same for the same input.
+    """
+    names = [subject.name for subject in subjects]
+    if len(set(names)) < len(names):
+        names = [f"{name} ({place})" for name, place in zip(names, ("first", "second"), strict=True)]
+    columns = [_column(subject, name) for subject, name in zip(subjects, names, strict=True)]
+    return environment(0.0).get_template(_TEMPLATE).render(columns=columns, party=party)
+
+
+def _column(subject: ReportInput, name: str) -> Column:
+    mechanism, manifest, audit = subject.mechanism, subject.manifest, subject.audit
+    randomizer = mechanism.randomizer
+    facts = manifest_facts(mechanism, manifest)
+    moments = facts.utility
+    tiny = 1e-9 * float(moments.labels[-1] - moments.labels[0])
+    worth, guess = headline_worth(facts), label_inferences(randomizer, mechanism.prior)[0]
+    ledger = ledger_rows(subject.ledger, audit.fingerprint, None if manifest else mechanism.prior_release)
+    certificate = randomizer.certificate()
+    missing = "-"
+    texts = {
+        "label": column_name(subject),
+        "released on": release_date(ledger) or missing,
+        "records": f"{manifest.records:,}" if manifest else missing,
+        "label domain": f"{len(mechanism.domain)} values, {label_range(mechanism.domain[0], mechanism.domain[-1])}",
+        "mechanism": randomizer.mechanism,
+        "outputs": f"{len(randomizer.outputs):,}",
+        "epsilon, certified": upper_bound(manifest.certified_epsilon if manifest else certificate.epsilon),
+        "delta, certified": upper_bound(certificate.delta) if not randomizer.pure else "0",
+        "of which for the center": number(mechanism.center_epsilon),
+        "of which for the histogram": number(mechanism.prior_epsilon),
+        "of which for the labels": number(certificate.epsilon),
+        "advantage of the best guess of a label": percent(guess.advantage),
+        "root mean squared error of one label": number(math.sqrt(moments.squared_error)),
+        "standard deviation of what is randomized": number(math.sqrt(moments.variance)),
+        "largest bias": number(certificate.max_bias if certificate.max_bias > tiny else 0.0),
+        "loss of a model: share of the label variance": (
+            f"{percent(worth.error)}, for {parameters_of(facts)} parameters" if worth and manifest else missing
+        ),
+        "worth of one released label": (
+            missing
+            if worth is None or not manifest
+            else "less than nothing"
+            if worth.less_than_nothing
+            else f"{number(worth.worth)} true labels"
+        ),
+        "center": mechanism.center.column if mechanism.center else "none",
+        "clipped": percent(mechanism.center.clipping(randomizer).share) if mechanism.center else missing,
+    }
+    bins = label_bins(randomizer.labels, randomizer.outputs, randomizer.probabilities())
+    return Column(
+        name,
+        texts,
+        verdict(facts).text,
+        [warning.text for warning in release_warnings(facts)],
+        charts_of(subject, moments, bins, tiny),
+    )

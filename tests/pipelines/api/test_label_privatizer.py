@@ -1,0 +1,481 @@
+"""LabelPrivatizer: the labels and charges of the command line, scikit-learn's conventions, no Beam."""
+
+import copy
+import json
+import os
+import pickle
+import stat
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import labeldp
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from labeldp import LabelPrivatizer, NotFittedError, ReleaseWarning
+from labeldp.mechanisms.registry import MECHANISMS
+
+pytestmark = pytest.mark.filterwarnings("ignore::labeldp.ReleaseWarning")
+ROWS = 400
+# Values between grid points and outside of the domain; the numbers in a file are those of the array.
+LABELS = np.round(np.random.default_rng(5).gamma(1.5, 1.1, ROWS), 2) - 0.3
+COMMANDS = """
+import json, sys
+from labeldp.pipelines.cli.commands import main
+for argv in json.load(sys.stdin):
+    if main(argv):
+        sys.exit(f"failed: {argv}")
+"""
+
+
+def with_gaps(labels: np.ndarray) -> np.ndarray:
+    """Every 37th label is missing."""
+    return np.where(np.arange(len(labels)) % 37 == 5, np.nan, labels)
+
+
+def request(**more: Any) -> dict[str, Any]:
+    return {"label_min": 0, "label_max": 4, "label_step": 0.5, "epsilon": 2, "max_unusable_fraction": 0.5, **more}
+
+
+REQUESTS: dict[str, dict[str, Any]] = {
+    "auto": request(prior_epsilon=0.3),
+    "labels": request(for_="labels", loss="absolute", rounding="randomized"),
+    "center": request(center_column="guess"),
+    "ids": request(mechanism="rr_on_bins", id_column="id"),
+    # One mechanism of each family.
+    "bias_limited": request(mechanism="bias_limited", mechanism_parameters={"bias": 0.2}),
+    "gaussian": request(mechanism="gaussian", delta=1e-5),
+    "rqm": request(mechanism="rqm"),
+}
+
+
+def flags_of(parameters: dict[str, Any]) -> dict[str, Any]:
+    """The flags of the same meaning."""
+    flags = {name.rstrip("_"): value for name, value in parameters.items() if value is not None}
+    own = flags.pop("mechanism_parameters", None)
+    if own:
+        flags["mechanism_parameters"] = ",".join(f"{name}={value}" for name, value in own.items())
+    return flags if "center_column" in flags else {**flags, "center": "none"}
+
+
+def write_log(path: Path, labels: np.ndarray) -> None:
+    """Writes Parquet, or CSV with empty cells for missing labels."""
+    columns = {"guess": GUESSES.tolist(), "id": IDS, "y": [None if np.isnan(label) else label for label in labels]}
+    if path.suffix == ".parquet":
+        pq.write_table(pa.table(columns), str(path))
+    else:
+        rows = zip(*columns.values(), strict=True)
+        path.write_text(
+            "\n".join([",".join(columns), *(f"{g},{i},{'' if y is None else y}" for g, i, y in rows)]) + "\n"
+        )
+
+
+GUESSES = np.round(np.clip(LABELS + np.random.default_rng(6).normal(0, 0.7, ROWS), 0, 4), 3)
+IDS = [f"user {(i * 7919) % 100_003}" for i in range(ROWS)]
+
+
+def arguments(parameters: dict[str, Any], labels: Any) -> dict[str, Any]:
+    extra = {"center": GUESSES} if "center_column" in parameters else {}
+    return {"labels": labels, **extra, **({"ids": IDS} if "id_column" in parameters else {})}
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory, key_file: Path, environment: dict[str, str]) -> Path:
+    """Folder with logs and, by request, what the command line released of them, in a process of its own."""
+    folder = tmp_path_factory.mktemp("released")
+    write_log(folder / "whole.csv", LABELS)
+    write_log(folder / "gaps.parquet", with_gaps(LABELS))
+    write_log(folder / "later.csv", with_gaps(LABELS[::-1]))
+    jobs = []
+
+    def job(command: str, output: str, log: str, **flags: Any) -> None:
+        all_flags = {
+            "input": folder / log, "input_format": log.split(".")[1], "label": "y", "noise_key_file": key_file, **flags,
+            "ledger": folder / f"{output}.jsonl",
+            **({"mechanism_file": folder / "m.json"} if command != "privatize" else {}),
+            **({"output": folder / output, "output_format": "parquet"} if command != "fit" else {}),
+        }  # fmt: skip
+        jobs.append([command, *(f"--{name}={value}" for name, value in all_flags.items())])
+
+    for place, (name, parameters) in enumerate(REQUESTS.items()):
+        job("privatize", name, log_of(place), **flags_of(parameters))
+    job("fit", "fitted", "whole.csv", **flags_of(REQUESTS["auto"]))
+    job("apply", "applied", "later.csv", max_unusable_fraction=0.5)
+    done = subprocess.run(
+        [sys.executable, "-c", COMMANDS], input=json.dumps(jobs), env=environment, capture_output=True, text=True,
+        check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return folder
+
+
+def log_of(place: int) -> str:
+    return ("whole.csv", "gaps.parquet")[place % 2]
+
+
+def labels_in(output: Path) -> np.ndarray:
+    (shard,) = (output / "data").iterdir()
+    return pq.read_table(str(shard)).column("y").to_numpy()
+
+
+def charges(ledger: Path) -> list[Any]:
+    return [[line["command"], line["charges"]] for line in map(json.loads, ledger.read_text().splitlines())]
+
+
+@pytest.fixture
+def privatizer(tmp_path: Path, secret: bytes) -> Callable[..., LabelPrivatizer]:
+    """Function (parameters) -> a LabelPrivatizer with the key of the tests and a ledger of its own."""
+    standard: dict[str, Any] = {"label": "y", "noise_key": secret, "ledger": tmp_path / "ledger.jsonl"}
+    return lambda **parameters: LabelPrivatizer(**{**standard, **request(), **parameters})
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_labels_and_charges_are_those_of_the_command_line(
+    released: Path, privatizer: Any, tmp_path: Path, name: str
+) -> None:
+    log = log_of(list(REQUESTS).index(name))
+    labels = LABELS if log == "whole.csv" else with_gaps(LABELS)
+    found = privatizer(**REQUESTS[name], source=str(released / log)).fit_transform(**arguments(REQUESTS[name], labels))
+
+    assert np.array_equal(np.isnan(found), np.isnan(labels))
+    assert found[~np.isnan(found)].tobytes() == labels_in(released / name).tobytes()
+    assert charges(tmp_path / "ledger.jsonl") == charges(released / f"{name}.jsonl")
+
+
+def test_fit_and_transform_are_those_of_the_command_line(released: Path, privatizer: Any, tmp_path: Path) -> None:
+    fitted = privatizer(**REQUESTS["auto"], source=str(released / "whole.csv")).fit(LABELS)
+    fitted.write_mechanism(tmp_path / "m.json")
+    assert (tmp_path / "m.json").read_bytes() == (released / "m.json").read_bytes()
+
+    later = fitted.set_params(source=str(released / "later.csv")).transform(with_gaps(LABELS[::-1]))
+
+    assert later[~np.isnan(later)].tobytes() == labels_in(released / "applied").tobytes()
+    expected = charges(released / "fitted.jsonl") + charges(released / "applied.jsonl")
+    assert charges(tmp_path / "ledger.jsonl") == expected
+
+
+def test_fit_then_transform_of_the_same_labels_is_fit_transform(privatizer: Any) -> None:
+    at_once = privatizer(center_column="guess").fit_transform(LABELS, center=GUESSES)
+    assert np.array_equal(
+        privatizer(center_column="guess").fit(LABELS, center=GUESSES).transform(LABELS, center=GUESSES), at_once
+    )
+
+
+def spent(ledger: Path) -> float:
+    return sum({each["release"]: each["epsilon"] for _, run in charges(ledger) for each in run}.values())
+
+
+def test_a_repetition_is_the_same_and_free_and_changed_labels_get_fresh_noise(privatizer: Any, tmp_path: Path) -> None:
+    ledger, first = tmp_path / "ledger.jsonl", privatizer().fit_transform(LABELS)
+    once = spent(ledger)
+    assert np.array_equal(privatizer().fit_transform(LABELS.tolist()), first)
+    assert spent(ledger) == once <= 2
+
+    changed = LABELS.copy()
+    changed[17] += 1
+    other = privatizer().fit_transform(changed)
+    assert np.mean(other != first) > 0.5
+    assert 1.9 * once < spent(ledger) <= 4
+
+
+@pytest.mark.parametrize("changed", ["label", "source", "epsilon", "label_max", "noise_key"])
+def test_noise_is_bound_to_the_request(privatizer: Any, changed: str) -> None:
+    other = {"label": "z", "source": "other", "epsilon": 2.001, "label_max": 4.5, "noise_key": bytes(32)}[changed]
+    first, second = (made.fit_transform(LABELS) for made in (privatizer(), privatizer(**{changed: other})))
+    assert np.mean(first != second) > 0.4
+
+
+def test_a_cap_refuses_before_anything_is_released_or_written(privatizer: Any, tmp_path: Path) -> None:
+    capped = privatizer(epsilon_cap=3)
+    capped.fit_transform(LABELS)
+    before = (tmp_path / "ledger.jsonl").read_text()
+    with pytest.raises(labeldp.InputError, match=r"^epsilon_cap 3 would be exceeded"):
+        capped.fit_transform(LABELS + 1)
+    assert (tmp_path / "ledger.jsonl").read_text() == before
+    capped.fit_transform(LABELS)
+
+
+def kinds() -> dict[str, tuple[Any, Any]]:
+    """Columns of the same labels, one missing: as given, and as expected for the released labels `out`."""
+    pandas: Any = pytest.importorskip("pandas")
+    polars: Any = pytest.importorskip("polars")
+    whole: list[Any] = [int(label) for label in range(5)] * 40
+    gap: list[Any] = [None if row == 3 else label for row, label in enumerate(whole)]
+    floats = np.array([np.nan if label is None else label for label in gap])
+    index = [f"row {row}" for row in range(200)]
+    return {
+        "numpy": (floats, lambda out: out),
+        "numpy integers": (np.array(whole, np.int16), lambda out: out),
+        "numpy objects": (np.array(gap, object), lambda out: out),
+        "numpy float32": (floats.astype(np.float32), lambda out: out),
+        "masked": (np.ma.MaskedArray(whole, [row == 3 for row in range(200)]), np.ma.masked_invalid),
+        "list": (gap, lambda out: [None if np.isnan(x) else x for x in out]),
+        "tuple": (tuple(whole), lambda out: tuple(out.tolist())),
+        "pandas": (pandas.Series(floats, index, name="y"), lambda out: pandas.Series(out, index, name="y")),
+        "pandas objects": (pandas.Series(gap, index, object), lambda out: pandas.Series(out, index)),
+        "pandas nullable": (
+            pandas.Series(gap, index, "Int64", name="y"), lambda out: pandas.Series(out, index, "Float64", name="y"),
+        ),
+        "pandas arrow": (
+            pandas.Series(gap, index, pandas.ArrowDtype(pa.int32())),
+            lambda out: pandas.Series(pa.array(out, from_pandas=True), index, pandas.ArrowDtype(pa.float64())),
+        ),
+        "polars": (polars.Series("y", gap), lambda out: polars.Series("y", out).fill_nan(None)),
+        "arrow": (pa.array(gap), lambda out: pa.array(out, from_pandas=True)),
+        "arrow decimals": (pa.array(gap).cast(pa.decimal128(30, 2)), lambda out: pa.array(out, from_pandas=True)),
+        "arrow slices": (pa.array([9, *gap]).slice(1), lambda out: pa.array(out, from_pandas=True)),
+        "arrow chunks": (
+            pa.chunked_array([gap[:7], [], gap[7:]], pa.int64()),
+            lambda out: pa.chunked_array([out[:7], [], pa.array(out[7:])], pa.float64()),
+        ),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_the_same_kind_comes_out(privatizer: Any, kind: str) -> None:
+    given, expected = kinds()[kind]
+    before = copy.deepcopy(given)
+    complete = "integers" in kind or kind == "tuple"
+    values = np.array([np.nan if not complete and row == 3 else row % 5 for row in range(200)])
+    out = privatizer(label_step=1).fit_transform(values)
+    assert np.array_equal(np.isnan(out), np.isnan(values))
+
+    found = privatizer(label_step=1).fit_transform(given)
+
+    assert isinstance(found, pa.DoubleArray) if isinstance(given, pa.Array) else type(found) is type(given)
+    if kind == "arrow chunks":
+        out = [None if np.isnan(x) else x for x in out.tolist()]
+    wanted = expected(out)
+    if "pandas" in kind:
+        assert found.equals(wanted), (found.dtype, wanted.dtype)
+        assert found.name == wanted.name
+    elif kind in ("list", "tuple") or "arrow" in kind:
+        assert found == wanted
+        assert getattr(found, "num_chunks", None) == getattr(given, "num_chunks", None)
+    elif kind == "polars":
+        assert found.equals(wanted, check_names=True)
+    else:
+        assert found.dtype == np.float64
+        assert np.array_equal(np.ma.getmaskarray(found), np.ma.getmaskarray(wanted))
+        assert np.array_equal(np.ma.filled(found, -1), np.ma.filled(wanted, -1), equal_nan=True)
+    assert str(before) == str(given), "the input was changed"
+
+
+def test_infinite_labels_are_missing_labels(privatizer: Any) -> None:
+    labels = LABELS.copy()
+    labels[[4, 9]] = np.inf, -np.inf
+    assert np.flatnonzero(np.isnan(privatizer().fit_transform(labels))).tolist() == [4, 9]
+
+
+@pytest.mark.parametrize(
+    ("labels", "error", "text"),
+    [
+        (np.zeros((3, 1)), ValueError, r"labels must be one-dimensional, not of shape \(3, 1\)"),
+        (["31415.926", "271.8281"], ValueError, "labels holds string, not numbers"),
+        ([31415.926, "271.8281"], ValueError, r"labels cannot be read as one column of one type \(Arrow\w+\)"),
+        ([True, False], ValueError, "labels holds bool, not numbers"),
+        ([[31415.926]], ValueError, "labels holds list<item: double>, not numbers"),
+        ({31415.926}, TypeError, "labels must be a one-dimensional numpy array, .*, not set"),
+        ([], ValueError, "there are no records"),
+        ([None, np.nan], ValueError, "no record has a usable label"),
+    ],
+)
+def test_refused_labels_are_not_quoted(privatizer: Any, labels: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text) as caught:
+        privatizer().fit(labels)
+    shown: Any = caught.value
+    while shown is not None:
+        assert "31415" not in str(shown)
+        assert "271.8" not in str(shown)
+        shown = shown.__context__
+
+
+def test_too_many_unusable_labels_and_wrong_companions(privatizer: Any) -> None:
+    with pytest.raises(ValueError, match=r"11 of 400 records have no usable label .* max_unusable_fraction 0.001"):
+        privatizer(max_unusable_fraction=0.001).fit(with_gaps(LABELS))
+    for parameters, given, text in [
+        ({}, {"center": GUESSES}, "center and center_column belong together"),
+        ({"center_column": "c"}, {}, "center and center_column belong together"),
+        ({"center_column": "c"}, {"center": GUESSES[1:]}, "399 centers for 400"),
+        ({"center_column": "c"}, {"center": np.full(ROWS, np.nan)}, "no record has a usable center"),
+        ({"center_column": "c"}, {"center": ["x"] * ROWS}, "center holds string"),
+        ({"id_column": "id"}, {}, "ids and id_column belong together"),
+        ({"id_column": "id"}, {"ids": IDS[1:]}, "399 ids for 400"),
+        ({"id_column": "id"}, {"ids": [*IDS[1:], IDS[5]]}, "rows 4 and 399 have the same id"),
+        ({"id_column": "id"}, {"ids": [None, *IDS[1:]]}, "row 0 has no id"),
+        ({"id_column": "id"}, {"ids": GUESSES}, "ids hold double"),
+    ]:
+        with pytest.raises(ValueError, match=text):
+            privatizer(**parameters).fit_transform(LABELS, **given)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "text"),
+    [
+        ({"label_step": None}, "label domain is missing"),
+        ({"label_values": [1, 2]}, "label_values replaces label_min"),
+        ({"label_min": 0.1, "label_max": 0.25, "label_step": 0.1}, "label_step 0.1 does not divide"),
+        ({"epsilon": 0}, "epsilon must be between"),
+        ({"prior_epsilon": 3.0}, "prior_epsilon must be"),
+        ({"mechanism": "best"}, "unknown mechanism 'best'"),
+        ({"mechanism": "rr", "for_": "labels"}, "give for_ or mechanism"),
+        ({"for_": "fun"}, "for_ must be models or labels"),
+        ({"mechanism_parameters": {"bias": 0.1}}, "auto finds them itself"),
+        ({"mechanism": "bias_limited", "mechanism_parameters": {"loss": "squared"}}, "a parameter of its own"),
+        ({"mechanism": "rr", "delta": 1e-6}, "rr is pure DP"),
+        ({"delta": 1e-6}, "auto is pure DP"),
+        ({"mechanism": "gaussian", "delta": 2.0}, "delta must be above 0"),
+        ({"loss": "cubic"}, "unknown loss"),
+        ({"rounding": "up"}, "rounding must be"),
+        ({"label": 3}, "label must be text"),
+        ({"center_column": "y"}, "must not be the label column"),
+        ({"max_unusable_fraction": 2}, "max_unusable_fraction must be"),
+        ({"epsilon_cap": 0}, "epsilon_cap must be above 0"),
+        ({"delta_cap": 1}, "delta_cap must be"),
+        ({"noise_key": b"short"}, "noise_key must be 32 bytes"),
+        ({"noise_key_file": "k"}, "leave one of them out"),
+    ],
+)
+def test_wrong_parameters_are_named(privatizer: Any, tmp_path: Path, parameters: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text) as caught:
+        privatizer(**parameters).fit(LABELS)
+    assert "--" not in str(caught.value)
+    assert not (tmp_path / "ledger.jsonl").exists()
+
+
+def test_a_mechanism_without_randomizer_says_nothing_of_the_histogram(privatizer: Any, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^mechanism quantizer: "):
+        privatizer(mechanism="quantizer", mechanism_parameters={"outputs": 1}).fit(LABELS)
+    assert not (tmp_path / "ledger.jsonl").exists()
+
+
+def test_the_key_is_made_once_with_mode_0600_and_kept(privatizer: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    named = tmp_path / "keys" / "mine.key"
+    for parameters, path in [({"noise_key_file": named}, named), ({}, tmp_path / "config" / "labeldp" / "noise.key")]:
+        first = privatizer(noise_key=None, **parameters).fit_transform(LABELS)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert len(path.read_bytes()) == 32
+        assert np.array_equal(privatizer(noise_key=None, **parameters).fit_transform(LABELS), first)
+        assert np.array_equal(privatizer(noise_key=path.read_bytes()).fit_transform(LABELS), first)
+    named.chmod(0o644)
+    with pytest.raises(labeldp.InputError, match="accessible to other users"):
+        privatizer(noise_key=None, noise_key_file=named).fit(LABELS)
+
+
+def test_neither_key_nor_labels_are_in_what_is_shown_or_pickled(privatizer: Any, secret: bytes) -> None:
+    sentinel = 3.0517578125
+    labels = np.append(LABELS, [sentinel] * 5)
+    fitted = privatizer().fit(labels)
+    fitted.transform(labels)
+
+    assert "noise_key='...'" in repr(fitted)
+    pickled = pickle.dumps(fitted)
+    for hidden in (secret, np.float64(sentinel).tobytes(), np.float64(sentinel).byteswap().tobytes()):
+        assert hidden not in pickled
+        assert repr(hidden)[2:-1] not in repr(fitted)
+    restored = pickle.loads(pickled)
+    assert restored.randomizer_ == fitted.randomizer_
+    with pytest.raises(ValueError, match="no noise_key"):
+        restored.transform(labels)
+    restored.set_params(noise_key=secret)
+    assert np.array_equal(restored.transform(labels), fitted.transform(labels))
+
+
+def test_conventions_of_scikit_learn(privatizer: Any) -> None:
+    base: Any = pytest.importorskip("sklearn.base")
+    made = privatizer(mechanism="rr_on_bins")
+    with pytest.raises(NotFittedError, match="call fit or fit_transform first"):
+        made.transform(LABELS)
+    for attribute in ("randomizer_", "verdict_"):
+        assert not hasattr(made, attribute)
+    assert made.fit(LABELS) is made
+    assert vars(base.clone(made)).keys() == set(made.get_params())
+    assert base.clone(made).get_params() == made.get_params()
+    with pytest.raises(NotFittedError):
+        base.clone(made).debias(LABELS)
+    assert made.set_params(epsilon=3).get_params()["epsilon"] == 3
+    with pytest.raises(ValueError, match="no parameter 'epsilom'; it has: epsilon, label_min"):
+        made.set_params(epsilom=1)
+    assert issubclass(NotFittedError, (ValueError, AttributeError))
+
+
+def test_fitted_attributes(privatizer: Any) -> None:
+    fitted = privatizer().fit(LABELS)
+    assert fitted.records_ == ROWS
+    assert fitted.labels_.tolist() == [x / 2 for x in range(9)]
+    assert fitted.budget_.total <= 2
+    assert fitted.certificate_.epsilon <= fitted.budget_.labels
+    assert np.array_equal(fitted.prior_.labels, fitted.labels_)
+    assert fitted.randomizer_.mechanism in MECHANISMS
+    assert fitted.verdict_.line
+    assert "--" not in fitted.verdict_.line
+
+
+def test_warnings_are_of_an_own_category(privatizer: Any) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fitted = privatizer(mechanism="unbiased", epsilon=0.1, features=50).fit(LABELS)
+    assert {each.category for each in caught} == {ReleaseWarning}
+    assert [str(each.message) for each in caught] == [warning.text for warning in fitted.warnings_]
+    assert {"label_error", "few_records"} <= {warning.name for warning in fitted.warnings_}
+    assert all("--" not in str(each.message) for each in caught)
+    assert {Path(each.filename).name for each in caught} == {Path(__file__).name}
+
+
+@pytest.mark.parametrize("center", [False, True])
+def test_debiasing_makes_averages_right(privatizer: Any, center: bool) -> None:
+    labels = np.tile(np.array([0.5, 1, 1, 1.5, 3]), 20_000)
+    around: dict[str, Any] = {"center": np.tile([1.0, 1.5, 2.0, 1.0, 3.0], 20_000)} if center else {}
+    parameters: dict[str, Any] = {"center_column": "guess"} if center else {}
+    made = privatizer(mechanism="rr_on_bins", epsilon=1, **parameters)
+    released = made.fit_transform(labels, **around)
+    debiased = made.debias(released, **around)
+    # The line is that of the noised histogram, so the mean over that distribution is right, up to the noise.
+    noise = debiased.std() / len(labels) ** 0.5
+    assert abs(debiased.mean() - labels.mean()) < 6 * noise + 0.02
+    unbiased = privatizer(mechanism="unbiased").fit(labels)
+    assert unbiased.debias([1.5, None, 2.0]) == [1.5, None, 2.0]
+
+
+def test_the_report_is_that_of_the_command(privatizer: Any, tmp_path: Path, invoke: Any) -> None:
+    pytest.importorskip("jinja2")
+    made = privatizer(source="weekly log", mechanism="rr_on_bins").fit(LABELS)
+    made.report(tmp_path / "fit.html")
+    made.write_mechanism(tmp_path / "weekly log")
+    command = ["report", str(tmp_path / "weekly log"), f"--ledger={tmp_path / 'ledger.jsonl'}"]
+    invoke([*command, f"--output={tmp_path / 'command.html'}"]).ok()
+    assert (tmp_path / "fit.html").read_text() == (tmp_path / "command.html").read_text()
+    assert "PASS" in invoke(["audit", str(tmp_path / "weekly log")]).ok().out
+
+    made.transform(LABELS)
+    made.report(tmp_path / "applied.html")
+    page = (tmp_path / "applied.html").read_text()
+    assert f"This release contains {ROWS} labels. Each label" in page
+    assert "0 files" not in page
+    with pytest.raises(labeldp.InputError, match="cannot be written"):
+        made.report(tmp_path / "missing" / "page.html")
+
+
+def test_nothing_of_beam_is_imported(tmp_path: Path) -> None:
+    script = """
+import os, sys
+from labeldp import LabelPrivatizer, NotFittedError, ReleaseWarning
+made = LabelPrivatizer(label_min=0, label_max=4, label_step=1, epsilon=1, center_column="c", noise_key_file="noise.key",
+    max_unusable_fraction=0.5)
+released = made.fit_transform([0, 1, 2, None, 3] * 50, center=[1.0] * 250)
+LabelPrivatizer(**made.get_params()).fit([2.0] * 9, center=[1.0] * 9).transform([1] * 9, center=[1.0] * 9)
+made.debias(released, center=[1.0] * 250), made.verdict_, made.write_mechanism("m.json")
+heavy = {"apache_beam", "tensorflow", "sklearn", "jinja2", "polars"}
+print(sorted(heavy & {name.split(".")[0] for name in sys.modules}))
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "[]\n", done.stderr
+    assert {"noise.key", "labeldp_ledger.jsonl", "m.json"} == set(os.listdir(tmp_path))

@@ -1,0 +1,181 @@
+"""PrivatizeFiles: the folder and the charges of the command line, and nothing where it fails."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import labeldp
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.testing.util import assert_that, equal_to
+from labeldp import PrivatizeFiles
+
+
+def run(transform: Any, *, wanted: str | None = None) -> None:
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        folder = pipeline | transform
+        if wanted is not None:
+            assert_that(folder, equal_to([wanted]))
+
+
+@pytest.fixture
+def files(small_log: Path, outputs: Path, key_file: Path) -> Callable[..., PrivatizeFiles]:
+    """Function (arguments) -> PrivatizeFiles of the log of the tests."""
+    standard: dict[str, Any] = {
+        "input": small_log, "input_format": "csv", "output": outputs / "released", "label": "y", "label_min": 0,
+        "label_max": 4, "label_step": 1, "epsilon": 1, "noise_key_file": key_file, "for_": "labels",
+    }  # fmt: skip
+    return lambda **arguments: PrivatizeFiles(**{**standard, **arguments})
+
+
+def charges(folder: Path) -> list[Any]:
+    lines = map(json.loads, (folder / "labeldp_ledger.jsonl").read_text().splitlines())
+    return [[line["command"], line["request"], line["records"], line["charges"]] for line in lines]
+
+
+def test_the_folder_is_that_of_the_command(
+    files: Any, job: Any, invoke: Any, outputs: Path, tmp_path: Path, tree: Any
+) -> None:
+    run(files(num_shards=3), wanted=str(outputs / "released"))
+    by_command = tmp_path / "by command" / "released"
+    invoke(job(output=by_command, num_shards=3)).ok()
+    assert tree(outputs / "released") == tree(by_command)
+    assert charges(outputs) == charges(by_command.parent)
+    assert {path.name for path in outputs.iterdir()} == {"released", "labeldp_ledger.jsonl"}
+    assert "PASS" in invoke(["audit", str(outputs / "released"), "--data"]).ok().out
+
+
+def test_a_repetition_costs_nothing_and_a_cap_holds(files: Any, outputs: Path, spent: Any) -> None:
+    run(files(epsilon_cap=1.5))
+    once = spent(outputs)
+    run(files(output=outputs / "again", epsilon_cap=1.5))
+    assert spent(outputs) == once
+    with pytest.raises(ValueError, match=r"--epsilon_cap 1.5 would be exceeded"):
+        run(files(output=outputs / "third", epsilon=1.2, epsilon_cap=1.5))
+    assert {path.name for path in outputs.iterdir()} == {"released", "again", "labeldp_ledger.jsonl"}
+
+
+def test_the_key_is_created_and_used_again(files: Any, outputs: Path, tmp_path: Path, tree: Any) -> None:
+    key = tmp_path / "keys" / "noise.key"
+    for name in ("released", "again"):
+        run(files(noise_key_file=key, output=outputs / name))
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert tree(outputs / "released") == tree(outputs / "again")
+
+
+def test_parameters_become_flags(files: Any) -> None:
+    made = files(
+        mechanism="bias_limited", mechanism_parameters={"bias": 0.25}, for_=None, center_features=["a", "b"],
+        num_shards=7, prior_epsilon=None,
+    )  # fmt: skip
+    args = made._args
+    assert (args.mechanism_parameters, args.center_features) == ("bias=0.25", "a,b")
+    assert (args.num_shards, args.prior_epsilon, args.purpose, args.label_min) == (7, None, None, "0")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"labels": "x"}, "no parameter 'labels'"),
+        ({"validate": True}, "run the command labeldp"),
+        ({"mechanism_file": "m.json"}, "run the command labeldp"),
+        ({"epsilon": "much"}, "--epsilon: takes a number, not"),
+        ({"input_format": "json"}, "--input_format: unknown value 'json'"),
+    ],
+)
+def test_wrong_arguments(files: Any, arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        files(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "text"),
+    [
+        ({"epsilon": 0}, [], "--epsilon must be between"),
+        ({"label_step": None}, [], "the public label domain is missing"),
+        ({"input": "/nowhere/*.csv"}, [], "matches no file"),
+        ({"mechanism": "rr"}, [], "give --for or --mechanism"),
+        ({"ledger": "postgresql://me:secret@host/db"}, [], "--ledger has a password"),
+        ({}, ["--runner=FlinkRunner"], "workers of this runner share"),
+        ({}, ["--direct_running_mode=multi_processing"], "opens ports"),
+        ({}, ["--experiments=enable_data_sampling"], "would show raw labels"),
+    ],
+)
+def test_what_is_refused_when_it_is_applied(
+    files: Any, outputs: Path, arguments: dict[str, Any], options: list[str], text: str
+) -> None:
+    if "ledger" in arguments:
+        pytest.importorskip("sqlalchemy")
+        pytest.importorskip("psycopg")
+    pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions(options))
+    with pytest.raises(ValueError, match=text) as caught:
+        _ = pipeline | files(**arguments)
+    assert "secret" not in str(caught.value)
+    assert list(outputs.iterdir()) == []
+
+
+FAILING = """
+import sys
+from pathlib import Path
+import apache_beam as beam
+from labeldp import PrivatizeFiles
+key, log, out = sys.argv[1], Path("log.csv"), Path("out")
+out.mkdir()
+for name, rows in {
+    "released": [f"{i},{i % 5}" for i in range(500)],
+    "changed": [f"{i},{i % 4}" for i in range(500)],
+}.items():
+    log.write_text("\\n".join(["f,y", *rows, ""]))
+    try:
+        with beam.Pipeline(runner="FnApiRunner") as pipeline:
+            _ = pipeline | PrivatizeFiles(
+                log, out / name, input_format="csv", label="y", label_min=0, label_max=4, label_step=1, epsilon=1,
+                for_="labels", noise_key_file=key, epsilon_cap=1.5,
+            )
+    except Exception as error:
+        print(name, str(error).partition(" [while")[0])
+"""
+
+
+def test_a_failed_pipeline_leaves_nothing(key_file: Path, tmp_path: Path) -> None:
+    """It repeats a request over changed labels: that this exceeds the cap is found by the last stage only."""
+    done = subprocess.run(
+        [sys.executable, "-c", FAILING, str(key_file)], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    (changed,) = done.stdout.splitlines()
+    assert changed.startswith("changed --epsilon_cap 1.5 would be exceeded: with this run the epsilon spent is 2")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"released", "labeldp_ledger.jsonl"}
+    assert len(charges(tmp_path / "out")) == 1
+
+
+def test_the_last_stage_may_run_again(files: Any, outputs: Path, tree: Any, monkeypatch: Any) -> None:
+    """A runner repeats a bundle whose worker died after it charged, or after it published."""
+    from labeldp.pipelines.api import privatize_files
+
+    process = privatize_files._Release.process
+
+    def twice(self: Any, first: None, *written: Any) -> Any:
+        publish, calls = privatize_files.publish_folder, []
+
+        def die_first(staging: str, target: str) -> None:
+            calls.append(staging)
+            if len(calls) == 1:
+                raise labeldp.InputError("the worker died")
+            publish(staging, target)
+
+        monkeypatch.setattr(privatize_files, "publish_folder", die_first)
+        with pytest.raises(labeldp.InputError, match="the worker died"):
+            list(process(self, first, *written))
+        list(process(self, first, *written))
+        yield from process(self, first, *written)
+
+    monkeypatch.setattr(privatize_files._Release, "process", twice)
+    run(files(), wanted=str(outputs / "released"))
+    assert len(charges(outputs)) == 1
+    assert "release.json" in tree(outputs / "released")
+    assert "job_result.json" not in tree(outputs / "released")

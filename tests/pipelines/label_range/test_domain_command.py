@@ -1,0 +1,139 @@
+"""`labeldp domain`: what it releases, what it charges, and what it refuses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from labeldp.mechanisms.analysis.label_range import log_spaced_labels
+
+pytestmark = pytest.mark.xdist_group("label range")
+RECORDS = 4000
+
+
+def weeks(seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 53, RECORDS)
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory, write_csv: Any) -> Path:
+    """4,000 records with labels from 0 to 52."""
+    path = tmp_path_factory.mktemp("log") / "log.csv"
+    return write_csv(path, [f"{row % 3},{label}" for row, label in enumerate(weeks().tolist())])
+
+
+@pytest.fixture(scope="module")
+def flags(log: Path, key_file: Path) -> dict[str, Any]:
+    return {"input": log, "input_format": "csv", "label": "y", "epsilon": 1, "noise_key_file": key_file}
+
+
+def arguments(flags: dict[str, Any], target: Path, **more: Any) -> list[str]:
+    return ["domain", *(f"--{name}={value}" for name, value in (flags | more | {"domain_file": target}).items())]
+
+
+@pytest.fixture(scope="module")
+def released(flags: dict[str, Any], invoke: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """File of a released range, with the outcome of its command."""
+    target = tmp_path_factory.mktemp("released") / "domain.json"
+    return target, invoke(arguments(flags, target)).ok()
+
+
+def test_the_domain_holds_the_labels(released: tuple[Path, Any]) -> None:
+    path, outcome = released
+    proposal = json.loads(path.read_text())["proposal"]
+    assert (proposal["label_min"], proposal["label_max"], proposal["label_step"]) == ("0", "60", "1")
+    assert "domain     --label_min 0 --label_max 60 --label_step 1 (61 labels)" in outcome.out.splitlines()
+
+
+def test_the_counts_have_the_noise_of_the_budget(released: tuple[Path, Any]) -> None:
+    """The noise is not zero, is not larger than its scale allows, and has no count without it."""
+    document = json.loads(released[0].read_text())
+    cells = log_spaced_labels()
+    assert document["cells"] == cells.tolist()
+    # Halfway between two cells, a label belongs to the upper one.
+    nearest = [len(cells) - 1 - int(np.abs(cells - label)[::-1].argmin()) for label in weeks().tolist()]
+    exact = np.bincount(nearest, minlength=len(cells))
+    noise = np.array(document["counts"]) - exact
+    # P(|noise| > 40) = 2e-9 for each of 229 counts of scale 2; its mean square is 8, and that of 229 within 5 to 13.
+    assert np.abs(noise).max() <= 40
+    assert 4 < np.mean(noise**2) < 14
+    assert np.count_nonzero(noise) > 100
+
+
+def test_it_is_charged_once(released: tuple[Path, Any], flags: dict[str, Any], invoke: Any, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    for number, clamped in enumerate((0.01, 0.2)):
+        invoke(arguments(flags, tmp_path / f"{number}.json", clamped=clamped, ledger=ledger, epsilon_cap=1)).ok()
+    runs = [json.loads(line) for line in ledger.read_text().splitlines()]
+    assert [run["command"] for run in runs] == ["domain", "domain"]
+    assert [entry["epsilon"] for run in runs for entry in run["charges"]] == [1.0, 1.0]
+    assert len({entry["release"] for run in runs for entry in run["charges"]}) == 1
+    counts = [json.loads((tmp_path / f"{number}.json").read_text())["counts"] for number in range(2)]
+    assert counts[0] == counts[1] == json.loads(released[0].read_text())["counts"]
+    outcome = invoke(arguments(flags, tmp_path / "2.json", epsilon=0.5, ledger=ledger, epsilon_cap=1))
+    assert outcome.code == 2
+    assert "--epsilon_cap 1 would be exceeded" in outcome.error
+    assert not (tmp_path / "2.json").exists()
+
+
+def test_changed_labels_have_fresh_noise(
+    released: tuple[Path, Any], flags: dict[str, Any], invoke: Any, write_csv: Any, tmp_path: Path
+) -> None:
+    """The difference of two releases is not that of the labels."""
+    labels = weeks().tolist()
+    labels[7] = (labels[7] + 26) % 53
+    changed = write_csv(tmp_path / "log.csv", [f"{row % 3},{label}" for row, label in enumerate(labels)])
+    invoke(arguments(flags, tmp_path / "domain.json", input=changed)).ok()
+    found = np.array(json.loads((tmp_path / "domain.json").read_text())["counts"])
+    difference = found - np.array(json.loads(released[0].read_text())["counts"])
+    assert np.count_nonzero(difference) > 100
+
+
+def test_a_release_may_use_the_domain_and_adds_up(
+    released: tuple[Path, Any], flags: dict[str, Any], invoke: Any, spent: Any, tmp_path: Path
+) -> None:
+    proposal = json.loads(released[0].read_text())["proposal"]
+    domain = {name: proposal[name] for name in ("label_min", "label_max", "label_step")}
+    given = flags | domain | {"output": tmp_path / "released", "for": "labels", "output_format": "parquet"}
+    invoke(arguments(flags, tmp_path / "domain.json")).ok()
+    invoke(["privatize", *(f"--{name}={value}" for name, value in given.items())]).ok()
+    assert spent(tmp_path) == pytest.approx(2)
+
+
+def test_too_few_records_are_charged_and_told(
+    flags: dict[str, Any], invoke: Any, write_csv: Any, tmp_path: Path, spent: Any
+) -> None:
+    """Whether there is a proposal depends on the noised counts, so it is said only after they were charged."""
+    small = write_csv(tmp_path / "small.csv", ["1,3", "2,4"])
+    outcome = invoke(arguments(flags, tmp_path / "domain.json", input=small)).ok()
+    assert "domain     none: no range of the labels can be told from noise" in outcome.out
+    assert json.loads((tmp_path / "domain.json").read_text())["proposal"] is None
+    assert spent(tmp_path) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ({"epsilon": 0}, "--epsilon must be between"),
+        ({"epsilon": 30}, "--epsilon must be between"),
+        ({"clamped": 1}, "--clamped must be at least 0 and below 1"),
+        ({"label": "z"}, "--label"),
+        ({"id_column": "y"}, "--id_column must be another column than --label"),
+        ({"input": "nowhere/*.csv"}, "nowhere"),
+        ({"label_max": 3}, "--label_max"),
+    ],
+)
+def test_bad_usage(flags: dict[str, Any], invoke: Any, tmp_path: Path, more: dict[str, Any], problem: str) -> None:
+    outcome = invoke(arguments(flags, tmp_path / "domain.json", **more))
+    assert outcome.code == 2
+    assert problem in outcome.error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_file_is_kept(released: tuple[Path, Any], flags: dict[str, Any], invoke: Any) -> None:
+    before = released[0].read_bytes()
+    outcome = invoke(arguments(flags, released[0]))
+    assert outcome.code == 2
+    assert f"--domain_file {released[0]} exists" in outcome.error
+    assert released[0].read_bytes() == before

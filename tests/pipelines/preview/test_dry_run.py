@@ -1,0 +1,170 @@
+"""`--dry_run`: says what the job would do, reads no label, writes nothing and charges nothing."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+ROWS = 3000
+LABEL = 7.0
+"""Label of all records: its bytes are found in files, to be corrupted."""
+
+
+def table(label: Any = LABEL) -> pa.Table:
+    return pa.table(
+        {"row": range(ROWS), "city": [f"c{i % 3}" for i in range(ROWS)], "weeks": [label] * ROWS}
+    )  # fmt: skip
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str, Any], Path]:
+    """Function (format, label of all records) -> a file of that format, always at the same path."""
+
+    def written(kind: str, label: Any = LABEL) -> Path:
+        path = tmp_path / f"log.{kind}"
+        if kind == "parquet":
+            pq.write_table(table(label), path, compression="none", use_dictionary=False)
+        elif kind == "csv":
+            rows = "".join(f"{row},c{row % 3},{label}\n" for row in range(ROWS))
+            path.write_text("row,city,weeks\n" + rows)
+        else:
+            pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
+            from labeldp.transforms.tfrecord.example_encoder import encode_examples
+            from labeldp.transforms.tfrecord.framing import frame
+
+            path.write_bytes(frame(encode_examples(table(label).combine_chunks().to_batches()[0])))
+        return path
+
+    return written
+
+
+@pytest.fixture
+def dry(job: Any, invoke: Any, write: Any) -> Callable[..., list[str]]:
+    """Function (format, label, command, flags) -> the lines of a dry run."""
+
+    def lines(kind: str, label: Any = LABEL, command: str = "privatize", **flags: Any) -> list[str]:
+        path = flags.pop("path", None) or write(kind, label)
+        argv = job(command, input=path, input_format=kind, label="weeks", **flags)
+        return invoke([*argv, "--dry_run"]).ok().out.splitlines()
+
+    return lines
+
+
+def _damage(path: Path) -> None:
+    """Overwrites the label's column chunk, so that it cannot be read."""
+    chunk = pq.ParquetFile(path).metadata.row_group(0).column(2)
+    assert chunk.path_in_schema == "weeks"
+    content = bytearray(path.read_bytes())
+    start, size = chunk.data_page_offset, chunk.total_compressed_size
+    content[start : start + size] = b"\xff" * size
+    path.write_bytes(content)
+
+
+def test_it_says_what_the_job_would_do(dry: Any, outputs: Path) -> None:
+    lines = dict(line.split(maxsplit=1) for line in dry("parquet", mechanism="auto"))
+
+    assert lines["input"].startswith("1 parquet file, 3,000 records: ")
+    assert lines["columns"] == "weeks (the label), row (int64), city (text)"
+    assert lines["label"].startswith("weeks: 5 labels, 0 to 4, 1 apart; rounding randomized")
+    assert lines["center"] == "linear, from 2 features: row, city"
+    assert lines["budget"].startswith("epsilon 1: 0.02 to 0.75 for the center")
+    assert lines["mechanism"].startswith("auto: the noised histogram decides between unbiased, bias_limited")
+    assert lines["expected"].startswith("squared loss ")
+    assert lines["charged"] == f"epsilon 1 to {outputs / 'labeldp_ledger.jsonl'}, which has 0 so far"
+    assert lines["output"] == f"{outputs / 'released'}: 1 parquet shard"
+
+
+def test_its_split_and_its_loss_are_those_of_the_job(
+    dry: Any, job: Any, invoke: Any, write: Any, outputs: Path
+) -> None:
+    """For a flat histogram: the labels of the small log are equally frequent."""
+    path = write("parquet")
+    flat = table().set_column(2, "weeks", pa.array([float(i % 5) for i in range(ROWS)]))
+    pq.write_table(flat, path)
+    lines = dict(line.split(maxsplit=1) for line in dry("parquet", path=path, mechanism="rr"))
+    outcome = invoke(job(input=path, input_format="parquet", label="weeks", mechanism="rr")).ok()
+    real = dict(line.split(maxsplit=1) for line in outcome.out.splitlines())
+
+    assert lines["budget"].endswith("of 3,000 records")
+    assert real["budget"].split()[1] in lines["budget"]
+    found = float(real["expected"].split()[2].rstrip(","))
+    assert float(lines["expected"].split()[2]) == pytest.approx(found, rel=0.2)
+    # Then the ledger knows the request.
+    again = dict(line.split(maxsplit=1) for line in dry("parquet", path=path, mechanism="rr", output=outputs / "again"))
+    assert again["expected"].startswith(f"squared loss {found:.6g}, as in the earlier release of this request")
+    assert "which has 1 so far; nothing, if the input has not changed" in again["charged"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "tfrecord"])
+@pytest.mark.parametrize("command", ["privatize", "fit"])
+def test_nothing_is_written_and_no_key_made(
+    dry: Any, outputs: Path, tree: Any, home: Path, kind: str, command: str
+) -> None:
+    key = home / "labeldp" / "noise.key"
+    kept = key.read_bytes() if key.exists() else None
+    if kept is not None:
+        key.unlink()
+    before = tree(outputs.parent)
+    lines = dry(kind, command=command, mechanism="auto", noise_key_file=None)
+
+    assert f"key        {key}, which the job creates" in lines
+    assert not key.exists()
+    assert tree(outputs) == {}
+    assert {name for name in tree(outputs.parent) if name not in before} == {f"log.{kind}"}
+    if kept is not None:
+        key.write_bytes(kept)
+        key.chmod(0o600)
+
+
+def test_a_label_that_cannot_be_read_is_not_read(dry: Any, job: Any, invoke: Any, write: Any, outputs: Path) -> None:
+    path = write("parquet")
+    whole = dry("parquet", path=path, mechanism="auto")
+    _damage(path)
+
+    assert dry("parquet", path=path, mechanism="auto") == whole
+    outcome = invoke(job(input=path, input_format="parquet", label="weeks"))
+    assert (outcome.code, "corrupt" in outcome.error) == (1, True)
+
+
+@pytest.mark.parametrize("kind", ["csv", "tfrecord"])
+def test_labels_of_any_kind_give_the_same_lines(dry: Any, kind: str) -> None:
+    expected = dry(kind, 1.0, mechanism="auto")
+
+    for label in (4.0, 123456.5, "no number"):
+        assert dry(kind, label, mechanism="auto") == expected
+
+
+def test_no_record_is_read_as_a_batch(dry: Any, monkeypatch: pytest.MonkeyPatch, write: Any) -> None:
+    from labeldp.transforms.io.file_reader import FileReader
+
+    def read(*_: Any) -> None:
+        pytest.fail("a dry run reads no records")
+
+    monkeypatch.setattr(FileReader, "read", read)
+    for kind in ("csv", "parquet", "tfrecord"):
+        dry(kind, mechanism="auto")
+
+
+def test_a_release_beyond_the_cap_is_refused(job: Any, invoke: Any, outputs: Path) -> None:
+    invoke(job()).ok()
+    outcome = invoke([*job(epsilon=2, epsilon_cap=2.5, output=outputs / "second"), "--dry_run"])
+
+    assert outcome.code == 2
+    assert "2.5" in outcome.error
+    assert not (outputs / "second").exists()
+
+
+def test_apply_has_none(job: Any, invoke: Any) -> None:
+    outcome = invoke([*job("apply"), "--dry_run"])
+
+    assert outcome.code == 2
+    assert "--dry_run is for privatize and fit" in outcome.error
+
+
+def test_fit_charges_the_histogram_only(dry: Any) -> None:
+    (line,) = [line for line in dry("csv", command="fit") if line.startswith("charged")]
+
+    assert line.startswith("charged    the part of the histogram, and by apply the rest of epsilon 1, to ")

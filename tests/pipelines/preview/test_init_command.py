@@ -1,0 +1,162 @@
+"""`labeldp init`: a commented job file from the format and the column names of a file, and from no value of it."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+SECRET_LABEL = 41.625
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The same records as CSV, Parquet and, where the extra is installed, TFRecord."""
+    folder = tmp_path_factory.mktemp("logs")
+    columns = {"age": [8131, 8132], "home town": ["a", "b"], "weeks": [SECRET_LABEL, SECRET_LABEL]}
+    pq.write_table(pa.table(columns), folder / "log.parquet")
+    (folder / "log.csv").write_text(f"age,home town,weeks\n8131,a,{SECRET_LABEL}\n8132,b,{SECRET_LABEL}\n")
+    found = {kind: folder / f"log.{kind}" for kind in ("csv", "parquet")}
+    try:
+        from labeldp.transforms.tfrecord.example_encoder import encode_examples
+        from labeldp.transforms.tfrecord.framing import frame
+    except ImportError:
+        return found
+    (folder / "log.tfrecord").write_bytes(frame(encode_examples(pa.RecordBatch.from_pydict(columns))))
+    return {**found, "tfrecord": folder / "log.tfrecord"}
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "job.yaml"
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "tfrecord"])
+def test_it_names_format_and_columns_and_no_value(invoke: Any, logs: dict[str, Path], target: Path, kind: str) -> None:
+    if kind not in logs:
+        pytest.skip("the extra tfrecord is not installed")
+    outcome = invoke(["init", str(logs[kind]), f"--output={target}"]).ok()
+    text = target.read_text()
+
+    flags = yaml.safe_load(text)
+    assert (flags["input"], flags["input_format"]) == (str(logs[kind]), kind)
+    assert flags["output_format"] == ("tfrecord" if kind == "tfrecord" else "parquet")
+    assert {name for name, value in flags.items() if value is None} == {
+        "label", "label_min", "label_max", "label_step", "epsilon",
+    }  # fmt: skip
+    types = {"age": "int64", "home town": "string", "weeks": "double"}
+    for name, type in types.items():
+        assert f" {name} ({type})" in text if kind == "parquet" else f" {name}" in text
+    for value in ("41", "8131", "8132"):
+        assert value not in text + outcome.out + outcome.err.replace(str(target), "")
+    assert max(map(len, text.splitlines())) <= 120
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_other_values_give_the_same_file(invoke: Any, tmp_path: Path, kind: str) -> None:
+    texts = []
+    for number, label in enumerate((0.0, 1e300)):
+        path = tmp_path / f"log.{kind}"
+        if kind == "csv":
+            path.write_text(f"f,y\n1,{label}\n")
+        else:
+            pq.write_table(pa.table({"f": [1], "y": [label]}), path)
+        target = tmp_path / f"{number}.yaml"
+        invoke(["init", str(path), f"--output={target}"]).ok()
+        texts.append(target.read_text().replace(f"{number}.yaml", "job.yaml"))
+    assert texts[0] == texts[1]
+
+
+def test_the_job_says_what_is_left_to_fill_in(invoke: Any, logs: dict[str, Path], target: Path) -> None:
+    invoke(["init", str(logs["csv"]), f"--output={target}"]).ok()
+    outcome = invoke(["privatize", f"--config={target}"])
+
+    assert outcome.code == 2
+    lines = [
+        number
+        for number, line in enumerate(target.read_text().splitlines(), start=1)
+        if line[:1] != "#" and line.endswith(":")
+    ]
+    names = ("label", "label_min", "label_max", "label_step", "epsilon")
+    missing = ", ".join(f"{name} (line {line})" for name, line in zip(names, lines, strict=True))
+    assert f"{target}: fill in {missing} (see" in outcome.error
+
+
+def test_a_completed_file_runs(invoke: Any, logs: dict[str, Path], target: Path, outputs: Path, key_file: Path) -> None:
+    invoke(["init", str(logs["csv"]), "--label=weeks", f"--output={target}"]).ok()
+    text = target.read_text()
+    filled = {"label_min": "0", "label_max": "52", "label_step": "1", "epsilon": "1"}
+    for name, value in filled.items():
+        assert f"\n{name}:\n" in text
+        text = text.replace(f"\n{name}:\n", f"\n{name}: {value}\n")
+    target.write_text(text.replace("output: released", f"output: {outputs / 'released'}").replace("# for:", "for:"))
+    run = ["privatize", f"--config={target}", f"--noise_key_file={key_file}"]
+
+    assert "weeks: 53 labels" in invoke([*run, "--dry_run"]).ok().out
+    invoke(run).ok()
+    assert (outputs / "released" / "release.json").exists()
+
+
+def test_every_commented_flag_exists() -> None:
+    from labeldp.pipelines.cli.commands import command_parser
+    from labeldp.pipelines.preview.job_template import job_template
+
+    lines = job_template("job.yaml", "log.csv", "csv", [("f", "")], None).splitlines()
+    named = {line.removeprefix("# ").partition(":")[0] for line in lines if ":" in line and "  #" in line}
+    named |= {line.partition(":")[0] for line in lines if line and not line.startswith("#")}
+    assert named >= {"id_column", "where", "noise_key_file", "label", "epsilon"}
+    assert named <= set(command_parser("privatize").flags())
+
+
+def test_names_that_would_break_the_file(invoke: Any, tmp_path: Path, target: Path) -> None:
+    """A column name may hold a line break, and a file name what YAML would read as something else."""
+    path = tmp_path / "a: {b} #c.parquet"
+    pq.write_table(pa.table({"f\nepsilon: 99": [1], "y": [1.0]}), path)
+    invoke(["init", str(path), "--label=f\nepsilon: 99", f"--output={target}"]).ok()
+
+    flags = yaml.safe_load(target.read_text())
+    assert (flags["input"], flags["label"], flags["epsilon"]) == (str(path), "f\nepsilon: 99", None)
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["nowhere.csv"], "matches no file"),
+        (["{folder}/log.csv", "--label=week"], "it has: age, home town, weeks; did you mean weeks?"),
+        (["{folder}/other"], "the name does not tell the format: give --input_format"),
+        (["{folder}/numbers.csv"], "does not look like column names"),
+        ([], "FILE"),
+        (["{folder}/log.csv", "--output=/nowhere/job.yaml"], "--output"),
+    ],
+)
+def test_what_is_refused(
+    invoke: Any, logs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = logs["csv"].parent
+    (folder / "other").write_text("a,b\n1,2\n")
+    (folder / "numbers.csv").write_text(f"1,{SECRET_LABEL}\n2,3\n")
+    outcome = invoke(["init", *(part.format(folder=folder) for part in argv)])
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert said in outcome.error
+    assert str(SECRET_LABEL) not in outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_file_is_kept(invoke: Any, logs: dict[str, Path], target: Path) -> None:
+    target.write_text("mine\n")
+    outcome = invoke(["init", str(logs["csv"]), f"--output={target}"])
+
+    assert (outcome.code, target.read_text()) == (2, "mine\n")
+    assert f"--output {target} exists" in outcome.error
+
+
+def test_a_parquet_file_of_any_name(invoke: Any, logs: dict[str, Path], tmp_path: Path, target: Path) -> None:
+    path = tmp_path / "part-00000"
+    path.write_bytes(logs["parquet"].read_bytes())
+    invoke(["init", str(path), f"--output={target}"]).ok()
+
+    assert yaml.safe_load(target.read_text())["input_format"] == "parquet"

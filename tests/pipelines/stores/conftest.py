@@ -1,0 +1,216 @@
+"""Emulators of S3 (moto) and Google Cloud Storage (gcp-storage-emulator) in this process, on free ports of loopback."""
+
+import io
+import json
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+boto3 = pytest.importorskip("boto3", reason="the extra aws is not installed")
+pytest.importorskip("google.cloud.storage", reason="the extra gcp is not installed")
+
+BUCKET = "log"
+ENFORCED = threading.Event()
+"""Set while the emulator of Google Cloud Storage checks generations, as the real one does."""
+
+
+@dataclass(frozen=True)
+class Emulator:
+    """A store.
+
+    Attributes:
+      scheme: s3 or gs.
+      variables: Environment with which clients find it.
+    """
+
+    scheme: str
+    variables: dict[str, str]
+
+    def url(self, name: str) -> str:
+        """URL of an object of the tests' bucket."""
+        return f"{self.scheme}://{BUCKET}/{name}"
+
+    def put(self, name: str, content: bytes) -> str:
+        """Writes an object through the code under test; returns its URL."""
+        from labeldp.transforms.stores.object_store import store_of
+
+        store_of(self.url(name)).write(self.url(name), content)
+        return self.url(name)
+
+    def objects(self, prefix: str = "") -> dict[str, bytes]:
+        """The objects below a prefix, by the rest of their names."""
+        from labeldp.transforms.stores.object_store import store_of
+
+        url = self.url(prefix)
+        store, found = store_of(url), {}
+        for info in store.list(url):
+            content = store.read(info.path)
+            assert content is not None
+            found[info.path[len(url) :]] = content[0]
+        return found
+
+
+def records(rows: int) -> pa.Table:
+    """Records: f is the row number, y is in 0..4."""
+    return pa.table({"f": pa.array(range(rows), pa.int64()), "y": pa.array([float(i % 5) for i in range(rows)])})
+
+
+def parquet_file(rows: int) -> bytes:
+    """`records` as a Parquet file."""
+    file = io.BytesIO()
+    pq.write_table(records(rows), file)
+    return file.getvalue()
+
+
+@pytest.fixture(scope="session")
+def tfrecord_file() -> bytes:
+    """600 records as a TFRecord file."""
+    from labeldp.transforms.tfrecord.example_encoder import encode_frames
+
+    return bytes(encode_frames(records(600).combine_chunks().to_batches()[0]))
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[dict[str, str]]:
+    """moto's server. It handles one write at a time, so that conditions are atomic, as S3 promises."""
+    from moto.s3.responses import S3Response
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
+    lock, put = threading.Lock(), S3Response.put_object
+
+    def put_alone(self: Any) -> Any:
+        with lock:
+            return put(self)
+
+    patch = pytest.MonkeyPatch()
+    patch.setattr(S3Response, "put_object", put_alone)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    variables = {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ACCESS_KEY_ID": "tests",
+        "AWS_SECRET_ACCESS_KEY": "tests",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    yield variables
+    server.stop()
+    patch.undo()
+
+
+@pytest.fixture(scope="session")
+def google_server() -> Iterator[dict[str, str]]:
+    """gcp-storage-emulator, which handles one request at a time. It ignores generations; this adds their check."""
+    from gcp_storage_emulator import server
+    from gcp_storage_emulator.exceptions import NotFound
+    from gcp_storage_emulator.handlers import objects
+
+    logging.getLogger("gcp_storage_emulator").setLevel(logging.CRITICAL)
+
+    def insert(req: Any, res: Any, storage: Any) -> None:
+        wanted = req.query.get("ifGenerationMatch")
+        if wanted and ENFORCED.is_set():
+            body = req.data if isinstance(req.data, dict) else {}
+            name = req.query.get("name", [body.get("meta", body).get("name")])[0]
+            try:
+                present = storage.get_file_obj(req.params["bucket_name"], name)["generation"]
+            except NotFound:
+                present = "0"
+            if wanted[0] != present:
+                res.status = HTTPStatus.PRECONDITION_FAILED
+                res.json({"error": {"code": 412, "message": "At least one pre-condition did not hold."}})
+                return
+        objects.insert(req, res, storage)
+
+    for _, handlers in server.HANDLERS:
+        if handlers.get("POST") is objects.insert:
+            handlers["POST"] = insert
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    found = server.create_server("127.0.0.1", port, in_memory=True, default_bucket=BUCKET)
+    found._api.daemon = True
+    found.start()
+    yield {"STORAGE_EMULATOR_HOST": f"http://127.0.0.1:{port}"}
+    found.stop()
+
+
+@pytest.fixture
+def emulator(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
+    """An empty store: that of the parameter, `s3` or `gs`. The environment of this process names it."""
+    from apache_beam.io.filesystems import FileSystems
+
+    scheme = request.param
+    variables = request.getfixturevalue({"s3": "s3_server", "gs": "google_server"}[scheme])
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    # Options that an earlier command of this process has left.
+    monkeypatch.setattr(FileSystems, "_pipeline_options", None)
+    ENFORCED.set()
+    found = Emulator(scheme, variables)
+    if scheme == "s3":
+        boto3.client("s3").create_bucket(Bucket=BUCKET)
+    yield found
+    from labeldp.transforms.stores.object_store import store_of
+
+    store = store_of(found.url(""))
+    store.delete([info.path for info in store.list(found.url(""))])
+
+
+@pytest.fixture
+def unenforced() -> Iterator[None]:
+    """The emulator of Google Cloud Storage ignores generations, as it does by itself."""
+    ENFORCED.clear()
+    yield
+    ENFORCED.set()
+
+
+@pytest.fixture
+def on_store(emulator: Emulator, secret: bytes, command: Any) -> Callable[..., list[str]]:
+    """Function (command="privatize", flag=value, ...) -> the arguments of a valid job, all of whose paths are URLs.
+
+    It reads in/*.parquet and writes Parquet to out/released or out/m.json; key and ledger are beside them.
+    """
+    emulator.put("key/noise.key", secret)
+    emulator.put("in/a.parquet", parquet_file(600))
+
+    def arguments(name: str = "privatize", **flags: Any) -> list[str]:
+        standard: dict[str, Any] = {
+            "input": emulator.url("in/*.parquet"),
+            "input_format": "parquet",
+            "label": "y",
+            "noise_key_file": emulator.url("key/noise.key"),
+        }
+        if name != "apply":
+            standard |= {"label_min": 0, "label_max": 4, "label_step": 1, "epsilon": 1}
+        if name != "privatize":
+            standard["mechanism_file"] = emulator.url("out/m.json")
+        if name != "fit":
+            standard |= {"output": emulator.url("out/released"), "output_format": "parquet", "num_shards": 2}
+        return command(name, standard | flags)
+
+    return arguments
+
+
+@pytest.fixture
+def spent_on() -> Callable[[bytes], float]:
+    """Function (content of a ledger) -> the epsilon of its distinct releases."""
+
+    def total(content: bytes) -> float:
+        charges = [charge for line in content.decode().splitlines() for charge in json.loads(line)["charges"]]
+        return sum({charge["release"]: charge["epsilon"] for charge in charges}.values())
+
+    return total

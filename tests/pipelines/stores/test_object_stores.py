@@ -1,0 +1,372 @@
+"""Objects: writes under conditions, writing and reading in parts, listing, ledgers, keys and leases."""
+
+import json
+import os
+import threading
+import time
+from typing import Any
+
+import pytest
+from labeldp.pipelines.release.ledger import Caps, Ledger, LedgerEntry
+from labeldp.transforms import InputError, StageError
+from labeldp.transforms.errors import StoreConflict, StoreNotFound
+from labeldp.transforms.io.filesystems import complete_file, match, open_input
+from labeldp.transforms.noise_key_file import NoiseKeyFile
+from labeldp.transforms.stores import lease as lease_module
+from labeldp.transforms.stores.lease import Lease
+from labeldp.transforms.stores.object_store import ABSENT, require_conditions, store_of
+
+pytestmark = pytest.mark.xdist_group("stores")
+
+STORES = pytest.mark.parametrize("emulator", ["s3", "gs"], indirect=True)
+S3 = pytest.mark.parametrize("emulator", ["s3"], indirect=True)
+GS = pytest.mark.parametrize("emulator", ["gs"], indirect=True)
+MANY = 1001
+
+
+@STORES
+def test_a_write_replaces_the_version_that_it_names_or_nothing(emulator: Any) -> None:
+    url = emulator.url("a/x")
+    store = store_of(url)
+    assert store.read(url) is None
+    assert store.head(url) is None
+    first = store.write(url, b"1", ABSENT)
+    assert store.read(url) == (b"1", first)
+    with pytest.raises(StoreConflict):
+        store.write(url, b"2", ABSENT)
+    second = store.write(url, b"2", first)
+    with pytest.raises(StoreConflict):
+        store.write(url, b"3", first)
+    assert store.read(url) == (b"2", second)
+    require_conditions(store, url)
+    assert emulator.objects("a/") == {"x": b"2"}
+
+
+@STORES
+@pytest.mark.parametrize("size", [0, 1, 6_000_000])
+def test_an_object_appears_whole_or_not_at_all(emulator: Any, size: int) -> None:
+    url, content = emulator.url("a/x"), os.urandom(size)
+    store = store_of(url)
+
+    def fail() -> None:
+        with store.create(url, "run") as file:
+            file.write(content)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert store.head(url) is None
+    with store.create(url, "run") as file:
+        for start in range(0, size, 1_000_000):
+            file.write(content[start : start + 1_000_000])
+        assert store.head(url) is None
+    info = store.head(url)
+    assert info is not None
+    assert (info.size, info.tag) == (size, "run")
+    with store.open(url) as file:
+        assert file.read() == content
+        if size > 1:
+            for position in (5, size - 3, 2_000_000):
+                file.seek(position)
+                assert file.read(7) == content[position : position + 7]
+
+
+@S3
+def test_a_stream_that_breaks_off_is_opened_again(emulator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from botocore.response import StreamingBody
+
+    content = os.urandom(3_000_000)
+    url, read, breaks = emulator.put("x", content), StreamingBody.read, iter([False, True, False, False])
+
+    def broken(self: Any, amt: int | None = None) -> bytes:
+        return b"" if next(breaks, False) else read(self, amt)
+
+    monkeypatch.setattr(StreamingBody, "read", broken)
+    with store_of(url).open(url) as file:
+        assert b"".join(iter(lambda: file.read(1_500_000), b"")) == content
+
+
+@S3
+def test_an_object_that_is_replaced_while_it_is_read_is_an_error(emulator: Any) -> None:
+    url = emulator.put("x", bytes(3_000_000))
+    with store_of(url).open(url) as file:
+        file.read(10)
+        emulator.put("x", os.urandom(3_000_000))
+        file.seek(2_000_000)
+        with pytest.raises(StoreConflict):
+            file.read(10)
+
+
+@STORES
+def test_a_shard_of_another_run_is_not_replaced(emulator: Any) -> None:
+    url = emulator.url("out/data/part")
+
+    def write(run: str, content: bytes) -> None:
+        with complete_file(url, run) as file:
+            file.write(content)
+
+    write("one", b"records")
+    write("one", b"records")
+    with pytest.raises(StageError, match="another run has written it"):
+        write("two", b"others")
+    assert emulator.objects("out/data/") == {"part": b"records"}
+
+
+@GS
+def test_a_large_shard_of_another_run_is_not_replaced(emulator: Any) -> None:
+    """It goes up in parts. moto does not check the condition of such an upload, which S3 does."""
+    url, store = emulator.put("out/data/part", b"records"), store_of(emulator.url(""))
+    with pytest.raises(StageError, match="another run has written it"), complete_file(url, "two") as file:
+        file.write(bytes(5_000_000))
+    assert store.read(url) == (b"records", store.head(url).version)
+
+
+@STORES
+def test_a_thousand_objects_are_listed_and_deleted(emulator: Any, request: pytest.FixtureRequest) -> None:
+    """S3 gives at most 1,000 names in an answer."""
+    names = [f"many/{i:04d}.csv" for i in range(MANY)]
+    if emulator.scheme == "s3":
+        from moto.s3.models import s3_backends
+
+        backend = s3_backends["123456789012"]["aws"]
+        for name in names:
+            backend.put_object("log", name, b"f,y\n1,2\n")
+    else:
+        for name in names[:100]:
+            emulator.put(name, b"f,y\n1,2\n")
+        names = names[:100]
+    emulator.put("many/folder/", b"")
+    emulator.put("many/other.txt", b"")
+    found = match(emulator.url("many/*.csv"))
+    assert list(found) == [emulator.url(name) for name in names]
+    assert set(found.values()) == {8}
+    assert list(match(emulator.url("many/0**")))[:100] == list(found)[:100]
+    assert list(match(emulator.url("many/000[1-3].csv"))) == [emulator.url(f"many/000{i}.csv") for i in (1, 2, 3)]
+    assert list(match(emulator.url("many/0007.csv"))) == [emulator.url("many/0007.csv")]
+    with pytest.raises(InputError, match="matches no file"):
+        match(emulator.url("many/*.tfrecord"))
+    store = store_of(emulator.url(""))
+    store.delete(found)
+    store.delete(list(found)[:3])
+    assert set(emulator.objects("many/")) == {"folder/", "other.txt"}
+
+
+@S3
+def test_gzip_is_decompressed(emulator: Any) -> None:
+    import bz2
+    import gzip
+
+    with open_input(emulator.put("x.csv.gz", gzip.compress(b"f,y\n"))) as file:
+        assert file.read() == b"f,y\n"
+    with open_input(emulator.put("x.csv.bz2", bz2.compress(b"f,y\n"))) as file:
+        assert file.read() == b"f,y\n"
+
+
+# Ledgers.
+
+
+def charge(ledger: Ledger, name: str, cap: float) -> bool:
+    """Charges epsilon 1 for a release; tells whether the cap admitted it."""
+    entry = LedgerEntry("labels", 1.0, name)
+    try:
+        with ledger.locked():
+            ledger.charge([entry], Caps(cap), request=name)
+    except InputError as error:
+        if "would be exceeded" not in str(error):
+            raise
+        return False
+    return True
+
+
+@STORES
+def test_charges_that_meet_never_pass_a_cap_together(emulator: Any) -> None:
+    """Each of eight runs reads the ledger before any of them writes it, and the cap admits three."""
+    url = emulator.url("ledger.jsonl")
+    begin, admitted = threading.Barrier(8), []
+
+    def run(name: str) -> None:
+        ledger = Ledger(url)
+        assert ledger.spent().epsilon == 0
+        begin.wait()
+        admitted.append(charge(ledger, name, 3.0))
+
+    threads = [threading.Thread(target=run, args=(f"release {i}",)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(admitted) == [False] * 5 + [True] * 3
+    assert Ledger(url).spent().epsilon == 3
+    assert len(Ledger(url).runs()) == 3
+    assert set(emulator.objects()) == {"ledger.jsonl"}
+
+
+@S3
+def test_a_charge_between_reading_and_writing_is_seen(emulator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from labeldp.transforms.stores.s3_store import S3Store
+
+    url, write = emulator.url("ledger.jsonl"), S3Store.write
+    others = iter(["other"])
+
+    def after_another(self: Any, path: str, content: bytes, replaces: str | None = None) -> str:
+        if path == url and next(others, None):
+            assert charge(Ledger(url), "another", 1.0)
+        return write(self, path, content, replaces)
+
+    monkeypatch.setattr(S3Store, "write", after_another)
+    assert not charge(Ledger(url), "mine", 1.0)
+    assert [run["request"] for run in Ledger(url).runs()] == ["another"]
+
+
+@S3
+def test_a_charge_whose_answer_is_lost_counts_once(emulator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client then sends the request again, which meets its own object."""
+    from labeldp.transforms.stores.s3_store import S3Store
+
+    url, write = emulator.url("ledger.jsonl"), S3Store.write
+
+    def twice(self: Any, path: str, content: bytes, replaces: str | None = None) -> str:
+        written = write(self, path, content, replaces)
+        return write(self, path, content, replaces) if path == url else written
+
+    monkeypatch.setattr(S3Store, "write", twice)
+    assert charge(Ledger(url), "mine", 1.0)
+    assert len(Ledger(url).runs()) == 1
+
+
+@S3
+def test_a_corrupt_ledger_is_refused(emulator: Any) -> None:
+    url = emulator.put("ledger.jsonl", b'{"request": "a", "charges": []}\n{"request"')
+    with pytest.raises(InputError, match=r"ledger\.jsonl is corrupt \(line 2\)"):
+        Ledger(url).spent()
+    emulator.put("ledger.jsonl", b"\xff")
+    with pytest.raises(InputError, match="not UTF-8"):
+        Ledger(url).spent()
+
+
+@GS
+def test_a_store_that_ignores_conditions_is_refused(
+    emulator: Any, on_store: Any, invoke: Any, unenforced: None
+) -> None:
+    """As gcp-storage-emulator is by itself."""
+    with pytest.raises(InputError, match=r"ignores the conditions of writes .* postgresql://USER@HOST/DATABASE"):
+        charge(Ledger(emulator.url("ledger.jsonl")), "mine", 1.0)
+    with pytest.raises(InputError, match="ignores the conditions"):
+        NoiseKeyFile(emulator.url("new.key")).create()
+    job, before = on_store(), emulator.objects()
+    assert "ignores the conditions of writes" in invoke(job).error
+    assert emulator.objects() == before
+
+
+def test_a_ledger_on_another_remote_filesystem_is_refused() -> None:
+    with pytest.raises(InputError, match=r"no conditional writes; use a local file, s3://"):
+        Ledger("hdfs://host/ledger.jsonl")
+
+
+# Keys.
+
+
+@STORES
+def test_a_key_is_created_once(emulator: Any) -> None:
+    key = NoiseKeyFile(emulator.url("noise.key"))
+    assert key.create()
+    first = key.load()
+    assert len(first) == 32
+    assert not key.create()
+    assert key.load() == first
+    assert set(emulator.objects()) == {"noise.key"}
+
+
+@S3
+def test_a_key_must_be_there_and_outside_the_output(emulator: Any, on_store: Any, invoke: Any) -> None:
+    inside = invoke(on_store(noise_key_file=emulator.url("out/released/noise.key")))
+    assert inside.code == 2
+    assert "lies inside --output" in inside.error
+    missing = invoke(on_store(noise_key_file=emulator.url("key/other.key")))
+    assert missing.code == 2
+    assert "key/other.key cannot be read (no such object)" in missing.error
+    emulator.put("key/short.key", bytes(31))
+    short = invoke(on_store(noise_key_file=emulator.url("key/short.key")))
+    assert "does not hold exactly 32 bytes" in short.error
+    assert "ledger" in invoke(on_store(ledger=emulator.url("out/released/ledger"))).error
+    assert emulator.objects("out/") == {}
+
+
+# Leases.
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leases whose times are 200 times shorter."""
+    monkeypatch.setattr(lease_module, "_RENEWAL_SECONDS", 0.05)
+    monkeypatch.setattr(lease_module, "_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(lease_module, "_PATIENCE_SECONDS", 0.5)
+
+
+def nothing() -> None:
+    """Does nothing."""
+
+
+@S3
+@pytest.mark.usefixtures("quick")
+def test_one_run_at_a_time_has_a_lease(emulator: Any) -> None:
+    url = emulator.url("lease.json")
+    first, second = Lease(store_of(url), url), Lease(store_of(url), url)
+    assert not first.acquire(nothing)
+    with first.renewed():
+        with pytest.raises(InputError, match="another run is writing there"):
+            second.acquire(nothing)
+        first.check()
+    assert emulator.objects() == {}
+    assert not second.acquire(nothing)
+
+
+@S3
+@pytest.mark.usefixtures("quick")
+def test_a_lease_that_is_not_renewed_is_taken_over_and_lost(emulator: Any) -> None:
+    """As that of a run on another machine that was killed, or stopped for a while."""
+    url = emulator.url("lease.json")
+    stopped, next_run, waited = Lease(store_of(url), url), Lease(store_of(url), url), []
+    stopped.acquire(nothing)
+    began = time.monotonic()
+    assert next_run.acquire(lambda: waited.append(True))
+    assert time.monotonic() - began >= 0.5
+    assert waited == [True]
+    with pytest.raises(StageError, match="another one has taken over"):
+        stopped.check()
+    next_run.check()
+    with stopped.renewed():
+        pass
+    assert set(emulator.objects()) == {"lease.json"}
+
+
+@S3
+def test_the_lease_of_a_process_that_is_gone_is_taken_over_at_once(emulator: Any) -> None:
+    url = emulator.url("lease.json")
+    Lease(store_of(url), url).acquire(nothing)
+    holder = json.loads(emulator.objects()["lease.json"])
+    # The id may be that of a new process by now, which has started later.
+    emulator.put("lease.json", json.dumps(holder | {"started": "1"}).encode())
+    assert Lease(store_of(url), url).acquire(lambda: pytest.fail("it waited"))
+    for changed in ({"machine": "another"}, {"machine": None}, {"process": "x"}):
+        assert not lease_module._is_gone(json.dumps(holder | {"started": "1"} | changed).encode())
+    assert not lease_module._is_gone(json.dumps(holder).encode())
+    assert not lease_module._is_gone(b"{")
+
+
+@S3
+def test_a_renewal_whose_answer_is_lost_keeps_the_lease(emulator: Any) -> None:
+    url = emulator.url("lease.json")
+    lease = Lease(store_of(url), url)
+    lease.acquire(nothing)
+    lease._version = '"0"'
+    lease.check()
+    store_of(url).delete([url])
+    with pytest.raises(StageError):
+        lease.check()
+
+
+@S3
+def test_a_missing_object_is_not_found(emulator: Any) -> None:
+    with pytest.raises(StoreNotFound):
+        store_of(emulator.url("x")).open(emulator.url("x"))

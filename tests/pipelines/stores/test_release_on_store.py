@@ -1,0 +1,245 @@
+"""Whole jobs whose input, output, key, mechanism file and ledger are on a store; killed ones; the audit."""
+
+import multiprocessing
+import multiprocessing.forkserver
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+pytestmark = pytest.mark.xdist_group("stores")
+
+LEDGER = "out/labeldp_ledger.jsonl"
+STORES = pytest.mark.parametrize("emulator", ["s3", "gs"], indirect=True)
+S3 = pytest.mark.parametrize("emulator", ["s3"], indirect=True)
+# Runs with the variables argv, step, number, environment and stderr. Ends the process before it calls a function of
+# privatize_command.
+CHILD = """
+import os
+
+os.dup2(stderr.fileno(), 2)
+os.environ.update(environment)
+from labeldp.pipelines.cli.commands import main
+from labeldp.pipelines.job import privatize_command
+
+setattr(privatize_command, step, lambda *_: os.kill(os.getpid(), number))
+os._exit(main(argv))
+"""
+
+
+@pytest.fixture(scope="module")
+def forks() -> Any:
+    """Context of processes that are forked from one with the command's imports, which takes their seconds once."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["labeldp.pipelines.job.privatize_command"])
+    with mock.patch.dict(os.environ, PYTHONWARNINGS="ignore"):
+        multiprocessing.forkserver.ensure_running()
+    return context
+
+
+@pytest.fixture
+def ended_before(forks: Any, emulator: Any, home: Path) -> Callable[..., str]:
+    """Function (step, argv, number) -> standard error of a job that a signal ends before a step, SIGKILL by default."""
+
+    def run(step: str, argv: list[str], number: int = signal.SIGKILL) -> str:
+        reader, writer = forks.Pipe(duplex=False)
+        names = {"argv": argv, "step": step, "number": int(number), "stderr": writer}
+        names["environment"] = {**emulator.variables, "XDG_CONFIG_HOME": str(home)}
+        process = forks.Process(target=exec, args=(CHILD, names))
+        process.start()
+        writer.close()
+        with os.fdopen(os.dup(reader.fileno()), encoding="utf-8") as file:
+            text = file.read()
+        reader.close()
+        process.join()
+        assert process.exitcode == (-signal.SIGKILL if number == signal.SIGKILL else 1), text
+        return text
+
+    return run
+
+
+@STORES
+def test_a_release_its_audit_and_a_rerun(
+    emulator: Any, on_store: Any, invoke: Any, spent_on: Any, tfrecord_file: bytes
+) -> None:
+    """Three blocks of 256 records in five shards: two shards are objects of no bytes."""
+    emulator.put("in/a.tfrecord", tfrecord_file)
+    tfrecord = {"input_format": "tfrecord", "output_format": "tfrecord", "num_shards": 5}
+    flags = {"input": emulator.url("in/*.tfrecord"), **tfrecord}
+    invoke(on_store(**flags)).ok()
+    first = emulator.objects("out/released/")
+    shards = [f"data/part-{i:05d}-of-00005.tfrecord" for i in range(5)]
+    assert sorted(first) == [*shards, "mechanism.json", "release.json"]
+    assert sum(1 for name in shards if not first[name]) == 2
+    assert set(emulator.objects("out/")) == {"labeldp_ledger.jsonl", *(f"released/{name}" for name in first)}
+    assert "log/" not in first["release.json"].decode()
+    spent = spent_on(emulator.objects()[LEDGER])
+    assert 0.99 < spent <= 1
+
+    for more in ([], ["--data"]):
+        audited = invoke(["audit", emulator.url("out/released"), *more]).ok()
+        assert audited.out.splitlines()[-1] == "PASS"
+    assert "600 records in 5 shards" in audited.out
+
+    again = {**flags, "output": emulator.url("out/again"), "epsilon_cap": 1}
+    invoke(on_store(**again)).ok()
+    second = emulator.objects("out/again/")
+    assert {name: second[name] for name in shards} == {name: first[name] for name in shards}
+    assert spent_on(emulator.objects()[LEDGER]) == spent
+
+
+@pytest.mark.parametrize("emulator", ["gs"], indirect=True)
+def test_the_two_halves(emulator: Any, on_store: Any, invoke: Any) -> None:
+    """A mechanism file on a store, and a file of labels; the bytes are those of `privatize`."""
+    emulator.put("labels", b"0\n1\n2\n3\n4\n")
+    domain = {
+        "label_min": None, "label_max": None, "label_step": None, "label_values": emulator.url("labels"),
+    }  # fmt: skip
+    invoke(on_store("fit", **domain)).ok()
+    assert sorted(emulator.objects("out/")) == ["labeldp_ledger.jsonl", "m.json"]
+    assert invoke(["audit", emulator.url("out/m.json")]).ok().out.splitlines()[-1] == "PASS"
+    assert "exists" in invoke(on_store("fit", **domain)).error
+    invoke(on_store("apply")).ok()
+    invoke(on_store(output=emulator.url("out/whole"), **domain)).ok()
+    objects = emulator.objects("out/")
+    shards = [name for name in objects if name.startswith("released/data/")]
+    assert len(shards) == 2
+    assert all(objects[name] == objects[name.replace("released", "whole")] for name in shards)
+
+
+@S3
+def test_a_schema_and_the_files_of_validation(emulator: Any, on_store: Any, invoke: Any) -> None:
+    """Without the validation itself, which takes half a minute and has tests of its own."""
+    pytest.importorskip("tensorflow_data_validation", reason="the extra validation is not installed")
+    from labeldp.pipelines.job import validation_passes
+    from labeldp.pipelines.job.job_flags import parse
+    from labeldp.pipelines.job.parse_request import parse_request
+    from labeldp.transforms.validation.validate_examples import Validation
+
+    malformed = emulator.put("malformed.pbtxt", b"feature {")
+    assert "--schema s3://log/malformed.pbtxt" in invoke(on_store(schema=malformed)).error
+    schema = emulator.put("schema.pbtxt", b'feature { name: "f" type: INT } feature { name: "y" type: FLOAT }')
+    request = parse_request("privatize", parse("privatize", "", on_store(schema=schema)[1:])[0])
+    assert request.validation is not None
+    assert 'name: "f"' in str(request.validation.schema)
+    assert 'name: "y"' not in str(request.validation.schema)
+    folder = emulator.url("out/released/validation")
+    for _ in range(2):
+        validation_passes._write(Validation(b"statistics", "schema", ""), folder, "feature_stats.pb")
+    assert emulator.objects("out/released/") == {
+        "validation/anomalies.pbtxt": b"", "validation/feature_stats.pb": b"statistics",
+        "validation/schema.pbtxt": b"schema",
+    }  # fmt: skip
+
+
+@STORES
+def test_a_run_killed_before_it_is_charged_is_no_release(
+    emulator: Any, on_store: Any, invoke: Any, ended_before: Any, spent_on: Any
+) -> None:
+    """The next run removes what is left of it, unless there is something else."""
+    ended_before("charge_ledger", on_store(num_shards=3))
+    left = emulator.objects("out/")
+    assert any(name.startswith("released/data/part-") for name in left)
+    assert "released/release.json" not in left
+    assert "labeldp_ledger.jsonl" not in left
+    audited = invoke(["audit", emulator.url("out/released")])
+    assert audited.code == 1
+    assert "release.json" in audited.out.splitlines()[-1]
+
+    # Another file of the user's is not deleted.
+    emulator.put("out/released/notes", b"mine")
+    refused = invoke(on_store())
+    assert refused.code == 1
+    assert "out/released/notes exists" in refused.error
+    from labeldp.transforms.stores.object_store import store_of
+
+    store_of(emulator.url("")).delete([emulator.url("out/released/notes")])
+    assert "which a killed run had left behind" in invoke(on_store(epsilon_cap=1)).ok().err
+    found = emulator.objects("out/")
+    assert sorted(name for name in found if name.startswith("released/data/")) == [
+        f"released/data/part-{i:05d}-of-00002.parquet" for i in range(2)
+    ]
+    assert not any(name.startswith(".") for name in found)
+    assert 0.99 < spent_on(found["labeldp_ledger.jsonl"]) <= 1
+
+
+@S3
+def test_a_run_killed_after_it_was_charged_is_repeated_for_nothing(
+    emulator: Any, on_store: Any, invoke: Any, ended_before: Any, spent_on: Any
+) -> None:
+    ended_before("publish_folder", on_store())
+    before = emulator.objects("out/released/data/")
+    spent = spent_on(emulator.objects()[LEDGER])
+    assert "release.json" not in emulator.objects("out/released/")
+    invoke(on_store(epsilon_cap=1)).ok()
+    assert emulator.objects("out/released/data/") == before
+    assert spent_on(emulator.objects()[LEDGER]) == spent
+
+
+@pytest.mark.parametrize("emulator", ["gs"], indirect=True)
+def test_a_run_that_fails_leaves_nothing(
+    emulator: Any, on_store: Any, invoke: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that exceeds its cap has written its shards; nobody may keep them."""
+    from labeldp.pipelines.job import privatize_command
+
+    monkeypatch.setattr(privatize_command, "check_caps", lambda *_: None)
+    refused = invoke(on_store(epsilon_cap=0.5))
+    assert refused.code == 1
+    assert "--epsilon_cap 0.5 would be exceeded" in refused.error
+    assert emulator.objects("out/") == {}
+
+
+@S3
+def test_an_interrupted_run_leaves_nothing_that_looks_like_a_release(
+    emulator: Any, on_store: Any, ended_before: Any
+) -> None:
+    """Its lease stays, because its threads may still write: the next run looks for what they have written."""
+    assert "interrupted; nothing is released" in ended_before("charge_ledger", on_store(), signal.SIGTERM)
+    assert set(emulator.objects("out/")) == {".released.labeldp/lease.json"}
+
+
+@S3
+def test_an_output_with_anything_in_it_is_refused(emulator: Any, on_store: Any, invoke: Any) -> None:
+    emulator.put("out/released/old", b"old")
+    refused = invoke(on_store())
+    assert refused.code == 2
+    assert "out/released exists and is not empty" in refused.error
+    assert emulator.objects("out/") == {"released/old": b"old"}
+
+
+@S3
+def test_a_reader_that_looks_early_sees_no_manifest_and_nobody_sees_credentials(
+    emulator: Any, on_store: Any, invoke: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manifest comes last, and no shard is copied or written a second time."""
+    from labeldp.transforms.stores import s3_store
+
+    names: list[str] = []
+    write, put = s3_store.S3Store.write, s3_store._Upload.finish
+
+    def logged_write(self: Any, path: str, *rest: Any) -> str:
+        names.append(path)
+        return write(self, path, *rest)
+
+    def logged_finish(self: Any, rest: bytes) -> None:
+        names.append(f"s3://log/{self._where['Key']}")
+        put(self, rest)
+
+    monkeypatch.setattr(s3_store.S3Store, "write", logged_write)
+    monkeypatch.setattr(s3_store.S3Store, "copy", lambda *_: pytest.fail("a file was copied"))
+    monkeypatch.setattr(s3_store._Upload, "finish", logged_finish)
+    flags = {"s3_access_key_id": "AKIDTESTS", "s3_secret_access_key": "hushhush", "s3_region_name": "us-east-1"}
+    done = invoke(on_store(**flags, s3_endpoint_url=emulator.variables["AWS_ENDPOINT_URL"])).ok()
+    released = [name for name in names if name.startswith(emulator.url("out/released/"))]
+    assert len(released) == len(set(released)) == 4
+    assert released[-1] == emulator.url("out/released/release.json")
+    assert names.index(emulator.url(LEDGER)) < names.index(released[-1])
+    assert "set AWS_SECRET_ACCESS_KEY or AWS_PROFILE instead" in done.err
+    everything = done.out + done.err + "".join(repr(content) for content in emulator.objects("out/").values())
+    assert "hushhush" not in everything
+    assert "AKIDTESTS" not in everything

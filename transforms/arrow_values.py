@@ -1,0 +1,146 @@
+"""Values of Arrow columns: the single number of each record, and the identities of records by their ids. No Beam."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from ..mechanisms.noise.record_identities import Identities, integer_identities, packed_identities
+from .errors import InputError
+
+_BYTES_TYPES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Tells whether a column holds lists.
+
+    Args:
+      kind: Type of the column.
+
+    Returns:
+      True for lists and large lists.
+    """
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind)
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Tells whether a column holds numbers.
+
+    Args:
+      kind: Type of the column.
+
+    Returns:
+      True for integers, floats and decimals.
+    """
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+
+
+def is_time(kind: pa.DataType) -> bool:
+    """Tests whether a type is one of dates, times of day or timestamps, which are text where there is no such type.
+
+    Args:
+      kind: The type.
+
+    Returns:
+      True for these; False for durations, too.
+    """
+    return pa.types.is_date(kind) or pa.types.is_time(kind) or pa.types.is_timestamp(kind)
+
+
+def single_values(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
+    """Extracts the single value of each record.
+
+    Args:
+      column: n records, as a flat column or a column of lists.
+
+    Returns:
+      The values of the records that have exactly one non-null value, as an Arrow array; and a mask of these records,
+      shape (n,), bool.
+    """
+    if not is_list(column.type):
+        present = np.asarray(column.is_valid())
+        return column.filter(pa.array(present)), present
+    lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    present = lengths == 1
+    firsts = column.offsets.to_numpy(zero_copy_only=False)[:-1][present]
+    values = column.values.take(pa.array(firsts))
+    valid = np.asarray(values.is_valid())
+    present[np.flatnonzero(present)] = valid
+    return values.filter(pa.array(valid)), present
+
+
+def check_label_type(kind: pa.DataType, label: str, source: str) -> None:
+    """Checks that a label column holds numbers or lists of numbers.
+
+    Args:
+      kind: Type of the column.
+      label: Name of the column, for the message.
+      source: Input file, for the message.
+
+    Raises:
+      InputError: If it holds anything else.
+    """
+    value = kind.value_type if is_list(kind) else kind
+    if not (is_number(value) or pa.types.is_null(value)):
+        raise InputError(
+            f"{source}: label column {label!r} holds {value}, not numbers: name another column with --label"
+        )
+
+
+def single_numbers(column: pa.Array | None, rows: int) -> np.ndarray:
+    """Extracts the single number of each record.
+
+    Args:
+      column: A column of numbers or of lists of numbers; None for no column.
+      rows: Number of records.
+
+    Returns:
+      Shape (rows,), float64; NaN where there is no usable number (missing, several, NaN or infinite).
+    """
+    values = np.full(rows, np.nan)
+    if column is None:
+        return values
+    found, present = single_values(column)
+    if present.any():
+        values[present] = float_values(found)
+    values[~np.isfinite(values)] = np.nan
+    return values
+
+
+def float_values(values: pa.Array) -> np.ndarray:
+    """Converts an Arrow array of numbers to float64.
+
+    Args:
+      values: Integers, floats or decimals, without nulls.
+
+    Returns:
+      The values, shape (n,), float64.
+    """
+    if not pa.types.is_floating(values.type):
+        values = values.cast(pa.float64(), safe=False)
+    return values.to_numpy(zero_copy_only=False).astype(np.float64)
+
+
+def _packed(values: pa.LargeBinaryArray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the concatenated bytes of all values, and (n + 1,) offsets into them."""
+    _, offsets, data = values.buffers()
+    first, last = values.offset, values.offset + len(values) + 1
+    whole = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    return whole, np.frombuffer(offsets, np.int64)[first:last] if offsets is not None else np.zeros(1, np.int64)
+
+
+def column_identities(values: pa.Array, id_column: str) -> Identities | None:
+    """Computes the identities of records from their ids.
+
+    Args:
+      values: The ids, without nulls.
+      id_column: Name of the id column.
+
+    Returns:
+      The identities; None if the ids are neither integers nor text.
+    """
+    if pa.types.is_integer(values.type):
+        return integer_identities(id_column, values.cast(pa.int64(), safe=False).to_numpy(zero_copy_only=False))
+    if any(is_type(values.type) for is_type in _BYTES_TYPES):
+        return packed_identities(id_column, *_packed(values.cast(pa.large_binary())))
+    return None

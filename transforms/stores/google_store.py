@@ -1,0 +1,370 @@
+"""Google Cloud Storage. Needs the extra `gcp`."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO
+
+import google.auth
+import requests
+from apache_beam.internal.gcp import auth as beam_auth
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
+from google.api_core.exceptions import GoogleAPICallError, RetryError
+from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, TransportError
+from google.cloud import storage
+from google.cloud.storage.exceptions import InvalidResponse
+from google.cloud.storage.retry import DEFAULT_RETRY
+
+from ..errors import StoreConflict, StoreError, StoreNotFound
+from .object_store import ABSENT, ObjectInfo, split_url
+from .object_streams import ObjectReader, ObjectWriter
+
+_TAG = "labeldp-run"
+_DELETED_AT_ONCE = 100
+_PART_BYTES = 4 << 20
+# The library declares integers and retries where it takes pairs and None.
+_PATIENT: Any = DEFAULT_RETRY.with_timeout(45)
+# Connect, read.
+_TIMEOUT: Any = (10, 60)
+_IMPATIENT: Any = (4, 10)
+_ONCE: Any = None
+
+_NO_CREDENTIALS = (
+    "no credentials: run gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS; "
+    "--no_auth reads public buckets"
+)
+_REASONS = {
+    401: "access denied: the credentials are not valid, or there are none (gcloud auth application-default login)",
+    403: "access denied: the credentials lack a permission for it (docs/running.md lists them)",
+    429: "the store asks to slow down",
+}
+
+
+@contextlib.contextmanager
+def _reasons() -> Iterator[None]:
+    """Raises StoreError in place of Google's errors, whose texts may quote a request."""
+    try:
+        yield
+    except GoogleAPICallError as error:
+        raise _failure(error.code or 0, error.message or "") from None
+    except DefaultCredentialsError:
+        raise StoreError(_NO_CREDENTIALS) from None
+    except (requests.ConnectionError, requests.Timeout, TransportError, RetryError):
+        raise StoreError("the endpoint is not reachable: check the network and STORAGE_EMULATOR_HOST") from None
+    except GoogleAuthError:
+        raise StoreError("the credentials are not valid or have expired: log in again") from None
+    except (requests.RequestException, InvalidResponse) as error:
+        raise _failure(getattr(getattr(error, "response", None), "status_code", 0) or 0, "") from None
+
+
+def _failure(code: int, message: str) -> StoreError:
+    if code == 412:
+        return StoreConflict("the object was changed by another run meanwhile")
+    if code == 404:
+        # The message is only searched for, never shown.
+        missing_bucket = "bucket" in message and "does not exist" in message
+        return StoreError("no such bucket") if missing_bucket else StoreNotFound("no such object")
+    return StoreError(_REASONS.get(code) or f"the store answered with HTTP status {code or 'unknown'}")
+
+
+class GoogleStore:
+    """Objects of gs:// URLs."""
+
+    def __init__(self, options: PipelineOptions):
+        """Connects when it is used.
+
+        Args:
+          options: Options with Beam's `GoogleCloudOptions`.
+        """
+        flags = options.view_as(GoogleCloudOptions)
+        self._flags = (
+            flags.no_auth, flags.project, flags.impersonate_service_account, tuple(flags.gcp_oauth_scopes or ()),
+        )  # fmt: skip
+
+    @property
+    def _client(self) -> storage.Client:
+        # A requests.Session, which the client has, is not meant for several threads.
+        return _client(self._flags, os.environ.get("STORAGE_EMULATOR_HOST"), threading.get_ident(), os.getpid())
+
+    def _blob(self, path: str) -> storage.Blob:
+        bucket, name = split_url(path)
+        return self._client.bucket(bucket).blob(name)
+
+    def probe(self, path: str, listing: bool) -> None:
+        """Asks the store once, with short timeouts, so that a wrong name or missing credentials are found at once.
+
+        Args:
+          path: An object, which need not exist, or a prefix.
+          listing: True to list, False to read.
+        """
+        bucket, name = split_url(path)
+        with _reasons():
+            if listing:
+                found = self._client.list_blobs(bucket, prefix=name, max_results=1, retry=_ONCE, timeout=_IMPATIENT)
+                next(iter(found), None)
+                return
+            try:
+                self._blob(path).reload(retry=_ONCE, timeout=_IMPATIENT)
+            except GoogleAPICallError as error:
+                if not isinstance(_failure(error.code or 0, error.message or ""), StoreNotFound):
+                    raise
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Lists objects.
+
+        Args:
+          prefix: What their URLs begin with.
+
+        Yields:
+          The objects, in the order of their names.
+        """
+        bucket, name = split_url(prefix)
+        with _reasons():
+            fields = "items(name,size,generation),nextPageToken"
+            found = iter(self._client.list_blobs(bucket, prefix=name, fields=fields, retry=_PATIENT, timeout=_TIMEOUT))
+        while True:
+            with _reasons():
+                blob = next(found, None)
+            if blob is None:
+                return
+            yield ObjectInfo(f"gs://{bucket}/{blob.name}", blob.size or 0, str(blob.generation))
+
+    def head(self, path: str) -> ObjectInfo | None:
+        """Describes an object.
+
+        Args:
+          path: The object.
+
+        Returns:
+          What is known of it; None if it does not exist.
+        """
+        blob = self._blob(path)
+        try:
+            with _reasons():
+                blob.reload(retry=_PATIENT, timeout=_TIMEOUT)
+        except StoreNotFound:
+            return None
+        return ObjectInfo(path, blob.size or 0, str(blob.generation), (blob.metadata or {}).get(_TAG))
+
+    def open(self, path: str) -> BinaryIO:
+        """Opens an object for reading.
+
+        Args:
+          path: The object.
+
+        Returns:
+          A buffered stream that can seek.
+
+        Raises:
+          StoreNotFound: If it does not exist.
+        """
+        info = self.head(path)
+        if info is None:
+            raise StoreNotFound("no such object")
+        return io.BufferedReader(  # type: ignore[return-value]
+            ObjectReader(info.size, lambda start: _Ranges(self, info, start), contextlib.nullcontext), _PART_BYTES
+        )
+
+    def read(self, path: str) -> tuple[bytes, str] | None:
+        """Reads a small object at once.
+
+        Args:
+          path: The object.
+
+        Returns:
+          Its content and its version; None if it does not exist.
+
+        Raises:
+          StoreConflict: If it is replaced again and again.
+        """
+        blob = self._blob(path)
+        for _ in range(3):
+            info = self.head(path)
+            if info is None:
+                return None
+            # An object that is replaced between the two requests is read again.
+            with contextlib.suppress(StoreConflict, StoreNotFound):
+                with _reasons():
+                    content = blob.download_as_bytes(
+                        raw_download=True, if_generation_match=int(info.version), retry=_PATIENT, timeout=_TIMEOUT
+                    )
+                return content, info.version
+        raise StoreConflict("the object is changed again and again by other runs")
+
+    def write(self, path: str, content: bytes, replaces: str | None = None) -> str:
+        """Writes a small object at once.
+
+        Args:
+          path: The object.
+          content: Its content.
+          replaces: Version that it must have, or ABSENT; None for any.
+
+        Returns:
+          The new version.
+
+        Raises:
+          StoreConflict: If it has another version; it is not written then.
+        """
+        blob = self._blob(path)
+        with _reasons():
+            blob.upload_from_string(
+                content,
+                content_type="application/octet-stream",
+                retry=_PATIENT,
+                timeout=_TIMEOUT,
+                if_generation_match=_generation(replaces),
+            )
+        return str(blob.generation)
+
+    def create(self, path: str, tag: str | None = None) -> BinaryIO:
+        """Creates an object, which appears when the stream is closed.
+
+        Args:
+          path: The object.
+          tag: Name of the run. If given, the object must not exist: closing the stream raises StoreConflict then.
+
+        Returns:
+          A stream to write to. As a context manager it gives the object up if the block raises.
+        """
+        blob = self._blob(path)
+        if tag is not None:
+            blob.metadata = {_TAG: tag}
+        return ObjectWriter(_Upload(blob, tag))  # type: ignore[return-value]
+
+    def copy(self, source: str, target: str) -> None:
+        """Copies an object within the store.
+
+        Args:
+          source: The object.
+          target: URL of the copy.
+        """
+        blob, copied = self._blob(source), self._blob(target)
+        with _reasons():
+            token, _, _ = copied.rewrite(blob, retry=_PATIENT, timeout=_TIMEOUT)
+            while token is not None:
+                token, _, _ = copied.rewrite(blob, token=token, retry=_PATIENT, timeout=_TIMEOUT)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Deletes objects; those that do not exist are passed over.
+
+        Args:
+          paths: The objects.
+        """
+        waiting = list(paths)
+        client = self._client
+        for first in range(0, len(waiting), _DELETED_AT_ONCE):
+            with _reasons():
+                batch = client.batch(raise_exception=False)
+                with batch:
+                    for path in waiting[first : first + _DELETED_AT_ONCE]:
+                        self._blob(path).delete(client=client)
+            for answer in batch._responses:
+                if answer.status_code >= 400 and answer.status_code != 404:
+                    raise _failure(answer.status_code, "")
+
+    def abort_uploads(self, prefix: str) -> None:
+        """Does nothing: the store itself drops unfinished uploads after a week, and does not charge for them.
+
+        Args:
+          prefix: What their URLs begin with.
+        """
+
+
+class _Ranges:
+    """A stream that asks for one range after the other."""
+
+    def __init__(self, store: GoogleStore, info: ObjectInfo, start: int):
+        self._store = store
+        self._info = info
+        self._position = start
+
+    def read(self, size: int) -> bytes:
+        end = self._position + size - 1
+        with _reasons():
+            found = self._store._blob(self._info.path).download_as_bytes(
+                start=self._position,
+                end=end,
+                raw_download=True,
+                if_generation_match=int(self._info.version),
+                retry=_PATIENT,
+                timeout=_TIMEOUT,
+            )
+        self._position += len(found)
+        return found
+
+    def close(self) -> None:
+        pass
+
+
+class _Upload:
+    """An object that is written: in one request if it is small, else as a resumable upload."""
+
+    def __init__(self, blob: storage.Blob, tag: str | None):
+        self._blob = blob
+        self._generation = _generation(None if tag is None else ABSENT)
+        self._writer: Any = None
+
+    def part_bytes(self) -> int:
+        return _PART_BYTES
+
+    def add(self, content: bytes) -> None:
+        with _reasons():
+            if self._writer is None:
+                self._writer = self._blob.open(
+                    "wb",
+                    chunk_size=_PART_BYTES,
+                    ignore_flush=True,
+                    content_type="application/octet-stream",
+                    retry=_PATIENT,
+                    timeout=_TIMEOUT,
+                    if_generation_match=self._generation,
+                )
+            self._writer.write(content)
+
+    def finish(self, rest: bytes) -> None:
+        with _reasons():
+            if self._writer is not None:
+                self._writer.write(rest)
+                self._writer.close()
+                return
+            self._blob.upload_from_string(
+                rest,
+                content_type="application/octet-stream",
+                retry=_PATIENT,
+                timeout=_TIMEOUT,
+                if_generation_match=self._generation,
+            )
+
+    def give_up(self) -> None:
+        if self._writer is not None:
+            with _reasons():
+                self._writer.terminate()
+
+
+def _generation(replaces: str | None) -> int | None:
+    if replaces is None:
+        return None
+    return 0 if replaces == ABSENT else int(replaces)
+
+
+@functools.lru_cache(maxsize=64)
+def _client(flags: tuple[Any, ...], emulator: str | None, thread: int, process: int) -> storage.Client:
+    no_auth, project, *_ = flags
+    if no_auth or emulator:
+        return storage.Client.create_anonymous_client()
+    with _reasons():
+        return storage.Client(project=project, credentials=_credentials(flags))
+
+
+@functools.lru_cache(maxsize=4)
+def _credentials(flags: tuple[Any, ...]) -> Any:
+    """Beam's credentials, without its half minute of retries where there are none."""
+    _, _, account, scopes = flags
+    found, _ = google.auth.default(scopes=scopes)
+    options = PipelineOptions([], impersonate_service_account=account, gcp_oauth_scopes=list(scopes))
+    return beam_auth._Credentials._add_impersonation_credentials(found, options)

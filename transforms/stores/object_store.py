@@ -1,0 +1,307 @@
+"""Object stores behind one interface: objects appear whole under their names, and only if a condition holds.
+
+Beam's own filesystems read and write objects, too, but have no conditions, retry for minutes, and finish an object that
+its writer gave up. Options and credentials are those of Beam: its flags, or the environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Literal, Protocol
+
+from ..errors import InputError, StoreConflict, StoreError, StoreNotFound
+
+Scheme = Literal["s3", "gs"]
+EXTRAS: dict[str, str] = {"s3": "aws", "gs": "gcp"}
+"""Extra of each scheme."""
+
+ABSENT = "absent"
+"""Version of an object that does not exist."""
+
+WRONG = "1"
+"""Version that no object has."""
+
+_STORES: dict[str, tuple[Any, ObjectStore]] = {}
+"""By scheme, the options and the store that they were last asked for with."""
+
+_PROBE = b"labeldp checks that this store honors the conditions of writes\n"
+_SCHEME = re.compile(r"(s3|gs)://")
+_URL = re.compile(r"(s3|gs)://([A-Za-z0-9][A-Za-z0-9._-]{1,220}[A-Za-z0-9])/(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class ObjectInfo:
+    """An object of a store.
+
+    Attributes:
+      path: Its URL.
+      size: In bytes.
+      version: Changes whenever the object is written: ETag or generation.
+      tag: Name of the run that wrote it, for objects that `create` made; None if unknown, as in a listing.
+    """
+
+    path: str
+    size: int
+    version: str
+    tag: str | None = None
+
+
+class ObjectStore(Protocol):
+    """Objects by URL. All methods raise StoreError if the store refuses or does not answer."""
+
+    def probe(self, path: str, listing: bool) -> None:
+        """Asks the store once, with short timeouts, so that a wrong name or missing credentials are found at once.
+
+        Args:
+          path: An object, which need not exist, or a prefix.
+          listing: True to list, False to read.
+        """
+        ...
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Lists objects.
+
+        Args:
+          prefix: What their URLs begin with.
+
+        Yields:
+          The objects, in the order of their names.
+        """
+        ...
+
+    def head(self, path: str) -> ObjectInfo | None:
+        """Describes an object.
+
+        Args:
+          path: The object.
+
+        Returns:
+          What is known of it; None if it does not exist.
+        """
+        ...
+
+    def open(self, path: str) -> BinaryIO:
+        """Opens an object for reading.
+
+        Args:
+          path: The object.
+
+        Returns:
+          A buffered stream that can seek.
+        """
+        ...
+
+    def read(self, path: str) -> tuple[bytes, str] | None:
+        """Reads a small object at once.
+
+        Args:
+          path: The object.
+
+        Returns:
+          Its content and its version; None if it does not exist.
+        """
+        ...
+
+    def write(self, path: str, content: bytes, replaces: str | None = None) -> str:
+        """Writes a small object at once.
+
+        Args:
+          path: The object.
+          content: Its content.
+          replaces: Version that it must have, or ABSENT; None for any.
+
+        Returns:
+          The new version.
+
+        Raises:
+          StoreConflict: If it has another version; it is not written then.
+        """
+        ...
+
+    def create(self, path: str, tag: str | None = None) -> BinaryIO:
+        """Creates an object, which appears when the stream is closed.
+
+        Args:
+          path: The object.
+          tag: Name of the run. If given, the object must not exist: closing the stream raises StoreConflict then.
+
+        Returns:
+          A stream to write to. As a context manager it gives the object up if the block raises.
+        """
+        ...
+
+    def copy(self, source: str, target: str) -> None:
+        """Copies an object within the store.
+
+        Args:
+          source: The object.
+          target: URL of the copy.
+        """
+        ...
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Deletes objects; those that do not exist are passed over.
+
+        Args:
+          paths: The objects.
+        """
+        ...
+
+    def abort_uploads(self, prefix: str) -> None:
+        """Gives up the unfinished uploads that killed writers have left behind, as far as that is permitted.
+
+        Args:
+          prefix: What their URLs begin with.
+        """
+        ...
+
+
+def is_store(path: str) -> bool:
+    """Tests whether a path is on an object store.
+
+    Args:
+      path: A path or pattern.
+
+    Returns:
+      True for s3:// and gs://.
+    """
+    return _SCHEME.match(path) is not None
+
+
+def store_of(path: str) -> ObjectStore:
+    """Finds the store of a URL.
+
+    Args:
+      path: A URL of `is_store`.
+
+    Returns:
+      The store, with the options that Beam's filesystems have in this process.
+
+    Raises:
+      InputError: If its library is not installed; names the extra.
+    """
+    # Local files need no Beam.
+    from apache_beam.io.filesystems import FileSystems
+    from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.options.value_provider import RuntimeValueProvider
+
+    scheme = path.partition(":")[0]
+    # Beam's own rule: the options of this process, or those that the runner has sent to its worker.
+    options: Any = FileSystems._pipeline_options or RuntimeValueProvider.runtime_options
+    # Parsing options takes some milliseconds, and there is a store for each operation.
+    known = _STORES.get(scheme)
+    if known is not None and known[0] is options:
+        return known[1]
+    if isinstance(options, dict):
+        parsed = PipelineOptions.from_dictionary(options)
+    else:
+        parsed = PipelineOptions([]) if options is None else options
+    try:
+        if scheme == "s3":
+            from .s3_store import S3Store as Store
+        else:
+            from .google_store import GoogleStore as Store
+        store = Store(parsed)
+        _STORES[scheme] = options, store
+        return store
+    except ImportError:
+        raise InputError(f"{scheme}:// needs the extra {EXTRAS[scheme]}: {install(scheme)}") from None
+
+
+def install(scheme: str) -> str:
+    """Names the command that installs the library of a store.
+
+    Args:
+      scheme: s3 or gs.
+
+    Returns:
+      The command.
+    """
+    return f"pip install 'labeldp[{EXTRAS[scheme]}]'"
+
+
+def check_url(path: str) -> None:
+    """Checks the form of a URL.
+
+    Args:
+      path: A URL of `is_store`, or a pattern.
+
+    Raises:
+      ValueError: If it is malformed or holds credentials; the message has no part of it that may be secret.
+    """
+    scheme, _, rest = path.partition("://")
+    if "@" in rest.partition("/")[0] or re.match(r"[^/]*:", rest):
+        raise ValueError(
+            f"a {scheme}:// URL takes no credentials and no port: "
+            f"write {scheme}://BUCKET/NAME and give credentials in the environment"
+        )
+    found = _URL.fullmatch(path)
+    if found is None:
+        raise ValueError(f"is not of the form {scheme}://BUCKET/NAME")
+    if not found[3].strip("/"):
+        raise ValueError(f"names a whole bucket: write {scheme}://BUCKET/NAME")
+    parts = found[3].split("/")
+    if "" in parts[:-1] or {".", ".."} & set(parts):
+        raise ValueError("has an empty part, . or .. between slashes, which object stores take as names: leave it out")
+
+
+def split_url(path: str) -> tuple[str, str]:
+    """Splits a URL into its bucket and the name of the object.
+
+    Args:
+      path: The URL.
+
+    Returns:
+      Bucket and name; the name is empty for a whole bucket.
+    """
+    bucket, _, name = path.partition("://")[2].partition("/")
+    return bucket, name
+
+
+def parent_and_name(path: str) -> tuple[str, str]:
+    """Splits a URL at its last slash.
+
+    Args:
+      path: URL of an object or prefix.
+
+    Returns:
+      URL of the folder, and the name in it.
+    """
+    parent, _, name = path.rstrip("/").rpartition("/")
+    return parent, name
+
+
+def require_conditions(store: ObjectStore, place: str) -> None:
+    """Checks that a store honors the conditions of writes, by trying. Leaves no object behind.
+
+    Args:
+      store: The store.
+      place: URL that the tried object's name begins with.
+
+    Raises:
+      InputError: If it does not.
+    """
+    path = f"{place}.probe-{uuid.uuid4().hex}"
+    try:
+        store.write(path, _PROBE, ABSENT)
+        if not (_conflicts(store, path, ABSENT) and _conflicts(store, path, WRONG)):
+            raise InputError(
+                f"{place.partition('://')[0]}://{split_url(place)[0]}: this store ignores the conditions of writes "
+                "(If-None-Match, If-Match or generation), without which two runs can overwrite each other: use another "
+                "store, and for a ledger sqlite:///FILE or postgresql://USER@HOST/DATABASE"
+            )
+    finally:
+        with contextlib.suppress(StoreError):
+            store.delete([path])
+
+
+def _conflicts(store: ObjectStore, path: str, replaces: str) -> bool:
+    try:
+        store.write(path, _PROBE, replaces)
+    except (StoreConflict, StoreNotFound):
+        return True
+    return False

@@ -1,0 +1,354 @@
+"""Amazon S3 and stores that speak its protocol, such as MinIO. Needs the extra `aws`."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO
+
+from apache_beam.options.pipeline_options import PipelineOptions, S3Options
+from boto3.session import Session
+from botocore import exceptions as boto
+from botocore.config import Config
+
+from ..errors import StoreConflict, StoreError, StoreNotFound
+from .object_store import ABSENT, ObjectInfo, split_url
+from .object_streams import ObjectReader, ObjectWriter
+
+_TAG = "labeldp-run"
+_DELETED_AT_ONCE = 1000
+# A part has at least 5 MiB, and an object at most 10,000 parts: they grow, so that one of 5 TiB can be written.
+_PART_BYTES = 5 << 20
+_PARTS_OF_ONE_SIZE = 500
+
+_REASONS = {
+    "NoSuchBucket": "no such bucket",
+    "AccessDenied": "access denied: the credentials lack a permission for it (docs/running.md lists them)",
+    "403": "access denied: the credentials lack a permission for it (docs/running.md lists them)",
+    "AllAccessDisabled": "access denied",
+    "InvalidAccessKeyId": "the credentials are not valid: the access key is unknown",
+    "SignatureDoesNotMatch": "the credentials are not valid: the secret key is wrong",
+    "ExpiredToken": "the credentials have expired",
+    "InvalidToken": "the credentials are not valid: the session token is wrong",
+    "PermanentRedirect": "the bucket is in another region: set AWS_REGION or --s3_region_name",
+    "AuthorizationHeaderMalformed": "the bucket is in another region: set AWS_REGION or --s3_region_name",
+    "301": "the bucket is in another region: set AWS_REGION or --s3_region_name",
+    "SlowDown": "the store asks to slow down",
+    "InvalidBucketName": "this is no valid name of a bucket",
+    "InvalidObjectState": "the object is archived: restore it first",
+    "EntityTooLarge": "the object is larger than the store allows",
+}
+_CLASSES: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
+    (
+        (boto.NoCredentialsError, boto.PartialCredentialsError, boto.CredentialRetrievalError),
+        "no credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run where there is a role",
+    ),
+    ((boto.SSOError, boto.UnauthorizedSSOTokenError), "the credentials have expired: run aws sso login"),
+    ((boto.ProfileNotFound,), "the profile of AWS_PROFILE is not configured"),
+    ((boto.NoRegionError,), "no region: set AWS_REGION or --s3_region_name"),
+    ((boto.SSLError,), "the certificate of the endpoint is not trusted: check --s3_verify and AWS_CA_BUNDLE"),
+    (
+        (boto.HTTPClientError, boto.ConnectionError, boto.ReadTimeoutError),
+        "the endpoint is not reachable: check the network, AWS_ENDPOINT_URL and --s3_endpoint_url",
+    ),
+    ((boto.ParamValidationError,), "this is no valid name of a bucket or an object"),
+)  # fmt: skip
+_ANSWERS = ("412", "PreconditionFailed", "409", "ConditionalRequestConflict", "OperationAborted")
+_MISSING = ("404", "NoSuchKey", "NotFound")
+
+
+@contextlib.contextmanager
+def _reasons() -> Iterator[None]:
+    """Raises StoreError in place of boto's errors, whose texts may quote a request."""
+    try:
+        yield
+    except boto.ClientError as error:
+        status = str(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", ""))
+        code = str(error.response.get("Error", {}).get("Code", ""))
+        raise _failure(code, status) from None
+    except (boto.BotoCoreError, boto.HTTPClientError) as error:
+        found = next((reason for kinds, reason in _CLASSES if isinstance(error, kinds)), None)
+        raise StoreError(found or f"the client failed: {type(error).__name__}") from None
+
+
+def _failure(code: str, status: str) -> StoreError:
+    if code in _ANSWERS or status == "412":
+        return StoreConflict("the object was changed by another run meanwhile")
+    if code in _MISSING:
+        return StoreNotFound("no such object")
+    reason = _REASONS.get(code) or _REASONS.get(status)
+    return StoreError(reason or f"the store answered with HTTP status {status or 'unknown'}")
+
+
+class S3Store:
+    """Objects of s3:// URLs."""
+
+    def __init__(self, options: PipelineOptions):
+        """Connects when it is used.
+
+        Args:
+          options: Options with Beam's `S3Options`.
+        """
+        flags = options.view_as(S3Options)
+        names = (
+            "s3_access_key_id", "s3_secret_access_key", "s3_session_token", "s3_endpoint_url", "s3_region_name",
+            "s3_api_version", "s3_verify", "s3_disable_ssl",
+        )  # fmt: skip
+        self._flags = tuple(getattr(flags, name) for name in names)
+
+    @property
+    def _client(self) -> Any:
+        return self._connected(patient=True)
+
+    def _connected(self, patient: bool) -> Any:
+        environment = tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith("AWS_")))
+        return _client(self._flags, environment, patient, os.getpid())
+
+    def probe(self, path: str, listing: bool) -> None:
+        """Asks the store once, with short timeouts, so that a wrong name or missing credentials are found at once.
+
+        Args:
+          path: An object, which need not exist, or a prefix.
+          listing: True to list, False to read.
+        """
+        bucket, name = split_url(path)
+        with _reasons():
+            client = self._connected(patient=False)
+            if listing:
+                client.list_objects_v2(Bucket=bucket, Prefix=name, MaxKeys=1)
+                return
+            try:
+                # Not head_object: its answer has no body that tells a missing bucket from a missing object.
+                client.get_object(Bucket=bucket, Key=name, Range="bytes=0-0")["Body"].close()
+            except boto.ClientError as error:
+                if error.response.get("Error", {}).get("Code") not in ("NoSuchKey", "InvalidRange"):
+                    raise
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Lists objects.
+
+        Args:
+          prefix: What their URLs begin with.
+
+        Yields:
+          The objects, in the order of their names.
+        """
+        bucket, name = split_url(prefix)
+        pages = iter(self._client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=name))
+        while True:
+            with _reasons():
+                page = next(pages, None)
+            if page is None:
+                return
+            for item in page.get("Contents", ()):
+                yield ObjectInfo(f"s3://{bucket}/{item['Key']}", item["Size"], item["ETag"])
+
+    def head(self, path: str) -> ObjectInfo | None:
+        """Describes an object.
+
+        Args:
+          path: The object.
+
+        Returns:
+          What is known of it; None if it does not exist.
+        """
+        bucket, name = split_url(path)
+        try:
+            with _reasons():
+                found = self._client.head_object(Bucket=bucket, Key=name)
+        except StoreNotFound:
+            return None
+        return ObjectInfo(path, found["ContentLength"], found["ETag"], found["Metadata"].get(_TAG))
+
+    def open(self, path: str) -> BinaryIO:
+        """Opens an object for reading.
+
+        Args:
+          path: The object.
+
+        Returns:
+          A buffered stream that can seek.
+
+        Raises:
+          StoreNotFound: If it does not exist.
+        """
+        bucket, name = split_url(path)
+        info = self.head(path)
+        if info is None:
+            raise StoreNotFound("no such object")
+
+        def stream(start: int) -> Any:
+            with _reasons():
+                # Of the version that was looked at: an object that is replaced meanwhile is not read in parts.
+                found = self._client.get_object(Bucket=bucket, Key=name, Range=f"bytes={start}-", IfMatch=info.version)
+            return found["Body"]
+
+        return io.BufferedReader(ObjectReader(info.size, stream, _reasons), ObjectReader.BUFFER)  # type: ignore[arg-type]
+
+    def read(self, path: str) -> tuple[bytes, str] | None:
+        """Reads a small object at once.
+
+        Args:
+          path: The object.
+
+        Returns:
+          Its content and its version; None if it does not exist.
+        """
+        bucket, name = split_url(path)
+        try:
+            with _reasons():
+                found = self._client.get_object(Bucket=bucket, Key=name)
+                return found["Body"].read(), found["ETag"]
+        except StoreNotFound:
+            return None
+
+    def write(self, path: str, content: bytes, replaces: str | None = None) -> str:
+        """Writes a small object at once.
+
+        Args:
+          path: The object.
+          content: Its content.
+          replaces: Version that it must have, or ABSENT; None for any.
+
+        Returns:
+          The new version.
+
+        Raises:
+          StoreConflict: If it has another version; it is not written then.
+        """
+        bucket, name = split_url(path)
+        with _reasons():
+            return self._client.put_object(Bucket=bucket, Key=name, Body=content, **_condition(replaces))["ETag"]
+
+    def create(self, path: str, tag: str | None = None) -> BinaryIO:
+        """Creates an object, which appears when the stream is closed.
+
+        Args:
+          path: The object.
+          tag: Name of the run. If given, the object must not exist: closing the stream raises StoreConflict then.
+
+        Returns:
+          A stream to write to. As a context manager it gives the object up if the block raises.
+        """
+        return ObjectWriter(_Upload(self._client, path, tag))  # type: ignore[return-value]
+
+    def copy(self, source: str, target: str) -> None:
+        """Copies an object within the store.
+
+        Args:
+          source: The object.
+          target: URL of the copy.
+        """
+        (from_bucket, from_name), (bucket, name) = split_url(source), split_url(target)
+        with _reasons():
+            self._client.copy({"Bucket": from_bucket, "Key": from_name}, bucket, name)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Deletes objects; those that do not exist are passed over.
+
+        Args:
+          paths: The objects.
+        """
+        buckets: dict[str, list[str]] = {}
+        for path in paths:
+            bucket, name = split_url(path)
+            buckets.setdefault(bucket, []).append(name)
+        for bucket, names in buckets.items():
+            for first in range(0, len(names), _DELETED_AT_ONCE):
+                keys = [{"Key": name} for name in names[first : first + _DELETED_AT_ONCE]]
+                with _reasons():
+                    found = self._client.delete_objects(Bucket=bucket, Delete={"Objects": keys, "Quiet": True})
+                failed = [error.get("Code", "") for error in found.get("Errors", ())]
+                if failed:
+                    raise _failure(failed[0], "")
+
+    def abort_uploads(self, prefix: str) -> None:
+        """Gives up the unfinished uploads that killed writers have left behind, as far as that is permitted.
+
+        Args:
+          prefix: What their URLs begin with.
+        """
+        bucket, name = split_url(prefix)
+        with contextlib.suppress(StoreError), _reasons():
+            for page in self._client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=name):
+                for upload in page.get("Uploads", ()):
+                    self._client.abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
+
+
+class _Upload:
+    """An object that is written: in one request if it is small, else in parts."""
+
+    def __init__(self, client: Any, path: str, tag: str | None):
+        self._client = client
+        bucket, name = split_url(path)
+        self._where = {"Bucket": bucket, "Key": name}
+        self._options = {} if tag is None else {"Metadata": {_TAG: tag}}
+        self._condition = _condition(None if tag is None else ABSENT)
+        self._id: str | None = None
+        self._parts: list[dict[str, Any]] = []
+
+    def part_bytes(self) -> int:
+        return _PART_BYTES << len(self._parts) // _PARTS_OF_ONE_SIZE
+
+    def add(self, content: bytes) -> None:
+        with _reasons():
+            if self._id is None:
+                self._id = self._client.create_multipart_upload(**self._where, **self._options)["UploadId"]
+            number = len(self._parts) + 1
+            found = self._client.upload_part(**self._where, UploadId=self._id, PartNumber=number, Body=content)
+            self._parts.append({"ETag": found["ETag"], "PartNumber": number})
+
+    def finish(self, rest: bytes) -> None:
+        if self._id is None:
+            with _reasons():
+                self._client.put_object(**self._where, Body=rest, **self._options, **self._condition)
+            return
+        if rest:
+            self.add(rest)
+        with _reasons():
+            self._client.complete_multipart_upload(
+                **self._where, UploadId=self._id, MultipartUpload={"Parts": self._parts}, **self._condition
+            )
+
+    def give_up(self) -> None:
+        if self._id is not None:
+            with _reasons():
+                self._client.abort_multipart_upload(**self._where, UploadId=self._id)
+
+
+def _condition(replaces: str | None) -> dict[str, str]:
+    if replaces is None:
+        return {}
+    return {"IfNoneMatch": "*"} if replaces == ABSENT else {"IfMatch": replaces}
+
+
+@functools.lru_cache(maxsize=16)
+def _client(flags: tuple[Any, ...], environment: object, patient: bool, process: int) -> Any:
+    """A client for these flags and this environment; clients may be shared by threads, but not by processes."""
+    key, secret, token, endpoint, region, version, verify, no_ssl = flags
+    # A probe fails within seconds; later requests survive an outage of half a minute.
+    config = Config(
+        connect_timeout=10 if patient else 4,
+        read_timeout=60 if patient else 10,
+        retries={"mode": "standard", "total_max_attempts": 6 if patient else 2},
+        max_pool_connections=64,
+    )
+    try:
+        with _reasons():
+            return Session().client(
+                "s3",
+                region_name=region,
+                api_version=version,
+                use_ssl=not no_ssl,
+                verify=verify,
+                endpoint_url=endpoint,
+                aws_access_key_id=key,
+                aws_secret_access_key=secret,
+                aws_session_token=token,
+                config=config,
+            )
+    except ValueError:
+        raise StoreError("the endpoint is not a URL: check AWS_ENDPOINT_URL and --s3_endpoint_url") from None
