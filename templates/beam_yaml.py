@@ -45,6 +45,7 @@ from ..transforms import (
 from ..transforms.center.append_center import AppendCenter
 from ..transforms.center.feature_sample import DEFAULT_PLACES, CenterFeatures
 from ..transforms.center.fit_center import FitLinearCenter
+from ..transforms.csv_input.csv_dialect import Dialect
 from ..transforms.errors import OTHER_MECHANISM
 from ..transforms.io.filesystems import delete_folder
 from ..transforms.io.publish_shards import require_digest, require_empty
@@ -112,7 +113,15 @@ def _groups(text: str | None) -> LabelGroups | None:
 
 
 def read_record_batches(
-    input: str, format: str, label: str | None = None, columns: list[str] | None = None, where: str | None = None
+    input: str,
+    format: str,
+    label: str | None = None,
+    columns: list[str] | None = None,
+    where: str | None = None,
+    partitions: str = "hive",
+    metadata: str = "keep",
+    csv_delimiter: str = ",",
+    csv_encoding: str = "utf-8",
 ) -> beam.PTransform:
     """Reads files into record batches.
 
@@ -122,6 +131,10 @@ def read_record_batches(
       label: The private column, which is read as a number from CSV files. Required with `where`.
       columns: Columns to read; default all. Fitting needs the label and id columns only.
       where: NAME=VALUE keeps the records whose public feature NAME has this value. NAME must not be the label.
+      partitions: "hive" makes columns of folders named KEY=VALUE in the paths of the files; "none" ignores them.
+      metadata: "keep" keeps the schema metadata of Parquet files that does not name the label, "none" drops it.
+      csv_delimiter: Character between the fields of CSV files, such as ";" or "\\t".
+      csv_encoding: Encoding of CSV files, such as latin-1, cp1252 or utf-16.
 
     Returns:
       A transform from the pipeline to LabelledBatch.
@@ -132,7 +145,17 @@ def read_record_batches(
     name, equals, value = (where or "").partition("=")
     if where is not None and not (name and equals):
         raise ValueError(f"where takes NAME=VALUE, not {where!r}")
-    return ReadRecordBatches(input, Format(format), columns, Equals(name, value) if where else None, label)
+    if partitions not in ("hive", "none"):
+        raise ValueError(f"partitions must be hive or none, not {partitions!r}")
+    if metadata not in ("keep", "none"):
+        raise ValueError(f"metadata must be keep or none, not {metadata!r}")
+    read = Format(
+        format,
+        partitions=partitions == "hive",
+        metadata=metadata == "keep",
+        dialect=Dialect(csv_delimiter, csv_encoding),
+    )
+    return ReadRecordBatches(input, read, columns, Equals(name, value) if where else None, label)
 
 
 def noisy_prior(
@@ -286,7 +309,7 @@ class WriteRecordBatches(beam.PTransform):
     job that fails leaves this folder behind; delete it.
     """
 
-    def __init__(self, output: str, format: str = "tfrecord", num_shards: int = 1, compression: str = "none"):
+    def __init__(self, output: str, format: str = "parquet", num_shards: int = 1, compression: str = "none"):
         """Checks the arguments.
 
         Args:

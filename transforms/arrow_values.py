@@ -35,6 +35,18 @@ def is_number(kind: pa.DataType) -> bool:
     return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
 
 
+def is_time(kind: pa.DataType) -> bool:
+    """Tests whether a type is one of dates, times of day or timestamps, which are text where there is no such type.
+
+    Args:
+      kind: The type.
+
+    Returns:
+      True for these; False for durations, too.
+    """
+    return pa.types.is_date(kind) or pa.types.is_time(kind) or pa.types.is_timestamp(kind)
+
+
 def single_values(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
     """Extracts the single value of each record.
 

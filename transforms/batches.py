@@ -20,6 +20,7 @@ from .arrow_values import (
     single_values,
 )
 from .errors import InputError
+from .io.schema_metadata import released_schema
 from .tfrecord.encoded_batches import is_encoded, with_label
 
 _METADATA = b"labeldp.batch"
@@ -157,6 +158,23 @@ def label_values(batch: LabelledBatch, label: str) -> np.ndarray:
     return single_numbers(column, batch.batch.num_rows)
 
 
+def several_values(batch: LabelledBatch, label: str) -> int:
+    """Counts the records with several labels, which is public, as is whether a record has a label.
+
+    Args:
+      batch: n records.
+      label: Name of the label column.
+
+    Returns:
+      The number; 0 for a column that holds no lists. TFRecords of which only some features are read have none.
+    """
+    column = batch.column(label)
+    if column is None or not is_list(column.type):
+        return 0
+    lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    return int((lengths > 1).sum())
+
+
 def center_values(batch: LabelledBatch, center: str) -> np.ndarray:
     """Extracts the centers of a batch.
 
@@ -185,8 +203,9 @@ def center_values(batch: LabelledBatch, center: str) -> np.ndarray:
 def replace_label(batch: pa.RecordBatch, label: str, values: np.ndarray) -> pa.RecordBatch:
     """Replaces the values of the label column, which keeps its position.
 
-    The schema metadata of the input file is dropped, because writers keep statistics and samples of values there. In a
-    batch of encoded records, the labels are replaced inside the records.
+    Of the schema metadata of the input file, only that which does not describe the label is kept (`released_schema`),
+    because writers keep statistics and samples of values there. In a batch of encoded records, the labels are replaced
+    inside the records.
 
     Args:
       batch: n records.
@@ -210,8 +229,7 @@ def replace_label(batch: pa.RecordBatch, label: str, values: np.ndarray) -> pa.R
         column = lists.from_arrays(pa.array(offsets), pa.array(values.astype(np.float32)) if narrow else column)
     columns = list(batch.columns)
     columns[place] = column
-    schema = batch.schema.set(place, pa.field(label, column.type)).remove_metadata()
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return pa.RecordBatch.from_arrays(columns, schema=released_schema(batch.schema, pa.field(label, column.type)))
 
 
 def record_identities(batch: LabelledBatch, id_column: str | None) -> Identities:

@@ -11,7 +11,7 @@ from apache_beam.pvalue import PCollection
 
 from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.label_counts import LabelSummary, add_summaries, count_labels
-from .batches import LabelledBatch, center_values, label_values, record_identities
+from .batches import LabelledBatch, center_values, label_values, record_identities, several_values
 from .center.group_indices import group_indices
 from .errors import InputError, redact_errors
 from .noise_key_file import NoiseKeyFile
@@ -60,8 +60,8 @@ def summarize(batch: LabelledBatch, column: LabelColumn, secret: bytes) -> Label
     kept, values = batch.keep(usable), values[usable]
     centers, missing = record_centers(kept, column)
     identities = record_identities(kept, column.id_column)
-    places = None if centers is None else centers[1]
-    return count_labels(values, identities, column, secret, places, int((~usable).sum()), missing)
+    places, several = None if centers is None else centers[1], several_values(batch, column.name)
+    return count_labels(values, identities, column, secret, places, int((~usable).sum()), missing, several)
 
 
 class MergeSummaries(beam.CombineFn):

@@ -52,13 +52,14 @@ class Threshold:
         if not 0 <= self.fraction <= 1:
             raise ValueError(f"max_unusable_fraction must be between 0 and 1, not {self.fraction:g}")
 
-    def check(self, records: int, unusable: int, label: str) -> None:
+    def check(self, records: int, unusable: int, label: str, several: int = 0) -> None:
         """Checks record counts against the limit.
 
         Args:
           records: Number of records with a usable label.
           unusable: Number of records without one.
           label: Name of the label column, for the message.
+          several: Number of records without a usable label that are known to have several.
 
         Raises:
           InputError: If no record has a usable label, or more than the fraction have none.
@@ -68,10 +69,15 @@ class Threshold:
                 "the input is empty: the files that match --input contain no records, or --where excludes all of them"
             )
         if records == 0:
-            raise InputError(f"no record has a usable label in {label!r}: check --label")
+            held = "hold several values" if several == unusable else "have no value or several, NaN or infinity"
+            raise InputError(
+                f"no record has a usable label in {label!r}: all {unusable:,} records {held}, but a label is one "
+                "number: check --label"
+            )
         if unusable > self.fraction * (records + unusable):
             raise InputError(
-                f"{unusable:,} of {records + unusable:,} records have no usable label in {label!r} (missing, NaN or "
+                f"{unusable:,} of {records + unusable:,} records have no usable label in {label!r} "
+                f"({f'{several:,} of them have several values; ' if several else ''}missing, several, NaN or "
                 f"infinite), more than --max_unusable_fraction {self.fraction:g}: fix them, exclude them with "
                 "--where, or raise the threshold"
             )
@@ -136,6 +142,6 @@ class _Bind(beam.DoFn):
 
     @redact_errors("binding the noise")
     def process(self, summary: LabelSummary, unique_ids: int = 0) -> Iterator[NoiseBinding]:
-        self._threshold.check(summary.records, summary.unusable, self._column.name)
+        self._threshold.check(summary.records, summary.unusable, self._column.name, summary.several)
         check_centers(summary, self._column)
         yield make_binding(summary, self._column, self._budget, self._key.load())

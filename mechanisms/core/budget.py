@@ -113,6 +113,11 @@ def split_budget(
     if records < 1:
         raise ValueError("there must be at least one record")
     if prior_epsilon is None:
+        if Fraction(epsilon) < 2 * Fraction(MIN_EPSILON):
+            raise ValueError(
+                f"epsilon must be at least {2 * MIN_EPSILON:g} for a histogram and labels, {MIN_EPSILON:g} each, not "
+                f"{epsilon:g}: 64-bit weights cannot represent smaller differences of probabilities"
+            )
         total = Fraction(epsilon)
         rule = max(min(Fraction(math.sqrt(labels / records)), total * most), total * least, Fraction(MIN_EPSILON))
         grains = rule // _SPLIT_GRAIN

@@ -22,12 +22,14 @@ class LabelSummary:
       unusable: Number of records without a usable label.
       sums: Raw sums of the input digest over the records with a usable label.
       missing_centers: Number of records with a usable label whose center is missing or infinite; public.
+      several: Number of records that are known to have several labels; public.
     """
 
     counts: np.ndarray = field(repr=False)
     unusable: int
     sums: RawSums
     missing_centers: int = 0
+    several: int = 0
 
     @property
     def records(self) -> int:
@@ -43,6 +45,7 @@ def count_labels(
     centers: np.ndarray | None = None,
     unusable: int = 0,
     missing_centers: int = 0,
+    several: int = 0,
 ) -> LabelSummary:
     """Summarizes some records.
 
@@ -55,6 +58,7 @@ def count_labels(
         group (`LabelColumn.split`); None without a center column.
       unusable: Number of further records, without a usable label.
       missing_centers: Number of centers that are missing or infinite.
+      several: Number of the unusable records that are known to have several labels.
 
     Returns:
       Counts and digest sums of the records.
@@ -62,10 +66,10 @@ def count_labels(
     indices = column.indices(values, identities, secret)
     if centers is None or column.center is None:
         counts = np.bincount(indices, minlength=len(column.domain))
-        return LabelSummary(counts, unusable, digest_sums(secret, column.name, identities, values))
+        return LabelSummary(counts, unusable, digest_sums(secret, column.name, identities, values), several=several)
     counts = column.count(indices, centers)
     sums = digest_sums(secret, column.name, identities, values, (column.center, centers))
-    return LabelSummary(counts, unusable, sums, missing_centers)
+    return LabelSummary(counts, unusable, sums, missing_centers, several)
 
 
 def add_summaries(cells: int, parts: Iterable[LabelSummary]) -> LabelSummary:
@@ -84,4 +88,5 @@ def add_summaries(cells: int, parts: Iterable[LabelSummary]) -> LabelSummary:
         sum(part.unusable for part in parts),
         add_sums(part.sums for part in parts),
         sum(part.missing_centers for part in parts),
+        sum(part.several for part in parts),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
@@ -12,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from ...mechanisms.center.feature_rows import Categories, Columns
-from ...transforms.arrow_values import float_values, single_values
+from ...transforms.arrow_values import float_values, is_time, single_values
 from ...transforms.batches import LabelledBatch, center_values, label_values
 from ...transforms.center.feature_columns import concatenated, feature_columns
 from ...transforms.errors import InputError
 from ...transforms.io.file_reader import FileReader
 from ...transforms.io.filesystems import match
-from ...transforms.io.input_format import Equals, FilePart, Format, listed
+from ...transforms.io.input_format import Equals, Format, file_parts, listed
 from ..cli.suggestions import did_you_mean
 
 _MOST_CATEGORIES = 50
@@ -189,12 +190,12 @@ def _read(
     where: Equals | None,
     center: str | None,
 ) -> list[LabelledBatch]:
-    paths = list(match(pattern))
+    parts = file_parts(list(match(pattern)), format)
     wanted = None
     if features is not None:
         wanted = list(dict.fromkeys(name for name in (label, *features, center) if name is not None))
     reader = FileReader(format, wanted, where, label)
-    batches = [batch for path in paths for batch in reader.read(FilePart(path, paths[0]))]
+    batches = [_with_texts(batch) for part in parts for batch in reader.read(part)]
     if not batches or not any(batch.batch.num_rows for batch in batches):
         raise InputError(f"--input {pattern} has no record to train on")
     for batch in batches:
@@ -206,6 +207,17 @@ def _read(
                     f"{did_you_mean(name, names)}"
                 )
     return batches
+
+
+def _with_texts(batch: LabelledBatch) -> LabelledBatch:
+    """The batch with dates and times as text, which models take as categories."""
+    temporal = [is_time(kind) for kind in batch.batch.schema.types]
+    if not any(temporal):
+        return batch
+    columns = [
+        column.cast(pa.string()) if cast else column for column, cast in zip(batch.batch.columns, temporal, strict=True)
+    ]
+    return dataclasses.replace(batch, batch=pa.RecordBatch.from_arrays(columns, batch.batch.schema.names))
 
 
 def _encode(name: str, parts: Sequence[tuple[str, pa.Array | None]]) -> list[tuple[str, np.ndarray]]:

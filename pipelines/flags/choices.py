@@ -6,6 +6,13 @@ They are those of the mechanisms and transforms, which load numpy, scipy or Beam
 from __future__ import annotations
 
 INPUT_FORMATS = ("tfrecord", "parquet", "csv")
+CSV_TYPES = ("int64", "float64", "string", "date", "timestamp")
+DEFAULT_DELIMITER = ","
+DEFAULT_ENCODING = "utf-8"
+PARTITIONS = ("hive", "none")
+"""What folders named KEY=VALUE are: columns of the records below them, or not."""
+METADATA = ("keep", "none")
+"""What becomes of the schema metadata of Parquet files."""
 OUTPUT_FORMATS = ("tfrecord", "parquet")
 COMPRESSIONS = ("none", "gzip")
 ROUNDINGS = ("nearest", "randomized")

@@ -13,14 +13,57 @@ from ...mechanisms.analysis.verdict import debiasing, verdict
 from ...mechanisms.center.truncation import MODEL_PARAMETERS
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.randomizer import Randomizer
+from ...transforms.errors import InputError
+from ...transforms.io.parquet_reader import schema_metadata
+from ...transforms.io.schema_metadata import published_keys
 from ...transforms.progress_log import LOGGER
 from ..cli.one_line import one_line
 from ..release.job_result import JobResult
 from ..release.mechanism_file import MechanismFile
-from .job_request import ValidationRequest
+from .job_request import InputSpec, JobRequest, ValidationRequest
 
 _OUTPUTS_SHOWN = 6
 _GROUPS_SHOWN = 8
+
+
+def announce_metadata(input: InputSpec, output_format: str, label: str) -> None:
+    """Logs which of the owner's metadata of Parquet files is released, and which is dropped.
+
+    Args:
+      input: The input files.
+      output_format: Format of the shards.
+      label: Name of the label column.
+    """
+    if not (input.format.name == output_format == "parquet" and input.format.metadata):
+        return
+    try:
+        kept, dropped = published_keys(schema_metadata(input.parts[0]), label)
+    except InputError:
+        # The job reports the file.
+        return
+    if kept:
+        keys = one_line(", ".join(kept))
+        LOGGER.info("metadata of the input is released as it is: %s (--metadata none drops it)", keys)
+    if dropped:
+        # Only the number: a key may hold a label, too.
+        LOGGER.info("metadata of the input that may describe the label is dropped: %s", counted(len(dropped), "key"))
+
+
+def warn_of_other_label(request: JobRequest) -> None:
+    """Warns if the mechanism of `apply` was fitted to another label column.
+
+    Its epsilon holds for every column with its domain, but its histogram says nothing about this one.
+
+    Args:
+      request: The request.
+    """
+    fitted, label = request.mechanism.fitted, request.column.name
+    if fitted is not None and fitted.label not in (None, label):
+        LOGGER.warning(
+            "warning: --label is %s, but --mechanism_file was fitted to %s: epsilon holds, but the mechanism is "
+            "optimal for the histogram of %s, and its expected loss and verdict are about that column",
+            *(one_line(str(name)) for name in (label, fitted.label, fitted.label)),
+        )
 
 
 def announce(

@@ -13,7 +13,7 @@ from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.center.feature_columns import is_feature, value_type
 from ...transforms.center.feature_sample import DEFAULT_PLACES, CenterFeatures
 from ...transforms.io.file_reader import FileReader
-from ...transforms.io.input_format import FilePart, listed
+from ...transforms.io.input_format import listed
 from ..cli.arguments import UsageError
 from ..cli.suggestions import did_you_mean
 from .job_request import InputSpec
@@ -128,7 +128,7 @@ def first_schema(input: InputSpec, column: LabelColumn) -> pa.Schema:
       InputError: If the first records cannot be read; names the file.
     """
     reader = FileReader(input.format, None, input.where, column.name)
-    for path in input.paths:
-        for batch in reader.read(FilePart(path, input.paths[0])):
+    for part in input.parts:
+        for batch in reader.read(part):
             return batch.batch.schema
     return pa.schema([])

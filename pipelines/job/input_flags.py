@@ -9,10 +9,12 @@ import numpy as np
 from ...mechanisms.core.label_grid import check_domain, label_grid
 from ...mechanisms.registry import default_rounding
 from ...mechanisms.release.label_column import LabelColumn
+from ...transforms.csv_input.csv_dialect import Dialect
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute, match, open_input
-from ...transforms.io.input_format import Equals, Format
+from ...transforms.io.input_format import Equals, Format, file_parts
 from ..cli.arguments import UsageError
+from ..flags.choices import METADATA, PARTITIONS
 from ..release.mechanism_file import MechanismFile
 from .job_request import InputSpec
 
@@ -21,7 +23,7 @@ def input_spec(args: argparse.Namespace) -> InputSpec:
     """Finds the input files and checks the flags that describe them.
 
     Args:
-      args: Parsed flags; reads input, input_format, csv_types, where and label.
+      args: Parsed flags; reads input, where, label, id_column and those of the format.
 
     Returns:
       The input.
@@ -33,6 +35,7 @@ def input_spec(args: argparse.Namespace) -> InputSpec:
     pattern = absolute(args.input)
     try:
         sizes = match(pattern)
+        parts = tuple(file_parts(list(sizes), format))
     except InputError as error:
         raise UsageError(str(error)) from None
     for path in sizes:
@@ -40,11 +43,18 @@ def input_spec(args: argparse.Namespace) -> InputSpec:
             path.encode()
         except UnicodeEncodeError:
             raise UsageError(f"--input {path!a}: the file name is not UTF-8; rename the file") from None
-    return InputSpec(pattern, tuple(sizes), sum(sizes.values()) / len(sizes), format, where)
+    for partition in parts[0].partitions:
+        for flag, name in (("label", args.label), ("id_column", args.id_column)):
+            if name == partition.name:
+                raise UsageError(
+                    f"--{flag} {name} is a folder of the input, {name}=..., whose name is public and the same for all "
+                    "records in it: name a column in the files"
+                )
+    return InputSpec(pattern, parts, sum(sizes.values()) / len(sizes), format, where)
 
 
 def input_format(args: argparse.Namespace) -> Format:
-    """Reads `--input_format` and `--csv_types`.
+    """Reads `--input_format`, `--csv_types`, `--csv_delimiter`, `--csv_encoding`, `--partitions` and `--metadata`.
 
     Args:
       args: Parsed flags.
@@ -56,7 +66,14 @@ def input_format(args: argparse.Namespace) -> Format:
       UsageError: If a type is unknown or `--csv_types` is malformed.
     """
     try:
-        return Format(args.input_format, _csv_types(args.csv_types))
+        return Format(
+            args.input_format,
+            _csv_types(args.csv_types),
+            partitions=args.partitions == PARTITIONS[0],
+            # Commands that write no records do not take it.
+            metadata=getattr(args, "metadata", METADATA[0]) == METADATA[0],
+            dialect=Dialect(args.csv_delimiter, args.csv_encoding),
+        )
     except ValueError as error:
         raise UsageError(f"--{error}") from None
 

@@ -9,12 +9,17 @@ from ..flags.choices import (
     AUTO,
     CENTERS,
     COMPRESSIONS,
+    CSV_TYPES,
+    DEFAULT_DELIMITER,
+    DEFAULT_ENCODING,
     DEFAULT_LOSS,
     INPUT_FORMATS,
     LOSSES,
     MECHANISM_LIST,
     MECHANISMS,
+    METADATA,
     OUTPUT_FORMATS,
+    PARTITIONS,
     PURPOSES,
     ROUNDINGS,
     STORE_FLAGS,
@@ -38,6 +43,7 @@ _NOT_TAKEN = {
         "output": "--output is for privatize and apply; fit writes --mechanism_file",
         "num_shards": f"--num_shards {_NO_SHARDS}",
         "compression": f"--compression {_NO_SHARDS}",
+        "metadata": f"--metadata {_NO_SHARDS}",
         "validate": "--validate requires --output, which fit does not take; use --schema to check the features",
     },
     "apply": {
@@ -128,7 +134,14 @@ def input_flags(parser: CommandParser) -> None:
     add("--input", metavar="GLOB", needed=True, help="input files; quote a glob, as in 'log-*.csv'")
     add("--input_format", choices=INPUT_FORMATS, metavar="FORMAT", needed=True,
         help=f"format of the input files: {', '.join(INPUT_FORMATS)}")  # fmt: skip
-    add("--csv_types", metavar="NAME=TYPE,...", help="column types, where CSV inference fails: int64, float64, string")
+    add("--csv_types", metavar="NAME=TYPE,...", help=f"column types, where CSV inference fails: {', '.join(CSV_TYPES)}")
+    add("--csv_delimiter", metavar="CHARACTER", default=DEFAULT_DELIMITER,
+        help=f"character between the fields of CSV, such as ';' or '\\t'; default '{DEFAULT_DELIMITER}'")  # fmt: skip
+    add("--csv_encoding", metavar="NAME", default=DEFAULT_ENCODING,
+        help=f"encoding of CSV, such as latin-1, cp1252 or utf-16; default {DEFAULT_ENCODING}")  # fmt: skip
+    add("--partitions", choices=PARTITIONS, default=PARTITIONS[0], metavar="HOW",
+        help="folders named KEY=VALUE in the paths of input files: hive makes columns of them, none ignores them; "
+        "default hive")  # fmt: skip
     add("--where", metavar="NAME=VALUE", help="keep only records whose public feature NAME has this value")
     add("--id_column", metavar="NAME", help="column of unique record ids; default: identified by file and row")
     add("--max_unusable_fraction", type=float, default=0.001, metavar="F",
@@ -234,8 +247,12 @@ def _output_flags(parser: CommandParser, command: str) -> None:
     elif command == "privatize":
         parser.set_defaults(mechanism_file=None)
     shards = "shards that apply will write, which --schema is checked for" if command == "fit" else "shards"
-    add("--output_format", choices=OUTPUT_FORMATS, default="tfrecord", metavar="FORMAT",
-        help=f"format of the {shards}: {', '.join(OUTPUT_FORMATS)}; default tfrecord")  # fmt: skip
+    add("--output_format", choices=OUTPUT_FORMATS, metavar="FORMAT",
+        help=f"format of the {shards}: {', '.join(OUTPUT_FORMATS)}; default: that of the input, or parquet "
+        "for csv")  # fmt: skip
+    add("--metadata", choices=METADATA, default=METADATA[0], metavar="HOW",
+        help="schema metadata of Parquet input, in Parquet output: keep releases all that does not name the label, "
+        "none drops it; default keep")  # fmt: skip
     add("--num_shards", type=int, metavar="N", help="number of shards; default: number of input files")
     add("--compression", choices=COMPRESSIONS, default="none", metavar="HOW",
         help=f"compression of the shards: {', '.join(COMPRESSIONS)}; default none")  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.center.feature_sample import CenterFeatures
-from ...transforms.io.input_format import Equals, Format
+from ...transforms.io.input_format import Equals, FilePart, Format
 from ...transforms.noise_binding import Threshold
 from ...transforms.noise_key_file import NoiseKeyFile
 from ..release.ledger import Caps
@@ -26,17 +26,22 @@ class InputSpec:
 
     Attributes:
       pattern: Glob of the input files; absolute if they are local.
-      paths: Files that match the pattern when the job is requested, sorted.
+      parts: Files that match the pattern when the job is requested, sorted by path.
       file_size: Mean size of a file in bytes.
       format: File format.
       where: Filter by a public feature; None keeps all records.
     """
 
     pattern: str
-    paths: tuple[str, ...]
+    parts: tuple[FilePart, ...]
     file_size: float
     format: Format
     where: Equals | None
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Paths of the files."""
+        return tuple(part.path for part in self.parts)
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ def read_threshold(args: argparse.Namespace) -> Threshold:
 def _check_tfrecord_support(args: argparse.Namespace) -> None:
     formats = {"--input_format": args.input_format}
     if args.output is not None:
-        formats["--output_format"] = args.output_format
+        formats["--output_format"] = output_format(args)
     for flag, format in formats.items():
         if format == "tfrecord":
             check_tfrecord(f"{flag} tfrecord")
@@ -231,7 +231,19 @@ def _target(command: str, args: argparse.Namespace) -> str:
     return absolute(args.output)
 
 
+def output_format(args: argparse.Namespace) -> str:
+    """Finds the format of the shards.
+
+    Args:
+      args: Parsed flags; reads output_format and input_format.
+
+    Returns:
+      The format of `--output_format`; by default that of the input, and Parquet for CSV, whose types it can hold.
+    """
+    return args.output_format or ("tfrecord" if args.input_format == "tfrecord" else "parquet")
+
+
 def _output(args: argparse.Namespace, target: str, input_files: int) -> OutputSpec:
     if args.num_shards is not None and not 1 <= args.num_shards <= _MOST_SHARDS:
         raise UsageError(f"--num_shards must be from 1 to {_MOST_SHARDS:,}, not {args.num_shards:,}")
-    return OutputSpec(target, args.output_format, args.num_shards or input_files, args.compression)
+    return OutputSpec(target, output_format(args), args.num_shards or input_files, args.compression)

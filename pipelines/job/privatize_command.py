@@ -20,7 +20,7 @@ from ..release.output_folder import publish_file, publish_folder, staging_folder
 from ..runner.run_pipeline import describe_failure
 from ..runner.runner_options import runner_options
 from ..stores.store_access import open_stores
-from .announcement import announce, counted
+from .announcement import announce, announce_metadata, counted, warn_of_other_label
 from .group_flags import with_frequent_groups
 from .job_request import JobRequest, request_id
 from .parse_request import parse_request
@@ -102,6 +102,9 @@ def _release(request: JobRequest, options: PipelineOptions) -> None:
             "%s: %s, %s",
             request.command, counted(len(input.paths), "input file"), counted(len(request.column.domain), "label"),
         )  # fmt: skip
+        warn_of_other_label(request)
+        if request.command != "fit":
+            announce_metadata(input, output.format, label)
         if validation is not None:
             check_features(input, label, validation, output.format, options, staging.release)
         result, mechanism = run_job(ledger, name, request, options, staging)

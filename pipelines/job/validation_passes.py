@@ -108,7 +108,7 @@ def check_output(
 
     def wire(pipeline: beam.Pipeline) -> None:
         batches: Any = pipeline | "ReadOutput" >> ReadRecordBatches(
-            FileSystems.join(staging, DATA_NAME, "*"), Format(output_format)
+            FileSystems.join(staging, DATA_NAME, "*"), Format(output_format, partitions=False)
         )
         found = batches | "ValidateOutput" >> ValidateExamples(None, schema)
         _ = found | "WriteValidation" >> beam.Map(_write, folder, OUTPUT_STATISTICS_NAME)

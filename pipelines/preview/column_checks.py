@@ -6,7 +6,7 @@ import argparse
 
 import pyarrow as pa
 
-from ...transforms.io.csv_reader import are_names, missing_column
+from ...transforms.csv_input.csv_reader import are_names, delimiter_advice, missing_column
 from ...transforms.io.file_reader import FileReader
 from ...transforms.io.input_format import listed
 from ...transforms.progress_log import LOGGER
@@ -29,8 +29,8 @@ def read_schema(input: InputSpec, label: str) -> pa.Schema:
       InputError: If a file cannot be read.
     """
     reader, schema = FileReader(input.format, label_column=label), pa.schema([])
-    for path in input.paths:
-        schema = reader.schema(path)
+    for part in input.parts:
+        schema = reader.schema(part)
         if schema.names:
             break
     return schema
@@ -68,8 +68,11 @@ def check_columns(args: argparse.Namespace, input: InputSpec, schema: pa.Schema,
 
 
 def _describe(flag: str, name: str, input: InputSpec, names: list[str]) -> str:
-    if input.format.name == "csv" and not are_names(names):
-        return f"--{flag}: {input.paths[0]}: {missing_column(name, names)}"
+    dialect = input.format.dialect
+    if input.format.name == "csv" and (not are_names(names) or delimiter_advice(name, names, dialect)):
+        return f"--{flag}: {input.paths[0]}: {missing_column(name, names, dialect)}" + (
+            did_you_mean(name, names) if are_names(names) else ""
+        )
     records = "the first records of " if input.format.name == "tfrecord" else ""
     where = f"{records}{input.paths[0]}"
     return f"--{flag}: there is no column {name!r} in {where}; it has: {listed(names)}{did_you_mean(name, names)}"

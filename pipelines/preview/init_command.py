@@ -8,11 +8,11 @@ import os
 
 import pyarrow as pa
 
+from ...transforms.csv_input.csv_reader import are_names
 from ...transforms.errors import InputError
-from ...transforms.io.csv_reader import are_names
 from ...transforms.io.file_reader import FileReader
 from ...transforms.io.filesystems import absolute, match, open_input
-from ...transforms.io.input_format import Format, listed
+from ...transforms.io.input_format import Format, file_parts, listed
 from ..cli.arguments import UsageError
 from ..cli.exit_codes import run_command
 from ..cli.local_files import check_file
@@ -56,7 +56,12 @@ def _init(args: argparse.Namespace) -> None:
     if kind == "tfrecord":
         check_tfrecord("a TFRecord file")
     # Without a label, no type of a CSV column is inferred: that would read values.
-    schema = FileReader(Format(kind)).schema(path)
+    (part,) = file_parts([path], Format(kind))
+    schema = FileReader(Format(kind)).schema(part)
+    if args.label in [partition.name for partition in part.partitions]:
+        raise UsageError(
+            f"--label {args.label} is a folder of the file, whose name is public: name a column in the file"
+        )
     names = schema.names
     if kind == "csv" and args.label not in names and not are_names(names):
         # They may be a record. Whoever knows one of them knows that they are names.

@@ -42,6 +42,8 @@ class MechanismFile:
       center: Center of the labels, whose residuals the randomizer takes; None for a randomizer of labels.
       noised: Noised counts of the labels, from which the prior follows; None with a center, which has counts of its
         own, for a public prior, and in files of earlier versions.
+      label: Name of the label column whose histogram the prior is; None for a public prior, and in files of earlier
+        versions.
     """
 
     randomizer: Randomizer
@@ -51,6 +53,7 @@ class MechanismFile:
     prior_release: str | None = None
     center: CenterStatement | None = None
     noised: NoisedCounts | None = None
+    label: str | None = None
 
     @classmethod
     def of_release(cls, randomizer: Randomizer, release: PriorRelease) -> MechanismFile:
@@ -67,7 +70,7 @@ class MechanismFile:
         prior = release.prior if center is None else center.mechanism_prior(randomizer)
         name = prior_release_name(release)
         noised = NoisedCounts(release.counts, release.records) if center is None else None
-        return cls(randomizer, prior, release.budget.prior, release.rounding, name, center, noised)
+        return cls(randomizer, prior, release.budget.prior, release.rounding, name, center, noised, release.column)
 
     @property
     def center_epsilon(self) -> float:
@@ -88,6 +91,8 @@ class MechanismFile:
         released: dict[str, Any] = {"weights": self.prior.weights.tolist(), "epsilon": self.prior_epsilon}
         if self.prior_release is not None:
             released["release"] = self.prior_release
+        if self.label is not None:
+            released["label"] = self.label
         if self.noised is not None:
             released |= self.noised.to_document()
         center = {} if self.center is None else {"center": self.center.to_document()}
@@ -128,7 +133,10 @@ def read_mechanism_file(path: str) -> MechanismFile:
             center.check(randomizer, found)
         if noised is not None:
             noised.check(found, epsilon)
-        return MechanismFile(randomizer, found, epsilon, rounding, name, center, noised)
+        label = prior.get("label")
+        if label is not None and not isinstance(label, str):
+            raise InputError(f"{path} cannot be used: its label is not a name")
+        return MechanismFile(randomizer, found, epsilon, rounding, name, center, noised, label)
     except (KeyError, TypeError):
         raise InputError(f"{path} has no prior: it was not written by fit, solve or privatize") from None
     except (ValueError, OverflowError) as error:

@@ -14,7 +14,8 @@ from harness import Case, Target
 from hypothesis import strategies as st
 from labeldp.transforms import Format, InputError
 from labeldp.transforms.batches import filter_batch, label_values
-from labeldp.transforms.io import csv_blocks
+from labeldp.transforms.csv_input import csv_blocks
+from labeldp.transforms.csv_input.csv_dialect import Dialect
 from labeldp.transforms.io.file_reader import FileReader
 from labeldp.transforms.io.input_format import FilePart
 from labeldp.transforms.tfrecord import example_values, framing
@@ -230,13 +231,25 @@ _NULLS = {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", 
 
 @st.composite
 def csvs(draw: st.DrawFn) -> Case:
-    return {"file": draw(mutated_bytes(CSV, CSV_TOKENS)), "block": b"%d" % draw(st.integers(1, 200))}
+    content, encoding = draw(mutated_bytes(CSV, CSV_TOKENS)), draw(st.sampled_from(["utf-8", "cp1252", "utf-16-le"]))
+    delimiter = draw(st.sampled_from([",", ";", "\t", "|"]))
+    content = content.replace(b",", delimiter.encode())
+    if encoding == "utf-16-le":
+        # Mutations may leave half a character at the end.
+        content = content.decode("latin-1").encode(encoding) + draw(st.sampled_from([b"", b"", b"\xd8", b"\0\xd8"]))
+    return {
+        "file": content,
+        "block": b"%d" % draw(st.integers(1, 200)),
+        "delimiter": delimiter.encode(),
+        "encoding": encoding.encode(),
+    }
 
 
 def _check_csv(case: Case) -> bool:
     path = workspace() / "fuzzed.csv"
     path.write_bytes(case["file"])
-    reader = FileReader(Format("csv", {"f": "string", "g": "string"}), label_column="y")
+    dialect = Dialect(case["delimiter"].decode(), case["encoding"].decode())
+    reader = FileReader(Format("csv", {"f": "string", "g": "string"}, dialect=dialect), label_column="y")
     with mock.patch.object(csv_blocks, "_CSV_BLOCK", int(case["block"])):
         try:
             batches = list(reader.read(FilePart(str(path), str(path))))
@@ -244,8 +257,8 @@ def _check_csv(case: Case) -> bool:
         except InputError as error:
             _check_message(error, case["file"])
             return False
-    text = case["file"].decode("utf-8-sig")
-    header, *rows = csv.reader(io.StringIO(text, newline=""))
+    text = case["file"].decode(dialect.encoding).removeprefix("\ufeff")
+    header, *rows = csv.reader(io.StringIO(text, newline=""), delimiter=dialect.delimiter)
     rows = [row for row in rows if row]
     assert [batch.start for batch in batches] == [0, *(batch.stop for batch in batches)][: len(batches)]
     for name in ("f", "g"):

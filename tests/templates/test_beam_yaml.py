@@ -392,3 +392,18 @@ def test_a_filter_cannot_look_at_the_label() -> None:
     with pytest.raises(ValueError, match="where needs a label_column"):
         read_record_batches("in", "csv", where="y=7")
     read_record_batches("in", "csv", "y", where="x=7")
+
+
+def test_options_of_reading_are_those_of_the_command() -> None:
+    from labeldp.templates.beam_yaml import read_record_batches
+    from labeldp.transforms import Format
+    from labeldp.transforms.csv_input.csv_dialect import Dialect
+
+    options = {"csv_delimiter": "\\t", "csv_encoding": "latin1", "partitions": "none", "metadata": "none"}
+    read: Any = read_record_batches("in", "csv", "y", **options)
+    assert read.format == Format("csv", partitions=False, metadata=False, dialect=Dialect("\t", "iso8859-1"))
+    default: Any = read_record_batches("in", "csv", "y")
+    assert default.format == Format("csv")
+    for name in options:
+        with pytest.raises(ValueError, match=f"^{name} must be"):
+            read_record_batches("in", "csv", "y", **{name: "ab"})

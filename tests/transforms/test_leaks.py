@@ -33,7 +33,8 @@ from labeldp.transforms import (
     unique_ids,
 )
 from labeldp.transforms import privatize_labels as privatize
-from labeldp.transforms.io import csv_reader, file_reader, parquet_reader, parquet_writer, shard_writer, tfrecord_reader
+from labeldp.transforms.csv_input import csv_reader
+from labeldp.transforms.io import file_reader, parquet_reader, parquet_writer, shard_writer, tfrecord_reader
 from labeldp.transforms.tfrecord.example_encoder import encode_examples
 from labeldp.transforms.tfrecord.framing import frame
 

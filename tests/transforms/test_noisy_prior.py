@@ -336,7 +336,7 @@ def test_empty_input(complaint, labelled):
 
 
 def test_input_without_a_label(complaint, labelled):
-    words = "no record has a usable label in 'y': check --label"
+    words = "no record has a usable label in 'y': "
     expect(complaint, words, [labelled({"x": [1, 2]})], threshold=Threshold(1.0))
     expect(complaint, words, [labelled({"y": [None, math.nan]})], threshold=Threshold(1.0))
 
@@ -344,7 +344,8 @@ def test_input_without_a_label(complaint, labelled):
 def test_too_many_unusable_labels(complaint, labelled):
     expect(
         complaint,
-        "3 of 10 records have no usable label in 'y' (missing, NaN or infinite), more than --max_unusable_fraction 0.2",
+        "3 of 10 records have no usable label in 'y' (missing, several, NaN or infinite), more than "
+        "--max_unusable_fraction 0.2",
         [labelled({"y": [1.0] * 7 + [None, math.nan, math.inf]})],
         threshold=Threshold(0.2),
     )

@@ -79,7 +79,8 @@ def append_center(
     kept = [each for each in batch.batch.schema.names if only is None or each in only]
     columns = [*(batch.batch.column(each) for each in kept), pa.array(values)]
     fields = [*(batch.batch.schema.field(each) for each in kept), pa.field(name, pa.float64())]
-    return dataclasses.replace(batch, batch=pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)))
+    schema = pa.schema(fields, metadata=batch.batch.schema.metadata)
+    return dataclasses.replace(batch, batch=pa.RecordBatch.from_arrays(columns, schema=schema))
 
 
 def _example(name: str) -> bytes:

@@ -12,8 +12,10 @@ import pyarrow.compute as pc
 
 from ..arrow_values import single_values
 from ..batches import LabelledBatch
+from ..csv_input.csv_reader import CSVReader, csv_schema
 from ..errors import InputError
-from .csv_reader import CSVReader, csv_schema
+from ..tfrecord.encoded_batches import is_encoded, with_constants
+from .hive_partitions import Partition, check_no_clash
 from .input_format import BATCH_ROWS, Equals, FilePart, Format
 from .parquet_reader import ParquetReader, first_row, parquet_schema
 from .tfrecord_reader import TFRecordReader, tfrecord_schema
@@ -56,38 +58,69 @@ class FileReader:
             raise ValueError("where needs a label_column, which no filter may look at")
         if self.where is not None and self.where.column == self.label_column:
             raise ValueError("where must not look at the label: which records are released would depend on it")
-        self._batches = self._format_reader()
+        # By the names of partition columns, which are not read from the files.
+        self._readers: dict[tuple[str, ...], TFRecordReader | ParquetReader | CSVReader] = {}
 
-    def _format_reader(self) -> TFRecordReader | ParquetReader | CSVReader:
-        columns = None if self.columns is None else list(self.columns)
+    def _reader(self, partitions: Sequence[Partition]) -> TFRecordReader | ParquetReader | CSVReader:
+        """Reader of the files that have these partition columns."""
+        names = tuple(partition.name for partition in partitions)
+        if self.label_column in names:
+            raise InputError(
+                f"the label {self.label_column!r} is the name of a folder, {self.label_column}=...: folder names are "
+                "public, and records of one folder stay together; name a column in the files"
+            )
+        if names not in self._readers:
+            self._readers[names] = self._format_reader(names)
+        return self._readers[names]
+
+    def _format_reader(self, partitions: tuple[str, ...]) -> TFRecordReader | ParquetReader | CSVReader:
+        columns = None if self.columns is None else [name for name in self.columns if name not in partitions]
+        where = self._own_filter(partitions)
         if self.format.name == "tfrecord":
-            if self.where is None:
+            if columns is not None:
+                # A record that has a feature of this name already would have it twice.
+                columns += partitions
+            if where is None:
                 return TFRecordReader(columns, self.label_column, self.encoded)
-            matches = partial(_matches, where=self.where)
-            return TFRecordReader(columns, self.label_column, self.encoded, self.where.column, matches)
-        if columns is not None and self.where is not None and self.where.column not in columns:
-            columns.append(self.where.column)
+            matches = partial(_matches, where=where)
+            return TFRecordReader(columns, self.label_column, self.encoded, where.column, matches)
+        if columns is not None and where is not None and where.column not in columns:
+            columns.append(where.column)
         if self.format.name == "parquet":
-            return ParquetReader(columns)
-        return CSVReader(columns, self.label_column, self.format.csv_types)
+            return ParquetReader(columns or None, self.format.metadata)
+        return CSVReader(columns or None, self.label_column, self.format.csv_types, self.format.dialect)
 
-    def schema(self, path: str) -> pa.Schema:
+    def _own_filter(self, partitions: Sequence[str]) -> Equals | None:
+        """The filter, unless it is on a partition column, whose value all records of a file share."""
+        return None if self.where is None or self.where.column in partitions else self.where
+
+    def schema(self, part: FilePart) -> pa.Schema:
         """Finds the columns of a file without reading a label.
 
         Args:
-          path: The file.
+          part: The file.
 
         Returns:
           The columns: of Parquet those of the footer, of CSV those of the header line with types of the first rows, of
-          TFRecord those of the first 1,024 records. Of CSV and TFRecord, the label has the type null.
+          TFRecord those of the first 1,024 records. Of CSV and TFRecord, the label has the type null. The columns of
+          the file's folders come last; a file without columns has none of these either.
 
         Raises:
-          InputError: If the file cannot be read.
+          InputError: If the file cannot be read, or has a column of the name of a folder.
         """
+        schema = self._own_schema(part.path)
+        if not schema.names:
+            return schema
+        check_no_clash(part.partitions, schema.names, part.path)
+        for partition in part.partitions:
+            schema = schema.append(pa.field(partition.name, partition.type))
+        return schema
+
+    def _own_schema(self, path: str) -> pa.Schema:
         if self.format.name == "parquet":
             return parquet_schema(path)[0]
         if self.format.name == "csv":
-            return csv_schema(path, self.label_column, self.format.csv_types)
+            return csv_schema(path, self.label_column, self.format.csv_types, self.format.dialect)
         return tfrecord_schema(path, self.label_column)
 
     def read(self, part: FilePart) -> Iterator[LabelledBatch]:
@@ -97,23 +130,70 @@ class FileReader:
           part: The file or part.
 
         Yields:
-          Its batches in order.
+          Its batches in order; none of a file whose partition the filter leaves out.
 
         Raises:
           InputError: If the file is missing, damaged, of another schema than the first one, or lacks a column that is
             asked for; or if no value of the filter's column can equal its value.
         """
+        reader = self._reader(part.partitions)
+        where = self._own_filter([partition.name for partition in part.partitions])
+        if self.where is not where and self.where is not None and not _partition_matches(part.partitions, self.where):
+            return
+        # Encoded records are written as they stand, with all of their features.
+        every = self.columns is None or self.encoded
+        only = [partition for partition in part.partitions if every or partition.name in (self.columns or ())]
+        # Columns that are all partitions need no column of the file, but its rows: others are read then, and dropped.
+        dropped = bool(only) and self.columns is not None and not {p.name for p in only} ^ {*self.columns}
         start = first_row(part)
-        if isinstance(self._batches, TFRecordReader):
-            for found in self._batches.read(part):
+        if isinstance(reader, TFRecordReader):
+            for found in reader.read(part):
                 stop = start + found.total
-                yield LabelledBatch(part.path, start, stop, start + found.rows, found.batch)
+                check_no_clash(part.partitions, found.batch.schema.names, part.path)
+                whole = with_partitions(found.batch, only)
+                whole = whole.select([partition.name for partition in only]) if dropped else whole
+                yield LabelledBatch(part.path, start, stop, start + found.rows, whole)
                 start = stop
             return
-        for batch in _regular(self._batches.read(part), self.label_column):
-            labelled = LabelledBatch.whole(part.path, start, batch)
+        for batch in _regular(reader.read(part), self.label_column):
+            whole = with_partitions(batch, only)
+            if dropped:
+                whole = whole.select([partition.name for partition in only])
+            labelled = LabelledBatch.whole(part.path, start, whole)
             start = labelled.stop
-            yield labelled if self.where is None else labelled.keep(_matches(batch, self.where))
+            yield labelled if where is None else labelled.keep(_matches(batch, where))
+
+
+def with_partitions(batch: pa.RecordBatch, partitions: Sequence[Partition]) -> pa.RecordBatch:
+    """Adds partition columns to a batch, and to the records of an encoded batch.
+
+    Args:
+      batch: n records of one file.
+      partitions: Partitions of the file.
+
+    Returns:
+      The batch with a column for each of them, at the end.
+    """
+    if not partitions:
+        return batch
+    columns = {partition.name: partition.column(batch.num_rows) for partition in partitions}
+    if is_encoded(batch.schema):
+        # Imports the extra `tfrecord`, as reading TFRecords does.
+        from ..tfrecord.example_encoder import encode_examples
+
+        known = [partition for partition in partitions if partition.value is not None]
+        if not known:
+            return batch
+        single = pa.RecordBatch.from_pydict({partition.name: partition.column(1) for partition in known})
+        return with_constants(batch, columns, encode_examples(single)[0])
+    fields = [pa.field(partition.name, partition.type) for partition in partitions]
+    schema = pa.schema([*batch.schema, *fields], metadata=batch.schema.metadata)
+    return pa.RecordBatch.from_arrays([*batch.columns, *columns.values()], schema=schema)
+
+
+def _partition_matches(partitions: Sequence[Partition], where: Equals) -> bool:
+    columns = {partition.name: partition.column(1) for partition in partitions}
+    return bool(_matches(pa.RecordBatch.from_pydict(columns), where)[0])
 
 
 def _regular(pieces: Iterator[pa.RecordBatch], label: str | None) -> Iterator[pa.RecordBatch]:

@@ -43,6 +43,13 @@ else:
     FileSystem = _LoadedWhenUsed("apache_beam.io.filesystem", "FileSystem")
     FileSystems = _LoadedWhenUsed("apache_beam.io.filesystems", "FileSystems")
 
+GZIP_MAGIC = b"\x1f\x8b\x08"
+"""First bytes of a gzip file."""
+GZIP_WITHOUT_NAME = (
+    "is compressed with gzip, but its name does not end in .gz, or it is compressed twice: rename or decompress it"
+)
+"""Error of a file that is gzip where records should be."""
+
 # Bytes decompressed at a time.
 _GZIP_BYTES = 1 << 18
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..csv_input.csv_dialect import COMMA, Dialect
 from ..errors import InputError
+from .hive_partitions import Partition, find_partitions
 
 FORMATS = ("tfrecord", "parquet", "csv")
-CSV_TYPES = ("int64", "float64", "string")
+CSV_TYPES = ("int64", "float64", "string", "date", "timestamp")
 BATCH_ROWS = 1 << 14
 
 _MOST_LISTED = 20
@@ -33,12 +35,19 @@ class Format:
 
     Attributes:
       name: tfrecord, parquet or csv.
-      csv_types: Column name to int64, float64 or string, for CSV columns whose type cannot be inferred from the first
+      csv_types: Column name to one of `CSV_TYPES`, for CSV columns whose type cannot be inferred from the first
         65,536 rows. The types of other columns are inferred.
+      partitions: Whether folders named KEY=VALUE in the path of a file are columns of it (`find_partitions`).
+      metadata: Whether batches of Parquet have the schema metadata of the first file (`released_schema` says what of it
+        is released).
+      dialect: Delimiter and encoding of CSV files.
     """
 
     name: str
     csv_types: Mapping[str, str] | None = None
+    partitions: bool = True
+    metadata: bool = True
+    dialect: Dialect = COMMA
 
     def __post_init__(self) -> None:
         """Checks the names.
@@ -65,12 +74,31 @@ class FilePart:
       first: The file whose schema this one must have: the first one that matched.
       number: Number of this part of a Parquet file, from 0.
       parts: Number of parts of the file, >= 1.
+      partitions: Columns that all records of the file have from its folders.
     """
 
     path: str
     first: str
     number: int = 0
     parts: int = 1
+    partitions: tuple[Partition, ...] = ()
+
+
+def file_parts(paths: Sequence[str], format: Format) -> list[FilePart]:
+    """Describes files that are read together.
+
+    Args:
+      paths: The files; the first one sets the schema.
+      format: Their format.
+
+    Returns:
+      A part of each whole file.
+
+    Raises:
+      InputError: If the partition columns of the files differ.
+    """
+    found = find_partitions(paths) if format.partitions else [()] * len(paths)
+    return [FilePart(path, paths[0], partitions=own) for path, own in zip(paths, found, strict=True)]
 
 
 def listed(names: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from ..errors import InputError, redact_errors, unreadable
 from .filesystems import is_remote, not_opened, open_input
+from .hive_partitions import check_no_clash
 from .input_format import BATCH_ROWS, FilePart, check_unique_columns, listed
 
 # Values in a part: enough work for a worker. At most _MOST_PARTS parts a file, because each part adds segments to every
@@ -22,13 +23,15 @@ _MOST_PARTS = 64
 class ParquetReader:
     """Reads Parquet files, one after the other."""
 
-    def __init__(self, columns: Sequence[str] | None):
+    def __init__(self, columns: Sequence[str] | None, metadata: bool = False):
         """Prepares for a set of columns.
 
         Args:
           columns: Columns to read; None reads all.
+          metadata: Whether batches have the schema metadata of the first file.
         """
         self._columns = columns
+        self._metadata = metadata
 
     def read(self, part: FilePart) -> Iterator[pa.RecordBatch]:
         """Reads one file or part.
@@ -45,11 +48,14 @@ class ParquetReader:
         """
         with _open_arrow_file(part.path) as file:
             parquet = _open_parquet_file(file, part.path)
-            schema = parquet.schema_arrow
+            schema = leading = parquet.schema_arrow
             if part.first != part.path:
-                with _open_arrow_file(part.first) as first:
-                    _check_schema(schema, _open_parquet_file(first, part.first).schema_arrow, part)
+                with _open_arrow_file(part.first) as file_of_schema:
+                    leading = _open_parquet_file(file_of_schema, part.first).schema_arrow
+                    _check_schema(schema, leading, part)
+            leading = leading if self._metadata else _without_metadata(leading)
             check_unique_columns(schema.names, part.path)
+            check_no_clash(part.partitions, schema.names, part.path)
             _check_columns(schema.names, self._columns or (), part.path)
             starts = _group_starts(parquet.metadata)
             rows = _rows_of_part(starts, part)
@@ -61,7 +67,8 @@ class ParquetReader:
                 for groups in (range(first, stop - 1), range(stop - 1, stop)):
                     if groups:
                         batches = parquet.iter_batches(BATCH_ROWS, row_groups=groups, columns=self._columns)
-                        yield from _within(batches, starts[groups.start], starts[groups.stop], rows, part.path)
+                        found = _within(batches, starts[groups.start], starts[groups.stop], rows, part.path)
+                        yield from (_with_schema(batch, leading) for batch in found)
             except (pa.ArrowException, OSError) as error:
                 raise unreadable(part.path, error, "the Parquet file is corrupt") from None
 
@@ -102,6 +109,22 @@ def split_parquet(file: FilePart) -> Iterator[FilePart]:
     parts = max(-(-metadata.num_rows // rows), 1)
     for number in range(parts):
         yield dataclasses.replace(file, number=number, parts=parts)
+
+
+def schema_metadata(part: FilePart) -> dict[bytes, bytes] | None:
+    """Reads the schema metadata of a file.
+
+    Args:
+      part: The file.
+
+    Returns:
+      The key-values; None if there are none.
+
+    Raises:
+      InputError: If the file cannot be opened or is not Parquet.
+    """
+    with _open_arrow_file(part.path) as opened:
+        return _open_parquet_file(opened, part.path).schema_arrow.metadata
 
 
 def first_row(part: FilePart) -> int:
@@ -165,6 +188,16 @@ def _open_parquet_file(file: pa.NativeFile, path: str) -> pq.ParquetFile:
         return pq.ParquetFile(file)
     except (pa.ArrowException, OSError) as error:
         raise unreadable(path, error, "not a Parquet file, or truncated") from None
+
+
+def _without_metadata(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field.remove_metadata() for field in schema])
+
+
+def _with_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with metadata of the first file, whatever that of its own: one schema for all batches."""
+    fields = [schema.field(name) for name in batch.schema.names]
+    return pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields, metadata=schema.metadata))
 
 
 def _check_columns(names: Sequence[str], wanted: Sequence[str], path: str) -> None:

@@ -17,7 +17,7 @@ from ..batches import LabelledBatch
 from ..errors import redact_errors
 from .file_reader import FileReader
 from .filesystems import absolute, match
-from .input_format import Equals, FilePart, Format
+from .input_format import Equals, FilePart, Format, file_parts
 from .parquet_reader import split_parquet
 
 
@@ -27,7 +27,8 @@ class ReadRecordBatches(beam.PTransform):
 
     Takes a pipeline. Gives batches of 16,384 records, fewer where features are large, each with its file and row
     numbers. The rows of one file come in order, those of a large Parquet file within each of its parts; files and parts
-    come in any order. The first file that matches sets the schema that all others must have.
+    come in any order. The first file that matches sets the schema that all others must have. Folders named KEY=VALUE in
+    the path of a file give its records further columns, at the end.
 
     Attributes:
       pattern: A path or glob, matched when the job runs. Compressed files are recognized by extension, such as .gz.
@@ -63,7 +64,7 @@ class ReadRecordBatches(beam.PTransform):
         parts: Any = (
             pbegin
             | "Pattern" >> beam.Create([self.pattern])
-            | "Match" >> beam.FlatMap(_matching_files).with_output_types(FilePart)
+            | "Match" >> beam.FlatMap(_matching_files, self.format).with_output_types(FilePart)
             # Spreads the files over the workers, and breaks fusion, so that files are read only when they are needed.
             | "Spread" >> beam.Reshuffle()
         )
@@ -76,9 +77,8 @@ class ReadRecordBatches(beam.PTransform):
         return parts | "Read" >> beam.ParDo(_ReadFile(self._reader)).with_output_types(LabelledBatch)
 
 
-def _matching_files(pattern: str) -> list[FilePart]:
-    paths = list(match(pattern))
-    return [FilePart(path, paths[0]) for path in paths]
+def _matching_files(pattern: str, format: Format) -> list[FilePart]:
+    return file_parts(list(match(pattern)), format)
 
 
 class _ReadFile(beam.DoFn):

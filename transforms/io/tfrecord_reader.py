@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
 from ..batches import filter_batch
+from ..errors import InputError
 from ..tfrecord.example_values import ValueFinder
-from ..tfrecord.framing import read_records
-from .filesystems import open_input
+from ..tfrecord.framing import Frames, read_records
+from .filesystems import GZIP_MAGIC, GZIP_WITHOUT_NAME, open_input
 from .input_format import BATCH_ROWS, FilePart
 
 SCHEMA_RECORDS = 1 << 10
@@ -81,7 +83,7 @@ class TFRecordReader:
         where = ExampleColumns(part.path, self._where) if self._where is not None else None
         sizes = FeatureSizes(part.path, self._label) if self._label is not None else None
         with open_input(part.path) as file:
-            for frames in read_records(file, part.path, BATCH_ROWS, sizes):
+            for frames in _read_frames(file, part.path, sizes):
                 chosen, rows = frames, np.arange(len(frames))
                 if where is not None and self._matches is not None and self._columns is not None:
                     chosen, column = where.canonical(frames)
@@ -97,6 +99,30 @@ class TFRecordReader:
                         rows = np.flatnonzero(self._matches(batch))
                         batch = filter_batch(batch, rows)
                 yield SelectedRecords(rows, len(frames), batch)
+
+
+def _read_frames(
+    file: BinaryIO, path: str, sizes: Callable[[Frames], np.ndarray] | None, count: int = BATCH_ROWS
+) -> Iterator[Frames]:
+    """The records, and an error that names gzip if the file is that instead."""
+    first = True
+    try:
+        for frames in read_records(file, path, count, sizes):
+            first = False
+            yield frames
+    except InputError:
+        # Only then: a TFRecord may begin with the same bytes.
+        if first and _is_gzip(path):
+            raise InputError(f"{path}: {GZIP_WITHOUT_NAME}") from None
+        raise
+
+
+def _is_gzip(path: str) -> bool:
+    with open_input(path) as file:
+        try:
+            return file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+        except Exception:
+            return False
 
 
 def tfrecord_schema(path: str, label: str | None) -> pa.Schema:
@@ -115,7 +141,7 @@ def tfrecord_schema(path: str, label: str | None) -> pa.Schema:
     from ..tfrecord.example_decoder import ExampleDecoder
 
     with open_input(path) as file:
-        for frames in read_records(file, path, SCHEMA_RECORDS):
+        for frames in _read_frames(file, path, None, SCHEMA_RECORDS):
             bounds = zip(frames.starts.tolist(), frames.stops.tolist(), strict=True)
             return ExampleDecoder(path).schema([frames.content[start:stop] for start, stop in bounds], label)
     return pa.schema([])

@@ -117,7 +117,37 @@ def with_feature(batch: pa.RecordBatch, name: str, values: np.ndarray, example: 
     Returns:
       An encoded batch with one more column. Its records are canonical as well.
     """
-    numbers, entry = values.astype("<f4"), example[int(_prefix_sizes(np.array([len(example)]))[0]) :]
+    numbers = values.astype("<f4")
+    return _with_columns(batch, {**_appended(batch, example, numbers), name: pa.array(numbers)})
+
+
+def with_constants(batch: pa.RecordBatch, columns: Mapping[str, pa.Array], example: bytes) -> pa.RecordBatch:
+    """Adds features to an encoded batch that have the same values in all records.
+
+    Args:
+      batch: An encoded batch of n records without features of these names, canonical as for `with_feature`.
+      columns: The features as columns, each of length n.
+      example: A canonical tf.Example of these features alone; at least one has a value.
+
+    Returns:
+      An encoded batch with these columns; the features are the last map entries of every record. Its records are
+      canonical as well.
+    """
+    ending = np.frombuffer(example[-4:], "<f4")
+    return _with_columns(batch, {**_appended(batch, example, np.repeat(ending, batch.num_rows)), **columns})
+
+
+def _with_columns(batch: pa.RecordBatch, changed: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    columns = {**dict(zip(batch.schema.names, batch.columns, strict=True)), **changed}
+    return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+
+
+def _appended(batch: pa.RecordBatch, example: bytes, numbers: np.ndarray) -> dict[str, pa.Array]:
+    """Columns of an encoded batch that change when the map entries of an example are added to each record.
+
+    numbers: the last four bytes of the example in each record, (n,), <f4.
+    """
+    entry = example[int(_prefix_sizes(np.array([len(example)]))[0]) :]
     frames = batch.column(batch.schema.get_field_index(_FRAMES))
     lengths = np.diff(_packed(frames)[1]) - HEADER_SIZE - FOOTER_SIZE
     before = _prefix_sizes(lengths)
@@ -143,13 +173,11 @@ def with_feature(batch: pa.RecordBatch, name: str, values: np.ndarray, example: 
     footers = restarted_footers(footers, *_prefix_change(bodies, before, len(entry)), bodies + len(entry))
     _parts(octets, len(entry))[starts] = _items(endings)
     _parts(octets, FOOTER_SIZE)[longer[1:] - FOOTER_SIZE] = _items(footers)
-    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    if _LABEL_OFFSETS in columns:
-        offsets = columns[_LABEL_OFFSETS].to_numpy()
-        columns[_LABEL_OFFSETS] = pa.array(np.where(offsets < 0, offsets, offsets + gaps))
-    columns[name] = pa.array(numbers)
-    columns[_FRAMES] = binary_array(pa.py_buffer(octets), longer)
-    return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+    changed = {_FRAMES: binary_array(pa.py_buffer(octets), longer)}
+    if _LABEL_OFFSETS in batch.schema.names:
+        offsets = batch.column(batch.schema.get_field_index(_LABEL_OFFSETS)).to_numpy()
+        changed[_LABEL_OFFSETS] = pa.array(np.where(offsets < 0, offsets, offsets + gaps))
+    return changed
 
 
 def _prefix_sizes(lengths: np.ndarray) -> np.ndarray:

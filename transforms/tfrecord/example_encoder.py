@@ -2,7 +2,7 @@
 
 Protocol buffer libraries write the entries of a map in an order that changes from run to run; here features come in the
 order of the columns. tf.Example holds lists of float32, int64 and bytes. Other Arrow types are cast: booleans to int64,
-text to bytes, float64 and decimals to float32, which rounds them to 24 bits.
+text to bytes, float64 and decimals to float32, which rounds them to 24 bits. Dates and times become text in ISO 8601.
 
 A batch of records is built from pieces. Each piece is a matrix of bytes with one row per record, and a mask of the
 bytes that belong to the record; the records are the bytes under the masks, row by row.
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ..arrow_values import float_values
+from ..arrow_values import float_values, is_time
 from ..errors import InputError
 from .framing import FOOTER_SIZE, frame_headers, write_checksums
 from .varints import encode_varints, varint
@@ -221,7 +221,9 @@ def _values(name: str, values: pa.Array) -> tuple[int, np.ndarray, np.ndarray]:
         with np.errstate(over="ignore"):
             octets = floats.astype("<f4").view(np.uint8)
         return _FLOAT_LIST, octets, np.full(len(floats), 4)
-    if not any(is_kind(kind) for is_kind in _TEXT):
+    if is_time(kind):
+        values = values.cast(pa.string())
+    elif not any(is_kind(kind) for is_kind in _TEXT):
         raise InputError(
             f"column {name!r} holds {kind}, which tf.Example cannot hold: cast it to a number or text first"
         )

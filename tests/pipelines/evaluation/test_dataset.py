@@ -146,7 +146,7 @@ def test_what_cannot_be_trained_on_is_named(
 
 
 def test_columns_of_other_kinds_are_refused(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"t": pa.array([0] * 20, pa.timestamp("s")), "y": [1.0] * 20}), tmp_path / "log.parquet")
+    pq.write_table(pa.table({"t": pa.array([0] * 20, pa.duration("s")), "y": [1.0] * 20}), tmp_path / "log.parquet")
 
-    with pytest.raises(InputError, match=r"'t' holds timestamp.*--feature"):
+    with pytest.raises(InputError, match=r"'t' holds duration.*--feature"):
         read_dataset(str(tmp_path / "log.parquet"), PARQUET, "y")

@@ -4,12 +4,15 @@ from labeldp.mechanisms import LOSSES, MECHANISMS
 from labeldp.mechanisms.core.label_rounding import ROUNDINGS
 from labeldp.mechanisms.registry import AUTO
 from labeldp.pipelines.flags import choices
-from labeldp.transforms.io.input_format import FORMATS
+from labeldp.transforms.csv_input.csv_dialect import COMMA, Dialect
+from labeldp.transforms.io.input_format import CSV_TYPES, FORMATS
 from labeldp.transforms.io.shard_writer import COMPRESSIONS
 
 
 def test_choices_are_those_of_the_code() -> None:
     assert choices.INPUT_FORMATS == FORMATS
+    assert choices.CSV_TYPES == CSV_TYPES
+    assert Dialect(choices.DEFAULT_DELIMITER, choices.DEFAULT_ENCODING) == COMMA
     assert choices.COMPRESSIONS == COMPRESSIONS
     assert choices.ROUNDINGS == ROUNDINGS
     assert tuple(LOSSES) == choices.LOSSES

@@ -430,7 +430,7 @@ def test_an_id_that_occurs_twice(fails: Any, tmp_path: Path, write_csv: Any) -> 
         ("labeldp.mechanisms.release.prior_release", "noisy_counts", "noising the prior"),
         ("labeldp.transforms.privatize_labels", "digest_sums", "privatizing labels"),
         ("labeldp.transforms.io.shard_writer", "filter_batch", "writing"),
-        ("labeldp.transforms.io.csv_reader", "_csv_types", "reading"),
+        ("labeldp.transforms.csv_input.csv_reader", "_csv_types", "reading"),
     ],
 )
 def test_a_library_that_quotes_labels(

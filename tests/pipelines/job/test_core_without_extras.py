@@ -79,16 +79,16 @@ def runs(
         "apply": command("apply", log | fit | to_parquet | {"output": folder / "applied"}),
         "audit": ["audit", str(folder / "released")],
         "to tfrecord": command("privatize", log | domain | refused | {"output_format": "tfrecord"}),
-        "by default": command("privatize", log | domain | refused),
+        "by default": command("privatize", log | domain | {"output": folder / "default"}),
         "from tfrecord": command("privatize", log | domain | refused | to_parquet | {"input_format": "tfrecord"}),
-        "apply to tfrecord": command("apply", log | fit | refused),
+        "apply to tfrecord": command("apply", log | fit | refused | {"output_format": "tfrecord"}),
         "demo": command("demo", refused),
     }
     return folder, outcomes_of(jobs, (*TENSORFLOW, "google_crc32c"), environment, outcome)
 
 
 @pytest.mark.xdist_group("without_extras")
-@pytest.mark.parametrize("name", ["to parquet", "from parquet", "fit", "apply", "audit"])
+@pytest.mark.parametrize("name", ["to parquet", "from parquet", "fit", "apply", "audit", "by default"])
 def test_csv_and_parquet_work(runs: tuple[Path, dict[str, Any]], name: str) -> None:
     folder, outcomes = runs
 
@@ -96,7 +96,7 @@ def test_csv_and_parquet_work(runs: tuple[Path, dict[str, Any]], name: str) -> N
     if name == "audit":
         assert outcomes[name].out.endswith("PASS\n")
     elif name != "fit":
-        output = {"to parquet": "released", "from parquet": "again", "apply": "applied"}[name]
+        output = {"to parquet": "released", "from parquet": "again", "apply": "applied", "by default": "default"}[name]
         assert pq.read_table(folder / output / "data").column("f").to_pylist() == list(range(1000))
 
 
@@ -105,7 +105,6 @@ def test_csv_and_parquet_work(runs: tuple[Path, dict[str, Any]], name: str) -> N
     ("name", "flag"),
     [
         ("to tfrecord", "--output_format tfrecord"),
-        ("by default", "--output_format tfrecord"),
         ("from tfrecord", "--input_format tfrecord"),
         ("apply to tfrecord", "--output_format tfrecord"),
         ("demo", "tfrecord"),
@@ -123,7 +122,7 @@ def test_tfrecords_say_what_to_install(runs: tuple[Path, dict[str, Any]], name: 
 def test_what_was_refused_left_nothing(runs: tuple[Path, dict[str, Any]]) -> None:
     folder, _ = runs
     left = {path.name for path in folder.iterdir()}
-    assert left == {"released", "again", "applied", "mechanism.json", "labeldp_ledger.jsonl"}
+    assert left == {"released", "again", "applied", "default", "mechanism.json", "labeldp_ledger.jsonl"}
 
 
 def test_tfrecords_need_no_tensorflow(
@@ -134,7 +133,7 @@ def test_tfrecords_need_no_tensorflow(
     log = {"input": small_log, "input_format": "csv"}
     domain = {"label": "y", "label_min": 0, "label_max": 4, "label_step": 1, "epsilon": 1}
     jobs = {
-        "released": command("privatize", log | domain | {"output": tmp_path / "released"}),
+        "released": command("privatize", log | domain | {"output": tmp_path / "released", "output_format": "tfrecord"}),
         "again": command("privatize", released | domain | {"output": tmp_path / "again"}),
         "audit": ["audit", str(tmp_path / "again"), "--data"],
         "parquet": command(

@@ -42,7 +42,7 @@ def test_defaults(request_of: Any, small_log: Path, outputs: Path, key_file: Pat
     assert found.command == "privatize"
     assert found.input.paths == (str(small_log),)
     assert found.output.target == str(outputs / "released")
-    assert found.output.format == "tfrecord"
+    assert found.output.format == "parquet"
     assert found.output.num_shards == 1
     assert found.output.compression == "none"
     assert (found.mechanism.name, found.mechanism.loss, found.mechanism.parameters) == (

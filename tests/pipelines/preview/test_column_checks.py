@@ -69,6 +69,39 @@ def test_a_csv_file_without_a_header_does_not_show_its_first_record(
     assert not [cell for cell in first.split(",") if len(cell) > 1 and cell in message]
 
 
+@pytest.mark.parametrize("first", ["a;4.5", "4.5;a", "a|nan"])
+def test_nor_one_that_another_delimiter_divides(
+    job: Any, invoke: Any, write_csv: Any, tmp_path: Path, first: str
+) -> None:
+    log = write_csv(tmp_path / "log.csv", ["1;2", "3;4"], header=first)
+    outcome = invoke(job(input=log))
+
+    assert outcome.code == 2
+    assert "which has only one, because it has no ',': --csv_delimiter names another delimiter" in outcome.error
+    assert first not in outcome.error
+    assert "did you mean" not in outcome.error
+
+
+def test_a_file_of_one_column_shows_its_name(job: Any, invoke: Any, write_csv: Any, tmp_path: Path) -> None:
+    outcome = invoke(job(input=write_csv(tmp_path / "log.csv", ["1", "2"], header="yy")))
+
+    assert outcome.code == 2
+    assert "it has: yy; did you mean yy?" in outcome.error
+
+
+def test_a_filter_by_a_folder_is_checked(job: Any, invoke: Any, write_csv: Any, tmp_path: Path) -> None:
+    (tmp_path / "month=1").mkdir()
+    write_csv(tmp_path / "month=1" / "log.csv", ["1,2", "3,4"], header="f,y")
+    pattern = tmp_path / "month=*" / "log.csv"
+
+    outcome = invoke(job(input=pattern, where="months=1"))
+    assert outcome.code == 2
+    assert "--where: there is no column 'months' in" in outcome.error
+    assert "it has: f, y, month; did you mean month?" in outcome.error
+    outcome = invoke([*job(input=pattern, where="month=1"), "--dry_run"]).ok()
+    assert "month (int32)" in outcome.out
+
+
 def test_a_feature_that_the_first_examples_lack_is_warned_of(job: Any, invoke: Any, tmp_path: Path) -> None:
     """A later record may have it, so the job decides."""
     pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
@@ -89,7 +122,7 @@ def test_the_schema_says_nothing_of_the_label(tmp_path: Path) -> None:
     """Its type would be that of values in CSV and TFRecord files."""
     pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
     from labeldp.transforms.io.file_reader import FileReader
-    from labeldp.transforms.io.input_format import Format
+    from labeldp.transforms.io.input_format import FilePart, Format
     from labeldp.transforms.tfrecord.example_encoder import encode_examples
     from labeldp.transforms.tfrecord.framing import frame
 
@@ -102,7 +135,7 @@ def test_the_schema_says_nothing_of_the_label(tmp_path: Path) -> None:
         }.items():
             path = tmp_path / f"{number}.{kind}"
             path.write_bytes(content)
-            schemas[kind].append(FileReader(Format(kind), label_column="y").schema(str(path)))
+            schemas[kind].append(FileReader(Format(kind), label_column="y").schema(FilePart(str(path), str(path))))
     for kind, (first, second) in schemas.items():
         assert first.equals(second), kind
         assert pa.types.is_null(first.field("y").type)

@@ -17,7 +17,8 @@ def columns() -> dict[str, list[Any]]:
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits batches to a few records."""
-    from labeldp.transforms.io import csv_blocks, file_reader, parquet_reader, tfrecord_reader
+    from labeldp.transforms.csv_input import csv_blocks
+    from labeldp.transforms.io import file_reader, parquet_reader, tfrecord_reader
 
     for module in (file_reader, parquet_reader, tfrecord_reader):
         monkeypatch.setattr(module, "BATCH_ROWS", 7)

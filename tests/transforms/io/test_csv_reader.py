@@ -1,5 +1,6 @@
 """CSV: types inferred once for all files, and errors that name the line but never quote a cell."""
 
+import datetime
 import gzip
 import io
 import logging
@@ -16,7 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.transforms import Format, InputError, LabelledBatch, ReadRecordBatches
-from labeldp.transforms.io import csv_blocks, csv_reader, file_reader
+from labeldp.transforms.csv_input import csv_blocks, csv_reader
+from labeldp.transforms.io import file_reader
 from labeldp.transforms.io.file_reader import FileReader
 from labeldp.transforms.io.input_format import FilePart
 
@@ -33,25 +35,28 @@ def types_of(batches: list[LabelledBatch]) -> dict[str, str]:
     return {field.name: str(field.type) for field in batches[0].batch.schema}
 
 
-def test_csv_types_are_inferred_dates_stay_text_and_the_label_is_a_float(tmp_path, read_all, plain):
+def test_csv_types_are_inferred_and_the_label_is_a_float(tmp_path, read_all, plain):
     path = csv_file(
         tmp_path,
         "i,f,b,t,day,time,hour,none,y\n1,1.5,true,a,2020-01-31,2020-01-31T10:00:00Z,10:30:00,,7\n2,2,false,b,,,,,8\n",
     )
     batches = read_all(path, "csv", label_column="y")
     assert types_of(batches) == {
-        "i": "int64", "f": "double", "b": "bool", "t": "string", "day": "string", "time": "string",
-        "hour": "string", "none": "string", "y": "double",
+        "i": "int64", "f": "double", "b": "bool", "t": "string", "day": "date32[day]", "time": "timestamp[ms, tz=UTC]",
+        "hour": "time32[ms]", "none": "string", "y": "double",
     }  # fmt: skip
     record = plain(batches)[0]
-    assert (record["day"], record["time"], record["hour"]) == ("2020-01-31", "2020-01-31T10:00:00Z", "10:30:00")
+    moment = datetime.datetime(2020, 1, 31, 10, tzinfo=datetime.timezone.utc)
+    assert (record["day"], record["time"], record["hour"]) == (moment.date(), moment, datetime.time(10, 30))
+    assert plain(batches)[1]["day"] is None
 
 
 def test_csv_types_override_the_guess(tmp_path, read_all, plain):
-    path = csv_file(tmp_path, "zip,n,y\n01234,1,2\n")
-    batches = read_all(path, Format("csv", {"zip": "string", "n": "float64"}), label_column="y")
-    assert types_of(batches) == {"zip": "string", "n": "double", "y": "double"}
-    assert plain(batches)[0] == {"zip": "01234", "n": 1.0, "y": 2.0}
+    path = csv_file(tmp_path, "zip,n,d,t,y\n01234,1,2020-01-31,,2\n")
+    types = {"zip": "string", "n": "float64", "d": "string", "t": "timestamp"}
+    batches = read_all(path, Format("csv", types), label_column="y")
+    assert types_of(batches) == {"zip": "string", "n": "double", "d": "string", "t": "timestamp[ms]", "y": "double"}
+    assert plain(batches)[0] == {"zip": "01234", "n": 1.0, "d": "2020-01-31", "t": None, "y": 2.0}
 
 
 def test_csv_types_of_an_unknown_column(tmp_path, read_all):
@@ -139,7 +144,7 @@ SLOW_READS = """
 import sys, time
 from apache_beam.io.filesystems import FileSystems
 from labeldp.transforms import Format, InputError
-from labeldp.transforms.io import csv_blocks
+from labeldp.transforms.csv_input import csv_blocks
 from labeldp.transforms.io.file_reader import FileReader
 from labeldp.transforms.io.input_format import FilePart
 
@@ -400,9 +405,9 @@ LONG = {
 def test_no_byte_is_looked_at_again_in_the_next_block(monkeypatch, text):
     content, seen, search = text.encode(), [], csv_blocks._last_row_end
 
-    def counting(text: bytes, inside: bool) -> tuple[int, bool]:
+    def counting(text: bytes, inside: bool, mark: bytes) -> tuple[int, bool]:
         seen.append(len(text))
-        return search(text, inside)
+        return search(text, inside, mark)
 
     in_blocks(monkeypatch, content, 256, 64)
     monkeypatch.setattr(csv_blocks, "_last_row_end", counting)

@@ -14,7 +14,11 @@ from labeldp.pipelines.audit.audit_release import audit_path
 from labeldp.pipelines.cli.commands import main
 
 RECORDS = 20_000
-FORMATS = {"tfrecord": {}, "gzip": {"compression": "gzip"}, "parquet": {"output_format": "parquet"}}
+FORMATS = {
+    "tfrecord": {"output_format": "tfrecord"},
+    "gzip": {"output_format": "tfrecord", "compression": "gzip"},
+    "parquet": {"output_format": "parquet"},
+}
 # How a tf.Example ends its key and begins its float.
 KEY = re.compile(rb"\x01y\x12\x08\x12\x06\x0a\x04(....)", re.DOTALL)
 

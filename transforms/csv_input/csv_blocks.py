@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import functools
 import re
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -16,7 +17,8 @@ from typing import BinaryIO
 import numpy as np
 
 from ..errors import InputError, unreadable
-from .filesystems import open_input
+from ..io.filesystems import GZIP_MAGIC, GZIP_WITHOUT_NAME, open_input
+from .csv_dialect import COMMA, Dialect
 
 # Bytes read at a time.
 _CSV_BLOCK = 8 << 20
@@ -29,37 +31,46 @@ _CSV_WINDOW = 1 << 16
 _SAMPLE_ROWS = 1 << 16
 _SAMPLE_BYTES = 6 << 20
 
-_ENDS_FIELD = np.isin(np.arange(256), list(b",\r\n"))
-_FIELD = rb'(?:"[^"]*(?:""[^"]*)*")?[^,\r\n]*'
-_ROW = re.compile(rb"%b(?:,%b)*(?:\r\n?|\n)?" % (_FIELD, _FIELD))
+
+@functools.cache
+def _ends_field(mark: bytes) -> np.ndarray:
+    """By byte: whether a field ends before it. Shape (256,), bool."""
+    return np.isin(np.arange(256), list(mark + b"\r\n"))
 
 
-def whole_row_blocks(path: str, label: str | None) -> Iterator[tuple[bytes, bytes]]:
+@functools.cache
+def _row_pattern(mark: bytes) -> re.Pattern[bytes]:
+    mark = re.escape(mark)
+    field = rb'(?:"[^"]*(?:""[^"]*)*")?[^%b\r\n]*' % mark
+    return re.compile(rb"%b(?:%b%b)*(?:\r\n?|\n)?" % (field, mark, field))
+
+
+def whole_row_blocks(path: str, label: str | None, dialect: Dialect = COMMA) -> Iterator[tuple[bytes, bytes]]:
     """Reads a CSV file in blocks of whole rows.
 
     Args:
       path: The file.
       label: The label's column, which does not count for the length of a row; None if there is none.
+      dialect: Dialect of the file.
 
     Yields:
-      (header, block): the header line and rows of some megabytes. At least one block, which may be empty. All rows
-      before the place of an error come before the error.
+      (header, block): the header line and rows of some megabytes, in UTF-8. At least one block, which may be empty. All
+      rows before the place of an error come before the error.
 
     Raises:
       InputError: If the file cannot be read, a quote is never closed, or a row has more than 64 MB.
     """
     with open_input(path) as file:
-        row_ends, header, held, line = _RowEnds(), None, [], 1
-        chunk = _read_some(file, path).removeprefix(codecs.BOM_UTF8)
-        while chunk:
+        row_ends, header, held, line = _RowEnds(dialect.mark), None, [], 1
+        for chunk in _without_mark(dialect.utf8(_chunks(file, path))):
             end = row_ends.last(chunk)
             if end:
                 whole, held = b"".join([*held, chunk[:end]]), []
                 if header is None:
-                    start = _header_end(whole)
+                    start = _header_end(whole, dialect.mark)
                     header, whole = whole[:start], whole[start:]
                     line += _line_breaks(header)
-                short = _before_long_row(whole, header, label)
+                short = _before_long_row(whole, header, label, dialect)
                 if short:
                     yield header, whole[:short]
                 if short < len(whole):
@@ -69,38 +80,55 @@ def whole_row_blocks(path: str, label: str | None) -> Iterator[tuple[bytes, byte
             # Such a row is too long however much of it is a label.
             if sum(map(len, held)) > 2 * _CSV_ROW:
                 raise _endless(path, line)
-            chunk = _read_some(file, path)
         # The last line may lack its newline. Arrow would read all that follows an open quote as one cell.
         if not row_ends.last(b"\n"):
             raise _endless(path, line)
         rest = b"".join(held)
         if header is None:
-            start = _header_end(rest)
+            start = _header_end(rest, dialect.mark)
             header, rest = rest[:start], rest[start:]
         yield header, rest
 
 
-def column_names(header: bytes) -> list[str] | None:
+def _chunks(file: BinaryIO, path: str) -> Iterator[bytes]:
+    """Parts of a file, some megabytes each."""
+    chunk = _read_some(file, path)
+    if chunk.startswith(GZIP_MAGIC):
+        raise InputError(f"{path}: {GZIP_WITHOUT_NAME}")
+    while chunk:
+        yield chunk
+        chunk = _read_some(file, path)
+
+
+def _without_mark(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """The chunks without a byte order mark before the first one."""
+    for number, chunk in enumerate(chunks):
+        yield chunk if number else chunk.removeprefix(codecs.BOM_UTF8)
+
+
+def column_names(header: bytes, dialect: Dialect = COMMA) -> list[str] | None:
     """Reads a header line.
 
     Args:
-      header: The line.
+      header: The line, in UTF-8.
+      dialect: Dialect of the file.
 
     Returns:
       The names; none for a blank line. None if they are not UTF-8 text.
     """
     try:
-        return next(csv.reader([header.decode("utf-8-sig")]), [])
+        return next(csv.reader([header.decode("utf-8-sig")], delimiter=dialect.delimiter), [])
     except (UnicodeDecodeError, csv.Error):
         return None
 
 
-def first_rows(path: str, label: str | None) -> tuple[bytes, bytes]:
+def first_rows(path: str, label: str | None, dialect: Dialect = COMMA) -> tuple[bytes, bytes]:
     """Reads the rows that determine the types of columns.
 
     Args:
       path: The file.
       label: The label's column; None if there is none.
+      dialect: Dialect of the file.
 
     Returns:
       (header, rows): the header line and the first 65,536 rows, fewer where rows are long. How many they are does not
@@ -111,13 +139,13 @@ def first_rows(path: str, label: str | None) -> tuple[bytes, bytes]:
     """
     header, text, ends = b"", b"", np.zeros(0, np.int64)
     try:
-        for header, block in whole_row_blocks(path, label):
-            ends = np.append(ends, row_ends(block) + len(text))
+        for header, block in whole_row_blocks(path, label, dialect):
+            ends = np.append(ends, row_ends(block, dialect) + len(text))
             text += block
             rows = min(len(ends), _SAMPLE_ROWS)
             enough = rows == _SAMPLE_ROWS
             if rows and ends[rows - 1] >= _SAMPLE_BYTES:
-                sizes = np.cumsum(_feature_sizes(text[: ends[rows - 1]], ends[:rows], header, label))
+                sizes = np.cumsum(_feature_sizes(text[: ends[rows - 1]], ends[:rows], header, label, dialect))
                 enough |= bool(sizes[-1] >= _SAMPLE_BYTES)
                 rows = min(rows, int(np.searchsorted(sizes, _SAMPLE_BYTES)) + 1)
             if enough:
@@ -129,16 +157,17 @@ def first_rows(path: str, label: str | None) -> tuple[bytes, bytes]:
     return header, text
 
 
-def row_ends(text: bytes) -> np.ndarray:
+def row_ends(text: bytes, dialect: Dialect = COMMA) -> np.ndarray:
     """Finds the end of every row, by the rules of Arrow's parser: at line breaks outside quotes, except blank lines.
 
     Args:
       text: Whole rows; the last one may lack its line break.
+      dialect: Dialect of the file.
 
     Returns:
       Offset after each row, ascending, shape (n,), int64.
     """
-    breaks = _unquoted(text, b"\r\n")
+    breaks = _unquoted(text, b"\r\n", dialect.mark)
     codes = np.frombuffer(text + b" ", np.uint8)
     # A carriage return before a newline is part of the same line break.
     ends = breaks[(codes[breaks] == ord("\n")) | (codes[breaks + 1] != ord("\n"))] + 1
@@ -148,35 +177,35 @@ def row_ends(text: bytes) -> np.ndarray:
     return ends[(firsts != ord("\n")) & (firsts != ord("\r"))]
 
 
-def _feature_sizes(text: bytes, ends: np.ndarray, header: bytes, label: str | None) -> np.ndarray:
+def _feature_sizes(text: bytes, ends: np.ndarray, header: bytes, label: str | None, dialect: Dialect) -> np.ndarray:
     """Bytes of each row apart from its label. ends: end of each of the n rows in the text, (n,)."""
     starts = np.append(0, ends[:-1])
-    names = column_names(header) or []
+    names = column_names(header, dialect) or []
     if label is None or label not in names:
         return ends - starts
     place = names.index(label)
     # Rows with too few fields may lack the label.
-    commas = np.append(_unquoted(text, b","), [len(text)] * (place + 1))
+    commas = np.append(_unquoted(text, dialect.mark, dialect.mark), [len(text)] * (place + 1))
     first = np.searchsorted(commas, starts)
     begins = np.minimum(commas[first + place - 1] + 1, ends) if place else starts
     return ends - starts - (np.minimum(commas[first + place], ends) - begins)
 
 
-def _unquoted(text: bytes, wanted: bytes) -> np.ndarray:
+def _unquoted(text: bytes, wanted: bytes, mark: bytes) -> np.ndarray:
     """Places of some bytes outside quotes, ascending, in a text that begins and ends outside."""
     framed = b"\n" + text + b"\n"
     codes = np.frombuffer(framed, np.uint8)
     found = np.flatnonzero(np.logical_or.reduce([codes[1:-1] == code for code in wanted])) + 1
-    places, states = _quoting(framed, 0, framed.rfind(b'"') + 1, inside=False)
+    places, states = _quoting(framed, 0, framed.rfind(b'"') + 1, False, mark)
     return found[~states[np.searchsorted(places, found, side="right") - 1]] - 1
 
 
-def _before_long_row(text: bytes, header: bytes, label: str | None) -> int:
+def _before_long_row(text: bytes, header: bytes, label: str | None, dialect: Dialect) -> int:
     """Bytes of the whole rows before the first one that is too long without its label."""
     if len(text) <= _CSV_ROW:
         return len(text)
-    ends = row_ends(text)
-    long = np.flatnonzero(_feature_sizes(text, ends, header, label) > _CSV_ROW)
+    ends = row_ends(text, dialect)
+    long = np.flatnonzero(_feature_sizes(text, ends, header, label, dialect) > _CSV_ROW)
     if not len(long):
         return len(text)
     return int(ends[long[0] - 1]) if long[0] else 0
@@ -210,13 +239,15 @@ class _RowEnds:
     and a single one closes the quoted part; after that, quotes are text until the next field. A run of quotes therefore
     has one of three effects:
     - even length: none; the text after it is inside quotes if the text before it is;
-    - odd length, after a comma or line break: opens from outside, closes from inside;
+    - odd length, after a delimiter or line break: opens from outside, closes from inside;
     - odd length, after another byte: closes from inside, is text outside. In both cases, outside follows.
     A run of the third kind determines the state without knowledge of what came before. Therefore it mostly suffices to
     look at the end of a chunk.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, mark: bytes = b",") -> None:
+        """mark: the delimiter."""
+        self._mark = mark
         # State after the text so far: whether it ends inside quotes, and its last byte with the run of quotes after
         # it, which the next chunk may continue. A file begins like a line.
         self._inside = False
@@ -226,7 +257,7 @@ class _RowEnds:
         """End of the last row that ends in this chunk, after its line break; 0 if none does. Chunks come in order."""
         text = self._before + chunk
         settled = text.rstrip(b'"')
-        end, self._inside = _last_row_end(settled, self._inside)
+        end, self._inside = _last_row_end(settled, self._inside, self._mark)
         end -= len(self._before)
         run = len(text) - len(settled)
         # Only the parity of the run matters.
@@ -234,7 +265,7 @@ class _RowEnds:
         return max(end, 0)
 
 
-def _last_row_end(text: bytes, inside: bool) -> tuple[int, bool]:
+def _last_row_end(text: bytes, inside: bool, mark: bytes) -> tuple[int, bool]:
     """End of the last row in a text, 0 if none ends; and whether the text ends inside quotes.
 
     text: its first byte is the one before it; neither that nor the last byte is a quote. inside: whether it begins
@@ -243,7 +274,7 @@ def _last_row_end(text: bytes, inside: bool) -> tuple[int, bool]:
     stop = text.rfind(b'"') + 1
     start = max(stop - _CSV_WINDOW, 0)
     while True:
-        places, states = _quoting(text, start, stop, inside)
+        places, states = _quoting(text, start, stop, inside, mark)
         borders = np.append(places, len(text))
         for place in np.flatnonzero(~states)[::-1]:
             newline = text.rfind(b"\n", borders[place], borders[place + 1])
@@ -256,7 +287,7 @@ def _last_row_end(text: bytes, inside: bool) -> tuple[int, bool]:
         start = 0
 
 
-def _quoting(text: bytes, start: int, stop: int, inside: bool) -> tuple[np.ndarray, np.ndarray]:
+def _quoting(text: bytes, start: int, stop: int, inside: bool, mark: bytes) -> tuple[np.ndarray, np.ndarray]:
     """(places, states): whether the text from each place to the next, or to its end, is inside quotes.
 
     The first place is 1 if start is 0, else the first one after start at which the state is known; there may be none.
@@ -271,7 +302,7 @@ def _quoting(text: bytes, start: int, stop: int, inside: bool) -> tuple[np.ndarr
         # The first run may have begun before.
         begins, ends = begins[1:], ends[1:]
     places = begins[(ends - begins) & 1 == 1]
-    opens = _ENDS_FIELD[codes[places - 1]]
+    opens = _ends_field(mark)[codes[places - 1]]
     if start == 0:
         # The state at the beginning is represented by virtual quotes at place 1: one that is text, which leaves the
         # state outside, then, if the text begins inside quotes, one that opens.
@@ -284,6 +315,6 @@ def _quoting(text: bytes, start: int, stop: int, inside: bool) -> tuple[np.ndarr
     return places, since & 1 == 1
 
 
-def _header_end(text: bytes) -> int:
+def _header_end(text: bytes, mark: bytes) -> int:
     """End of the first row, after its line break, in a text whose quotes are closed."""
-    return next(_ROW.finditer(text)).end()
+    return next(_row_pattern(mark).finditer(text)).end()

@@ -12,25 +12,38 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from ..errors import InputError
+from ..io.hive_partitions import check_no_clash
+from ..io.input_format import FilePart, check_unique_columns, listed
 from .csv_blocks import column_names, first_rows, row_ends, whole_row_blocks
-from .input_format import FilePart, check_unique_columns, listed
+from .csv_dialect import CANDIDATES, COMMA, Dialect
 
+_DECLARED = {"date": pa.date32(), "timestamp": pa.timestamp("ms")}
 # A label is a number. A unit before it would not make it one, so a digit may follow a letter.
 _NAME = re.compile(r"[^\W\d].*", re.DOTALL)
 _NO_NAMES = {"nan", "inf", "infinity", "null", "none", "na", "true", "false"}
+# A field may be a whole line, if the file has another delimiter.
+_DIVIDES = re.compile("|".join(map(re.escape, CANDIDATES)))
 
 
 class CSVReader:
     """Reads CSV files, one after the other; remembers the column types of the first file."""
 
-    def __init__(self, columns: Sequence[str] | None, label: str | None, declared: Mapping[str, str] | None):
+    def __init__(
+        self,
+        columns: Sequence[str] | None,
+        label: str | None,
+        declared: Mapping[str, str] | None,
+        dialect: Dialect = COMMA,
+    ):
         """Prepares for a set of columns.
 
         Args:
           columns: Columns to read; None reads all.
           label: Column that is read as float64.
           declared: Column name to type, for columns whose type cannot be inferred from the first rows.
+          dialect: Dialect of the files.
         """
+        self._dialect = dialect
         self._columns = columns
         self._label = label
         self._declared = declared or {}
@@ -50,15 +63,17 @@ class CSVReader:
             or holds a value that is not of its column's type. The first such row counts.
         """
         if part.first not in self._types:
-            self._types[part.first] = _csv_types(part.first, self._columns, self._label, self._declared)
+            self._types[part.first] = _csv_types(part.first, self._columns, self._label, self._declared, self._dialect)
         types = self._types[part.first]
+        check_no_clash(part.partitions, list(types), part.first)
         rows = 0
-        for header, block in whole_row_blocks(part.path, self._label):
-            if rows == 0 and part.path != part.first and sorted(_column_names(part.path, header)) != sorted(types):
+        for header, block in whole_row_blocks(part.path, self._label, self._dialect):
+            own = _column_names(part.path, header, self._dialect)
+            if rows == 0 and part.path != part.first and sorted(own) != sorted(types):
                 raise InputError(
                     f"{part.path}: the header is not that of {part.first}: all files need the same columns"
                 )
-            parse = _Parser(part.path, header, types, self._columns, self._label)
+            parse = _Parser(part.path, header, types, self._columns, self._label, self._dialect)
             try:
                 table = parse(block, rows)
             except InputError:
@@ -69,7 +84,7 @@ class CSVReader:
             yield from table.to_batches()
 
 
-def csv_schema(path: str, label: str | None, declared: Mapping[str, str] | None) -> pa.Schema:
+def csv_schema(path: str, label: str | None, declared: Mapping[str, str] | None, dialect: Dialect = COMMA) -> pa.Schema:
     """Finds the columns of a CSV file and their types, which are inferred from its first rows without the label.
 
     Args:
@@ -77,6 +92,7 @@ def csv_schema(path: str, label: str | None, declared: Mapping[str, str] | None)
       label: The label's column, whose type is null in the result; None if there is none. If the header does not have
         it, another column may be the label: then all types are null, and no row is parsed.
       declared: Column name to type.
+      dialect: Dialect of the file.
 
     Returns:
       The columns in the order of the header.
@@ -84,10 +100,10 @@ def csv_schema(path: str, label: str | None, declared: Mapping[str, str] | None)
     Raises:
       InputError: If the file cannot be read or has no header line.
     """
-    names = _column_names(path, first_rows(path, label)[0])
+    names = _column_names(path, first_rows(path, label, dialect)[0], dialect)
     if label not in names:
         return pa.schema([(name, pa.null()) for name in names])
-    types = _csv_types(path, None, label, declared or {})
+    types = _csv_types(path, None, label, declared or {}, dialect)
     return pa.schema([(name, pa.null() if name == label else types[name]) for name in names])
 
 
@@ -100,38 +116,68 @@ def are_names(names: Sequence[str]) -> bool:
       names: The fields.
 
     Returns:
-      True if each begins with a letter or an underscore and is not a word for a number, a truth value or nothing.
+      True if each begins with a letter or an underscore and is not a word for a number, a truth value or nothing; and
+      so do its parts, if another delimiter divides it.
     """
-    return all(_NAME.fullmatch(name) and name.lower() not in _NO_NAMES for name in names)
+    parts = [part for name in names for part in _DIVIDES.split(name)]
+    return all(_NAME.fullmatch(part) and part.lower() not in _NO_NAMES for part in parts)
 
 
-def missing_column(name: str, names: Sequence[str]) -> str:
+def delimiter_advice(name: str, names: Sequence[str], dialect: Dialect = COMMA) -> str:
+    """Advises on a header line without a column, if the file seems to have another delimiter than the declared one.
+
+    Args:
+      name: The column.
+      names: The fields of the header line.
+      dialect: Dialect of the file.
+
+    Returns:
+      The end of a sentence about the header line; empty if it has several fields and no other delimiter gives the
+      column. It quotes nothing: a file without a header has its first record there.
+    """
+    header = dialect.delimiter.join(names).encode()
+    for mark in CANDIDATES:
+        if mark != dialect.delimiter and name in (column_names(header, Dialect(mark)) or []):
+            shown = "\\t" if mark == "\t" else mark
+            return f", which {shown!r} divides into columns: use --csv_delimiter '{shown}'"
+    if len(names) == 1:
+        return f", which has only one, because it has no {dialect.delimiter!r}: --csv_delimiter names another delimiter"
+    return ""
+
+
+def missing_column(name: str, names: Sequence[str], dialect: Dialect = COMMA) -> str:
     """Describes that a header line lacks a column.
 
     Args:
       name: The column.
       names: The fields of the header line.
+      dialect: Dialect of the file.
 
     Returns:
-      The text; it lists the columns, unless they may be a record.
+      The text; it names the delimiter that the file seems to have, or lists the columns, unless they may be a record.
     """
+    advice = delimiter_advice(name, names, dialect)
+    if advice:
+        whole = are_names(names) and not _DIVIDES.search("".join(names))
+        shown = f"; it has: {listed(names)}" if whole else ""
+        return f"there is no column {name!r} in the header line{advice}{shown}"
     if are_names(names):
         return f"there is no column {name!r} in the header line; it has: {listed(names)}"
     return f"there is no column {name!r} in the header line, which does not look like column names: add a header line"
 
 
 def _csv_types(
-    path: str, columns: Sequence[str] | None, label: str | None, declared: Mapping[str, str]
+    path: str, columns: Sequence[str] | None, label: str | None, declared: Mapping[str, str], dialect: Dialect
 ) -> dict[str, pa.DataType]:
     """Type of every column: declared, or inferred from the first rows. Labels take no part in that."""
-    header, rows = first_rows(path, label)
-    names = _column_names(path, header)
+    header, rows = first_rows(path, label, dialect)
+    names = _column_names(path, header, dialect)
     for name in columns or ([label] if label else []):
         if name not in names:
-            raise InputError(f"{path}: {missing_column(name, names)}")
+            raise InputError(f"{path}: {missing_column(name, names, dialect)}")
     check_unique_columns(names, path)
     types = {}
-    parse = _Parser(path, header, {label: pa.binary()} if label else {}, None, label)
+    parse = _Parser(path, header, {label: pa.binary()} if label else {}, None, label, dialect)
     try:
         schema = parse(rows, 0).schema
     except InputError:
@@ -139,22 +185,32 @@ def _csv_types(
         schema = parse.before_error(rows, 0)[0].schema
     for field in schema:
         kind = field.type
-        # tf.Example has no type for dates, and an empty first block has no type to infer.
-        types[field.name] = pa.string() if pa.types.is_temporal(kind) or pa.types.is_null(kind) else kind
+        # An empty first block has no type to infer. Text that is not in the encoding is refused where it stands.
+        text = pa.types.is_null(kind) or pa.types.is_binary(kind)
+        types[field.name] = pa.string() if text else _in_milliseconds(kind)
     for name, kind in declared.items():
         if name not in types:
             raise InputError(f"--csv_types names {name!r}, which is not in {path}")
-        types[name] = pa.type_for_alias(kind)
+        types[name] = _DECLARED.get(kind) or pa.type_for_alias(kind)
     if label in types:
         types[label] = pa.float64()
     return types
 
 
-def _column_names(path: str, header: bytes) -> list[str]:
+def _in_milliseconds(kind: pa.DataType) -> pa.DataType:
+    """The type with milliseconds for one with seconds, which Parquet has not, and which fractions do not fit."""
+    if pa.types.is_timestamp(kind) and kind.unit == "s":
+        return pa.timestamp("ms", kind.tz)
+    return pa.time32("ms") if kind == pa.time32("s") else kind
+
+
+def _column_names(path: str, header: bytes, dialect: Dialect = COMMA) -> list[str]:
     """Column names of a header line. Raises InputError when there are none or they are not text."""
-    names = column_names(header)
+    names = column_names(header, dialect)
     if names is None:
-        raise InputError(f"{path}: the header line is not UTF-8 text")
+        raise InputError(
+            f"{path}: the header line is not text in {dialect.encoding}: give --csv_encoding, such as latin-1"
+        )
     if not names:
         raise InputError(f"{path}: the CSV file is empty: it needs a header line and rows")
     return names
@@ -169,6 +225,7 @@ class _Parser:
     types: Mapping[str, pa.DataType]
     columns: Sequence[str] | None
     label: str | None
+    dialect: Dialect
 
     def __call__(self, rows: bytes, before: int) -> pa.Table:
         """Records of some rows. before: number of rows before them. An InputError names the first row."""
@@ -176,12 +233,12 @@ class _Parser:
             return pa_csv.read_csv(
                 pa.BufferReader(self.header + rows),
                 read_options=pa_csv.ReadOptions(use_threads=False, block_size=len(self.header) + len(rows) + 1),
-                parse_options=pa_csv.ParseOptions(newlines_in_values=True),
+                parse_options=pa_csv.ParseOptions(delimiter=self.dialect.delimiter, newlines_in_values=True),
                 convert_options=pa_csv.ConvertOptions(column_types=self.types, include_columns=self.columns),
             )
         except (pa.ArrowException, OSError) as error:
-            names = column_names(self.header) or []
-            message = _safe_message(str(error), names, self.types, self.label, before + 2)
+            names = column_names(self.header, self.dialect) or []
+            message = _safe_message(str(error), names, self.types, self.label, before + 2, self.dialect)
             raise InputError(f"{self.path}: {message}") from None
 
     def before_error(self, rows: bytes, before: int) -> tuple[pa.Table, InputError]:
@@ -190,7 +247,7 @@ class _Parser:
         Arrow itself names the first error of the first column that has one, or the first row with too many fields:
         which one that is depends on the rows that are parsed together.
         """
-        ends = np.append(0, row_ends(rows))
+        ends = np.append(0, row_ends(rows, self.dialect))
         # All rows before `good` can be parsed, but not all before `bad`.
         good, bad = 0, len(ends) - 1
         while bad - good > 1:
@@ -208,7 +265,9 @@ class _Parser:
         return records, InputError(f"{self.path}: cannot be parsed as CSV: not a CSV file, or corrupt")
 
 
-def _safe_message(message: str, names: Sequence[str], types: Mapping[str, Any], label: str | None, line: int) -> str:
+def _safe_message(
+    message: str, names: Sequence[str], types: Mapping[str, Any], label: str | None, line: int, dialect: Dialect = COMMA
+) -> str:
     """Arrow's message on a bad row, without the text that it quotes from the file."""
     # Only the beginning is certain to be Arrow's own text; the rest may be content of the file that looks like it.
     fields = re.match(r"CSV parse error: (?:Row #\d+: )?Expected (\d+) columns, got (\d+)", message)
@@ -221,6 +280,11 @@ def _safe_message(message: str, names: Sequence[str], types: Mapping[str, Any], 
             return (
                 f"label column {name!r} holds text on line {line}, not a number: correct it, or name another column "
                 "with --label"
+            )
+        if types.get(name) == pa.string():
+            return (
+                f"column {name!r} on line {line} is not text in {dialect.encoding}: give --csv_encoding, such as "
+                "latin-1 or cp1252, or correct it"
             )
         return f"column {name!r} on line {line} is not a {types[name]}: correct it, or give --csv_types {name}=string"
     return "cannot be parsed as CSV: not a CSV file, or corrupt"

@@ -1,0 +1,79 @@
+"""CSV in other dialects by the command line."""
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+ROWS = 200
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("log") / "a.csv"
+    path.write_bytes("".join(["f;name;y\n", *(f"{i};José {i};{i % 5}\n" for i in range(ROWS))]).encode("latin-1"))
+    return path
+
+
+def released(outputs: Path) -> dict[str, list[Any]]:
+    return pq.read_table(outputs / "released" / "data").to_pydict()
+
+
+def test_delimiter_and_encoding(job, invoke, outputs, log):
+    invoke(job(input=log, csv_delimiter=";", csv_encoding="latin-1")).ok()
+    table = released(outputs)
+    assert table["name"] == [f"José {i}" for i in range(ROWS)]
+    assert table["f"] == list(range(ROWS))
+
+
+def test_a_tab(job, invoke, outputs, log, tmp_path):
+    (tmp_path / "a.tsv").write_bytes(log.read_bytes().replace(b";", b"\t"))
+    invoke(job(input=tmp_path / "a.tsv", csv_delimiter="\\t", csv_encoding="latin-1", center="linear")).ok()
+    assert released(outputs)["f"] == list(range(ROWS))
+
+
+def test_what_was_missing_is_named(job, invoke, log):
+    outcome = invoke(job(input=log, csv_encoding="latin-1"))
+    assert outcome.code == 2
+    assert "which ';' divides into columns: use --csv_delimiter ';'" in outcome.error
+    outcome = invoke(job(input=log, csv_delimiter=";"))
+    assert outcome.code == 1
+    assert "column 'name' on line 2 is not text in utf-8: give --csv_encoding" in outcome.error
+
+
+@pytest.mark.parametrize(("flag", "value"), [("csv_delimiter", "ab"), ("csv_encoding", "klingon")])
+def test_bad_flags(job, invoke, flag, value):
+    outcome = invoke(job(**{flag: value}))
+    assert outcome.code == 2
+    assert f"--{flag} must be" in outcome.error
+
+
+@pytest.fixture(scope="module")
+def dated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("log") / "dated.csv"
+    rows = [f"2024-01-{i % 28 + 1:02},2024-01-01 00:00:{i % 60:02},{i % 5}" for i in range(ROWS)]
+    path.write_text("\n".join(["d,t,y", *rows, "2024-02-29,,0"]))
+    return path
+
+
+def test_dates_are_dates_in_parquet_and_text_in_tfrecords(job, invoke, outputs, dated, read_examples):
+    invoke(job(input=dated)).ok()
+    table = pq.read_table(outputs / "released" / "data")
+    assert [str(kind) for kind in table.schema.types] == ["date32[day]", "timestamp[ms]", "double"]
+    assert table["d"].to_pylist()[-1] == datetime.date(2024, 2, 29)
+    assert table["t"].to_pylist()[1] == datetime.datetime(2024, 1, 1, 0, 0, 1)
+    assert table["t"].null_count == 1
+
+    invoke(job(input=dated, output=outputs / "examples", output_format="tfrecord", where="d=2024-02-29")).ok()
+    (shard,) = (outputs / "examples" / "data").iterdir()
+    assert read_examples(shard, {"d": bytes})["d"].tolist() == [b"2024-02-29"]
+
+
+def test_dates_are_categories_of_a_center_if_they_are_named(job, invoke, outputs, dated):
+    center = {"center": "linear", "mechanism": "unbiased"}
+    refused = invoke(job(input=dated, center_features="d", **center))
+    assert "'d' holds date32[day], neither numbers nor text" in refused.error
+    invoke(job(input=dated, center_categories="d", **center)).ok()
+    invoke(["audit", str(outputs / "released"), "--data"]).ok()

@@ -1,0 +1,126 @@
+"""Mistakes that are named for what they are: another label, several labels, gzip without .gz, a tiny epsilon."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+ROWS = 500
+
+
+@pytest.fixture(scope="module")
+def two_labels(tmp_path_factory: pytest.TempPathFactory, write_csv: Any) -> Path:
+    path = tmp_path_factory.mktemp("log") / "two.csv"
+    return write_csv(path, [f"{i},{i % 5},{i % 3}" for i in range(ROWS)], "f,y,z")
+
+
+def test_apply_names_both_labels(job, invoke, outputs, two_labels):
+    invoke(job("fit", input=two_labels)).ok()
+    assert json.loads((outputs / "mechanism.json").read_text())["prior"]["label"] == "y"
+    invoke(["audit", str(outputs / "mechanism.json")]).ok()
+
+    outcome = invoke(job("apply", input=two_labels, label="z")).ok()
+    (line,) = [line for line in outcome.err.splitlines() if "--mechanism_file was fitted to y" in line]
+    assert line.startswith("labeldp: warning: --label is z, but --mechanism_file was fitted to y: epsilon holds")
+    applied = json.loads((outputs / "released" / "mechanism.json").read_text())
+    assert applied["prior"]["label"] == "y"
+    invoke(["audit", str(outputs / "released"), "--data"]).ok()
+
+    same = invoke(job("apply", input=two_labels, output=outputs / "same")).ok()
+    assert "was fitted to" not in same.err
+
+
+def test_a_mechanism_file_of_an_earlier_version_has_no_label(job, invoke, outputs, two_labels):
+    invoke(job("fit", input=two_labels)).ok()
+    document = json.loads((outputs / "mechanism.json").read_text())
+    del document["prior"]["label"]
+    (outputs / "mechanism.json").write_text(json.dumps(document))
+    assert "was fitted to" not in invoke(job("apply", input=two_labels, label="z")).ok().err
+
+
+@pytest.mark.parametrize("label", [3, ["y"], {}])
+def test_a_label_that_is_no_name(job, invoke, outputs, two_labels, label):
+    invoke(job("fit", input=two_labels)).ok()
+    document = json.loads((outputs / "mechanism.json").read_text())
+    document["prior"]["label"] = label
+    (outputs / "mechanism.json").write_text(json.dumps(document))
+    assert "its label is not a name" in invoke(job("apply", input=two_labels)).error
+
+
+def test_lists_of_several_labels(job, invoke, tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"y": [[1.0, 2.0]] * ROWS}), str(path))
+    error = invoke(job(input=path, input_format="parquet")).error
+    assert f"all {ROWS} records hold several values, but a label is one number" in error
+    pq.write_table(pa.table({"y": [[1.0, 2.0]] * 7 + [[1.0]] * ROWS}), str(path))
+    error = invoke(job(input=path, input_format="parquet")).error
+    assert f"7 of {ROWS + 7} records have no usable label in 'y' (7 of them have several values; " in error
+
+
+def test_several_labels_in_tfrecords(job, invoke, tmp_path):
+    pytest.importorskip("google_crc32c")
+    from labeldp.transforms.tfrecord.example_encoder import encode_examples
+    from labeldp.transforms.tfrecord.framing import frame
+
+    path = tmp_path / "a.tfrecord"
+    labels = pa.array([[1.0, 2.0]] * ROWS, pa.list_(pa.float32()))
+    path.write_bytes(frame(encode_examples(pa.RecordBatch.from_arrays([labels], ["y"]))))
+    error = invoke(job(input=path, input_format="tfrecord")).error
+    assert f"all {ROWS} records have no value or several, NaN or infinity, but a label is one number" in error
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_gzip_without_its_name_or_twice(job, invoke, small_log, tmp_path, name):
+    content = gzip.compress(small_log.read_bytes())
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    error = invoke(job(input=tmp_path / name)).error
+    assert f"{name}: is compressed with gzip, but its name does not end in .gz, or it is compressed twice" in error
+
+
+def test_tfrecords_in_gzip_without_its_name(job, invoke, tmp_path):
+    pytest.importorskip("google_crc32c")
+    from labeldp.transforms.tfrecord.framing import frame
+
+    (tmp_path / "a.tfrecord").write_bytes(gzip.compress(frame([b""] * 5)))
+    error = invoke(job(input=tmp_path / "a.tfrecord", input_format="tfrecord")).error
+    assert "a.tfrecord: is compressed with gzip, but its name does not end in .gz" in error
+
+
+def test_a_tfrecord_that_begins_like_gzip(read_first_frame):
+    """559,903 bytes: the length of the first record begins with the bytes of gzip."""
+    assert read_first_frame(0x088B1F) == 0x088B1F
+
+
+@pytest.fixture
+def read_first_frame(tmp_path: Path) -> Any:
+    pytest.importorskip("google_crc32c")
+    from labeldp.transforms.io.tfrecord_reader import _read_frames
+    from labeldp.transforms.tfrecord.framing import frame
+
+    def read(size: int) -> int:
+        path = tmp_path / "a.tfrecord"
+        path.write_bytes(frame([b"x" * size]))
+        with path.open("rb") as file:
+            (frames,) = _read_frames(file, str(path), None)
+        return len(frames.records()[0])
+
+    return read
+
+
+@pytest.mark.parametrize("epsilon", ["1e-9", "1.9e-9"])
+def test_a_tiny_epsilon_says_which_is_the_smallest(job, invoke, epsilon):
+    outcome = invoke(job(epsilon=epsilon))
+    assert outcome.code == 2
+    assert (
+        f"--epsilon must be at least 2e-09 for a histogram and labels, 1e-09 each, not {float(epsilon):g}"
+        in outcome.error
+    )
+    assert "64-bit weights cannot represent smaller differences" in outcome.error
+
+
+def test_the_smallest_epsilon_works(job, invoke):
+    invoke(job(epsilon="2e-9")).ok()

@@ -1,0 +1,1 @@
+"""Reading of CSV files in blocks of whole rows."""
