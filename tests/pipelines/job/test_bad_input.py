@@ -105,7 +105,7 @@ def test_a_flag_that_is_needed(job: Any, refused: Any, flag: str) -> None:
         ({"num_shards": 100_000}, "--num_shards must be from 1 to 99,999"),
         ({"mechanism_parameters": "loss=absolute"}, "--mechanism_parameters loss: give it as --loss"),
         ({"num_shards": "many"}, "--num_shards"),
-        ({"csv_types": "f=date"}, "--csv_types"),
+        ({"csv_types": "f=duration"}, "--csv_types"),
         ({"where": "f"}, "--where"),
         ({"where": "y=1"}, "--where"),  # which records are released would depend on the label
         ({"id_column": "y"}, "--id_column"),
