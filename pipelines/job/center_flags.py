@@ -56,15 +56,14 @@ def center_features(
         return None
     if not asked and len(column.domain) < _LEAST_LABELS:
         return None
-    if schema is None:
-        schema = first_schema(input, column)
+    found = first_schema(input, column) if schema is None else schema
     name = new_center(args)
-    chosen, categories = _chosen(args, input, column, schema)
+    chosen, categories = _chosen(args, input, column, found)
     if not chosen and not asked:
         return None
     if not chosen:
         raise UsageError(f"--center linear: {input.paths[0]} has no column of numbers or texts besides the label")
-    if name in schema.names:
+    if name in found.names:
         raise UsageError(
             f"--input has a column {name!r}: name the new column of centers with --center linear --center_column NAME, "
             f"or use that column as the center with --center_column {name}"

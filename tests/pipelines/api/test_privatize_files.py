@@ -162,7 +162,7 @@ def test_the_last_stage_may_run_again(files: Any, outputs: Path, tree: Any, monk
     def twice(self: Any, first: None, *written: Any) -> Any:
         publish, calls = privatize_files.publish_folder, []
 
-        def die_first(staging: str, target: str) -> None:
+        def die_first(staging: Any, target: str) -> None:
             calls.append(staging)
             if len(calls) == 1:
                 raise labeldp.InputError("the worker died")

@@ -302,11 +302,11 @@ def test_wrong_flags_are_refused(
 def test_values_are_written_as_records_have_them(
     log_csv: Path, declared: str, values: list[str], tmp_path: Path, key_file: Path, command: Any
 ) -> None:
-    from labeldp.pipelines.job.job_flags import parse
+    from labeldp.pipelines.cli.commands import parse
     from labeldp.pipelines.job.parse_request import parse_request
 
     flags = {"input": log_csv, "input_format": "csv", "noise_key_file": key_file, "output": tmp_path / "out"}
-    args, _ = parse("privatize", "", command("privatize", flags | GROUPS | {"center_groups": declared})[1:])
+    args, _ = parse(command("privatize", flags | GROUPS | {"center_groups": declared}))
     groups = parse_request("privatize", args).column.groups
     assert groups is not None
     assert list(groups.values) == values
