@@ -115,8 +115,8 @@ def test_the_two_halves(emulator: Any, on_store: Any, invoke: Any) -> None:
 def test_a_schema_and_the_files_of_validation(emulator: Any, on_store: Any, invoke: Any) -> None:
     """Without the validation itself, which takes half a minute and has tests of its own."""
     pytest.importorskip("tensorflow_data_validation", reason="the extra validation is not installed")
-    from labeldp.pipelines.job import validation_passes
     from labeldp.pipelines.cli.commands import parse
+    from labeldp.pipelines.job import validation_passes
     from labeldp.pipelines.job.parse_request import parse_request
     from labeldp.transforms.validation.validate_examples import Validation
 
