@@ -54,8 +54,8 @@ def redact_errors(stage: str) -> Callable[[Callable[..., Iterator[Any]]], Callab
     """Decorates a generator that handles raw labels, so that its exceptions carry no text of the original error.
 
     A library's exception may quote the value that it failed on, and exceptions end up in logs. InputError and
-    StageError pass unchanged. Any other exception becomes a StageError that names the stage, the class of the error,
-    the line that raised it and, for an error of the operating system, the system's own text for it.
+    StageError pass unchanged. Any other exception becomes a StageError that names the stage, the line that raised it
+    and the class of the error or, for an error of the operating system, the system's own text for it.
 
     Args:
       stage: Name of the stage, as in "counting labels".
@@ -92,13 +92,16 @@ def describe(error: BaseException) -> str:
       error: The error.
 
     Returns:
-      Its class, and the file and line that raised it if it has a traceback; before them, for an error of the operating
-      system, the system's text.
+      For an error of the operating system, and where memory ended, the text for it; else the error's class. With the
+      file and line that raised it, if it has a traceback.
     """
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
-    kind, text = f"{type(error).__name__}{place}", system_text(error)
-    return f"{text} ({kind})" if text else kind
+    place = f"at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
+    # Arrow's error is a MemoryError as well.
+    text = os.strerror(errno.ENOMEM) if isinstance(error, MemoryError) else system_text(error)
+    if text is not None:
+        return f"{text} ({place})" if place else text
+    return f"{type(error).__name__} {place}".rstrip()
 
 
 def system_text(error: BaseException) -> str | None:
