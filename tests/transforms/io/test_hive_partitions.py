@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -37,7 +37,7 @@ def test_types_and_values_are_those_of_pyarrow(tmp_path_factory: pytest.TempPath
     if any(all(own[name][0] is None for own in found) for name in ("a", "b_")):
         assert all(own[name][1] == "string" for own in found for name in ("a", "b_") if own[name][0] is None)
         return
-    expected = pa.dataset.dataset(str(root), partitioning="hive")
+    expected = ds.dataset(str(root), partitioning="hive")
     assert expected.schema.names == ["f", "a", "b_"]
     for fragment in expected.get_fragments():
         table = expected.filter(fragment.partition_expression).to_table()
