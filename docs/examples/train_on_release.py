@@ -85,7 +85,7 @@ def privatize(train: Path, mechanism: str, epsilon: float, folder: Path) -> Path
     flags = {
         "input": train, "input_format": "csv", "label": LABEL, "label_min": 0, "label_max": LARGEST, "label_step": 1,
         "epsilon": epsilon, "mechanism": mechanism, "num_shards": 4, "noise_key_file": folder / "noise.key",
-        "output": released,
+        "output": released, "output_format": "tfrecord",
     }  # fmt: skip
     labeldp = Path(sys.executable).with_name("labeldp")
     subprocess.run([labeldp, "privatize", *(f"--{name}={value}" for name, value in flags.items())], check=True)

@@ -14,7 +14,7 @@ import pytest
 def flags(request: pytest.FixtureRequest, parquet_log: Path, reference: Callable[..., Path]) -> dict[str, Any]:
     """Flags of a job that reads and writes a format. The TFRecord input is a release, privatized once more."""
     tfrecord = request.param == "tfrecord"
-    log = reference() / "data" / "part-*" if tfrecord else parquet_log
+    log = reference(output_format="tfrecord") / "data" / "part-*" if tfrecord else parquet_log
     return {"input": log, "input_format": request.param, "output_format": request.param}
 
 

@@ -77,8 +77,8 @@ def tfrecord_run(
 ) -> CensusRun:  # fmt: skip
     """Job from CSV to TFRecord in a new process."""
     output = tmp_path_factory.mktemp("census") / "released"
-    flags = {"input": census, "input_format": "csv", "output": output, "noise_key_file": key_file}
-    outcome = spawn(command("privatize", CENSUS_FLAGS | flags)).ok()
+    flags = {"input": census, "input_format": "csv", "output_format": "tfrecord"}
+    outcome = spawn(command("privatize", CENSUS_FLAGS | flags | {"output": output, "noise_key_file": key_file})).ok()
     came_out = [read_examples(path, CENSUS_TYPES | {"work": float}) for path in shard_paths(output)]
     return CensusRun(outcome, output, in_shards({str(census): census_columns}, CENSUS_SHARDS), came_out)
 
@@ -207,6 +207,7 @@ def flags(log: Path, key_file: Path) -> Callable[..., dict[str, Any]]:
             "label_max": 10,
             "label_step": 0.5,
             "epsilon": 2,
+            "output_format": "tfrecord",
             "num_shards": 3,
             "noise_key_file": key_file,
         } | others

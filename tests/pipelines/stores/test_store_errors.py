@@ -109,7 +109,7 @@ def test_help_and_a_nonexistent_release(emulator: Any, invoke: Any) -> None:
     assert gone.code == 2
     assert "log/gone does not exist" in gone.error
     assert invoke(["audit", emulator.url("gone"), "--bad_flag"]).code == 2
-    assert "give one mechanism file" in invoke(["audit", emulator.url("a"), emulator.url("b")]).error
+    assert "no flag takes" in invoke(["audit", emulator.url("a"), emulator.url("b")]).error
 
 
 @pytest.mark.parametrize(("scheme", "extra"), [("s3", "aws"), ("gs", "gcp")])
