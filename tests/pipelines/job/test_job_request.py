@@ -94,9 +94,9 @@ def test_paths_do_not_depend_on_where_the_job_is_started(
 
 
 def test_where_and_csv_types(request_of: Any) -> None:
-    found = request_of(where="f=a=b", csv_types="f=string,g=int64")
+    found = request_of(where="f=a=b", csv_types="f=string,y=int64")
     assert (found.input.where.column, found.input.where.value) == ("f", "a=b")
-    assert found.input.format.csv_types == {"f": "string", "g": "int64"}
+    assert found.input.format.csv_types == {"f": "string", "y": "int64"}
 
 
 def test_a_mechanism_file_settles_the_domain(request_of: Any, job: Any, invoke: Any) -> None:
@@ -192,7 +192,7 @@ def test_two_threads_unless_told_or_files_are_small(
 
 def test_the_size_of_files_is_their_mean(request_of: Any, tmp_path: Path) -> None:
     for name, size in {"a": 10, "b": 300}.items():
-        (tmp_path / name).write_text("y" * size)
+        (tmp_path / name).write_text("f,y\n".ljust(size, "1"))
     assert request_of(input=tmp_path / "?").input.file_size == 155
 
 
