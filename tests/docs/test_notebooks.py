@@ -25,7 +25,8 @@ def printed(notebook: Any) -> list[str]:
     for cell in notebook.cells:
         outputs = cell.get("outputs", [])
         text = "".join(each.get("text", "") + each.get("data", {}).get("text/plain", "") for each in outputs)
-        found.append(re.sub(r"-?\d[\d,.]*(?:e[-+]?\d+)?%?", "#", "".join(text.split())))
+        # Numbers first: without the space before it, a number would join the one before unless it is negative.
+        found.append("".join(re.sub(r"-?\d[\d,.]*(?:e[-+]?\d+)?%?", "#", text).split()))
     return found
 
 
