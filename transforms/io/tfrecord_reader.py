@@ -102,12 +102,12 @@ class TFRecordReader:
 
 
 def _read_frames(
-    file: BinaryIO, path: str, sizes: Callable[[Frames], np.ndarray] | None, count: int = BATCH_ROWS
+    file: BinaryIO, path: str, sizes: Callable[[Frames], np.ndarray] | None, count: int | None = None
 ) -> Iterator[Frames]:
     """The records, and an error that names gzip if the file is that instead."""
     first = True
     try:
-        for frames in read_records(file, path, count, sizes):
+        for frames in read_records(file, path, count or BATCH_ROWS, sizes):
             first = False
             yield frames
     except InputError:

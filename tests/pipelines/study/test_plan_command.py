@@ -149,7 +149,7 @@ def test_an_epsilon_that_cannot_be_planned_for_is_a_row_that_says_why(plan: Any,
 
     solved, refused = document()["rows"]
     assert solved["reason"] is None
-    assert "leaves too little of epsilon" in refused["reason"]
+    assert "epsilon must be at least 2e-09" in refused["reason"]
     assert {refused[name] for name in (*SPLIT, *MODEL)} == {None}
     assert refused["reason"] in out
 
