@@ -107,7 +107,7 @@ def test_the_report_shows_them(clamped: Released, invoke: Any, tmp_path: Path) -
     page = output.read_text()
     assert "are at the high end of the domain, 10, by the noised histogram" in page
     assert "<strong>Verdict:</strong> biased: " in page
-    assert "<pre>true = (released - " in page
+    assert '<pre class="formula">true = (released - ' in page
 
 
 def test_a_center_with_missing_values_and_poisson_loss_without(release: Callable[..., Released]) -> None:

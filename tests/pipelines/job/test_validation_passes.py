@@ -127,7 +127,9 @@ def test_the_report_shows_it(released: dict[str, Path], invoke: Any, tmp_path: P
     assert "The features are unchanged." in text
     rows = dict(
         re.findall(
-            r'<tr><th scope="row" class="words"><bdi>(.*?)</bdi>.*?<td class="words">([^<]*)</td></tr>', text, re.S
+            r'<tr><th scope="row" class="words"><bdi>(.*?)</bdi>.*?<td class="words" data-label="compared with the input">([^<]*)</td></tr>',
+            text,
+            re.S,
         )
     )
     assert {name: rows[name] for name in ("age", "gender1", "work")} == {
