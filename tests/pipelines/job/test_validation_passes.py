@@ -127,7 +127,10 @@ def test_the_report_shows_it(released: dict[str, Path], invoke: Any, tmp_path: P
     assert "The features are unchanged." in text
     rows = dict(
         re.findall(
-            r'<tr><th scope="row" class="words"><bdi>(.*?)</bdi>.*?<td class="words" data-label="compared with the input">([^<]*)</td></tr>',
+            r'<tr><th scope="row" class="words"><bdi>(.*?)</bdi>.*?'
+            r'<td class="words" data-label="compared with the input">([^<]*)</td></tr>',
+            text,
+            re.S,
             text,
             re.S,
         )
