@@ -407,5 +407,6 @@ def test_options_of_reading_are_those_of_the_command() -> None:
     default: Any = read_record_batches("in", "csv", "y")
     assert default.format == Format("csv")
     for name in options:
+        wrong: dict[str, Any] = {name: "ab"}
         with pytest.raises(ValueError, match=f"^{name} must be"):
-            read_record_batches("in", "csv", "y", **{name: "ab"})
+            read_record_batches("in", "csv", "y", **wrong)
