@@ -37,6 +37,7 @@ class LabelledBatch:
       rows: Row of each record, shape (n,), int64, ascending, in [start, stop). Rows that were left out leave gaps.
       batch: The n records as Arrow columns.
       mechanism: Fingerprint of the randomizer that drew the labels, in hexadecimal digits; None for labels as read.
+      constant: Records that get one label that says nothing, shape (n,), bool; None if there are none.
     """
 
     source: str
@@ -46,6 +47,7 @@ class LabelledBatch:
     # Arrow's text of a batch has values, which must not get into an error message.
     batch: pa.RecordBatch = field(repr=False)
     mechanism: str | None = None
+    constant: np.ndarray | None = None
 
     @classmethod
     def whole(cls, source: str, start: int, batch: pa.RecordBatch) -> LabelledBatch:
@@ -73,7 +75,9 @@ class LabelledBatch:
         """
         if mask.all():
             return self
-        return dataclasses.replace(self, rows=self.rows[mask], batch=filter_batch(self.batch, np.flatnonzero(mask)))
+        batch = filter_batch(self.batch, np.flatnonzero(mask))
+        constant = None if self.constant is None else self.constant[mask]
+        return dataclasses.replace(self, rows=self.rows[mask], batch=batch, constant=constant)
 
     def column(self, name: str) -> pa.Array | None:
         """Looks up a column by name.
@@ -106,9 +110,14 @@ class LabelledBatchCoder(beam.coders.Coder):
 
     def encode(self, value: LabelledBatch) -> bytes:
         place = {"source": value.source, "start": value.start, "stop": value.stop, "mechanism": value.mechanism}
-        fields = [pa.field("row", pa.int64()), *value.batch.schema]
+        own, fields = [pa.array(value.rows)], [pa.field("row", pa.int64())]
+        if value.constant is not None:
+            own.append(pa.array(value.constant))
+            fields.append(pa.field("constant", pa.bool_()))
+        place["own"] = len(own)
+        fields += value.batch.schema
         table = pa.RecordBatch.from_arrays(
-            [pa.array(value.rows), *value.batch.columns],
+            [*own, *value.batch.columns],
             schema=pa.schema(fields, metadata={**(value.batch.schema.metadata or {}), _METADATA: json.dumps(place)}),
         )
         sink = pa.BufferOutputStream()
@@ -121,9 +130,11 @@ class LabelledBatchCoder(beam.coders.Coder):
             table = reader.read_next_batch()
         metadata = dict(table.schema.metadata)
         place = json.loads(metadata.pop(_METADATA))
-        schema = pa.schema(list(table.schema)[1:], metadata=metadata or None)
-        batch = pa.RecordBatch.from_arrays(table.columns[1:], schema=schema)
-        return LabelledBatch(rows=table.column(0).to_numpy(), batch=batch, **place)
+        own = place.pop("own")
+        schema = pa.schema(list(table.schema)[own:], metadata=metadata or None)
+        batch = pa.RecordBatch.from_arrays(table.columns[own:], schema=schema)
+        constant = table.column(1).to_numpy(zero_copy_only=False) if own > 1 else None
+        return LabelledBatch(rows=table.column(0).to_numpy(), batch=batch, constant=constant, **place)
 
     def estimate_size(self, value: LabelledBatch) -> int:
         """Estimates the size in bytes without encoding: runners ask for it even where nothing is encoded."""
