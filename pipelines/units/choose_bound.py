@@ -82,10 +82,10 @@ def with_chosen_bound(request: JobRequest, options: PipelineOptions) -> JobReque
         tried = bound_options(units, Prior(labels, np.ones(len(labels))), request.budget.epsilon)
     except ValueError as error:
         raise InputError(f"--max_records_per_unit auto: {error}: check --unit_column") from None
-    best = best_bound(tried)
+    best, total = best_bound(tried), sum(records * number for records, number in units.items())
     LOGGER.info(
         "--max_records_per_unit auto: %s, with which %s of %s records are released",
-        *(f"{number:,}" for number in (best.max_records, best.records, tried[-1].records)),
+        *(f"{number:,}" for number in (best.max_records, best.records, total)),
     )  # fmt: skip
     column = dataclasses.replace(request.column, unit=dataclasses.replace(unit, max_records=best.max_records))
     return dataclasses.replace(request, column=column, choose_bound=False)
