@@ -30,9 +30,9 @@ ADJACENCY = (
 )
 
 UNIT_ADJACENCY = (
-    "label differential privacy for units: two inputs are adjacent when they differ in the labels of the records of one "
-    "unit, which are those with one value of the unit column; features, units, the number of records and which records "
-    "have a label are public"
+    "label differential privacy for units: two inputs are adjacent when they differ in the labels of the records of "
+    "one unit, which are those with one value of the unit column; features, units, the number of records and which "
+    "records have a label are public"
 )
 
 _SHARD_NAME = re.compile(r"part-([0-9]{5})-of-([0-9]{5})\.(tfrecord|tfrecord\.gz|parquet)")
@@ -65,8 +65,8 @@ def budget_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: A
         yield "release.center_epsilon is not center.linear.epsilon of mechanism.json"
     most = records_per_unit(mechanism)
     if most * (center + prior + Fraction(audit.certified_epsilon)) > certified:
-        of_unit = ", times unit.max_records" if "unit" in mechanism else ""
-        yield f"release.certified_epsilon is below the sum of center.linear.epsilon, prior and certificate.epsilon{of_unit}"
+        sum = "center.linear.epsilon, prior and certificate.epsilon" + (", times unit.max_records" if most > 1 else "")
+        yield f"release.certified_epsilon is below the sum of {sum}"
     if certified > total:
         yield "release.certified_epsilon is above release.epsilon"
     if most * (center + prior + read_nonnegative(release, "release.randomizer_epsilon")) > total:

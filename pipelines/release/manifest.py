@@ -32,9 +32,9 @@ ADJACENCY = (
     "features, the number of records and which records have a label are public"
 )
 UNIT_ADJACENCY = (
-    "label differential privacy for units: two inputs are adjacent when they differ in the labels of the records of one "
-    "unit, which are those with one value of the unit column; features, units, the number of records and which records "
-    "have a label are public"
+    "label differential privacy for units: two inputs are adjacent when they differ in the labels of the records of "
+    "one unit, which are those with one value of the unit column; features, units, the number of records and which "
+    "records have a label are public"
 )
 MANIFEST_NAME = "release.json"
 CENTER_NAME = "center.json"
