@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass, field
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
 from ..mechanisms.noise.record_identities import Identities, integer_identities, row_identities
+from ..mechanisms.release.unit_bound import UnitBound
 from .arrow_values import (
     check_label_type,
     column_identities,
@@ -38,6 +40,7 @@ class LabelledBatch:
       batch: The n records as Arrow columns.
       mechanism: Fingerprint of the randomizer that drew the labels, in hexadecimal digits; None for labels as read.
       constant: Records that get one label that says nothing, shape (n,), bool; None if there are none.
+      unit: Bound that was put on the records of each unit (`UnitBound.request`); None if none was.
     """
 
     source: str
@@ -48,6 +51,7 @@ class LabelledBatch:
     batch: pa.RecordBatch = field(repr=False)
     mechanism: str | None = None
     constant: np.ndarray | None = None
+    unit: tuple[str, int] | None = None
 
     @classmethod
     def whole(cls, source: str, start: int, batch: pa.RecordBatch) -> LabelledBatch:
@@ -109,7 +113,8 @@ class LabelledBatchCoder(beam.coders.Coder):
     """Coder of LabelledBatch as one Arrow IPC stream. A slice is written without the rest of its parent's buffers."""
 
     def encode(self, value: LabelledBatch) -> bytes:
-        place = {"source": value.source, "start": value.start, "stop": value.stop, "mechanism": value.mechanism}
+        place: dict[str, Any] = {"source": value.source, "start": value.start, "stop": value.stop}
+        place |= {"mechanism": value.mechanism, "unit": value.unit}
         own, fields = [pa.array(value.rows)], [pa.field("row", pa.int64())]
         if value.constant is not None:
             own.append(pa.array(value.constant))
@@ -130,7 +135,8 @@ class LabelledBatchCoder(beam.coders.Coder):
             table = reader.read_next_batch()
         metadata = dict(table.schema.metadata)
         place = json.loads(metadata.pop(_METADATA))
-        own = place.pop("own")
+        own, unit = place.pop("own"), place.pop("unit")
+        place["unit"] = None if unit is None else (unit[0], unit[1])
         schema = pa.schema(list(table.schema)[own:], metadata=metadata or None)
         batch = pa.RecordBatch.from_arrays(table.columns[own:], schema=schema)
         constant = table.column(1).to_numpy(zero_copy_only=False) if own > 1 else None
@@ -148,6 +154,23 @@ class LabelledBatchCoder(beam.coders.Coder):
 
 
 beam.coders.registry.register_coder(LabelledBatch, LabelledBatchCoder)
+
+
+def check_bounded(batch: LabelledBatch, unit: UnitBound | None) -> None:
+    """Checks that the records of each unit were bounded before their labels are used.
+
+    Args:
+      batch: The records.
+      unit: The privacy unit of the label column; None for single records.
+
+    Raises:
+      InputError: If they were not, or by another bound.
+    """
+    if unit is not None and batch.unit != unit.request:
+        raise InputError(
+            f"the records of each unit of {unit.column!r} were not bounded to {unit.max_records}: apply BoundUnits and "
+            "LeaveOut, or BoundUnitsById, before the labels are used"
+        )
 
 
 def label_values(batch: LabelledBatch, label: str) -> np.ndarray:

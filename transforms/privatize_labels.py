@@ -18,11 +18,12 @@ from ..mechanisms.noise.record_identities import Identities
 from ..mechanisms.release.bound_noise import NoiseBinding, StreamBinding
 from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.label_draws import constant_labels, draw_labels, fits
-from .batches import LabelledBatch, label_values, record_identities, replace_label
+from .batches import LabelledBatch, check_bounded, label_values, record_identities, replace_label
 from .errors import OTHER_MECHANISM, InputError, redact_errors
 from .label_summary import record_centers
 from .noise_key_file import NoiseKeyFile
 from .progress_log import Progress
+from .units.bound_by_id import BoundUnitsById
 
 _BATCHES = "batches"
 _DEAD_LETTERS = "dead_letters"
@@ -124,6 +125,8 @@ class PrivatizeLabels(beam.PTransform):
         """Raises InputError for an unbounded input without a StreamBinding."""
         binding = self.binding if isinstance(self.binding, StreamBinding) else AsSingleton(self.binding)
         streaming = binding is self.binding
+        if streaming and self.column.unit is not None:
+            batches = (batches | "BoundUnits" >> BoundUnitsById(self.column, self.key)).batches
         if not (batches.is_bounded or streaming):
             raise InputError("the noise of an unbounded input cannot be bound to a digest: give a StreamBinding")
         randomizer = self.randomizer if isinstance(self.randomizer, Randomizer) else AsSingleton(self.randomizer)
@@ -216,6 +219,7 @@ class _Randomize(beam.DoFn):
         self, batch: LabelledBatch, randomizer: Randomizer, binding: NoiseBinding | StreamBinding
     ) -> Iterator[LabelledBatch | TaggedOutput]:
         randomizer, noise_key = self._prepare(randomizer, binding)
+        check_bounded(batch, self._column.unit)
         values = label_values(batch, self._column.name)
         usable = np.isfinite(values)
         for row in batch.rows[~usable].tolist():

@@ -117,6 +117,14 @@ def priorities(secret: bytes, records: Identities) -> np.ndarray:
     return words(keyed_hash(secret, b"labeldp units", b"priority"), b"priority", records)
 
 
+def _ranks(units: np.ndarray, priority: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Order of records by unit and priority, and the rank of each of them in its unit, in that order."""
+    order = np.lexsort((priority, units))
+    grouped = units[order]
+    starts = np.flatnonzero(np.append(True, grouped[1:] != grouped[:-1]))[: len(units)]
+    return order, np.arange(len(units)) - np.repeat(starts, np.diff(np.append(starts, len(units))))
+
+
 def over_limit(units: np.ndarray, priority: np.ndarray, max_records: int) -> np.ndarray:
     """Finds the records beyond the bound of their units.
 
@@ -128,10 +136,24 @@ def over_limit(units: np.ndarray, priority: np.ndarray, max_records: int) -> np.
     Returns:
       Shape (n,), bool: False for the M records of lowest priority of each unit.
     """
-    order = np.lexsort((priority, units))
-    grouped = units[order]
-    starts = np.flatnonzero(np.append(True, grouped[1:] != grouped[:-1]))[: len(units)]
-    rank = np.arange(len(units)) - np.repeat(starts, np.diff(np.append(starts, len(units))))
+    order, rank = _ranks(units, priority)
     found = np.zeros(len(units), bool)
     found[order[rank >= max_records]] = True
     return found
+
+
+def first_beyond(units: np.ndarray, priority: np.ndarray, max_records: int) -> tuple[np.ndarray, np.ndarray]:
+    """Finds the units with too many records, and the priority from which their records are left out.
+
+    Args:
+      units: Unit of each record, shape (n,), uint64.
+      priority: Priority of each record, shape (n,), uint64.
+      max_records: Largest number M of records of a unit.
+
+    Returns:
+      These units, shape (u,), ascending; and the lowest priority that is beyond the bound, shape (u,). Of records with
+      equal priorities all are left out.
+    """
+    order, rank = _ranks(units, priority)
+    first = order[rank == max_records]
+    return units[first], priority[first]

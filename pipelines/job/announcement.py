@@ -94,9 +94,8 @@ def announce(
     _announce_units(result, mechanism)
     center = f"{mechanism.center_epsilon:.6g} for the center + " if mechanism.center_epsilon else ""
     of_record = ", of one record" if binding.unit is not None else ""
-    print(
-        f"budget     epsilon {center}{budget.prior:.6g} for the histogram + {budget.labels:.6g} for the labels{of_record}"
-    )
+    parts = f"{center}{budget.prior:.6g} for the histogram + {budget.labels:.6g} for the labels"
+    print(f"budget     epsilon {parts}{of_record}")
     if mechanism.center is not None:
         column, labels = one_line(mechanism.center.column), randomizer.labels
         error = mechanism.center.clipping(randomizer)

@@ -118,9 +118,11 @@ def _bound_units(pipeline: beam.Pipeline, request: JobRequest) -> BoundedUnits |
 
 
 def _without_excess(
-    batches: Any, name: str, units: BoundedUnits | None, over_limit: str = DROP
+    batches: Any, name: str, units: BoundedUnits | None, column: LabelColumn, over_limit: str = DROP
 ) -> PCollection[LabelledBatch]:
-    return batches if units is None else batches | name >> LeaveOut(units.exclusions, over_limit)
+    if units is None or column.unit is None:
+        return batches
+    return batches | name >> LeaveOut(units.exclusions, dataclasses.replace(column.unit, over_limit=over_limit))
 
 
 def _linear_center(pipeline: beam.Pipeline, request: JobRequest, units: BoundedUnits | None) -> Any:
@@ -133,8 +135,8 @@ def _linear_center(pipeline: beam.Pipeline, request: JobRequest, units: BoundedU
     read = ReadRecordBatches(input.pattern, input.format, request.features.columns, input.where, column.name)
     whole = dataclasses.replace(read, columns=[column.name, *request.features.columns])
     passes = {
-        "features": _without_excess(pipeline | "ReadFeatures" >> read, "BoundFeatures", units),
-        "labels": _without_excess(pipeline | "ReadForCenter" >> whole, "BoundForCenter", units),
+        "features": _without_excess(pipeline | "ReadFeatures" >> read, "BoundFeatures", units, column),
+        "labels": _without_excess(pipeline | "ReadForCenter" >> whole, "BoundForCenter", units, column),
     }
     epsilon = remaining_epsilon(request.record_budget.epsilon, request.record_budget.prior_epsilon or 0.0)
     return passes | "FitLinearCenter" >> FitLinearCenter(
@@ -149,7 +151,7 @@ def _read_labels(
     input, column = request.input, request.column
     columns = _columns(request, linear)
     read = ReadRecordBatches(input.pattern, input.format, columns, input.where, column.name)
-    batches = _without_excess(pipeline | "ReadLabels" >> read, "BoundLabels", units)
+    batches = _without_excess(pipeline | "ReadLabels" >> read, "BoundLabels", units, column)
     return _with_center(batches, "Center", linear, column, tuple(column.columns))
 
 
@@ -165,7 +167,7 @@ def _read_records(
         columns.append(column.center)
     read = ReadRecordBatches(input.pattern, input.format, columns, input.where, column.name, encoded)
     kept = DROP if column.unit is None else column.unit.over_limit
-    batches = _without_excess(pipeline | "ReadRecords" >> read, "BoundRecords", units, kept)
+    batches = _without_excess(pipeline | "ReadRecords" >> read, "BoundRecords", units, column, kept)
     return _with_center(batches, "CenterOfRecords", linear, column, None)
 
 

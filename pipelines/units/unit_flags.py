@@ -56,9 +56,8 @@ def unit_bound(args: argparse.Namespace, fitted: MechanismFile | None) -> UnitBo
     try:
         return UnitBound(name, int(most), args.over_limit or DROP)
     except ValueError as error:
-        reason = (
-            str(error) if most.lstrip("-").isdigit() else f"max_records_per_unit must be a number or auto, not {most}"
-        )
+        whole = most.lstrip("-").isdigit()
+        reason = str(error) if whole else f"max_records_per_unit must be a number or auto, not {most}"
         raise UsageError(f"--{reason}") from None
 
 

@@ -17,7 +17,7 @@ from ...mechanisms.noise.input_digest import RawSums, add_sums, digest_sums
 from ...mechanisms.noise.keyed_words import keyed_hash, words
 from ...mechanisms.noise.record_identities import Identities, integer_identities
 from ...mechanisms.release.label_column import LabelColumn
-from ..batches import LabelledBatch, label_values, record_identities
+from ..batches import LabelledBatch, check_bounded, label_values, record_identities
 from ..errors import redact_errors
 from ..noise_binding import Threshold, after_unique_ids
 from ..noise_key_file import NoiseKeyFile
@@ -97,6 +97,7 @@ def summarize_moments(batch: LabelledBatch, column: LabelColumn, design: CenterD
     Raises:
       InputError: If the label, id or a feature column has the wrong type, or a record has no id.
     """
+    check_bounded(batch, column.unit)
     values = label_values(batch, column.name)
     usable = np.isfinite(values)
     kept, values = batch.keep(usable), values[usable]
@@ -173,7 +174,7 @@ def moments_key(summary: MomentSummary, column: LabelColumn, design: CenterDesig
     Returns:
       32 bytes. It must not be shown: it is a function of raw sums.
     """
-    bound_to = [
+    bound_to: list[Any] = [
         summary.digest.lanes.astype("<u8").tobytes().hex(),
         summary.rows.lanes.astype("<u8").tobytes().hex(),
         list(summary.sums),
@@ -183,6 +184,8 @@ def moments_key(summary: MomentSummary, column: LabelColumn, design: CenterDesig
         design.epsilon.hex(),
         design.map.norm,
     ]
+    if column.unit is not None:
+        bound_to.append(column.unit.request)
     return keyed_hash(secret, b"labeldp moments", json.dumps(bound_to).encode())
 
 

@@ -128,7 +128,7 @@ class BoundUnits(beam.PTransform):
             exclusions | "Exclusions" >> beam.Flatten(),
             counts
             | "AddCounts" >> beam.CombineGlobally(add_unit_counts)
-            | "CheckKinds" >> beam.Map(_check_kinds, self._unit.column).with_output_types(UnitCounts),
+            | "CheckKinds" >> beam.Map(check_kinds, self._unit.column).with_output_types(UnitCounts),
         )
 
 
@@ -136,7 +136,19 @@ def _same(element: Any) -> Any:
     return element
 
 
-def _check_kinds(counts: UnitCounts, column: str) -> UnitCounts:
+def check_kinds(counts: UnitCounts, column: str) -> UnitCounts:
+    """Checks that all units are named by values of one kind.
+
+    Args:
+      counts: Counts of all records.
+      column: Name of the column of units.
+
+    Returns:
+      The counts.
+
+    Raises:
+      InputError: If some are integers and others text.
+    """
     if len(counts.kinds) > 1:
         raise InputError(
             f"--unit_column {column!r} holds integers in some records and text in others, so that a unit would not be "

@@ -10,7 +10,7 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsMultiMap, PCollection
 
-from ...mechanisms.release.unit_bound import DROP, OVER_LIMIT
+from ...mechanisms.release.unit_bound import DROP, UnitBound
 from ..batches import LabelledBatch
 from ..errors import redact_errors
 from .bound_units import BLOCK_ROWS, BlockKey
@@ -27,27 +27,24 @@ class LeaveOut(beam.PTransform):
 
     Attributes:
       exclusions: The rows, of `BoundUnits`. A worker loads those of the blocks that it reads.
-      over_limit: "drop" leaves the records out; "constant" marks them in `LabelledBatch.constant`.
+      unit: The privacy unit; its `over_limit` leaves records out, or marks them in `LabelledBatch.constant`.
     """
 
     exclusions: PCollection[tuple[BlockKey, np.ndarray]]
-    over_limit: str = DROP
+    unit: UnitBound
 
     def __post_init__(self) -> None:
-        """Raises ValueError for an unknown `over_limit`."""
         super().__init__()
-        if self.over_limit not in OVER_LIMIT:
-            raise ValueError(f"over_limit must be {' or '.join(OVER_LIMIT)}, not {self.over_limit!r}")
 
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[LabelledBatch]:
-        return batches | "LeaveOut" >> beam.ParDo(
-            _LeaveOut(self.over_limit), AsMultiMap(self.exclusions)
-        ).with_output_types(LabelledBatch)
+        return batches | "LeaveOut" >> beam.ParDo(_LeaveOut(self.unit), AsMultiMap(self.exclusions)).with_output_types(
+            LabelledBatch
+        )
 
 
 class _LeaveOut(beam.DoFn):
-    def __init__(self, over_limit: str):
-        self._over_limit = over_limit
+    def __init__(self, unit: UnitBound):
+        self._unit = unit
 
     def start_bundle(self) -> None:
         # Kept for a bundle only: the side input of another one may be that of another run of this worker's code.
@@ -62,9 +59,10 @@ class _LeaveOut(beam.DoFn):
         for number in np.unique(blocks).tolist():
             here = blocks == number
             excluded[here] = self._of_block((batch.source, number), exclusions)[batch.rows[here] - number * BLOCK_ROWS]
+        batch = dataclasses.replace(batch, unit=self._unit.request)
         if not excluded.any():
             yield batch
-        elif self._over_limit == DROP:
+        elif self._unit.over_limit == DROP:
             yield batch.keep(~excluded)
         else:
             yield dataclasses.replace(batch, constant=excluded)

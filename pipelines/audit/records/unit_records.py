@@ -50,9 +50,8 @@ class UnitRecords:
           A line of the report.
         """
         units, records = self._counts()
-        return (
-            f"units        {len(units)} units, none of which has more than {self._most} records: at most {max(records)}"
-        )
+        most = f"at most {max(records, default=0)} records each, {self._most} are allowed"
+        return f"units        {len(units)} units with {most}"
 
     def _counts(self) -> tuple[np.ndarray, np.ndarray]:
         return np.unique(np.concatenate([np.zeros(0, np.uint64), *self._units]), return_counts=True)
