@@ -87,7 +87,6 @@ class BoundUnitsById(beam.PTransform):
             selected
             | "Counts" >> beam.Map(lambda limits: limits.counts).with_output_types(UnitCounts)
             | "AddCounts" >> beam.CombineGlobally(add_unit_counts)
-            | "CheckKinds" >> beam.Map(check_kinds, self._unit.column).with_output_types(UnitCounts)
         )
         return BoundedRecords(kept, counts)
 
@@ -158,6 +157,7 @@ class _Keep(beam.DoFn):
 
     @redact_errors("bounding units")
     def process(self, batch: LabelledBatch, groups: Sequence[_Limits]) -> Iterator[LabelledBatch]:
+        check_kinds(add_unit_counts(each.counts for each in groups), self._unit.column)
         kept, units, without = units_of_records(batch, self._column.name, self._unit.column)
         words = unit_words(self._secret, units)
         priority = priorities(self._secret, record_identities(kept, self._column.id_column))
