@@ -231,15 +231,14 @@ class _FindUnits(beam.DoFn):
         group = (records.units % np.uint64(self._groups)).astype(np.int64)
         order = np.argsort(group, kind="stable")
         numbers, starts = np.unique(group[order], return_index=True)
-        for number, indices in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
+        for number, indices in zip(numbers.tolist(), np.split(order, starts)[1:], strict=True):
             yield number, records.take(indices)
 
 
 def _by_block(source: str, rows: np.ndarray) -> Iterator[tuple[BlockKey, np.ndarray]]:
     """Cuts ascending rows of a file at the ends of its blocks. Rows are counted from the start of each block."""
-    blocks = rows // BLOCK_ROWS
-    numbers, starts = np.unique(blocks, return_index=True)
-    for number, part in zip(numbers.tolist(), np.split(rows, starts[1:]), strict=True):
+    numbers, starts = np.unique(rows // BLOCK_ROWS, return_index=True)
+    for number, part in zip(numbers.tolist(), np.split(rows, starts)[1:], strict=True):
         yield (source, number), (part - number * BLOCK_ROWS).astype(np.uint32)
 
 
