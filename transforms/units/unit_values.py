@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...mechanisms.noise.record_identities import Identities
 from ..arrow_values import column_identities, single_values
@@ -12,7 +13,7 @@ from ..errors import InputError
 
 
 def unit_identities(batch: LabelledBatch, column: str) -> tuple[Identities, np.ndarray]:
-    """Finds the unit of each record that has exactly one.
+    """Finds the unit of each record that has exactly one. Empty text names no unit.
 
     Args:
       batch: n records.
@@ -35,6 +36,11 @@ def unit_identities(batch: LabelledBatch, column: str) -> tuple[Identities, np.n
     if pa.types.is_null(values.type):
         values = values.cast(pa.int64())
     identities = column_identities(values, column)
+    if identities is not None and not pa.types.is_integer(values.type):
+        # CSV has no other way to leave a value out.
+        named = pc.binary_length(values).to_numpy(zero_copy_only=False) > 0
+        present[np.flatnonzero(present)] = named
+        identities = identities.keep(named)
     if identities is None:
         raise InputError(
             f"{batch.source}: unit column {column!r} holds {values.type}, not integers or text: name another column "

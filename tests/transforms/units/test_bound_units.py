@@ -209,3 +209,11 @@ def test_units_are_counted_by_their_records(labelled, run, key, records_of, recu
     for batches in (log, pieces):
         (found,) = run(lambda p, b=batches: {"counts": p | beam.Create(b) | CountUnits("y", "user", key)})["counts"]
         assert found == Counter(users.values())
+
+
+def test_empty_text_names_no_unit(labelled, run, key, records_of) -> None:
+    """In CSV, a missing user is empty text: these records are not all of one user."""
+    log = [labelled({"user": ["", "a", "", None, "a"], "y": np.zeros(5)})]
+    batches, counts = kept_rows(run, key, log, column_of(1))
+    assert [record["user"] for record in records_of(batches).values()] == ["a"]
+    assert (counts.units, counts.left_out, counts.without_unit) == (1, 1, 3)
