@@ -16,7 +16,7 @@ from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.prior_release import PriorRelease
 from ...mechanisms.release.solved_release import EarlierMechanism
-from ...mechanisms.release.unit_bound import DROP
+from ...mechanisms.release.unit_bound import DROP, UnitCounts
 from ...transforms.batches import LabelledBatch
 from ...transforms.center.append_center import AppendCenter
 from ...transforms.center.fit_center import FitLinearCenter
@@ -29,7 +29,7 @@ from ...transforms.noise_binding import BindNoise
 from ...transforms.noisy_prior import NoisyPrior
 from ...transforms.privatize_labels import DeadLetter, PrivatizedLabels, PrivatizeLabels
 from ...transforms.solve_randomizer import SolveRandomizer
-from ...transforms.units.bound_units import BoundedUnits, BoundUnits, UnitCounts
+from ...transforms.units.bound_units import BoundedUnits, BoundUnits
 from ...transforms.units.leave_out import LeaveOut
 from ..release.job_result import JobResult
 from ..release.mechanism_file import MECHANISM_NAME, MechanismFile
