@@ -49,7 +49,7 @@ from ..runner.run_pipeline import describe_failure, run_pipeline
 from ..runner.runner_options import runner_options
 from ..stores.store_access import open_stores
 from ..units.bounded_input import bound_units, without_excess
-from ..units.unit_flags import check_record_budget, unit_bound
+from ..units.unit_flags import unit_bound
 
 FORMAT = "labeldp-domain-1"
 _RELEASE_NAME, _DOMAIN_NAME = "release.json", "domain.json"
@@ -125,19 +125,18 @@ def _parse(args: argparse.Namespace) -> DomainRequest:
     threshold, caps = read_threshold(args), read_caps(args)
     if not 0 <= args.clamped < 1:
         raise UsageError(f"--clamped must be at least 0 and below 1, not {args.clamped:g}")
+    if args.max_records_per_unit == AUTO_BOUND:
+        raise UsageError("--max_records_per_unit must be a number for domain: auto weighs the labels of a release")
+    unit = unit_bound(args, None)
     try:
         check_epsilon(args.epsilon)
+        check_epsilon(args.epsilon if unit is None else unit.record_share(args.epsilon))
         # The noise is bound to a budget of the labels as well: the least one, of which nothing is spent.
         check_epsilon(_total(args.epsilon))
     except ValueError as error:
         raise UsageError(f"--{error}") from None
     if args.id_column == args.label:
         raise UsageError("--id_column must be another column than --label")
-    if args.max_records_per_unit == AUTO_BOUND:
-        raise UsageError("--max_records_per_unit must be a number for domain: auto weighs the labels of a release")
-    unit = unit_bound(args, None)
-    if unit is not None:
-        check_record_budget(_total(args.epsilon), args.epsilon, unit)
     if args.input_format == "tfrecord":
         check_tfrecord("--input_format tfrecord")
     check_target("--domain_file", args.domain_file)
@@ -259,9 +258,8 @@ def _announce(request: DomainRequest, result: JobResult, proposal: DomainProposa
     print(f"records    {binding.records:,}; {binding.unusable:,} without a usable label left out")
     unit = result.binding.unit
     whom = "" if unit is None else f", for all labels of a unit of {one_line(unit.column)}"
-    print(
-        f"budget     epsilon {request.budget.epsilon!r} for the histogram of {len(request.column.domain)} cells{whom}"
-    )
+    cells = len(request.column.domain)
+    print(f"budget     epsilon {request.budget.epsilon!r} for the histogram of {cells} cells{whom}")
     if proposal is None:
         print(f"domain     none: {reason}")
         return
