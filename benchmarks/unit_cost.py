@@ -47,6 +47,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             for size in args.sizes:
                 log(size).delete()
             without, units = (measured[program.name] for program in programs)
+            peaks = units["peak_bytes"]
             formats[format] = {
                 "cost_per_record_over_no_units": ratio(units, without),
                 "cpu_per_record_over_no_units": cpu_ratio(units, without),
