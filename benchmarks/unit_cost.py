@@ -51,8 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             formats[format] = {
                 "cost_per_record_over_no_units": ratio(units, without),
                 "cpu_per_record_over_no_units": cpu_ratio(units, without),
-                "bytes_per_record": (units["peak_bytes"][-1] - units["peak_bytes"][0])
-                / (args.sizes[-1] - args.sizes[0]),
+                "bytes_per_record": (peaks[-1] - peaks[0]) / (args.sizes[-1] - args.sizes[0]),
                 "programs": measured,
             }
     print_result("unit_cost", {"max_records_per_unit": BOUND, "formats": formats})
