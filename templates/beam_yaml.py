@@ -20,6 +20,7 @@ from ..mechanisms.core.label_rounding import NEAREST
 from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.registry import AUTO, default_rounding
 from ..mechanisms.release.label_groups import LabelGroups
+from ..mechanisms.release.unit_bound import UnitBound
 from ..pipelines.release.job_result import JobResult
 from ..pipelines.release.manifest import make_manifest
 from ..pipelines.release.mechanism_file import MechanismFile
@@ -49,6 +50,9 @@ from ..transforms.csv_input.csv_dialect import Dialect
 from ..transforms.errors import OTHER_MECHANISM
 from ..transforms.io.filesystems import delete_folder
 from ..transforms.io.publish_shards import require_digest, require_empty
+from ..transforms.units.bound_by_id import BoundUnitsById
+from ..transforms.units.bound_units import BoundUnits, UnitCounts
+from ..transforms.units.leave_out import LeaveOut
 
 
 class Release(NamedTuple):
@@ -76,6 +80,8 @@ def label_column(
     rounding: str = NEAREST,
     center_column: str | None = None,
     center_groups: str | None = None,
+    unit_column: str | None = None,
+    max_records_per_unit: int | None = None,
 ) -> LabelColumn:
     """Makes the private column from flat arguments.
 
@@ -89,18 +95,31 @@ def label_column(
       rounding: "nearest" or "randomized".
       center_column: Column of public predictions, around which labels are privatized.
       center_groups: NAME=V1,V2,... gives records a range of residuals by their value of the public column NAME.
+      unit_column: Public column that names the privacy unit of each record; by default epsilon is for single records.
+      max_records_per_unit: Largest number of records of a unit. Needed with `unit_column`.
 
     Returns:
       The private column.
 
     Raises:
-      ValueError: If neither or both forms of the domain are given, or the domain or the groups are invalid.
+      ValueError: If neither or both forms of the domain are given, or the domain, the groups or the unit are invalid.
     """
     grid = (label_min, label_max, label_step)
     if (label_values is None) == any(bound is None for bound in grid):
         raise ValueError("the public label domain: give label_min, label_max and label_step, or label_values")
     domain = np.array(label_values, np.float64) if label_values is not None else label_grid(*map(str, grid))
-    return LabelColumn(label, tuple(domain.tolist()), id_column, rounding, center_column, _groups(center_groups))
+    groups, unit = _groups(center_groups), _unit(unit_column, max_records_per_unit)
+    return LabelColumn(label, tuple(domain.tolist()), id_column, rounding, center_column, groups, unit)
+
+
+def _unit(column: str | None, max_records: int | None) -> UnitBound | None:
+    if (column is None) != (max_records is None):
+        raise ValueError("a privacy unit needs both unit_column and max_records_per_unit")
+    return None if column is None or max_records is None else UnitBound(column, max_records)
+
+
+def _of_record(budget: float | None, unit: UnitBound | None) -> float | None:
+    return budget if budget is None or unit is None else unit.record_share(budget)
 
 
 def _groups(text: str | None) -> LabelGroups | None:
@@ -172,6 +191,8 @@ def noisy_prior(
     center_column: str | None = None,
     mechanism: str = "rr_on_bins",
     center_groups: str | None = None,
+    unit_column: str | None = None,
+    max_records_per_unit: int | None = None,
 ) -> beam.PTransform:
     """Releases the label histogram under label differential privacy.
 
@@ -189,6 +210,8 @@ def noisy_prior(
       center_column: Column of public predictions, around which labels are privatized.
       mechanism: Name of the mechanism that is solved for next; it decides the default of prior_epsilon.
       center_groups: NAME=V1,V2,... gives records a range of residuals by their value of the public column NAME.
+      unit_column: Public column that names the privacy unit, for which epsilon then is; of bounded records.
+      max_records_per_unit: Largest number of records of a unit.
 
     Returns:
       A transform from LabelledBatch to one PriorRelease.
@@ -196,9 +219,55 @@ def noisy_prior(
     Raises:
       ValueError: If the domain or the budget is invalid.
     """
-    grid = (label_min, label_max, label_step, label_values)
-    column = label_column(label, *grid, id_column, rounding, center_column, center_groups)
-    return NoisyPrior(column, epsilon, NoiseKeyFile(noise_key_file), prior_epsilon, mechanism=mechanism)
+    grid, unit = (label_min, label_max, label_step, label_values), (unit_column, max_records_per_unit)
+    column = label_column(label, *grid, id_column, rounding, center_column, center_groups, *unit)
+    share, prior = _of_record(epsilon, column.unit), _of_record(prior_epsilon, column.unit)
+    assert share is not None
+    return NoisyPrior(column, share, NoiseKeyFile(noise_key_file), prior, mechanism=mechanism)
+
+
+class BoundRecordBatches(beam.PTransform):
+    """Leaves out records of files, so that no privacy unit has more than M of them.
+
+    Takes two inputs: `labels`, with the columns of label, unit and id, and `batches`, the same records with all columns
+    that are released. Returns both under the same names, without the records beyond the bound.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        noise_key_file: str,
+        unit_column: str,
+        max_records_per_unit: int,
+        id_column: str | None = None,
+    ):
+        """Checks the arguments, which must be equal to those of the other transforms.
+
+        Args:
+          label: The private column.
+          noise_key_file: Path of the secret 32-byte key, which every worker reads.
+          unit_column: Public column that names the privacy unit of each record.
+          max_records_per_unit: Largest number of records of a unit.
+          id_column: Column of unique ids; by default records are identified by file and row.
+
+        Raises:
+          ValueError: If the number of records is out of range.
+        """
+        super().__init__()
+        self._unit = UnitBound(unit_column, max_records_per_unit)
+        # Which records are left out does not depend on the domain.
+        self._column = LabelColumn(label, (0.0,), id_column, unit=self._unit)
+        self._key = NoiseKeyFile(noise_key_file)
+
+    def expand(self, pcolls: dict[str, PCollection[Any]]) -> dict[str, PCollection[Any]]:
+        missing = {"labels", "batches"} - set(pcolls)
+        if missing:
+            raise ValueError(f"BoundUnits needs the inputs labels and batches; missing: {', '.join(sorted(missing))}")
+        bounded = pcolls["labels"] | "BoundUnits" >> BoundUnits(self._column, self._key)
+        return {
+            name: pcolls[name] | f"LeaveOut {name}" >> LeaveOut(bounded.exclusions, self._unit)
+            for name in ("labels", "batches")
+        }
 
 
 def solve_randomizer(mechanism: str = "rr_on_bins", parameters: dict[str, Any] | None = None) -> beam.PTransform:
@@ -236,6 +305,8 @@ class PrivatizeRecordBatches(beam.PTransform):
         rounding: str = NEAREST,
         center_column: str | None = None,
         center_groups: str | None = None,
+        unit_column: str | None = None,
+        max_records_per_unit: int | None = None,
     ):
         """Checks the arguments, which must be equal to those of `noisy_prior`.
 
@@ -250,13 +321,15 @@ class PrivatizeRecordBatches(beam.PTransform):
           rounding: Rounding of labels that are not in the domain, nearest or randomized.
           center_column: Column of public predictions, around which labels are privatized.
           center_groups: NAME=V1,V2,... gives records a range of residuals by their value of the public column NAME.
+          unit_column: Public column that names the privacy unit of each record.
+          max_records_per_unit: Largest number of records of a unit.
 
         Raises:
-          ValueError: If the domain is invalid.
+          ValueError: If the domain or the unit is invalid.
         """
         super().__init__()
-        grid = (label_min, label_max, label_step, label_values)
-        self._column = label_column(label, *grid, id_column, rounding, center_column, center_groups)
+        grid, unit = (label_min, label_max, label_step, label_values), (unit_column, max_records_per_unit)
+        self._column = label_column(label, *grid, id_column, rounding, center_column, center_groups, *unit)
         self._key = NoiseKeyFile(noise_key_file)
 
     def expand(self, pcolls: dict[str, PCollection[Any]]) -> dict[str, PCollection[Any]]:
@@ -376,6 +449,8 @@ class LabelDP(beam.PTransform):
         center_categories: list[str] | None = None,
         center_places: int = DEFAULT_PLACES,
         center_groups: str | None = None,
+        unit_column: str | None = None,
+        max_records_per_unit: int | None = None,
     ):
         """Checks the arguments.
 
@@ -400,9 +475,11 @@ class LabelDP(beam.PTransform):
           center_categories: Those that are categories besides texts.
           center_places: Largest number of places of a category; more values than that are hashed.
           center_groups: NAME=V1,V2,... gives rows a range of residuals by their value of the public field NAME.
+          unit_column: Public field that names the privacy unit of each row, for which epsilon then is.
+          max_records_per_unit: Largest number of rows of a unit; the others are left out.
 
         Raises:
-          ValueError: If the domain, the budget, the mechanism or the center is invalid.
+          ValueError: If the domain, the budget, the mechanism, the center or the unit is invalid.
         """
         super().__init__()
         self._features = None
@@ -417,12 +494,14 @@ class LabelDP(beam.PTransform):
             center_column = center_column or f"{label}_center"
         mechanism = mechanism or AUTO
         rounding = rounding or default_rounding(mechanism)
-        grid = (label_min, label_max, label_step, label_values)
-        self._column = label_column(label, *grid, id_column, rounding, center_column, center_groups)
+        grid, unit = (label_min, label_max, label_step, label_values), (unit_column, max_records_per_unit)
+        self._column = label_column(label, *grid, id_column, rounding, center_column, center_groups, *unit)
         self._epsilon = epsilon
         self._key = NoiseKeyFile(noise_key_file)
-        self._prior = NoisyPrior(self._column, epsilon, self._key, prior_epsilon, mechanism=mechanism)
-        self._center_epsilon = epsilon if prior_epsilon is None else remaining_epsilon(epsilon, prior_epsilon)
+        share, prior = _of_record(epsilon, self._column.unit), _of_record(prior_epsilon, self._column.unit)
+        assert share is not None
+        self._prior = NoisyPrior(self._column, share, self._key, prior, mechanism=mechanism)
+        self._center_epsilon = share if prior is None else remaining_epsilon(share, prior)
         self._solve = SolveRandomizer(mechanism, parameters or {})
 
     def expand(self, rows: PCollection[Any]) -> dict[str, PCollection[Any]]:
@@ -430,8 +509,13 @@ class LabelDP(beam.PTransform):
         id_column, center, features = self._column.id_column, self._column.center, self._features
         assert id_column is not None
         needed = [name for name in self._column.columns if features is None or name != center]
+        unit = self._column.unit
+        needed += [] if unit is None else [unit.column]
         fields = row_fields(rows, *needed, *(() if features is None else features.columns))
         batches: Any = rows | "Batch" >> RowsToBatches(id_column) | "Checkpoint" >> beam.Reshuffle()
+        counts = None
+        if unit is not None:
+            batches, counts = batches | "BoundUnits" >> BoundUnitsById(self._column, self._key)
         noisy_prior = self._prior
         if features is not None:
             assert center is not None
@@ -451,6 +535,7 @@ class LabelDP(beam.PTransform):
             AsSingleton(prior),
             AsSingleton(privatized["digest"]),
             AsSingleton(privatized["mechanism"]),
+            None if counts is None else AsSingleton(counts),
         ).with_output_types(Release)
         # A runner in Java cannot hand rows of this type to another stage as a side input, but text.
         fingerprint = release | "Fingerprint" >> beam.Map(_fingerprint).with_output_types(str)
@@ -475,11 +560,13 @@ class _Release(beam.DoFn):
         self._column = column
         self._epsilon = epsilon
 
-    def process(self, randomizer: Randomizer, prior: PriorRelease, digest: int, drawn_by: str) -> Iterator[Release]:
+    def process(
+        self, randomizer: Randomizer, prior: PriorRelease, digest: int, drawn_by: str, units: UnitCounts | None
+    ) -> Iterator[Release]:
         require_digest(digest)
         mechanism = MechanismFile.of_release(randomizer, prior)
         details = {"label": self._column.name, "identity": self._column.id_column, "where": None}
-        result = JobResult(prior, digest, {}, frozenset([drawn_by]))
+        result = JobResult(prior, digest, {}, frozenset([drawn_by]), units)
         result.check_same_mechanism(randomizer.fingerprint.hex())
         document = make_manifest(result, mechanism, self._epsilon, details)
         yield Release(json.dumps(document), mechanism.to_text())

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ..mechanisms.release.label_column import LabelColumn
     from ..mechanisms.release.label_groups import LabelGroups
     from ..mechanisms.release.prior_release import PriorRelease
+    from ..mechanisms.release.unit_bound import UnitBound
     from .batches import LabelledBatch
     from .beam_rows import BatchesToRows, RowsToBatches, row_fields
     from .errors import InputError, StageError
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from .privatize_labels import DeadLetter, PrivatizedLabels, PrivatizeLabels
     from .solve_randomizer import SolveRandomizer
     from .unique_ids import CountUniqueIds
+    from .units.bound_by_id import BoundUnitsById
+    from .units.bound_units import BoundUnits
+    from .units.count_units import CountUnits
+    from .units.leave_out import LeaveOut
     from .validation.validate_examples import ValidateExamples, Validation
 
 # Loaded when they are first used: code that needs no Beam imports modules of this package, too.
@@ -33,6 +38,7 @@ _MODULES = {
     "..mechanisms.release.label_column": ("LabelColumn",),
     "..mechanisms.release.label_groups": ("LabelGroups",),
     "..mechanisms.release.prior_release": ("PriorRelease",),
+    "..mechanisms.release.unit_bound": ("UnitBound",),
     ".batches": ("LabelledBatch",),
     ".beam_rows": ("BatchesToRows", "RowsToBatches", "row_fields"),
     ".errors": ("InputError", "StageError"),
@@ -48,6 +54,10 @@ _MODULES = {
     ".privatize_labels": ("DeadLetter", "PrivatizeLabels", "PrivatizedLabels"),
     ".solve_randomizer": ("SolveRandomizer",),
     ".unique_ids": ("CountUniqueIds",),
+    ".units.bound_by_id": ("BoundUnitsById",),
+    ".units.bound_units": ("BoundUnits",),
+    ".units.count_units": ("CountUnits",),
+    ".units.leave_out": ("LeaveOut",),
     ".validation.validate_examples": ("ValidateExamples", "Validation"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
@@ -55,7 +65,10 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 __all__ = [
     "BatchesToRows",
     "BindNoise",
+    "BoundUnits",
+    "BoundUnitsById",
     "CountUniqueIds",
+    "CountUnits",
     "DeadLetter",
     "Equals",
     "Format",
@@ -63,6 +76,7 @@ __all__ = [
     "LabelColumn",
     "LabelGroups",
     "LabelledBatch",
+    "LeaveOut",
     "NoiseBinding",
     "NoiseKeyFile",
     "NoisyPrior",
@@ -77,6 +91,7 @@ __all__ = [
     "StageError",
     "StreamBinding",
     "Threshold",
+    "UnitBound",
     "ValidateExamples",
     "Validation",
     "WriteParquet",

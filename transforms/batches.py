@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass, field
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
 from ..mechanisms.noise.record_identities import Identities, integer_identities, row_identities
+from ..mechanisms.release.unit_bound import UnitBound
 from .arrow_values import (
     check_label_type,
     column_identities,
@@ -37,6 +39,9 @@ class LabelledBatch:
       rows: Row of each record, shape (n,), int64, ascending, in [start, stop). Rows that were left out leave gaps.
       batch: The n records as Arrow columns.
       mechanism: Fingerprint of the randomizer that drew the labels, in hexadecimal digits; None for labels as read.
+      constant: Records that get one label that says nothing, shape (n,), bool; None if there are none.
+      unit: Bound that was put on the records of each unit (`UnitBound.request`); None if none was.
+      left_out: Number of records of these rows that were left out for that bound.
     """
 
     source: str
@@ -46,6 +51,9 @@ class LabelledBatch:
     # Arrow's text of a batch has values, which must not get into an error message.
     batch: pa.RecordBatch = field(repr=False)
     mechanism: str | None = None
+    constant: np.ndarray | None = None
+    unit: tuple[str, int] | None = None
+    left_out: int = 0
 
     @classmethod
     def whole(cls, source: str, start: int, batch: pa.RecordBatch) -> LabelledBatch:
@@ -73,7 +81,9 @@ class LabelledBatch:
         """
         if mask.all():
             return self
-        return dataclasses.replace(self, rows=self.rows[mask], batch=filter_batch(self.batch, np.flatnonzero(mask)))
+        batch = filter_batch(self.batch, np.flatnonzero(mask))
+        constant = None if self.constant is None else self.constant[mask]
+        return dataclasses.replace(self, rows=self.rows[mask], batch=batch, constant=constant)
 
     def column(self, name: str) -> pa.Array | None:
         """Looks up a column by name.
@@ -105,10 +115,16 @@ class LabelledBatchCoder(beam.coders.Coder):
     """Coder of LabelledBatch as one Arrow IPC stream. A slice is written without the rest of its parent's buffers."""
 
     def encode(self, value: LabelledBatch) -> bytes:
-        place = {"source": value.source, "start": value.start, "stop": value.stop, "mechanism": value.mechanism}
-        fields = [pa.field("row", pa.int64()), *value.batch.schema]
+        place: dict[str, Any] = {"source": value.source, "start": value.start, "stop": value.stop}
+        place |= {"mechanism": value.mechanism, "unit": value.unit, "left_out": value.left_out}
+        own, fields = [pa.array(value.rows)], [pa.field("row", pa.int64())]
+        if value.constant is not None:
+            own.append(pa.array(value.constant))
+            fields.append(pa.field("constant", pa.bool_()))
+        place["own"] = len(own)
+        fields += value.batch.schema
         table = pa.RecordBatch.from_arrays(
-            [pa.array(value.rows), *value.batch.columns],
+            [*own, *value.batch.columns],
             schema=pa.schema(fields, metadata={**(value.batch.schema.metadata or {}), _METADATA: json.dumps(place)}),
         )
         sink = pa.BufferOutputStream()
@@ -121,9 +137,12 @@ class LabelledBatchCoder(beam.coders.Coder):
             table = reader.read_next_batch()
         metadata = dict(table.schema.metadata)
         place = json.loads(metadata.pop(_METADATA))
-        schema = pa.schema(list(table.schema)[1:], metadata=metadata or None)
-        batch = pa.RecordBatch.from_arrays(table.columns[1:], schema=schema)
-        return LabelledBatch(rows=table.column(0).to_numpy(), batch=batch, **place)
+        own, unit = place.pop("own"), place.pop("unit")
+        place["unit"] = None if unit is None else (unit[0], unit[1])
+        schema = pa.schema(list(table.schema)[own:], metadata=metadata or None)
+        batch = pa.RecordBatch.from_arrays(table.columns[own:], schema=schema)
+        constant = table.column(1).to_numpy(zero_copy_only=False) if own > 1 else None
+        return LabelledBatch(rows=table.column(0).to_numpy(), batch=batch, constant=constant, **place)
 
     def estimate_size(self, value: LabelledBatch) -> int:
         """Estimates the size in bytes without encoding: runners ask for it even where nothing is encoded."""
@@ -137,6 +156,23 @@ class LabelledBatchCoder(beam.coders.Coder):
 
 
 beam.coders.registry.register_coder(LabelledBatch, LabelledBatchCoder)
+
+
+def check_bounded(batch: LabelledBatch, unit: UnitBound | None) -> None:
+    """Checks that the records of each unit were bounded before their labels are used.
+
+    Args:
+      batch: The records.
+      unit: The privacy unit of the label column; None for single records.
+
+    Raises:
+      InputError: If they were not, or by another bound.
+    """
+    if unit is not None and batch.unit != unit.request:
+        raise InputError(
+            f"the records of each unit of {unit.column!r} were not bounded to {unit.max_records}: apply BoundUnits and "
+            "LeaveOut, or BoundUnitsById, before the labels are used"
+        )
 
 
 def label_values(batch: LabelledBatch, label: str) -> np.ndarray:

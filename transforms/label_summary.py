@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from apache_beam.pvalue import PCollection
 
 from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.label_counts import LabelSummary, add_summaries, count_labels
-from .batches import LabelledBatch, center_values, label_values, record_identities, several_values
+from .batches import LabelledBatch, center_values, check_bounded, label_values, record_identities, several_values
 from .center.group_indices import group_indices
 from .errors import InputError, redact_errors
 from .noise_key_file import NoiseKeyFile
@@ -55,13 +56,15 @@ def summarize(batch: LabelledBatch, column: LabelColumn, secret: bytes) -> Label
     Raises:
       InputError: If the label, id or center column has the wrong type, or a record has no id.
     """
+    check_bounded(batch, column.unit)
     values = label_values(batch, column.name)
     usable = np.isfinite(values)
     kept, values = batch.keep(usable), values[usable]
     centers, missing = record_centers(kept, column)
     identities = record_identities(kept, column.id_column)
     places, several = None if centers is None else centers[1], several_values(batch, column.name)
-    return count_labels(values, identities, column, secret, places, int((~usable).sum()), missing, several)
+    summary = count_labels(values, identities, column, secret, places, int((~usable).sum()), missing, several)
+    return dataclasses.replace(summary, left_out=batch.left_out)
 
 
 class MergeSummaries(beam.CombineFn):

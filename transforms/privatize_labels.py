@@ -17,12 +17,13 @@ from ..mechanisms.noise.input_digest import RawSums, add_sums, digest_sums, inpu
 from ..mechanisms.noise.record_identities import Identities
 from ..mechanisms.release.bound_noise import NoiseBinding, StreamBinding
 from ..mechanisms.release.label_column import LabelColumn
-from ..mechanisms.release.label_draws import draw_labels, fits
-from .batches import LabelledBatch, label_values, record_identities, replace_label
+from ..mechanisms.release.label_draws import constant_labels, draw_labels, fits
+from .batches import LabelledBatch, check_bounded, label_values, record_identities, replace_label
 from .errors import OTHER_MECHANISM, InputError, redact_errors
 from .label_summary import record_centers
 from .noise_key_file import NoiseKeyFile
 from .progress_log import Progress
+from .units.bound_by_id import BoundUnitsById
 
 _BATCHES = "batches"
 _DEAD_LETTERS = "dead_letters"
@@ -124,6 +125,8 @@ class PrivatizeLabels(beam.PTransform):
         """Raises InputError for an unbounded input without a StreamBinding."""
         binding = self.binding if isinstance(self.binding, StreamBinding) else AsSingleton(self.binding)
         streaming = binding is self.binding
+        if streaming and self.column.unit is not None:
+            batches = (batches | "BoundUnits" >> BoundUnitsById(self.column, self.key)).batches
         if not (batches.is_bounded or streaming):
             raise InputError("the noise of an unbounded input cannot be bound to a digest: give a StreamBinding")
         randomizer = self.randomizer if isinstance(self.randomizer, Randomizer) else AsSingleton(self.randomizer)
@@ -158,7 +161,7 @@ def privatize_batch(
     """Replaces each label of a batch by a draw with the random word of its record.
 
     Args:
-      batch: n records.
+      batch: n records; those that are marked as constant get a constant label instead.
       values: Their labels, shape (n,), finite float64.
       identities: Their identities.
       column: The private column.
@@ -172,7 +175,18 @@ def privatize_batch(
     Returns:
       The batch with its label column replaced, and the fingerprint of the randomizer.
     """
-    outputs = draw_labels(values, identities, column, randomizer, noise_key, secret, streaming, centers)
+    own = np.full(len(values), True) if batch.constant is None else ~batch.constant
+    outputs = constant_labels(column, randomizer, centers, len(values))
+    outputs[own] = draw_labels(
+        values[own],
+        identities.keep(own),
+        column,
+        randomizer,
+        noise_key,
+        secret,
+        streaming,
+        None if centers is None else centers[own],
+    )
     replaced = replace_label(batch.batch, column.name, outputs)
     return dataclasses.replace(batch, batch=replaced, mechanism=randomizer.fingerprint.hex())
 
@@ -205,6 +219,7 @@ class _Randomize(beam.DoFn):
         self, batch: LabelledBatch, randomizer: Randomizer, binding: NoiseBinding | StreamBinding
     ) -> Iterator[LabelledBatch | TaggedOutput]:
         randomizer, noise_key = self._prepare(randomizer, binding)
+        check_bounded(batch, self._column.unit)
         values = label_values(batch, self._column.name)
         usable = np.isfinite(values)
         for row in batch.rows[~usable].tolist():
@@ -230,6 +245,11 @@ class _Randomize(beam.DoFn):
             mechanisms = frozenset([result.mechanism])
             yield result
         if not streaming:
+            if kept.constant is not None:
+                # Their labels are not released, and the first pass did not see them.
+                own = ~kept.constant
+                identities, values = identities.keep(own), values[own]
+                centers = None if centers is None else (centers[0], centers[1][own])
             sums = digest_sums(self._secret, self._column.name, identities, values, centers)
             yield TaggedOutput(_DRAWN, _Drawn(sums, mechanisms))
         self._progress.add(len(values))

@@ -51,7 +51,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..core.budget import BudgetSplit
-from .keyed_words import Groups, encode_request, keyed_blocks, keyed_hash
+from .keyed_words import Groups, Unit, encode_request, keyed_blocks, keyed_hash
 from .record_identities import Identities, encode_parts
 
 LANES = 4
@@ -136,6 +136,7 @@ def input_digest(
     rounding: str,
     center: str | None = None,
     groups: Groups | None = None,
+    unit: Unit | None = None,
 ) -> int:
     """Computes the digest that may be published: BLAKE2b(secret; sums, request), indistinguishable from random bits.
 
@@ -148,10 +149,11 @@ def input_digest(
       rounding: Rounding of labels to the domain, "nearest" or "randomized".
       center: Name of the center column, the same as for the sums; None for labels without a center.
       groups: Groups of residuals around the center; None without groups.
+      unit: Privacy unit; None for records.
 
     Returns:
       An integer in [0, 2^256).
     """
-    request = encode_request(column, labels, budget, rounding, center, groups)
+    request = encode_request(column, labels, budget, rounding, center, groups, unit)
     message = encode_parts(sums.lanes.astype("<u8").tobytes(), request)
     return int.from_bytes(keyed_hash(secret, b"labeldp input", message), "big")

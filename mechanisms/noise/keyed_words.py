@@ -63,6 +63,9 @@ def keyed_blake2b(key: bytes, size: int, use: bytes) -> hashlib.blake2b:
 Groups = tuple[str, tuple[str, ...]]
 """Name of the column that records are grouped by, and the values that groups are declared for."""
 
+Unit = tuple[str, int]
+"""Name of the column of privacy units, and the largest number of records of a unit."""
+
 
 def encode_request(
     column: str,
@@ -71,6 +74,7 @@ def encode_request(
     rounding: str,
     center: str | None = None,
     groups: Groups | None = None,
+    unit: Unit | None = None,
 ) -> bytes:
     """Encodes the part of a request that all noise and the input digest are bound to.
 
@@ -81,6 +85,7 @@ def encode_request(
       rounding: Rounding of labels to the domain, "nearest" or "randomized".
       center: Name of the center column; None for labels without a center.
       groups: Groups of residuals around the center; None without groups.
+      unit: Privacy unit; None for records.
 
     Returns:
       JSON; different requests have different encodings.
@@ -95,6 +100,8 @@ def encode_request(
         bound_to["center"] = center
     if groups is not None:
         bound_to["groups"] = [groups[0], list(groups[1])]
+    if unit is not None:
+        bound_to["unit"] = list(unit)
     return json.dumps(bound_to, sort_keys=True).encode()
 
 
@@ -107,6 +114,7 @@ def derive_noise_key(
     rounding: str,
     center: str | None = None,
     groups: Groups | None = None,
+    unit: Unit | None = None,
 ) -> bytes:
     """Derives the noise key of one release, bound to the data and to the request.
 
@@ -119,6 +127,7 @@ def derive_noise_key(
       rounding: Rounding of labels to the domain, "nearest" or "randomized".
       center: Name of the center column; None for labels without a center.
       groups: Groups of residuals around the center; None without groups.
+      unit: Privacy unit; None for records.
 
     Returns:
       32 bytes: the same for the same input and request, independent for any other.
@@ -126,7 +135,7 @@ def derive_noise_key(
     Raises:
       ValueError: If the secret key has another length.
     """
-    request = encode_request(column, labels, budget, rounding, center, groups)
+    request = encode_request(column, labels, budget, rounding, center, groups, unit)
     message = encode_parts(digest.to_bytes(KEY_BYTES, "big"), request)
     return keyed_hash(secret, b"labeldp noise", message)
 

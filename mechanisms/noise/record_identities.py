@@ -38,6 +38,17 @@ class Identities:
     def __len__(self) -> int:
         return len(self.blocks)
 
+    def keep(self, mask: np.ndarray) -> Identities:
+        """Selects records.
+
+        Args:
+          mask: Records to select, shape (n,), bool.
+
+        Returns:
+          Their identities.
+        """
+        return Identities(self.space, self.blocks[mask])
+
 
 def encode_parts(*parts: bytes | str) -> bytes:
     """Encodes several parts as one message, each after its length, so that different parts give different messages.

@@ -15,6 +15,7 @@ from ..noise.keyed_words import derive_noise_key, keyed_hash
 from .label_column import LabelColumn
 from .label_counts import LabelSummary
 from .label_groups import LabelGroups
+from .unit_bound import UnitBound
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class NoiseBinding:
       center: Name of the center column; None for labels without a center.
       missing_centers: Number of records with a usable label, but with a missing or infinite center.
       groups: Groups of records; None without groups.
+      unit: Privacy unit; None for single records. The budget is that of one record.
     """
 
     digest: int
@@ -46,6 +48,7 @@ class NoiseBinding:
     center: str | None = None
     missing_centers: int = 0
     groups: LabelGroups | None = None
+    unit: UnitBound | None = None
 
     def noise_key(self, secret: bytes) -> bytes:
         """Derives the noise key of this release.
@@ -57,7 +60,8 @@ class NoiseBinding:
           32 bytes.
         """
         domain, groups = np.array(self.domain), None if self.groups is None else self.groups.request
-        request = (self.column, domain, self.budget, self.rounding, self.center, groups)
+        unit = None if self.unit is None else self.unit.request
+        request = (self.column, domain, self.budget, self.rounding, self.center, groups, unit)
         return derive_noise_key(secret, self.digest, *request)
 
 
@@ -85,6 +89,7 @@ def make_binding(summary: LabelSummary, column: LabelColumn, budget: BudgetSplit
         center=column.center,
         missing_centers=summary.missing_centers,
         groups=column.groups,
+        unit=column.unit,
     )
 
 
@@ -122,4 +127,6 @@ class StreamBinding:
             bound_to.append(["center", column.center])
         if column.groups is not None:
             bound_to.append(["groups", column.groups.column, list(column.groups.values)])
+        if column.unit is not None:
+            bound_to.append(["unit", *column.unit.request])
         return keyed_hash(secret, b"labeldp endless", json.dumps(bound_to).encode())

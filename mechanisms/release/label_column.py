@@ -11,9 +11,10 @@ from ..center.residuals import ResidualDomain, check_even
 from ..core.budget import BudgetSplit
 from ..core.label_grid import check_domain
 from ..core.label_rounding import NEAREST, ROUNDINGS, LabelRounder
-from ..noise.keyed_words import Groups, words
+from ..noise.keyed_words import Groups, Unit, words
 from ..noise.record_identities import Identities
 from .label_groups import LabelGroups
+from .unit_bound import UnitBound
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class LabelColumn:
       center: Column of public predictions of the label, around which labels are privatized: the randomizer gets the
         label minus its center. None for labels without a center.
       groups: Groups of records, whose residuals have ranges of their own; None for one range. Needs a center.
+      unit: Privacy unit, all of whose labels may change; None for single records. A stage that gets this column takes
+        records of which no unit has too many (`BoundUnits`), and budgets of one record.
     """
 
     name: str
@@ -38,6 +41,7 @@ class LabelColumn:
     rounding: str = NEAREST
     center: str | None = None
     groups: LabelGroups | None = None
+    unit: UnitBound | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError for an invalid domain, a column in two roles, an unknown rounding, or an uneven domain."""
@@ -55,6 +59,8 @@ class LabelColumn:
                 raise ValueError("groups need a center: without one, all labels have the same range")
             if self.groups.column in (self.name, self.id_column):
                 raise ValueError("the column of the groups must be neither the label nor the id_column")
+        if self.unit is not None and self.unit.column == self.name:
+            raise ValueError("the column of the units must not be the label column")
 
     @property
     def labels(self) -> np.ndarray:
@@ -117,17 +123,20 @@ class LabelColumn:
             return len(self.domain)
         return self.residuals.cells * (1 if self.groups is None else self.groups.size)
 
-    def request(self, budget: BudgetSplit) -> tuple[str, np.ndarray, BudgetSplit, str, str | None, Groups | None]:
+    def request(
+        self, budget: BudgetSplit
+    ) -> tuple[str, np.ndarray, BudgetSplit, str, str | None, Groups | None, Unit | None]:
         """Everything about the column that noise and input digest are bound to, in the order of `input_digest`.
 
         Args:
           budget: Epsilon of the prior and of the randomizer.
 
         Returns:
-          Name, domain, budget, rounding, center column and groups.
+          Name, domain, budget, rounding, center column, groups and unit.
         """
         groups = None if self.groups is None else self.groups.request
-        return self.name, self.labels, budget, self.rounding, self.center, groups
+        unit = None if self.unit is None else self.unit.request
+        return self.name, self.labels, budget, self.rounding, self.center, groups, unit
 
     def split(self, bound: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Splits indices of pairs of center and group, to which noise is bound.

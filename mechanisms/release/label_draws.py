@@ -75,6 +75,35 @@ def _grouped_outputs(
     return column.labels[centers] + table[groups, randomizer.draw(positions, drawn)]
 
 
+def constant_labels(
+    column: LabelColumn, randomizer: Randomizer, centers: np.ndarray | None, records: int
+) -> np.ndarray:
+    """Labels of records beyond the bound of their unit: they depend on no label of these records.
+
+    Each is the output of the randomizer that is closest to the middle of the label domain or, with a center, to the
+    center of the record.
+
+    Args:
+      column: The private column.
+      randomizer: The randomizer, as for `draw_labels`.
+      centers: Centers of the records, or pairs of center and group, as for `draw_labels`; None without a center.
+      records: Number n of records.
+
+    Returns:
+      The labels, shape (n,), float64.
+    """
+    outputs = randomizer.outputs
+    if centers is None:
+        middle = (column.labels[0] + column.labels[-1]) / 2
+        return np.full(records, outputs[np.argmin(np.abs(outputs - middle))])
+    places, groups = column.split(centers)
+    if groups is None or randomizer.group_ranges is None:
+        return column.labels[places] + outputs[np.argmin(np.abs(outputs))]
+    table = GroupRanges(randomizer.group_ranges).outputs(randomizer, column.residuals)
+    closest = table[np.arange(len(table)), np.abs(table).argmin(axis=1)]
+    return column.labels[places] + closest[groups]
+
+
 def fits(column: LabelColumn, randomizer: Randomizer) -> bool:
     """Compares the domain of a randomizer with that of a column.
 

@@ -16,6 +16,7 @@ from .manifest_audit import (
     center_epsilon,
     shard_problems,
     statement_problems,
+    unit_problems,
     warning_problems,
 )
 
@@ -73,6 +74,7 @@ def _audit_release(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
         *audit.problems,
         *budget_problems(release, mechanism, audit),
         *statement_problems(release, mechanism, audit),
+        *unit_problems(release, mechanism, audit),
         *shard_problems(release, folder / "data"),
         *_center_file_problems(folder / "center.json", mechanism),
     )

@@ -29,6 +29,12 @@ ADJACENCY = (
     "features, the number of records and which records have a label are public"
 )
 
+UNIT_ADJACENCY = (
+    "label differential privacy for units: two inputs are adjacent when they differ in the labels of the records of "
+    "one unit, which are those with one value of the unit column; features, units, the number of records and which "
+    "records have a label are public"
+)
+
 _SHARD_NAME = re.compile(r"part-([0-9]{5})-of-([0-9]{5})\.(tfrecord|tfrecord\.gz|parquet)")
 # Warnings are decided in floating point; so close to a threshold, relatively, a manifest may state them or not.
 _CLOSE = 1e-6
@@ -57,11 +63,13 @@ def budget_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: A
     # A release without a linear center has no epsilon for it.
     if read_nonnegative({"release.center_epsilon": 0.0, **release}, "release.center_epsilon") != center:
         yield "release.center_epsilon is not center.linear.epsilon of mechanism.json"
-    if center + prior + Fraction(audit.certified_epsilon) > certified:
-        yield "release.certified_epsilon is below the sum of center.linear.epsilon, prior and certificate.epsilon"
+    most = records_per_unit(mechanism)
+    if most * (center + prior + Fraction(audit.certified_epsilon)) > certified:
+        sum = "center.linear.epsilon, prior and certificate.epsilon" + (", times unit.max_records" if most > 1 else "")
+        yield f"release.certified_epsilon is below the sum of {sum}"
     if certified > total:
         yield "release.certified_epsilon is above release.epsilon"
-    if center + prior + read_nonnegative(release, "release.randomizer_epsilon") > total:
+    if most * (center + prior + read_nonnegative(release, "release.randomizer_epsilon")) > total:
         yield "the epsilons of center, prior and randomizer add up to more than release.epsilon"
     if Fraction(audit.certified_epsilon) > read_nonnegative(release, "release.randomizer_epsilon"):
         yield "release.randomizer_epsilon is below certificate.epsilon"
@@ -72,11 +80,76 @@ def budget_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: A
     )
     for key, expected, name in deltas:
         absent = key not in release and audit.requested_delta == 0
-        if not absent and read_nonnegative(release, key) != Fraction(expected):
+        if most > 1:
+            # A multiple is rounded up to a float.
+            if read_nonnegative(release, key) < most * Fraction(expected):
+                yield f"{key} is below {name} times unit.max_records"
+        elif not absent and read_nonnegative(release, key) != Fraction(expected):
             yield f"{key} is not {name}"
     # The certificate covers the weights alone; both files state the epsilon of the prior.
     if read_nonnegative({"prior.epsilon": read_prior(mechanism).get("epsilon")}, "prior.epsilon") != prior:
         yield "release.prior_epsilon is not prior.epsilon of mechanism.json"
+
+
+def records_per_unit(mechanism: dict[str, Any]) -> int:
+    """Reads how many records of a unit a mechanism file allows.
+
+    Args:
+      mechanism: The mechanism file.
+
+    Returns:
+      The number; 1 without units, where the labels of single records are protected.
+
+    Raises:
+      RefusedDocument: If a member is missing or has the wrong type.
+    """
+    if "unit" not in mechanism:
+        return 1
+    unit = read_member(mechanism, "unit", dict)
+    if set(unit) != {"column", "max_records"}:
+        raise RefusedDocument("unit of mechanism.json must have a column and max_records, and nothing else")
+    if not isinstance(unit["column"], str):
+        raise RefusedDocument("unit.column of mechanism.json is not a name")
+    most = read_count({"unit.max_records": unit["max_records"]}, "unit.max_records")
+    if most < 1:
+        raise RefusedDocument("unit.max_records is below 1")
+    return most
+
+
+def unit_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: Audit) -> Iterator[str]:
+    """Compares the privacy unit of a manifest with that of the mechanism file.
+
+    Args:
+      release: The manifest, with `release.` before each key.
+      mechanism: The mechanism file.
+      audit: Its audit.
+
+    Yields:
+      One line for each failed check.
+
+    Raises:
+      RefusedDocument: If a member is missing or has the wrong type.
+    """
+    stated = mechanism.get("unit")
+    if stated is None:
+        if "release.unit" in release:
+            yield "release.unit is there, but mechanism.json has no unit"
+        return
+    if "release.unit" not in release:
+        yield "release.unit is missing: mechanism.json has a unit"
+        return
+    unit = read_member(release, "release.unit", dict)
+    for key in ("column", "max_records"):
+        if unit.get(key) != stated[key] or type(unit.get(key)) is not type(stated[key]):
+            yield f"release.unit.{key} is not unit.{key} of mechanism.json"
+    if unit.get("over_limit") not in ("drop", "constant"):
+        yield "release.unit.over_limit is neither drop nor constant"
+    for key in ("units", "records_left_out", "records_without_unit"):
+        read_count({f"release.unit.{key}": unit.get(key)}, f"release.unit.{key}")
+    named = {"release.unit.record_epsilon": unit.get("record_epsilon")}
+    parts = center_epsilon(mechanism) + read_nonnegative(release, "release.prior_epsilon")
+    if read_nonnegative(named, "release.unit.record_epsilon") < parts + Fraction(audit.certified_epsilon):
+        yield "release.unit.record_epsilon is below the sum of its parts"
 
 
 def center_epsilon(mechanism: dict[str, Any]) -> Fraction:
@@ -126,8 +199,10 @@ def statement_problems(release: dict[str, Any], mechanism: dict[str, Any], audit
     Raises:
       RefusedDocument: If a member is missing or has the wrong type.
     """
-    if read_member(release, "release.adjacency", str) != ADJACENCY:
-        yield "release.adjacency is not that of label differential privacy"
+    adjacency = UNIT_ADJACENCY if "unit" in mechanism else ADJACENCY
+    if read_member(release, "release.adjacency", str) != adjacency:
+        units = " for units" if "unit" in mechanism else ""
+        yield f"release.adjacency is not that of label differential privacy{units}"
     if read_member(release, "release.mechanism_fingerprint", str) != audit.fingerprint:
         yield "release.mechanism_fingerprint is not that of mechanism.json"
     if read_member(release, "release.mechanism", str) != audit.mechanism:
@@ -300,8 +375,10 @@ def shard_problems(release: dict[str, Any], data: Path) -> Iterator[str]:
     if {stated for stated, _ in of_each} != {len(shards)} or len(of_each) > 1 or numbers != [*range(len(shards))]:
         yield "release.shards are not all shards of one set: their names do not have all numbers, or two formats"
     counts = list(shards.values())
-    if not all(type(count) is int and count >= 0 for count in counts) or sum(counts) != records:
-        yield "release.shards do not add up to release.records"
+    constant, whole = _constant_records(release), all(type(count) is int and count >= 0 for count in counts)
+    if not whole or sum(counts) != records + constant:
+        more = ", records_left_out and records_without_unit" if constant else ""
+        yield f"release.shards do not add up to release.records{more}"
     if not data.is_dir():
         yield "data/ is missing"
         return
@@ -312,3 +389,11 @@ def shard_problems(release: dict[str, Any], data: Path) -> Iterator[str]:
     yield from (
         f"data/{name} is not a regular file" for name in sorted(set(shards) & set(found)) if not found[name].is_file()
     )
+
+
+def _constant_records(release: dict[str, Any]) -> int:
+    """Records that are in the shards with a label that says nothing."""
+    unit = release.get("release.unit")
+    if not isinstance(unit, dict) or unit.get("over_limit") != "constant":
+        return 0
+    return sum(read_count({key: unit.get(key)}, key) for key in ("records_left_out", "records_without_unit"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from ...mechanisms.analysis.verdict import debiasing, verdict
 from ...mechanisms.center.truncation import MODEL_PARAMETERS
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.randomizer import Randomizer
+from ...mechanisms.release.unit_bound import DROP, spent
 from ...transforms.errors import InputError
 from ...transforms.io.parquet_reader import schema_metadata
 from ...transforms.io.schema_metadata import published_keys
@@ -89,8 +91,11 @@ def announce(
     under = "the noised histogram" if mechanism.prior_epsilon else "the public prior"
     print(f"released   {one_line(target)}")
     print(f"records    {binding.records:,}{shards}; {binding.unusable:,} without a usable label left out")
+    _announce_units(result, mechanism)
     center = f"{mechanism.center_epsilon:.6g} for the center + " if mechanism.center_epsilon else ""
-    print(f"budget     epsilon {center}{budget.prior:.6g} for the histogram + {budget.labels:.6g} for the labels")
+    of_record = ", of one record" if binding.unit is not None else ""
+    parts = f"{center}{budget.prior:.6g} for the histogram + {budget.labels:.6g} for the labels"
+    print(f"budget     epsilon {parts}{of_record}")
     if mechanism.center is not None:
         column, labels = one_line(mechanism.center.column), randomizer.labels
         error = mechanism.center.clipping(randomizer)
@@ -112,6 +117,23 @@ def announce(
         print(f"validated  against {'an inferred' if validation.schema is None else 'the given'} schema: no anomalies")
     for warning in release_warnings(facts):
         LOGGER.warning("warning: %s", warning.text)
+
+
+def _announce_units(result: JobResult, mechanism: MechanismFile) -> None:
+    """Prints the epsilon of a unit and how many records were left out, in one line."""
+    unit, counts = result.binding.unit, result.units
+    if unit is None or counts is None:
+        return
+    epsilon = spent(unit, Fraction(mechanism.center_epsilon) + Fraction(result.binding.budget.total))
+    done = "left out" if unit.over_limit == DROP else "with a constant label"
+    print(
+        f"units      {one_line(unit.column)}: {counts.units:,}, at most {counted(unit.max_records, 'record')} each, "
+        f"{counts.left_out:,} {done}; epsilon {epsilon:.6g} for all labels of a unit"
+    )
+    if counts.without_unit:
+        LOGGER.warning(
+            "warning: %s without a unit in %s: %s", counted(counts.without_unit, "record"), one_line(unit.column), done
+        )
 
 
 def _announce_groups(mechanism: MechanismFile) -> None:

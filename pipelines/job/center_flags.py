@@ -104,7 +104,8 @@ def _chosen(
             if not (is_feature(kind) or (name in categories and not pa.types.is_nested(value_type(kind)))):
                 raise UsageError(f"--center_{flag}: {name!r} holds {kind}, neither numbers nor text: leave it out")
     if named is None:
-        left_out = {column.name, column.id_column, input.where and input.where.column}
+        unit, where = column.unit and column.unit.column, input.where and input.where.column
+        left_out = {column.name, column.id_column, unit, where}
         named = tuple(field.name for field in schema if is_feature(field.type) and field.name not in left_out)
     return tuple(dict.fromkeys([*named, *categories])), categories
 

@@ -19,6 +19,7 @@ from ..flags.choices import (
     MECHANISMS,
     METADATA,
     OUTPUT_FORMATS,
+    OVER_LIMIT,
     PARTITIONS,
     PURPOSES,
     ROUNDINGS,
@@ -116,6 +117,7 @@ def add_flags(parser: CommandParser, command: str) -> None:
     if command != "apply":
         parser.domain_needed = True
     _budget_flags(parser, command)
+    unit_flags(parser)
     _mechanism_flags(parser)
     _center_flags(parser)
     _output_flags(parser, command)
@@ -184,6 +186,27 @@ def _budget_flags(parser: CommandParser, command: str) -> None:
         "mechanisms without bias a 128th, for those without a prior a 256th; "
         "with a center sqrt(cells/records), a 32nd to an eighth")  # fmt: skip
     budget_record_flags(add)
+
+
+def unit_flags(parser: CommandParser) -> None:
+    """Adds the flags of the privacy unit.
+
+    Args:
+      parser: The parser to add to.
+    """
+    add = parser.flag_group(
+        "Privacy unit",
+        "Without a unit, epsilon holds for the label of each record, and the labels of one person add up. With one, it "
+        "holds for all labels of a unit.",
+    )
+    add("--unit_column", metavar="NAME", help="public column of integers or text that names the unit of each record, "
+        "such as a user; records without a unit are left out")  # fmt: skip
+    add("--max_records_per_unit", metavar="M",
+        help="largest number of records of a unit that are released, chosen by a keyed hash of their identities; each "
+        "label gets an M-th of epsilon. auto chooses M from the numbers of records of the units")  # fmt: skip
+    add("--over_limit", choices=OVER_LIMIT, metavar="HOW",
+        help="further records of a unit: drop leaves them out, constant keeps them with one label that says nothing; "
+        "default drop")  # fmt: skip
 
 
 def budget_record_flags(add: Add) -> None:

@@ -16,6 +16,7 @@ from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.prior_release import PriorRelease
 from ...mechanisms.release.solved_release import EarlierMechanism
+from ...mechanisms.release.unit_bound import DROP
 from ...transforms.batches import LabelledBatch
 from ...transforms.center.append_center import AppendCenter
 from ...transforms.center.fit_center import FitLinearCenter
@@ -28,6 +29,8 @@ from ...transforms.noise_binding import BindNoise
 from ...transforms.noisy_prior import NoisyPrior
 from ...transforms.privatize_labels import DeadLetter, PrivatizedLabels, PrivatizeLabels
 from ...transforms.solve_randomizer import SolveRandomizer
+from ...transforms.units.bound_units import BoundedUnits, BoundUnits, UnitCounts
+from ...transforms.units.leave_out import LeaveOut
 from ..release.job_result import JobResult
 from ..release.mechanism_file import MECHANISM_NAME, MechanismFile
 from ..release.output_folder import DATA_NAME, DEAD_LETTERS_NAME, Staging
@@ -35,6 +38,8 @@ from .job_request import JobRequest, OutputSpec
 
 JOB_RESULT_NAME = "job_result.json"
 SEGMENTS_NAME = "segments"
+# Units are sorted in groups, one for so many bytes of input, so that a group fits into memory.
+_BYTES_A_GROUP, _GROUPS = 1 << 26, (16, 4096)
 
 
 def build(
@@ -53,8 +58,10 @@ def build(
       The job result is written after the shards.
     """
     fitted = request.mechanism.fitted
-    linear = _linear_center(pipeline, request)
-    batches = _read_labels(pipeline, request, linear)
+    units = _bound_units(pipeline, request)
+    budget = request.record_budget
+    linear = _linear_center(pipeline, request, units)
+    batches = _read_labels(pipeline, request, linear, units)
     binding: Any
     randomizer: Any
     if fitted is not None:
@@ -64,9 +71,9 @@ def build(
     else:
         binding = batches | "NoisyPrior" >> NoisyPrior(
             request.column,
-            request.budget.epsilon,
+            budget.epsilon,
             request.key,
-            request.budget.prior_epsilon,
+            budget.prior_epsilon,
             request.threshold,
             request.mechanism.name,
             linear,
@@ -80,7 +87,7 @@ def build(
     ]
     digest, shards = None, None
     if request.command != "fit":
-        records = _read_records(pipeline, request, linear)
+        records = _read_records(pipeline, request, linear, units)
         privatized: Any = records | "PrivatizeLabels" >> PrivatizeLabels(
             randomizer, binding, request.column, request.key
         )
@@ -92,11 +99,33 @@ def build(
         FileSystems.join(staging.work, JOB_RESULT_NAME),
         digest,
         AsList(shards) if shards is not None else [],
+        None if units is None else AsSingleton(units.counts),
     )
     return [result, *written]
 
 
-def _linear_center(pipeline: beam.Pipeline, request: JobRequest) -> Any:
+def _bound_units(pipeline: beam.Pipeline, request: JobRequest) -> BoundedUnits | None:
+    """The records that are left out so that no unit has too many; None without units."""
+    input, column = request.input, request.column
+    if column.unit is None:
+        return None
+    columns = [name for name in (column.name, column.id_column, column.unit.column) if name is not None]
+    batches = pipeline | "ReadUnits" >> ReadRecordBatches(
+        input.pattern, input.format, list(dict.fromkeys(columns)), input.where, column.name
+    )
+    groups = min(max(int(input.size) // _BYTES_A_GROUP, _GROUPS[0]), _GROUPS[1])
+    return batches | "BoundUnits" >> BoundUnits(column, request.key, groups)
+
+
+def _without_excess(
+    batches: Any, name: str, units: BoundedUnits | None, column: LabelColumn, over_limit: str = DROP
+) -> PCollection[LabelledBatch]:
+    if units is None or column.unit is None:
+        return batches
+    return batches | name >> LeaveOut(units.exclusions, dataclasses.replace(column.unit, over_limit=over_limit))
+
+
+def _linear_center(pipeline: beam.Pipeline, request: JobRequest, units: BoundedUnits | None) -> Any:
     """The linear center: exactly one element if the job makes it, a value if it is fitted; None if there is none."""
     fitted, input, column = request.mechanism.fitted, request.input, request.column
     if fitted is not None:
@@ -105,24 +134,30 @@ def _linear_center(pipeline: beam.Pipeline, request: JobRequest) -> Any:
         return None
     read = ReadRecordBatches(input.pattern, input.format, request.features.columns, input.where, column.name)
     whole = dataclasses.replace(read, columns=[column.name, *request.features.columns])
-    passes = {"features": pipeline | "ReadFeatures" >> read, "labels": pipeline | "ReadForCenter" >> whole}
-    epsilon = remaining_epsilon(request.budget.epsilon, request.budget.prior_epsilon or 0.0)
+    passes = {
+        "features": _without_excess(pipeline | "ReadFeatures" >> read, "BoundFeatures", units, column),
+        "labels": _without_excess(pipeline | "ReadForCenter" >> whole, "BoundForCenter", units, column),
+    }
+    epsilon = remaining_epsilon(request.record_budget.epsilon, request.record_budget.prior_epsilon or 0.0)
     return passes | "FitLinearCenter" >> FitLinearCenter(
         column, epsilon, request.key, request.features, request.threshold
     )
 
 
-def _read_labels(pipeline: beam.Pipeline, request: JobRequest, linear: Any) -> PCollection[LabelledBatch]:
+def _read_labels(
+    pipeline: beam.Pipeline, request: JobRequest, linear: Any, units: BoundedUnits | None
+) -> PCollection[LabelledBatch]:
     """Reads the columns that fitting needs. The files are read again later: no batch is kept between the passes."""
     input, column = request.input, request.column
     columns = _columns(request, linear)
-    batches = pipeline | "ReadLabels" >> ReadRecordBatches(
-        input.pattern, input.format, columns, input.where, column.name
-    )
+    read = ReadRecordBatches(input.pattern, input.format, columns, input.where, column.name)
+    batches = _without_excess(pipeline | "ReadLabels" >> read, "BoundLabels", units, column)
     return _with_center(batches, "Center", linear, column, tuple(column.columns))
 
 
-def _read_records(pipeline: beam.Pipeline, request: JobRequest, linear: Any) -> PCollection[LabelledBatch]:
+def _read_records(
+    pipeline: beam.Pipeline, request: JobRequest, linear: Any, units: BoundedUnits | None
+) -> PCollection[LabelledBatch]:
     input, column = request.input, request.column
     # Features that are written as they were read need not be decoded.
     encoded = input.format.name == request.output.format == "tfrecord"
@@ -130,9 +165,9 @@ def _read_records(pipeline: beam.Pipeline, request: JobRequest, linear: Any) -> 
     if columns is not None and column.center is not None and column.center not in columns:
         # A record that has the new column already would have it twice.
         columns.append(column.center)
-    batches = pipeline | "ReadRecords" >> ReadRecordBatches(
-        input.pattern, input.format, columns, input.where, column.name, encoded
-    )
+    read = ReadRecordBatches(input.pattern, input.format, columns, input.where, column.name, encoded)
+    kept = DROP if column.unit is None else column.unit.over_limit
+    batches = _without_excess(pipeline | "ReadRecords" >> read, "BoundRecords", units, column, kept)
     return _with_center(batches, "CenterOfRecords", linear, column, None)
 
 
@@ -175,10 +210,12 @@ def _write(text: str, path: str) -> None:
     write_text(path, text)
 
 
-def _write_job_result(binding: NoiseBinding, path: str, digest: int | None, shards: Sequence[ShardFile]) -> None:
+def _write_job_result(
+    binding: NoiseBinding, path: str, digest: int | None, shards: Sequence[ShardFile], units: UnitCounts | None
+) -> None:
     records = {FileSystems.split(shard.path)[1]: shard.records for shard in sorted(shards, key=lambda s: s.path)}
     mechanisms = frozenset().union(*(shard.mechanisms for shard in shards))
-    write_text(path, JobResult(binding, digest, records, mechanisms).to_json())
+    write_text(path, JobResult(binding, digest, records, mechanisms, units).to_json())
 
 
 def _write_dead_letters(letters: Sequence[DeadLetter], path: str) -> None:

@@ -39,6 +39,11 @@ class InputSpec:
     where: Equals | None
 
     @property
+    def size(self) -> float:
+        """Size of all files in bytes."""
+        return self.file_size * len(self.parts)
+
+    @property
     def paths(self) -> tuple[str, ...]:
         """Paths of the files."""
         return tuple(part.path for part in self.parts)
@@ -49,8 +54,9 @@ class BudgetRequest:
     """Privacy budget of the release, and caps on the sums in the ledger.
 
     Attributes:
-      epsilon: Budget of histogram and labels together; for `apply`, that of the fitted randomizer alone.
-      delta: Delta of the randomizer; 0 for pure DP.
+      epsilon: Budget of histogram and labels together; for `apply`, that of the fitted randomizer alone. With privacy
+        units, it is that of a unit, and so are the others.
+      delta: Delta of the labels; 0 for pure DP.
       prior_epsilon: Share of the label histogram; None for the default split.
       caps: Caps on what the ledger may add up to.
     """
@@ -124,6 +130,7 @@ class JobRequest:
       features: Features of the linear center that the job makes; None for any other center, or none.
       group_column: Column whose most frequent values are to be the groups of `column`; None once they are found, or
         where they were declared.
+      choose_bound: Whether the largest number of records of a unit is still to be chosen.
     """
 
     command: str
@@ -138,6 +145,16 @@ class JobRequest:
     key: NoiseKeyFile
     features: CenterFeatures | None = None
     group_column: str | None = None
+    choose_bound: bool = False
+
+    @property
+    def record_budget(self) -> BudgetRequest:
+        """The budget that the stages take: that of one record."""
+        unit, budget = self.column.unit, self.budget
+        if unit is None:
+            return budget
+        prior = None if budget.prior_epsilon is None else unit.record_share(budget.prior_epsilon)
+        return BudgetRequest(unit.record_share(budget.epsilon), unit.record_share(budget.delta), prior, budget.caps)
 
 
 def request_id(request: JobRequest) -> str:
@@ -162,4 +179,6 @@ def request_id(request: JobRequest) -> str:
         asked.append([features.names, features.categories, features.places])
     if column.groups is not None:
         asked.append({"groups": column.groups.request})
+    if column.unit is not None:
+        asked.append({"unit": [*column.unit.request, column.unit.over_limit]})
     return hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()

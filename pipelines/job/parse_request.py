@@ -10,16 +10,19 @@ from ...mechanisms.core.budget import split_budget
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.registry import AUTO, MECHANISMS, mechanism_named
 from ...mechanisms.release.label_column import LabelColumn
+from ...mechanisms.release.unit_bound import UnitBound, spent
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute, read_text
 from ...transforms.noise_binding import Threshold
 from ...transforms.validation.schema_protos import without_feature
 from ..cli.arguments import UsageError, parse_parameters
 from ..cli.optional_extras import check_extra, check_tfrecord
+from ..flags.choices import AUTO_BOUND
 from ..preview.column_checks import check_columns, read_schema
 from ..release.ledger import Caps
 from ..release.mechanism_file import MechanismFile, read_mechanism_file
 from ..study.mechanism_spec import takes_delta
+from ..units.unit_flags import check_record_budget, unit_bound
 from .center_flags import center_features, new_center
 from .group_flags import with_declared_groups
 from .input_flags import input_spec, label_column, label_domain
@@ -48,11 +51,17 @@ def parse_request(command: str, args: argparse.Namespace) -> JobRequest:
     check_flags(args)
     threshold = read_threshold(args)
     _check_tfrecord_support(args)
-    mechanism = _mechanism(args, _fitted(args.mechanism_file, args.delta) if command == "apply" else None)
+    fitted = _fitted(args.mechanism_file) if command == "apply" else None
+    unit = unit_bound(args, fitted)
+    if fitted is not None:
+        _check_delta(args, fitted, unit)
+        # The labels are those of units, whose file says so.
+        fitted = dataclasses.replace(fitted, unit=unit)
+    mechanism = _mechanism(args, fitted, unit)
     domain = label_domain(args) if mechanism.fitted is None else mechanism.fitted.domain
-    column = label_column(args, domain, mechanism.name, mechanism.fitted)
+    column = dataclasses.replace(label_column(args, domain, mechanism.name, mechanism.fitted), unit=unit)
     _check_loss(mechanism, column)
-    budget = _budget(args, mechanism.fitted)
+    budget = _budget(args, mechanism.fitted, unit)
     validation = _validation(args)
     target = _target(command, args)
     input = input_spec(args)
@@ -81,6 +90,7 @@ def parse_request(command: str, args: argparse.Namespace) -> JobRequest:
         key=resolve_noise_key(args.noise_key_file, target, create=not args.dry_run),
         features=features,
         group_column=group_column,
+        choose_bound=args.max_records_per_unit == AUTO_BOUND,
     )
 
 
@@ -111,21 +121,23 @@ def _check_tfrecord_support(args: argparse.Namespace) -> None:
             check_tfrecord(f"{flag} tfrecord")
 
 
-def _fitted(path: str, delta: float | None) -> MechanismFile:
+def _fitted(path: str) -> MechanismFile:
     try:
-        fitted = read_mechanism_file(path)
+        return read_mechanism_file(path)
     except InputError as error:
         raise UsageError(f"--mechanism_file {error}") from None
-    needed = fitted.randomizer.delta
-    if needed > (delta or 0.0):
+
+
+def _check_delta(args: argparse.Namespace, fitted: MechanismFile, unit: UnitBound | None) -> None:
+    needed = spent(unit, fitted.randomizer.delta)
+    if needed > (args.delta or 0.0):
         raise UsageError(
-            f"--mechanism_file {path} is not pure DP: its epsilon holds with delta {needed:g}. "
+            f"--mechanism_file {args.mechanism_file} is not pure DP: its epsilon holds with delta {needed:g}. "
             f"Give --delta {needed:g} to accept that"
         )
-    return fitted
 
 
-def _mechanism(args: argparse.Namespace, fitted: MechanismFile | None) -> MechanismRequest:
+def _mechanism(args: argparse.Namespace, fitted: MechanismFile | None, unit: UnitBound | None) -> MechanismRequest:
     loss = args.loss or DEFAULTS["loss"]
     if fitted is not None:
         return MechanismRequest(fitted.randomizer.mechanism, loss, {"loss": loss}, fitted)
@@ -135,7 +147,8 @@ def _mechanism(args: argparse.Namespace, fitted: MechanismFile | None) -> Mechan
         return MechanismRequest(name, loss, {})
     if args.delta is not None and name in MECHANISMS and not takes_delta(name):
         raise UsageError(f"--delta is for mechanisms of (epsilon, delta)-DP, such as gaussian; {name} is pure DP")
-    parameters = {"loss": loss, **parse_parameters(args.mechanism_parameters, args.delta)}
+    delta = args.delta if unit is None or args.delta is None else unit.record_share(args.delta)
+    parameters = {"loss": loss, **parse_parameters(args.mechanism_parameters, delta)}
     try:
         mechanism_named(name, **parameters)
     except ValueError as error:
@@ -177,14 +190,17 @@ def _check_fitted_center(fitted: MechanismFile, column: LabelColumn) -> None:
         )
 
 
-def _budget(args: argparse.Namespace, fitted: MechanismFile | None) -> BudgetRequest:
+def _budget(args: argparse.Namespace, fitted: MechanismFile | None, unit: UnitBound | None) -> BudgetRequest:
     caps = read_caps(args)
     if fitted is not None:
-        return BudgetRequest(fitted.randomizer.epsilon, fitted.randomizer.delta, None, caps)
+        randomizer = fitted.randomizer
+        return BudgetRequest(spent(unit, randomizer.epsilon), spent(unit, randomizer.delta), None, caps)
     try:
         split_budget(args.epsilon, 1, 1, args.prior_epsilon)
     except ValueError as error:
         raise UsageError(f"--{error}") from None
+    if unit is not None:
+        check_record_budget(args.epsilon, args.prior_epsilon, unit)
     return BudgetRequest(args.epsilon, args.delta or 0.0, args.prior_epsilon, caps)
 
 

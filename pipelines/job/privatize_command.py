@@ -20,6 +20,7 @@ from ..release.output_folder import publish_file, publish_folder, staging_folder
 from ..runner.run_pipeline import describe_failure
 from ..runner.runner_options import runner_options
 from ..stores.store_access import open_stores
+from ..units.choose_bound import with_chosen_bound
 from .announcement import announce, announce_metadata, counted, warn_of_other_label
 from .group_flags import with_frequent_groups
 from .job_request import JobRequest, request_id
@@ -93,7 +94,7 @@ def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) ->
 
 def _release(request: JobRequest, options: PipelineOptions) -> None:
     """Runs a request up to its release, which is charged after all checks and appears only once it is charged."""
-    request = with_frequent_groups(request, options)
+    request = with_chosen_bound(with_frequent_groups(request, options), options)
     input, output, label, validation = request.input, request.output, request.column.name, request.validation
     ledger, name = Ledger(request.ledger), request_id(request)
     check_caps(ledger, name, request.budget, request.mechanism.fitted)

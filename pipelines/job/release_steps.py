@@ -13,7 +13,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from ...mechanisms.analysis.release_warnings import release_warnings
 from ...mechanisms.analysis.released_facts import ReleasedFacts
 from ...mechanisms.center.center_model import CenterModel
-from ...mechanisms.core.exact_bounds import round_up
+from ...mechanisms.release.unit_bound import spent
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import delete_files, delete_folder, read_text, write_text
 from ...transforms.progress_log import LOGGER
@@ -48,10 +48,10 @@ def check_caps(ledger: Ledger, request_name: str, budget: BudgetRequest, fitted:
     requested = [LedgerEntry("request", budget.epsilon, f"request {request_name}", budget.delta)]
     if fitted is not None:
         prior = fitted.prior_release or f"prior of request {request_name}"
-        requested.append(LedgerEntry("prior", fitted.prior_epsilon, prior))
+        requested.append(LedgerEntry("prior", spent(fitted.unit, fitted.prior_epsilon), prior))
         if fitted.center is not None and fitted.center.linear is not None:
             name = center_release_name(fitted.center.linear)
-            requested.append(LedgerEntry("center", fitted.center_epsilon, name))
+            requested.append(LedgerEntry("center", spent(fitted.unit, fitted.center_epsilon), name))
     # Summed without caps as well: a corrupt ledger is to be found before the job runs.
     exceeded = budget.caps.exceeded(ledger.spent(requested))
     if exceeded and not ledger.has_request(request_name):
@@ -139,7 +139,7 @@ def write_manifest(
         details["validation"] = "inferred schema" if validation.schema is None else "given schema"
     # A fitted mechanism costs all its parts, whatever was asked for when it was fitted.
     fitted = Fraction(mechanism.center_epsilon) + Fraction(result.binding.budget.total)
-    epsilon = request.budget.epsilon if request.mechanism.fitted is None else round_up(fitted)
+    epsilon = request.budget.epsilon if request.mechanism.fitted is None else spent(request.column.unit, fitted)
     document = make_manifest(result, mechanism, epsilon, details)
     write_text(FileSystems.join(staging.work, MANIFEST_NAME), json.dumps(document, indent=2) + "\n")
     center = mechanism.center
@@ -173,7 +173,7 @@ def charge_ledger(
       InputError: If a cap would be exceeded; nothing is written then.
     """
     entries = release_entries(result.binding, mechanism, with_labels=request.command != "fit")
-    digest = f"{result.binding.digest:064x}"
+    digest, unit = f"{result.binding.digest:064x}", request.column.unit
     with ledger.locked():
         # `apply` takes its mechanism from a file: another file is another release.
         fitted = request.mechanism.fitted is not None
@@ -191,6 +191,7 @@ def charge_ledger(
                 command=request.command,
                 request=request_name,
                 label=request.column.name,
+                **({"unit": dict(zip(("column", "max_records"), unit.request, strict=True))} if unit else {}),
                 records=result.binding.records,
                 input_digest=digest,
                 mechanism_fingerprint=mechanism.randomizer.fingerprint.hex(),

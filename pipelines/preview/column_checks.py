@@ -42,7 +42,7 @@ def check_columns(args: argparse.Namespace, input: InputSpec, schema: pa.Schema,
     Records of a TFRecord file may lack a feature, so a name that the first records do not have is only warned of.
 
     Args:
-      args: Parsed flags; reads label, id_column, center and center_column.
+      args: Parsed flags; reads label, id_column, unit_column, center and center_column.
       input: The input files and the filter.
       schema: Columns of the first file.
       fitted_center: Column of the input that is the center of a mechanism file; None if it has none.
@@ -52,7 +52,12 @@ def check_columns(args: argparse.Namespace, input: InputSpec, schema: pa.Schema,
     """
     if not schema.names:
         return
-    named = {"label": args.label, "id_column": args.id_column, "where": input.where and input.where.column}
+    named = {
+        "label": args.label,
+        "id_column": args.id_column,
+        "unit_column": args.unit_column,
+        "where": input.where and input.where.column,
+    }
     if fitted_center is not None:
         named["mechanism_file"] = fitted_center
     elif args.center != "linear" and not any(

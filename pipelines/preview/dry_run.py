@@ -14,6 +14,7 @@ from ...mechanisms.core.budget import LEAST_RESIDUAL_SHARE, RESIDUAL_SHARE, Budg
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.registry import AUTO, Mechanism, mechanism_named, prior_share
+from ...mechanisms.release.unit_bound import DROP
 from ...transforms.io.filesystems import is_remote
 from ...transforms.io.parquet_reader import parquet_schema
 from ..cli.one_line import one_line
@@ -51,6 +52,7 @@ def print_dry_run(request: JobRequest, schema: pa.Schema) -> None:
         ("input", _input(request, records)),
         ("columns", _columns(request, schema)),
         ("label", _label(request)),
+        ("units", _units(request)),
         ("center", _center(request)),
         ("budget", _budget(request, records)),
         ("mechanism", _mechanism(request)),
@@ -87,6 +89,8 @@ def _columns(request: JobRequest, schema: pa.Schema) -> str:
     roles = {request.column.name: "the label"}
     if request.column.id_column is not None:
         roles[request.column.id_column] = "the record's id"
+    if request.column.unit is not None:
+        roles.setdefault(request.column.unit.column, "the record's unit")
     if request.column.center is not None and request.features is None:
         roles[request.column.center] = "the center"
     others = [field for field in schema if field.name not in roles]
@@ -116,6 +120,15 @@ def _label(request: JobRequest) -> str:
     )
 
 
+def _units(request: JobRequest) -> str:
+    unit = request.column.unit
+    if unit is None:
+        return "none: epsilon is for the label of one record (--unit_column)"
+    most = "a number that the job chooses" if request.choose_bound else f"at most {counted(unit.max_records, 'record')}"
+    done = "left out" if unit.over_limit == DROP else "kept with a constant label"
+    return one_line(f"{unit.column}: {most} of each, the others are {done}, and so are records without a unit")
+
+
 def _center(request: JobRequest) -> str:
     if request.features is not None:
         names = ", ".join(request.features.names[:_MOST_COLUMNS])
@@ -126,7 +139,7 @@ def _center(request: JobRequest) -> str:
 
 def _split(request: JobRequest, records: int) -> BudgetSplit:
     """The split of the job; with a linear center, that of a center that would take nothing."""
-    column, budget = request.column, request.budget
+    column, budget = request.column, request.record_budget
     shares = {"most": prior_share(request.mechanism.name)}
     if column.center is not None:
         shares = {"most": RESIDUAL_SHARE, "least": LEAST_RESIDUAL_SHARE}
@@ -141,9 +154,12 @@ def _budget(request: JobRequest, records: int | None) -> str:
         if request.budget.prior_epsilon is not None:
             parts = [f"{split.prior:.6g} for the histogram + {split.labels:.6g} for the labels"]
     delta = f", delta {request.budget.delta:g}" if request.budget.delta else ""
+    unit, budget = request.column.unit, request.record_budget
+    if unit is not None:
+        delta += f" for all labels of a unit, {budget.epsilon:.6g} for each of at most {unit.max_records} records"
     first = ""
     if request.features is not None:
-        least, most = (float(share) * request.budget.epsilon for share in (CENTER_SHARES[0], CENTER_SHARES[-1]))
+        least, most = (float(share) * budget.epsilon for share in (CENTER_SHARES[0], CENTER_SHARES[-1]))
         first = f"{least:.4g} to {most:.4g} for the center, which the features decide; without that part, "
     return f"epsilon {request.budget.epsilon:g}{delta}: {first}{'; '.join(parts)}"
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from ...mechanisms.core.budget import BudgetSplit
 from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.label_groups import LabelGroups
+from ...mechanisms.release.unit_bound import UnitBound
 from ...transforms.errors import OTHER_MECHANISM, InputError
+from ...transforms.units.bound_units import UnitCounts
 
 
 @dataclass(frozen=True)
@@ -20,12 +22,14 @@ class JobResult:
       digest_applied: Digest of the labels that the second pass privatized; None for `fit`, which reads once.
       shards: Number of records by shard file name.
       mechanisms_applied: Fingerprints of the randomizers that drew the labels in the shards, in hexadecimal digits.
+      units: Counts of units and of the records that were left out; None without units.
     """
 
     binding: NoiseBinding
     digest_applied: int | None
     shards: dict[str, int]
     mechanisms_applied: frozenset[str | None] = frozenset()
+    units: UnitCounts | None = None
 
     def to_json(self) -> str:
         """Writes the result as JSON.
@@ -33,6 +37,7 @@ class JobResult:
         Returns:
           One line of text.
         """
+        unit, counts = self.binding.unit, self.units
         return json.dumps(
             {
                 "digest": f"{self.binding.digest:064x}",
@@ -45,6 +50,8 @@ class JobResult:
                 "center": self.binding.center,
                 "missing_centers": self.binding.missing_centers,
                 "groups": None if self.binding.groups is None else self.binding.groups.request,
+                "unit": None if unit is None else [unit.column, unit.max_records, unit.over_limit],
+                "units": None if counts is None else [counts.units, counts.left_out, counts.without_unit],
                 "digest_applied": None if self.digest_applied is None else f"{self.digest_applied:064x}",
                 "shards": self.shards,
                 "mechanisms_applied": list(self.mechanisms_applied),
@@ -74,9 +81,11 @@ class JobResult:
             result["center"],
             result["missing_centers"],
             None if result["groups"] is None else LabelGroups(result["groups"][0], tuple(result["groups"][1])),
+            None if result["unit"] is None else UnitBound(*result["unit"]),
         )
+        counts = None if result["units"] is None else UnitCounts(*result["units"])
         mechanisms = frozenset(result["mechanisms_applied"])
-        return cls(binding, None if applied is None else int(applied, 16), result["shards"], mechanisms)
+        return cls(binding, None if applied is None else int(applied, 16), result["shards"], mechanisms, counts)
 
     def check_same_input(self) -> None:
         """Checks that both passes saw the same input.

@@ -17,6 +17,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from ...mechanisms.release.bound_noise import NoiseBinding
+from ...mechanisms.release.unit_bound import spent
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import FileSystems, is_remote
 from ...transforms.stores.object_store import is_store
@@ -145,14 +146,17 @@ def release_entries(binding: NoiseBinding, mechanism: MechanismFile, with_labels
     Returns:
       Up to three entries; none for `fit` with a public prior and without a center of its own.
     """
-    own, prior_epsilon = prior_release_name(binding), mechanism.prior_epsilon
+    own, unit = prior_release_name(binding), binding.unit
+    prior_epsilon = spent(unit, mechanism.prior_epsilon)
     entries = [LedgerEntry("prior", prior_epsilon, mechanism.prior_release or own)] if prior_epsilon else []
     if mechanism.center is not None and mechanism.center.linear is not None and mechanism.center_epsilon:
-        entries.insert(0, LedgerEntry("center", mechanism.center_epsilon, center_release_name(mechanism.center.linear)))
+        center_epsilon = spent(unit, mechanism.center_epsilon)
+        entries.insert(0, LedgerEntry("center", center_epsilon, center_release_name(mechanism.center.linear)))
     if with_labels:
         randomizer = mechanism.randomizer
         name, certificate = f"{own}-{randomizer.fingerprint.hex()[:32]}", randomizer.certificate()
-        entries.append(LedgerEntry("labels", certificate.epsilon, name, certificate.delta))
+        epsilon, delta = spent(unit, certificate.epsilon), spent(unit, certificate.delta)
+        entries.append(LedgerEntry("labels", epsilon, name, delta))
     return entries
 
 
@@ -291,7 +295,7 @@ class Ledger:
         run = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             **details,
-            "adjacency": "label",
+            "adjacency": "unit" if "unit" in details else "label",
             "charges": [entry.to_dict() for entry in entries],
         }
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.core.exact_bounds import round_up
 from ...mechanisms.core.losses import LOSSES
+from ...mechanisms.release.unit_bound import spent
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import read_text
 from .job_result import JobResult
@@ -29,6 +30,11 @@ FORMAT = "labeldp-release-1"
 ADJACENCY = (
     "label differential privacy: two inputs are adjacent when they differ in the label of one record; "
     "features, the number of records and which records have a label are public"
+)
+UNIT_ADJACENCY = (
+    "label differential privacy for units: two inputs are adjacent when they differ in the labels of the records of "
+    "one unit, which are those with one value of the unit column; features, units, the number of records and which "
+    "records have a label are public"
 )
 MANIFEST_NAME = "release.json"
 CENTER_NAME = "center.json"
@@ -48,10 +54,10 @@ def make_manifest(
     Returns:
       The document that release.json holds.
     """
-    binding, randomizer = result.binding, mechanism.randomizer
+    binding, randomizer, unit = result.binding, mechanism.randomizer, result.binding.unit
     certificate = randomizer.certificate()
     spent_before = Fraction(mechanism.center_epsilon) + Fraction(binding.budget.prior)
-    certified = round_up(spent_before + Fraction(certificate.epsilon))
+    certified = spent_before + Fraction(certificate.epsilon)
     losses = {}
     for name, loss in LOSSES.items():
         if not loss.nonnegative or randomizer.labels[0] >= 0:
@@ -59,14 +65,15 @@ def make_manifest(
             losses[name] = value if np.isfinite(value) else None
     return {
         "format": FORMAT,
-        "adjacency": ADJACENCY,
+        "adjacency": ADJACENCY if unit is None else UNIT_ADJACENCY,
         "epsilon": epsilon,
+        **_unit(result, certified),
         **({"center_epsilon": mechanism.center_epsilon} if mechanism.center_epsilon else {}),
         "prior_epsilon": binding.budget.prior,
         "randomizer_epsilon": binding.budget.labels,
-        "certified_epsilon": certified,
-        "delta": randomizer.delta,
-        "certified_delta": certificate.delta,
+        "certified_epsilon": spent(unit, certified),
+        "delta": spent(unit, randomizer.delta),
+        "certified_delta": spent(unit, certificate.delta),
         "mechanism": randomizer.mechanism,
         "parameters": randomizer.parameters,
         "mechanism_fingerprint": randomizer.fingerprint.hex(),
@@ -81,6 +88,24 @@ def make_manifest(
         **details,
         "shards": result.shards,
         "versions": versions(),
+    }
+
+
+def _unit(result: JobResult, certified: Fraction) -> dict[str, Any]:
+    """The member `unit`, for a release with privacy units. All epsilons in parts are those of one record."""
+    unit, counts = result.binding.unit, result.units
+    if unit is None or counts is None:
+        return {}
+    return {
+        "unit": {
+            "column": unit.column,
+            "max_records": unit.max_records,
+            "over_limit": unit.over_limit,
+            "units": counts.units,
+            "records_left_out": counts.left_out,
+            "records_without_unit": counts.without_unit,
+            "record_epsilon": round_up(certified),
+        }
     }
 
 

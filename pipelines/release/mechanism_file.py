@@ -21,6 +21,7 @@ from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.registry import default_rounding
 from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.prior_release import PriorRelease
+from ...mechanisms.release.unit_bound import UnitBound
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import read_text
 from ..study.prior_file import NoisedCounts, parse_prior_release
@@ -44,6 +45,8 @@ class MechanismFile:
         own, for a public prior, and in files of earlier versions.
       label: Name of the label column whose histogram the prior is; None for a public prior, and in files of earlier
         versions.
+      unit: Privacy unit of the histogram, and of the labels that the mechanism is applied to; None for single records.
+        Epsilons are those of one record.
     """
 
     randomizer: Randomizer
@@ -54,6 +57,7 @@ class MechanismFile:
     center: CenterStatement | None = None
     noised: NoisedCounts | None = None
     label: str | None = None
+    unit: UnitBound | None = None
 
     @classmethod
     def of_release(cls, randomizer: Randomizer, release: PriorRelease) -> MechanismFile:
@@ -70,7 +74,8 @@ class MechanismFile:
         prior = release.prior if center is None else center.mechanism_prior(randomizer)
         name = prior_release_name(release)
         noised = NoisedCounts(release.counts, release.records) if center is None else None
-        return cls(randomizer, prior, release.budget.prior, release.rounding, name, center, noised, release.column)
+        spent, label = release.budget.prior, release.column
+        return cls(randomizer, prior, spent, release.rounding, name, center, noised, label, release.unit)
 
     @property
     def center_epsilon(self) -> float:
@@ -96,7 +101,10 @@ class MechanismFile:
         if self.noised is not None:
             released |= self.noised.to_document()
         center = {} if self.center is None else {"center": self.center.to_document()}
-        return self.randomizer.to_json(prior=released, rounding=self.rounding, **center) + "\n"
+        unit = {}
+        if self.unit is not None:
+            unit = {"unit": {"column": self.unit.column, "max_records": self.unit.max_records}}
+        return self.randomizer.to_json(prior=released, rounding=self.rounding, **center, **unit) + "\n"
 
     @property
     def domain(self) -> tuple[float, ...]:
@@ -136,11 +144,23 @@ def read_mechanism_file(path: str) -> MechanismFile:
         label = prior.get("label")
         if label is not None and not isinstance(label, str):
             raise InputError(f"{path} cannot be used: its label is not a name")
-        return MechanismFile(randomizer, found, epsilon, rounding, name, center, noised, label)
+        unit = _stated_unit(document.get("unit"))
+        return MechanismFile(randomizer, found, epsilon, rounding, name, center, noised, label, unit)
     except (KeyError, TypeError):
         raise InputError(f"{path} has no prior: it was not written by fit, solve or privatize") from None
     except (ValueError, OverflowError) as error:
         raise InputError(f"{path} cannot be used: {error}") from None
+
+
+def _stated_unit(stated: Any) -> UnitBound | None:
+    if stated is None:
+        return None
+    if not (isinstance(stated, dict) and set(stated) == {"column", "max_records"}):
+        raise ValueError("its unit must have a column and max_records")
+    column, most = stated["column"], stated["max_records"]
+    if not isinstance(column, str) or type(most) is not int:
+        raise ValueError("its unit must be the name of a column with a whole number of records")
+    return UnitBound(column, most)
 
 
 def _check_stated(randomizer: Randomizer, centered: bool) -> None:
@@ -197,4 +217,6 @@ def prior_release_name(binding: NoiseBinding) -> str:
         noise.append(binding.center)
     if binding.groups is not None:
         noise.append([binding.groups.column, list(binding.groups.values)])
+    if binding.unit is not None:
+        noise.append({"unit": binding.unit.request})
     return hashlib.blake2b(json.dumps(noise).encode(), digest_size=16, person=b"labeldp ledger").hexdigest()

@@ -10,6 +10,7 @@ without `--data`, which uses the standard library only.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from ..weight_runs import dense_weights
 from .center_predictions import CenterPredictions
 from .output_distribution import FALSE_ALARM, check_distribution
 from .shard_columns import ShardReader
+from .unit_records import UnitRecords
 
 _WRONG_SETS_SHOWN = 3
 # Outputs this close, as a share of the largest label, may be one in float32.
@@ -65,16 +67,22 @@ def audit_data(folder: Path, release: dict[str, Any], mechanism: dict[str, Any])
         outputs = _CenteredOutputs(_output_table(center, mechanism), center["center.domain"])
         if "center.groups" in center:
             groups = center["center.groups.column"], center["center.groups.values"]
-    predictions, reader = None, ShardReader(release["label"], column, groups=groups)
+    # Records with a constant label are those beyond the bounds: nothing tells them from the others.
+    bounded = release.get("unit", {}).get("over_limit") == "drop"
+    units = UnitRecords(mechanism["unit"]["max_records"]) if bounded else None
+    unit = mechanism["unit"]["column"] if bounded else None
+    predictions, reader = None, ShardReader(release["label"], column, groups=groups, unit=unit)
     if "linear" in mechanism.get("center", {}):
         predictions = CenterPredictions(mechanism, not next(iter(shards)).endswith(".parquet"))
-        reader = ShardReader(release["label"], column, predictions.numbers, predictions.categories, groups)
+        reader = dataclasses.replace(reader, numbers=predictions.numbers, categories=predictions.categories)
     problems = []
     for name, records in shards.items():
         try:
-            problems += _shard_problems(outputs, predictions, reader, folder / "data" / name, records)
+            problems += _shard_problems(outputs, predictions, units, reader, folder / "data" / name, records)
         except RefusedDocument as refused:
             problems.append(f"data/{name} {refused}")
+    if units is not None:
+        problems += units.problems()
     if problems:
         return DataAudit(tuple(problems), ())
     lines = [
@@ -85,6 +93,8 @@ def audit_data(folder: Path, release: dict[str, Any], mechanism: dict[str, Any])
     ]
     if predictions is not None:
         lines.append(_centers_line(predictions))
+    if units is not None:
+        lines.append(units.line())
     reason = _unknown_prior(release, mechanism)
     if reason:
         return DataAudit((), (*lines, f"distribution not checked: {reason}"))
@@ -187,12 +197,15 @@ def _centers_line(predictions: CenterPredictions) -> str:
 def _shard_problems(
     outputs: _Outputs | _CenteredOutputs,
     predictions: CenterPredictions | None,
+    units: UnitRecords | None,
     reader: ShardReader,
     path: Path,
     records: int,
 ) -> Iterator[str]:
     found, wrong, first, strange, first_strange = 0, 0, -1, 0, -1
-    for labels, centers, features, groups in reader.read(path):
+    for labels, centers, features, groups, units_found in reader.read(path):
+        if units is not None and units_found is not None:
+            units.add(units_found)
         misses = outputs.add(labels, centers, groups)
         if first < 0 and misses.any():
             first = found + int(misses.argmax())
@@ -223,6 +236,8 @@ def _unknown_prior(release: dict[str, Any], mechanism: dict[str, Any]) -> str:
     The name of a prior's release is a hash of the input's digest and of the noise's parameters, all of them public.
     """
     noised = mechanism["prior"]
+    if release.get("unit", {}).get("over_limit") == "constant":
+        return "some labels are constant, because their records are beyond the bounds of their units"
     if not noised["epsilon"]:
         return "the prior is public, it was not counted from these records"
     bound = [
@@ -234,6 +249,8 @@ def _unknown_prior(release: dict[str, Any], mechanism: dict[str, Any]) -> str:
     if "groups" in mechanism.get("center", {}):
         groups = mechanism["center"]["groups"]
         bound.append([groups["column"], groups["values"]])
+    if "unit" in mechanism:
+        bound.append({"unit": [mechanism["unit"]["column"], mechanism["unit"]["max_records"]]})
     name = hashlib.blake2b(json.dumps(bound).encode(), digest_size=16, person=b"labeldp ledger").hexdigest()
     if noised.get("release") != name:
         return "the prior was counted from other records, or with other parameters, than release.json states"

@@ -42,12 +42,14 @@ class Batch(NamedTuple):
       centers: Shape (n,), float64, NaN where there is not exactly one number.
       features: Further columns by name.
       groups: Number of the group of each record, shape (n,), int64; all 0 if records are not grouped.
+      units: Unit of each record, as a category; None if there are no units.
     """
 
     labels: np.ndarray
     centers: np.ndarray
     features: dict[str, Column]
     groups: np.ndarray
+    units: Column | None
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class ShardReader:
       categories: Names of features that are categories.
       groups: Column that records are grouped by, and the values of all groups but the last, which has all other
         records; None if they are not grouped.
+      unit: Column of privacy units; None if there are none.
     """
 
     label: str
@@ -68,6 +71,7 @@ class ShardReader:
     numbers: Sequence[str] = ()
     categories: Sequence[str] = ()
     groups: tuple[str, Sequence[str]] | None = None
+    unit: str | None = None
 
     def read(self, path: Path) -> Iterator[Batch]:
         """Reads a shard.
@@ -87,6 +91,7 @@ class ShardReader:
         first = 0
         centers = [] if self.center is None else [self.center]
         centers += [] if self.groups is None else [self.groups[0]]
+        centers += [] if self.unit is None else [self.unit]
         names = {name: name.encode(errors="surrogatepass") for name in [*self.numbers, *self.categories, *centers]}
         for records in read_tfrecords(path):
             labels, found = read_features(records, self.label.encode(), first, list(names.values()))
@@ -96,7 +101,8 @@ class ShardReader:
             if self.groups is not None:
                 groups = _feature_groups(found[names[self.groups[0]]], *self.groups)
             centers_found = missing if self.center is None else found[names[self.center]].numbers
-            yield Batch(labels, centers_found, features, groups)
+            units = None if self.unit is None else _category_column(found[names[self.unit]])
+            yield Batch(labels, centers_found, features, groups, units)
             first += len(records.starts)
 
     def _parquet(self, path: Path) -> Iterator[Batch]:
@@ -111,7 +117,9 @@ class ShardReader:
                             return  # without a record in any shard there are no columns
                         raise RefusedDocument(f"does not have exactly one {kind} column")
                 wanted = [self.label, *([] if self.center is None else [self.center])]
-                for name in [*self.numbers, *self.categories, *([] if self.groups is None else self.groups[:1])]:
+                others = [] if self.groups is None else [self.groups[0]]
+                others += [] if self.unit is None else [self.unit]
+                for name in [*self.numbers, *self.categories, *others]:
                     if known.count(name) > 1:
                         raise RefusedDocument(f"has two columns of one name: {printable(name)}")
                     if name in known and name not in wanted:
@@ -134,7 +142,8 @@ class ShardReader:
         groups = np.zeros(rows, np.int64)
         if self.groups is not None:
             groups = _column_groups(found.get(self.groups[0], missing), *self.groups)
-        return Batch(labels, centers, features, groups)
+        units = None if self.unit is None else _texts(found.get(self.unit, missing))
+        return Batch(labels, centers, features, groups, units)
 
 
 def _number_column(name: str, feature: Feature) -> Column:

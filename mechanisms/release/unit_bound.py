@@ -1,0 +1,159 @@
+"""Privacy unit: all labels of one unit, such as a person, may change. How many records of it are released is bounded.
+
+Changing the labels of at most M records changes the result of an epsilon-label-DP release by a factor of at most
+exp(M epsilon) (group privacy; Dwork and Roth 2014, Theorem 2.2). So a release in which no unit has more than M records,
+and every part of which has an M-th of the budget for one record, is epsilon-DP for units: the noise of the label
+histogram, and of every other sum, has M times the scale.
+
+Which M records of a unit are released depends on their identities and on the secret key alone, never on a label.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from ..core.exact_bounds import round_down, round_up
+from ..noise.keyed_words import keyed_hash, words
+from ..noise.record_identities import Identities
+
+DROP, CONSTANT = "drop", "constant"
+OVER_LIMIT = (DROP, CONSTANT)
+"""What becomes of further records of a unit: they are left out, or keep a label that says nothing."""
+
+MOST_RECORDS = 1_000_000
+"""Largest bound on the records of a unit."""
+
+
+@dataclass(frozen=True)
+class UnitBound:
+    """Privacy unit, and the largest number of its records that are released with a label of their own.
+
+    Attributes:
+      column: Public column that names the unit of each record. It holds integers or text.
+      max_records: Largest number M of records of a unit, >= 1.
+      over_limit: "drop" leaves further records out; "constant" keeps them with one label that says nothing.
+    """
+
+    column: str
+    max_records: int
+    over_limit: str = DROP
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a bound that is out of range, or an unknown `over_limit`."""
+        if not 1 <= self.max_records <= MOST_RECORDS:
+            raise ValueError(f"max_records_per_unit must be from 1 to {MOST_RECORDS:,}, not {self.max_records}")
+        if self.over_limit not in OVER_LIMIT:
+            raise ValueError(f"over_limit must be {' or '.join(OVER_LIMIT)}, not {self.over_limit!r}")
+
+    def record_share(self, budget: float) -> float:
+        """Computes what one record gets of a budget of a unit.
+
+        Args:
+          budget: Epsilon or delta of a unit, >= 0.
+
+        Returns:
+          The largest float of which M times is at most the budget, in exact arithmetic.
+        """
+        return round_down(Fraction(budget) / self.max_records)
+
+    def total(self, budget: float | Fraction) -> Fraction:
+        """Adds up what the records of a unit spend.
+
+        Args:
+          budget: Epsilon or delta of one record.
+
+        Returns:
+          M times the budget, exactly.
+        """
+        return Fraction(budget) * self.max_records
+
+    @property
+    def request(self) -> tuple[str, int]:
+        """The unit as noise is bound to it."""
+        return self.column, self.max_records
+
+
+def spent(unit: UnitBound | None, budget: float | Fraction) -> float:
+    """Computes what a release costs under its adjacency.
+
+    Args:
+      unit: The privacy unit; None for single records.
+      budget: Epsilon or delta of one record.
+
+    Returns:
+      The smallest float that is not below the exact epsilon or delta of a unit, or of a record.
+    """
+    return round_up(Fraction(budget) if unit is None else unit.total(budget))
+
+
+def unit_words(secret: bytes, units: Identities) -> np.ndarray:
+    """Computes a keyed 64-bit hash of each unit.
+
+    Two units with equal hashes would be bounded as one, which is private as well.
+
+    Args:
+      secret: Secret key, 32 bytes.
+      units: Units of n records.
+
+    Returns:
+      Shape (n,), uint64.
+    """
+    return words(keyed_hash(secret, b"labeldp units", b"unit"), b"unit", units)
+
+
+def priorities(secret: bytes, records: Identities) -> np.ndarray:
+    """Computes the priority of each record, by a keyed hash of its identity: of a unit, the lowest are released.
+
+    Args:
+      secret: Secret key, 32 bytes.
+      records: Identities of n records.
+
+    Returns:
+      Shape (n,), uint64. It does not depend on a label.
+    """
+    return words(keyed_hash(secret, b"labeldp units", b"priority"), b"priority", records)
+
+
+def _ranks(units: np.ndarray, priority: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Order of records by unit and priority, and the rank of each of them in its unit, in that order."""
+    order = np.lexsort((priority, units))
+    grouped = units[order]
+    starts = np.flatnonzero(np.append(True, grouped[1:] != grouped[:-1]))[: len(units)]
+    return order, np.arange(len(units)) - np.repeat(starts, np.diff(np.append(starts, len(units))))
+
+
+def over_limit(units: np.ndarray, priority: np.ndarray, max_records: int) -> np.ndarray:
+    """Finds the records beyond the bound of their units.
+
+    Args:
+      units: Unit of each record, shape (n,), integers.
+      priority: Priority of each record, shape (n,), integers. Of records of a unit with equal ones, the first are kept.
+      max_records: Largest number M of records of a unit.
+
+    Returns:
+      Shape (n,), bool: False for the M records of lowest priority of each unit.
+    """
+    order, rank = _ranks(units, priority)
+    found = np.zeros(len(units), bool)
+    found[order[rank >= max_records]] = True
+    return found
+
+
+def first_beyond(units: np.ndarray, priority: np.ndarray, max_records: int) -> tuple[np.ndarray, np.ndarray]:
+    """Finds the units with too many records, and the priority from which their records are left out.
+
+    Args:
+      units: Unit of each record, shape (n,), uint64.
+      priority: Priority of each record, shape (n,), uint64.
+      max_records: Largest number M of records of a unit.
+
+    Returns:
+      These units, shape (u,), ascending; and the lowest priority that is beyond the bound, shape (u,). Of records with
+      equal priorities all are left out.
+    """
+    order, rank = _ranks(units, priority)
+    first = order[rank == max_records]
+    return units[first], priority[first]

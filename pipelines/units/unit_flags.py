@@ -1,0 +1,91 @@
+"""Flags of privacy units: which column names the unit of a record, and how many records of a unit are released."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+
+from ...mechanisms.core.budget import split_budget
+from ...mechanisms.release.unit_bound import DROP, UnitBound
+from ..cli.arguments import UsageError
+from ..flags.choices import AUTO_BOUND
+from ..release.mechanism_file import MechanismFile
+
+
+def unit_bound(args: argparse.Namespace, fitted: MechanismFile | None) -> UnitBound | None:
+    """Reads the flags of the privacy unit.
+
+    Args:
+      args: Parsed flags; reads label, unit_column, max_records_per_unit and over_limit.
+      fitted: Mechanism file of `apply`, whose unit holds for its labels, too; None for the other commands.
+
+    Returns:
+      The unit; with `--max_records_per_unit auto` it has one record, until the number is chosen. None for records.
+
+    Raises:
+      UsageError: If a flag is missing or out of range, or contradicts the mechanism file.
+    """
+    name, most = args.unit_column, args.max_records_per_unit
+    stated = None if fitted is None else fitted.unit
+    if stated is not None:
+        _check_stated(args, stated)
+        return dataclasses.replace(stated, over_limit=args.over_limit or DROP)
+    if name is None:
+        given = next((flag for flag in ("max_records_per_unit", "over_limit") if getattr(args, flag) is not None), None)
+        if given is not None:
+            raise UsageError(f"--{given} needs --unit_column, the column that names the unit of each record")
+        return None
+    if name == args.label:
+        raise UsageError("--unit_column must be another column than --label")
+    if most is None:
+        raise UsageError(
+            "--unit_column needs --max_records_per_unit: a number, or auto, which chooses it from the numbers of "
+            "records of the units"
+        )
+    if fitted is not None and (fitted.prior_epsilon or fitted.center_epsilon):
+        raise UsageError(
+            f"--mechanism_file {args.mechanism_file} was fitted without --unit_column: its histogram may hold any "
+            "number of records of a unit. Run labeldp fit with --unit_column"
+        )
+    if most == AUTO_BOUND:
+        if fitted is not None:
+            raise UsageError("--max_records_per_unit must be a number for apply: the epsilon of the file is fixed")
+        if args.delta is not None:
+            raise UsageError("--max_records_per_unit auto is for pure DP: give a number, or leave --delta out")
+        return UnitBound(name, 1, args.over_limit or DROP)
+    try:
+        return UnitBound(name, int(most), args.over_limit or DROP)
+    except ValueError as error:
+        whole = most.lstrip("-").isdigit()
+        reason = str(error) if whole else f"max_records_per_unit must be a number or auto, not {most}"
+        raise UsageError(f"--{reason}") from None
+
+
+def check_record_budget(epsilon: float, prior_epsilon: float | None, unit: UnitBound) -> None:
+    """Checks that enough of the budget of a unit is left for each of its records.
+
+    Args:
+      epsilon: `--epsilon`, of a unit.
+      prior_epsilon: `--prior_epsilon`, of a unit; None for the default.
+      unit: The privacy unit.
+
+    Raises:
+      UsageError: If the part of one record is too small.
+    """
+    prior = None if prior_epsilon is None else unit.record_share(prior_epsilon)
+    try:
+        split_budget(unit.record_share(epsilon), 1, 1, prior)
+    except ValueError as error:
+        raise UsageError(
+            f"--max_records_per_unit {unit.max_records} leaves each record too little of --epsilon {epsilon:g}: {error}"
+        ) from None
+
+
+def _check_stated(args: argparse.Namespace, stated: UnitBound) -> None:
+    """Compares flags of `apply` with the unit of its mechanism file."""
+    given = {"unit_column": args.unit_column, "max_records_per_unit": args.max_records_per_unit}
+    for flag, expected in (("unit_column", stated.column), ("max_records_per_unit", str(stated.max_records))):
+        if given[flag] not in (None, expected):
+            raise UsageError(
+                f"--{flag} {given[flag]} is not that of --mechanism_file, {expected}: leave it out, or fit again"
+            )

@@ -1,0 +1,125 @@
+"""Counts of the records of units: how many units have one record, how many two, and so on. No label enters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.pvalue import PCollection
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
+
+from ...mechanisms.release.unit_bound import unit_words
+from ..batches import LabelledBatch
+from ..errors import redact_errors
+from ..noise_key_file import NoiseKeyFile
+from .bound_units import GROUPS
+from .unit_values import units_of_records
+
+# Records after which the counts of a bundle are sent on.
+_MOST_GATHERED = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class _Counted:
+    """Records of some units, shape (u,) each."""
+
+    units: np.ndarray = field(repr=False)
+    records: np.ndarray
+
+
+def _add_up(parts: Iterable[_Counted]) -> _Counted:
+    parts = list(parts)
+    units, place = np.unique(np.concatenate([part.units for part in parts]), return_inverse=True)
+    records = np.zeros(len(units), np.int64)
+    np.add.at(records, place, np.concatenate([part.records for part in parts]))
+    return _Counted(units, records)
+
+
+@dataclass
+class CountUnits(beam.PTransform):
+    """Counts the units with each number of records, of those with a usable label.
+
+    Takes a bounded PCollection of LabelledBatch with the columns of label and unit, and returns exactly one dictionary:
+    number of units by number of records. Records without a unit are not counted.
+
+    Attributes:
+      column: Name of the label column, of which only is read whether a record has one.
+      unit: Name of the column of units.
+      key: Reference to the secret key.
+      groups: Number of groups into which units are sorted.
+    """
+
+    column: str
+    unit: str
+    key: NoiseKeyFile
+    groups: int = GROUPS
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[dict[int, int]]:
+        counted: Any = batches | "CountInBundles" >> beam.ParDo(
+            _CountUnits(self.column, self.unit, self.key, self.groups)
+        ).with_output_types(tuple[int, _Counted])
+        return (
+            counted
+            | "GroupUnits" >> beam.GroupByKey()
+            | "CountUnits" >> beam.MapTuple(lambda _, parts: _histogram(parts)).with_output_types(dict[int, int])
+            | "AddCounts" >> beam.CombineGlobally(_add)
+        )
+
+
+def _histogram(parts: Iterable[_Counted]) -> dict[int, int]:
+    records, units = np.unique(_add_up(parts).records, return_counts=True)
+    return dict(zip(records.tolist(), units.tolist(), strict=True))
+
+
+def _add(parts: Iterable[dict[int, int]]) -> dict[int, int]:
+    total: dict[int, int] = {}
+    for part in parts:
+        for records, units in part.items():
+            total[records] = total.get(records, 0) + units
+    return total
+
+
+class _CountUnits(beam.DoFn):
+    def __init__(self, label: str, unit: str, key: NoiseKeyFile, groups: int):
+        self._label = label
+        self._unit = unit
+        self._key = key
+        self._groups = groups
+
+    def setup(self) -> None:
+        self._secret = self._key.load()
+
+    def start_bundle(self) -> None:
+        self._gathered: list[_Counted] = []
+        self._size = 0
+
+    @redact_errors("counting units")
+    def process(self, batch: LabelledBatch) -> Iterator[tuple[int, _Counted]]:
+        _, units, _ = units_of_records(batch, self._label, self._unit)
+        if len(units):
+            self._gathered.append(_Counted(unit_words(self._secret, units), np.ones(len(units), np.int64)))
+            self._size += len(units)
+        if self._size >= _MOST_GATHERED:
+            yield from self._flush()
+
+    @redact_errors("counting units")
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        for element in self._flush():
+            yield GlobalWindows.windowed_value(element)
+
+    def _flush(self) -> Iterator[tuple[int, _Counted]]:
+        if not self._gathered:
+            return
+        found = _add_up(self._gathered)
+        self._gathered, self._size = [], 0
+        group = found.units % np.uint64(self._groups)
+        for number in np.unique(group).tolist():
+            mask = group == number
+            yield int(number), _Counted(found.units[mask], found.records[mask])

@@ -1,0 +1,68 @@
+"""Units of the records of a batch, from the values of a public column."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...mechanisms.noise.record_identities import Identities
+from ..arrow_values import column_identities, single_values
+from ..batches import LabelledBatch, label_values
+from ..errors import InputError
+
+
+def unit_identities(batch: LabelledBatch, column: str) -> tuple[Identities, np.ndarray]:
+    """Finds the unit of each record that has exactly one. Empty text names no unit.
+
+    Args:
+      batch: n records.
+      column: Name of the column of units.
+
+    Returns:
+      Units of the m records that have one, and a mask of these records, shape (n,), bool.
+
+    Raises:
+      InputError: If there is no such column, or it holds neither integers nor text.
+    """
+    found = batch.column(column)
+    if found is None:
+        if batch.batch.num_rows:
+            raise InputError(f"{batch.source}: there is no column {column!r}: name another column with --unit_column")
+        found = pa.nulls(0, pa.int64())
+    if pa.types.is_dictionary(found.type):
+        found = found.cast(found.type.value_type)
+    values, present = single_values(found)
+    if pa.types.is_null(values.type):
+        values = values.cast(pa.int64())
+    identities = column_identities(values, column)
+    if identities is not None and not pa.types.is_integer(values.type):
+        # CSV has no other way to leave a value out.
+        named = pc.binary_length(values).to_numpy(zero_copy_only=False) > 0
+        present[np.flatnonzero(present)] = named
+        identities = identities.keep(named)
+    if identities is None:
+        raise InputError(
+            f"{batch.source}: unit column {column!r} holds {values.type}, not integers or text: name another column "
+            f"with --unit_column, or for a CSV file give --csv_types {column}=string"
+        )
+    return identities, present
+
+
+def units_of_records(batch: LabelledBatch, label: str, column: str) -> tuple[LabelledBatch, Identities, np.ndarray]:
+    """Selects the records of a batch that have a usable label and a unit. Whether a record has a label is public.
+
+    Args:
+      batch: n records.
+      label: Name of the label column.
+      column: Name of the column of units.
+
+    Returns:
+      These records, their units, and the rows of the records with a usable label but without a unit.
+
+    Raises:
+      InputError: If the label or unit column has the wrong type.
+    """
+    usable = batch.keep(np.isfinite(label_values(batch, label)))
+    units, present = unit_identities(usable, column)
+    return usable.keep(present), units, usable.rows[~present]
