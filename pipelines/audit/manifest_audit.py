@@ -22,6 +22,7 @@ from .documents import (
     read_member,
     read_nonnegative,
 )
+from .unit_divergence import unit_divergence
 from .weight_runs import mean_squared_error
 
 ADJACENCY = (
@@ -63,13 +64,15 @@ def budget_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: A
     # A release without a linear center has no epsilon for it.
     if read_nonnegative({"release.center_epsilon": 0.0, **release}, "release.center_epsilon") != center:
         yield "release.center_epsilon is not center.linear.epsilon of mechanism.json"
-    most = records_per_unit(mechanism)
-    if most * (center + prior + Fraction(audit.certified_epsilon)) > certified:
+    most, composed = records_per_unit(mechanism), _composed(mechanism)
+    labels = most * Fraction(audit.certified_epsilon) if composed is None else composed[0]
+    if most * (center + prior) + labels > certified:
         sum = "center.linear.epsilon, prior and certificate.epsilon" + (", times unit.max_records" if most > 1 else "")
         yield f"release.certified_epsilon is below the sum of {sum}"
     if certified > total:
         yield "release.certified_epsilon is above release.epsilon"
-    if most * (center + prior + read_nonnegative(release, "release.randomizer_epsilon")) > total:
+    requested = most * read_nonnegative(release, "release.randomizer_epsilon") if composed is None else composed[0]
+    if most * (center + prior) + requested > total:
         yield "the epsilons of center, prior and randomizer add up to more than release.epsilon"
     if Fraction(audit.certified_epsilon) > read_nonnegative(release, "release.randomizer_epsilon"):
         yield "release.randomizer_epsilon is below certificate.epsilon"
@@ -80,7 +83,10 @@ def budget_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: A
     )
     for key, expected, name in deltas:
         absent = key not in release and audit.requested_delta == 0
-        if most > 1:
+        if composed is not None:
+            if read_nonnegative(release, key) != composed[1]:
+                yield f"{key} is not unit.delta of mechanism.json"
+        elif most > 1:
             # A multiple is rounded up to a float.
             if read_nonnegative(release, key) < most * Fraction(expected):
                 yield f"{key} is below {name} times unit.max_records"
@@ -106,14 +112,44 @@ def records_per_unit(mechanism: dict[str, Any]) -> int:
     if "unit" not in mechanism:
         return 1
     unit = read_member(mechanism, "unit", dict)
-    if set(unit) != {"column", "max_records"}:
-        raise RefusedDocument("unit of mechanism.json must have a column and max_records, and nothing else")
+    if set(unit) - {"epsilon", "delta"} != {"column", "max_records"} or ("epsilon" in unit) != ("delta" in unit):
+        raise RefusedDocument("unit of mechanism.json must have a column and max_records, and epsilon and delta or not")
     if not isinstance(unit["column"], str):
         raise RefusedDocument("unit.column of mechanism.json is not a name")
     most = read_count({"unit.max_records": unit["max_records"]}, "unit.max_records")
     if most < 1:
         raise RefusedDocument("unit.max_records is below 1")
     return most
+
+
+def _composed(mechanism: dict[str, Any]) -> tuple[Fraction, Fraction] | None:
+    """Epsilon and delta of all labels of a unit; None where epsilons add up."""
+    unit = mechanism.get("unit", {})
+    if "delta" not in unit:
+        return None
+    named = {f"unit.{key}": unit[key] for key in ("epsilon", "delta")}
+    return read_nonnegative(named, "unit.epsilon"), read_nonnegative(named, "unit.delta")
+
+
+def composition_problems(mechanism: dict[str, Any]) -> Iterator[str]:
+    """Checks that all labels of a unit have the stated epsilon and delta together, from the integer weights.
+
+    Args:
+      mechanism: The mechanism file, whose weights passed their audit.
+
+    Yields:
+      One line if they do not.
+
+    Raises:
+      RefusedDocument: If a member is missing or has the wrong type.
+    """
+    composed = _composed(mechanism)
+    if composed is None:
+        return
+    epsilon, delta = composed
+    labels, most = len(mechanism["labels"]), records_per_unit(mechanism)
+    if unit_divergence(mechanism["columns"], labels, mechanism["bits"], most, epsilon, delta) > delta:
+        yield "the labels of a unit do not have unit.epsilon with unit.delta of mechanism.json"
 
 
 def unit_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: Audit) -> Iterator[str]:

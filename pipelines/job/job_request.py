@@ -180,5 +180,5 @@ def request_id(request: JobRequest) -> str:
     if column.groups is not None:
         asked.append({"groups": column.groups.request})
     if column.unit is not None:
-        asked.append({"unit": [*column.unit.request, column.unit.over_limit]})
+        asked.append({"unit": [*column.unit.request, column.unit.over_limit, column.unit.delta]})
     return hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()

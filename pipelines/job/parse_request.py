@@ -10,7 +10,7 @@ from ...mechanisms.core.budget import split_budget
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.registry import AUTO, MECHANISMS, mechanism_named
 from ...mechanisms.release.label_column import LabelColumn
-from ...mechanisms.release.unit_bound import UnitBound, spent
+from ...mechanisms.release.unit_bound import UnitBound
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute, read_text
 from ...transforms.noise_binding import Threshold
@@ -22,7 +22,7 @@ from ..preview.column_checks import check_columns, read_schema
 from ..release.ledger import Caps
 from ..release.mechanism_file import MechanismFile, read_mechanism_file
 from ..study.mechanism_spec import takes_delta
-from ..units.unit_flags import check_record_budget, unit_bound
+from ..units.unit_flags import check_record_budget, unit_bound, with_delta
 from .center_flags import center_features, new_center
 from .group_flags import with_declared_groups
 from .input_flags import input_spec, label_column, label_domain
@@ -55,9 +55,11 @@ def parse_request(command: str, args: argparse.Namespace) -> JobRequest:
     unit = unit_bound(args, fitted)
     if fitted is not None:
         _check_delta(args, fitted, unit)
-        # The labels are those of units, whose file says so.
+        # Its labels are those of units now, and its file says so.
         fitted = dataclasses.replace(fitted, unit=unit)
     mechanism = _mechanism(args, fitted, unit)
+    if unit is not None and fitted is None and args.delta is not None and not takes_delta(mechanism.name):
+        unit = with_delta(unit, args.delta)
     domain = label_domain(args) if mechanism.fitted is None else mechanism.fitted.domain
     column = dataclasses.replace(label_column(args, domain, mechanism.name, mechanism.fitted), unit=unit)
     _check_loss(mechanism, column)
@@ -129,7 +131,7 @@ def _fitted(path: str) -> MechanismFile:
 
 
 def _check_delta(args: argparse.Namespace, fitted: MechanismFile, unit: UnitBound | None) -> None:
-    needed = spent(unit, fitted.randomizer.delta)
+    needed = dataclasses.replace(fitted, unit=unit).labels_budget[1]
     if needed > (args.delta or 0.0):
         raise UsageError(
             f"--mechanism_file {args.mechanism_file} is not pure DP: its epsilon holds with delta {needed:g}. "
@@ -143,11 +145,15 @@ def _mechanism(args: argparse.Namespace, fitted: MechanismFile | None, unit: Uni
         return MechanismRequest(fitted.randomizer.mechanism, loss, {"loss": loss}, fitted)
     name = args.mechanism or default_mechanism(args.purpose, loss)
     if name == AUTO:
-        _check_auto(args, loss)
+        _check_auto(args, loss, unit)
         return MechanismRequest(name, loss, {})
-    if args.delta is not None and name in MECHANISMS and not takes_delta(name):
+    pure = name in MECHANISMS and not takes_delta(name)
+    if args.delta is not None and pure and unit is None:
         raise UsageError(f"--delta is for mechanisms of (epsilon, delta)-DP, such as gaussian; {name} is pure DP")
-    delta = args.delta if unit is None or args.delta is None else unit.record_share(args.delta)
+    delta = args.delta
+    if unit is not None and delta is not None:
+        # Of a pure mechanism it is the delta with which the epsilons of a unit's labels are composed.
+        delta = None if pure else unit.record_share(delta)
     parameters = {"loss": loss, **parse_parameters(args.mechanism_parameters, delta)}
     try:
         mechanism_named(name, **parameters)
@@ -156,12 +162,12 @@ def _mechanism(args: argparse.Namespace, fitted: MechanismFile | None, unit: Uni
     return MechanismRequest(name, loss, parameters)
 
 
-def _check_auto(args: argparse.Namespace, loss: str) -> None:
+def _check_auto(args: argparse.Namespace, loss: str, unit: UnitBound | None) -> None:
     if args.mechanism_parameters is not None:
         raise UsageError("--mechanism_parameters needs --mechanism: auto finds them itself")
     if loss != DEFAULTS["loss"]:
         raise UsageError(f"--mechanism auto is for models of the squared loss, not {loss}: name a mechanism")
-    if args.delta is not None:
+    if args.delta is not None and unit is None:
         raise UsageError("--delta is for mechanisms of (epsilon, delta)-DP, such as gaussian; auto is pure DP")
 
 
@@ -193,8 +199,7 @@ def _check_fitted_center(fitted: MechanismFile, column: LabelColumn) -> None:
 def _budget(args: argparse.Namespace, fitted: MechanismFile | None, unit: UnitBound | None) -> BudgetRequest:
     caps = read_caps(args)
     if fitted is not None:
-        randomizer = fitted.randomizer
-        return BudgetRequest(spent(unit, randomizer.epsilon), spent(unit, randomizer.delta), None, caps)
+        return BudgetRequest(*fitted.labels_budget, None, caps)
     try:
         split_budget(args.epsilon, 1, 1, args.prior_epsilon)
     except ValueError as error:
