@@ -114,14 +114,14 @@ def test_values_are_exact_for_the_lower_bounds_of_exp(weights: np.ndarray, steps
 
 
 def test_a_ratio_that_equals_a_point_of_the_grid_up_to_one_unit_is_decided_by_integers() -> None:
-    """Weights p and q with p / q just below and just above exp(1/2), closer than floats tell."""
+    """Weights p and q with p / q just below and just above exp(1/2), closer than floats tell, beside a ratio of 2."""
     factor = Fraction(int(exp_below(Fraction(1, 2)) * 2**200), 2**200)
     q = 10**18
     for p in (int(factor * q), int(factor * q) + 1):
-        rest = (1 << 62) - p - q
-        weights = np.array([[p, q, rest], [q, p, rest]], np.uint64)
+        rows = [[p, 2 * 10**17], [q, 10**17]]
+        weights = np.array([[*row, (1 << 62) - sum(row)] for row in rows], np.uint64)
         curve = worst_pair_curve(weights, 62, 2, 1.0)
-        assert curve.deltas[1] == max(p - factor * q, Fraction(0)) / (1 << 62)
+        assert curve.deltas[1] == (max(p - factor * q, Fraction(0)) + (2 - factor) * 10**17) / (1 << 62)
 
 
 def test_neither_the_order_of_labels_nor_that_of_outputs_matters() -> None:
