@@ -14,11 +14,19 @@ from apache_beam.transforms.trigger import DefaultTrigger
 from apache_beam.transforms.window import GlobalWindows
 
 from ...mechanisms.release.label_column import LabelColumn
-from ...mechanisms.release.unit_bound import DROP, UnitBound, first_beyond, priorities, unit_words
+from ...mechanisms.release.unit_bound import (
+    DROP,
+    UnitBound,
+    UnitCounts,
+    add_unit_counts,
+    first_beyond,
+    priorities,
+    unit_words,
+)
 from ..batches import LabelledBatch, record_identities
 from ..errors import InputError, redact_errors
 from ..noise_key_file import NoiseKeyFile
-from .bound_units import GROUPS, UnitCounts, add_unit_counts, check_kinds
+from .bound_units import GROUPS, check_kinds
 from .unit_values import units_of_records
 
 

@@ -17,7 +17,14 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from ...mechanisms.release.label_column import LabelColumn
-from ...mechanisms.release.unit_bound import UnitBound, over_limit, priorities, unit_words
+from ...mechanisms.release.unit_bound import (
+    UnitBound,
+    UnitCounts,
+    add_unit_counts,
+    over_limit,
+    priorities,
+    unit_words,
+)
 from ..batches import LabelledBatch, record_identities
 from ..errors import InputError, redact_errors
 from ..noise_key_file import NoiseKeyFile
@@ -34,41 +41,6 @@ BlockKey = tuple[str, int]
 """A file, and the number of a block of `BLOCK_ROWS` of its rows."""
 
 _EXCLUSIONS, _COUNTS = "exclusions", "counts"
-
-
-@dataclass(frozen=True)
-class UnitCounts:
-    """Counts of units and of records that are left out. They are public: no label enters.
-
-    Attributes:
-      units: Number of units with a usable record.
-      left_out: Records beyond the bounds of their units.
-      without_unit: Records without a unit, which are left out as well.
-      kinds: Kinds of the values that name units, as namespaces of `Identities`.
-    """
-
-    units: int = 0
-    left_out: int = 0
-    without_unit: int = 0
-    kinds: frozenset[bytes] = frozenset()
-
-
-def add_unit_counts(parts: Iterable[UnitCounts]) -> UnitCounts:
-    """Adds up counts of disjoint records and units.
-
-    Args:
-      parts: The counts.
-
-    Returns:
-      The sums.
-    """
-    parts = list(parts)
-    return UnitCounts(
-        sum(part.units for part in parts),
-        sum(part.left_out for part in parts),
-        sum(part.without_unit for part in parts),
-        frozenset().union(*(part.kinds for part in parts)),
-    )
 
 
 class BoundedUnits(NamedTuple):

@@ -119,7 +119,7 @@ def test_the_loss_of_a_whole_unit_stays_below_epsilon_and_comes_close(most: int)
     epsilon = 3.0
     column = LabelColumn("y", DOMAIN, unit=UnitBound("user", most))
     share = column.unit.record_share(epsilon)
-    found = [hits_of(label, column, share, most, 0.5 * epsilon, 2000) for label in DOMAIN]
+    found = [hits_of(label, column, share, most, 0.5 * epsilon, 4000) for label in DOMAIN]
     bound = epsilon_at_least(*found, alpha=1e-6)
     assert bound <= epsilon
     assert bound > 0.4 * epsilon, "an attack that finds nothing would find no mistake either"
