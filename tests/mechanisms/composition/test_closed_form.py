@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from dp_accounting.pld.common import DifferentialPrivacyParameters
@@ -41,6 +42,18 @@ def test_the_sum_is_that_of_the_loss_distribution(records: int, label_epsilon: f
     found = optimal_delta(label_epsilon, records, epsilon)
     other = loss_distribution(response_curve(label_epsilon)).composed(records).delta(epsilon)
     assert abs(found - other) <= Fraction(1, 10**20)
+
+
+@settings(deadline=None)
+@given(records=st.integers(1, 12), label_epsilon=st.sampled_from([0.1, 0.5, 2.0]), epsilon=st.floats(0, 2))
+def test_the_sum_is_rounded_up(records: int, label_epsilon: float, epsilon: float, exp_bracket: Any) -> None:
+    x, factor = exp_bracket(Fraction(label_epsilon))[0], exp_bracket(Fraction(epsilon))[1]
+    below = Fraction(0)
+    for flips in range(records + 1):
+        below += math.comb(records, flips) * max(x ** (records - flips) - factor * x**flips, Fraction(0))
+    below /= (1 + x) ** records
+    found = optimal_delta(label_epsilon, records, epsilon)
+    assert below <= found <= below + Fraction(1, 10**25)
 
 
 @settings(deadline=None, max_examples=25)

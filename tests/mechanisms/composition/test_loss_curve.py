@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from labeldp.mechanisms import Prior, mechanism_named
 from labeldp.mechanisms.composition.loss_curve import LossCurve, response_curve, worst_pair_curve
 from labeldp.mechanisms.core.certificate import hockey_stick, likelihood_ratio
-from labeldp.mechanisms.core.exact_bounds import log_above
+from labeldp.mechanisms.core.exact_bounds import exp_below, log_above
 from labeldp.mechanisms.core.randomizer import Randomizer
 
 BITS = 12
@@ -89,6 +89,39 @@ def test_mechanisms_have_the_divergences_of_the_certificate(name: str, epsilon: 
         assert hockey_stick(weights, math.nextafter(loss, 99), 62) <= delta
         assert delta <= hockey_stick(weights, math.nextafter(loss, 0), 62)
     assert curve.deltas[0] == hockey_stick(weights, 0.0, 62)
+
+
+@st.composite
+def nearly_tied(draw: st.DrawFn) -> np.ndarray:
+    """Rows of 2^62 that are permutations of each other, up to a few units: floats cannot tell the pairs apart."""
+    largest = draw(st.integers(1 << 60, 1 << 61))
+    base = [largest, largest // 3 + 7, largest // 5 + 11]
+    rows = []
+    for _ in range(4):
+        row = [weight + draw(st.integers(-300, 300)) for weight in draw(st.permutations(base))]
+        rows.append([*row, (1 << 62) - sum(row)])
+    return np.array(rows, np.uint64)
+
+
+@settings(deadline=None, max_examples=50)
+@given(weights=st.one_of(channels(least=0), nearly_tied()), steps=st.sampled_from([1, 2, 5]))
+def test_values_are_exact_for_the_lower_bounds_of_exp(weights: np.ndarray, steps: int) -> None:
+    bits = int(weights[0].sum()).bit_length() - 1
+    curve = worst_pair_curve(weights, bits, steps, 1.5)
+    for j, delta in enumerate(curve.deltas):
+        factor = Fraction(int(exp_below(j * curve.step) * 2**200), 2**200)
+        assert delta == (worst(weights, factor) if j < steps or delta else 0)
+
+
+def test_a_ratio_that_equals_a_point_of_the_grid_up_to_one_unit_is_decided_by_integers() -> None:
+    """Weights p and q with p / q just below and just above exp(1/2), closer than floats tell, beside a ratio of 2."""
+    factor = Fraction(int(exp_below(Fraction(1, 2)) * 2**200), 2**200)
+    q = 10**18
+    for p in (int(factor * q), int(factor * q) + 1):
+        rows = [[p, 2 * 10**17], [q, 10**17]]
+        weights = np.array([[*row, (1 << 62) - sum(row)] for row in rows], np.uint64)
+        curve = worst_pair_curve(weights, 62, 2, 1.0)
+        assert curve.deltas[1] == (max(p - factor * q, Fraction(0)) + (2 - factor) * 10**17) / (1 << 62)
 
 
 def test_neither_the_order_of_labels_nor_that_of_outputs_matters() -> None:

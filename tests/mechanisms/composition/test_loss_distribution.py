@@ -16,6 +16,7 @@ from labeldp.mechanisms.composition.loss_distribution import (
     MAX_RECORDS,
     LossDistribution,
     _product,
+    _shrink,
     composed_losses,
     loss_distribution,
 )
@@ -122,6 +123,13 @@ def test_products_are_those_of_polynomials_rounded_up(first: list[int], second: 
         for j, two in enumerate(second):
             exact[i + j] += one * two
     assert _product(first, second) == [-(-value // UNIT) for value in exact]
+
+
+@pytest.mark.parametrize("step", [Fraction(1, 10**9), Fraction(1, 7), Fraction(3)])
+def test_weights_of_masses_are_rounded_down(step: Fraction, exp_bracket: Any) -> None:
+    low, high = exp_bracket(step)
+    assert _shrink(step) <= 10**45 / high
+    assert _shrink(step) >= 10**45 / low - 2
 
 
 @settings(deadline=None, max_examples=50)

@@ -182,6 +182,37 @@ def test_large_mechanisms_have_the_bound_of_randomized_response(monkeypatch: pyt
     assert unit_divergence(columns, labels, 62, 10, Fraction(2)) > 2 * exact
 
 
+@pytest.mark.parametrize(
+    "ratio", [Fraction(2), Fraction((1 << 62) - 1, 3), Fraction((1 << 62) + 1, 1 << 62), Fraction(1)]
+)
+def test_roots_are_rounded_up(ratio: Fraction) -> None:
+    root = audited._root(ratio)
+    assert Fraction(root, 1 << 160) ** 64 >= ratio
+    assert Fraction(root - 3, 1 << 160) ** 64 < ratio
+
+
+@settings(deadline=None)
+@given(*[st.lists(st.integers(0, 1 << 100), min_size=1, max_size=9)] * 2)
+def test_products_are_those_of_polynomials_rounded_up(first: list[int], second: list[int]) -> None:
+    exact = [0] * (len(first) + len(second) - 1)
+    for i, one in enumerate(first):
+        for j, two in enumerate(second):
+            exact[i + j] += one * two
+    assert audited._multiplied(first, second) == [-(-value >> 100) for value in exact]
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 1 << 97), min_size=3, max_size=9), st.integers(1, 1 << 159), st.integers(0, 1 << 162))
+def test_the_divergence_is_rounded_up(masses: list[int], above: int, more: int) -> None:
+    masses = masses[: len(masses) - 1 + len(masses) % 2]
+    root, factor = (1 << 160) + above, (1 << 160) + more
+    half, exact = len(masses) // 2, Fraction(0)
+    for place, mass in enumerate(masses[half:]):
+        share = Fraction(factor, 1 << 160) / Fraction(root, 1 << 160) ** place
+        exact += Fraction(mass, 1 << 100) * max(1 - share, Fraction(0))
+    assert exact <= audited._divergence(masses, root, factor) <= exact + Fraction(1, 1 << 140)
+
+
 def test_solver_and_auditor_have_the_same_limits() -> None:
     """Otherwise the solver would prove what no audit can check."""
     assert unit_randomizer._MOST_SEGMENTS == audited._MOST_SEGMENTS
