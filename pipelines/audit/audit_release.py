@@ -14,10 +14,10 @@ from .documents import RefusedDocument, load_document
 from .manifest_audit import (
     budget_problems,
     center_epsilon,
-    shard_problems,
     statement_problems,
     warning_problems,
 )
+from .shard_files import shard_problems
 
 RELEASE_FORMAT = "labeldp-release-1"
 CENTER_FORMAT = "labeldp-center-1"

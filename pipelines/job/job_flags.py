@@ -44,6 +44,7 @@ _NOT_TAKEN = {
         "num_shards": f"--num_shards {_NO_SHARDS}",
         "compression": f"--compression {_NO_SHARDS}",
         "metadata": f"--metadata {_NO_SHARDS}",
+        "partition_output": f"--partition_output {_NO_SHARDS}",
         "validate": "--validate requires --output, which fit does not take; use --schema to check the features",
     },
     "apply": {
@@ -253,7 +254,12 @@ def _output_flags(parser: CommandParser, command: str) -> None:
     add("--metadata", choices=METADATA, default=METADATA[0], metavar="HOW",
         help="schema metadata of Parquet input, in Parquet output: keep releases all that does not name the label, "
         "none drops it; default keep")  # fmt: skip
-    add("--num_shards", type=int, metavar="N", help="number of shards; default: number of input files")
+    add("--num_shards", type=int, metavar="N",
+        help="number of shards; default: number of input files. With --partition_output, of each folder; default: the "
+        "largest number of input files of a folder")  # fmt: skip
+    add("--partition_output", metavar="NAME,...",
+        help="write shards to folders NAME=VALUE, by columns that come from the names of the input's folders; the "
+        "columns are left out of the shards")  # fmt: skip
     add("--compression", choices=COMPRESSIONS, default="none", metavar="HOW",
         help=f"compression of the shards: {', '.join(COMPRESSIONS)}; default none")  # fmt: skip
     add("--validate", action="store_true", help="validate, and release TFDV statistics and a schema in validation/")

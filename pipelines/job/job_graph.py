@@ -131,7 +131,7 @@ def _read_records(pipeline: beam.Pipeline, request: JobRequest, linear: Any) -> 
         # A record that has the new column already would have it twice.
         columns.append(column.center)
     batches = pipeline | "ReadRecords" >> ReadRecordBatches(
-        input.pattern, input.format, columns, input.where, column.name, encoded
+        input.pattern, input.format, columns, input.where, column.name, encoded, request.output.partitions.names
     )
     return _with_center(batches, "CenterOfRecords", linear, column, None)
 
@@ -158,7 +158,9 @@ def _write_privatized(
     writer = {"tfrecord": WriteTFRecords, "parquet": WriteParquet}[output.format]
     data = FileSystems.join(staging.release, DATA_NAME)
     temp = FileSystems.join(staging.work, SEGMENTS_NAME)
-    shards: Any = privatized.batches | "Write" >> writer(data, temp, output.num_shards, output.compression)
+    shards: Any = privatized.batches | "Write" >> writer(
+        data, temp, output.num_shards, output.compression, output.partitions
+    )
     letters: Any = (
         privatized.dead_letters
         | "GatherDeadLetters" >> beam.combiners.ToList()
@@ -176,7 +178,7 @@ def _write(text: str, path: str) -> None:
 
 
 def _write_job_result(binding: NoiseBinding, path: str, digest: int | None, shards: Sequence[ShardFile]) -> None:
-    records = {FileSystems.split(shard.path)[1]: shard.records for shard in sorted(shards, key=lambda s: s.path)}
+    records = {shard.name: shard.records for shard in sorted(shards, key=lambda s: s.path)}
     mechanisms = frozenset().union(*(shard.mechanisms for shard in shards))
     write_text(path, JobResult(binding, digest, records, mechanisms).to_json())
 

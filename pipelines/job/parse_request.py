@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections import Counter
 
 from ...mechanisms.analysis.automatic import default_mechanism
 from ...mechanisms.core.budget import split_budget
@@ -12,10 +13,13 @@ from ...mechanisms.registry import AUTO, MECHANISMS, mechanism_named
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute, read_text
+from ...transforms.io.hive_partitions import OutputPartitions, folder_of
+from ...transforms.io.input_format import listed
 from ...transforms.noise_binding import Threshold
 from ...transforms.validation.schema_protos import without_feature
 from ..cli.arguments import UsageError, parse_parameters
 from ..cli.optional_extras import check_extra, check_tfrecord
+from ..cli.suggestions import did_you_mean
 from ..preview.column_checks import check_columns, read_schema
 from ..release.ledger import Caps
 from ..release.mechanism_file import MechanismFile, read_mechanism_file
@@ -24,7 +28,7 @@ from .center_flags import center_features, new_center
 from .group_flags import with_declared_groups
 from .input_flags import input_spec, label_column, label_domain
 from .job_flags import DEFAULTS, check_flags
-from .job_request import BudgetRequest, JobRequest, MechanismRequest, OutputSpec, ValidationRequest
+from .job_request import BudgetRequest, InputSpec, JobRequest, MechanismRequest, OutputSpec, ValidationRequest
 from .target_checks import check_target, resolve_ledger, resolve_noise_key
 
 _MOST_SHARDS = 99_999
@@ -58,7 +62,7 @@ def parse_request(command: str, args: argparse.Namespace) -> JobRequest:
     input = input_spec(args)
     schema = read_schema(input, column.name)
     check_columns(args, input, schema, _center_column(mechanism.fitted))
-    output = _output(args, target, len(input.paths))
+    output = _output(args, target, input)
     if mechanism.fitted is not None:
         _check_fitted_center(mechanism.fitted, column)
     features = None
@@ -243,7 +247,30 @@ def output_format(args: argparse.Namespace) -> str:
     return args.output_format or ("tfrecord" if args.input_format == "tfrecord" else "parquet")
 
 
-def _output(args: argparse.Namespace, target: str, input_files: int) -> OutputSpec:
+def _output(args: argparse.Namespace, target: str, input: InputSpec) -> OutputSpec:
     if args.num_shards is not None and not 1 <= args.num_shards <= _MOST_SHARDS:
         raise UsageError(f"--num_shards must be from 1 to {_MOST_SHARDS:,}, not {args.num_shards:,}")
-    return OutputSpec(target, output_format(args), args.num_shards or input_files, args.compression)
+    columns = _partition_columns(args.partition_output, input)
+    files = Counter(folder_of(path, columns) for path in input.paths)
+    num_shards = args.num_shards or max(files.values())
+    partitions = OutputPartitions(columns, tuple(sorted(files)))
+    return OutputSpec(target, output_format(args), num_shards, args.compression, partitions)
+
+
+def _partition_columns(text: str | None, input: InputSpec) -> tuple[tuple[str, bool], ...]:
+    """Reads `--partition_output`: name of each column, and whether it is of int32."""
+    if text is None:
+        return ()
+    names, known = text.split(","), {each.name: each.integer for each in input.parts[0].partitions}
+    if not known:
+        reason = "--partitions none ignores them" if not input.format.partitions else "no folder is named KEY=VALUE"
+        raise UsageError(f"--partition_output {text}: the input has no partition columns, {reason}")
+    for name in names:
+        if name not in known:
+            raise UsageError(
+                f"--partition_output: {name!r} is no partition column of the input; these are: "
+                f"{listed([*known])}{did_you_mean(name, [*known])}"
+            )
+        if names.count(name) > 1:
+            raise UsageError(f"--partition_output names {name!r} twice: give every column once")
+    return tuple((name, known[name]) for name in names)

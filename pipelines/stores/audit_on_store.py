@@ -21,6 +21,8 @@ _URL = re.compile(r"(s3|gs)://")
 _DOCUMENTS = ("release.json", "mechanism.json", "center.json")
 # More than the auditor reads of a document, so that it refuses the rest itself.
 _MOST_BYTES = (128 << 20) + 1
+# No folder is named . or .., and no file.
+_SHARD = re.compile(r"data/([^/=\0]+=[^/\0]*/)*(?!\.{1,2}$)[^/\0]+")
 
 
 def run(args: argparse.Namespace, store_flags: Sequence[str]) -> int:
@@ -77,11 +79,11 @@ def _fetch(url: str, flags: Sequence[str], data: bool, folder: Path) -> Path:
     found = {info.path[len(url) + 1 :]: info.path for info in store.list(f"{url}/")}
     if not any(name in found for name in _DOCUMENTS):
         raise UsageError(f"{url} does not exist: name a mechanism file, or a folder with mechanism.json in it")
-    (folder / "data").mkdir()
     for name, path in found.items():
         if name in _DOCUMENTS:
             _copy(path, folder / name, _MOST_BYTES)
-        elif re.fullmatch(r"data/[^/\0]+", name) and name not in ("data/.", "data/.."):
+        elif _SHARD.fullmatch(name):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             if data:
                 _copy(path, folder / name)
             else:

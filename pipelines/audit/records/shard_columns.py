@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +18,8 @@ from .example_labels import Feature, read_features
 from .tfrecord_shards import read_tfrecords
 
 _ROWS = 1 << 16
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,9}", re.ASCII)
+_NO_FOLDERS: Mapping[str, str | None] = MappingProxyType({})
 
 
 class Column(NamedTuple):
@@ -69,11 +73,12 @@ class ShardReader:
     categories: Sequence[str] = ()
     groups: tuple[str, Sequence[str]] | None = None
 
-    def read(self, path: Path) -> Iterator[Batch]:
+    def read(self, path: Path, folders: Mapping[str, str | None] = _NO_FOLDERS) -> Iterator[Batch]:
         """Reads a shard.
 
         Args:
           path: Parquet, TFRecord, or TFRecord with gzip.
+          folders: Columns that all its records have from the names of its folders, with their value; None if missing.
 
         Yields:
           Consecutive records.
@@ -81,50 +86,60 @@ class ShardReader:
         Raises:
           RefusedDocument: If the file is damaged, or a column has values of the wrong type.
         """
-        return self._parquet(path) if path.suffix == ".parquet" else self._tfrecords(path)
+        return self._parquet(path, folders) if path.suffix == ".parquet" else self._tfrecords(path, folders)
 
-    def _tfrecords(self, path: Path) -> Iterator[Batch]:
+    def _tfrecords(self, path: Path, folders: Mapping[str, str | None]) -> Iterator[Batch]:
         first = 0
-        centers = [] if self.center is None else [self.center]
-        centers += [] if self.groups is None else [self.groups[0]]
-        names = {name: name.encode(errors="surrogatepass") for name in [*self.numbers, *self.categories, *centers]}
+        others = [each for each in (self.center, self.groups and self.groups[0]) if each is not None]
+        wanted = [each for each in (*self.numbers, *self.categories, *others) if each not in folders]
+        names = {name: name.encode(errors="surrogatepass") for name in wanted}
         for records in read_tfrecords(path):
             labels, found = read_features(records, self.label.encode(), first, list(names.values()))
-            features = {name: _number_column(name, found[names[name]]) for name in self.numbers}
-            features |= {name: _category_column(found[names[name]]) for name in self.categories}
-            missing, groups = np.full(len(labels), np.nan), np.zeros(len(labels), np.int64)
-            if self.groups is not None:
-                groups = _feature_groups(found[names[self.groups[0]]], *self.groups)
-            centers_found = missing if self.center is None else found[names[self.center]].numbers
-            yield Batch(labels, centers_found, features, groups)
+            of_files = {name: found[encoded] for name, encoded in names.items()}
+            # A column of the folders is read as in Parquet; the others have no values there, and are replaced.
+            batch = self._batch(_of_folders(folders, len(labels)), labels)
+            features = {name: _number_column(name, of_files[name]) for name in self.numbers if name in of_files}
+            features |= {name: _category_column(of_files[name]) for name in self.categories if name in of_files}
+            centers, groups = batch.centers, batch.groups
+            if self.center in of_files:
+                centers = of_files[self.center].numbers
+            if self.groups is not None and self.groups[0] in of_files:
+                groups = _feature_groups(of_files[self.groups[0]], *self.groups)
+            yield Batch(labels, centers, batch.features | features, groups)
             first += len(records.starts)
 
-    def _parquet(self, path: Path) -> Iterator[Batch]:
+    def _parquet(self, path: Path, folders: Mapping[str, str | None]) -> Iterator[Batch]:
         """Labels are float64, or float32 from lists of one."""
+        center = None if self.center in folders else self.center
         try:
             with path.open("rb") as file:
                 parquet = pq.ParquetFile(file)
                 known = parquet.schema_arrow.names
-                for name, kind in ((self.label, "label"), (self.center, "center")):
+                if not folders.keys().isdisjoint(known):
+                    raise RefusedDocument("has a column of the name of its folder")
+                for name, kind in ((self.label, "label"), (center, "center")):
                     if name is not None and known.count(name) != 1:
                         if not parquet.metadata.num_rows:
                             return  # without a record in any shard there are no columns
                         raise RefusedDocument(f"does not have exactly one {kind} column")
-                wanted = [self.label, *([] if self.center is None else [self.center])]
+                wanted = [self.label, *([] if center is None else [center])]
                 for name in [*self.numbers, *self.categories, *([] if self.groups is None else self.groups[:1])]:
                     if known.count(name) > 1:
                         raise RefusedDocument(f"has two columns of one name: {printable(name)}")
                     if name in known and name not in wanted:
                         wanted.append(name)
                 for batch in parquet.iter_batches(_ROWS, columns=wanted):
-                    yield self._batch(dict(zip(batch.schema.names, batch.columns, strict=True)), batch.num_rows)
+                    found = dict(zip(batch.schema.names, batch.columns, strict=True))
+                    labels = _single_floats(found[self.label])
+                    yield self._batch(found | _of_folders(folders, len(labels)), labels)
         except (pa.ArrowException, OSError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is truncated or corrupt"
             raise RefusedDocument(f"cannot be read as Parquet: {printable(reason)}") from None
 
-    def _batch(self, found: dict[str, pa.Array], rows: int) -> Batch:
-        labels, missing = _single_floats(found[self.label]), pa.nulls(rows)
-        centers = np.full(rows, np.nan) if self.center is None else _numbers(found[self.center], "centers")
+    def _batch(self, found: dict[str, pa.Array], labels: np.ndarray) -> Batch:
+        """Batch of the columns that were found; others have no values."""
+        rows, missing = len(labels), pa.nulls(len(labels))
+        centers = np.full(rows, np.nan) if self.center is None else _numbers(found.get(self.center, missing), "centers")
         features = {}
         for name in self.numbers:
             values = _numbers(found.get(name, missing), f"values of {printable(name)}")
@@ -135,6 +150,15 @@ class ShardReader:
         if self.groups is not None:
             groups = _column_groups(found.get(self.groups[0], missing), *self.groups)
         return Batch(labels, centers, features, groups)
+
+
+def _of_folders(folders: Mapping[str, str | None], rows: int) -> dict[str, pa.Array]:
+    """Columns of the folders, of integers where the values are. The job has written integers without leading zeros."""
+    found = {}
+    for name, text in folders.items():
+        integer = text is not None and _INTEGER.fullmatch(text) is not None
+        found[name] = pa.repeat(pa.scalar(int(text), pa.int64()) if integer else pa.scalar(text, pa.string()), rows)
+    return found
 
 
 def _number_column(name: str, feature: Feature) -> Column:

@@ -92,6 +92,27 @@ def test_a_release_its_audit_and_a_rerun(
     assert spent_on(emulator.objects()[LEDGER]) == spent
 
 
+@STORES
+def test_folders_of_partitions(emulator: Any, on_store: Any, invoke: Any, ended_before: Any) -> None:
+    """What a killed run has left in folders is removed by the next one."""
+    content = emulator.objects("in/")["a.parquet"]
+    names = ["k=1", "k=a b%2F%C3%A9"]
+    for name in names:
+        emulator.put(f"parts/{name}/a.parquet", content)
+    flags = {"input": emulator.url("parts/*/*.parquet"), "partition_output": "k", "num_shards": 2}
+    ended_before("write_manifest", on_store(**flags))
+    shards = {f"data/{name}/part-0000{i}-of-00002.parquet" for name in ("k=1", "k=a b%2Fé") for i in (0, 1)}
+    left = {name for name in emulator.objects("out/released/") if name.startswith("data/")}
+    assert left == shards
+    invoke(on_store(**flags)).ok()
+    released = emulator.objects("out/released/")
+    assert set(released) == {*shards, "mechanism.json", "release.json"}
+    for more in ([], ["--data"]):
+        audited = invoke(["audit", emulator.url("out/released"), *more]).ok()
+        assert audited.out.splitlines()[-1] == "PASS"
+    assert "1200 records in 4 shards" in audited.out
+
+
 @pytest.mark.parametrize("emulator", ["gs"], indirect=True)
 def test_the_two_halves(emulator: Any, on_store: Any, invoke: Any) -> None:
     """A mechanism file on a store, and a file of labels; the bytes are those of `privatize`."""
