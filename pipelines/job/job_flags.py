@@ -24,7 +24,7 @@ from ..flags.choices import (
     ROUNDINGS,
     STORE_FLAGS,
 )
-from ..flags.command_parser import Add, CommandParser
+from ..flags.command_parser import Add, CommandParser, Switch
 
 DEFAULTS = {"loss": DEFAULT_LOSS}
 """Defaults that the parser does not set, because `parse_request` must know whether the flags were given."""
@@ -122,7 +122,7 @@ def add_flags(parser: CommandParser, command: str) -> None:
     _output_flags(parser, command)
     runner_group(parser)
     add = parser.flag_group("Other")
-    add("--dry_run", action="store_true", help="say what the job would do, and what it would charge; reads no label")
+    add("--dry_run", action=Switch, help="say what the job would do, and what it would charge; reads no label")
 
 
 def input_flags(parser: CommandParser) -> None:
@@ -262,7 +262,7 @@ def _output_flags(parser: CommandParser, command: str) -> None:
         "columns are left out of the shards")  # fmt: skip
     add("--compression", choices=COMPRESSIONS, default="none", metavar="HOW",
         help=f"compression of the shards: {', '.join(COMPRESSIONS)}; default none")  # fmt: skip
-    add("--validate", action="store_true", help="validate, and release TFDV statistics and a schema in validation/")
+    add("--validate", action=Switch, help="validate, and release TFDV statistics and a schema in validation/")
     add(
         "--schema",
         metavar="FILE",
@@ -294,6 +294,8 @@ def check_flags(args: argparse.Namespace) -> None:
     Raises:
       UsageError: If two flags exclude each other.
     """
+    if args.validate is False and args.schema is not None:
+        raise UsageError("--no_validate contradicts --schema, which implies --validate: leave one of them out")
     if args.center == "none":
         given = [name for name in ("column", "features", "categories", "places")
                  if getattr(args, f"center_{name}") is not None]  # fmt: skip
