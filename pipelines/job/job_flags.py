@@ -10,8 +10,6 @@ from ..flags.choices import (
     CENTERS,
     COMPRESSIONS,
     CSV_TYPES,
-    DEFAULT_DELIMITER,
-    DEFAULT_ENCODING,
     DEFAULT_LOSS,
     INPUT_FORMATS,
     LOSSES,
@@ -25,6 +23,7 @@ from ..flags.choices import (
     STORE_FLAGS,
 )
 from ..flags.command_parser import Add, CommandParser, Switch
+from ..flags.release_flags import dialect_flags
 
 DEFAULTS = {"loss": DEFAULT_LOSS}
 """Defaults that the parser does not set, because `parse_request` must know whether the flags were given."""
@@ -136,10 +135,7 @@ def input_flags(parser: CommandParser) -> None:
     add("--input_format", choices=INPUT_FORMATS, metavar="FORMAT", needed=True,
         help=f"format of the input files: {', '.join(INPUT_FORMATS)}")  # fmt: skip
     add("--csv_types", metavar="NAME=TYPE,...", help=f"column types, where CSV inference fails: {', '.join(CSV_TYPES)}")
-    add("--csv_delimiter", metavar="CHARACTER", default=DEFAULT_DELIMITER,
-        help=f"character between the fields of CSV, such as ';' or '\\t'; default '{DEFAULT_DELIMITER}'")  # fmt: skip
-    add("--csv_encoding", metavar="NAME", default=DEFAULT_ENCODING,
-        help=f"encoding of CSV, such as latin-1, cp1252 or utf-16; default {DEFAULT_ENCODING}")  # fmt: skip
+    dialect_flags(add)
     add("--partitions", choices=PARTITIONS, default=PARTITIONS[0], metavar="HOW",
         help="folders named KEY=VALUE in the paths of input files: hive makes columns of them, none ignores them; "
         "default hive")  # fmt: skip
@@ -294,12 +290,12 @@ def check_flags(args: argparse.Namespace) -> None:
     Raises:
       UsageError: If two flags exclude each other.
     """
-    if args.validate is False and args.schema is not None:
-        raise UsageError("--no_validate contradicts --schema, which implies --validate: leave one of them out")
     if args.center == "none":
         given = [name for name in ("column", "features", "categories", "places")
                  if getattr(args, f"center_{name}") is not None]  # fmt: skip
         if given:
             raise UsageError(f"--center none has no --center_{given[0]}: leave one of them out")
+    if args.validate is False and args.schema is not None:
+        raise UsageError("--no_validate contradicts --schema, which implies --validate: leave one of them out")
     if args.purpose is not None and args.mechanism is not None:
         raise UsageError("--for chooses the mechanism: give --for or --mechanism")
