@@ -54,7 +54,7 @@ def attack_flags(parser: CommandParser) -> None:
     )
     parser.epilog = "Exit status: 0 no attack succeeds, 1 one does or a file cannot be used, 2 bad usage."
     add = parser.flag_group("Target")
-    add("path", metavar="FILE|FOLDER", help="a mechanism file, release.json or output folder")
+    add("path", metavar="FILE|FOLDER", help="a mechanism file, release.json or output folder; on s3:// or gs:// too")
     add("--sampler", metavar="MODULE:FUNCTION",
         help="function (labels, ids, key) to attack, with a center (labels, ids, key, centers); "
         "default the keyed sampler of labeldp")  # fmt: skip
@@ -76,7 +76,12 @@ def report_flags(parser: CommandParser) -> None:
     """
     parser.description = "Audit a release or a mechanism file and explain it in one HTML page, or compare two."
     add = parser.flag_group("Input")
-    add("paths", nargs="+", metavar="FOLDER|FILE", help="an output folder or a mechanism file; two to compare them")
+    add(
+        "paths",
+        nargs="+",
+        metavar="FOLDER|FILE",
+        help="an output folder or a mechanism file; two to compare them; on s3:// or gs:// too",
+    )
     add("--ledger", metavar="FILE|URL",
         help="ledger that was charged, a file or a database; default the file beside the folder")  # fmt: skip
     add = parser.flag_group("Output")
