@@ -19,6 +19,7 @@ from .tfrecord_shards import read_tfrecords
 
 _ROWS = 1 << 16
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,9}", re.ASCII)
+_NANOSECONDS = re.compile(r"\.([0-9]{9})(?:([+-][0-9]{2})([0-9]{2})|Z)?$", re.ASCII)
 _NO_FOLDERS: Mapping[str, str | None] = MappingProxyType({})
 
 
@@ -221,11 +222,33 @@ def _texts(column: pa.Array) -> Column:
     found, rows = _single(column)
     encoded, codes = found.dictionary_encode(), np.full(len(column), -1)
     codes[rows] = encoded.indices.to_numpy(zero_copy_only=False)
-    texts = [
-        value.decode(errors="surrogateescape") if isinstance(value, bytes) else str(value)
-        for value in encoded.dictionary.to_pylist()
-    ]
+    values = encoded.dictionary
+    if pa.types.is_temporal(values.type):
+        texts = [_time_text(value) for value in values]
+    else:
+        texts = [
+            value.decode(errors="surrogateescape") if isinstance(value, bytes) else str(value)
+            for value in values.to_pylist()
+        ]
     return Column(np.zeros(0), np.zeros(len(column), bool), codes, texts)
+
+
+def _time_text(value: pa.Scalar) -> str:
+    """A date or time as Python writes it; as Arrow does, if Python does not know its year."""
+    if getattr(value.type, "unit", None) == "ns":
+        # Python has no nanoseconds.
+        return _NANOSECONDS.sub(_time_ending, str(value.cast(pa.string())))
+    try:
+        return str(value.as_py())
+    except (ValueError, OverflowError, KeyError):
+        return str(value.cast(pa.string()))
+
+
+def _time_ending(match: re.Match[str]) -> str:
+    """Fraction and offset of a time as Python writes them: 0, 6 or 9 digits, and +01:00."""
+    digits, hours, minutes = match[1], match[2] or "+00", match[3] or "00"
+    fraction = "" if not int(digits) else f".{digits.removesuffix('000')}"
+    return f"{fraction}{hours}:{minutes}" if match[2] or match[0].endswith("Z") else fraction
 
 
 def _feature_groups(feature: Feature, name: str, values: Sequence[str]) -> np.ndarray:
