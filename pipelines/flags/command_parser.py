@@ -97,7 +97,7 @@ class CommandParser(ArgumentParser):
         """Leaves flags out of the groups that are added from now on. They get their defaults.
 
         Args:
-          flags: Names of the flags, without dashes; if it is a mapping, with advice for whoever gives one.
+          flags: Names of the flags, without dashes; if it is a mapping, with advice for users who give one.
         """
         self._without = flags
         if isinstance(flags, Mapping):

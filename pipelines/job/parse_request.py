@@ -61,7 +61,7 @@ def parse_request(command: str, args: argparse.Namespace) -> JobRequest:
     target = _target(command, args)
     input = input_spec(args)
     schema = read_schema(input, column.name)
-    check_columns(args, input, schema, _center_column(mechanism.fitted))
+    check_columns(_named_columns(args, mechanism.fitted), input, schema)
     output = _output(args, target, input)
     if mechanism.fitted is not None:
         _check_fitted_center(mechanism.fitted, column)
@@ -165,10 +165,16 @@ def _check_loss(mechanism: MechanismRequest, column: LabelColumn) -> None:
         raise UsageError(f"--loss: {error}") from None
 
 
-def _center_column(fitted: MechanismFile | None) -> str | None:
-    """The column of the input that is the center of a mechanism file."""
+def _named_columns(args: argparse.Namespace, fitted: MechanismFile | None) -> dict[str, str | None]:
+    """Columns of the input by the flags that name them, without the features of a linear center."""
+    named = {"label": args.label, "id_column": args.id_column}
     center = None if fitted is None else fitted.center
-    return center.column if center is not None and center.linear is None else None
+    if center is not None and center.linear is None:
+        named["mechanism_file"] = center.column
+    elif args.center != "linear" and not any((args.center_features, args.center_categories, args.center_places)):
+        # Otherwise it is the name of a column that the job adds.
+        named["center_column"] = args.center_column
+    return named
 
 
 def _check_fitted_center(fitted: MechanismFile, column: LabelColumn) -> None:

@@ -67,7 +67,7 @@ def _init(args: argparse.Namespace) -> None:
         )
     names = schema.names
     if kind == "csv" and args.label not in names and not are_names(names):
-        # They may be a record. Whoever knows one of them knows that they are names.
+        # They may be a record. A user who knows one of them knows that they are names.
         raise UsageError(
             f"{path}: the first line does not look like column names: add a header line, or name one of them with "
             "--label"
@@ -114,7 +114,7 @@ def _format_of(path: str) -> str:
 
 
 def _write_new(path: str, text: str) -> None:
-    """Writes a file that must not exist, whoever else writes at the same time."""
+    """Writes a file that must not exist, also if another process writes it at the same time."""
     try:
         with open(path, "x", encoding="utf-8") as file:
             file.write(text)

@@ -73,7 +73,7 @@ def _is_url(path: str | None) -> bool:
 
 
 def _paths(args: argparse.Namespace) -> list[str]:
-    """What the command reads."""
+    """Paths that the command reads."""
     if hasattr(args, "prior"):
         return [args.prior]
     return args.paths if hasattr(args, "paths") else [args.path]

@@ -96,7 +96,7 @@ def test_a_release_its_audit_and_a_rerun(
 
 @STORES
 def test_folders_of_partitions(emulator: Any, on_store: Any, invoke: Any, ended_before: Any) -> None:
-    """What a killed run has left in folders is removed by the next one."""
+    """Leftovers of a killed run in folders are removed by the next one."""
     content = emulator.objects("in/")["a.parquet"]
     names = ["k=1", "k=a b%2F%C3%A9"]
     for name in names:
