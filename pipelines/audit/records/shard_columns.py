@@ -157,8 +157,8 @@ def _of_folders(folders: Mapping[str, str | None], rows: int) -> dict[str, pa.Ar
     """Columns of the folders, of integers where the values are. The job has written integers without leading zeros."""
     found = {}
     for name, text in folders.items():
-        integer = text is not None and _INTEGER.fullmatch(text) is not None
-        found[name] = pa.repeat(pa.scalar(int(text), pa.int64()) if integer else pa.scalar(text, pa.string()), rows)
+        value = int(text) if text is not None and _INTEGER.fullmatch(text) else text
+        found[name] = pa.repeat(pa.scalar(value, pa.int64() if isinstance(value, int) else pa.string()), rows)
     return found
 
 
