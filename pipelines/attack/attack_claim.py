@@ -16,11 +16,12 @@ from ..study.prior_file import parse_prior_release
 from .findings import Claim
 
 
-def read_claim(path: str) -> Claim:
+def read_claim(path: str, name: str) -> Claim:
     """Reads a mechanism file, or the one of a release.
 
     Args:
       path: A mechanism file, a release.json or an output folder.
+      name: Its name in messages: the path, or the URL that it is a copy of.
 
     Returns:
       The claims. A mechanism file without a prior claims a uniform, public one.
@@ -31,7 +32,7 @@ def read_claim(path: str) -> Claim:
     """
     audit = audit_path(path)
     if audit.problems:
-        raise ValueError(f"{path} fails the audit, so it is not attacked: {'; '.join(audit.problems)}")
+        raise ValueError(f"{name} fails the audit, so it is not attacked: {'; '.join(audit.problems)}")
     target = Path(path)
     released = target.is_dir() or audit.total_epsilon is not None
     file = (target if target.is_dir() else target.parent) / "mechanism.json" if released else target
@@ -52,6 +53,6 @@ def read_claim(path: str) -> Claim:
         prior = Prior(randomizer.labels, np.array(noised["weights"], np.float64))
         return Claim(randomizer, prior, epsilon, residuals)
     except (KeyError, TypeError, AttributeError):
-        raise ValueError(f"{path}: the prior must be an object with weights and an epsilon") from None
+        raise ValueError(f"{name}: the prior must be an object with weights and an epsilon") from None
     except ValueError as error:
-        raise ValueError(f"{path} cannot be used: {error}") from None
+        raise ValueError(f"{name} cannot be used: {error}") from None

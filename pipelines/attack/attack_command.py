@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from ...mechanisms.analysis.label_inference import LabelInference, label_inference, label_inferences
 from ..cli.arguments import UsageError
 from ..cli.exit_codes import FAILURE, SUCCESS, run_command
+from ..cli.local_files import local_copy
 from .attack_claim import read_claim
 from .center_checks import around_center, check_changed_centers
 from .channel_checks import check_channel
@@ -47,10 +48,11 @@ def _attack(args: argparse.Namespace) -> bool:
     _check_flags(args)
     if args.within is not None and not 0 <= args.within < float("inf"):
         raise UsageError(f"--within must be finite and not negative, not {args.within:g}")
-    if not os.path.exists(args.path):
+    local = local_copy(args, args.path)
+    if not os.path.exists(local):
         raise UsageError(f"{args.path} does not exist: name a mechanism file or an output folder")
     function = None if args.sampler is None else load_sampler(args.sampler)
-    claim = read_claim(args.path)
+    claim = read_claim(local, args.path)
     randomizer = claim.randomizer
     function = function or KeyedRelease(randomizer, claim.prior_epsilon, claim.residuals)
     if claim.residuals is None:

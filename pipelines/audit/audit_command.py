@@ -79,7 +79,8 @@ def run(args: argparse.Namespace) -> int:
       The exit code: 0 if every check holds, 1 if one does not, 2 for bad usage.
     """
     try:
-        audit = audit_path(args.path, args.data)
+        # The local copy of a release on an object store.
+        audit = audit_path(getattr(args, "copies", {}).get(args.path, args.path), args.data)
     except FileNotFoundError:
         return _bad_usage(f"{args.path!a} does not exist: name a mechanism file, or a folder with mechanism.json in it")
     except NoRecords:

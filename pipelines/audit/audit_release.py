@@ -15,11 +15,11 @@ from .manifest_audit import (
     budget_problems,
     center_epsilon,
     composition_problems,
-    shard_problems,
     statement_problems,
     unit_problems,
     warning_problems,
 )
+from .shard_files import shard_problems
 
 RELEASE_FORMAT = "labeldp-release-1"
 CENTER_FORMAT = "labeldp-center-1"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections import Counter
 
 from ...mechanisms.analysis.automatic import default_mechanism
 from ...mechanisms.core.budget import split_budget
@@ -13,10 +14,13 @@ from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.unit_bound import UnitBound
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute, read_text
+from ...transforms.io.hive_partitions import OutputPartitions, folder_of
+from ...transforms.io.input_format import listed
 from ...transforms.noise_binding import Threshold
 from ...transforms.validation.schema_protos import without_feature
 from ..cli.arguments import UsageError, parse_parameters
 from ..cli.optional_extras import check_extra, check_tfrecord
+from ..cli.suggestions import did_you_mean
 from ..flags.choices import AUTO_BOUND
 from ..preview.column_checks import check_columns, read_schema
 from ..release.ledger import Caps
@@ -27,7 +31,7 @@ from .center_flags import center_features, new_center
 from .group_flags import with_declared_groups
 from .input_flags import input_spec, label_column, label_domain
 from .job_flags import DEFAULTS, check_flags
-from .job_request import BudgetRequest, JobRequest, MechanismRequest, OutputSpec, ValidationRequest
+from .job_request import BudgetRequest, InputSpec, JobRequest, MechanismRequest, OutputSpec, ValidationRequest
 from .target_checks import check_target, resolve_ledger, resolve_noise_key
 
 _MOST_SHARDS = 99_999
@@ -68,8 +72,8 @@ def parse_request(command: str, args: argparse.Namespace) -> JobRequest:
     target = _target(command, args)
     input = input_spec(args)
     schema = read_schema(input, column.name)
-    check_columns(args, input, schema, _center_column(mechanism.fitted))
-    output = _output(args, target, len(input.paths))
+    check_columns(_named_columns(args, mechanism.fitted), input, schema)
+    output = _output(args, target, input)
     if mechanism.fitted is not None:
         _check_fitted_center(mechanism.fitted, column)
     features = None
@@ -180,10 +184,16 @@ def _check_loss(mechanism: MechanismRequest, column: LabelColumn) -> None:
         raise UsageError(f"--loss: {error}") from None
 
 
-def _center_column(fitted: MechanismFile | None) -> str | None:
-    """The column of the input that is the center of a mechanism file."""
+def _named_columns(args: argparse.Namespace, fitted: MechanismFile | None) -> dict[str, str | None]:
+    """Columns of the input by the flags that name them, without the features of a linear center."""
+    named = {"label": args.label, "id_column": args.id_column, "unit_column": args.unit_column}
     center = None if fitted is None else fitted.center
-    return center.column if center is not None and center.linear is None else None
+    if center is not None and center.linear is None:
+        named["mechanism_file"] = center.column
+    elif args.center != "linear" and not any((args.center_features, args.center_categories, args.center_places)):
+        # Otherwise it is the name of a column that the job adds.
+        named["center_column"] = args.center_column
+    return named
 
 
 def _check_fitted_center(fitted: MechanismFile, column: LabelColumn) -> None:
@@ -264,7 +274,30 @@ def output_format(args: argparse.Namespace) -> str:
     return args.output_format or ("tfrecord" if args.input_format == "tfrecord" else "parquet")
 
 
-def _output(args: argparse.Namespace, target: str, input_files: int) -> OutputSpec:
+def _output(args: argparse.Namespace, target: str, input: InputSpec) -> OutputSpec:
     if args.num_shards is not None and not 1 <= args.num_shards <= _MOST_SHARDS:
         raise UsageError(f"--num_shards must be from 1 to {_MOST_SHARDS:,}, not {args.num_shards:,}")
-    return OutputSpec(target, output_format(args), args.num_shards or input_files, args.compression)
+    columns = _partition_columns(args.partition_output, input)
+    files = Counter(folder_of(path, columns) for path in input.paths)
+    num_shards = args.num_shards or max(files.values())
+    partitions = OutputPartitions(columns, tuple(sorted(files)))
+    return OutputSpec(target, output_format(args), num_shards, args.compression, partitions)
+
+
+def _partition_columns(text: str | None, input: InputSpec) -> tuple[tuple[str, bool], ...]:
+    """Reads `--partition_output`: name of each column, and whether it is of int32."""
+    if text is None:
+        return ()
+    names, known = text.split(","), {each.name: each.integer for each in input.parts[0].partitions}
+    if not known:
+        reason = "--partitions none ignores them" if not input.format.partitions else "no folder is named KEY=VALUE"
+        raise UsageError(f"--partition_output {text}: the input has no partition columns, {reason}")
+    for name in names:
+        if name not in known:
+            raise UsageError(
+                f"--partition_output: {name!r} is no partition column of the input; these are: "
+                f"{listed([*known])}{did_you_mean(name, [*known])}"
+            )
+        if names.count(name) > 1:
+            raise UsageError(f"--partition_output names {name!r} twice: give every column once")
+    return tuple((name, known[name]) for name in names)

@@ -102,7 +102,8 @@ def collect_facts(request: JobRequest, result: JobResult, mechanism: MechanismFi
     """
     # The column of the groups is a feature like any other.
     others = dataclasses.replace(request.column, groups=None).columns
-    features = feature_columns(FileSystems.join(staging.release, DATA_NAME), result.shards, others)
+    data = FileSystems.join(staging.release, DATA_NAME)
+    features = feature_columns(data, result.shards, others, request.output.partitions.names)
     binding = result.binding
     return released_facts(mechanism, binding.records, features, request.mechanism.loss, binding.missing_centers)
 

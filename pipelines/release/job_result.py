@@ -19,7 +19,7 @@ class JobResult:
     Attributes:
       binding: Digest, domain, budget and counts of the first pass over the input.
       digest_applied: Digest of the labels that the second pass privatized; None for `fit`, which reads once.
-      shards: Number of records by shard file name.
+      shards: Number of records by shard name, its path in the folder of all shards.
       mechanisms_applied: Fingerprints of the randomizers that drew the labels in the shards, in hexadecimal digits.
       units: Counts of units and of the records that were left out; None without units.
     """

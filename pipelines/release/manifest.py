@@ -138,7 +138,7 @@ def _groups(mechanism: MechanismFile) -> dict[str, Any]:
 
 
 def _linear(center: LinearCenter | None) -> dict[str, Any]:
-    """What the manifest says of a linear center; mechanism.json and center.json have all of it."""
+    """Member `linear`: a summary of a linear center; mechanism.json and center.json have all of it."""
     if center is None:
         return {}
     rows = center.design.map

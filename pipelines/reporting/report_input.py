@@ -48,12 +48,13 @@ class ReportInput:
     validation: ValidationSummary | None = None
 
 
-def read_report_input(path: str, ledger: str | None = None) -> ReportInput:
+def read_report_input(path: str, ledger: str | None = None, name: str | None = None) -> ReportInput:
     """Reads and checks a release or a mechanism file.
 
     Args:
       path: An output folder, its release.json, or a mechanism file.
       ledger: Path or URL of the ledger that was charged; None for the file beside it.
+      name: Its name in messages, such as the URL that it is a copy of; default the path.
 
     Returns:
       The checked input of the report.
@@ -63,7 +64,7 @@ def read_report_input(path: str, ledger: str | None = None) -> ReportInput:
     """
     audit = audit_path(path)
     if audit.problems:
-        raise InputError(f"{path} fails the audit; no report is written: {'; '.join(audit.problems)}")
+        raise InputError(f"{name or path} fails the audit; no report is written: {'; '.join(audit.problems)}")
     target = Path(path)
     released = target.is_dir() or audit.total_epsilon is not None
     folder = target if target.is_dir() else target.parent
@@ -78,7 +79,7 @@ def read_report_input(path: str, ledger: str | None = None) -> ReportInput:
         if (validation.before, validation.after) != counts:
             problems.append(f"validation/ counts other records than {MANIFEST_NAME}")
     if problems:
-        raise InputError(f"{path} contradicts itself; no report is written: {'; '.join(problems)}")
+        raise InputError(f"{name or path} contradicts itself; no report is written: {'; '.join(problems)}")
     subject = os.path.abspath(folder if released else target)
     runs = Ledger(ledger or default_ledger_path(subject)).runs()
     return ReportInput(os.path.basename(subject), audit, mechanism, manifest, runs, validation)

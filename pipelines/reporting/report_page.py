@@ -69,7 +69,7 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
     bins = label_bins(randomizer.labels, randomizer.outputs, randomizer.probabilities())
     losses = {name: loss for name, loss in LOSSES.items() if not loss.nonnegative or randomizer.labels[0] >= 0}
     ledger = ledger_rows(subject.ledger, audit.fingerprint, None if manifest else mechanism.prior_release)
-    # The ledger of whoever applied a mechanism file may lack the prior, which fit charged to another ledger.
+    # The ledger of the party that applied a mechanism file may lack the prior, which fit charged to another ledger.
     before = Fraction(mechanism.center_epsilon) + Fraction(mechanism.prior_epsilon)
     least = before + Fraction(audit.certified_epsilon) if manifest else Fraction(0)
     return (
