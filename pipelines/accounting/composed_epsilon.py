@@ -62,7 +62,7 @@ def _by_loss_distributions(spent: Sequence[SpentBudget], sum_of_epsilons: float,
     distributions = []
     for (cells, own_delta), count in counts.items():
         privacy = DifferentialPrivacyParameters(cells * cell, own_delta)
-        distributions.append(from_privacy_parameters(privacy, cell).self_compose(count))
+        distributions.append(from_privacy_parameters(privacy, value_discretization_interval=cell).self_compose(count))
     # In pairs, so that most convolutions are short.
     while len(distributions) > 1:
         pairs = [pair[0].compose(pair[1]) for pair in zip(distributions[::2], distributions[1::2], strict=False)]

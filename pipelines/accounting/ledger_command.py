@@ -152,12 +152,15 @@ def ledger_sums(
     costs = spent_by(runs, counted, unit)
     unbounded = unbounded_runs(runs, counted, unit)
     # Beyond the window that ends now there may be other runs that bound nothing for the unit.
-    largest = None if window is None or unbounded_runs(runs, runs, unit) else largest_window(runs, window, unit)
+    largest, spent = None, None if unbounded else total(costs.values())
+    if window is not None and spent is not None and not unbounded_runs(runs, runs, unit):
+        # Runs of the future, which count now, may be in no window together with others.
+        largest = SpentBudget(*map(max, spent, largest_window(runs, window, unit)))
     return LedgerSums(
         runs=len(runs),
         counted=len(counted),
         releases=len({entry.release for run in counted for entry in run.entries}),
-        spent=None if unbounded else total(costs.values()),
+        spent=spent,
         composed=None if unbounded or delta is None else composed_epsilon(list(costs.values()), delta),
         largest=largest,
         unbounded=unbounded,
@@ -238,8 +241,8 @@ def _warn_about_clocks(runs: Sequence[ChargedRun], now: int) -> None:
     unsure = [run for run, latest in zip(runs, latest_times(runs), strict=True) if latest != run.time]
     if unsure:
         LOGGER.warning(
-            "warning: the time of a run is missing or before that of an earlier run, %d times, first in the run of %s: in "
-            "windows such runs count as charged right before the next run, or now", len(unsure), unsure[0].title,
+            "warning: the time of a run is missing or before that of an earlier run, %d times, first in the run of %s: "
+            "in windows such runs count as charged right before the next run, or now", len(unsure), unsure[0].title,
         )  # fmt: skip
     later = [run for run in runs if run.time is not None and run.time > now + CLOCK_TOLERANCE]
     if later:

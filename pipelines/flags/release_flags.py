@@ -82,7 +82,7 @@ def ledger_flags(parser: CommandParser) -> None:
         "List the runs of a ledger, add up what their distinct releases cost together, and say what remains below a "
         "cap. Reads the ledger alone."
     )
-    parser.epilog = "Example:\n  labeldp ledger labeldp_ledger.jsonl --epsilon_cap 31 --cap_window 30d --delta 1e-6"
+    parser.epilog = "Example:\n  labeldp ledger labeldp_ledger.jsonl --epsilon_cap 31 --cap_window 30d"
     add = parser.flag_group("Ledger")
     add("place", metavar="FILE|URL",
         help="the ledger: a file, sqlite:///FILE, postgresql://USER@HOST/DATABASE, s3:// or gs://")  # fmt: skip
