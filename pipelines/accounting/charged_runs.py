@@ -113,8 +113,8 @@ def same_time(one: Any, other: Any) -> bool:
     Returns:
       True if no window tells them apart: they differ by at most `CLOCK_TOLERANCE`.
     """
-    seconds = parse_time(one), parse_time(other)
-    return None not in seconds and abs(seconds[0] - seconds[1]) <= CLOCK_TOLERANCE
+    first, second = parse_time(one), parse_time(other)
+    return first is not None and second is not None and abs(first - second) <= CLOCK_TOLERANCE
 
 
 def latest_times(runs: Sequence[ChargedRun]) -> list[float]:
