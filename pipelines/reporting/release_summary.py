@@ -15,7 +15,7 @@ from ...mechanisms.analysis.utility import Utility
 from ...mechanisms.core.alias_table import TOTAL
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
-from ..release.ledger import LedgerEntry, SpentBudget, compose
+from ..accounting.spent_budget import LedgerEntry, SpentBudget, compose
 from .chart_data import evenly_spaced
 
 _MAX_LABEL_ROWS = 21
