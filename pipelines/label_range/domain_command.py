@@ -161,8 +161,7 @@ def _total(epsilon: float) -> float:
 
 def _release(request: DomainRequest, options: PipelineOptions) -> None:
     ledger = Ledger(request.ledger)
-    unit = None if request.column.unit is None else request.column.unit.column
-    check_caps(ledger, request.name, request.budget, None, unit)
+    check_caps(ledger, request.name, request.budget, None, request.column.unit)
     with staging_folder(request.target, single_file=True) as staging:
         path = FileSystems.join(staging.work, _RELEASE_NAME)
         run_pipeline(options, lambda pipeline: build(pipeline, request, path))

@@ -45,8 +45,7 @@ def print_dry_run(request: JobRequest, schema: pa.Schema) -> None:
       InputError: If the ledger is corrupt, or a footer cannot be read.
     """
     ledger, name = Ledger(request.ledger), request_id(request)
-    unit = None if request.column.unit is None else request.column.unit.column
-    check_caps(ledger, name, request.budget, None, unit)
+    check_caps(ledger, name, request.budget, None, request.column.unit)
     records = _records(request)
     print("dry run    no label was read; nothing is written or charged")
     for title, text in [
