@@ -298,3 +298,12 @@ def test_windows_of_other_forms_are_refused(text: str) -> None:
 
 def test_windows_in_seconds() -> None:
     assert [Window.parse(text).seconds for text in ("12h", "30d", "4w")] == [12 * HOUR, 30 * DAY, 28 * DAY]
+
+
+@pytest.mark.parametrize(("gap", "expected"), [(-1, 2), (0, 1), (1, 1)])
+def test_the_ends_of_a_window(gap: int, expected: int) -> None:
+    """A window holds its end and not its beginning, for the cap and for the largest sum."""
+    end = START + WINDOW.seconds + MARGIN + gap
+    runs = [ChargedRun(tuple(labels((name, 1.0))), at) for name, at in (("a", START), ("b", end))]
+    assert largest_window(runs, WINDOW, None).epsilon == expected
+    assert len(counted_runs(runs, WINDOW, end)) == expected
