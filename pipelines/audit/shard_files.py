@@ -87,7 +87,8 @@ def shard_problems(release: dict[str, Any], data: Path) -> Iterator[str]:
     if not data.is_dir():
         yield "data/ is missing"
         return
-    found = dict(_entries(data, "", set(sets)))
+    folders = {name[: place + 1] for name in sets for place, character in enumerate(name) if character == "/"}
+    found = dict(_entries(data, "", folders))
     yield from (f"data/{printable(name)} is missing" for name in sorted(set(shards) - set(found)))
     yield from (f"data/{printable(name)} is not one of release.shards" for name in sorted(set(found) - set(shards)))
     yield from (
@@ -105,12 +106,12 @@ def _constant_records(release: dict[str, Any]) -> int:
     return sum(read_count({key: unit.get(key)}, key) for key in ("records_left_out", "records_without_unit"))
 
 
-def _entries(data: Path, folder: str, known: set[str]) -> Iterator[tuple[str, Path]]:
+def _entries(data: Path, folder: str, folders: set[str]) -> Iterator[tuple[str, Path]]:
     """Names and paths of what is in a folder and, below it, in the folders of shards."""
     for path in (data / folder).iterdir():
         name = folder + path.name
-        if any(each.startswith(f"{name}/") for each in known) and path.is_dir() and not path.is_symlink():
-            yield from _entries(data, f"{name}/", known)
+        if f"{name}/" in folders and path.is_dir() and not path.is_symlink():
+            yield from _entries(data, f"{name}/", folders)
         elif not path.name.startswith("."):
             # Hidden files are not part of the release.
             yield name, path

@@ -104,7 +104,7 @@ def _command_lines(draw: st.DrawFn) -> Case:
         if name not in _FEW and draw(st.integers(0, 5)) == 0:
             values = _ANY
         value = draw(values)
-        flag = action.option_strings[-1] if action.option_strings else None
+        flag = draw(st.sampled_from(action.option_strings)) if action.option_strings else None
         if flag is None:
             argv.append(value)
             continue
