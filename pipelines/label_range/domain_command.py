@@ -124,8 +124,8 @@ def _parse(args: argparse.Namespace) -> DomainRequest:
         check_tfrecord("--input_format tfrecord")
     check_target("--domain_file", args.domain_file)
     input = input_spec(args)
-    no_center = dict.fromkeys(("center", "center_column", "center_features", "center_categories", "center_places"))
-    check_columns(argparse.Namespace(**vars(args), **no_center), input, read_schema(input, args.label), None)
+    names = ("unit_column", "center", "center_column", "center_features", "center_categories", "center_places")
+    check_columns(argparse.Namespace(**vars(args), **dict.fromkeys(names)), input, read_schema(input, args.label), None)
     return DomainRequest(
         input=input,
         column=LabelColumn(args.label, tuple(log_spaced_labels().tolist()), args.id_column),
