@@ -42,7 +42,7 @@ class BoundOption:
 
 
 def bound_options(
-    units: Mapping[int, int], prior: Prior, epsilon: float, parameters: int = MODEL_PARAMETERS
+    units: Mapping[int, int], prior: Prior, epsilon: float, parameters: int = MODEL_PARAMETERS, shown: int = 1
 ) -> list[BoundOption]:
     """Compares numbers of records per unit: 1, 2, ..., 8, then in steps of about a fourth, up to 1000 at most.
 
@@ -61,6 +61,7 @@ def bound_options(
       prior: Prior over the label domain; a flat one where nothing is known.
       epsilon: Budget of a unit.
       parameters: Parameters p of the model.
+      shown: Number of records up to which options are listed even if none of them can be better.
 
     Returns:
       The options, by number of records; at least one.
@@ -85,7 +86,7 @@ def bound_options(
         )
         cut = sum(number for count, number in units.items() if count > most)
         options.append(BoundOption(most, records, cut, epsilon_of_record, error))
-        if reachable > best_bound(options).model_error:
+        if most >= shown and reachable > best_bound(options).model_error:
             break
     return options
 

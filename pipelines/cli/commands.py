@@ -57,7 +57,7 @@ GROUPS = {
         "compare": Command(f"{_STUDY}:compare_flags", "study.compare_command:run",
             "compare mechanisms for one prior: loss, variance, bias"),
         "plan": Command(f"{_STUDY}:plan_flags", "study.plan_command:run",
-            "show the expected error at a privacy budget, and its best split"),
+            "show the expected error at a privacy budget, and its best split", True),
         "evaluate": Command("flags.evaluation_flags:evaluation_flags", "evaluation.evaluate_command:run",
             "score models that were trained on privatized labels", True),
     },

@@ -108,6 +108,15 @@ def test_no_number_that_is_left_out_is_better(epsilon: float) -> None:
     assert best_bound(options).model_error < left_out
 
 
+def test_numbers_to_show() -> None:
+    few, shown = bound_options(UNITS, FLAT, 1.0), bound_options(UNITS, FLAT, 1.0, shown=8)
+
+    assert len(few) < 5
+    assert shown[: len(few)] == few
+    assert [option.max_records for option in shown] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert best_bound(shown) == best_bound(few)
+
+
 def test_a_budget_too_small_for_two_records() -> None:
     assert [option.max_records for option in bound_options({4: 10}, FLAT, 3e-9)] == [1]
     with pytest.raises(ValueError, match="epsilon must be at least 2e-09"):
