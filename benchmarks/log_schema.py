@@ -7,6 +7,7 @@ FORMATS = ("tfrecord", "parquet")
 ORDERS = ("mixed", "fixed")
 EPSILON = 1.0
 
-COLUMNS = ("synthetic", "conversions")
+COLUMNS = ("synthetic", "conversions", "clicks")
+USER = "user"
 PREDICTION = "prediction"
 CONVERSION_LABEL = "SalesAmountInEuro"

@@ -3,6 +3,9 @@
 A record takes about 100 bytes as a tf.Example in a TFRecord file. By default the order of its features varies, as in
 files that protocol buffers in C++ wrote: readers cannot rely on one order.
 
+With `--columns clicks`, each record has the user of a click as well, an integer: one user in ten records, the numbers
+of records of users by Zipf's law with an exponent of 0.9, so that the first one has a fifth of all records.
+
 With `--columns conversions`, records are the sales of the log of `labeldp demo`, mostly hashed categories, with a
 prediction of each label; also as CSV.
 """
@@ -19,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
-from log_schema import COLUMNS, CONVERSION_LABEL, FLOATS, FORMATS, ID, LABEL, LABEL_MAX, ORDERS, PREDICTION
+from log_schema import COLUMNS, CONVERSION_LABEL, FLOATS, FORMATS, ID, LABEL, LABEL_MAX, ORDERS, PREDICTION, USER
 
 _BATCH_ROWS = 1 << 16
 # One click in nine is a sale.
@@ -49,6 +52,45 @@ def write_log(folder: Path, format: str, records: int, files: int, seed: int = 1
             _write_parquet(path, _columns(generator, rows))
         else:
             _write_tfrecord(path, _columns(generator, rows), np.random.default_rng([seed, number, 1]), order)
+
+
+def write_clicks(folder: Path, format: str, records: int, files: int, seed: int = 1, order: str = "fixed") -> None:
+    """Writes files of equal length with users by Zipf's law.
+
+    Args:
+      folder: Folder to make.
+      format: tfrecord or parquet.
+      records: Number of records.
+      files: Number of files.
+      seed: Seed of the random values.
+      order: Has no effect: features are in one order.
+    """
+    folder.mkdir(parents=True)
+    for number in range(files):
+        rows = range(records * number // files, records * (number + 1) // files)
+        generator = np.random.default_rng([seed, number])
+        batches = _clicks(generator, rows, records // 10)
+        path = folder / f"part-{number:05d}.{format}"
+        if format == "parquet":
+            first = next(batches)
+            with pq.ParquetWriter(path, first.schema) as writer:
+                for batch in itertools.chain([first], batches):
+                    writer.write_batch(batch)
+            continue
+        from labeldp.transforms.tfrecord.example_encoder import encode_examples
+        from labeldp.transforms.tfrecord.framing import frame
+
+        with path.open("wb") as file:
+            for batch in batches:
+                file.write(frame(encode_examples(batch).tolist()))
+
+
+def _clicks(generator: np.random.Generator, rows: range, users: int) -> Iterator[pa.RecordBatch]:
+    for ids, floats, labels in _columns(generator, rows):
+        # The inverse of the distribution function: of the first k of N users it is (k / N)^0.1.
+        user = (users * generator.random(len(ids)) ** 10).astype(np.int64)
+        columns = {ID: ids, USER: user, "x": floats[:, 0], "z": floats[:, 1], LABEL: labels}
+        yield pa.RecordBatch.from_arrays([pa.array(column) for column in columns.values()], list(columns))
 
 
 def write_conversions(folder: Path, format: str, records: int, files: int, seed: int = 1, order: str = "mixed") -> None:
@@ -182,7 +224,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--columns", choices=COLUMNS, default="synthetic", help="synthetic: an id, 8 floats and a label (default)"
     )
     args = parser.parse_args(argv)
-    write = write_conversions if args.columns == "conversions" else write_log
+    write = {"conversions": write_conversions, "clicks": write_clicks, "synthetic": write_log}[args.columns]
     write(args.output, args.format, args.records, args.files, args.seed, args.feature_order)
 
 

@@ -16,7 +16,7 @@ from log_schema import CONVERSION_LABEL, EPSILON, ID, LABEL, LABEL_MAX
 
 _SYNTHETIC = Path(__file__).parent / "synthetic.py"
 # A record takes about 100 bytes in the log, in a temporary segment and in a shard; the rest is margin.
-_BYTES_PER_RECORD = {"synthetic": 400, "conversions": 1500}
+_BYTES_PER_RECORD = {"synthetic": 400, "conversions": 1500, "clicks": 300}
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Log:
       format: tfrecord, parquet or csv.
       records: Number of records.
       folder: Folder with its files and nothing else.
-      columns: synthetic or conversions.
+      columns: synthetic, conversions or clicks.
     """
 
     format: str
@@ -95,7 +95,8 @@ class Workspace:
           records: Number of records.
           files: Number of files of equal length.
           order: Order of the features of a tf.Example: mixed or fixed.
-          columns: synthetic, or conversions: the form of the demo's log, with a prediction of the label.
+          columns: synthetic; clicks: with a user; or conversions: the form of the demo's log, with a prediction of the
+            label.
 
         Returns:
           The log.
@@ -156,7 +157,7 @@ class Workspace:
         return [
             "-m", "labeldp", "privatize", f"--input={log.pattern}", f"--input_format={log.format}",
             f"--output={output}", f"--output_format={log.output_format}",
-            f"--label={LABEL if log.columns == 'synthetic' else CONVERSION_LABEL}", "--label_min=0",
+            f"--label={CONVERSION_LABEL if log.columns == 'conversions' else LABEL}", "--label_min=0",
             f"--label_max={LABEL_MAX}", "--label_step=1", f"--epsilon={EPSILON}", f"--noise_key_file={self.key}",
             # Named, so that the job has no center unless flags ask for one.
             "--mechanism=rr_on_bins", *flags,

@@ -20,7 +20,7 @@ from ..mechanisms.core.label_rounding import NEAREST
 from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.registry import AUTO, default_rounding
 from ..mechanisms.release.label_groups import LabelGroups
-from ..mechanisms.release.unit_bound import UnitBound
+from ..mechanisms.release.unit_bound import UnitBound, UnitCounts
 from ..pipelines.release.job_result import JobResult
 from ..pipelines.release.manifest import make_manifest
 from ..pipelines.release.mechanism_file import MechanismFile
@@ -51,7 +51,7 @@ from ..transforms.errors import OTHER_MECHANISM
 from ..transforms.io.filesystems import delete_folder
 from ..transforms.io.publish_shards import require_digest, require_empty
 from ..transforms.units.bound_by_id import BoundUnitsById
-from ..transforms.units.bound_units import BoundUnits, UnitCounts
+from ..transforms.units.bound_units import BoundUnits
 from ..transforms.units.leave_out import LeaveOut
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..mechanisms.noise.record_identities import Identities, integer_identities, packed_identities
 from .errors import InputError
@@ -144,3 +145,28 @@ def column_identities(values: pa.Array, id_column: str) -> Identities | None:
     if any(is_type(values.type) for is_type in _BYTES_TYPES):
         return packed_identities(id_column, *_packed(values.cast(pa.large_binary())))
     return None
+
+
+def named_units(column: pa.Array, name: str) -> tuple[Identities, np.ndarray] | None:
+    """Finds the privacy unit of each record that has exactly one. Empty text names no unit.
+
+    Args:
+      column: Units of n records: integers or text, or lists of these.
+      name: Name of the column.
+
+    Returns:
+      Units of the m records that have one, and a mask of these records, shape (n,), bool; None if the column holds
+      neither integers nor text.
+    """
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    values, present = single_values(column)
+    if pa.types.is_null(values.type):
+        values = values.cast(pa.int64())
+    identities = column_identities(values, name)
+    if identities is None or pa.types.is_integer(values.type):
+        return None if identities is None else (identities, present)
+    # CSV has no other way to leave a value out.
+    named = pc.binary_length(values).to_numpy(zero_copy_only=False) > 0
+    present[np.flatnonzero(present)] = named
+    return identities.keep(named), present

@@ -41,6 +41,7 @@ class LabelledBatch:
       mechanism: Fingerprint of the randomizer that drew the labels, in hexadecimal digits; None for labels as read.
       constant: Records that get one label that says nothing, shape (n,), bool; None if there are none.
       unit: Bound that was put on the records of each unit (`UnitBound.request`); None if none was.
+      left_out: Number of records of these rows that were left out for that bound.
     """
 
     source: str
@@ -52,6 +53,7 @@ class LabelledBatch:
     mechanism: str | None = None
     constant: np.ndarray | None = None
     unit: tuple[str, int] | None = None
+    left_out: int = 0
 
     @classmethod
     def whole(cls, source: str, start: int, batch: pa.RecordBatch) -> LabelledBatch:
@@ -114,7 +116,7 @@ class LabelledBatchCoder(beam.coders.Coder):
 
     def encode(self, value: LabelledBatch) -> bytes:
         place: dict[str, Any] = {"source": value.source, "start": value.start, "stop": value.stop}
-        place |= {"mechanism": value.mechanism, "unit": value.unit}
+        place |= {"mechanism": value.mechanism, "unit": value.unit, "left_out": value.left_out}
         own, fields = [pa.array(value.rows)], [pa.field("row", pa.int64())]
         if value.constant is not None:
             own.append(pa.array(value.constant))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -62,7 +63,8 @@ def summarize(batch: LabelledBatch, column: LabelColumn, secret: bytes) -> Label
     centers, missing = record_centers(kept, column)
     identities = record_identities(kept, column.id_column)
     places, several = None if centers is None else centers[1], several_values(batch, column.name)
-    return count_labels(values, identities, column, secret, places, int((~usable).sum()), missing, several)
+    summary = count_labels(values, identities, column, secret, places, int((~usable).sum()), missing, several)
+    return dataclasses.replace(summary, left_out=batch.left_out)
 
 
 class MergeSummaries(beam.CombineFn):

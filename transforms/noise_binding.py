@@ -52,7 +52,7 @@ class Threshold:
         if not 0 <= self.fraction <= 1:
             raise ValueError(f"max_unusable_fraction must be between 0 and 1, not {self.fraction:g}")
 
-    def check(self, records: int, unusable: int, label: str, several: int = 0) -> None:
+    def check(self, records: int, unusable: int, label: str, several: int = 0, left_out: int = 0) -> None:
         """Checks record counts against the limit.
 
         Args:
@@ -60,10 +60,13 @@ class Threshold:
           unusable: Number of records without one.
           label: Name of the label column, for the message.
           several: Number of records without a usable label that are known to have several.
+          left_out: Number of records with a usable label that were left out for the bound of their unit.
 
         Raises:
           InputError: If no record has a usable label, or more than the fraction have none.
         """
+        if records == 0 and left_out:
+            raise InputError("no record with a usable label has a unit: check --unit_column")
         if records + unusable == 0:
             raise InputError(
                 "the input is empty: the files that match --input contain no records, or --where excludes all of them"
@@ -74,9 +77,10 @@ class Threshold:
                 f"no record has a usable label in {label!r}: all {unusable:,} records {held}, but a label is one "
                 "number: check --label"
             )
-        if unusable > self.fraction * (records + unusable):
+        total = records + unusable + left_out
+        if unusable > self.fraction * total:
             raise InputError(
-                f"{unusable:,} of {records + unusable:,} records have no usable label in {label!r} "
+                f"{unusable:,} of {total:,} records have no usable label in {label!r} "
                 f"({f'{several:,} of them have several values; ' if several else ''}missing, several, NaN or "
                 f"infinite), more than --max_unusable_fraction {self.fraction:g}: fix them, exclude them with "
                 "--where, or raise the threshold"
@@ -142,6 +146,7 @@ class _Bind(beam.DoFn):
 
     @redact_errors("binding the noise")
     def process(self, summary: LabelSummary, unique_ids: int = 0) -> Iterator[NoiseBinding]:
-        self._threshold.check(summary.records, summary.unusable, self._column.name, summary.several)
+        counts = summary.records, summary.unusable, self._column.name, summary.several, summary.left_out
+        self._threshold.check(*counts)
         check_centers(summary, self._column)
         yield make_binding(summary, self._column, self._budget, self._key.load())

@@ -23,6 +23,7 @@ class LabelSummary:
       sums: Raw sums of the input digest over the records with a usable label.
       missing_centers: Number of records with a usable label whose center is missing or infinite; public.
       several: Number of records that are known to have several labels; public.
+      left_out: Number of records that were left out because their units have too many; public.
     """
 
     counts: np.ndarray = field(repr=False)
@@ -30,6 +31,7 @@ class LabelSummary:
     sums: RawSums
     missing_centers: int = 0
     several: int = 0
+    left_out: int = 0
 
     @property
     def records(self) -> int:
@@ -89,4 +91,5 @@ def add_summaries(cells: int, parts: Iterable[LabelSummary]) -> LabelSummary:
         add_sums(part.sums for part in parts),
         sum(part.missing_centers for part in parts),
         sum(part.several for part in parts),
+        sum(part.left_out for part in parts),
     )

@@ -10,6 +10,7 @@ Which M records of a unit are released depends on their identities and on the se
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -89,6 +90,41 @@ def spent(unit: UnitBound | None, budget: float | Fraction) -> float:
     return round_up(Fraction(budget) if unit is None else unit.total(budget))
 
 
+@dataclass(frozen=True)
+class UnitCounts:
+    """Counts of units and of records that are left out. They are public: no label enters.
+
+    Attributes:
+      units: Number of units with a usable record.
+      left_out: Records beyond the bounds of their units.
+      without_unit: Records without a unit, which are left out as well.
+      kinds: Kinds of the values that name units, as namespaces of `Identities`.
+    """
+
+    units: int = 0
+    left_out: int = 0
+    without_unit: int = 0
+    kinds: frozenset[bytes] = frozenset()
+
+
+def add_unit_counts(parts: Iterable[UnitCounts]) -> UnitCounts:
+    """Adds up counts of disjoint records and units.
+
+    Args:
+      parts: The counts.
+
+    Returns:
+      The sums.
+    """
+    parts = list(parts)
+    return UnitCounts(
+        sum(part.units for part in parts),
+        sum(part.left_out for part in parts),
+        sum(part.without_unit for part in parts),
+        frozenset().union(*(part.kinds for part in parts)),
+    )
+
+
 def unit_words(secret: bytes, units: Identities) -> np.ndarray:
     """Computes a keyed 64-bit hash of each unit.
 
@@ -157,3 +193,26 @@ def first_beyond(units: np.ndarray, priority: np.ndarray, max_records: int) -> t
     order, rank = _ranks(units, priority)
     first = order[rank == max_records]
     return units[first], priority[first]
+
+
+def bounded(
+    unit: UnitBound, units: Identities, present: np.ndarray, records: Identities, secret: bytes
+) -> tuple[np.ndarray, UnitCounts]:
+    """Bounds the records of units, all of which are at hand.
+
+    Args:
+      unit: The privacy unit.
+      units: Units of the m records that have one.
+      present: Mask of these among the n records, shape (n,), bool.
+      records: Identities of the n records.
+      secret: Secret key, 32 bytes.
+
+    Returns:
+      Mask of the records that are kept, shape (n,), bool, and the counts.
+    """
+    words = unit_words(secret, units)
+    beyond = over_limit(words, priorities(secret, records.keep(present)), unit.max_records)
+    kept = present.copy()
+    kept[present] = ~beyond
+    kinds = frozenset([units.space] if len(units) else [])
+    return kept, UnitCounts(len(np.unique(words)), int(beyond.sum()), int((~present).sum()), kinds)

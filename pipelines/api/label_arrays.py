@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...mechanisms.noise.record_identities import Identities, first_repeated
-from ...transforms.arrow_values import column_identities, is_number, single_numbers
+from ...transforms.arrow_values import column_identities, is_number, named_units, single_numbers
 
 KINDS = "a one-dimensional numpy array, a pandas or polars Series, an Arrow array, or a list"
 
@@ -78,6 +78,27 @@ def read_identities(data: Any, id_column: str) -> Identities:
     if repeated is not None:
         raise ValueError(f"rows {repeated[0]} and {repeated[1]} have the same id: ids must be unique")
     return identities
+
+
+def read_units(data: Any, unit_column: str) -> tuple[Identities, np.ndarray]:
+    """Reads the privacy units of records.
+
+    Args:
+      data: One of `KINDS`, of integers or texts; a missing one, or empty text, is no unit.
+      unit_column: Name of the column of units.
+
+    Returns:
+      Units of the m records that have one, and a mask of these records, shape (n,), bool.
+
+    Raises:
+      TypeError: If it is of no known kind.
+      ValueError: If units are neither integers nor texts.
+    """
+    column = _arrow(data, "units")
+    units = named_units(column, unit_column)
+    if units is None:
+        raise ValueError(f"units hold {column.type}, not integers or text")
+    return units
 
 
 def _arrow(data: Any, name: str) -> pa.Array:

@@ -24,14 +24,15 @@ from ...mechanisms.registry import AUTO, mechanism_named
 from ...mechanisms.release.bound_noise import NoiseBinding, make_binding
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.label_counts import LabelSummary, count_labels
-from ...mechanisms.release.label_draws import draw_labels
+from ...mechanisms.release.label_draws import constant_labels, draw_labels
 from ...mechanisms.release.prior_release import PriorRelease, release_prior
 from ...mechanisms.release.solved_release import public_reason, solved
+from ...mechanisms.release.unit_bound import CONSTANT, DROP, UnitBound, UnitCounts, bounded, spent
 from ..cli.local_files import write_file
 from ..release.facts_of_release import released_facts
-from ..release.ledger import Ledger, release_entries
+from ..release.ledger import Ledger, release_entries, unit_details
 from ..release.mechanism_file import MechanismFile
-from .label_arrays import LabelArray, read_identities, read_numbers
+from .label_arrays import LabelArray, read_identities, read_numbers, read_units
 from .label_request import LabelRequest, check_request, in_python, ledger_place, load_key, python_errors
 
 _KEY_LEFT_OUT = "left out of the copy"
@@ -47,7 +48,10 @@ class NotFittedError(ValueError, AttributeError):
 
 @dataclass(frozen=True, eq=False)
 class _Records:
-    """Records in memory, and what is counted of those with a usable label."""
+    """Records in memory, and what is counted of those with a usable label.
+
+    With units, `kept` masks the ones within the bounds, which alone are counted.
+    """
 
     labels: LabelArray
     usable: np.ndarray
@@ -55,6 +59,8 @@ class _Records:
     identities: Identities
     centers: np.ndarray | None
     summary: LabelSummary = field(repr=False)
+    kept: np.ndarray | None = None
+    counts: UnitCounts | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,7 @@ class _Release:
     binding: NoiseBinding
     mechanism: MechanismFile
     epsilon: float
+    counts: UnitCounts | None = None
 
 
 class LabelPrivatizer:
@@ -124,6 +131,9 @@ class LabelPrivatizer:
         source: str = "labels",
         id_column: str | None = None,
         center_column: str | None = None,
+        unit_column: str | None = None,
+        max_records_per_unit: int | None = None,
+        over_limit: str = DROP,
         max_unusable_fraction: float = 0.001,
         features: int | None = None,
         noise_key: bytes | None = None,
@@ -153,6 +163,11 @@ class LabelPrivatizer:
             absolute path of its only input file.
           id_column: Name of the column of `ids`; None to identify records by source and row.
           center_column: Name of the column of `center`, a public prediction of each label; None for no center.
+          unit_column: Name of the column of `units`, for all labels of one of which epsilon then holds; None for the
+            label of a single record.
+          max_records_per_unit: Largest number of records of a unit that are released.
+          over_limit: Further records of a unit: "drop" leaves their labels missing, "constant" gives them one label
+            that says nothing.
           max_unusable_fraction: Tolerated fraction of records without a usable label, in [0, 1].
           features: Number of features of the model that will be trained, for verdict and warnings; None if unknown.
           noise_key: Secret key, 32 bytes; None to keep it in a file.
@@ -179,6 +194,9 @@ class LabelPrivatizer:
         self.source = source
         self.id_column = id_column
         self.center_column = center_column
+        self.unit_column = unit_column
+        self.max_records_per_unit = max_records_per_unit
+        self.over_limit = over_limit
         self.max_unusable_fraction = max_unusable_fraction
         self.features = features
         self.noise_key = noise_key
@@ -217,7 +235,7 @@ class LabelPrivatizer:
             setattr(self, name, value)
         return self
 
-    def fit(self, labels: Any, *, center: Any = None, ids: Any = None) -> LabelPrivatizer:
+    def fit(self, labels: Any, *, center: Any = None, ids: Any = None, units: Any = None) -> LabelPrivatizer:
         """Releases the noised histogram of the labels and the mechanism that is solved for it, as `labeldp fit`.
 
         The ledger is charged for the histogram. No label is released.
@@ -226,6 +244,7 @@ class LabelPrivatizer:
           labels: The labels of n records.
           center: Public prediction of each label, with `center_column`.
           ids: Unique id of each record, integers or texts, with `id_column`.
+          units: Privacy unit of each record, integers or texts, with `unit_column`. Records without one are left out.
 
         Returns:
           This object.
@@ -236,12 +255,12 @@ class LabelPrivatizer:
           InputError: If key or ledger cannot be used, or a cap would be exceeded.
         """
         request, secret = self._request()
-        records = _read(request, request.column, secret, labels, center, ids)
-        release = _Release("fit", *_fitted(request, records, secret), request.epsilon)
+        records = _read(request, request.column, secret, labels, center, ids, units)
+        release = _Release("fit", *_fitted(request, records, secret), request.epsilon, records.counts)
         self._publish(request, release, fitted=True)
         return self
 
-    def transform(self, labels: Any, *, center: Any = None, ids: Any = None) -> Any:
+    def transform(self, labels: Any, *, center: Any = None, ids: Any = None, units: Any = None) -> Any:
         """Releases labels that the fitted mechanism randomizes, as `labeldp apply`.
 
         The ledger is charged for the labels, whether they are those of `fit` or others. For those of `fit`, they are
@@ -251,6 +270,7 @@ class LabelPrivatizer:
           labels: The labels of n records.
           center: Public prediction of each label, with `center_column`.
           ids: Unique id of each record, integers or texts, with `id_column`.
+          units: Privacy unit of each record, integers or texts, with `unit_column`. Records without one are left out.
 
         Returns:
           The released labels, in a column of the same kind.
@@ -265,15 +285,17 @@ class LabelPrivatizer:
         request, secret = self._request()
         center_column = None if mechanism.center is None else mechanism.center.column
         column = LabelColumn(
-            request.column.name, mechanism.domain, request.column.id_column, mechanism.rounding, center_column
-        )
-        records = _read(request, column, secret, labels, center, ids)
+            request.column.name, mechanism.domain, request.column.id_column, mechanism.rounding, center_column,
+            unit=_unit_of(request, mechanism),
+        )  # fmt: skip
+        records = _read(request, column, secret, labels, center, ids, units)
         binding = make_binding(records.summary, column, mechanism.budget, secret)
         drawn = _drawn(records, column, mechanism.randomizer, binding, secret)
-        self._publish(request, _Release("apply", binding, mechanism, binding.budget.total), fitted=False)
+        epsilon = spent(column.unit, binding.budget.total)
+        self._publish(request, _Release("apply", binding, mechanism, epsilon, records.counts), fitted=False)
         return drawn
 
-    def fit_transform(self, labels: Any, *, center: Any = None, ids: Any = None) -> Any:
+    def fit_transform(self, labels: Any, *, center: Any = None, ids: Any = None, units: Any = None) -> Any:
         """Releases labels, with the mechanism that is solved for their noised histogram, as `labeldp privatize`.
 
         The ledger is charged for histogram and labels.
@@ -282,6 +304,7 @@ class LabelPrivatizer:
           labels: The labels of n records.
           center: Public prediction of each label, with `center_column`.
           ids: Unique id of each record, integers or texts, with `id_column`.
+          units: Privacy unit of each record, integers or texts, with `unit_column`. Records without one are left out.
 
         Returns:
           The released labels, in a column of the same kind.
@@ -292,10 +315,11 @@ class LabelPrivatizer:
           InputError: If key or ledger cannot be used, or a cap would be exceeded.
         """
         request, secret = self._request()
-        records = _read(request, request.column, secret, labels, center, ids)
+        records = _read(request, request.column, secret, labels, center, ids, units)
         binding, mechanism = _fitted(request, records, secret)
         drawn = _drawn(records, request.column, mechanism.randomizer, binding, secret)
-        self._publish(request, _Release("privatize", binding, mechanism, request.epsilon), fitted=True)
+        release = _Release("privatize", binding, mechanism, request.epsilon, records.counts)
+        self._publish(request, release, fitted=True)
         return drawn
 
     def debias(self, values: Any, *, center: Any = None) -> Any:
@@ -347,6 +371,7 @@ class LabelPrivatizer:
             write_report(
                 os.fspath(path), release.command, release.binding, release.mechanism, release.epsilon,
                 self._facts(release), Ledger(ledger_place(self.ledger)).runs(), self.source, self.id_column,
+                release.counts,
             )  # fmt: skip
 
     def write_mechanism(self, path: str | os.PathLike[str]) -> None:
@@ -392,6 +417,7 @@ class LabelPrivatizer:
                     command=release.command,
                     request=request.name(release.command),
                     label=request.column.name,
+                    **unit_details(binding.unit),
                     records=binding.records,
                     input_digest=f"{binding.digest:064x}",
                     mechanism_fingerprint=mechanism.randomizer.fingerprint.hex(),
@@ -433,7 +459,17 @@ _DEFAULTS = {
 _PARAMETERS = tuple(_DEFAULTS)
 
 
-def _read(request: LabelRequest, column: LabelColumn, secret: bytes, labels: Any, center: Any, ids: Any) -> _Records:
+def _unit_of(request: LabelRequest, mechanism: MechanismFile) -> UnitBound | None:
+    """The unit of the labels, which is that of the mechanism's histogram."""
+    unit, fitted = request.column.unit, mechanism.unit
+    if (None if unit is None else unit.request) != (None if fitted is None else fitted.request):
+        raise ValueError("unit_column and max_records_per_unit are not those of fit: fit again")
+    return unit
+
+
+def _read(
+    request: LabelRequest, column: LabelColumn, secret: bytes, labels: Any, center: Any, ids: Any, units: Any
+) -> _Records:
     """Reads and counts the records, as the first pass of a job does."""
     read = read_numbers(labels, "labels")
     usable = np.isfinite(read.values)
@@ -455,8 +491,20 @@ def _read(request: LabelRequest, column: LabelColumn, secret: bytes, labels: Any
     request.check_unusable(len(values), unusable)
     if centers is not None and missing == len(values):
         raise ValueError("no record has a usable center (missing, NaN or infinite): check center")
-    summary = count_labels(values, identities, column, secret, centers, unusable, missing)
-    return _Records(read, usable, values, identities, centers, summary)
+    if (units is None) != (column.unit is None):
+        raise ValueError("units and unit_column belong together: give both, or neither")
+    if column.unit is None:
+        summary = count_labels(values, identities, column, secret, centers, unusable, missing)
+        return _Records(read, usable, values, identities, centers, summary)
+    found, present = read_units(units, column.unit.column)
+    if len(present) != len(usable):
+        raise ValueError(f"there are {len(present):,} units for {len(usable):,} labels")
+    kept, counts = bounded(column.unit, found.keep(usable[present]), present[usable], identities, secret)
+    if not kept.any():
+        raise ValueError("no record with a usable label has a unit: check units")
+    own = None if centers is None else centers[kept]
+    summary = count_labels(values[kept], identities.keep(kept), column, secret, own, unusable, missing)
+    return _Records(read, usable, values, identities, centers, summary, kept, counts)
 
 
 def _centers(
@@ -474,7 +522,7 @@ def _centers(
 def _fitted(request: LabelRequest, records: _Records, secret: bytes) -> tuple[PriorRelease, MechanismFile]:
     """Releases the histogram and solves for the mechanism."""
     column, name = request.column, request.mechanism
-    release = release_prior(records.summary, column, request.epsilon, request.prior_epsilon, secret, name)
+    release = release_prior(records.summary, column, *request.record_budget, secret, name)
     mechanism = None if name == AUTO else mechanism_named(name, **request.parameters)
     try:
         randomizer = solved(release, mechanism)
@@ -489,9 +537,14 @@ def _fitted(request: LabelRequest, records: _Records, secret: bytes) -> tuple[Pr
 
 def _drawn(records: _Records, column: LabelColumn, randomizer: Randomizer, binding: NoiseBinding, secret: bytes) -> Any:
     """Draws the labels and puts them where the true ones were."""
-    noise_key = binding.noise_key(secret)
-    drawn = draw_labels(
-        records.values, records.identities, column, randomizer, noise_key, secret, centers=records.centers
+    noise_key, centers = binding.noise_key(secret), records.centers
+    kept = np.full(len(records.values), True) if records.kept is None else records.kept
+    drawn = np.full(len(records.values), np.nan)
+    if column.unit is not None and column.unit.over_limit == CONSTANT:
+        drawn = constant_labels(column, randomizer, centers, len(drawn))
+    own = None if centers is None else centers[kept]
+    drawn[kept] = draw_labels(
+        records.values[kept], records.identities.keep(kept), column, randomizer, noise_key, secret, centers=own
     )
     values = np.full(len(records.usable), np.nan)
     values[records.usable] = drawn

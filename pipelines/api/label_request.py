@@ -19,6 +19,7 @@ from ...mechanisms.core.losses import loss_named
 from ...mechanisms.noise.keyed_words import KEY_BYTES
 from ...mechanisms.registry import AUTO, MECHANISMS, default_rounding, mechanism_named
 from ...mechanisms.release.label_column import LabelColumn
+from ...mechanisms.release.unit_bound import DROP, UnitBound
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute, is_remote
 from ...transforms.noise_key_file import NoiseKeyFile, default_key_path
@@ -37,7 +38,8 @@ class LabelRequest:
     Attributes:
       column: Name, domain, rounding, id column and center column.
       source: Name that stands for the input file in the identities of records.
-      epsilon: Total budget of histogram and labels.
+      epsilon: Total budget of histogram and labels; with a privacy unit in `column`, that of a unit, and so are the
+        others.
       prior_epsilon: Share of the histogram; None for the default split.
       mechanism: Name in `MECHANISMS`, or AUTO.
       parameters: Parameters of the mechanism, the loss among them; none of AUTO.
@@ -72,7 +74,17 @@ class LabelRequest:
             "LabelPrivatizer", command, self.source, column.name, column.domain, column.id_column, column.rounding,
             column.center, self.epsilon, self.prior_epsilon, self.mechanism, dict(self.parameters),
         ]  # fmt: skip
+        if column.unit is not None:
+            asked.append([*column.unit.request, column.unit.over_limit])
         return hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()
+
+    @property
+    def record_budget(self) -> tuple[float, float | None]:
+        """Epsilon of one record, in all and for the histogram; None for the default split."""
+        unit, prior = self.column.unit, self.prior_epsilon
+        if unit is None:
+            return self.epsilon, prior
+        return unit.record_share(self.epsilon), None if prior is None else unit.record_share(prior)
 
     def check_unusable(self, records: int, unusable: int) -> None:
         """Checks the number of records without a usable label, which is public.
@@ -114,17 +126,21 @@ def check_request(parameters: Mapping[str, Any]) -> LabelRequest:
             raise ValueError("for_ chooses the mechanism: give for_ or mechanism")
     if mechanism == AUTO:
         mechanism = default_mechanism(get("for_"), loss)
-    own = _mechanism_parameters(mechanism, get("mechanism_parameters"), loss, get("delta"))
+    unit, delta = _unit(parameters), get("delta")
+    if delta is not None and not 0 < delta < 1:
+        raise ValueError(f"delta must be above 0 and below 1, not {delta:g}; for pure label DP leave it out")
+    share = delta if delta is None or unit is None else unit.record_share(delta)
+    own = _mechanism_parameters(mechanism, get("mechanism_parameters"), loss, share)
     epsilon, prior_epsilon = float(get("epsilon")), get("prior_epsilon")
     split_budget(epsilon, 1, 1, prior_epsilon)
     rounding = default_rounding(mechanism) if get("rounding") is None else get("rounding")
     column = LabelColumn(
-        _text(parameters, "label"), _domain(parameters), get("id_column"), rounding, get("center_column")
+        _text(parameters, "label"), _domain(parameters), get("id_column"), rounding, get("center_column"), unit=unit
     )
     loss_named(loss).check(column.labels if column.center is None else column.residuals.grid)
     if not 0 <= get("max_unusable_fraction") <= 1:
         raise ValueError(f"max_unusable_fraction must be between 0 and 1, not {get('max_unusable_fraction'):g}")
-    return LabelRequest(
+    request = LabelRequest(
         column,
         _text(parameters, "source"),
         epsilon,
@@ -136,6 +152,26 @@ def check_request(parameters: Mapping[str, Any]) -> LabelRequest:
         get("max_unusable_fraction"),
         get("features"),
     )
+    try:
+        split_budget(request.record_budget[0], 1, 1, request.record_budget[1])
+    except ValueError as error:
+        raise ValueError(
+            f"max_records_per_unit leaves each record too little of epsilon {epsilon:g}: {error}"
+        ) from None
+    return request
+
+
+def _unit(parameters: Mapping[str, Any]) -> UnitBound | None:
+    column, most, over_limit = (parameters[name] for name in ("unit_column", "max_records_per_unit", "over_limit"))
+    if (column is None) != (most is None):
+        raise ValueError("unit_column and max_records_per_unit belong together: give both, or neither")
+    if column is None:
+        if over_limit != DROP:
+            raise ValueError("over_limit needs unit_column and max_records_per_unit")
+        return None
+    if type(most) is not int:
+        raise ValueError("max_records_per_unit must be a whole number")
+    return UnitBound(column, most, over_limit)
 
 
 def _text(parameters: Mapping[str, Any], name: str) -> str:
@@ -166,8 +202,6 @@ def _mechanism_parameters(name: str, given: Mapping[str, Any] | None, loss: str,
         raise ValueError("mechanism_parameters needs a mechanism: auto finds them itself")
     if delta is not None and (name == AUTO or (name in MECHANISMS and not takes_delta(name))):
         raise ValueError(f"delta is for mechanisms of (epsilon, delta)-DP, such as gaussian; {name} is pure DP")
-    if delta is not None and not 0 < delta < 1:
-        raise ValueError(f"delta must be above 0 and below 1, not {delta:g}; for pure label DP leave it out")
     for parameter in {"delta", "loss"} & own.keys():
         raise ValueError(f"mechanism_parameters must not have {parameter!r}: it is a parameter of its own")
     if name == AUTO:

@@ -13,6 +13,7 @@ from typing import Any
 from ...mechanisms.analysis.release_warnings import release_warnings
 from ...mechanisms.analysis.released_facts import ReleasedFacts
 from ...mechanisms.release.bound_noise import NoiseBinding
+from ...mechanisms.release.unit_bound import UnitCounts
 from ...transforms.errors import InputError
 from ..audit.audit_release import audit_path
 from ..cli.local_files import write_file
@@ -32,6 +33,7 @@ def write_report(
     ledger: Sequence[dict[str, Any]],
     source: str,
     id_column: str | None,
+    units: UnitCounts | None = None,
 ) -> None:
     """Audits a release in memory and writes its report.
 
@@ -45,6 +47,7 @@ def write_report(
       ledger: Runs in the ledger, in order.
       source: Name of the input.
       id_column: Name of the id column; None for records identified by source and row.
+      units: Counts of units and of the records that were left out; None without units.
 
     Raises:
       UsageError: If the extra `evaluation` is not installed.
@@ -63,7 +66,7 @@ def write_report(
         raise InputError(f"the mechanism fails the audit; no report is written: {'; '.join(audit.problems)}")
     manifest = None
     if command != "fit":
-        manifest = _manifest(binding, mechanism, epsilon, facts, id_column)
+        manifest = _manifest(JobResult(binding, binding.digest, {}, units=units), mechanism, epsilon, facts, id_column)
         audit = dataclasses.replace(audit, total_epsilon=epsilon, prior_epsilon=binding.budget.prior)
     page = report_page(ReportInput(source, audit, mechanism, manifest, ledger))
     try:
@@ -73,16 +76,16 @@ def write_report(
 
 
 def _manifest(
-    binding: NoiseBinding, mechanism: MechanismFile, epsilon: float, facts: ReleasedFacts, id_column: str | None
+    result: JobResult, mechanism: MechanismFile, epsilon: float, facts: ReleasedFacts, id_column: str | None
 ) -> Manifest:
     details: dict[str, Any] = {
-        "label": binding.column,
+        "label": result.binding.column,
         "identity": id_column or "file and row",
         "where": None,
         "loss": facts.loss,
         "features": facts.features,
         "warnings": [warning.name for warning in release_warnings(facts)],
     }
-    document = make_manifest(JobResult(binding, binding.digest, {}), mechanism, epsilon, details)
+    document = make_manifest(result, mechanism, epsilon, details)
     # Through JSON, as a manifest is read.
     return parse_manifest(json.loads(json.dumps(document)))

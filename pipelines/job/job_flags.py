@@ -203,7 +203,8 @@ def unit_flags(parser: CommandParser) -> None:
         "such as a user; records without a unit are left out")  # fmt: skip
     add("--max_records_per_unit", metavar="M",
         help="largest number of records of a unit that are released, chosen by a keyed hash of their identities; each "
-        "label gets an M-th of epsilon. auto chooses M from the numbers of records of the units")  # fmt: skip
+        "label gets an M-th of epsilon. auto, not for apply and domain, chooses M from the numbers of records of the "
+        "units")  # fmt: skip
     add("--over_limit", choices=OVER_LIMIT, metavar="HOW",
         help="further records of a unit: drop leaves them out, constant keeps them with one label that says nothing; "
         "default drop")  # fmt: skip

@@ -16,7 +16,7 @@ from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.prior_release import PriorRelease
 from ...mechanisms.release.solved_release import EarlierMechanism
-from ...mechanisms.release.unit_bound import DROP
+from ...mechanisms.release.unit_bound import DROP, UnitCounts
 from ...transforms.batches import LabelledBatch
 from ...transforms.center.append_center import AppendCenter
 from ...transforms.center.fit_center import FitLinearCenter
@@ -29,17 +29,15 @@ from ...transforms.noise_binding import BindNoise
 from ...transforms.noisy_prior import NoisyPrior
 from ...transforms.privatize_labels import DeadLetter, PrivatizedLabels, PrivatizeLabels
 from ...transforms.solve_randomizer import SolveRandomizer
-from ...transforms.units.bound_units import BoundedUnits, BoundUnits, UnitCounts
-from ...transforms.units.leave_out import LeaveOut
+from ...transforms.units.bound_units import BoundedUnits
 from ..release.job_result import JobResult
 from ..release.mechanism_file import MECHANISM_NAME, MechanismFile
 from ..release.output_folder import DATA_NAME, DEAD_LETTERS_NAME, Staging
+from ..units.bounded_input import bound_units, without_excess
 from .job_request import JobRequest, OutputSpec
 
 JOB_RESULT_NAME = "job_result.json"
 SEGMENTS_NAME = "segments"
-# Units are sorted in groups, one for so many bytes of input, so that a group fits into memory.
-_BYTES_A_GROUP, _GROUPS = 1 << 26, (16, 4096)
 
 
 def build(
@@ -58,7 +56,7 @@ def build(
       The job result is written after the shards.
     """
     fitted = request.mechanism.fitted
-    units = _bound_units(pipeline, request)
+    units = bound_units(pipeline, request.input, request.column, request.key)
     budget = request.record_budget
     linear = _linear_center(pipeline, request, units)
     batches = _read_labels(pipeline, request, linear, units)
@@ -104,27 +102,6 @@ def build(
     return [result, *written]
 
 
-def _bound_units(pipeline: beam.Pipeline, request: JobRequest) -> BoundedUnits | None:
-    """The records that are left out so that no unit has too many; None without units."""
-    input, column = request.input, request.column
-    if column.unit is None:
-        return None
-    columns = [name for name in (column.name, column.id_column, column.unit.column) if name is not None]
-    batches = pipeline | "ReadUnits" >> ReadRecordBatches(
-        input.pattern, input.format, list(dict.fromkeys(columns)), input.where, column.name
-    )
-    groups = min(max(int(input.size) // _BYTES_A_GROUP, _GROUPS[0]), _GROUPS[1])
-    return batches | "BoundUnits" >> BoundUnits(column, request.key, groups)
-
-
-def _without_excess(
-    batches: Any, name: str, units: BoundedUnits | None, column: LabelColumn, over_limit: str = DROP
-) -> PCollection[LabelledBatch]:
-    if units is None or column.unit is None:
-        return batches
-    return batches | name >> LeaveOut(units.exclusions, dataclasses.replace(column.unit, over_limit=over_limit))
-
-
 def _linear_center(pipeline: beam.Pipeline, request: JobRequest, units: BoundedUnits | None) -> Any:
     """The linear center: exactly one element if the job makes it, a value if it is fitted; None if there is none."""
     fitted, input, column = request.mechanism.fitted, request.input, request.column
@@ -135,8 +112,8 @@ def _linear_center(pipeline: beam.Pipeline, request: JobRequest, units: BoundedU
     read = ReadRecordBatches(input.pattern, input.format, request.features.columns, input.where, column.name)
     whole = dataclasses.replace(read, columns=[column.name, *request.features.columns])
     passes = {
-        "features": _without_excess(pipeline | "ReadFeatures" >> read, "BoundFeatures", units, column),
-        "labels": _without_excess(pipeline | "ReadForCenter" >> whole, "BoundForCenter", units, column),
+        "features": without_excess(pipeline | "ReadFeatures" >> read, "BoundFeatures", units, column),
+        "labels": without_excess(pipeline | "ReadForCenter" >> whole, "BoundForCenter", units, column),
     }
     epsilon = remaining_epsilon(request.record_budget.epsilon, request.record_budget.prior_epsilon or 0.0)
     return passes | "FitLinearCenter" >> FitLinearCenter(
@@ -151,7 +128,7 @@ def _read_labels(
     input, column = request.input, request.column
     columns = _columns(request, linear)
     read = ReadRecordBatches(input.pattern, input.format, columns, input.where, column.name)
-    batches = _without_excess(pipeline | "ReadLabels" >> read, "BoundLabels", units, column)
+    batches = without_excess(pipeline | "ReadLabels" >> read, "BoundLabels", units, column)
     return _with_center(batches, "Center", linear, column, tuple(column.columns))
 
 
@@ -167,7 +144,7 @@ def _read_records(
         columns.append(column.center)
     read = ReadRecordBatches(input.pattern, input.format, columns, input.where, column.name, encoded)
     kept = DROP if column.unit is None else column.unit.over_limit
-    batches = _without_excess(pipeline | "ReadRecords" >> read, "BoundRecords", units, column, kept)
+    batches = without_excess(pipeline | "ReadRecords" >> read, "BoundRecords", units, column, kept)
     return _with_center(batches, "CenterOfRecords", linear, column, None)
 
 

@@ -21,7 +21,7 @@ from ..cli.arguments import UsageError
 from ..release.earlier_release import earlier_mechanisms, lost_release
 from ..release.facts_of_release import feature_columns, released_facts
 from ..release.job_result import JobResult
-from ..release.ledger import Ledger, LedgerEntry, release_entries
+from ..release.ledger import Ledger, LedgerEntry, release_entries, unit_details
 from ..release.manifest import CENTER_NAME, MANIFEST_NAME, make_manifest
 from ..release.mechanism_file import MECHANISM_NAME, MechanismFile, center_release_name, read_mechanism_file
 from ..release.output_folder import DATA_NAME, Staging
@@ -173,7 +173,7 @@ def charge_ledger(
       InputError: If a cap would be exceeded; nothing is written then.
     """
     entries = release_entries(result.binding, mechanism, with_labels=request.command != "fit")
-    digest, unit = f"{result.binding.digest:064x}", request.column.unit
+    digest = f"{result.binding.digest:064x}"
     with ledger.locked():
         # `apply` takes its mechanism from a file: another file is another release.
         fitted = request.mechanism.fitted is not None
@@ -191,7 +191,7 @@ def charge_ledger(
                 command=request.command,
                 request=request_name,
                 label=request.column.name,
-                **({"unit": dict(zip(("column", "max_records"), unit.request, strict=True))} if unit else {}),
+                **unit_details(request.column.unit),
                 records=result.binding.records,
                 input_digest=digest,
                 mechanism_fingerprint=mechanism.randomizer.fingerprint.hex(),

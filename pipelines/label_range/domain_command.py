@@ -14,12 +14,14 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.pvalue import AsSingleton
 
 from ...mechanisms.analysis.label_range import DomainProposal, log_spaced_labels, propose_domain
 from ...mechanisms.core.budget import MIN_EPSILON, check_epsilon
 from ...mechanisms.core.exact_bounds import round_up
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.prior_release import PriorRelease
+from ...mechanisms.release.unit_bound import UnitCounts
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import read_text, write_text
 from ...transforms.io.read_files import ReadRecordBatches
@@ -32,6 +34,7 @@ from ..cli.exit_codes import run_command
 from ..cli.one_line import one_line
 from ..cli.optional_extras import check_tfrecord
 from ..cli.signals import signals_as_interrupts, signals_ignored
+from ..flags.choices import AUTO_BOUND
 from ..job.input_flags import input_spec
 from ..job.job_request import BudgetRequest, InputSpec
 from ..job.parse_request import read_caps, read_threshold
@@ -39,12 +42,14 @@ from ..job.release_steps import check_caps
 from ..job.target_checks import check_target, resolve_ledger, resolve_noise_key
 from ..preview.column_checks import check_columns, read_schema
 from ..release.job_result import JobResult
-from ..release.ledger import Ledger, LedgerEntry
+from ..release.ledger import Ledger, LedgerEntry, unit_details
 from ..release.mechanism_file import prior_release_name
 from ..release.output_folder import publish_file, staging_folder
 from ..runner.run_pipeline import describe_failure, run_pipeline
 from ..runner.runner_options import runner_options
 from ..stores.store_access import open_stores
+from ..units.bounded_input import bound_units, without_excess
+from ..units.unit_flags import unit_bound
 
 FORMAT = "labeldp-domain-1"
 _RELEASE_NAME, _DOMAIN_NAME = "release.json", "domain.json"
@@ -75,6 +80,12 @@ class DomainRequest:
     key: NoiseKeyFile
 
     @property
+    def record_epsilon(self) -> float:
+        """Budget of the histogram for the label of one record."""
+        unit, epsilon = self.column.unit, self.budget.epsilon
+        return epsilon if unit is None else unit.record_share(epsilon)
+
+    @property
     def name(self) -> str:
         """Name of the request in the ledger; `clamped` is not a part of it, because it changes nothing released."""
         where = self.input.where
@@ -82,6 +93,8 @@ class DomainRequest:
             "domain", self.input.paths, self.column.name, self.column.domain, self.column.id_column,
             self.budget.epsilon, where and [where.column, where.value],
         ]  # fmt: skip
+        if self.column.unit is not None:
+            asked.append(self.column.unit.request)
         return hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()
 
 
@@ -112,8 +125,12 @@ def _parse(args: argparse.Namespace) -> DomainRequest:
     threshold, caps = read_threshold(args), read_caps(args)
     if not 0 <= args.clamped < 1:
         raise UsageError(f"--clamped must be at least 0 and below 1, not {args.clamped:g}")
+    if args.max_records_per_unit == AUTO_BOUND:
+        raise UsageError("--max_records_per_unit must be a number for domain: auto weighs the labels of a release")
+    unit = unit_bound(args, None)
     try:
         check_epsilon(args.epsilon)
+        check_epsilon(args.epsilon if unit is None else unit.record_share(args.epsilon))
         # The noise is bound to a budget of the labels as well: the least one, of which nothing is spent.
         check_epsilon(_total(args.epsilon))
     except ValueError as error:
@@ -128,7 +145,7 @@ def _parse(args: argparse.Namespace) -> DomainRequest:
     check_columns(argparse.Namespace(**vars(args), **dict.fromkeys(names)), input, read_schema(input, args.label), None)
     return DomainRequest(
         input=input,
-        column=LabelColumn(args.label, tuple(log_spaced_labels().tolist()), args.id_column),
+        column=LabelColumn(args.label, tuple(log_spaced_labels().tolist()), args.id_column, unit=unit),
         threshold=threshold,
         budget=BudgetRequest(args.epsilon, 0.0, args.epsilon, caps),
         clamped=args.clamped,
@@ -172,22 +189,22 @@ def build(pipeline: beam.Pipeline, request: DomainRequest, path: str) -> None:
       path: File that the job writes the noised counts to.
     """
     input, column = request.input, request.column
-    batches = pipeline | "ReadLabels" >> ReadRecordBatches(
-        input.pattern, input.format, column.columns, input.where, column.name
-    )
-    epsilon = request.budget.epsilon
+    units = bound_units(pipeline, input, column, request.key)
+    read = ReadRecordBatches(input.pattern, input.format, column.columns, input.where, column.name)
+    batches = without_excess(pipeline | "ReadLabels" >> read, "BoundLabels", units, column)
+    epsilon = request.record_epsilon
     release = batches | "NoisyHistogram" >> NoisyPrior(column, _total(epsilon), request.key, epsilon, request.threshold)
-    _ = release | "WriteRelease" >> beam.Map(_write_release, path)
+    _ = release | "WriteRelease" >> beam.Map(_write_release, path, None if units is None else AsSingleton(units.counts))
 
 
-def _write_release(release: PriorRelease, path: str) -> None:
-    result = JobResult(release, None, {})
+def _write_release(release: PriorRelease, path: str, units: UnitCounts | None) -> None:
+    result = JobResult(release, None, {}, units=units)
     write_text(path, json.dumps({"result": result.to_json(), "counts": list(release.counts)}))
 
 
 def _proposed(counts: np.ndarray, records: int, request: DomainRequest) -> tuple[DomainProposal | None, str]:
     try:
-        return propose_domain(counts, records, request.budget.epsilon, request.clamped), ""
+        return propose_domain(counts, records, request.record_epsilon, request.clamped), ""
     except ValueError as error:
         return None, str(error)
 
@@ -201,6 +218,7 @@ def _charge(ledger: Ledger, request: DomainRequest, result: JobResult) -> None:
             command="domain",
             request=request.name,
             label=request.column.name,
+            **unit_details(request.column.unit),
             records=binding.records,
             input_digest=f"{binding.digest:064x}",
             output=request.target,
@@ -225,6 +243,7 @@ def _document(
         "format": FORMAT,
         "label": request.column.name,
         "epsilon": request.budget.epsilon,
+        **unit_details(request.column.unit),
         "records": result.binding.records,
         "input_digest": f"{result.binding.digest:064x}",
         "cells": list(request.column.domain),
@@ -237,7 +256,10 @@ def _announce(request: DomainRequest, result: JobResult, proposal: DomainProposa
     binding = result.binding
     print(f"released   {one_line(request.target)}")
     print(f"records    {binding.records:,}; {binding.unusable:,} without a usable label left out")
-    print(f"budget     epsilon {request.budget.epsilon!r} for the histogram of {len(request.column.domain)} cells")
+    unit = result.binding.unit
+    whom = "" if unit is None else f", for all labels of a unit of {one_line(unit.column)}"
+    cells = len(request.column.domain)
+    print(f"budget     epsilon {request.budget.epsilon!r} for the histogram of {cells} cells{whom}")
     if proposal is None:
         print(f"domain     none: {reason}")
         return

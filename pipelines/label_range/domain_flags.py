@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..flags.command_parser import CommandParser
-from ..job.job_flags import budget_record_flags, input_flags, runner_group
+from ..job.job_flags import budget_record_flags, input_flags, runner_group, unit_flags
 
 
 def domain_flags(parser: CommandParser) -> None:
@@ -27,6 +27,8 @@ def domain_flags(parser: CommandParser) -> None:
     add = parser.flag_group("Budget")
     add("--epsilon", type=float, metavar="E", needed=True, help="privacy budget of the histogram, such as 0.1")
     budget_record_flags(add)
+    parser.leave_out(("over_limit",))
+    unit_flags(parser)
     add = parser.flag_group("Output")
     add("--domain_file", metavar="FILE", needed=True, help="new JSON file for the released counts and the proposal")
     runner_group(parser)

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from ...mechanisms.core.budget import BudgetSplit
 from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.label_groups import LabelGroups
-from ...mechanisms.release.unit_bound import UnitBound
+from ...mechanisms.release.unit_bound import UnitBound, UnitCounts
 from ...transforms.errors import OTHER_MECHANISM, InputError
-from ...transforms.units.bound_units import UnitCounts
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from ...mechanisms.release.bound_noise import NoiseBinding
-from ...mechanisms.release.unit_bound import spent
+from ...mechanisms.release.unit_bound import UnitBound, spent
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import FileSystems, is_remote
 from ...transforms.stores.object_store import is_store
@@ -158,6 +158,18 @@ def release_entries(binding: NoiseBinding, mechanism: MechanismFile, with_labels
         epsilon, delta = spent(unit, certificate.epsilon), spent(unit, certificate.delta)
         entries.append(LedgerEntry("labels", epsilon, name, delta))
     return entries
+
+
+def unit_details(unit: UnitBound | None) -> dict[str, Any]:
+    """Describes the privacy unit of a run.
+
+    Args:
+      unit: The privacy unit; None for single records.
+
+    Returns:
+      Details for `Ledger.charge`: column and largest number of records; none for single records.
+    """
+    return {} if unit is None else {"unit": {"column": unit.column, "max_records": unit.max_records}}
 
 
 def default_ledger_path(target: str) -> str:

@@ -39,6 +39,7 @@ class MomentSummary:
       unusable: Number of records without one.
       digest: Raw sums of the input digest over the records with a usable label.
       rows: Raw sums of a digest of their rows.
+      left_out: Number of records that were left out because their units have too many; public.
     """
 
     sums: tuple[int, ...] = field(repr=False)
@@ -46,6 +47,7 @@ class MomentSummary:
     unusable: int
     digest: RawSums
     rows: RawSums
+    left_out: int = 0
 
     def __getstate__(self) -> dict[str, Any]:
         """State of a fixed size: runners show the sizes of elements, and that of an integer depends on its value."""
@@ -76,6 +78,7 @@ class MergeMoments(beam.CombineFn):
             sum(part.unusable for part in parts),
             add_sums(part.digest for part in parts),
             add_sums(part.rows for part in parts),
+            sum(part.left_out for part in parts),
         )
 
     def extract_output(self, accumulator: MomentSummary) -> MomentSummary:
@@ -106,9 +109,8 @@ def summarize_moments(batch: LabelledBatch, column: LabelColumn, design: CenterD
     rows = center_rows(kept, design.map)
     sums = moment_sums(rows, indices, len(column.domain))
     digest = digest_sums(secret, column.name, identities, values)
-    return MomentSummary(
-        tuple(sums), len(values), int((~usable).sum()), digest, _row_sums(secret, column.name, identities, rows)
-    )
+    row_digest = _row_sums(secret, column.name, identities, rows)
+    return MomentSummary(tuple(sums), len(values), int((~usable).sum()), digest, row_digest, batch.left_out)
 
 
 def _row_sums(secret: bytes, name: str, identities: Identities, rows: np.ndarray) -> RawSums:
@@ -274,7 +276,7 @@ class _ReleaseCenter(beam.DoFn):
 
     @redact_errors("noising the center")
     def process(self, summary: MomentSummary, design: CenterDesign, unique_ids: int = 0) -> Iterator[LinearCenter]:
-        self._threshold.check(summary.records, summary.unusable, self._column.name)
+        self._threshold.check(summary.records, summary.unusable, self._column.name, left_out=summary.left_out)
         labels = len(self._column.domain)
         sums: tuple[int, ...] = ()
         if design.epsilon:

@@ -14,11 +14,19 @@ from apache_beam.transforms.trigger import DefaultTrigger
 from apache_beam.transforms.window import GlobalWindows
 
 from ...mechanisms.release.label_column import LabelColumn
-from ...mechanisms.release.unit_bound import DROP, UnitBound, first_beyond, priorities, unit_words
+from ...mechanisms.release.unit_bound import (
+    DROP,
+    UnitBound,
+    UnitCounts,
+    add_unit_counts,
+    first_beyond,
+    priorities,
+    unit_words,
+)
 from ..batches import LabelledBatch, record_identities
 from ..errors import InputError, redact_errors
 from ..noise_key_file import NoiseKeyFile
-from .bound_units import GROUPS, UnitCounts, add_unit_counts, check_kinds
+from .bound_units import GROUPS, check_kinds
 from .unit_values import units_of_records
 
 
@@ -66,7 +74,7 @@ class BoundUnitsById(beam.PTransform):
         windowing = batches.windowing
         if not batches.is_bounded and isinstance(windowing.windowfn, GlobalWindows):
             raise InputError("units of an unbounded input are bounded per window: apply WindowInto first")
-        if not isinstance(windowing.triggerfn, DefaultTrigger) or windowing.allowed_lateness:
+        if not isinstance(windowing.triggerfn, DefaultTrigger) or windowing.allowed_lateness > 0:
             raise InputError(
                 "units are bounded once per window: use the default trigger and no allowed lateness, so that no late "
                 "record comes on top"
@@ -76,7 +84,7 @@ class BoundUnitsById(beam.PTransform):
             | "FindUnits"
             >> beam.ParDo(_FindUnits(self.column, self._unit, self.key)).with_output_types(tuple[int, _UnitWords])
             | "GroupUnits" >> beam.GroupByKey()
-            | "Limit" >> beam.MapTuple(_limits, self._unit.max_records).with_output_types(_Limits)
+            | "Limit" >> beam.Map(_limits, self._unit.max_records).with_output_types(_Limits)
         )
         kept = batches | "Keep" >> beam.ParDo(
             _Keep(self.column, self._unit, self.key), AsList(selected)
@@ -109,8 +117,8 @@ class _Limits:
     counts: UnitCounts
 
 
-def _limits(_: int, parts: Iterable[_UnitWords], most: int) -> _Limits:
-    parts = list(parts)
+def _limits(group: tuple[int, Iterable[_UnitWords]], most: int) -> _Limits:
+    parts = list(group[1])
     units, priority = (np.concatenate([getattr(part, name) for part in parts]) for name in ("units", "priority"))
     pairs = np.unique(np.stack([units, priority]), axis=1)
     over, limits = first_beyond(pairs[0], pairs[1], most)
@@ -170,5 +178,6 @@ class _Keep(beam.DoFn):
         known[known] = over[place[known]] == words[known]
         excess = np.zeros(len(words), bool)
         excess[known] = priority[known] >= limits[place[known]]
-        excluded = np.concatenate([without, kept.rows[excess]])
-        yield dataclasses.replace(batch.keep(~np.isin(batch.rows, excluded)), unit=self._unit.request)
+        excluded = np.isin(batch.rows, np.concatenate([without, kept.rows[excess]]))
+        found = batch.keep(~excluded)
+        yield dataclasses.replace(found, unit=self._unit.request, left_out=int(excluded.sum()))

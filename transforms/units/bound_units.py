@@ -17,7 +17,14 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from ...mechanisms.release.label_column import LabelColumn
-from ...mechanisms.release.unit_bound import UnitBound, over_limit, priorities, unit_words
+from ...mechanisms.release.unit_bound import (
+    UnitBound,
+    UnitCounts,
+    add_unit_counts,
+    over_limit,
+    priorities,
+    unit_words,
+)
 from ..batches import LabelledBatch, record_identities
 from ..errors import InputError, redact_errors
 from ..noise_key_file import NoiseKeyFile
@@ -34,41 +41,6 @@ BlockKey = tuple[str, int]
 """A file, and the number of a block of `BLOCK_ROWS` of its rows."""
 
 _EXCLUSIONS, _COUNTS = "exclusions", "counts"
-
-
-@dataclass(frozen=True)
-class UnitCounts:
-    """Counts of units and of records that are left out. They are public: no label enters.
-
-    Attributes:
-      units: Number of units with a usable record.
-      left_out: Records beyond the bounds of their units.
-      without_unit: Records without a unit, which are left out as well.
-      kinds: Kinds of the values that name units, as namespaces of `Identities`.
-    """
-
-    units: int = 0
-    left_out: int = 0
-    without_unit: int = 0
-    kinds: frozenset[bytes] = frozenset()
-
-
-def add_unit_counts(parts: Iterable[UnitCounts]) -> UnitCounts:
-    """Adds up counts of disjoint records and units.
-
-    Args:
-      parts: The counts.
-
-    Returns:
-      The sums.
-    """
-    parts = list(parts)
-    return UnitCounts(
-        sum(part.units for part in parts),
-        sum(part.left_out for part in parts),
-        sum(part.without_unit for part in parts),
-        frozenset().union(*(part.kinds for part in parts)),
-    )
 
 
 class BoundedUnits(NamedTuple):
@@ -231,15 +203,14 @@ class _FindUnits(beam.DoFn):
         group = (records.units % np.uint64(self._groups)).astype(np.int64)
         order = np.argsort(group, kind="stable")
         numbers, starts = np.unique(group[order], return_index=True)
-        for number, indices in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
+        for number, indices in zip(numbers.tolist(), np.split(order, starts)[1:], strict=True):
             yield number, records.take(indices)
 
 
 def _by_block(source: str, rows: np.ndarray) -> Iterator[tuple[BlockKey, np.ndarray]]:
     """Cuts ascending rows of a file at the ends of its blocks. Rows are counted from the start of each block."""
-    blocks = rows // BLOCK_ROWS
-    numbers, starts = np.unique(blocks, return_index=True)
-    for number, part in zip(numbers.tolist(), np.split(rows, starts[1:]), strict=True):
+    numbers, starts = np.unique(rows // BLOCK_ROWS, return_index=True)
+    for number, part in zip(numbers.tolist(), np.split(rows, starts)[1:], strict=True):
         yield (source, number), (part - number * BLOCK_ROWS).astype(np.uint32)
 
 

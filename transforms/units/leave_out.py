@@ -63,7 +63,7 @@ class _LeaveOut(beam.DoFn):
         if not excluded.any():
             yield batch
         elif self._unit.over_limit == DROP:
-            yield batch.keep(~excluded)
+            yield dataclasses.replace(batch.keep(~excluded), left_out=int(excluded.sum()))
         else:
             yield dataclasses.replace(batch, constant=excluded)
 

@@ -6,13 +6,13 @@ import numpy as np
 import pyarrow as pa
 
 from ...mechanisms.noise.record_identities import Identities
-from ..arrow_values import column_identities, single_values
+from ..arrow_values import is_list, named_units
 from ..batches import LabelledBatch, label_values
 from ..errors import InputError
 
 
 def unit_identities(batch: LabelledBatch, column: str) -> tuple[Identities, np.ndarray]:
-    """Finds the unit of each record that has exactly one.
+    """Finds the unit of each record that has exactly one. Empty text names no unit.
 
     Args:
       batch: n records.
@@ -29,18 +29,14 @@ def unit_identities(batch: LabelledBatch, column: str) -> tuple[Identities, np.n
         if batch.batch.num_rows:
             raise InputError(f"{batch.source}: there is no column {column!r}: name another column with --unit_column")
         found = pa.nulls(0, pa.int64())
-    if pa.types.is_dictionary(found.type):
-        found = found.cast(found.type.value_type)
-    values, present = single_values(found)
-    if pa.types.is_null(values.type):
-        values = values.cast(pa.int64())
-    identities = column_identities(values, column)
-    if identities is None:
+    units = named_units(found, column)
+    if units is None:
+        kind = found.type.value_type if is_list(found.type) else found.type
         raise InputError(
-            f"{batch.source}: unit column {column!r} holds {values.type}, not integers or text: name another column "
+            f"{batch.source}: unit column {column!r} holds {kind}, not integers or text: name another column "
             f"with --unit_column, or for a CSV file give --csv_types {column}=string"
         )
-    return identities, present
+    return units
 
 
 def units_of_records(batch: LabelledBatch, label: str, column: str) -> tuple[LabelledBatch, Identities, np.ndarray]:

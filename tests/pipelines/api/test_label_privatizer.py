@@ -51,6 +51,8 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "bias_limited": request(mechanism="bias_limited", mechanism_parameters={"bias": 0.2}),
     "gaussian": request(mechanism="gaussian", delta=1e-5),
     "rqm": request(mechanism="rqm"),
+    "units": request(unit_column="user", max_records_per_unit=2, id_column="id"),
+    "constant": request(unit_column="user", max_records_per_unit=1, over_limit="constant", center_column="guess"),
 }
 
 
@@ -65,22 +67,30 @@ def flags_of(parameters: dict[str, Any]) -> dict[str, Any]:
 
 def write_log(path: Path, labels: np.ndarray) -> None:
     """Writes Parquet, or CSV with empty cells for missing labels."""
-    columns = {"guess": GUESSES.tolist(), "id": IDS, "y": [None if np.isnan(label) else label for label in labels]}
+    columns = {
+        "guess": GUESSES.tolist(),
+        "id": IDS,
+        "user": USERS,
+        "y": [None if np.isnan(label) else label for label in labels],
+    }
     if path.suffix == ".parquet":
         pq.write_table(pa.table(columns), str(path))
     else:
         rows = zip(*columns.values(), strict=True)
         path.write_text(
-            "\n".join([",".join(columns), *(f"{g},{i},{'' if y is None else y}" for g, i, y in rows)]) + "\n"
+            "\n".join([",".join(columns), *(f"{g},{i},{u},{'' if y is None else y}" for g, i, u, y in rows)]) + "\n"
         )
 
 
 GUESSES = np.round(np.clip(LABELS + np.random.default_rng(6).normal(0, 0.7, ROWS), 0, 4), 3)
 IDS = [f"user {(i * 7919) % 100_003}" for i in range(ROWS)]
+# Some have many records, and every 50th record has none.
+USERS = ["" if row % 50 == 7 else f"u{row % 90 if row % 3 else 0}" for row in range(ROWS)]
 
 
 def arguments(parameters: dict[str, Any], labels: Any) -> dict[str, Any]:
     extra = {"center": GUESSES} if "center_column" in parameters else {}
+    extra |= {"units": USERS} if "unit_column" in parameters else {}
     return {"labels": labels, **extra, **({"ids": IDS} if "id_column" in parameters else {})}
 
 
@@ -142,7 +152,8 @@ def test_labels_and_charges_are_those_of_the_command_line(
     labels = LABELS if log == "whole.csv" else with_gaps(LABELS)
     found = privatizer(**REQUESTS[name], source=str(released / log)).fit_transform(**arguments(REQUESTS[name], labels))
 
-    assert np.array_equal(np.isnan(found), np.isnan(labels))
+    if "unit_column" not in REQUESTS[name]:
+        assert np.array_equal(np.isnan(found), np.isnan(labels))
     assert found[~np.isnan(found)].tobytes() == labels_in(released / name).tobytes()
     assert charges(tmp_path / "ledger.jsonl") == charges(released / f"{name}.jsonl")
 
@@ -157,6 +168,30 @@ def test_fit_and_transform_are_those_of_the_command_line(released: Path, privati
     assert later[~np.isnan(later)].tobytes() == labels_in(released / "applied").tobytes()
     expected = charges(released / "fitted.jsonl") + charges(released / "applied.jsonl")
     assert charges(tmp_path / "ledger.jsonl") == expected
+
+
+@pytest.mark.parametrize("over_limit", ["drop", "constant"])
+def test_labels_beyond_the_bound_of_their_unit_say_nothing(privatizer: Any, over_limit: str) -> None:
+    bounded = privatizer(unit_column="user", max_records_per_unit=2, over_limit=over_limit)
+    with pytest.raises(ValueError, match="units and unit_column belong together"):
+        bounded.fit(LABELS)
+    with pytest.raises(ValueError, match="there are 3 units for 400 labels"):
+        bounded.fit(LABELS, units=["a", "b", "c"])
+    released = bounded.fit_transform(LABELS, units=USERS)
+    expected = sum(min(USERS.count(user), 2) for user in set(USERS) - {""})
+    assert bounded.records_ == expected
+    if over_limit == "drop":
+        assert np.isfinite(released).sum() == expected
+        assert np.isnan(released[7::50]).all()
+    else:
+        assert len(set(released[7::50].tolist())) == 1
+    # Labels beyond the bound have no effect on anything that is released.
+    dropped = privatizer(unit_column="user", max_records_per_unit=2)
+    kept = np.isfinite(dropped.fit_transform(LABELS, units=USERS))
+    again = bounded.fit_transform(np.where(kept, LABELS, 3.0), units=USERS)
+    np.testing.assert_array_equal(again, released)
+    with pytest.raises(ValueError, match="are not those of fit: fit again"):
+        bounded.set_params(max_records_per_unit=3).transform(LABELS, units=USERS)
 
 
 def test_fit_then_transform_of_the_same_labels_is_fit_transform(privatizer: Any) -> None:

@@ -1,0 +1,299 @@
+"""`--unit_column` in whole jobs: what is released and stated, fit and apply, audits of tampered releases, refusals."""
+
+import json
+import shutil
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+
+ROWS = 4000
+FLAGS = {"label": "minutes", "label_min": 0, "label_max": 40, "label_step": 1, "epsilon": 3}
+UNITS = FLAGS | {"unit_column": "user", "max_records_per_unit": 3}
+FEATURES = ("user", "place", "x")
+
+
+def log_table(seed: int = 3) -> pa.Table:
+    """A click log: few users have many records; some records have no user."""
+    rng = np.random.default_rng(seed)
+    users = np.array([f"u{each}" for each in np.minimum(rng.zipf(1.5, ROWS), 1500)], object)
+    users[::100] = None
+    x = rng.normal(size=ROWS)
+    minutes = np.clip(np.rint(20 + 6 * x + rng.normal(0, 3, ROWS)), 0, 40)
+    return pa.table({"user": pa.array(users), "place": rng.integers(0, 5, ROWS), "x": x, "minutes": minutes})
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The log in three files, so that a user's records are spread over files."""
+    folder = tmp_path_factory.mktemp("logs")
+    table = log_table()
+    for number in range(3):
+        pq.write_table(table.slice(number * 1500, 1500), folder / f"log-{number}.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def flags(logs: Path, key_file: Path) -> dict[str, Any]:
+    return {"input": logs / "log-*.parquet", "input_format": "parquet", "noise_key_file": key_file}
+
+
+@pytest.fixture(scope="module")
+def released(
+    flags: dict[str, Any], spawn: Any, command: Any, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Any]:
+    """A release around a linear center, and the outcome of the command."""
+    output = tmp_path_factory.mktemp("units") / "released"
+    outcome = spawn(command("privatize", flags | UNITS | {"output": output, "center": "linear"})).ok()
+    return output, outcome
+
+
+def documents(release: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    manifest, mechanism = (json.loads((release / name).read_text()) for name in ("release.json", "mechanism.json"))
+    return manifest, mechanism
+
+
+def users_of(table: pa.Table) -> Counter[str]:
+    return Counter(user for user in table["user"].to_pylist() if user is not None)
+
+
+def test_each_user_has_at_most_so_many_records_over_all_files(released: tuple[Path, Any]) -> None:
+    output, outcome = released
+    table, before = pq.read_table(output / "data"), users_of(log_table())
+    assert users_of(table) == Counter({user: min(records, 3) for user, records in before.items()})
+    assert table["user"].null_count == 0
+    manifest, mechanism = documents(output)
+    unit = manifest["unit"]
+    assert mechanism["unit"] == {"column": "user", "max_records": 3}
+    assert unit["units"] == len(before)
+    assert unit["records_left_out"] == sum(before.values()) - table.num_rows
+    assert unit["records_without_unit"] == 40
+    assert f"units      user: {len(before):,}, at most 3 records each, {unit['records_left_out']:,} left out" in (
+        outcome.out
+    )
+    assert "warning: 40 records without a unit in user: left out" in outcome.err
+
+
+def test_epsilon_is_that_of_a_unit(released: tuple[Path, Any], spent: Any) -> None:
+    output, _ = released
+    manifest, mechanism = documents(output)
+    parts = [mechanism["center"]["linear"]["epsilon"], manifest["prior_epsilon"], mechanism["certificate"]["epsilon"]]
+    total = 3 * sum(map(Fraction, parts))
+    assert total <= Fraction(manifest["certified_epsilon"]) <= manifest["epsilon"] == 3.0
+    assert total > Fraction(299, 100)
+    assert Fraction(manifest["unit"]["record_epsilon"]) >= total / 3
+    assert manifest["adjacency"].startswith("label differential privacy for units: ")
+    assert total <= Fraction(spent(output.parent)) < total + Fraction(1, 10**9)
+    (run,) = [json.loads(line) for line in (output.parent / "labeldp_ledger.jsonl").read_text().splitlines()]
+    assert run["adjacency"] == "unit"
+    assert run["unit"] == {"column": "user", "max_records": 3}
+
+
+def test_the_column_of_units_is_no_feature_of_the_center(released: tuple[Path, Any]) -> None:
+    _, mechanism = documents(released[0])
+    assert {each["name"] for each in mechanism["center"]["linear"]["encoders"]} == {"place", "x"}
+
+
+def test_the_audit_counts_the_records_of_each_unit(released: tuple[Path, Any], invoke: Any) -> None:
+    outcome = invoke(["audit", str(released[0]), "--data"]).ok()
+    assert "with at most 3 records each, 3 are allowed" in outcome.out
+    assert "sets of outputs agree with the channel and the noised histogram" in outcome.out
+    assert "every center is the one that the published map predicts" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"epsilon": 1.0, "certified_epsilon": 1.0}, "release.certified_epsilon is below the sum of"),
+        ({"unit": None}, "release.unit is missing: mechanism.json has a unit"),
+        ({"unit.max_records": 1}, "release.unit.max_records is not unit.max_records of mechanism.json"),
+        ({"unit.column": "place"}, "release.unit.column is not unit.column of mechanism.json"),
+        ({"unit.record_epsilon": 0.5}, "release.unit.record_epsilon is below the sum of its parts"),
+        ({"unit.over_limit": "keep"}, "release.unit.over_limit is neither drop nor constant"),
+        ({"adjacency": "label differential privacy: ..."}, "not that of label differential privacy for units"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_manifest_that_says_less_is_refused(
+    released: tuple[Path, Any], invoke: Any, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(released[0], copy)
+    manifest, _ = documents(copy)
+    for name, value in change.items():
+        key, _, member = name.partition(".")
+        if value is None:
+            del manifest[key]
+        elif member:
+            manifest[key][member] = value
+        else:
+            manifest[key] = value
+    (copy / "release.json").write_text(json.dumps(manifest))
+    outcome = invoke(["audit", str(copy)])
+    assert outcome.code == 1
+    assert message in outcome.out + outcome.err
+
+
+def test_a_unit_with_a_record_too_many_fails_the_audit(released: tuple[Path, Any], invoke: Any, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(released[0], copy)
+    shard = sorted((copy / "data").iterdir())[0]
+    table = pq.read_table(shard)
+    busiest = users_of(pq.read_table(released[0] / "data")).most_common(1)[0][0]
+    users = [busiest] * 4 + table["user"].to_pylist()[4:]
+    kind = table.schema.field("user").type
+    pq.write_table(table.set_column(table.schema.get_field_index("user"), "user", pa.array(users, kind)), shard)
+    outcome = invoke(["audit", str(copy), "--data"])
+    assert outcome.code == 1
+    assert "1 units have more than 3 records, the unit.max_records of mechanism.json" in outcome.out + outcome.err
+    assert busiest not in outcome.out + outcome.err
+
+
+def test_fit_and_apply_give_the_bytes_of_privatize(
+    released: tuple[Path, Any], flags: dict[str, Any], invoke: Any, command: Any, tmp_path: Path, tree: Any
+) -> None:
+    file, applied = tmp_path / "m.json", tmp_path / "applied"
+    invoke(command("fit", flags | UNITS | {"mechanism_file": file, "center": "linear"})).ok()
+    given = {"label": "minutes", "mechanism_file": file, "output": applied}
+    invoke(command("apply", flags | given)).ok()
+    assert tree(applied / "data") == tree(released[0] / "data")
+    assert documents(applied)[0]["unit"] == documents(released[0])[0]["unit"]
+    assert documents(applied)[0]["certified_epsilon"] == documents(released[0])[0]["certified_epsilon"]
+    again = {"output": tmp_path / "no", "unit_column": "user", "max_records_per_unit": 4}
+    outcome = invoke(command("apply", flags | given | again))
+    assert outcome.code == 2
+    assert "--max_records_per_unit 4 is not that of --mechanism_file, 3" in outcome.error
+
+
+def test_a_repeated_run_costs_nothing_and_another_bound_is_charged(
+    released: tuple[Path, Any], flags: dict[str, Any], invoke: Any, command: Any, spent: Any, tree: Any
+) -> None:
+    output, before = released[0], spent(released[0].parent)
+    again = output.parent / "again"
+    invoke(command("privatize", flags | UNITS | {"output": again, "center": "linear"})).ok()
+    assert tree(again / "data") == tree(output / "data")
+    assert spent(output.parent) == before
+    other = {"output": output.parent / "other", "max_records_per_unit": 2, "center": "linear"}
+    invoke(command("privatize", flags | UNITS | other)).ok()
+    assert spent(output.parent) > before + Fraction(29, 10)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The log as one file of CSV and one of TFRecords."""
+    pytest.importorskip("google_crc32c")
+    from labeldp.transforms.tfrecord.example_encoder import encode_examples
+    from labeldp.transforms.tfrecord.framing import frame
+
+    folder = tmp_path_factory.mktemp("written")
+    (batch,) = log_table().combine_chunks().to_batches()
+    pa_csv.write_csv(log_table(), folder / "log.csv")
+    (folder / "log.tfrecord").write_bytes(bytes(frame(encode_examples(batch))))
+    return folder
+
+
+@pytest.mark.parametrize("format", ["csv", "tfrecord"])
+@pytest.mark.parametrize("over_limit", ["drop", "constant"])
+def test_every_format_and_both_ways_over_the_limit(
+    written: Path, key_file: Path, invoke: Any, command: Any, tmp_path: Path, format: str, over_limit: str
+) -> None:
+    output = tmp_path / "released"
+    source = {"input": written / f"log.{format}", "input_format": format, "noise_key_file": key_file}
+    more = {"output": output, "over_limit": over_limit, "mechanism": "unbiased"}
+    invoke(command("privatize", source | UNITS | more)).ok()
+    manifest, mechanism = documents(output)
+    records = sum(min(records, 3) for records in users_of(log_table()).values())
+    assert manifest["records"] == records
+    assert sum(manifest["shards"].values()) == (records if over_limit == "drop" else ROWS)
+    outcome = invoke(["audit", str(output), "--data"]).ok()
+    assert ("with at most 3 records each" in outcome.out) == (over_limit == "drop")
+    if over_limit == "constant" and format == "csv":
+        labels = Counter(pq.read_table(output / "data")["minutes"].to_pylist())
+        middle = min(mechanism["outputs"], key=lambda output: abs(output - 20))
+        assert labels[middle] >= ROWS - records
+
+
+def test_the_number_of_records_may_be_chosen(flags: dict[str, Any], invoke: Any, command: Any, tmp_path: Path) -> None:
+    for epsilon, most in ((0.5, 1), (29, 8)):
+        more = {"output": tmp_path / f"{epsilon}", "max_records_per_unit": "auto", "epsilon": epsilon}
+        outcome = invoke(command("privatize", flags | UNITS | more | {"mechanism": "unbiased"})).ok()
+        chosen = documents(tmp_path / f"{epsilon}")[0]["unit"]["max_records"]
+        assert chosen == 1 if most == 1 else chosen >= 3
+        total = sum(users_of(log_table()).values())
+        assert f"--max_records_per_unit auto: {chosen}, with which " in outcome.err
+        assert f" of {total:,} records are released" in outcome.err
+
+
+def test_a_dry_run_says_what_a_record_gets(flags: dict[str, Any], invoke: Any, command: Any, tmp_path: Path) -> None:
+    outcome = invoke([*command("privatize", flags | UNITS | {"output": tmp_path / "no"}), "--dry_run"]).ok()
+    assert "units      user: at most 3 records of each, the others are left out" in outcome.out
+    assert "epsilon 3 for all labels of a unit, 1 for each of at most 3 records" in outcome.out
+    assert "user (the record's unit)" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"max_records_per_unit": None}, "--unit_column needs --max_records_per_unit"),
+        ({"unit_column": None}, "--max_records_per_unit needs --unit_column"),
+        ({"unit_column": "minutes"}, "--unit_column must be another column than --label"),
+        ({"unit_column": "usr"}, "--unit_column: there is no column 'usr'"),
+        ({"unit_column": "x"}, "unit column 'x' holds double, not integers or text"),
+        ({"max_records_per_unit": 0}, "--max_records_per_unit must be from 1"),
+        ({"max_records_per_unit": "many"}, "--max_records_per_unit must be a number or auto, not many"),
+        ({"max_records_per_unit": 999_999, "epsilon": 1e-4}, "leaves each record too little of --epsilon 0.0001"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_mistakes_are_named(
+    flags: dict[str, Any], invoke: Any, command: Any, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    outcome = invoke(command("privatize", flags | UNITS | change | {"output": tmp_path / "no"}))
+    assert outcome.code in (1, 2)
+    assert message in outcome.error
+    assert not (tmp_path / "no").exists()
+
+
+def test_a_file_that_was_fitted_for_records_does_not_serve_units(
+    flags: dict[str, Any], invoke: Any, command: Any, tmp_path: Path
+) -> None:
+    """Its histogram may hold any number of records of a unit; a public prior holds none."""
+    file = tmp_path / "m.json"
+    invoke(command("fit", flags | FLAGS | {"mechanism_file": file})).ok()
+    given = {"label": "minutes", "mechanism_file": file, "unit_column": "user", "max_records_per_unit": 2}
+    outcome = invoke(command("apply", flags | given | {"output": tmp_path / "no"}))
+    assert outcome.code == 2
+    assert "was fitted without --unit_column" in outcome.error
+    (tmp_path / "prior.csv").write_text("label,weight\n" + "".join(f"{label},1\n" for label in range(41)))
+    solved = ["solve", f"--prior={tmp_path / 'prior.csv'}", "--epsilon=1", "--mechanism=rr", f"--output={file}"]
+    file.unlink()
+    invoke(solved).ok()
+    invoke(command("apply", flags | given | {"output": tmp_path / "yes"})).ok()
+    manifest, _ = documents(tmp_path / "yes")
+    assert manifest["unit"]["max_records"] == 2
+    assert 1.99 < manifest["certified_epsilon"] <= 2
+    invoke(["audit", str(tmp_path / "yes"), "--data"]).ok()
+
+
+def test_a_label_domain_of_units(flags: dict[str, Any], invoke: Any, tmp_path: Path) -> None:
+    """Its histogram has three times the noise, and holds three records of a user at most."""
+    given = {**flags, "label": "minutes", "epsilon": 5, "unit_column": "user", "max_records_per_unit": 3}
+    argv = ["domain", *(f"--{name}={value}" for name, value in given.items())]
+    outcome = invoke([*argv, f"--domain_file={tmp_path / 'd.json'}"]).ok()
+    document = json.loads((tmp_path / "d.json").read_text())
+    assert document["unit"] == {"column": "user", "max_records": 3}
+    assert document["records"] == sum(min(records, 3) for records in users_of(log_table()).values())
+    assert "for all labels of a unit of user" in outcome.out
+    counts = np.array(document["counts"])
+    empty = counts[np.array(document["cells"]) < 0]
+    # Discrete Laplace noise of scale 2 * 3 / 5: 100 cells without a label, mean absolute value near the scale.
+    assert 0.7 * 1.2 < np.abs(empty).mean() < 1.4 * 1.2
+    outcome = invoke([*argv[:-1], "--max_records_per_unit=auto", f"--domain_file={tmp_path / 'no.json'}"])
+    assert outcome.code == 2
+    assert "--max_records_per_unit must be a number for domain" in outcome.error
