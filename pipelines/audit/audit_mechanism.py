@@ -35,6 +35,7 @@ from .documents import (
     read_floats,
     read_member,
     read_nonnegative,
+    records_per_unit,
 )
 from .exact_log import ln_at_most, ln_rounded_up, rounded_up
 from .weight_runs import largest_divergence, tally_columns
@@ -73,6 +74,9 @@ class Audit:
       certified_delta: As stated; 0 for pure DP.
       delta: For (epsilon, delta)-DP, the least float >= the true delta at certified_epsilon.
       center_line: Line of the report about the center; empty without one.
+      records_per_unit: Largest number of records of a privacy unit, as stated. Epsilons and deltas of the mechanism are
+        those of one record.
+      unit_column: Column that names the unit, as stated; None for single records.
       prior_epsilon: As the release states it; None where no release was audited.
       center_epsilon: That of the linear center of a release; 0 without one.
       total_epsilon: As the release states it; None where no release was audited.
@@ -94,6 +98,8 @@ class Audit:
     certified_delta: float = 0.0
     delta: float = 0.0
     center_line: str = ""
+    records_per_unit: int = 1
+    unit_column: str | None = None
     prior_epsilon: float | None = None
     center_epsilon: float = 0.0
     total_epsilon: float | None = None
@@ -204,6 +210,8 @@ def audit_document(document: dict[str, Any]) -> Audit:
         certified_delta=0.0 if pure else float(read_nonnegative(certificate, "certificate.delta")),
         delta=rounded_up(delta),
         center_line=center_line(document),
+        records_per_unit=records_per_unit(document),
+        unit_column=document["unit"]["column"] if "unit" in document else None,
     )
 
 
