@@ -11,6 +11,7 @@ from ...mechanisms.center.group_positions import GroupRanges
 from ...mechanisms.center.residuals import ResidualDomain
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
+from ...mechanisms.release.unit_bound import UnitBound
 from ..audit.audit_release import audit_path
 from ..study.prior_file import parse_prior_release
 from .findings import Claim
@@ -39,7 +40,9 @@ def read_claim(path: str) -> Claim:
     try:
         randomizer = Randomizer.from_json(text)
         document = json.loads(text)
-        noised, residuals = document.get("prior"), None
+        noised, residuals, unit = document.get("prior"), None, None
+        if "unit" in document:
+            unit = UnitBound(document["unit"]["column"], document["unit"]["max_records"])
         if "center" in document:
             residuals = ResidualDomain(np.array(document["center"]["domain"], np.float64))
             if randomizer.group_ranges is None:
@@ -47,10 +50,10 @@ def read_claim(path: str) -> Claim:
             else:
                 GroupRanges(randomizer.group_ranges).check(residuals)
         if noised is None:
-            return Claim(randomizer, Prior(randomizer.labels, np.ones(len(randomizer.labels))), 0.0)
+            return Claim(randomizer, Prior(randomizer.labels, np.ones(len(randomizer.labels))), 0.0, unit=unit)
         epsilon, _ = parse_prior_release(noised)
         prior = Prior(randomizer.labels, np.array(noised["weights"], np.float64))
-        return Claim(randomizer, prior, epsilon, residuals)
+        return Claim(randomizer, prior, epsilon, residuals, unit)
     except (KeyError, TypeError, AttributeError):
         raise ValueError(f"{path}: the prior must be an object with weights and an epsilon") from None
     except ValueError as error:

@@ -11,6 +11,7 @@ import numpy as np
 from ...mechanisms.center.residuals import ResidualDomain
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
+from ...mechanisms.release.unit_bound import UnitBound
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,14 @@ class Claim:
       prior_epsilon: Claimed epsilon of the released histogram; 0 for a public prior.
       residuals: Residuals of the label domain, some of which the randomizer takes; None for labels without a center.
         With groups, the randomizer has their ranges.
+      unit: Privacy unit; None for single records. Claimed epsilons are those of one record, and of a unit M times them.
     """
 
     randomizer: Randomizer
     prior: Prior
     prior_epsilon: float
     residuals: ResidualDomain | None = None
+    unit: UnitBound | None = None
 
     @property
     def epsilon(self) -> float:
