@@ -87,7 +87,7 @@ results: setup
 	OMP_NUM_THREADS=1 $(BIN)/python docs/results/run.py $${LABELDP_DATA:-../shared/data} build/results
 	OMP_NUM_THREADS=1 $(BIN)/python docs/results/expect.py
 
-EXTRAS := tfrecord validation network evaluation ledger completion aws gcp yaml dev
+EXTRAS := tfrecord validation network evaluation accounting ledger completion aws gcp yaml dev
 
 # Renews requirements.lock from setup.py and the exceptions in pyproject.toml, with hashes, for Python 3.11.
 lock: setup

@@ -75,6 +75,7 @@ setup(
             "scikit-learn>=1.4",
             "tqdm>=4.66",
         ],
+        "accounting": ["dp-accounting>=0.6"],
         "completion": ["shtab>=1.6"],
         "aws": ["apache-beam[aws]>=2.69"],
         "gcp": ["apache-beam[gcp]>=2.69"],
@@ -85,7 +86,6 @@ setup(
         "yaml": ["apache-beam[yaml]>=2.69"],
         "dev": [
             "build",
-            "dp-accounting",
             "flask",  # moto's server, without its other services
             "flask-cors",
             "gcp-storage-emulator",

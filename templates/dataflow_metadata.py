@@ -83,8 +83,10 @@ def _parameter(name: str, action: argparse.Action, needed: bool) -> dict[str, An
     }
     if action.choices is not None:
         parameter["enumOptions"] = [{"value": str(choice), "label": str(choice)} for choice in action.choices]
-    if action.default is not None:
-        parameter["defaultValue"] = str(action.default).lower() if action.nargs == 0 else str(action.default)
+    if action.nargs == 0:
+        parameter["defaultValue"] = "false"
+    elif action.default is not None:
+        parameter["defaultValue"] = str(action.default)
     return parameter
 
 

@@ -48,6 +48,43 @@ def is_time(kind: pa.DataType) -> bool:
     return pa.types.is_date(kind) or pa.types.is_time(kind) or pa.types.is_timestamp(kind)
 
 
+def time_texts(values: pa.Array) -> pa.Array:
+    """Writes dates, times of day and timestamps as text.
+
+    The text of a value is the same in every unit: 2024-01-31 10:00:00, with 6 digits of a second if there is a
+    fraction, 9 if there are nanoseconds, and the offset +01:00 if there is a time zone.
+
+    Args:
+      values: n values of a type of `is_time`.
+
+    Returns:
+      n texts; null where a value is.
+    """
+    encoded = values.dictionary_encode()
+    distinct, kind = encoded.dictionary, values.type
+    nanoseconds = np.zeros(len(distinct), np.int64)
+    if getattr(kind, "unit", None) == "ns":
+        # Python has no nanoseconds.
+        whole, nanoseconds = np.divmod(distinct.cast(pa.int64()).to_numpy(), 1000)
+        micros = pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else pa.time64("us")
+        distinct = pa.array(whole, pa.int64()).cast(micros)
+    texts = [_time_text(value, rest) for value, rest in zip(distinct, nanoseconds.tolist(), strict=True)]
+    return pa.array(texts, pa.string()).take(encoded.indices)
+
+
+def _time_text(value: pa.Scalar, nanoseconds: int) -> str:
+    try:
+        moment = value.as_py()
+    except (ValueError, OverflowError, KeyError):
+        # A year or a time zone that Python does not know.
+        return str(value.cast(pa.string()))
+    if not nanoseconds:
+        return str(moment)
+    text = moment.isoformat(timespec="microseconds").replace("T", " ")
+    place = text.index(".") + 7
+    return f"{text[:place]}{nanoseconds:03}{text[place:]}"
+
+
 def single_values(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
     """Extracts the single value of each record.
 

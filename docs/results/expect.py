@@ -142,7 +142,7 @@ def simulate(records: int, tests: int, seed: int) -> Simulated:
 
 
 class Loss(NamedTuple):
-    """What a model loses by training on released labels, as a share of the label's variance.
+    """Loss of a model by training on released labels, as a share of the label's variance.
 
     Attributes:
       release: Name in `RELEASES`.

@@ -186,7 +186,7 @@ def by_mechanism(run: str, model: str, digits: int) -> str:
 
 
 AROUND = " around linear"
-"""What follows the name of a mechanism whose labels are released around a linear center."""
+"""Suffix of the name of a mechanism whose labels are released around a linear center."""
 TARGETS = {
     ("housing_center", "trees"): {0.1: 0.52, 0.3: 0.48, 0.5: 0.45, 1: 0.37},
     ("communities_center", "linear"): {0.1: 0.045, 0.3: 0.033},

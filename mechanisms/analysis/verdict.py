@@ -169,7 +169,7 @@ def _least_bias(moments: Utility) -> float:
 
 
 def _proposals(facts: ReleasedFacts, records: float) -> Iterator[str]:
-    """What would make a release good for a model: another mechanism, a larger epsilon, more records, a center."""
+    """Changes that would make a release good for a model: mechanism, larger epsilon, more records, center."""
     assert facts.records is not None
     moments, parameters, ratio = facts.whole_utility, parameters_of(facts), facts.records / parameters_of(facts)
     epsilon = facts.randomizer.epsilon

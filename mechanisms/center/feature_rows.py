@@ -200,7 +200,7 @@ class Category:
         return step * sizes.max(axis=0) + (means[:, None] * sizes).sum(axis=0)
 
     def _units(self) -> tuple[float, np.ndarray]:
-        """What an indicator adds to its encoded feature, and the means of the indicators, in multiples of it."""
+        """Contribution of an indicator to its encoded feature, and the means of the indicators, in multiples of it."""
         return np.rint(FEATURE_UNIT / self.spread), np.rint(FEATURE_UNIT * np.array(self.shares) / self.spread)
 
 

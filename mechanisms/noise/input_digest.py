@@ -36,7 +36,7 @@ differ by r d + s e, which has as many trailing zero bits as d and e have in com
 s can be computed by solving equations, and from r and s unknown labels. Only `input_digest` is published:
 BLAKE2b(secret; sums, request), where the request holds the name of the label column, the label domain, the rounding,
 the two epsilons, and the name of the center column and the groups, if there are any. This is what the noise is bound to
-as well, so a digest shows whether two inputs of *one request* are equal and nothing else; and whoever sees their
+as well, so a digest shows whether two inputs of *one request* are equal and nothing else; and anyone who sees their
 releases sees that anyway, because they have the same noise. Digests of different requests are independent random
 strings, also over equal columns. So inputs that are chosen with knowledge of all earlier digests are as good as chosen
 independently of the secret key, and among q inputs some two have the same digest with a probability of at most q^2 /

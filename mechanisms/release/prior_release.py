@@ -13,6 +13,7 @@ from ..registry import prior_share
 from .bound_noise import NoiseBinding, make_binding
 from .label_column import LabelColumn
 from .label_counts import LabelSummary
+from .unit_bound import UnitBound
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,12 +26,14 @@ class PriorRelease(NoiseBinding):
         histogram. The prior follows from them.
       group_records: Number of records of each group, which is public; empty without groups.
       linear: The linear center, which has spent its `design.epsilon`; None for any other center, or none.
+      unit_epsilon: Epsilon of all labels of a privacy unit, with its delta; None where epsilons of records add up.
     """
 
     prior: Prior = field(kw_only=True)
     counts: tuple[int, ...] = field(kw_only=True, default=())
     group_records: tuple[int, ...] = field(kw_only=True, default=())
     linear: LinearCenter | None = field(kw_only=True, default=None)
+    unit_epsilon: float | None = field(kw_only=True, default=None)
 
 
 def release_prior(
@@ -63,13 +66,21 @@ def release_prior(
     if column.groups is not None:
         return _release_groups(summary, column, epsilon, prior_epsilon, secret)
     budget = split_budget(epsilon, column.cells, summary.records, prior_epsilon, **shares)
+    budget, unit_epsilon = _of_units(budget, column.unit)
     binding = make_binding(summary, column, budget, secret)
     counts = noisy_counts(summary.counts, budget.prior, binding.noise_key(secret))
     if column.center is None:
         prior = estimated_prior(column.labels, counts, summary.records, budget.prior)
     else:
         prior = column.residuals.prior(counts, budget.prior)
-    return PriorRelease(**vars(binding), prior=prior, counts=tuple(counts.tolist()))
+    return PriorRelease(**vars(binding), prior=prior, counts=tuple(counts.tolist()), unit_epsilon=unit_epsilon)
+
+
+def _of_units(budget: BudgetSplit, unit: UnitBound | None) -> tuple[BudgetSplit, float | None]:
+    """The budget of a record, whose label gets more if a unit has a delta, and then the epsilon of a unit's labels."""
+    if unit is None or not unit.delta:
+        return budget, None
+    return BudgetSplit(budget.prior, unit.label_epsilon(budget.labels)), unit.labels_epsilon(budget.labels)
 
 
 def _release_groups(
@@ -86,11 +97,10 @@ def _release_groups(
     # Numbers of records and of cells are public, and so is the number of histograms.
     possible = range(int((records > 0).sum()), 0, -1)
     histograms = next(h for h in possible if supports_histograms(h, summary.records, split(h).prior))
-    budget = split(histograms)
+    budget, unit_epsilon = _of_units(split(histograms), column.unit)
     binding = make_binding(summary, column, budget, secret)
     merged = merged_counts(summary.counts, records.tolist(), histograms)
     counts = noisy_counts(merged, budget.prior, binding.noise_key(secret)).tolist()
     grouped = GroupedHistogram(column.residuals, counts, records.tolist(), budget.prior)
-    return PriorRelease(
-        **vars(binding), prior=grouped.pooled, counts=tuple(counts), group_records=tuple(records.tolist())
-    )
+    public = {"group_records": tuple(records.tolist()), "unit_epsilon": unit_epsilon}
+    return PriorRelease(**vars(binding), prior=grouped.pooled, counts=tuple(counts), **public)

@@ -22,7 +22,7 @@ from .prior_release import PriorRelease
 class EarlierMechanism:
     """Mechanism of an earlier release, which a repetition of that release uses again instead of solving.
 
-    Whoever makes it has compared the parameters that were asked for: a randomizer may state those that were found.
+    Its maker has compared the parameters that were asked for: a randomizer may state those that were found.
 
     Attributes:
       digest: Keyed digest of the input of that release, which binds the label column and the request as well.

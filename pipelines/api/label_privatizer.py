@@ -27,7 +27,7 @@ from ...mechanisms.release.label_counts import LabelSummary, count_labels
 from ...mechanisms.release.label_draws import constant_labels, draw_labels
 from ...mechanisms.release.prior_release import PriorRelease, release_prior
 from ...mechanisms.release.solved_release import public_reason, solved
-from ...mechanisms.release.unit_bound import CONSTANT, DROP, UnitBound, UnitCounts, bounded, spent
+from ...mechanisms.release.unit_bound import CONSTANT, DROP, UnitBound, UnitCounts, bounded
 from ..cli.local_files import write_file
 from ..release.facts_of_release import released_facts
 from ..release.ledger import Ledger, release_entries, unit_details
@@ -291,7 +291,7 @@ class LabelPrivatizer:
         records = _read(request, column, secret, labels, center, ids, units)
         binding = make_binding(records.summary, column, mechanism.budget, secret)
         drawn = _drawn(records, column, mechanism.randomizer, binding, secret)
-        epsilon = spent(column.unit, binding.budget.total)
+        epsilon = mechanism.total_epsilon(mechanism.labels_budget[0])
         self._publish(request, _Release("apply", binding, mechanism, epsilon, records.counts), fitted=False)
         return drawn
 

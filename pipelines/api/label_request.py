@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import re
@@ -75,7 +76,7 @@ class LabelRequest:
             column.center, self.epsilon, self.prior_epsilon, self.mechanism, dict(self.parameters),
         ]  # fmt: skip
         if column.unit is not None:
-            asked.append([*column.unit.request, column.unit.over_limit])
+            asked.append([*column.unit.request, column.unit.over_limit, column.unit.delta])
         return hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()
 
     @property
@@ -130,6 +131,9 @@ def check_request(parameters: Mapping[str, Any]) -> LabelRequest:
     if delta is not None and not 0 < delta < 1:
         raise ValueError(f"delta must be above 0 and below 1, not {delta:g}; for pure label DP leave it out")
     share = delta if delta is None or unit is None else unit.record_share(delta)
+    if unit is not None and delta is not None and not (mechanism in MECHANISMS and takes_delta(mechanism)):
+        # Of a pure mechanism it is the delta with which the epsilons of a unit's labels are composed.
+        unit, share = dataclasses.replace(unit, delta=delta), None
     own = _mechanism_parameters(mechanism, get("mechanism_parameters"), loss, share)
     epsilon, prior_epsilon = float(get("epsilon")), get("prior_epsilon")
     split_budget(epsilon, 1, 1, prior_epsilon)

@@ -17,11 +17,12 @@ from ..study.prior_file import parse_prior_release
 from .findings import Claim
 
 
-def read_claim(path: str) -> Claim:
+def read_claim(path: str, name: str) -> Claim:
     """Reads a mechanism file, or the one of a release.
 
     Args:
       path: A mechanism file, a release.json or an output folder.
+      name: Its name in messages: the path, or the URL that it is a copy of.
 
     Returns:
       The claims. A mechanism file without a prior claims a uniform, public one.
@@ -32,7 +33,7 @@ def read_claim(path: str) -> Claim:
     """
     audit = audit_path(path)
     if audit.problems:
-        raise ValueError(f"{path} fails the audit, so it is not attacked: {'; '.join(audit.problems)}")
+        raise ValueError(f"{name} fails the audit, so it is not attacked: {'; '.join(audit.problems)}")
     target = Path(path)
     released = target.is_dir() or audit.total_epsilon is not None
     file = (target if target.is_dir() else target.parent) / "mechanism.json" if released else target
@@ -40,9 +41,11 @@ def read_claim(path: str) -> Claim:
     try:
         randomizer = Randomizer.from_json(text)
         document = json.loads(text)
-        noised, residuals, unit = document.get("prior"), None, None
+        noised, residuals, unit, unit_labels = document.get("prior"), None, None, None
         if "unit" in document:
-            unit = UnitBound(document["unit"]["column"], document["unit"]["max_records"])
+            stated = document["unit"]
+            unit = UnitBound(stated["column"], stated["max_records"])
+            unit_labels = (stated["epsilon"], stated["delta"]) if "delta" in stated else None
         if "center" in document:
             residuals = ResidualDomain(np.array(document["center"]["domain"], np.float64))
             if randomizer.group_ranges is None:
@@ -50,11 +53,17 @@ def read_claim(path: str) -> Claim:
             else:
                 GroupRanges(randomizer.group_ranges).check(residuals)
         if noised is None:
-            return Claim(randomizer, Prior(randomizer.labels, np.ones(len(randomizer.labels))), 0.0, unit=unit)
+            return Claim(
+                randomizer,
+                Prior(randomizer.labels, np.ones(len(randomizer.labels))),
+                0.0,
+                unit=unit,
+                unit_labels=unit_labels,
+            )
         epsilon, _ = parse_prior_release(noised)
         prior = Prior(randomizer.labels, np.array(noised["weights"], np.float64))
-        return Claim(randomizer, prior, epsilon, residuals, unit)
+        return Claim(randomizer, prior, epsilon, residuals, unit, unit_labels)
     except (KeyError, TypeError, AttributeError):
-        raise ValueError(f"{path}: the prior must be an object with weights and an epsilon") from None
+        raise ValueError(f"{name}: the prior must be an object with weights and an epsilon") from None
     except ValueError as error:
-        raise ValueError(f"{path} cannot be used: {error}") from None
+        raise ValueError(f"{name} cannot be used: {error}") from None

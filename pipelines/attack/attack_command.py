@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from ...mechanisms.analysis.label_inference import LabelInference, label_inference, label_inferences
-from ...mechanisms.release.unit_bound import spent
+from ...mechanisms.core.exact_bounds import round_up
 from ..cli.arguments import UsageError
 from ..cli.exit_codes import FAILURE, SUCCESS, run_command
+from ..cli.local_files import local_copy
 from .attack_claim import read_claim
 from .center_checks import around_center, check_changed_centers
 from .channel_checks import check_channel
@@ -50,10 +51,11 @@ def _attack(args: argparse.Namespace) -> bool:
     _check_flags(args)
     if args.within is not None and not 0 <= args.within < float("inf"):
         raise UsageError(f"--within must be finite and not negative, not {args.within:g}")
-    if not os.path.exists(args.path):
+    local = local_copy(args, args.path)
+    if not os.path.exists(local):
         raise UsageError(f"{args.path} does not exist: name a mechanism file or an output folder")
     function = None if args.sampler is None else load_sampler(args.sampler)
-    claim = read_claim(args.path)
+    claim = read_claim(local, args.path)
     randomizer = claim.randomizer
     function = function or KeyedRelease(randomizer, claim.prior_epsilon, claim.residuals, claim.unit)
     if claim.residuals is None:
@@ -115,9 +117,10 @@ def _mechanism_text(claim: Claim) -> str:
     claimed = f"{randomizer.mechanism}: {size}; claims epsilon {claim.epsilon:.6g}{delta} for the labels{prior}"
     if claim.unit is None:
         return claimed
-    of_unit = spent(claim.unit, Fraction(claim.epsilon) + Fraction(claim.prior_epsilon))
-    most = claim.unit.max_records
-    return f"{claimed}, of one record; {of_unit:.6g} for both, of all of at most {most} records of a unit"
+    epsilon, unit_delta = claim.of_unit
+    both = round_up(Fraction(epsilon) + claim.unit.total(claim.prior_epsilon))
+    delta, most = f" with delta {unit_delta:.6g}" if unit_delta else "", claim.unit.max_records
+    return f"{claimed}, of one record; {both:.6g}{delta} for both, of all of at most {most} records of a unit"
 
 
 def _advantage_text(found: LabelInference) -> str:

@@ -57,7 +57,9 @@ def around_center(claim: Claim, function: ReleaseFunction, residuals: ResidualDo
         function, residuals.labels[reached], residuals, center, len(ranges or ()), group, claim.unit is not None
     )
     randomizer = _channel(claim.randomizer, residuals, box.domain, center, group)
-    return box, Claim(randomizer, Prior(box.domain, np.ones(len(reached))), claim.prior_epsilon, unit=claim.unit)
+    return box, Claim(
+        randomizer, Prior(box.domain, np.ones(len(reached))), claim.prior_epsilon, None, claim.unit, claim.unit_labels
+    )
 
 
 def _channel(

@@ -7,8 +7,9 @@ from fractions import Fraction
 
 import numpy as np
 
+from ...mechanisms.core.exact_bounds import round_up
 from ...mechanisms.core.randomizer import Randomizer
-from ...mechanisms.release.unit_bound import UnitBound, spent
+from ...mechanisms.release.unit_bound import UnitBound
 from .findings import Claim, Finding, Setting, output_codes
 from .histogram_checks import RECORDS, bound_statistic, histogram_runs
 from .independence_checks import two_labels
@@ -88,7 +89,7 @@ def _check_labels(box: BlackBox, claim: Claim, unit: UnitBound, pairs: int, sett
         found = scores[output_codes(claim.randomizer.outputs, released)]
         values.append(np.bincount(owners, found, units).reshape(-1, 2))
     about = f"all labels of a unit of {size:,} records changed, {pairs:,} pairs of units"
-    epsilon, delta = spent(unit, claim.epsilon), spent(unit, claim.delta)
+    epsilon, delta = claim.of_unit
     steps = _steps(np.concatenate(values), epsilon)
     return bound_statistic("labels of a unit", steps, epsilon, delta, setting.alpha, about)
 
@@ -116,7 +117,8 @@ def _check_whole(box: BlackBox, claim: Claim, unit: UnitBound, setting: Setting)
                 counts = counts * (RECORDS + unit.max_records)
             values[run, side] = scores[codes].sum() + _histogram_score(counts, size, claim.prior_epsilon)
     about = f"all labels of a unit of {size:,} records changed, with the histogram, {runs:,} runs"
-    epsilon, delta = spent(unit, Fraction(claim.epsilon) + Fraction(claim.prior_epsilon)), spent(unit, claim.delta)
+    epsilon, delta = claim.of_unit
+    epsilon = round_up(Fraction(epsilon) + unit.total(claim.prior_epsilon))
     return bound_statistic("whole unit", _steps(values, epsilon), epsilon, delta, setting.alpha, about)
 
 

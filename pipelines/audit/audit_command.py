@@ -41,7 +41,7 @@ def audit_report(audit: Audit) -> str:
     if audit.total_epsilon is not None:
         most, units = audit.records_per_unit, ""
         if audit.unit_column is not None:
-            units = f" for all labels of a unit, {most} times that of one record"
+            units = " for all labels of a unit"
         prior, center = (
             rounded_up(most * Fraction(part or 0.0)) for part in (audit.prior_epsilon, audit.center_epsilon)
         )
@@ -56,6 +56,12 @@ def _unit_line(audit: Audit, column: str) -> str:
     most = audit.records_per_unit
     spent = rounded_up(most * Fraction(audit.certified_epsilon))
     delta = rounded_up(most * Fraction(audit.certified_delta))
+    if audit.unit_labels is not None:
+        composed, delta = audit.unit_labels
+        return (
+            f"unit         column '{printable(column)}', at most {most} records each: for all labels of a unit, the "
+            f"randomizer has epsilon {composed!r} with delta {delta!r}, as stated; for that of one record, as above"
+        )
     times = f"{spent!r}{f' and delta {delta!r}' if delta else ''}, {most} times that of one record, as above"
     return (
         f"unit         column '{printable(column)}', at most {most} {'record' if most == 1 else 'records'} each: for "
@@ -98,7 +104,8 @@ def run(args: argparse.Namespace) -> int:
       The exit code: 0 if every check holds, 1 if one does not, 2 for bad usage.
     """
     try:
-        audit = audit_path(args.path, args.data)
+        # The local copy of a release on an object store.
+        audit = audit_path(getattr(args, "copies", {}).get(args.path, args.path), args.data)
     except FileNotFoundError:
         return _bad_usage(f"{args.path!a} does not exist: name a mechanism file, or a folder with mechanism.json in it")
     except NoRecords:

@@ -77,6 +77,7 @@ class Audit:
       records_per_unit: Largest number of records of a privacy unit, as stated. Epsilons and deltas of the mechanism are
         those of one record.
       unit_column: Column that names the unit, as stated; None for single records.
+      unit_labels: Epsilon and delta of all labels of a unit, as stated; None where those of records add up.
       prior_epsilon: As the release states it; None where no release was audited.
       center_epsilon: That of the linear center of a release; 0 without one.
       total_epsilon: As the release states it; None where no release was audited.
@@ -100,6 +101,7 @@ class Audit:
     center_line: str = ""
     records_per_unit: int = 1
     unit_column: str | None = None
+    unit_labels: tuple[float, float] | None = None
     prior_epsilon: float | None = None
     center_epsilon: float = 0.0
     total_epsilon: float | None = None
@@ -212,7 +214,15 @@ def audit_document(document: dict[str, Any]) -> Audit:
         center_line=center_line(document),
         records_per_unit=records_per_unit(document),
         unit_column=document["unit"]["column"] if "unit" in document else None,
+        unit_labels=_unit_labels(document),
     )
+
+
+def _unit_labels(document: dict[str, Any]) -> tuple[float, float] | None:
+    unit = {f"unit.{key}": value for key, value in document.get("unit", {}).items()}
+    if "unit.delta" not in unit:
+        return None
+    return float(read_nonnegative(unit, "unit.epsilon")), float(read_nonnegative(unit, "unit.delta"))
 
 
 def _check_parameters(parameters: dict[str, Any]) -> None:

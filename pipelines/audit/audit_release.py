@@ -14,11 +14,12 @@ from .documents import RefusedDocument, load_document
 from .manifest_audit import (
     budget_problems,
     center_epsilon,
-    shard_problems,
+    composition_problems,
     statement_problems,
     unit_problems,
     warning_problems,
 )
+from .shard_files import shard_problems
 
 RELEASE_FORMAT = "labeldp-release-1"
 CENTER_FORMAT = "labeldp-center-1"
@@ -79,7 +80,7 @@ def _audit_release(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
         *_center_file_problems(folder / "center.json", mechanism),
     )
     if not problems:
-        problems = tuple(warning_problems(release, mechanism))
+        problems = (*composition_problems(mechanism), *warning_problems(release, mechanism))
     lines: tuple[str, ...] = ()
     if data and problems:
         lines = ("data         not read, because other checks fail",)

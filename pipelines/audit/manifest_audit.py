@@ -1,4 +1,4 @@
-"""Checks of release.json: against the mechanism file, against itself, and against the files of the data folder."""
+"""Checks of release.json: against the mechanism file, and against itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Iterator
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 from .audit_mechanism import Audit
@@ -23,6 +22,7 @@ from .documents import (
     read_nonnegative,
     records_per_unit,
 )
+from .unit_divergence import unit_divergence
 from .weight_runs import mean_squared_error
 
 ADJACENCY = (
@@ -36,7 +36,6 @@ UNIT_ADJACENCY = (
     "records have a label are public"
 )
 
-_SHARD_NAME = re.compile(r"part-([0-9]{5})-of-([0-9]{5})\.(tfrecord|tfrecord\.gz|parquet)")
 # Warnings are decided in floating point; so close to a threshold, relatively, a manifest may state them or not.
 _CLOSE = 1e-6
 # Thresholds of the warnings, as docs/guides/release.md states them.
@@ -64,13 +63,15 @@ def budget_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: A
     # A release without a linear center has no epsilon for it.
     if read_nonnegative({"release.center_epsilon": 0.0, **release}, "release.center_epsilon") != center:
         yield "release.center_epsilon is not center.linear.epsilon of mechanism.json"
-    most = records_per_unit(mechanism)
-    if most * (center + prior + Fraction(audit.certified_epsilon)) > certified:
+    most, composed = records_per_unit(mechanism), _composed(mechanism)
+    labels = most * Fraction(audit.certified_epsilon) if composed is None else composed[0]
+    if most * (center + prior) + labels > certified:
         sum = "center.linear.epsilon, prior and certificate.epsilon" + (", times unit.max_records" if most > 1 else "")
         yield f"release.certified_epsilon is below the sum of {sum}"
     if certified > total:
         yield "release.certified_epsilon is above release.epsilon"
-    if most * (center + prior + read_nonnegative(release, "release.randomizer_epsilon")) > total:
+    requested = most * read_nonnegative(release, "release.randomizer_epsilon") if composed is None else composed[0]
+    if most * (center + prior) + requested > total:
         yield "the epsilons of center, prior and randomizer add up to more than release.epsilon"
     if Fraction(audit.certified_epsilon) > read_nonnegative(release, "release.randomizer_epsilon"):
         yield "release.randomizer_epsilon is below certificate.epsilon"
@@ -81,7 +82,10 @@ def budget_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: A
     )
     for key, expected, name in deltas:
         absent = key not in release and audit.requested_delta == 0
-        if most > 1:
+        if composed is not None:
+            if read_nonnegative(release, key) != composed[1]:
+                yield f"{key} is not unit.delta of mechanism.json"
+        elif most > 1:
             # A multiple is rounded up to a float.
             if read_nonnegative(release, key) < most * Fraction(expected):
                 yield f"{key} is below {name} times unit.max_records"
@@ -90,6 +94,36 @@ def budget_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: A
     # The certificate covers the weights alone; both files state the epsilon of the prior.
     if read_nonnegative({"prior.epsilon": read_prior(mechanism).get("epsilon")}, "prior.epsilon") != prior:
         yield "release.prior_epsilon is not prior.epsilon of mechanism.json"
+
+
+def _composed(mechanism: dict[str, Any]) -> tuple[Fraction, Fraction] | None:
+    """Epsilon and delta of all labels of a unit; None where epsilons add up."""
+    unit = mechanism.get("unit", {})
+    if "delta" not in unit:
+        return None
+    named = {f"unit.{key}": unit[key] for key in ("epsilon", "delta")}
+    return read_nonnegative(named, "unit.epsilon"), read_nonnegative(named, "unit.delta")
+
+
+def composition_problems(mechanism: dict[str, Any]) -> Iterator[str]:
+    """Checks that all labels of a unit have the stated epsilon and delta together, from the integer weights.
+
+    Args:
+      mechanism: The mechanism file, whose weights passed their audit.
+
+    Yields:
+      One line if they do not.
+
+    Raises:
+      RefusedDocument: If a member is missing or has the wrong type.
+    """
+    composed = _composed(mechanism)
+    if composed is None:
+        return
+    epsilon, delta = composed
+    labels, most = len(mechanism["labels"]), records_per_unit(mechanism)
+    if unit_divergence(mechanism["columns"], labels, mechanism["bits"], most, epsilon, delta) > delta:
+        yield "the labels of a unit do not have unit.epsilon with unit.delta of mechanism.json"
 
 
 def unit_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: Audit) -> Iterator[str]:
@@ -319,57 +353,3 @@ def _end_degrees(prior: list[float], records: int, prior_epsilon: float) -> Iter
 
 def _mean(prior: list[float], values: list[float]) -> float:
     return math.fsum(weight * value for weight, value in zip(prior, values, strict=True))
-
-
-def shard_problems(release: dict[str, Any], data: Path) -> Iterator[str]:
-    """Compares the shards that a manifest lists with its record count and with the files of the data folder.
-
-    Args:
-      release: The manifest, with `release.` before each key.
-      data: The data folder.
-
-    Yields:
-      One line for each failed check.
-
-    Raises:
-      RefusedDocument: If a member is missing or has the wrong type, or the names are not those of one set of shards.
-    """
-    shards, records = read_member(release, "release.shards", dict), read_count(release, "release.records")
-    read_count(release, "release.records_without_label")
-    if not shards:
-        raise RefusedDocument("release.shards is empty")
-    if not records:
-        raise RefusedDocument("release.records is 0")
-    parts = [_SHARD_NAME.fullmatch(name) for name in shards]
-    for name, part in zip(shards, parts, strict=True):
-        if part is None:
-            raise RefusedDocument(
-                f"release.shards has a name that is not part-NNNNN-of-NNNNN.FORMAT: {printable(name)}"
-            )
-    of_each = {(int(part[2]), part[3]) for part in parts if part}
-    numbers = sorted(int(part[1]) for part in parts if part)
-    if {stated for stated, _ in of_each} != {len(shards)} or len(of_each) > 1 or numbers != [*range(len(shards))]:
-        yield "release.shards are not all shards of one set: their names do not have all numbers, or two formats"
-    counts = list(shards.values())
-    constant, whole = _constant_records(release), all(type(count) is int and count >= 0 for count in counts)
-    if not whole or sum(counts) != records + constant:
-        more = ", records_left_out and records_without_unit" if constant else ""
-        yield f"release.shards do not add up to release.records{more}"
-    if not data.is_dir():
-        yield "data/ is missing"
-        return
-    # Hidden files are not part of the release.
-    found = {path.name: path for path in data.iterdir() if not path.name.startswith(".")}
-    yield from (f"data/{name} is missing" for name in sorted(set(shards) - set(found)))
-    yield from (f"data/{printable(name)} is not one of release.shards" for name in sorted(set(found) - set(shards)))
-    yield from (
-        f"data/{name} is not a regular file" for name in sorted(set(shards) & set(found)) if not found[name].is_file()
-    )
-
-
-def _constant_records(release: dict[str, Any]) -> int:
-    """Records that are in the shards with a label that says nothing."""
-    unit = release.get("release.unit")
-    if not isinstance(unit, dict) or unit.get("over_limit") != "constant":
-        return 0
-    return sum(read_count({key: unit.get(key)}, key) for key in ("records_left_out", "records_without_unit"))

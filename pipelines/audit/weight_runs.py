@@ -96,7 +96,7 @@ def largest_divergence(columns: list[Any], labels: int, epsilon: Fraction, bits:
     # Rows sum to 2^bits, so 64 bits hold a weight.
     positive, dense, bounds = [array("L") for _ in range(labels)], [], [0] * labels
     for c, column in enumerate(columns):
-        weights = array("Q", (weight for _, weight, length in _spans(column, labels) for _ in range(length)))
+        weights = array("Q", (weight for _, weight, length in read_spans(column, labels) for _ in range(length)))
         dense.append(weights)
         floor = factor * min(weights)
         for y, weight in enumerate(weights):
@@ -145,7 +145,7 @@ def mean_squared_error(
     terms = []
     for output, column in zip(outputs, columns, strict=True):
         away = output - middle
-        for start, weight, length in _spans(column, len(labels)):
+        for start, weight, length in read_spans(column, len(labels)):
             mass, first, second = (sums[start + length] - sums[start] for sums in moments)
             terms.append(weight / (1 << bits) * (away**2 * mass - 2 * away * first + second))
     return math.fsum(terms)
@@ -166,13 +166,24 @@ def dense_weights(columns: list[Any], labels: int, bits: int) -> list[list[float
       RefusedDocument: If a column is not an array of runs over the labels.
     """
     return [
-        [weight / (1 << bits) for _, weight, length in _spans(column, labels) for _ in range(length)]
+        [weight / (1 << bits) for _, weight, length in read_spans(column, labels) for _ in range(length)]
         for column in columns
     ]
 
 
-def _spans(column: Any, labels: int) -> Iterator[tuple[int, int, int]]:
-    """Runs of a column as (first label, weight, length)."""
+def read_spans(column: Any, labels: int) -> Iterator[tuple[int, int, int]]:
+    """Reads the runs of a column.
+
+    Args:
+      column: Run-length encoded weights of an output, as the file has them.
+      labels: Number of labels.
+
+    Yields:
+      First label, weight and length of each run.
+
+    Raises:
+      RefusedDocument: If the column is not an array of runs over the labels.
+    """
     runs = _read_runs(column, "a column", labels)
     for (start, weight), (stop, _) in pairwise([*runs, (labels, 0)]):
         yield start, weight, stop - start

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 
 from .arguments import UsageError
+
+
+def local_copy(args: argparse.Namespace, path: str) -> str:
+    """Finds the local copy of a path that a command reads.
+
+    Args:
+      args: Parsed flags; `copies`, if there is one, has the local copies of paths on object stores.
+      path: The path, as it was given.
+
+    Returns:
+      The copy; the path itself if it is local.
+    """
+    return getattr(args, "copies", {}).get(path, path)
 
 
 def check_file(flag: str, path: str) -> None:

@@ -10,9 +10,9 @@ CSV_TYPES = ("int64", "float64", "string", "date", "timestamp")
 DEFAULT_DELIMITER = ","
 DEFAULT_ENCODING = "utf-8"
 PARTITIONS = ("hive", "none")
-"""What folders named KEY=VALUE are: columns of the records below them, or not."""
+"""Treatment of folders named KEY=VALUE: columns of the records below them, or not."""
 METADATA = ("keep", "none")
-"""What becomes of the schema metadata of Parquet files."""
+"""Treatment of the schema metadata of Parquet files."""
 OUTPUT_FORMATS = ("tfrecord", "parquet")
 COMPRESSIONS = ("none", "gzip")
 ROUNDINGS = ("nearest", "randomized")

@@ -54,6 +54,24 @@ class Mode:
     optional: Collection[str]
 
 
+class Switch(argparse.Action):
+    """A flag without a value, `--NAME`, and its opposite, `--no_NAME`. The default is None, for neither."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **settings: Any):
+        """Adds the opposite.
+
+        Args:
+          option_strings: The flag, with its dashes.
+          dest: Attribute of the parsed flags.
+          **settings: Further arguments of argparse's action.
+        """
+        negated = [f"--no_{name.removeprefix('--')}" for name in option_strings]
+        super().__init__([*option_strings, *negated], dest, nargs=0, **settings)
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None):
+        setattr(namespace, self.dest, not str(option_string).startswith("--no_"))
+
+
 class CommandParser(ArgumentParser):
     """Parser of one command. Its flags are added when it parses for the first time.
 
@@ -101,7 +119,7 @@ class CommandParser(ArgumentParser):
         """Leaves flags out of the groups that are added from now on. They get their defaults.
 
         Args:
-          flags: Names of the flags, without dashes; if it is a mapping, with advice for whoever gives one.
+          flags: Names of the flags, without dashes; if it is a mapping, with advice for users who give one.
         """
         self._without = flags
         if isinstance(flags, Mapping):
@@ -148,8 +166,7 @@ class CommandParser(ArgumentParser):
         def add(*names: str, needed: bool = False, **settings: Any) -> None:
             name = names[-1].lstrip("-")
             if name in self._without:
-                switched = False if settings.get("action") == "store_true" else None
-                self.set_defaults(**{settings.get("dest", name): settings.get("default", switched)})
+                self.set_defaults(**{settings.get("dest", name): settings.get("default")})
                 return
             if needed:
                 self.needed.append(name)
@@ -162,10 +179,11 @@ class CommandParser(ArgumentParser):
         """Lists the flags of the command.
 
         Returns:
-          The action of each flag, by its name without dashes.
+          The action of each flag, by its name without dashes. The opposite of a switch is not a flag of its own.
         """
         self.load()
-        return {action.option_strings[-1].lstrip("-"): action for action in self._actions if action.option_strings}
+        named = [action for action in self._actions if action.option_strings]
+        return {next(s for s in action.option_strings if s[:2] == "--").lstrip("-"): action for action in named}
 
     def positionals(self) -> list[argparse.Action]:
         """Lists the arguments without a name.

@@ -127,7 +127,7 @@ def _arguments(name: str, action: argparse.Action, node: Any) -> list[str] | Non
     if _kind(node) == "null":
         return None
     if action.nargs == 0:
-        return [f"--{name}"] if _boolean(name, node) else []
+        return [f"--{name}" if _boolean(name, node) else f"--no_{name}"]
     if action.nargs == "+":
         items = node.value if _kind(node) == "seq" else [node]
         if not items:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from .choices import INPUT_FORMATS
-from .command_parser import CommandParser
+from .choices import DEFAULT_DELIMITER, DEFAULT_ENCODING, INPUT_FORMATS
+from .command_parser import Add, CommandParser
 
 REPORT_NAME = "report.html"
 SHELLS = ("bash", "zsh")
+
+
+def dialect_flags(add: Add) -> None:
+    """Adds the flags of the CSV dialect.
+
+    Args:
+      add: Adds a flag to the group of the input.
+    """
+    add("--csv_delimiter", metavar="CHARACTER", default=DEFAULT_DELIMITER,
+        help=f"character between the fields of CSV, such as ';' or '\\t'; default '{DEFAULT_DELIMITER}'")  # fmt: skip
+    add("--csv_encoding", metavar="NAME", default=DEFAULT_ENCODING,
+        help=f"encoding of CSV, such as latin-1, cp1252 or utf-16; default {DEFAULT_ENCODING}")  # fmt: skip
 
 
 def init_flags(parser: CommandParser) -> None:
@@ -25,6 +37,7 @@ def init_flags(parser: CommandParser) -> None:
     add("file", metavar="FILE", help="an input file, or a quoted glob of files with the same columns")
     add("--input_format", choices=INPUT_FORMATS, metavar="FORMAT",
         help=f"format of the file: {', '.join(INPUT_FORMATS)}; default: that of its name")  # fmt: skip
+    dialect_flags(add)
     add("--label", metavar="NAME", help="label column; default: left to be filled in")
     add = parser.flag_group("Output")
     add("--output", metavar="FILE", default="job.yaml", help="file to write; must be new; default job.yaml")
@@ -41,7 +54,7 @@ def attack_flags(parser: CommandParser) -> None:
     )
     parser.epilog = "Exit status: 0 no attack succeeds, 1 one does or a file cannot be used, 2 bad usage."
     add = parser.flag_group("Target")
-    add("path", metavar="FILE|FOLDER", help="a mechanism file, release.json or output folder")
+    add("path", metavar="FILE|FOLDER", help="a mechanism file, release.json or output folder; on s3:// or gs:// too")
     add("--sampler", metavar="MODULE:FUNCTION",
         help="function (labels, ids, key) to attack, with a center (labels, ids, key, centers); "
         "default the keyed sampler of labeldp")  # fmt: skip
@@ -63,7 +76,12 @@ def report_flags(parser: CommandParser) -> None:
     """
     parser.description = "Audit a release or a mechanism file and explain it in one HTML page, or compare two."
     add = parser.flag_group("Input")
-    add("paths", nargs="+", metavar="FOLDER|FILE", help="an output folder or a mechanism file; two to compare them")
+    add(
+        "paths",
+        nargs="+",
+        metavar="FOLDER|FILE",
+        help="an output folder or a mechanism file; two to compare them; on s3:// or gs:// too",
+    )
     add("--ledger", metavar="FILE|URL",
         help="ledger that was charged, a file or a database; default the file beside the folder")  # fmt: skip
     add = parser.flag_group("Output")

@@ -9,7 +9,9 @@ from .command_parser import Add, CommandParser
 
 DEFAULT_EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 COMPARED_MECHANISMS = ("rr_on_bins", "bias_limited", "unbiased", "rr", "laplace", "staircase")
-PRIOR_HELP = "CSV of label,weight; JSON of labels and weights; a mechanism file; or a release folder"
+PRIOR_HELP = (
+    "CSV of label,weight; JSON of labels and weights; a mechanism file; or a release folder; on s3:// or gs:// too"
+)
 SPEC_HELP = "NAME or NAME:PARAMETER=VALUE,... as in bias_limited:bias=0.2"
 _ONLY_PRIOR = ("delta", "records", "explained", "draws", "mechanism", "loss")
 _NOT_FOR_UNITS = ("id_column", "max_unusable_fraction", "rounding", "ledger", "epsilon_cap", "delta_cap")

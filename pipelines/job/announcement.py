@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fractions import Fraction
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from ...mechanisms.analysis.verdict import debiasing, verdict
 from ...mechanisms.center.truncation import MODEL_PARAMETERS
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.randomizer import Randomizer
-from ...mechanisms.release.unit_bound import DROP, spent
+from ...mechanisms.release.unit_bound import DROP
 from ...transforms.errors import InputError
 from ...transforms.io.parquet_reader import schema_metadata
 from ...transforms.io.schema_metadata import published_keys
@@ -124,11 +123,12 @@ def _announce_units(result: JobResult, mechanism: MechanismFile) -> None:
     unit, counts = result.binding.unit, result.units
     if unit is None or counts is None:
         return
-    epsilon = spent(unit, Fraction(mechanism.center_epsilon) + Fraction(result.binding.budget.total))
+    labels, delta = mechanism.labels_budget
+    composed = f" with delta {delta:g}" if delta else ""
     done = "left out" if unit.over_limit == DROP else "with a constant label"
     print(
         f"units      {one_line(unit.column)}: {counts.units:,}, at most {counted(unit.max_records, 'record')} each, "
-        f"{counts.left_out:,} {done}; epsilon {epsilon:.6g} for all labels of a unit"
+        f"{counts.left_out:,} {done}; epsilon {mechanism.total_epsilon(labels):.6g}{composed} for all labels of a unit"
     )
     if counts.without_unit:
         LOGGER.warning(

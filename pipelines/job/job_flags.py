@@ -10,8 +10,6 @@ from ..flags.choices import (
     CENTERS,
     COMPRESSIONS,
     CSV_TYPES,
-    DEFAULT_DELIMITER,
-    DEFAULT_ENCODING,
     DEFAULT_LOSS,
     INPUT_FORMATS,
     LOSSES,
@@ -25,7 +23,8 @@ from ..flags.choices import (
     ROUNDINGS,
     STORE_FLAGS,
 )
-from ..flags.command_parser import Add, CommandParser
+from ..flags.command_parser import Add, CommandParser, Switch
+from ..flags.release_flags import dialect_flags
 
 DEFAULTS = {"loss": DEFAULT_LOSS}
 """Defaults that the parser does not set, because `parse_request` must know whether the flags were given."""
@@ -45,6 +44,7 @@ _NOT_TAKEN = {
         "num_shards": f"--num_shards {_NO_SHARDS}",
         "compression": f"--compression {_NO_SHARDS}",
         "metadata": f"--metadata {_NO_SHARDS}",
+        "partition_output": f"--partition_output {_NO_SHARDS}",
         "validate": "--validate requires --output, which fit does not take; use --schema to check the features",
     },
     "apply": {
@@ -123,7 +123,7 @@ def add_flags(parser: CommandParser, command: str) -> None:
     _output_flags(parser, command)
     runner_group(parser)
     add = parser.flag_group("Other")
-    add("--dry_run", action="store_true", help="say what the job would do, and what it would charge; reads no label")
+    add("--dry_run", action=Switch, help="say what the job would do, and what it would charge; reads no label")
 
 
 def input_flags(parser: CommandParser) -> None:
@@ -137,10 +137,7 @@ def input_flags(parser: CommandParser) -> None:
     add("--input_format", choices=INPUT_FORMATS, metavar="FORMAT", needed=True,
         help=f"format of the input files: {', '.join(INPUT_FORMATS)}")  # fmt: skip
     add("--csv_types", metavar="NAME=TYPE,...", help=f"column types, where CSV inference fails: {', '.join(CSV_TYPES)}")
-    add("--csv_delimiter", metavar="CHARACTER", default=DEFAULT_DELIMITER,
-        help=f"character between the fields of CSV, such as ';' or '\\t'; default '{DEFAULT_DELIMITER}'")  # fmt: skip
-    add("--csv_encoding", metavar="NAME", default=DEFAULT_ENCODING,
-        help=f"encoding of CSV, such as latin-1, cp1252 or utf-16; default {DEFAULT_ENCODING}")  # fmt: skip
+    dialect_flags(add)
     add("--partitions", choices=PARTITIONS, default=PARTITIONS[0], metavar="HOW",
         help="folders named KEY=VALUE in the paths of input files: hive makes columns of them, none ignores them; "
         "default hive")  # fmt: skip
@@ -277,10 +274,15 @@ def _output_flags(parser: CommandParser, command: str) -> None:
     add("--metadata", choices=METADATA, default=METADATA[0], metavar="HOW",
         help="schema metadata of Parquet input, in Parquet output: keep releases all that does not name the label, "
         "none drops it; default keep")  # fmt: skip
-    add("--num_shards", type=int, metavar="N", help="number of shards; default: number of input files")
+    add("--num_shards", type=int, metavar="N",
+        help="number of shards; default: number of input files. With --partition_output, of each folder; default: the "
+        "largest number of input files of a folder")  # fmt: skip
+    add("--partition_output", metavar="NAME,...",
+        help="write shards to folders NAME=VALUE, by columns that come from the names of the input's folders; the "
+        "columns are left out of the shards")  # fmt: skip
     add("--compression", choices=COMPRESSIONS, default="none", metavar="HOW",
         help=f"compression of the shards: {', '.join(COMPRESSIONS)}; default none")  # fmt: skip
-    add("--validate", action="store_true", help="validate, and release TFDV statistics and a schema in validation/")
+    add("--validate", action=Switch, help="validate, and release TFDV statistics and a schema in validation/")
     add(
         "--schema",
         metavar="FILE",
@@ -317,5 +319,7 @@ def check_flags(args: argparse.Namespace) -> None:
                  if getattr(args, f"center_{name}") is not None]  # fmt: skip
         if given:
             raise UsageError(f"--center none has no --center_{given[0]}: leave one of them out")
+    if args.validate is False and args.schema is not None:
+        raise UsageError("--no_validate contradicts --schema, which implies --validate: leave one of them out")
     if args.purpose is not None and args.mechanism is not None:
         raise UsageError("--for chooses the mechanism: give --for or --mechanism")

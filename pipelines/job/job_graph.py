@@ -142,7 +142,8 @@ def _read_records(
     if columns is not None and column.center is not None and column.center not in columns:
         # A record that has the new column already would have it twice.
         columns.append(column.center)
-    read = ReadRecordBatches(input.pattern, input.format, columns, input.where, column.name, encoded)
+    partitions = request.output.partitions.names
+    read = ReadRecordBatches(input.pattern, input.format, columns, input.where, column.name, encoded, partitions)
     kept = DROP if column.unit is None else column.unit.over_limit
     batches = without_excess(pipeline | "ReadRecords" >> read, "BoundRecords", units, column, kept)
     return _with_center(batches, "CenterOfRecords", linear, column, None)
@@ -170,7 +171,9 @@ def _write_privatized(
     writer = {"tfrecord": WriteTFRecords, "parquet": WriteParquet}[output.format]
     data = FileSystems.join(staging.release, DATA_NAME)
     temp = FileSystems.join(staging.work, SEGMENTS_NAME)
-    shards: Any = privatized.batches | "Write" >> writer(data, temp, output.num_shards, output.compression)
+    shards: Any = privatized.batches | "Write" >> writer(
+        data, temp, output.num_shards, output.compression, output.partitions
+    )
     letters: Any = (
         privatized.dead_letters
         | "GatherDeadLetters" >> beam.combiners.ToList()
@@ -190,7 +193,7 @@ def _write(text: str, path: str) -> None:
 def _write_job_result(
     binding: NoiseBinding, path: str, digest: int | None, shards: Sequence[ShardFile], units: UnitCounts | None
 ) -> None:
-    records = {FileSystems.split(shard.path)[1]: shard.records for shard in sorted(shards, key=lambda s: s.path)}
+    records = {shard.name: shard.records for shard in sorted(shards, key=lambda s: s.path)}
     mechanisms = frozenset().union(*(shard.mechanisms for shard in shards))
     write_text(path, JobResult(binding, digest, records, mechanisms, units).to_json())
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.center.feature_sample import CenterFeatures
+from ...transforms.io.hive_partitions import ONE_FOLDER, OutputPartitions
 from ...transforms.io.input_format import Equals, FilePart, Format
 from ...transforms.noise_binding import Threshold
 from ...transforms.noise_key_file import NoiseKeyFile
@@ -91,14 +92,16 @@ class OutputSpec:
     Attributes:
       target: Output folder; for `fit`, the mechanism file.
       format: Format of the shards: tfrecord or parquet.
-      num_shards: Number of shards.
+      num_shards: Number of shards, of each folder if there are several.
       compression: Compression of the shards: none or gzip.
+      partitions: Folders of the shards, by partition columns of the input.
     """
 
     target: str
     format: str
     num_shards: int
     compression: str
+    partitions: OutputPartitions = ONE_FOLDER
 
 
 @dataclass(frozen=True)
@@ -180,5 +183,5 @@ def request_id(request: JobRequest) -> str:
     if column.groups is not None:
         asked.append({"groups": column.groups.request})
     if column.unit is not None:
-        asked.append({"unit": [*column.unit.request, column.unit.over_limit]})
+        asked.append({"unit": [*column.unit.request, column.unit.over_limit, column.unit.delta]})
     return hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()

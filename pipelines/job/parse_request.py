@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections import Counter
 
 from ...mechanisms.analysis.automatic import default_mechanism
 from ...mechanisms.core.budget import split_budget
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.registry import AUTO, MECHANISMS, mechanism_named
 from ...mechanisms.release.label_column import LabelColumn
-from ...mechanisms.release.unit_bound import UnitBound, spent
+from ...mechanisms.release.unit_bound import UnitBound
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute, read_text
+from ...transforms.io.hive_partitions import OutputPartitions, folder_of
+from ...transforms.io.input_format import listed
 from ...transforms.noise_binding import Threshold
 from ...transforms.validation.schema_protos import without_feature
 from ..cli.arguments import UsageError, parse_parameters
 from ..cli.optional_extras import check_extra, check_tfrecord
+from ..cli.suggestions import did_you_mean
 from ..flags.choices import AUTO_BOUND
 from ..preview.column_checks import check_columns, read_schema
 from ..release.ledger import Caps
 from ..release.mechanism_file import MechanismFile, read_mechanism_file
 from ..study.mechanism_spec import takes_delta
-from ..units.unit_flags import check_record_budget, unit_bound
+from ..units.unit_flags import check_record_budget, unit_bound, with_delta
 from .center_flags import center_features, new_center
 from .group_flags import with_declared_groups
 from .input_flags import input_spec, label_column, label_domain
 from .job_flags import DEFAULTS, check_flags
-from .job_request import BudgetRequest, JobRequest, MechanismRequest, OutputSpec, ValidationRequest
+from .job_request import BudgetRequest, InputSpec, JobRequest, MechanismRequest, OutputSpec, ValidationRequest
 from .target_checks import check_target, resolve_ledger, resolve_noise_key
 
 _MOST_SHARDS = 99_999
@@ -55,9 +59,11 @@ def parse_request(command: str, args: argparse.Namespace) -> JobRequest:
     unit = unit_bound(args, fitted)
     if fitted is not None:
         _check_delta(args, fitted, unit)
-        # The labels are those of units, whose file says so.
+        # Its labels are those of units now, and its file says so.
         fitted = dataclasses.replace(fitted, unit=unit)
     mechanism = _mechanism(args, fitted, unit)
+    if unit is not None and fitted is None and args.delta is not None and not takes_delta(mechanism.name):
+        unit = with_delta(unit, args.delta)
     domain = label_domain(args) if mechanism.fitted is None else mechanism.fitted.domain
     column = dataclasses.replace(label_column(args, domain, mechanism.name, mechanism.fitted), unit=unit)
     _check_loss(mechanism, column)
@@ -66,8 +72,8 @@ def parse_request(command: str, args: argparse.Namespace) -> JobRequest:
     target = _target(command, args)
     input = input_spec(args)
     schema = read_schema(input, column.name)
-    check_columns(args, input, schema, _center_column(mechanism.fitted))
-    output = _output(args, target, len(input.paths))
+    check_columns(_named_columns(args, mechanism.fitted), input, schema)
+    output = _output(args, target, input)
     if mechanism.fitted is not None:
         _check_fitted_center(mechanism.fitted, column)
     features = None
@@ -129,7 +135,7 @@ def _fitted(path: str) -> MechanismFile:
 
 
 def _check_delta(args: argparse.Namespace, fitted: MechanismFile, unit: UnitBound | None) -> None:
-    needed = spent(unit, fitted.randomizer.delta)
+    needed = dataclasses.replace(fitted, unit=unit).labels_budget[1]
     if needed > (args.delta or 0.0):
         raise UsageError(
             f"--mechanism_file {args.mechanism_file} is not pure DP: its epsilon holds with delta {needed:g}. "
@@ -143,11 +149,15 @@ def _mechanism(args: argparse.Namespace, fitted: MechanismFile | None, unit: Uni
         return MechanismRequest(fitted.randomizer.mechanism, loss, {"loss": loss}, fitted)
     name = args.mechanism or default_mechanism(args.purpose, loss)
     if name == AUTO:
-        _check_auto(args, loss)
+        _check_auto(args, loss, unit)
         return MechanismRequest(name, loss, {})
-    if args.delta is not None and name in MECHANISMS and not takes_delta(name):
+    pure = name in MECHANISMS and not takes_delta(name)
+    if args.delta is not None and pure and unit is None:
         raise UsageError(f"--delta is for mechanisms of (epsilon, delta)-DP, such as gaussian; {name} is pure DP")
-    delta = args.delta if unit is None or args.delta is None else unit.record_share(args.delta)
+    delta = args.delta
+    if unit is not None and delta is not None:
+        # Of a pure mechanism it is the delta with which the epsilons of a unit's labels are composed.
+        delta = None if pure else unit.record_share(delta)
     parameters = {"loss": loss, **parse_parameters(args.mechanism_parameters, delta)}
     try:
         mechanism_named(name, **parameters)
@@ -156,12 +166,12 @@ def _mechanism(args: argparse.Namespace, fitted: MechanismFile | None, unit: Uni
     return MechanismRequest(name, loss, parameters)
 
 
-def _check_auto(args: argparse.Namespace, loss: str) -> None:
+def _check_auto(args: argparse.Namespace, loss: str, unit: UnitBound | None) -> None:
     if args.mechanism_parameters is not None:
         raise UsageError("--mechanism_parameters needs --mechanism: auto finds them itself")
     if loss != DEFAULTS["loss"]:
         raise UsageError(f"--mechanism auto is for models of the squared loss, not {loss}: name a mechanism")
-    if args.delta is not None:
+    if args.delta is not None and unit is None:
         raise UsageError("--delta is for mechanisms of (epsilon, delta)-DP, such as gaussian; auto is pure DP")
 
 
@@ -174,10 +184,16 @@ def _check_loss(mechanism: MechanismRequest, column: LabelColumn) -> None:
         raise UsageError(f"--loss: {error}") from None
 
 
-def _center_column(fitted: MechanismFile | None) -> str | None:
-    """The column of the input that is the center of a mechanism file."""
+def _named_columns(args: argparse.Namespace, fitted: MechanismFile | None) -> dict[str, str | None]:
+    """Columns of the input by the flags that name them, without the features of a linear center."""
+    named = {"label": args.label, "id_column": args.id_column, "unit_column": args.unit_column}
     center = None if fitted is None else fitted.center
-    return center.column if center is not None and center.linear is None else None
+    if center is not None and center.linear is None:
+        named["mechanism_file"] = center.column
+    elif args.center != "linear" and not any((args.center_features, args.center_categories, args.center_places)):
+        # Otherwise it is the name of a column that the job adds.
+        named["center_column"] = args.center_column
+    return named
 
 
 def _check_fitted_center(fitted: MechanismFile, column: LabelColumn) -> None:
@@ -193,8 +209,7 @@ def _check_fitted_center(fitted: MechanismFile, column: LabelColumn) -> None:
 def _budget(args: argparse.Namespace, fitted: MechanismFile | None, unit: UnitBound | None) -> BudgetRequest:
     caps = read_caps(args)
     if fitted is not None:
-        randomizer = fitted.randomizer
-        return BudgetRequest(spent(unit, randomizer.epsilon), spent(unit, randomizer.delta), None, caps)
+        return BudgetRequest(*fitted.labels_budget, None, caps)
     try:
         split_budget(args.epsilon, 1, 1, args.prior_epsilon)
     except ValueError as error:
@@ -259,7 +274,30 @@ def output_format(args: argparse.Namespace) -> str:
     return args.output_format or ("tfrecord" if args.input_format == "tfrecord" else "parquet")
 
 
-def _output(args: argparse.Namespace, target: str, input_files: int) -> OutputSpec:
+def _output(args: argparse.Namespace, target: str, input: InputSpec) -> OutputSpec:
     if args.num_shards is not None and not 1 <= args.num_shards <= _MOST_SHARDS:
         raise UsageError(f"--num_shards must be from 1 to {_MOST_SHARDS:,}, not {args.num_shards:,}")
-    return OutputSpec(target, output_format(args), args.num_shards or input_files, args.compression)
+    columns = _partition_columns(args.partition_output, input)
+    files = Counter(folder_of(path, columns) for path in input.paths)
+    num_shards = args.num_shards or max(files.values())
+    partitions = OutputPartitions(columns, tuple(sorted(files)))
+    return OutputSpec(target, output_format(args), num_shards, args.compression, partitions)
+
+
+def _partition_columns(text: str | None, input: InputSpec) -> tuple[tuple[str, bool], ...]:
+    """Reads `--partition_output`: name of each column, and whether it is of int32."""
+    if text is None:
+        return ()
+    names, known = text.split(","), {each.name: each.integer for each in input.parts[0].partitions}
+    if not known:
+        reason = "--partitions none ignores them" if not input.format.partitions else "no folder is named KEY=VALUE"
+        raise UsageError(f"--partition_output {text}: the input has no partition columns, {reason}")
+    for name in names:
+        if name not in known:
+            raise UsageError(
+                f"--partition_output: {name!r} is no partition column of the input; these are: "
+                f"{listed([*known])}{did_you_mean(name, [*known])}"
+            )
+        if names.count(name) > 1:
+            raise UsageError(f"--partition_output names {name!r} twice: give every column once")
+    return tuple((name, known[name]) for name in names)

@@ -116,7 +116,7 @@ def _release(request: JobRequest, options: PipelineOptions) -> None:
             write_manifest(request, result, mechanism, facts, staging)
             remove_segments(staging)
             if validation is not None:
-                check_output(output.format, label, mechanism, options, staging.release)
+                check_output(output, label, mechanism, options, staging.release)
         if staging.lease is not None:
             # A run that another one has replaced must not charge what it cannot release.
             staging.lease.check()

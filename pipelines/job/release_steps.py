@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from fractions import Fraction
 from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
@@ -103,7 +102,8 @@ def collect_facts(request: JobRequest, result: JobResult, mechanism: MechanismFi
     """
     # The column of the groups is a feature like any other.
     others = dataclasses.replace(request.column, groups=None).columns
-    features = feature_columns(FileSystems.join(staging.release, DATA_NAME), result.shards, others)
+    data = FileSystems.join(staging.release, DATA_NAME)
+    features = feature_columns(data, result.shards, others, request.output.partitions.names)
     binding = result.binding
     return released_facts(mechanism, binding.records, features, request.mechanism.loss, binding.missing_centers)
 
@@ -138,8 +138,8 @@ def write_manifest(
     if validation is not None:
         details["validation"] = "inferred schema" if validation.schema is None else "given schema"
     # A fitted mechanism costs all its parts, whatever was asked for when it was fitted.
-    fitted = Fraction(mechanism.center_epsilon) + Fraction(result.binding.budget.total)
-    epsilon = request.budget.epsilon if request.mechanism.fitted is None else spent(request.column.unit, fitted)
+    fitted = request.mechanism.fitted is not None
+    epsilon = mechanism.total_epsilon(mechanism.labels_budget[0]) if fitted else request.budget.epsilon
     document = make_manifest(result, mechanism, epsilon, details)
     write_text(FileSystems.join(staging.work, MANIFEST_NAME), json.dumps(document, indent=2) + "\n")
     center = mechanism.center

@@ -49,7 +49,7 @@ def check_target(flag: str, target: str) -> None:
 
 
 def _check_store_target(flag: str, target: str) -> None:
-    """What a killed run has left under an output is removed when the next one begins, unless it is a release."""
+    """Leftovers of a killed run under an output are removed when the next one begins, unless it is a release."""
     folder = flag == "--output"
     try:
         released = exists(f"{target.rstrip('/')}/{MANIFEST_NAME}" if folder else target)

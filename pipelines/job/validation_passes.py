@@ -25,7 +25,7 @@ from ...transforms.validation.validate_examples import ValidateExamples, Validat
 from ..release.mechanism_file import MechanismFile
 from ..release.output_folder import DATA_NAME, VALIDATION_NAME
 from ..runner.run_pipeline import run_single_threaded
-from .job_request import InputSpec, ValidationRequest
+from .job_request import InputSpec, OutputSpec, ValidationRequest
 
 FEATURE_STATISTICS_NAME = "feature_stats.pb"
 OUTPUT_STATISTICS_NAME = "output_stats.pb"
@@ -76,14 +76,14 @@ def check_features(
 
 
 def check_output(
-    output_format: str, label: str, mechanism: MechanismFile, options: PipelineOptions, staging: str
+    output: OutputSpec, label: str, mechanism: MechanismFile, options: PipelineOptions, staging: str
 ) -> None:
     """Validates the staged shards, writes their statistics and adds the privatized label to the schema.
 
     The column of a linear center is added as well.
 
     Args:
-      output_format: Format of the shards.
+      output: Format and folders of the shards.
       label: Name of the label column.
       mechanism: The released mechanism.
       options: Options of the runner.
@@ -106,9 +106,12 @@ def check_output(
             schema = with_center(schema, center.column, ends)
     schema = with_privatized_label(schema, label, outputs)
 
+    data, folders = FileSystems.join(staging, DATA_NAME), output.partitions.columns
+    format = Format(output.format, partitions=bool(folders), root=data)
+
     def wire(pipeline: beam.Pipeline) -> None:
         batches: Any = pipeline | "ReadOutput" >> ReadRecordBatches(
-            FileSystems.join(staging, DATA_NAME, "*"), Format(output_format, partitions=False)
+            FileSystems.join(data, *("*" for _ in folders), "*"), format
         )
         found = batches | "ValidateOutput" >> ValidateExamples(None, schema)
         _ = found | "WriteValidation" >> beam.Map(_write, folder, OUTPUT_STATISTICS_NAME)

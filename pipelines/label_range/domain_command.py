@@ -141,8 +141,8 @@ def _parse(args: argparse.Namespace) -> DomainRequest:
         check_tfrecord("--input_format tfrecord")
     check_target("--domain_file", args.domain_file)
     input = input_spec(args)
-    names = ("unit_column", "center", "center_column", "center_features", "center_categories", "center_places")
-    check_columns(argparse.Namespace(**vars(args), **dict.fromkeys(names)), input, read_schema(input, args.label), None)
+    named = {"label": args.label, "id_column": args.id_column, "unit_column": args.unit_column}
+    check_columns(named, input, read_schema(input, args.label))
     return DomainRequest(
         input=input,
         column=LabelColumn(args.label, tuple(log_spaced_labels().tolist()), args.id_column, unit=unit),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Mapping
 
 import pyarrow as pa
 
@@ -36,35 +36,22 @@ def read_schema(input: InputSpec, label: str) -> pa.Schema:
     return schema
 
 
-def check_columns(args: argparse.Namespace, input: InputSpec, schema: pa.Schema, fitted_center: str | None) -> None:
-    """Checks the columns that flags name, except the features of a linear center, which their own check compares.
+def check_columns(named: Mapping[str, str | None], input: InputSpec, schema: pa.Schema) -> None:
+    """Checks that the columns exist that flags name, and that of the filter.
 
     Records of a TFRecord file may lack a feature, so a name that the first records do not have is only warned of.
 
     Args:
-      args: Parsed flags; reads label, id_column, unit_column, center and center_column.
+      named: Column by name of the flag; None where none is given.
       input: The input files and the filter.
       schema: Columns of the first file.
-      fitted_center: Column of the input that is the center of a mechanism file; None if it has none.
 
     Raises:
       UsageError: If a column does not exist; names the flag and lists the columns.
     """
     if not schema.names:
         return
-    named = {
-        "label": args.label,
-        "id_column": args.id_column,
-        "unit_column": args.unit_column,
-        "where": input.where and input.where.column,
-    }
-    if fitted_center is not None:
-        named["mechanism_file"] = fitted_center
-    elif args.center != "linear" and not any(
-        (args.center_features, args.center_categories, args.center_places)
-    ):  # Otherwise it is the name of a column that the job adds.
-        named["center_column"] = args.center_column
-    for flag, name in named.items():
+    for flag, name in {**named, "where": input.where and input.where.column}.items():
         if name is not None and name not in schema.names:
             problem = _describe(flag, name, input, schema.names)
             if input.format.name != "tfrecord":

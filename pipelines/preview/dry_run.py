@@ -227,4 +227,8 @@ def _output(request: JobRequest) -> str:
     if request.command == "fit":
         return one_line(f"mechanism file {output.target}")
     compression = "" if output.compression == "none" else f", {output.compression}"
-    return one_line(f"{output.target}: {counted(output.num_shards, f'{output.format} shard')}{compression}")
+    shards = counted(output.num_shards, f"{output.format} shard")
+    if output.partitions.columns:
+        folders = counted(len(output.partitions.folders), "folder")
+        shards += f" in each of {folders}, {'/'.join(f'{name}=...' for name in output.partitions.names)}"
+    return one_line(f"{output.target}: {shards}{compression}")

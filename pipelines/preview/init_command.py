@@ -8,7 +8,8 @@ import os
 
 import pyarrow as pa
 
-from ...transforms.csv_input.csv_reader import are_names
+from ...transforms.csv_input.csv_dialect import Dialect
+from ...transforms.csv_input.csv_reader import are_names, delimiter_advice, missing_column
 from ...transforms.errors import InputError
 from ...transforms.io.file_reader import FileReader
 from ...transforms.io.filesystems import absolute, match, open_input
@@ -19,6 +20,7 @@ from ..cli.local_files import check_file
 from ..cli.one_line import one_line
 from ..cli.optional_extras import check_tfrecord
 from ..cli.suggestions import did_you_mean
+from ..flags.choices import DEFAULT_DELIMITER, DEFAULT_ENCODING
 from .job_template import job_template
 
 _ENDINGS = {
@@ -55,31 +57,49 @@ def _init(args: argparse.Namespace) -> None:
     kind = args.input_format or _format_of(path)
     if kind == "tfrecord":
         check_tfrecord("a TFRecord file")
+    format = Format(kind, dialect=_dialect(args, kind))
     # Without a label, no type of a CSV column is inferred: that would read values.
-    (part,) = file_parts([path], Format(kind))
-    schema = FileReader(Format(kind)).schema(part)
+    (part,) = file_parts([path], format)
+    schema = FileReader(format).schema(part)
     if args.label in [partition.name for partition in part.partitions]:
         raise UsageError(
             f"--label {args.label} is a folder of the file, whose name is public: name a column in the file"
         )
     names = schema.names
     if kind == "csv" and args.label not in names and not are_names(names):
-        # They may be a record. Whoever knows one of them knows that they are names.
+        # They may be a record. A user who knows one of them knows that they are names.
         raise UsageError(
             f"{path}: the first line does not look like column names: add a header line, or name one of them with "
             "--label"
         )
     if args.label is not None and names and args.label not in names:
-        raise UsageError(
-            f"--label: there is no column {args.label!r} in {path}; it has: {listed(names)}"
-            f"{did_you_mean(args.label, names)}"
-        )
+        problem = f"there is no column {args.label!r} in {path}; it has: {listed(names)}"
+        if kind == "csv" and delimiter_advice(args.label, names, format.dialect):
+            problem = f"{path}: {missing_column(args.label, names, format.dialect)}"
+        raise UsageError(f"--label: {problem}{did_you_mean(args.label, names)}")
     # The types of a Parquet file are in its footer; those of other files are in the records.
     types = [str(field.type) if kind == "parquet" else "" for field in schema]
     columns = list(zip(names, types, strict=True))
-    _write_new(args.output, job_template(args.output, args.file, kind, columns, args.label))
+    input = {"input": args.file, "input_format": kind, **_given_dialect(args)}
+    _write_new(args.output, job_template(args.output, input, columns, args.label))
     print(f"job        {one_line(args.output)}: {kind}, {len(names)} columns; fill in the empty lines")
     print(f"try it     labeldp privatize --config {one_line(args.output)} --dry_run")
+
+
+def _given_dialect(args: argparse.Namespace) -> dict[str, str]:
+    """Flags of the CSV dialect that are not the defaults, as they were given."""
+    flags = {"csv_delimiter": DEFAULT_DELIMITER, "csv_encoding": DEFAULT_ENCODING}
+    return {name: getattr(args, name) for name, default in flags.items() if getattr(args, name) != default}
+
+
+def _dialect(args: argparse.Namespace, kind: str) -> Dialect:
+    given = _given_dialect(args)
+    if given and kind != "csv":
+        raise UsageError(f"--{next(iter(given))} is for CSV, but {args.file} is {kind}: leave it out")
+    try:
+        return Dialect(args.csv_delimiter, args.csv_encoding)
+    except ValueError as error:
+        raise UsageError(f"--{error}") from None
 
 
 def _format_of(path: str) -> str:
@@ -94,7 +114,7 @@ def _format_of(path: str) -> str:
 
 
 def _write_new(path: str, text: str) -> None:
-    """Writes a file that must not exist, whoever else writes at the same time."""
+    """Writes a file that must not exist, also if another process writes it at the same time."""
     try:
         with open(path, "x", encoding="utf-8") as file:
             file.write(text)

@@ -59,15 +59,12 @@ output_format: {output_format}
 """
 
 
-def job_template(
-    file: str, pattern: str, input_format: str, columns: Sequence[tuple[str, str]], label: str | None
-) -> str:
+def job_template(file: str, input: Mapping[str, str], columns: Sequence[tuple[str, str]], label: str | None) -> str:
     """Writes a job file for an input.
 
     Args:
       file: Name of the job file, for its comments.
-      pattern: The input files, as the user named them.
-      input_format: Their format.
+      input: Flags of the input, as the user gave them; with input and input_format.
       columns: Name and type of each column; an empty type where it is not known without reading values.
       label: Name of the label column; None to leave it open.
 
@@ -77,10 +74,10 @@ def job_template(
     named = [f"{one_line(name)} ({kind})" if kind else one_line(name) for name, kind in columns]
     return _TEMPLATE.format(
         file=one_line(file),
-        input=_lines({"input": pattern, "input_format": input_format}),
+        input=_lines(input),
         columns=_comment(named),
         label="label:" if label is None else _lines({"label": label}),
-        output_format="tfrecord" if input_format == "tfrecord" else "parquet",
+        output_format="tfrecord" if input["input_format"] == "tfrecord" else "parquet",
     )
 
 

@@ -70,17 +70,20 @@ def manifest_facts(mechanism: MechanismFile, manifest: Manifest | None) -> Relea
     return released_facts(mechanism, manifest.records, manifest.features, manifest.loss, manifest.missing_centers)
 
 
-def feature_columns(data: str, shards: Mapping[str, int], others: Collection[str]) -> int | None:
+def feature_columns(
+    data: str, shards: Mapping[str, int], others: Collection[str], folders: Collection[str] = ()
+) -> int | None:
     """Counts the feature columns of released shards.
 
     Args:
       data: Folder of the shards.
-      shards: Number of records by shard file name.
+      shards: Number of records by shard name.
       others: Names of columns that are no features: label, id and center.
+      folders: Names of columns that are in the names of the shards' folders.
 
     Returns:
-      The number of columns of a Parquet shard, or of features in the first records of a TFRecord shard; None if no
-      shard has records.
+      The number of columns of a Parquet shard, or of features in the first records of a TFRecord shard, and of its
+      folders; None if no shard has records.
 
     Raises:
       InputError: If the shard cannot be read.
@@ -98,4 +101,4 @@ def feature_columns(data: str, shards: Mapping[str, int], others: Collection[str
 
             frames = next(read_records(file, path, _RECORDS_READ, None))
             found = ExampleDecoder(path).names(frames.records())
-    return len(found - set(others))
+    return len((found | set(folders)) - set(others))

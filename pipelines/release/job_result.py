@@ -19,7 +19,7 @@ class JobResult:
     Attributes:
       binding: Digest, domain, budget and counts of the first pass over the input.
       digest_applied: Digest of the labels that the second pass privatized; None for `fit`, which reads once.
-      shards: Number of records by shard file name.
+      shards: Number of records by shard name, its path in the folder of all shards.
       mechanisms_applied: Fingerprints of the randomizers that drew the labels in the shards, in hexadecimal digits.
       units: Counts of units and of the records that were left out; None without units.
     """
@@ -49,7 +49,7 @@ class JobResult:
                 "center": self.binding.center,
                 "missing_centers": self.binding.missing_centers,
                 "groups": None if self.binding.groups is None else self.binding.groups.request,
-                "unit": None if unit is None else [unit.column, unit.max_records, unit.over_limit],
+                "unit": None if unit is None else [unit.column, unit.max_records, unit.over_limit, unit.delta],
                 "units": None if counts is None else [counts.units, counts.left_out, counts.without_unit],
                 "digest_applied": None if self.digest_applied is None else f"{self.digest_applied:064x}",
                 "shards": self.shards,

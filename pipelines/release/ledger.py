@@ -153,9 +153,8 @@ def release_entries(binding: NoiseBinding, mechanism: MechanismFile, with_labels
         center_epsilon = spent(unit, mechanism.center_epsilon)
         entries.insert(0, LedgerEntry("center", center_epsilon, center_release_name(mechanism.center.linear)))
     if with_labels:
-        randomizer = mechanism.randomizer
-        name, certificate = f"{own}-{randomizer.fingerprint.hex()[:32]}", randomizer.certificate()
-        epsilon, delta = spent(unit, certificate.epsilon), spent(unit, certificate.delta)
+        name = f"{own}-{mechanism.randomizer.fingerprint.hex()[:32]}"
+        epsilon, delta = mechanism.labels_certified
         entries.append(LedgerEntry("labels", epsilon, name, delta))
     return entries
 

@@ -179,7 +179,7 @@ class LedgerDatabase:
             for place, key, entry in before:
                 if key == values["run"]:
                     if _run_key(json.loads(entry)) != key:
-                        # Somebody has edited the entry: what it says is not what was charged.
+                        # The entry was edited: what it says is not what was charged.
                         raise corrupt(self.name, place)
                     return
             _RUNS.create(connection, checkfirst=True)

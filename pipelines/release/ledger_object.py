@@ -1,7 +1,7 @@
 """Ledger in an object of a store: JSON lines, one per run.
 
 Caps hold across machines: a charge reads the object, checks the caps and replaces the object on the condition that
-nobody else has replaced it meanwhile (If-Match on S3, the generation on Google Cloud Storage). If somebody has, it
+no other run has replaced it meanwhile (If-Match on S3, the generation on Google Cloud Storage). If one has, it
 starts again. A store that ignores the condition is refused.
 """
 

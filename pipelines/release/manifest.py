@@ -20,7 +20,6 @@ import pyarrow as pa
 from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.core.exact_bounds import round_up
 from ...mechanisms.core.losses import LOSSES
-from ...mechanisms.release.unit_bound import spent
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import read_text
 from .job_result import JobResult
@@ -71,9 +70,9 @@ def make_manifest(
         **({"center_epsilon": mechanism.center_epsilon} if mechanism.center_epsilon else {}),
         "prior_epsilon": binding.budget.prior,
         "randomizer_epsilon": binding.budget.labels,
-        "certified_epsilon": spent(unit, certified),
-        "delta": spent(unit, randomizer.delta),
-        "certified_delta": spent(unit, certificate.delta),
+        "certified_epsilon": mechanism.total_epsilon(mechanism.labels_certified[0]),
+        "delta": mechanism.labels_budget[1],
+        "certified_delta": mechanism.labels_certified[1],
         "mechanism": randomizer.mechanism,
         "parameters": randomizer.parameters,
         "mechanism_fingerprint": randomizer.fingerprint.hex(),
@@ -139,7 +138,7 @@ def _groups(mechanism: MechanismFile) -> dict[str, Any]:
 
 
 def _linear(center: LinearCenter | None) -> dict[str, Any]:
-    """What the manifest says of a linear center; mechanism.json and center.json have all of it."""
+    """Member `linear`: a summary of a linear center; mechanism.json and center.json have all of it."""
     if center is None:
         return {}
     rows = center.design.map

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,16 @@ import numpy as np
 from ...mechanisms.analysis.automatic import CANDIDATES
 from ...mechanisms.center.center_document import center_document
 from ...mechanisms.center.linear_center import LinearCenter
-from ...mechanisms.core.budget import BudgetSplit
+from ...mechanisms.composition.closed_form import optimal_delta
+from ...mechanisms.core.budget import MAX_EPSILON, BudgetSplit
+from ...mechanisms.core.exact_bounds import round_up
 from ...mechanisms.core.label_rounding import NEAREST, ROUNDINGS
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.registry import default_rounding
 from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.prior_release import PriorRelease
-from ...mechanisms.release.unit_bound import UnitBound
+from ...mechanisms.release.unit_bound import UnitBound, spent
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import read_text
 from ..study.prior_file import NoisedCounts, parse_prior_release
@@ -47,6 +50,7 @@ class MechanismFile:
         versions.
       unit: Privacy unit of the histogram, and of the labels that the mechanism is applied to; None for single records.
         Epsilons are those of one record.
+      unit_epsilon: Epsilon of all labels of a unit, with the unit's delta; None where epsilons of records add up.
     """
 
     randomizer: Randomizer
@@ -58,6 +62,7 @@ class MechanismFile:
     noised: NoisedCounts | None = None
     label: str | None = None
     unit: UnitBound | None = None
+    unit_epsilon: float | None = None
 
     @classmethod
     def of_release(cls, randomizer: Randomizer, release: PriorRelease) -> MechanismFile:
@@ -74,8 +79,8 @@ class MechanismFile:
         prior = release.prior if center is None else center.mechanism_prior(randomizer)
         name = prior_release_name(release)
         noised = NoisedCounts(release.counts, release.records) if center is None else None
-        spent, label = release.budget.prior, release.column
-        return cls(randomizer, prior, spent, release.rounding, name, center, noised, label, release.unit)
+        unit, prior_epsilon, label = (release.unit, release.unit_epsilon), release.budget.prior, release.column
+        return cls(randomizer, prior, prior_epsilon, release.rounding, name, center, noised, label, *unit)
 
     @property
     def center_epsilon(self) -> float:
@@ -86,6 +91,33 @@ class MechanismFile:
     def budget(self) -> BudgetSplit:
         """Epsilon of the prior and of the randomizer."""
         return BudgetSplit(self.prior_epsilon, self.randomizer.epsilon)
+
+    @property
+    def labels_budget(self) -> tuple[float, float]:
+        """Epsilon and delta of the labels that were asked for: of a record, or of all labels of a unit."""
+        if self.unit is not None and self.unit_epsilon is not None:
+            return self.unit_epsilon, self.unit.delta
+        return spent(self.unit, self.randomizer.epsilon), spent(self.unit, self.randomizer.delta)
+
+    @property
+    def labels_certified(self) -> tuple[float, float]:
+        """Certified epsilon and delta of the labels: of a record, or of all labels of a unit."""
+        if self.unit_epsilon is not None:
+            return self.labels_budget
+        certificate = self.randomizer.certificate()
+        return spent(self.unit, certificate.epsilon), spent(self.unit, certificate.delta)
+
+    def total_epsilon(self, labels: float) -> float:
+        """Adds up center, histogram and labels.
+
+        Args:
+          labels: Epsilon of the labels, of `labels_budget` or `labels_certified`.
+
+        Returns:
+          Epsilon of a record or of a unit, rounded up.
+        """
+        before = Fraction(self.center_epsilon) + Fraction(self.prior_epsilon)
+        return round_up((before if self.unit is None else self.unit.total(before)) + Fraction(labels))
 
     def to_text(self) -> str:
         """Writes the file's text.
@@ -101,9 +133,11 @@ class MechanismFile:
         if self.noised is not None:
             released |= self.noised.to_document()
         center = {} if self.center is None else {"center": self.center.to_document()}
-        unit = {}
+        unit: dict[str, dict[str, Any]] = {}
         if self.unit is not None:
             unit = {"unit": {"column": self.unit.column, "max_records": self.unit.max_records}}
+        if self.unit is not None and self.unit_epsilon is not None:
+            unit["unit"] |= {"epsilon": self.unit_epsilon, "delta": self.unit.delta}
         return self.randomizer.to_json(prior=released, rounding=self.rounding, **center, **unit) + "\n"
 
     @property
@@ -144,23 +178,33 @@ def read_mechanism_file(path: str) -> MechanismFile:
         label = prior.get("label")
         if label is not None and not isinstance(label, str):
             raise InputError(f"{path} cannot be used: its label is not a name")
-        unit = _stated_unit(document.get("unit"))
-        return MechanismFile(randomizer, found, epsilon, rounding, name, center, noised, label, unit)
+        unit = _stated_unit(document.get("unit"), randomizer)
+        return MechanismFile(randomizer, found, epsilon, rounding, name, center, noised, label, *unit)
     except (KeyError, TypeError):
         raise InputError(f"{path} has no prior: it was not written by fit, solve or privatize") from None
     except (ValueError, OverflowError) as error:
         raise InputError(f"{path} cannot be used: {error}") from None
 
 
-def _stated_unit(stated: Any) -> UnitBound | None:
+def _stated_unit(stated: Any, randomizer: Randomizer) -> tuple[UnitBound | None, float | None]:
+    """The unit, and with a delta the epsilon of all its labels."""
     if stated is None:
-        return None
-    if not (isinstance(stated, dict) and set(stated) == {"column", "max_records"}):
-        raise ValueError("its unit must have a column and max_records")
+        return None, None
+    members = [{"column", "max_records"}, {"column", "max_records", "epsilon", "delta"}]
+    if not isinstance(stated, dict) or set(stated) not in members:
+        raise ValueError("its unit must have a column and max_records, and epsilon and delta or neither")
     column, most = stated["column"], stated["max_records"]
     if not isinstance(column, str) or type(most) is not int:
         raise ValueError("its unit must be the name of a column with a whole number of records")
-    return UnitBound(column, most)
+    if "delta" not in stated:
+        return UnitBound(column, most), None
+    epsilon, delta = stated["epsilon"], stated["delta"]
+    if type(epsilon) is not float or type(delta) is not float or not 0 < epsilon <= MAX_EPSILON or not delta:
+        raise ValueError("epsilon and delta of its unit must be numbers above 0")
+    unit = UnitBound(column, most, delta=delta)
+    if not randomizer.pure or optimal_delta(randomizer.certificate().epsilon, most, epsilon) > Fraction(delta):
+        raise ValueError("the labels of its unit do not have the stated epsilon and delta")
+    return unit, epsilon
 
 
 def _check_stated(randomizer: Randomizer, centered: bool) -> None:

@@ -30,7 +30,7 @@ _LEASE_NAME = "lease.json"
 _DELETIONS = 3
 # Names below a target that a run writes.
 _OWN = re.compile(
-    rf"{DATA_NAME}/part-\d{{5}}-of-\d{{5}}\.(tfrecord|tfrecord\.gz|parquet)|{VALIDATION_NAME}/[a-z_]+\.(pb|pbtxt)"
+    rf"{DATA_NAME}/([^/=]+=[^/]*/)*part-\d{{5}}-of-\d{{5}}\.(tfrecord|tfrecord\.gz|parquet)|{VALIDATION_NAME}/[a-z_]+\.(pb|pbtxt)"
     rf"|mechanism\.json|{re.escape(CENTER_NAME)}|{re.escape(DEAD_LETTERS_NAME)}"
 )
 

@@ -72,6 +72,7 @@ def _column(subject: ReportInput, name: str) -> Column:
     worth, guess = headline_worth(facts), label_inferences(randomizer, mechanism.prior)[0]
     ledger = ledger_rows(subject.ledger, audit.fingerprint, None if manifest else mechanism.prior_release)
     certificate, unit = randomizer.certificate(), subject.unit
+    labels_epsilon, labels_delta = mechanism.labels_certified
     of_unit = partial(spent, mechanism.unit)
     record = sum(map(Fraction, (mechanism.center_epsilon, mechanism.prior_epsilon, certificate.epsilon)))
     missing = "-"
@@ -85,11 +86,11 @@ def _column(subject: ReportInput, name: str) -> Column:
         "privacy unit": "one record" if unit is None else f"{unit.column}: all labels of one",
         "records of a unit": missing if unit is None else f"at most {unit.max_records:,}",
         "further records, without a label of their own": f"{unit.left_out:,}" if unit and unit.released else missing,
-        "epsilon, certified": upper_bound(manifest.certified_epsilon if manifest else of_unit(certificate.epsilon)),
-        "delta, certified": upper_bound(of_unit(certificate.delta)) if not randomizer.pure else "0",
+        "epsilon, certified": upper_bound(manifest.certified_epsilon if manifest else labels_epsilon),
+        "delta, certified": upper_bound(labels_delta) if labels_delta else "0",
         "of which for the center": number(of_unit(mechanism.center_epsilon)),
         "of which for the histogram": number(of_unit(mechanism.prior_epsilon)),
-        "of which for the labels": number(of_unit(certificate.epsilon)),
+        "of which for the labels": number(labels_epsilon),
         "epsilon of one record": upper_bound(round_up(record) if manifest else certificate.epsilon),
         "advantage of the best guess of a label": percent(guess.advantage),
         "root mean squared error of one label": number(math.sqrt(moments.squared_error)),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
 
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import is_remote
 from ..cli.arguments import UsageError
 from ..cli.exit_codes import run_command
-from ..cli.local_files import check_file, write_file
+from ..cli.local_files import check_file, local_copy, write_file
 from ..cli.one_line import one_line
 from ..cli.optional_extras import check_extra
 from ..flags.release_flags import REPORT_NAME
@@ -33,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
         _check_ledger(args.ledger)
         output = args.output if args.output is not None else default_output(args.paths[0])
         _check_output(output)
-        _write_page(args.paths, args.ledger, args.party, output)
+        _write_page(args, output)
         print(f"report     {one_line(output)}")
 
     return run_command("labeldp report", work, (InputError,))
@@ -56,8 +55,10 @@ def _check_inputs(args: argparse.Namespace) -> None:
         raise UsageError(f"{len(args.paths)} releases are given: name one, or two to compare them")
     if len(args.paths) == 2 and args.output is None:
         raise UsageError("--output is missing: name the file of the comparison, which belongs to neither folder")
+    if args.output is None and is_remote(args.paths[0]):
+        raise UsageError("--output is missing: name a local file for the page")
     for path in args.paths:
-        if not os.path.exists(path):
+        if not os.path.exists(local_copy(args, path)):
             raise UsageError(f"{path} does not exist: name an output folder or a mechanism file")
 
 
@@ -75,13 +76,13 @@ def _check_output(output: str) -> None:
         raise UsageError(f"--output {output} exists: name another file, or delete it")
 
 
-def _write_page(paths: Sequence[str], ledger: str | None, party: str | None, output: str) -> None:
+def _write_page(args: argparse.Namespace, output: str) -> None:
     # They need jinja2, which an extra installs.
     from .comparison_page import comparison_page
     from .report_page import report_page
 
-    subjects = [read_report_input(path, ledger) for path in paths]
-    text = report_page(subjects[0], party) if len(subjects) == 1 else comparison_page(subjects, party)
+    subjects = [read_report_input(local_copy(args, path), args.ledger, path) for path in args.paths]
+    text = report_page(subjects[0], args.party) if len(subjects) == 1 else comparison_page(subjects, args.party)
     try:
         # JSON can hold surrogates, which UTF-8 cannot.
         write_file(output, text.encode(errors="backslashreplace"))

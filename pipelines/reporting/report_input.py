@@ -15,7 +15,6 @@ from typing import Any
 
 from ...mechanisms.analysis.release_warnings import release_warnings
 from ...mechanisms.core.losses import LOSSES
-from ...mechanisms.release.unit_bound import spent
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import read_text
 from ..audit.audit_mechanism import Audit
@@ -54,12 +53,13 @@ class ReportInput:
     unit: UnitSummary | None = None
 
 
-def read_report_input(path: str, ledger: str | None = None) -> ReportInput:
+def read_report_input(path: str, ledger: str | None = None, name: str | None = None) -> ReportInput:
     """Reads and checks a release or a mechanism file.
 
     Args:
       path: An output folder, its release.json, or a mechanism file.
       ledger: Path or URL of the ledger that was charged; None for the file beside it.
+      name: Its name in messages, such as the URL that it is a copy of; default the path.
 
     Returns:
       The checked input of the report.
@@ -69,7 +69,7 @@ def read_report_input(path: str, ledger: str | None = None) -> ReportInput:
     """
     audit = audit_path(path)
     if audit.problems:
-        raise InputError(f"{path} fails the audit; no report is written: {'; '.join(audit.problems)}")
+        raise InputError(f"{name or path} fails the audit; no report is written: {'; '.join(audit.problems)}")
     target = Path(path)
     released = target.is_dir() or audit.total_epsilon is not None
     folder = target if target.is_dir() else target.parent
@@ -87,7 +87,7 @@ def read_report_input(path: str, ledger: str | None = None) -> ReportInput:
         if (validation.before, validation.after) != (read, written):
             problems.append(f"validation/ counts other records than {MANIFEST_NAME}")
     if problems:
-        raise InputError(f"{path} contradicts itself; no report is written: {'; '.join(problems)}")
+        raise InputError(f"{name or path} contradicts itself; no report is written: {'; '.join(problems)}")
     subject = os.path.abspath(folder if released else target)
     runs = Ledger(ledger or default_ledger_path(subject)).runs()
     return ReportInput(os.path.basename(subject), audit, mechanism, manifest, runs, validation, unit)
@@ -109,7 +109,7 @@ def contradictions(manifest: Manifest, mechanism: MechanismFile, constant: int =
         problems.append(f"{MANIFEST_NAME} names another mechanism")
     if manifest.adjacency != (ADJACENCY if mechanism.unit is None else UNIT_ADJACENCY):
         problems.append(f"{MANIFEST_NAME} states another adjacency")
-    if manifest.delta != spent(mechanism.unit, randomizer.delta):
+    if manifest.delta != mechanism.labels_budget[1]:
         problems.append(f"{MANIFEST_NAME} states another delta")
     if manifest.domain != (mechanism.domain[0], mechanism.domain[-1], len(mechanism.domain)):
         problems.append(f"{MANIFEST_NAME} states another label domain")

@@ -71,10 +71,11 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
     bins = label_bins(randomizer.labels, randomizer.outputs, randomizer.probabilities())
     losses = {name: loss for name, loss in LOSSES.items() if not loss.nonnegative or randomizer.labels[0] >= 0}
     ledger = ledger_rows(subject.ledger, audit.fingerprint, None if manifest else mechanism.prior_release)
-    # The ledger of whoever applied a mechanism file may lack the prior, which fit charged to another ledger.
+    # The ledger of the party that applied a mechanism file may lack the prior, which fit charged to another ledger.
     before = Fraction(mechanism.center_epsilon) + Fraction(mechanism.prior_epsilon)
     of_record = before + Fraction(audit.certified_epsilon)
-    least = Fraction(spent(mechanism.unit, of_record)) if manifest else Fraction(0)
+    labels_epsilon, labels_delta = mechanism.labels_certified
+    least = Fraction(mechanism.total_epsilon(labels_epsilon)) if manifest else Fraction(0)
     return (
         environment(tiny)
         .get_template(_TEMPLATE)
@@ -98,7 +99,8 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
             total_epsilon=manifest.certified_epsilon if manifest else None,
             unit=subject.unit,
             record_epsilon=round_up(of_record),
-            delta=manifest.certified_delta if manifest else spent(mechanism.unit, randomizer.certificate().delta),
+            delta=manifest.certified_delta if manifest else labels_delta,
+            labels_epsilon=labels_epsilon,
             of_unit=lambda epsilon: spent(mechanism.unit, epsilon),
             inferences=label_inferences(randomizer, prior),
             utility=moments,

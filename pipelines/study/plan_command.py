@@ -106,28 +106,16 @@ class PlanResult:
         }
 
 
-def run(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
+def run(args: argparse.Namespace) -> int:
     """Prints the plan and writes the requested files.
 
     Args:
       args: Parsed flags.
-      runner_flags: The runner's flags, which only `--units` takes.
 
     Returns:
       The exit code.
     """
-    if args.units:
-        # Loads Beam, which a plan from a prior does not need.
-        from ..units.plan_units import run_units
-
-        return run_units(args, runner_flags)
-
-    def plan(args: argparse.Namespace) -> None:
-        if runner_flags:
-            raise UsageError(f"{runner_flags[0].partition('=')[0]} is a flag of the runner, and needs --units")
-        _plan(args)
-
-    return run_prior_command("plan", args, plan)
+    return run_prior_command("plan", args, _plan)
 
 
 def _plan(args: argparse.Namespace) -> None:

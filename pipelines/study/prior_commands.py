@@ -14,7 +14,7 @@ from ...mechanisms.core.budget import check_epsilon
 from ...mechanisms.core.losses import loss_named
 from ..cli.arguments import UsageError
 from ..cli.exit_codes import run_command
-from ..cli.local_files import check_file, write_file
+from ..cli.local_files import check_file, local_copy, write_file
 from ..cli.one_line import one_line
 from ..cli.optional_extras import check_extra
 from .figures import check_picture
@@ -64,7 +64,8 @@ def check_study_flags(args: argparse.Namespace) -> None:
         path = getattr(args, flag)
         if path is not None:
             check_file(f"--{flag}", path)
-            if args.prior is not None and os.path.exists(path) and os.path.samefile(path, args.prior):
+            given = None if args.prior is None else local_copy(args, args.prior)
+            if given is not None and os.path.exists(path) and os.path.samefile(path, given):
                 raise UsageError(f"--{flag} {path} is the file of --prior: name another")
     if args.picture is not None:
         check_picture("--picture", args.picture)
@@ -118,7 +119,7 @@ def load_prior(args: argparse.Namespace) -> PriorFile:
       UsageError: If the file cannot be read, or the loss is not defined on a label.
       ValueError: If the file is not a prior.
     """
-    source = read_prior(args.prior)
+    source = read_prior(local_copy(args, args.prior), args.prior)
     try:
         loss_named(args.loss).check(source.prior.labels)
     except ValueError as error:

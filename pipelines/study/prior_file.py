@@ -101,11 +101,12 @@ class PriorFile:
     noised: NoisedCounts | None = None
 
 
-def read_prior(path: str) -> PriorFile:
+def read_prior(path: str, name: str | None = None) -> PriorFile:
     """Reads the value of `--prior`.
 
     Args:
       path: A file, or the folder of a release.
+      name: Its name in messages, such as the URL that it is a copy of; default the path.
 
     Returns:
       The prior and the facts about it.
@@ -114,17 +115,17 @@ def read_prior(path: str) -> PriorFile:
       UsageError: If the file cannot be read.
       ValueError: If it is not a prior, or one of residuals around a center. Both messages name the file.
     """
-    folder = path if os.path.isdir(path) else None
-    text = _read_text(os.path.join(folder, "mechanism.json") if folder else path)
+    name, folder = name or path, path if os.path.isdir(path) else None
+    text = _read_text(*(os.path.join(each, "mechanism.json") if folder else each for each in (path, name)))
     try:
         prior = Prior.from_text(text)
     except ValueError as error:
-        raise ValueError(f"--prior {path}: {error}") from None
+        raise ValueError(f"--prior {name}: {error}") from None
     document = _json_object(text)
     if "center" in document:
         # Without its center, a mechanism for these residuals would be applied to labels.
         raise ValueError(
-            f"--prior {path}: its prior is that of residuals around a center, clipped to the range of its mechanism, "
+            f"--prior {name}: its prior is that of residuals around a center, clipped to the range of its mechanism, "
             "not one of labels: name another file, or use labeldp fit --center_column for another mechanism"
         )
     member = document.get("prior")
@@ -135,9 +136,9 @@ def read_prior(path: str) -> PriorFile:
         if noised is not None:
             noised.check(prior, epsilon)
     except ValueError as error:
-        raise ValueError(f"--prior {path}: {error}") from None
+        raise ValueError(f"--prior {name}: {error}") from None
     manifest = os.path.join(folder, "release.json") if folder else ""
-    records = _json_object(_read_text(manifest)).get("records") if os.path.exists(manifest) else None
+    records = _json_object(_read_text(manifest, name)).get("records") if os.path.exists(manifest) else None
     return PriorFile(prior, epsilon, release, records if isinstance(records, int) and records > 0 else None, noised)
 
 
@@ -165,14 +166,14 @@ def parse_prior_release(noised: dict[str, Any]) -> tuple[float, str | None]:
     return float(epsilon), release
 
 
-def _read_text(path: str) -> str:
+def _read_text(path: str, name: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
             return file.read()
     except OSError as error:
-        raise UsageError(f"--prior {path} cannot be read: {error.strerror}") from None
+        raise UsageError(f"--prior {name} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise ValueError(f"--prior {path}: not UTF-8 text") from None
+        raise ValueError(f"--prior {name}: not UTF-8 text") from None
 
 
 def _json_object(text: str) -> dict[str, Any]:

@@ -43,7 +43,6 @@ from .choose_bound import count_units
 _COLUMNS = ("epsilon", "max_records", "records", "units_cut", "record_epsilon", "model_error", "best")
 # Numbers of records that are shown for each epsilon, so that their curves can be compared.
 _SHOWN = 8
-_NO_COLUMNS = ("id_column", "center", "center_column", "center_features", "center_categories", "center_places")
 
 
 @dataclass(frozen=True)
@@ -148,8 +147,8 @@ def _parse(args: argparse.Namespace) -> _Request:
         path = getattr(args, flag)
         if path is not None and absolute(path) in input.paths:
             raise UsageError(f"--{flag} {path} is a file of --input: name another")
-    checked = argparse.Namespace(**{**dict.fromkeys(_NO_COLUMNS), **vars(args)})
-    check_columns(checked, input, read_schema(input, args.label), None)
+    named = {"label": args.label, "unit_column": args.unit_column}
+    check_columns(named, input, read_schema(input, args.label))
     parameters = MODEL_PARAMETERS if args.features is None else args.features + 1
     return _Request(input, resolve_noise_key(args.noise_key_file, _work_file(tempfile.gettempdir())), prior, parameters)
 

@@ -61,6 +61,27 @@ def unit_bound(args: argparse.Namespace, fitted: MechanismFile | None) -> UnitBo
         raise UsageError(f"--{reason}") from None
 
 
+def with_delta(unit: UnitBound, delta: float) -> UnitBound:
+    """Adds the delta with which the epsilons of a unit's labels are composed.
+
+    Args:
+      unit: The privacy unit.
+      delta: `--delta`.
+
+    Returns:
+      The unit with its delta.
+
+    Raises:
+      UsageError: If it is out of range, or a unit has too many records to be composed.
+    """
+    if not 0 < delta < 1:
+        raise UsageError(f"--delta must be above 0 and below 1, not {delta:g}; for pure label DP leave it out")
+    try:
+        return dataclasses.replace(unit, delta=delta)
+    except ValueError as error:
+        raise UsageError(f"--{error}") from None
+
+
 def check_record_budget(epsilon: float, prior_epsilon: float | None, unit: UnitBound) -> None:
     """Checks that enough of the budget of a unit is left for each of its records.
 

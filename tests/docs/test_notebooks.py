@@ -20,7 +20,7 @@ pytest.importorskip("sklearn", reason="the extra evaluation is not installed")
 
 
 def printed(notebook: Any) -> list[str]:
-    """What each cell prints and returns as text, without numbers, which depend on the key, and without spaces."""
+    """Text that each cell prints and returns, without numbers, which depend on the key, and without spaces."""
     found = []
     for cell in notebook.cells:
         outputs = cell.get("outputs", [])

@@ -53,7 +53,7 @@ def test_parameters_are_flags_with_their_choices_and_defaults(document: dict[str
         choices = flags[name].choices
         assert [option["value"] for option in parameter.get("enumOptions", [])] == list(map(str, choices or []))
         assert (parameter["paramType"] == "ENUM") == (choices is not None)
-        default = flags[name].default
+        default = False if flags[name].nargs == 0 else flags[name].default
         assert parameter.get("defaultValue", "").lower() == ("" if default is None else str(default).lower())
 
 

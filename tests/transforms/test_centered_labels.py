@@ -239,7 +239,7 @@ def test_columns_that_fitting_reads():
 
 
 def test_a_stream_without_centers_takes_the_middle_label_and_refuses_text(labelled, run, failure, key):
-    """Whether a center is there is public. A stream is never complete, so none need have one."""
+    """The presence of a center is public. A stream is never complete, so none need have one."""
     from labeldp.mechanisms import Prior, solve
 
     column = LabelColumn("y", DOMAIN, "id", center="c")

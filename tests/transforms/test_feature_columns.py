@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from labeldp.mechanisms.center.feature_rows import Categories
+from labeldp.transforms.arrow_values import time_texts
 from labeldp.transforms.batches import LabelledBatch
 from labeldp.transforms.center.feature_columns import concatenated, feature_columns
 from labeldp.transforms.errors import InputError
@@ -121,3 +122,40 @@ def test_joined_batches_keep_their_values():
 def test_numbers_and_text_are_not_joined():
     with pytest.raises(InputError, match=r"'x' holds numbers in some records and text in others"):
         concatenated([{"x": np.zeros(1)}, {"x": Categories(np.zeros(1, np.int64), ("a",))}], [1, 1])
+
+
+MOMENTS = [0, 1, 10**9 + 1, None, -1, 1500, 1_500_000, 1_500_000_000, 1_706_659_201_000_000_001]
+TIMES = [
+    *(pa.array(MOMENTS).cast(pa.timestamp(unit, zone))
+      for unit in ("s", "ms", "us", "ns") for zone in (None, "UTC", "Europe/Berlin", "+05:30")),
+    pa.array([0, None, -9, 30_000_000], pa.int32()).cast(pa.date32()),
+    pa.array([0, 86_400_000], pa.int64()).cast(pa.date64()),
+    pa.array([1, 1000], pa.int32()).cast(pa.time32("ms")),
+    pa.array([1, 1000, 10**9]).cast(pa.time64("ns")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("column", TIMES, ids=lambda column: str(column.type))
+def test_times_are_the_same_text_as_category_in_tfrecords_and_for_the_audit(column: pa.Array) -> None:
+    """In years beyond those of Python, too."""
+    pytest.importorskip("google_crc32c")
+    from labeldp.pipelines.audit.records import shard_columns
+    from labeldp.transforms.tfrecord.example_decoder import ExampleDecoder
+    from labeldp.transforms.tfrecord.example_encoder import encode_examples
+
+    own = texts(feature_columns(batch(t=column), ["t"], ["t"])["t"])
+    audited = shard_columns._texts(column)
+    assert [None if code < 0 else audited.values[code] for code in audited.codes] == own
+    records = encode_examples(pa.RecordBatch.from_arrays([column], ["t"]))
+    decoded = feature_columns(LabelledBatch.whole("a", 0, ExampleDecoder("a").decode(records)), ["t"], ["t"])
+    assert texts(decoded["t"]) == own
+
+
+def test_a_time_is_the_same_text_in_every_unit() -> None:
+    seconds = pa.array([1_706_659_201]).cast(pa.timestamp("s", "Europe/Berlin"))
+    found = {str(time_texts(seconds.cast(pa.timestamp(unit, "Europe/Berlin")))[0]) for unit in ("s", "ms", "us", "ns")}
+    assert found == {"2024-01-31 01:00:01+01:00"}
+    halves = pa.array([1_706_659_201_500]).cast(pa.timestamp("ms"))
+    assert {str(time_texts(halves.cast(pa.timestamp(unit)))[0]) for unit in ("ms", "us", "ns")} == {
+        "2024-01-31 00:00:01.500000"
+    }

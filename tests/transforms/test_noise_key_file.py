@@ -188,7 +188,7 @@ def test_remote_paths_have_a_scheme():
 
 
 def test_a_second_name_that_a_killed_process_left_is_removed(tmp_path):
-    """Whoever destroys the key deletes one file. A file with other bytes may be a key that is being created."""
+    """Deleting one file destroys the key. A file with other bytes may be a key that is being created."""
     key = key_file(tmp_path)
     os.link(key.path, f"{key.path}.{'0123456789abcdef'}")
     others = [f"{key.path}.{'1' * 16}", f"{key.path}.backup"]

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...mechanisms.center.feature_rows import Categories, Columns
-from ..arrow_values import float_values, single_values
+from ..arrow_values import float_values, is_time, single_values, time_texts
 from ..batches import LabelledBatch
 from ..errors import InputError
 
@@ -91,6 +91,9 @@ def _texts(values: pa.Array) -> tuple[str, ...]:
         # Arrow decodes all at once, if all are UTF-8.
         with contextlib.suppress(pa.ArrowInvalid):
             values = values.cast(pa.large_string())
+    if is_time(values.type):
+        # As in TFRecords.
+        values = time_texts(values)
     if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
         return tuple(values.to_pylist())
     return tuple(_text(each) for each in values.to_pylist())

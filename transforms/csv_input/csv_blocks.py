@@ -2,7 +2,7 @@
 
 Arrow's own streaming reader would call back into Python from its own threads, which can deadlock. So blocks are read
 here, and each is parsed as a file of its own. Blocks are cut by bytes, so their ends depend on how many bytes labels
-take: whoever reads them must not let it show where one ends.
+take: their reader must not let it show where one ends.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def first_rows(path: str, label: str | None, dialect: Dialect = COMMA) -> tuple[
             if enough:
                 return header, text[: ends[rows - 1]]
     except InputError:
-        # Whoever reads the file finds the error in its place, behind all rows before it.
+        # The reader of the file finds the error in its place, behind all rows before it.
         if not header:
             raise
     return header, text

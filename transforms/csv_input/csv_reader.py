@@ -181,7 +181,7 @@ def _csv_types(
     try:
         schema = parse(rows, 0).schema
     except InputError:
-        # Whoever reads the file finds the error in its place.
+        # The reader of the file finds the error in its place.
         schema = parse.before_error(rows, 0)[0].schema
     for field in schema:
         kind = field.type

@@ -14,7 +14,7 @@ from ..arrow_values import single_values
 from ..batches import LabelledBatch
 from ..csv_input.csv_reader import CSVReader, csv_schema
 from ..errors import InputError
-from ..tfrecord.encoded_batches import is_encoded, with_constants
+from ..tfrecord.encoded_batches import is_encoded, with_columns, with_constants
 from .hive_partitions import Partition, check_no_clash
 from .input_format import BATCH_ROWS, Equals, FilePart, Format
 from .parquet_reader import ParquetReader, first_row, parquet_schema
@@ -37,6 +37,8 @@ class FileReader:
       label_column: The label's column, which CSV files are read with as float64.
       encoded: Whether batches carry the records as they stand in the file, for TFRecord output; needs the format
         tfrecord, `columns` and `label_column`.
+      folders: Partition columns that encoded records do not get as features, because the folders of their shards are
+        named by them.
     """
 
     format: Format
@@ -44,6 +46,7 @@ class FileReader:
     where: Equals | None = None
     label_column: str | None = None
     encoded: bool = False
+    folders: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         """Checks the options.
@@ -150,7 +153,7 @@ class FileReader:
             for found in reader.read(part):
                 stop = start + found.total
                 check_no_clash(part.partitions, found.batch.schema.names, part.path)
-                whole = with_partitions(found.batch, only)
+                whole = with_partitions(found.batch, only, self.folders)
                 whole = whole.select([partition.name for partition in only]) if dropped else whole
                 yield LabelledBatch(part.path, start, stop, start + found.rows, whole)
                 start = stop
@@ -164,12 +167,15 @@ class FileReader:
             yield labelled if where is None else labelled.keep(_matches(batch, where))
 
 
-def with_partitions(batch: pa.RecordBatch, partitions: Sequence[Partition]) -> pa.RecordBatch:
+def with_partitions(
+    batch: pa.RecordBatch, partitions: Sequence[Partition], folders: Sequence[str] = ()
+) -> pa.RecordBatch:
     """Adds partition columns to a batch, and to the records of an encoded batch.
 
     Args:
       batch: n records of one file.
       partitions: Partitions of the file.
+      folders: Names of those that the records of an encoded batch do not get as features.
 
     Returns:
       The batch with a column for each of them, at the end.
@@ -181,9 +187,9 @@ def with_partitions(batch: pa.RecordBatch, partitions: Sequence[Partition]) -> p
         # Imports the extra `tfrecord`, as reading TFRecords does.
         from ..tfrecord.example_encoder import encode_examples
 
-        known = [partition for partition in partitions if partition.value is not None]
+        known = [each for each in partitions if each.value is not None and each.name not in folders]
         if not known:
-            return batch
+            return with_columns(batch, columns)
         single = pa.RecordBatch.from_pydict({partition.name: partition.column(1) for partition in known})
         return with_constants(batch, columns, encode_examples(single)[0])
     fields = [pa.field(partition.name, partition.type) for partition in partitions]

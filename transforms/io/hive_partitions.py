@@ -2,7 +2,7 @@
 
 A column is of int32 if the values of all files are integers of 32 bits, otherwise of text, as `pyarrow.dataset` infers
 it. Values are URI-encoded; `__HIVE_DEFAULT_PARTITION__` is a missing one. The folders are in the names of files, which
-are public, so a partition column is a feature and never a label.
+are public, so a partition column is a feature and never a label. Shards can be written to such folders again.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from urllib.parse import unquote_to_bytes
 import pyarrow as pa
 
 from ..errors import InputError
+from .schema_metadata import schema_without
 
 _MISSING = "__HIVE_DEFAULT_PARTITION__"
 _INTEGER = re.compile(r"-?[0-9]+", re.ASCII)
+# As Hive does, and NUL.
+_ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{\[\]^]""")
 
 
 @dataclass(frozen=True)
@@ -51,11 +54,106 @@ class Partition:
         return pa.repeat(pa.scalar(self.value, self.type), rows)
 
 
-def find_partitions(paths: Sequence[str]) -> list[tuple[Partition, ...]]:
+@dataclass(frozen=True)
+class OutputPartitions:
+    """Folders of shards, one for each combination of values of some partition columns of the input.
+
+    Attributes:
+      columns: Name of each column and whether it is of int32, from the outermost folder on.
+      folders: Paths of the folders below that of all shards, such as month=1/country=de; one empty path if records
+        are not divided.
+    """
+
+    columns: tuple[tuple[str, bool], ...] = ()
+    folders: tuple[str, ...] = ("",)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(name for name, _ in self.columns)
+
+    def place(self, path: str) -> int:
+        """Finds the folder of the records of a file.
+
+        Args:
+          path: The input file.
+
+        Returns:
+          Index of the folder.
+
+        Raises:
+          InputError: If there is no such folder: the file was added after the folders were listed.
+        """
+        try:
+            return self.folders.index(folder_of(path, self.columns))
+        except ValueError:
+            raise InputError(
+                f"{path} was added to the input while the job ran: run again when the files are complete"
+            ) from None
+
+    def shard_name(self, number: int, num_shards: int, suffix: str) -> str:
+        """Names a shard.
+
+        Args:
+          number: Its number among the shards of all folders.
+          num_shards: Number of shards of each folder.
+          suffix: Extension, without a leading dot.
+
+        Returns:
+          Path below the folder of all shards.
+        """
+        place, shard = divmod(number, num_shards)
+        folder = self.folders[place]
+        return f"{folder}{'/' if folder else ''}part-{shard:05d}-of-{num_shards:05d}.{suffix}"
+
+    def drop(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Drops the columns from a batch, because readers take them from the names of the folders.
+
+        Args:
+          batch: n records.
+
+        Returns:
+          The other columns, and metadata that does not describe the dropped ones.
+        """
+        if not self.columns:
+            return batch
+        schema = schema_without(batch.schema, self.names)
+        return pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
+
+
+ONE_FOLDER = OutputPartitions()
+"""All shards in one folder."""
+
+
+def folder_of(path: str, columns: Sequence[tuple[str, bool]]) -> str:
+    """Names the folder of the shards of a file's records, with special characters escaped as Hive does.
+
+    Args:
+      path: The file.
+      columns: Name of each column and whether it is of int32, from the outermost folder on.
+
+    Returns:
+      Path of the folder, such as month=1/country=de.
+    """
+    texts, found = dict(_folders(path)), []
+    for name, integer in columns:
+        text = texts.get(name)
+        if integer and text is not None and _INTEGER.fullmatch(text):
+            text = str(int(text))
+        found.append(f"{_escaped(name)}={_MISSING if text is None else _escaped(text)}")
+    return "/".join(found)
+
+
+def _escaped(text: str) -> str:
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
+
+
+def find_partitions(paths: Sequence[str], root: str = "") -> list[tuple[Partition, ...]]:
     """Finds the partition columns of files that are read together.
 
     Args:
       paths: The n files.
+      root: Folder below which the folders are looked at; empty for all folders of the paths.
 
     Returns:
       The partitions of each file, in the order of its folders; all files have the same columns.
@@ -63,7 +161,7 @@ def find_partitions(paths: Sequence[str]) -> list[tuple[Partition, ...]]:
     Raises:
       InputError: If a file has other columns than the first one, a column twice, or a value that is not UTF-8 text.
     """
-    found = [_folders(path) for path in paths]
+    found = [_folders(path[len(root) :]) for path in paths]
     names = [name for name, _ in found[0]] if found else []
     for path, folders in zip(paths, found, strict=True):
         own = [name for name, _ in folders]

@@ -38,6 +38,7 @@ class Format:
       csv_types: Column name to one of `CSV_TYPES`, for CSV columns whose type cannot be inferred from the first
         65,536 rows. The types of other columns are inferred.
       partitions: Whether folders named KEY=VALUE in the path of a file are columns of it (`find_partitions`).
+      root: Folder below which such folders are columns; empty for all folders of a path.
       metadata: Whether batches of Parquet have the schema metadata of the first file (`released_schema` says what of it
         is released).
       dialect: Delimiter and encoding of CSV files.
@@ -48,6 +49,7 @@ class Format:
     partitions: bool = True
     metadata: bool = True
     dialect: Dialect = COMMA
+    root: str = ""
 
     def __post_init__(self) -> None:
         """Checks the names.
@@ -97,7 +99,7 @@ def file_parts(paths: Sequence[str], format: Format) -> list[FilePart]:
     Raises:
       InputError: If the partition columns of the files differ.
     """
-    found = find_partitions(paths) if format.partitions else [()] * len(paths)
+    found = find_partitions(paths, format.root) if format.partitions else [()] * len(paths)
     return [FilePart(path, paths[0], partitions=own) for path, own in zip(paths, found, strict=True)]
 
 

@@ -58,8 +58,8 @@ def require_digest(digest: int) -> None:
 
 def _move(shard: ShardFile, directory: str, digest: int) -> ShardFile:
     require_digest(digest)
-    moved = dataclasses.replace(shard, path=FileSystems.join(directory, FileSystems.split(shard.path)[1]))
-    make_directory(directory)
+    moved = dataclasses.replace(shard, path=FileSystems.join(directory, shard.name))
+    make_directory(FileSystems.split(moved.path)[0])
     if exists(shard.path):
         move_file(shard.path, moved.path)
     elif not exists(moved.path):

@@ -40,6 +40,8 @@ class ReadRecordBatches(beam.PTransform):
       encoded: Whether batches carry each record as it stands in the file, besides `columns` with at most one value a
         record. For TFRecord input that becomes TFRecord output: `WriteTFRecords` writes these records once their labels
         are replaced. Needs `columns` and `label_column`.
+      folders: Partition columns that encoded records do not get as features: those of the `OutputPartitions` of their
+        shards.
     """
 
     pattern: str
@@ -48,6 +50,7 @@ class ReadRecordBatches(beam.PTransform):
     where: Equals | None = None
     label_column: str | None = None
     encoded: bool = False
+    folders: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         """Checks the options.
@@ -58,7 +61,7 @@ class ReadRecordBatches(beam.PTransform):
         """
         super().__init__()
         self.pattern = absolute(self.pattern)
-        self._reader = FileReader(self.format, self.columns, self.where, self.label_column, self.encoded)
+        self._reader = FileReader(self.format, self.columns, self.where, self.label_column, self.encoded, self.folders)
 
     def expand(self, pbegin: PBegin) -> PCollection[LabelledBatch]:
         parts: Any = (

@@ -85,6 +85,34 @@ def released_metadata(schema: pa.Schema, label: str) -> dict[bytes, bytes]:
     return kept
 
 
+def schema_without(schema: pa.Schema, names: tuple[str, ...]) -> pa.Schema:
+    """Drops columns from a schema, and their entries in the documents of pandas and Spark.
+
+    Args:
+      schema: A schema with released metadata.
+      names: Names of the columns to drop.
+
+    Returns:
+      The schema of the other columns.
+    """
+    return _schema_without(schema.serialize().to_pybytes(), names)
+
+
+@functools.lru_cache(maxsize=64)
+def _schema_without(serialized: bytes, names: tuple[str, ...]) -> pa.Schema:
+    """Cached, because all batches of a file have one schema."""
+    schema = pa.ipc.read_schema(pa.py_buffer(serialized))
+    metadata = dict(schema.metadata or {})
+    for key, entries in ((_PANDAS, "columns"), (_SPARK, "fields")):
+        if key in metadata:
+            document = json.loads(metadata[key])
+            document[entries] = [
+                entry for entry in document[entries] if (entry.get("field_name") or entry["name"]) not in names
+            ]
+            metadata[key] = json.dumps(document).encode()
+    return pa.schema([field for field in schema if field.name not in names], metadata=metadata or None)
+
+
 def published_keys(metadata: Mapping[bytes, bytes] | None, label: str) -> tuple[list[str], list[str]]:
     """Sorts the keys of an owner's metadata, which the owner is told about.
 

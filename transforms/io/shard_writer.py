@@ -1,8 +1,8 @@
 """Writes batches into a fixed number of shards, with the same bytes however the runner forms its bundles.
 
-Blocks of row numbers determine a record's shard. Each bundle writes its records to its own segment files. Then every
-shard is assembled from its segments in the order of source and row, under a temporary name, and renamed; on an object
-store, under its name. Only the names of segments are shuffled.
+Blocks of row numbers determine a record's shard, and with partitions the folder of its file. Each bundle writes its
+records to its own segment files. Then every shard is assembled from its segments in the order of source and row, under
+a temporary name, and renamed; on an object store, under its name. Only the names of segments are shuffled.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from ..batches import LabelledBatch, filter_batch
 from ..errors import StageError, named_file, redact_errors
 from .filesystems import complete_file, is_remote, make_directory, open_file
+from .hive_partitions import ONE_FOLDER, OutputPartitions
 
 COMPRESSIONS = ("none", "gzip")
 COPY_BYTES = 1 << 22
@@ -107,11 +108,19 @@ class ShardFile:
       records: Number of records in it.
       mechanisms: Fingerprints of the randomizers that drew its labels, in hexadecimal digits: one for a shard of
         privatized records, none for an empty shard. None is among them if the shard holds labels as read.
+      folder: Folder of its partition, below that of all shards; empty if records are not divided.
     """
 
     path: str
     records: int
     mechanisms: frozenset[str | None] = frozenset()
+    folder: str = ""
+
+    @property
+    def name(self) -> str:
+        """Path below the folder of all shards."""
+        name = FileSystems.split(self.path)[1]
+        return f"{self.folder}/{name}" if self.folder else name
 
 
 @dataclass(frozen=True)
@@ -148,14 +157,17 @@ class WriteShards(beam.PTransform):
       directory: Folder in which complete shards appear.
       temp_directory: Folder for unfinished files of privatized records, on the same filesystem. Delete it when the job
         has ended.
-      num_shards: Number of shards, >= 1; all of them are written.
+      num_shards: Number of shards, of each folder if there are several, >= 1; all of them are written.
       compression: none or gzip.
+      partitions: Folders that records go to by the partition columns of their files. The columns are left out of the
+        shards. By default all shards are in `directory` itself.
     """
 
     directory: str
     temp_directory: str
     num_shards: int
     compression: str = "none"
+    partitions: OutputPartitions = ONE_FOLDER
 
     def __post_init__(self) -> None:
         """Checks the options.
@@ -176,7 +188,7 @@ class WriteShards(beam.PTransform):
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[ShardFile]:
         layout = self._layout()
         written = batches | "WriteSegments" >> beam.ParDo(
-            _WriteSegments(self.temp_directory, self.num_shards, layout)
+            _WriteSegments(self.temp_directory, self.num_shards, layout, self.partitions)
         ).with_output_types(tuple[int, Segment])
         schemas: Any = (
             written
@@ -184,14 +196,16 @@ class WriteShards(beam.PTransform):
             | "UniteSchemas" >> beam.CombineGlobally(_united)
         )
         # Shards without records are written as well.
-        every = batches.pipeline | "Shards" >> beam.Create([(shard, None) for shard in range(self.num_shards)])
+        total = self.num_shards * len(self.partitions.folders)
+        every = batches.pipeline | "Shards" >> beam.Create([(shard, None) for shard in range(total)])
         return (
             (written, every)
             | "Flatten" >> beam.Flatten()
             | "Gather" >> beam.GroupByKey()
             | "Assemble"
             >> beam.ParDo(
-                _Assemble(self.directory, self.temp_directory, self.num_shards, layout), AsSingleton(schemas)
+                _Assemble(self.directory, self.temp_directory, self.num_shards, layout, self.partitions),
+                AsSingleton(schemas),
             ).with_output_types(ShardFile)
         )
 
@@ -217,10 +231,11 @@ def shard_of_rows(source: str, rows: np.ndarray, num_shards: int) -> np.ndarray:
 class _WriteSegments(beam.DoFn):
     """Writes one segment per shard as long as the batches of a source follow each other without a gap."""
 
-    def __init__(self, temp: str, num_shards: int, layout: Layout):
+    def __init__(self, temp: str, num_shards: int, layout: Layout, partitions: OutputPartitions = ONE_FOLDER):
         self._temp = temp
         self._num_shards = num_shards
         self._layout = layout
+        self._partitions = partitions
 
     def start_bundle(self) -> None:
         make_directory(self._temp)
@@ -247,7 +262,9 @@ class _WriteSegments(beam.DoFn):
         if self._next != (batch.source, batch.start):
             yield from self._close_all()
         self._next = (batch.source, batch.stop)
-        shards = shard_of_rows(batch.source, batch.rows, self._num_shards)
+        first = self._partitions.place(batch.source) * self._num_shards
+        shards = first + shard_of_rows(batch.source, batch.rows, self._num_shards)
+        kept = self._partitions.drop(batch.batch)
         most = _MAX_OPEN_UPLOADS if is_remote(self._temp) else _MAX_OPEN_SEGMENTS
         for shard in np.unique(shards).tolist():
             if shard not in self._open:
@@ -255,9 +272,7 @@ class _WriteSegments(beam.DoFn):
                     yield from self._close_all()
                 path = FileSystems.join(self._temp, f"{shard:05d}-{uuid.uuid4().hex}")
                 self._open[shard] = _OpenSegment(batch.source, batch.start, path, self._layout.open_segment(path))
-            records = (
-                batch.batch if self._num_shards == 1 else filter_batch(batch.batch, np.flatnonzero(shards == shard))
-            )
+            records = kept if self._num_shards == 1 else filter_batch(kept, np.flatnonzero(shards == shard))
             self._open[shard].write(records, batch.mechanism)
 
     @redact_errors("writing")
@@ -295,11 +310,14 @@ class _OpenSegment:
 
 
 class _Assemble(beam.DoFn):
-    def __init__(self, directory: str, temp: str, num_shards: int, layout: Layout):
+    def __init__(
+        self, directory: str, temp: str, num_shards: int, layout: Layout, partitions: OutputPartitions = ONE_FOLDER
+    ):
         self._directory = directory
         self._temp = temp
         self._num_shards = num_shards
         self._layout = layout
+        self._partitions = partitions
 
     def setup(self) -> None:
         # Without records, no bundle of segments has made the folder.
@@ -311,12 +329,13 @@ class _Assemble(beam.DoFn):
         segments = sorted(
             (segment for segment in found if segment is not None), key=lambda segment: (segment.source, segment.start)
         )
-        name = f"part-{shard:05d}-of-{self._num_shards:05d}.{self._layout.suffix}"
+        name = self._partitions.shard_name(shard, self._num_shards, self._layout.suffix)
         final = FileSystems.join(self._directory, name)
         with named_file("writing", final), complete_file(final, self._temp) as file:
             self._layout.assemble(segments, schemas, file)
         mechanisms = frozenset().union(*(segment.mechanisms for segment in segments))
-        yield ShardFile(final, sum(segment.records for segment in segments), mechanisms)
+        records = sum(segment.records for segment in segments)
+        yield ShardFile(final, records, mechanisms, name.rpartition("/")[0])
 
 
 def open_segment_file(path: str) -> BinaryIO:

@@ -34,8 +34,10 @@ class WriteTFRecords(WriteShards):
       directory: Folder in which complete shards appear: part-00000-of-00004.tfrecord and so on.
       temp_directory: Folder for unfinished files of privatized records, on the same filesystem. Delete it when the job
         has ended.
-      num_shards: Number of shards, >= 1; all of them are written.
+      num_shards: Number of shards, of each folder if there are several, >= 1; all of them are written.
       compression: none or gzip.
+      partitions: Folders that records go to by the partition columns of their files. The columns are left out of the
+        shards. By default all shards are in `directory` itself.
     """
 
     def _layout(self) -> Layout:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import io
 import os
 import threading
 from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO
+from typing import Any
 
 import google.auth
 import requests
@@ -21,8 +20,8 @@ from google.cloud.storage.exceptions import InvalidResponse
 from google.cloud.storage.retry import DEFAULT_RETRY
 
 from ..errors import StoreConflict, StoreError, StoreNotFound
-from .object_store import ABSENT, ObjectInfo, split_url
-from .object_streams import ObjectReader, ObjectWriter
+from .object_store import ABSENT, ObjectInfo, ObjectStore, split_url
+from .object_streams import ObjectReader, Upload
 
 _TAG = "labeldp-run"
 _DELETED_AT_ONCE = 100
@@ -72,8 +71,10 @@ def _failure(code: int, message: str) -> StoreError:
     return StoreError(_REASONS.get(code) or f"the store answered with HTTP status {code or 'unknown'}")
 
 
-class GoogleStore:
+class GoogleStore(ObjectStore):
     """Objects of gs:// URLs."""
+
+    BUFFER = _PART_BYTES
 
     def __init__(self, options: PipelineOptions):
         """Connects when it is used.
@@ -96,12 +97,6 @@ class GoogleStore:
         return self._client.bucket(bucket).blob(name)
 
     def probe(self, path: str, listing: bool) -> None:
-        """Asks the store once, with short timeouts, so that a wrong name or missing credentials are found at once.
-
-        Args:
-          path: An object, which need not exist, or a prefix.
-          listing: True to list, False to read.
-        """
         bucket, name = split_url(path)
         with _reasons():
             if listing:
@@ -115,14 +110,6 @@ class GoogleStore:
                     raise
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Lists objects.
-
-        Args:
-          prefix: What their URLs begin with.
-
-        Yields:
-          The objects, in the order of their names.
-        """
         bucket, name = split_url(prefix)
         with _reasons():
             fields = "items(name,size,generation),nextPageToken"
@@ -134,54 +121,16 @@ class GoogleStore:
                 return
             yield ObjectInfo(f"gs://{bucket}/{blob.name}", blob.size or 0, str(blob.generation))
 
-    def head(self, path: str) -> ObjectInfo | None:
-        """Describes an object.
-
-        Args:
-          path: The object.
-
-        Returns:
-          What is known of it; None if it does not exist.
-        """
+    def _head(self, path: str) -> ObjectInfo:
         blob = self._blob(path)
-        try:
-            with _reasons():
-                blob.reload(retry=_PATIENT, timeout=_TIMEOUT)
-        except StoreNotFound:
-            return None
+        with _reasons():
+            blob.reload(retry=_PATIENT, timeout=_TIMEOUT)
         return ObjectInfo(path, blob.size or 0, str(blob.generation), (blob.metadata or {}).get(_TAG))
 
-    def open(self, path: str) -> BinaryIO:
-        """Opens an object for reading.
-
-        Args:
-          path: The object.
-
-        Returns:
-          A buffered stream that can seek.
-
-        Raises:
-          StoreNotFound: If it does not exist.
-        """
-        info = self.head(path)
-        if info is None:
-            raise StoreNotFound("no such object")
-        return io.BufferedReader(  # type: ignore[return-value]
-            ObjectReader(info.size, lambda start: _Ranges(self, info, start), contextlib.nullcontext), _PART_BYTES
-        )
+    def _reader(self, info: ObjectInfo) -> ObjectReader:
+        return ObjectReader(info.size, lambda start: _Ranges(self, info, start), contextlib.nullcontext)
 
     def read(self, path: str) -> tuple[bytes, str] | None:
-        """Reads a small object at once.
-
-        Args:
-          path: The object.
-
-        Returns:
-          Its content and its version; None if it does not exist.
-
-        Raises:
-          StoreConflict: If it is replaced again and again.
-        """
         blob = self._blob(path)
         for _ in range(3):
             info = self.head(path)
@@ -197,19 +146,6 @@ class GoogleStore:
         raise StoreConflict("the object is changed again and again by other runs")
 
     def write(self, path: str, content: bytes, replaces: str | None = None) -> str:
-        """Writes a small object at once.
-
-        Args:
-          path: The object.
-          content: Its content.
-          replaces: Version that it must have, or ABSENT; None for any.
-
-        Returns:
-          The new version.
-
-        Raises:
-          StoreConflict: If it has another version; it is not written then.
-        """
         blob = self._blob(path)
         with _reasons():
             blob.upload_from_string(
@@ -221,28 +157,13 @@ class GoogleStore:
             )
         return str(blob.generation)
 
-    def create(self, path: str, tag: str | None = None) -> BinaryIO:
-        """Creates an object, which appears when the stream is closed.
-
-        Args:
-          path: The object.
-          tag: Name of the run. If given, the object must not exist: closing the stream raises StoreConflict then.
-
-        Returns:
-          A stream to write to. As a context manager it gives the object up if the block raises.
-        """
+    def _upload(self, path: str, tag: str | None) -> Upload:
         blob = self._blob(path)
         if tag is not None:
             blob.metadata = {_TAG: tag}
-        return ObjectWriter(_Upload(blob, tag))  # type: ignore[return-value]
+        return _Upload(blob, tag)
 
     def copy(self, source: str, target: str) -> None:
-        """Copies an object within the store.
-
-        Args:
-          source: The object.
-          target: URL of the copy.
-        """
         blob, copied = self._blob(source), self._blob(target)
         with _reasons():
             token, _, _ = copied.rewrite(blob, retry=_PATIENT, timeout=_TIMEOUT)
@@ -250,11 +171,6 @@ class GoogleStore:
                 token, _, _ = copied.rewrite(blob, token=token, retry=_PATIENT, timeout=_TIMEOUT)
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Deletes objects; those that do not exist are passed over.
-
-        Args:
-          paths: The objects.
-        """
         waiting = list(paths)
         client = self._client
         for first in range(0, len(waiting), _DELETED_AT_ONCE):

@@ -7,13 +7,16 @@ its writer gave up. Options and credentials are those of Beam: its flags, or the
 from __future__ import annotations
 
 import contextlib
+import io
 import re
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Literal, Protocol
+from typing import Any, BinaryIO, ClassVar, Literal
 
 from ..errors import InputError, StoreConflict, StoreError, StoreNotFound
+from .object_streams import ObjectReader, ObjectWriter, Upload
 
 Scheme = Literal["s3", "gs"]
 EXTRAS: dict[str, str] = {"s3": "aws", "gs": "gcp"}
@@ -50,9 +53,12 @@ class ObjectInfo:
     tag: str | None = None
 
 
-class ObjectStore(Protocol):
+class ObjectStore(ABC):
     """Objects by URL. All methods raise StoreError if the store refuses or does not answer."""
 
+    BUFFER: ClassVar[int] = ObjectReader.BUFFER
+
+    @abstractmethod
     def probe(self, path: str, listing: bool) -> None:
         """Asks the store once, with short timeouts, so that a wrong name or missing credentials are found at once.
 
@@ -60,8 +66,8 @@ class ObjectStore(Protocol):
           path: An object, which need not exist, or a prefix.
           listing: True to list, False to read.
         """
-        ...
 
+    @abstractmethod
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Lists objects.
 
@@ -71,7 +77,6 @@ class ObjectStore(Protocol):
         Yields:
           The objects, in the order of their names.
         """
-        ...
 
     def head(self, path: str) -> ObjectInfo | None:
         """Describes an object.
@@ -82,7 +87,10 @@ class ObjectStore(Protocol):
         Returns:
           What is known of it; None if it does not exist.
         """
-        ...
+        try:
+            return self._head(path)
+        except StoreNotFound:
+            return None
 
     def open(self, path: str) -> BinaryIO:
         """Opens an object for reading.
@@ -92,9 +100,16 @@ class ObjectStore(Protocol):
 
         Returns:
           A buffered stream that can seek.
-        """
-        ...
 
+        Raises:
+          StoreNotFound: If it does not exist.
+        """
+        info = self.head(path)
+        if info is None:
+            raise StoreNotFound("no such object")
+        return io.BufferedReader(self._reader(info), self.BUFFER)  # type: ignore[return-value, arg-type]
+
+    @abstractmethod
     def read(self, path: str) -> tuple[bytes, str] | None:
         """Reads a small object at once.
 
@@ -103,9 +118,12 @@ class ObjectStore(Protocol):
 
         Returns:
           Its content and its version; None if it does not exist.
-        """
-        ...
 
+        Raises:
+          StoreConflict: If it is replaced again and again.
+        """
+
+    @abstractmethod
     def write(self, path: str, content: bytes, replaces: str | None = None) -> str:
         """Writes a small object at once.
 
@@ -120,7 +138,6 @@ class ObjectStore(Protocol):
         Raises:
           StoreConflict: If it has another version; it is not written then.
         """
-        ...
 
     def create(self, path: str, tag: str | None = None) -> BinaryIO:
         """Creates an object, which appears when the stream is closed.
@@ -132,8 +149,9 @@ class ObjectStore(Protocol):
         Returns:
           A stream to write to. As a context manager it gives the object up if the block raises.
         """
-        ...
+        return ObjectWriter(self._upload(path, tag))  # type: ignore[return-value]
 
+    @abstractmethod
     def copy(self, source: str, target: str) -> None:
         """Copies an object within the store.
 
@@ -141,23 +159,34 @@ class ObjectStore(Protocol):
           source: The object.
           target: URL of the copy.
         """
-        ...
 
+    @abstractmethod
     def delete(self, paths: Iterable[str]) -> None:
         """Deletes objects; those that do not exist are passed over.
 
         Args:
           paths: The objects.
         """
-        ...
 
+    @abstractmethod
     def abort_uploads(self, prefix: str) -> None:
         """Gives up the unfinished uploads that killed writers have left behind, as far as that is permitted.
 
         Args:
           prefix: What their URLs begin with.
         """
-        ...
+
+    @abstractmethod
+    def _head(self, path: str) -> ObjectInfo:
+        """Describes an object, which exists."""
+
+    @abstractmethod
+    def _reader(self, info: ObjectInfo) -> ObjectReader:
+        """Reader of the version that was described: an object that is replaced meanwhile is not read in parts."""
+
+    @abstractmethod
+    def _upload(self, path: str, tag: str | None) -> Upload:
+        """Takes the parts of an object that is created."""
 
 
 def is_store(path: str) -> bool:

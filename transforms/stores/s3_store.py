@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import io
 import os
 from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO
+from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions, S3Options
 from boto3.session import Session
@@ -15,8 +14,8 @@ from botocore import exceptions as boto
 from botocore.config import Config
 
 from ..errors import StoreConflict, StoreError, StoreNotFound
-from .object_store import ABSENT, ObjectInfo, split_url
-from .object_streams import ObjectReader, ObjectWriter
+from .object_store import ABSENT, ObjectInfo, ObjectStore, split_url
+from .object_streams import ObjectReader, Upload
 
 _TAG = "labeldp-run"
 _DELETED_AT_ONCE = 1000
@@ -83,7 +82,7 @@ def _failure(code: str, status: str) -> StoreError:
     return StoreError(reason or f"the store answered with HTTP status {status or 'unknown'}")
 
 
-class S3Store:
+class S3Store(ObjectStore):
     """Objects of s3:// URLs."""
 
     def __init__(self, options: PipelineOptions):
@@ -108,12 +107,6 @@ class S3Store:
         return _client(self._flags, environment, patient, os.getpid())
 
     def probe(self, path: str, listing: bool) -> None:
-        """Asks the store once, with short timeouts, so that a wrong name or missing credentials are found at once.
-
-        Args:
-          path: An object, which need not exist, or a prefix.
-          listing: True to list, False to read.
-        """
         bucket, name = split_url(path)
         with _reasons():
             client = self._connected(patient=False)
@@ -128,14 +121,6 @@ class S3Store:
                     raise
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Lists objects.
-
-        Args:
-          prefix: What their URLs begin with.
-
-        Yields:
-          The objects, in the order of their names.
-        """
         bucket, name = split_url(prefix)
         pages = iter(self._client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=name))
         while True:
@@ -146,57 +131,23 @@ class S3Store:
             for item in page.get("Contents", ()):
                 yield ObjectInfo(f"s3://{bucket}/{item['Key']}", item["Size"], item["ETag"])
 
-    def head(self, path: str) -> ObjectInfo | None:
-        """Describes an object.
-
-        Args:
-          path: The object.
-
-        Returns:
-          What is known of it; None if it does not exist.
-        """
+    def _head(self, path: str) -> ObjectInfo:
         bucket, name = split_url(path)
-        try:
-            with _reasons():
-                found = self._client.head_object(Bucket=bucket, Key=name)
-        except StoreNotFound:
-            return None
+        with _reasons():
+            found = self._client.head_object(Bucket=bucket, Key=name)
         return ObjectInfo(path, found["ContentLength"], found["ETag"], found["Metadata"].get(_TAG))
 
-    def open(self, path: str) -> BinaryIO:
-        """Opens an object for reading.
-
-        Args:
-          path: The object.
-
-        Returns:
-          A buffered stream that can seek.
-
-        Raises:
-          StoreNotFound: If it does not exist.
-        """
-        bucket, name = split_url(path)
-        info = self.head(path)
-        if info is None:
-            raise StoreNotFound("no such object")
+    def _reader(self, info: ObjectInfo) -> ObjectReader:
+        bucket, name = split_url(info.path)
 
         def stream(start: int) -> Any:
             with _reasons():
-                # Of the version that was looked at: an object that is replaced meanwhile is not read in parts.
                 found = self._client.get_object(Bucket=bucket, Key=name, Range=f"bytes={start}-", IfMatch=info.version)
             return found["Body"]
 
-        return io.BufferedReader(ObjectReader(info.size, stream, _reasons), ObjectReader.BUFFER)  # type: ignore[arg-type]
+        return ObjectReader(info.size, stream, _reasons)
 
     def read(self, path: str) -> tuple[bytes, str] | None:
-        """Reads a small object at once.
-
-        Args:
-          path: The object.
-
-        Returns:
-          Its content and its version; None if it does not exist.
-        """
         bucket, name = split_url(path)
         try:
             with _reasons():
@@ -206,52 +157,19 @@ class S3Store:
             return None
 
     def write(self, path: str, content: bytes, replaces: str | None = None) -> str:
-        """Writes a small object at once.
-
-        Args:
-          path: The object.
-          content: Its content.
-          replaces: Version that it must have, or ABSENT; None for any.
-
-        Returns:
-          The new version.
-
-        Raises:
-          StoreConflict: If it has another version; it is not written then.
-        """
         bucket, name = split_url(path)
         with _reasons():
             return self._client.put_object(Bucket=bucket, Key=name, Body=content, **_condition(replaces))["ETag"]
 
-    def create(self, path: str, tag: str | None = None) -> BinaryIO:
-        """Creates an object, which appears when the stream is closed.
-
-        Args:
-          path: The object.
-          tag: Name of the run. If given, the object must not exist: closing the stream raises StoreConflict then.
-
-        Returns:
-          A stream to write to. As a context manager it gives the object up if the block raises.
-        """
-        return ObjectWriter(_Upload(self._client, path, tag))  # type: ignore[return-value]
+    def _upload(self, path: str, tag: str | None) -> Upload:
+        return _Upload(self._client, path, tag)
 
     def copy(self, source: str, target: str) -> None:
-        """Copies an object within the store.
-
-        Args:
-          source: The object.
-          target: URL of the copy.
-        """
         (from_bucket, from_name), (bucket, name) = split_url(source), split_url(target)
         with _reasons():
             self._client.copy({"Bucket": from_bucket, "Key": from_name}, bucket, name)
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Deletes objects; those that do not exist are passed over.
-
-        Args:
-          paths: The objects.
-        """
         buckets: dict[str, list[str]] = {}
         for path in paths:
             bucket, name = split_url(path)
@@ -266,11 +184,6 @@ class S3Store:
                     raise _failure(failed[0], "")
 
     def abort_uploads(self, prefix: str) -> None:
-        """Gives up the unfinished uploads that killed writers have left behind, as far as that is permitted.
-
-        Args:
-          prefix: What their URLs begin with.
-        """
         bucket, name = split_url(prefix)
         with contextlib.suppress(StoreError), _reasons():
             for page in self._client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=name):

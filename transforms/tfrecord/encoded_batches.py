@@ -118,7 +118,7 @@ def with_feature(batch: pa.RecordBatch, name: str, values: np.ndarray, example: 
       An encoded batch with one more column. Its records are canonical as well.
     """
     numbers = values.astype("<f4")
-    return _with_columns(batch, {**_appended(batch, example, numbers), name: pa.array(numbers)})
+    return with_columns(batch, {**_appended(batch, example, numbers), name: pa.array(numbers)})
 
 
 def with_constants(batch: pa.RecordBatch, columns: Mapping[str, pa.Array], example: bytes) -> pa.RecordBatch:
@@ -134,10 +134,19 @@ def with_constants(batch: pa.RecordBatch, columns: Mapping[str, pa.Array], examp
       canonical as well.
     """
     ending = np.frombuffer(example[-4:], "<f4")
-    return _with_columns(batch, {**_appended(batch, example, np.repeat(ending, batch.num_rows)), **columns})
+    return with_columns(batch, {**_appended(batch, example, np.repeat(ending, batch.num_rows)), **columns})
 
 
-def _with_columns(batch: pa.RecordBatch, changed: Mapping[str, pa.Array]) -> pa.RecordBatch:
+def with_columns(batch: pa.RecordBatch, changed: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    """Adds or replaces columns of a batch. Encoded records stay as they are.
+
+    Args:
+      batch: n records.
+      changed: Columns by name, each of length n.
+
+    Returns:
+      The batch with these columns.
+    """
     columns = {**dict(zip(batch.schema.names, batch.columns, strict=True)), **changed}
     return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ..arrow_values import float_values, is_time
+from ..arrow_values import float_values, is_time, time_texts
 from ..errors import InputError
 from .framing import FOOTER_SIZE, frame_headers, write_checksums
 from .varints import encode_varints, varint
@@ -222,7 +222,7 @@ def _values(name: str, values: pa.Array) -> tuple[int, np.ndarray, np.ndarray]:
             octets = floats.astype("<f4").view(np.uint8)
         return _FLOAT_LIST, octets, np.full(len(floats), 4)
     if is_time(kind):
-        values = values.cast(pa.string())
+        values = time_texts(values)
     elif not any(is_kind(kind) for is_kind in _TEXT):
         raise InputError(
             f"column {name!r} holds {kind}, which tf.Example cannot hold: cast it to a number or text first"

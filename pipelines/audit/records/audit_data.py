@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..center_groups import histograms_of_groups, read_group_ranges
-from ..documents import RefusedDocument, read_center, residual_cells
+from ..documents import RefusedDocument, printable, read_center, residual_cells
+from ..shard_files import folder_values
 from ..weight_runs import dense_weights
 from .center_predictions import CenterPredictions
 from .output_distribution import FALSE_ALARM, check_distribution
@@ -78,9 +79,9 @@ def audit_data(folder: Path, release: dict[str, Any], mechanism: dict[str, Any])
     problems = []
     for name, records in shards.items():
         try:
-            problems += _shard_problems(outputs, predictions, units, reader, folder / "data" / name, records)
+            problems += _shard_problems(outputs, predictions, units, reader, folder / "data", name, records)
         except RefusedDocument as refused:
-            problems.append(f"data/{name} {refused}")
+            problems.append(f"data/{printable(name)} {refused}")
     if units is not None:
         problems += units.problems()
     if problems:
@@ -199,11 +200,13 @@ def _shard_problems(
     predictions: CenterPredictions | None,
     units: UnitRecords | None,
     reader: ShardReader,
-    path: Path,
+    data: Path,
+    name: str,
     records: int,
 ) -> Iterator[str]:
+    path = f"data/{printable(name)}"
     found, wrong, first, strange, first_strange = 0, 0, -1, 0, -1
-    for labels, centers, features, groups, units_found in reader.read(path):
+    for labels, centers, features, groups, units_found in reader.read(data / name, folder_values(name)):
         if units is not None and units_found is not None:
             units.add(units_found)
         misses = outputs.add(labels, centers, groups)
@@ -218,16 +221,14 @@ def _shard_problems(
     if wrong:
         around = "" if reader.center is None else " around the record's center"
         around += "" if reader.groups is None else ", in the range of its group"
-        yield (
-            f"data/{path.name} has {wrong} labels that are no output of the mechanism{around}, first in record {first}"
-        )
+        yield (f"{path} has {wrong} labels that are no output of the mechanism{around}, first in record {first}")
     if strange:
         yield (
-            f"data/{path.name} has {strange} centers that the linear center does not predict from the record's "
+            f"{path} has {strange} centers that the linear center does not predict from the record's "
             f"features, first in record {first_strange}"
         )
     if found != records:
-        yield f"data/{path.name} holds {found} records, but release.shards says {records}"
+        yield f"{path} holds {found} records, but release.shards says {records}"
 
 
 def _unknown_prior(release: dict[str, Any], mechanism: dict[str, Any]) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +18,9 @@ from .example_labels import Feature, read_features
 from .tfrecord_shards import read_tfrecords
 
 _ROWS = 1 << 16
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,9}", re.ASCII)
+_NANOSECONDS = re.compile(r"\.([0-9]{9})(?:([+-][0-9]{2})([0-9]{2})|Z)?$", re.ASCII)
+_NO_FOLDERS: Mapping[str, str | None] = MappingProxyType({})
 
 
 class Column(NamedTuple):
@@ -73,11 +78,12 @@ class ShardReader:
     groups: tuple[str, Sequence[str]] | None = None
     unit: str | None = None
 
-    def read(self, path: Path) -> Iterator[Batch]:
+    def read(self, path: Path, folders: Mapping[str, str | None] = _NO_FOLDERS) -> Iterator[Batch]:
         """Reads a shard.
 
         Args:
           path: Parquet, TFRecord, or TFRecord with gzip.
+          folders: Columns that all its records have from the names of its folders, with their value; None if missing.
 
         Yields:
           Consecutive records.
@@ -85,54 +91,63 @@ class ShardReader:
         Raises:
           RefusedDocument: If the file is damaged, or a column has values of the wrong type.
         """
-        return self._parquet(path) if path.suffix == ".parquet" else self._tfrecords(path)
+        return self._parquet(path, folders) if path.suffix == ".parquet" else self._tfrecords(path, folders)
 
-    def _tfrecords(self, path: Path) -> Iterator[Batch]:
+    def _tfrecords(self, path: Path, folders: Mapping[str, str | None]) -> Iterator[Batch]:
         first = 0
-        centers = [] if self.center is None else [self.center]
-        centers += [] if self.groups is None else [self.groups[0]]
-        centers += [] if self.unit is None else [self.unit]
-        names = {name: name.encode(errors="surrogatepass") for name in [*self.numbers, *self.categories, *centers]}
+        others = [each for each in (self.center, self.groups and self.groups[0], self.unit) if each is not None]
+        wanted = [each for each in (*self.numbers, *self.categories, *others) if each not in folders]
+        names = {name: name.encode(errors="surrogatepass") for name in wanted}
         for records in read_tfrecords(path):
             labels, found = read_features(records, self.label.encode(), first, list(names.values()))
-            features = {name: _number_column(name, found[names[name]]) for name in self.numbers}
-            features |= {name: _category_column(found[names[name]]) for name in self.categories}
-            missing, groups = np.full(len(labels), np.nan), np.zeros(len(labels), np.int64)
-            if self.groups is not None:
-                groups = _feature_groups(found[names[self.groups[0]]], *self.groups)
-            centers_found = missing if self.center is None else found[names[self.center]].numbers
-            units = None if self.unit is None else _category_column(found[names[self.unit]])
-            yield Batch(labels, centers_found, features, groups, units)
+            of_files = {name: found[encoded] for name, encoded in names.items()}
+            # A column of the folders is read as in Parquet; the others have no values there, and are replaced.
+            batch = self._batch(_of_folders(folders, len(labels)), labels)
+            features = {name: _number_column(name, of_files[name]) for name in self.numbers if name in of_files}
+            features |= {name: _category_column(of_files[name]) for name in self.categories if name in of_files}
+            centers, groups, units = batch.centers, batch.groups, batch.units
+            if self.center in of_files:
+                centers = of_files[self.center].numbers
+            if self.groups is not None and self.groups[0] in of_files:
+                groups = _feature_groups(of_files[self.groups[0]], *self.groups)
+            if self.unit in of_files:
+                units = _category_column(of_files[self.unit])
+            yield Batch(labels, centers, batch.features | features, groups, units)
             first += len(records.starts)
 
-    def _parquet(self, path: Path) -> Iterator[Batch]:
+    def _parquet(self, path: Path, folders: Mapping[str, str | None]) -> Iterator[Batch]:
         """Labels are float64, or float32 from lists of one."""
+        center = None if self.center in folders else self.center
         try:
             with path.open("rb") as file:
                 parquet = pq.ParquetFile(file)
                 known = parquet.schema_arrow.names
-                for name, kind in ((self.label, "label"), (self.center, "center")):
+                if not folders.keys().isdisjoint(known):
+                    raise RefusedDocument("has a column of the name of its folder")
+                for name, kind in ((self.label, "label"), (center, "center")):
                     if name is not None and known.count(name) != 1:
                         if not parquet.metadata.num_rows:
                             return  # without a record in any shard there are no columns
                         raise RefusedDocument(f"does not have exactly one {kind} column")
-                wanted = [self.label, *([] if self.center is None else [self.center])]
-                others = [] if self.groups is None else [self.groups[0]]
-                others += [] if self.unit is None else [self.unit]
+                wanted = [self.label, *([] if center is None else [center])]
+                others = [each for each in (self.groups and self.groups[0], self.unit) if each is not None]
                 for name in [*self.numbers, *self.categories, *others]:
                     if known.count(name) > 1:
                         raise RefusedDocument(f"has two columns of one name: {printable(name)}")
                     if name in known and name not in wanted:
                         wanted.append(name)
                 for batch in parquet.iter_batches(_ROWS, columns=wanted):
-                    yield self._batch(dict(zip(batch.schema.names, batch.columns, strict=True)), batch.num_rows)
+                    found = dict(zip(batch.schema.names, batch.columns, strict=True))
+                    labels = _single_floats(found[self.label])
+                    yield self._batch(found | _of_folders(folders, len(labels)), labels)
         except (pa.ArrowException, OSError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is truncated or corrupt"
             raise RefusedDocument(f"cannot be read as Parquet: {printable(reason)}") from None
 
-    def _batch(self, found: dict[str, pa.Array], rows: int) -> Batch:
-        labels, missing = _single_floats(found[self.label]), pa.nulls(rows)
-        centers = np.full(rows, np.nan) if self.center is None else _numbers(found[self.center], "centers")
+    def _batch(self, found: dict[str, pa.Array], labels: np.ndarray) -> Batch:
+        """Batch of the columns that were found; others have no values."""
+        rows, missing = len(labels), pa.nulls(len(labels))
+        centers = np.full(rows, np.nan) if self.center is None else _numbers(found.get(self.center, missing), "centers")
         features = {}
         for name in self.numbers:
             values = _numbers(found.get(name, missing), f"values of {printable(name)}")
@@ -144,6 +159,15 @@ class ShardReader:
             groups = _column_groups(found.get(self.groups[0], missing), *self.groups)
         units = None if self.unit is None else _texts(found.get(self.unit, missing))
         return Batch(labels, centers, features, groups, units)
+
+
+def _of_folders(folders: Mapping[str, str | None], rows: int) -> dict[str, pa.Array]:
+    """Columns of the folders, of integers where the values are. The job has written integers without leading zeros."""
+    found = {}
+    for name, text in folders.items():
+        value = int(text) if text is not None and _INTEGER.fullmatch(text) else text
+        found[name] = pa.repeat(pa.scalar(value, pa.int64() if isinstance(value, int) else pa.string()), rows)
+    return found
 
 
 def _number_column(name: str, feature: Feature) -> Column:
@@ -206,11 +230,33 @@ def _texts(column: pa.Array) -> Column:
     found, rows = _single(column)
     encoded, codes = found.dictionary_encode(), np.full(len(column), -1)
     codes[rows] = encoded.indices.to_numpy(zero_copy_only=False)
-    texts = [
-        value.decode(errors="surrogateescape") if isinstance(value, bytes) else str(value)
-        for value in encoded.dictionary.to_pylist()
-    ]
+    values = encoded.dictionary
+    if pa.types.is_temporal(values.type):
+        texts = [_time_text(value) for value in values]
+    else:
+        texts = [
+            value.decode(errors="surrogateescape") if isinstance(value, bytes) else str(value)
+            for value in values.to_pylist()
+        ]
     return Column(np.zeros(0), np.zeros(len(column), bool), codes, texts)
+
+
+def _time_text(value: pa.Scalar) -> str:
+    """A date or time as Python writes it; as Arrow does, if Python does not know its year."""
+    if getattr(value.type, "unit", None) == "ns":
+        # Python has no nanoseconds.
+        return _NANOSECONDS.sub(_time_ending, str(value.cast(pa.string())))
+    try:
+        return str(value.as_py())
+    except (ValueError, OverflowError, KeyError):
+        return str(value.cast(pa.string()))
+
+
+def _time_ending(match: re.Match[str]) -> str:
+    """Fraction and offset of a time as Python writes them: 0, 6 or 9 digits, and +01:00."""
+    digits, hours, minutes = match[1], match[2] or "+00", match[3] or "00"
+    fraction = "" if not int(digits) else f".{digits.removesuffix('000')}"
+    return f"{fraction}{hours}:{minutes}" if match[2] or match[0].endswith("Z") else fraction
 
 
 def _feature_groups(feature: Feature, name: str, values: Sequence[str]) -> np.ndarray:

@@ -6,7 +6,14 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from labeldp.mechanisms.core.exact_bounds import exp_below, log_above, round_down, round_up, satisfies_epsilon
+from labeldp.mechanisms.core.exact_bounds import (
+    exp_above,
+    exp_below,
+    log_above,
+    round_down,
+    round_up,
+    satisfies_epsilon,
+)
 
 EXPONENT = st.one_of(
     st.floats(0, 30).map(Fraction),
@@ -37,6 +44,14 @@ def test_exp_below_is_a_tight_lower_bound(exponent, exp_bracket):
     assert bound <= low
     assert bound >= high * (1 - Fraction(1, 10**50))
     assert bound >= 1
+
+
+@settings(deadline=None)
+@given(exponent=EXPONENT)
+def test_exp_above_is_a_tight_upper_bound(exponent, exp_bracket):
+    low, high = exp_bracket(exponent)
+    bound = exp_above(exponent)
+    assert high <= bound <= low * (1 + Fraction(1, 10**50))
 
 
 @settings(deadline=None)

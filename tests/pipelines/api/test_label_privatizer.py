@@ -52,6 +52,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "gaussian": request(mechanism="gaussian", delta=1e-5),
     "rqm": request(mechanism="rqm"),
     "units": request(unit_column="user", max_records_per_unit=2, id_column="id"),
+    "composed": request(unit_column="user", max_records_per_unit=40, delta=1e-3, mechanism="rr"),
     "constant": request(unit_column="user", max_records_per_unit=1, over_limit="constant", center_column="guess"),
 }
 

@@ -182,7 +182,7 @@ def test_the_default_sampler_is_what_a_job_releases(released: Path, log: Path, s
     expected = {i: y for shard in shards for i, y in zip(shard["id"], shard["label"], strict=True)}
     ids, units, labels = np.loadtxt(log, delimiter=",", skiprows=1, dtype=np.int64).T
     text = (released / "mechanism.json").read_text()
-    claim = read_claim(str(released))
+    claim = read_claim(str(released), str(released))
 
     sampler = KeyedRelease(Randomizer.from_json(text), claim.prior_epsilon, unit=claim.unit)
     ours, _ = sampler(labels.astype(float), ids, secret, units=units)
@@ -192,7 +192,7 @@ def test_the_default_sampler_is_what_a_job_releases(released: Path, log: Path, s
 
 def test_the_command_attacks_the_unit_of_a_release(released: Path, invoke: Any) -> None:
     out = invoke(["attack", str(released), "--draws=50000"]).ok().out
-    claim = read_claim(str(released))
+    claim = read_claim(str(released), str(released))
 
     assert claim.unit == UnitBound(keyed_release.UNIT_COLUMN, 3)
     whole = 3 * (claim.epsilon + claim.prior_epsilon)

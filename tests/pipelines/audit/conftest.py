@@ -102,6 +102,18 @@ def fingerprint_of() -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
+def at() -> Callable[..., Any]:
+    """Function (document, path) -> the value at path, a tuple of keys and indices."""
+    return _at
+
+
+@pytest.fixture(scope="session")
+def run_lengths() -> Callable[..., Any]:
+    """Function (values) -> the runs of equal ones, as a mechanism file has them: pairs of text and length."""
+    return _run_lengths
+
+
+@pytest.fixture(scope="session")
 def changed() -> Callable[..., Any]:
     """Function (document, path, value) -> a copy with the value at path, a tuple of keys; ... removes it."""
     return _changed

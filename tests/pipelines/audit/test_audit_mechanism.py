@@ -23,23 +23,6 @@ RESPONSE: dict[str, Any] = json.loads(Path(__file__).with_name("response.json").
 APPROXIMATE: dict[str, Any] = json.loads(Path(__file__).with_name("approximate.json").read_text())
 
 
-def at(document: Any, path: tuple) -> Any:
-    """The value at path, a tuple of keys and indices."""
-    for key in path:
-        document = document[key]
-    return document
-
-
-def run_lengths(values):
-    runs = []
-    for value in map(str, values):
-        if runs and runs[-1][0] == value:
-            runs[-1][1] += 1
-        else:
-            runs.append([value, 1])
-    return runs
-
-
 def leaves(value, path=()):
     if isinstance(value, dict | list) and value:
         for key, child in value.items() if isinstance(value, dict) else enumerate(value):
@@ -97,7 +80,7 @@ FREE = {("mechanism",), ("parameters",), ("epsilon",)}
 
 
 @pytest.mark.parametrize("path", [path for path in leaves(RESPONSE) if path not in FREE], ids=name_of)
-def test_a_small_change_of_any_value_is_found(changed, path):
+def test_a_small_change_of_any_value_is_found(at, changed, path):
     value = at(RESPONSE, path)
     if isinstance(value, float):
         others = [math.nextafter(value, -math.inf), value + 1]
@@ -121,7 +104,7 @@ def test_every_member_is_needed_and_typed(changed, path):
 
 
 @pytest.mark.parametrize("path", [path for path in paths(RESPONSE) if isinstance(path[-1], int)], ids=name_of)
-def test_every_list_has_its_length(path):
+def test_every_list_has_its_length(at, path):
     document = copy.deepcopy(RESPONSE)
     at(document, path[:-1]).insert(path[-1], copy.deepcopy(at(document, path)))
     assert audit_mechanism(document).problems
@@ -262,7 +245,7 @@ def test_random_mechanisms(valid_mechanism, parts):
 
 @settings(max_examples=60, deadline=None)
 @given(mechanisms(), st.data())
-def test_moving_weight_is_found(resigned, valid_mechanism, parts, data):
+def test_moving_weight_is_found(resigned, run_lengths, valid_mechanism, parts, data):
     rows, _, outputs, _ = parts
     document = valid_mechanism(*parts)
     row, output = data.draw(st.integers(0, len(rows) - 1)), data.draw(st.integers(0, len(outputs) - 1))

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from labeldp.pipelines.release import manifest
 APPROXIMATE: dict[str, Any] = json.loads(Path(__file__).with_name("approximate.json").read_text())
 RELEASE: dict[str, Any] = json.loads(Path(__file__).with_name("release.json").read_text())
 FIRST, SECOND = RELEASE["shards"]
+ONLY = "part-00000-of-00001.parquet"
 
 
 def test_the_adjacency_is_that_of_a_release():
@@ -116,6 +118,29 @@ def test_the_shards_are_those_of_the_manifest(folder):
     )
 
 
+def test_shards_in_folders_of_partitions(write, folder):
+    names = [f"k={value}/{name}" for value in ("%2F\n", "__HIVE_DEFAULT_PARTITION__") for name in (FIRST, SECOND)]
+    write(folder / "release.json", RELEASE | {"shards": dict(zip(names, (2, 1, 2, 0), strict=True))})
+    for name in names:
+        (folder / "data" / name).parent.mkdir(exist_ok=True)
+        (folder / "data" / name).touch()
+    for name in (FIRST, SECOND):
+        (folder / "data" / name).unlink()
+    assert audit_path(str(folder)).problems == ()
+    (folder / "data" / "k=3").mkdir()
+    (folder / "data" / "k=%2F\n" / "more").touch()
+    (folder / "data" / "k=%2F\n" / ".hidden").touch()
+    shutil.move(folder / "data" / "k=__HIVE_DEFAULT_PARTITION__", folder / "elsewhere")
+    (folder / "data" / "k=__HIVE_DEFAULT_PARTITION__").symlink_to(folder / "elsewhere")
+    assert audit_path(str(folder)).problems == (
+        f"data/{names[2]} is missing",
+        f"data/{names[3]} is missing",
+        "data/k=%2F\\n/more is not one of release.shards",
+        "data/k=3 is not one of release.shards",
+        "data/k=__HIVE_DEFAULT_PARTITION__ is not one of release.shards",
+    )
+
+
 def test_the_data_are_there(folder):
     for name in (FIRST, SECOND):
         (folder / "data" / name).unlink()
@@ -149,6 +174,14 @@ def test_shards_are_files(folder):
         ({FIRST: 2, "../../raw.parquet": 3}, "release.shards has a name that is not part-NNNNN-of-NNNNN.FORMAT: ../"),
         ({"\nPASS\n": 5}, "release.shards has a name that is not part-NNNNN-of-NNNNN.FORMAT: \\nPASS\\n"),
         ({f"{FIRST}\n": 2, SECOND: 3}, "release.shards has a name that is not part-NNNNN-of-NNNNN.FORMAT"),
+        ({f"k=1/{FIRST}": 2, f"k=2/{SECOND}": 3}, "release.shards are not all shards of one set"),
+        ({f"k=1/{ONLY}": 2, ONLY: 3}, "release.shards have folders of different columns"),
+        ({f"k=1/{ONLY}": 2, f"l=1/{ONLY}": 3}, "release.shards have folders of different columns"),
+        ({f"k=1/k=2/{ONLY}": 5}, "release.shards has two folders of one column: k=1/k=2/"),
+        ({f"k=%ff/{ONLY}": 5}, "release.shards has a folder that is not URI-encoded UTF-8: k=%ff"),
+        ({f"{RELEASE['label']}=1/{ONLY}": 5}, "release.shards have folders that are named by the label"),
+        ({f"../{ONLY}": 5}, "release.shards has a name that is not part-NNNNN-of-NNNNN.FORMAT: ../"),
+        ({f"k=1/../{ONLY}": 5}, "release.shards has a name that is not part-NNNNN-of-NNNNN.FORMAT: k=1/../"),
     ],
 )
 def test_the_manifest_lists_one_whole_set_of_shards(write, changed, folder, shards, problem):

@@ -97,7 +97,7 @@ def fork(forks: Any, outputs: Path, tmp_path: Path, home: Path, outcome: Any) ->
 
 @pytest.fixture(scope="session")
 def undisturbed() -> dict[tuple[str, ...], tuple[dict[str, bytes], float]]:
-    """What `reference` remembers."""
+    """Results that `reference` keeps."""
     return {}
 
 

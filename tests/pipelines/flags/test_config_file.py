@@ -89,6 +89,30 @@ def test_flags_win(write: Any) -> None:
     assert (lists["epsilon"], lists["prior"]) == ([4.0], "p")
 
 
+@pytest.mark.parametrize("name", ["validate", "dry_run"])
+def test_switches_are_turned_off(write: Any, name: str) -> None:
+    on, off = write(f"{COMPLETE}{name}: true\n"), f"--no_{name}"
+    assert parsed("privatize", "--config", on)[name] is True
+    assert parsed("privatize", "--config", on, off)[name] is False
+    assert parsed("privatize", off, "--config", on)[name] is False
+    assert parsed("privatize", "--config", on, off, f"--{name}")[name] is True
+    assert parsed("privatize", "--config", write(f"{COMPLETE}{name}: false\n"), f"--{name}")[name] is True
+
+
+def test_a_job_runs_whose_file_says_dry_run(job: Any, write: Any, spawn: Any, outputs: Path) -> None:
+    config = f"--config={write('dry_run: true')}"
+    assert "nothing is written or charged" in spawn([*job(), config]).ok().out
+    assert not list(outputs.iterdir())
+    spawn([*job(), config, "--no_dry_run"]).ok()
+    assert (outputs / "released" / "release.json").is_file()
+
+
+def test_no_validation_contradicts_a_schema(job: Any, write: Any, invoke: Any) -> None:
+    outcome = invoke([*job(), f"--config={write('schema: s.pbtxt')}", "--no_validate"])
+    assert outcome.code == 2
+    assert "--no_validate contradicts --schema" in outcome.error
+
+
 def test_values_as_people_write_them(write: Any) -> None:
     text = (
         COMPLETE + "for: models\ncenter_features: [f, g]\nmax_unusable_fraction: 1e-5\nvalidate: false\nid_column: no\n"
@@ -120,6 +144,7 @@ def test_flags_of_the_runner(write: Any) -> None:
     ("line", "said"),
     [
         ("lable: y", "line 9: unknown flag lable; did you mean label?"),
+        ("no_validate: true", "line 9: unknown flag no_validate; did you mean validate?"),
         ("runer: x", "line 9: unknown flag runer"),
         ("label: z", "line 9: label is there twice"),
         ("prior_epsilon: much", "line 9: prior_epsilon must be a number, not text: 'much'"),

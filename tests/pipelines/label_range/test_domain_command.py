@@ -104,7 +104,7 @@ def test_a_release_may_use_the_domain_and_adds_up(
 def test_too_few_records_are_charged_and_told(
     flags: dict[str, Any], invoke: Any, write_csv: Any, tmp_path: Path, spent: Any
 ) -> None:
-    """Whether there is a proposal depends on the noised counts, so it is said only after they were charged."""
+    """A proposal depends on the noised counts, so it is printed only after they were charged."""
     small = write_csv(tmp_path / "small.csv", ["1,3", "2,4"])
     outcome = invoke(arguments(flags, tmp_path / "domain.json", input=small)).ok()
     assert "domain     none: no range of the labels can be told from noise" in outcome.out

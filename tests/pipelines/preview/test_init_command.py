@@ -100,14 +100,31 @@ def test_a_completed_file_runs(invoke: Any, logs: dict[str, Path], target: Path,
     assert (outputs / "released" / "release.json").exists()
 
 
+@pytest.mark.parametrize("delimiter", [";", "|", "\\t", "\t", " "])
+def test_a_dialect_is_in_the_job_file(
+    invoke: Any, tmp_path: Path, target: Path, job: Any, outputs: Path, delimiter: str
+) -> None:
+    path, mark = tmp_path / "log.csv", delimiter.replace("\\t", "\t")
+    rows = [["gr\u00f6\u00dfe", "y"], *([str(i), str(i % 5)] for i in range(300))]
+    path.write_text("".join(mark.join(row) + "\n" for row in rows), encoding="utf-16")
+    dialect = [f"--csv_delimiter={delimiter}", "--csv_encoding=utf-16"]
+    invoke(["init", str(path), f"--output={target}", "--label=y", *dialect]).ok()
+    text = target.read_text(encoding="utf-8")
+    assert {"csv_delimiter", "csv_encoding"} <= yaml.safe_load(text).keys()
+    assert "#   gr\u00f6\u00dfe, y" in text
+    invoke([*job(input=None, input_format=None), f"--config={target}"]).ok()
+    assert pq.read_table(outputs / "released" / "data").schema.names == ["gr\u00f6\u00dfe", "y"]
+
+
 def test_every_commented_flag_exists() -> None:
     from labeldp.pipelines.cli.commands import command_parser
     from labeldp.pipelines.preview.job_template import job_template
 
-    lines = job_template("job.yaml", "log.csv", "csv", [("f", "")], None).splitlines()
+    input = {"input": "log.csv", "input_format": "csv", "csv_delimiter": ";", "csv_encoding": "latin-1"}
+    lines = job_template("job.yaml", input, [("f", "")], None).splitlines()
     named = {line.removeprefix("# ").partition(":")[0] for line in lines if ":" in line and "  #" in line}
     named |= {line.partition(":")[0] for line in lines if line and not line.startswith("#")}
-    assert named >= {"id_column", "where", "noise_key_file", "label", "epsilon"}
+    assert named >= {"id_column", "where", "noise_key_file", "label", "epsilon", "csv_delimiter", "csv_encoding"}
     assert named <= set(command_parser("privatize").flags())
 
 
@@ -129,6 +146,10 @@ def test_names_that_would_break_the_file(invoke: Any, tmp_path: Path, target: Pa
         (["{folder}/other"], "the name does not tell the format: give --input_format"),
         (["{folder}/numbers.csv"], "does not look like column names"),
         ([], "FILE"),
+        (["{folder}/log.csv", "--csv_delimiter=ab"], "--csv_delimiter must be one character"),
+        (["{folder}/log.csv", "--csv_encoding=hex"], "--csv_encoding must be a text encoding"),
+        (["{folder}/log.parquet", "--csv_delimiter=;"], "--csv_delimiter is for CSV, but {folder}/log.parquet is parq"),
+        (["{folder}/semicolons.csv", "--label=weeks"], "--csv_delimiter ';'"),
         (["{folder}/log.csv", "--output=/nowhere/job.yaml"], "--output"),
     ],
 )
@@ -138,11 +159,12 @@ def test_what_is_refused(
     monkeypatch.chdir(tmp_path)
     folder = logs["csv"].parent
     (folder / "other").write_text("a,b\n1,2\n")
+    (folder / "semicolons.csv").write_text(f"age;weeks\n1;{SECRET_LABEL}\n")
     (folder / "numbers.csv").write_text(f"1,{SECRET_LABEL}\n2,3\n")
     outcome = invoke(["init", *(part.format(folder=folder) for part in argv)])
 
     assert (outcome.code, outcome.out) == (2, "")
-    assert said in outcome.error
+    assert said.format(folder=folder) in outcome.error
     assert str(SECRET_LABEL) not in outcome.err
     assert list(tmp_path.iterdir()) == []
 

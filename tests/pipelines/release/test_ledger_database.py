@@ -218,7 +218,7 @@ def test_a_charge_survives_a_lost_connection(postgres: Any, postgres_url: str, m
 
 
 def test_charges_are_serializable_and_durable(postgres: Any, monkeypatch: Any) -> None:
-    """Whatever the defaults of the server are."""
+    """For all defaults of the server."""
     from labeldp.pipelines.release.ledger_database import LedgerDatabase
     from sqlalchemy import event
 

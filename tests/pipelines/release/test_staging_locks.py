@@ -28,7 +28,7 @@ with locked_staging(sys.argv[1]) as folder:
 
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    """What is logged from here on."""
+    """Log lines from here on."""
     monkeypatch.setattr(logging.getLogger("labeldp"), "propagate", True)
     caplog.set_level(logging.INFO, "labeldp")
     return caplog

@@ -1,9 +1,11 @@
 """Whole jobs whose input, output, key, mechanism file and ledger are on a store; killed ones; the audit."""
 
+import json
 import multiprocessing
 import multiprocessing.forkserver
 import os
 import signal
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -90,6 +92,77 @@ def test_a_release_its_audit_and_a_rerun(
     second = emulator.objects("out/again/")
     assert {name: second[name] for name in shards} == {name: first[name] for name in shards}
     assert spent_on(emulator.objects()[LEDGER]) == spent
+
+
+@STORES
+def test_folders_of_partitions(emulator: Any, on_store: Any, invoke: Any, ended_before: Any) -> None:
+    """Leftovers of a killed run in folders are removed by the next one."""
+    content = emulator.objects("in/")["a.parquet"]
+    names = ["k=1", "k=a b%2F%C3%A9"]
+    for name in names:
+        emulator.put(f"parts/{name}/a.parquet", content)
+    flags = {"input": emulator.url("parts/*/*.parquet"), "partition_output": "k", "num_shards": 2}
+    ended_before("write_manifest", on_store(**flags))
+    shards = {f"data/{name}/part-0000{i}-of-00002.parquet" for name in ("k=1", "k=a b%2Fé") for i in (0, 1)}
+    left = {name for name in emulator.objects("out/released/") if name.startswith("data/")}
+    assert left == shards
+    invoke(on_store(**flags)).ok()
+    released = emulator.objects("out/released/")
+    assert set(released) == {*shards, "mechanism.json", "release.json"}
+    for more in ([], ["--data"]):
+        audited = invoke(["audit", emulator.url("out/released"), *more]).ok()
+        assert audited.out.splitlines()[-1] == "PASS"
+    assert "1200 records in 4 shards" in audited.out
+
+
+@STORES
+def test_commands_that_explain_a_release(
+    emulator: Any, on_store: Any, invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their output names URLs, no temporary folder; nothing stays there."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    invoke(on_store()).ok()
+    release, file = emulator.url("out/released"), emulator.url("out/released/mechanism.json")
+
+    attacked = [invoke(["attack", url, "--draws=1000"]).ok() for url in (release, f"{release}/release.json", file)]
+    assert {outcome.out.splitlines()[-1] for outcome in attacked} == {"PASS"}
+
+    page = tmp_path / "page.html"
+    invoke(["report", release, f"--output={page}"]).ok()
+    # The date of the release is in the ledger alone.
+    day = json.loads(emulator.objects()[LEDGER].splitlines()[0])["time"][:10]
+    assert day in page.read_text()
+    assert "--output is missing: name a local file" in invoke(["report", release]).error
+    invoke(["report", release, file, f"--output={tmp_path / 'both.html'}"]).ok()
+
+    for url in (release, file):
+        solved = tmp_path / f"{len(url)}.json"
+        invoke(["solve", "--prior", url, "--epsilon=1", f"--output={solved}"]).ok()
+        assert solved.is_file()
+    table, facts = tmp_path / "table.csv", tmp_path / "facts.json"
+    compared = ["compare", f"--prior={release}", "--epsilon", "1", "--mechanism", "rr", "--processes=1"]
+    outcome = invoke([*compared, f"--csv={table}", f"--json={facts}"]).ok()
+    assert f"{release}: 5 labels, noised with epsilon" in outcome.out
+    assert json.loads(facts.read_text())["prior"] == release
+    planned = invoke(["plan", f"--prior={release}", "--epsilon", "1", "--draws=1", "--processes=1"]).ok()
+    assert release in planned.out
+    for argv in (["report", f"{file}x"], ["attack", f"{file}x"], ["plan", "--prior", f"{file}x"]):
+        failed = invoke([*argv, *([f"--output={page}2"] if argv[0] == "report" else [])])
+        assert failed.code == 2
+        assert f"{file}x does not exist: name a mechanism file" in failed.error
+    emulator.put("out/public.csv", b"label,weight\n0,1\n1,x\n")
+    failed = invoke(["plan", "--prior", emulator.url("out/public.csv"), "--records=9"])
+    assert f"--prior {emulator.url('out/public.csv')}: " in failed.error
+    assert not list(temporary.iterdir())
+
+
+@S3
+def test_flags_of_stores_need_a_url(emulator: Any, invoke: Any, small_log: Path) -> None:
+    outcome = invoke(["attack", str(small_log), "--s3_endpoint_url=http://127.0.0.1:1"])
+    assert outcome.code == 2
+    assert "flags of an object store need a URL" in outcome.error
 
 
 @pytest.mark.parametrize("emulator", ["gs"], indirect=True)

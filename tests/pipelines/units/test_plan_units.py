@@ -230,7 +230,7 @@ def test_an_input_without_units(plan: Any, log: Path) -> None:
     [
         (["--prior", "p", "--unit_column", "user"], "--unit_column needs --units"),
         (["--prior", "p", "--input", "log.csv"], "--input needs --units"),
-        (["--prior", "p", "--runner", "FlinkRunner"], "--runner is a flag of the runner, and needs --units"),
+        (["--prior", "p", "--runner", "FlinkRunner"], "--runner: flags of an object store need a URL"),
     ],
 )
 def test_flags_of_units_need_the_switch(invoke: Any, argv: list[str], named: str) -> None:

@@ -531,7 +531,7 @@ def test_one_wider_label_at_eight_megabytes_changes_nothing(tmp_path, label):
 
 @pytest.mark.parametrize("label", ["9", "1000000000"])
 def test_the_sample_ends_with_a_row_and_no_label_counts(tmp_path, label, read_all):
-    """Whether the last row of the sample is text decides whether its column is text or the file is refused."""
+    """Text in the last row of the sample makes its column text; in the row behind it, the file is refused."""
     for rows, released in ((65_536, True), (65_537, False)):
         lines = [f"1,{label if number < 100 else 9}\n" for number in range(rows - 1)]
         path = csv_file(tmp_path, "n,y\n" + "".join(lines) + "x,9\n")

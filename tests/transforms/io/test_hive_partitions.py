@@ -1,5 +1,6 @@
 """Partition columns: as pyarrow.dataset infers them, in every format, and never the label."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.transforms import Equals, Format, InputError, ReadRecordBatches
 from labeldp.transforms.io.file_reader import FileReader
-from labeldp.transforms.io.hive_partitions import find_partitions
+from labeldp.transforms.io.hive_partitions import OutputPartitions, find_partitions, folder_of
 from labeldp.transforms.io.input_format import file_parts
 
 FORMATS = ["tfrecord", "parquet", "csv"]
@@ -157,3 +158,49 @@ def test_encoded_records_are_those_that_tensorflow_reads(partitioned):
     assert [(int(r["m"]), r["k"].numpy(), float(r["f"]), float(r["y"])) for r in records] == [
         (month, b"de x", f, 0.0) for month in (1, 2) for f in (1.5, 2.5, 3.5)
     ]
+
+
+def test_output_folders_are_escaped_as_hive_does():
+    columns = (("a b", False), ("m", True))
+    special = bytes([*range(1, 32), *b"\"#%'*/:=?\\{[]^\x7f"]).decode()
+    encoded = "".join(f"%{ord(each):02X}" for each in special)
+    assert folder_of(f"/log/m=-007/a%20b={encoded}/x", columns) == f"a b={encoded}/m=-7"
+    assert folder_of("/log/m=__HIVE_DEFAULT_PARTITION__/a b=é $&<>|}~/x", columns) == (
+        "a b=é $&<>|}~/m=__HIVE_DEFAULT_PARTITION__"
+    )
+
+
+@given(st.lists(st.sampled_from(VALUES), min_size=1, max_size=4, unique=True))
+def test_output_folders_hold_the_values_that_were_read(texts):
+    paths = [f"/log/m={text}/x" for text in texts]
+    read = find_partitions(paths)
+    written = [f"/out/{folder_of(path, [('m', own[0].integer)])}/x" for path, own in zip(paths, read, strict=True)]
+    assert find_partitions(written) == read
+    assert find_partitions([f"/n=1{path}" for path in written], "/n=1/out") == read
+
+
+def test_a_file_of_an_unknown_folder_was_added_while_the_job_ran():
+    partitions = OutputPartitions((("m", True),), ("m=1", "m=2"))
+    assert [partitions.place(f"/log/m={m}/a") for m in ("1", "02")] == [0, 1]
+    for path in ("/log/m=3/a", "/log/m=x/a", "/log/a"):
+        with pytest.raises(InputError, match=f"{path} was added to the input while the job ran"):
+            partitions.place(path)
+    assert partitions.shard_name(3, 2, "parquet") == "m=2/part-00001-of-00002.parquet"
+    assert OutputPartitions().shard_name(3, 4, "parquet") == "part-00003-of-00004.parquet"
+
+
+def test_columns_of_folders_leave_no_metadata():
+    documents = {
+        "pandas": {"columns": [{"name": "m", "field_name": None}, {"name": None, "field_name": "f"}]},
+        "org.apache.spark.sql.parquet.row.metadata": {"fields": [{"name": "f"}, {"name": "m"}]},
+    }
+    metadata = {key: json.dumps(document) for key, document in documents.items()}
+    batch = pa.RecordBatch.from_pydict({"m": [1], "f": [2]}).replace_schema_metadata({**metadata, "own": "m"})
+    found = OutputPartitions((("m", True),), ("m=1",)).drop(batch)
+    assert found.to_pydict() == {"f": [2]}
+    kept = {key.decode(): value.decode() for key, value in found.schema.metadata.items()}
+    assert kept.pop("own") == "m"
+    assert {key: json.loads(value) for key, value in kept.items()} == {
+        "pandas": {"columns": [{"name": None, "field_name": "f"}]},
+        "org.apache.spark.sql.parquet.row.metadata": {"fields": [{"name": "f"}]},
+    }

@@ -32,6 +32,14 @@ def test_a_retry_finds_the_shard_moved_already(tmp_path):
         _move(shard, str(tmp_path / "out"), 0)
 
 
+def test_shards_stay_in_the_folders_of_their_partitions(tmp_path):
+    (tmp_path / "k=1").mkdir()
+    (tmp_path / "k=1" / "shard").write_text("records")
+    moved = _move(ShardFile(str(tmp_path / "k=1" / "shard"), 7, folder="k=1"), str(tmp_path / "out"), 0)
+    assert (moved.path, moved.name) == (str(tmp_path / "out" / "k=1" / "shard"), "k=1/shard")
+    assert (tmp_path / "out" / "k=1" / "shard").read_text() == "records"
+
+
 def test_a_folder_that_is_not_empty_is_refused_before_the_job_runs(tmp_path):
     folder = tmp_path / "out[1]"
     pipeline = beam.Pipeline()

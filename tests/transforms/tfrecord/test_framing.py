@@ -191,7 +191,7 @@ def test_rows_are_those_of_the_file_in_later_batches(batch_size, monkeypatch):
 @pytest.mark.parametrize("places", [(12, 0), (0, 12), (12, 12), (0, 0)], ids=str)
 @pytest.mark.parametrize("chunk", [7, 40, 1 << 20])
 def test_of_two_damages_the_first_is_named(places, chunk, monkeypatch):
-    """Whether both lie in the bytes that are read at a time depends on how many bytes labels take."""
+    """The number of bytes that labels take decides if both lie in the bytes that are read at a time."""
     monkeypatch.setattr(tfrecord, "_CHUNK", chunk)
     records = [b"abc"] * 6
     content, starts = bytearray(frame(records)), starts_of(records)

@@ -1,0 +1,96 @@
+"""Optimal composition of any mechanisms with one epsilon each, in closed form.
+
+Kairouz, Oh, Viswanath 2015, "The composition theorem for differential privacy", Theorem 3.3: whatever the mechanisms
+are, M of them with e-DP each, also chosen adaptively, have at most the divergences of M binary randomized responses,
+
+    delta(epsilon) = sum over l of C(M, l) max(0, X^(M - l) - exp(epsilon) X^l) / (1 + X)^M,    X = exp(e),
+
+and binary randomized response attains them. The sum is exact for an X that is rounded up and an exp(epsilon) that is
+rounded down.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from ..core.budget import MAX_EPSILON, check_epsilon
+from ..core.exact_bounds import exp_above, exp_below, round_down
+from .loss_distribution import MAX_RECORDS
+
+_BITS = 96
+_PRECISION = 2.0**-20
+
+
+def optimal_delta(label_epsilon: float, records: int, epsilon: float) -> Fraction:
+    """Bounds the delta of several records at an epsilon of all of them, for any mechanism.
+
+    Args:
+      label_epsilon: Epsilon of each record's label, in [0, 30].
+      records: Records of a unit, from 1 to 1000.
+      epsilon: Epsilon of the unit, >= 0.
+
+    Returns:
+      An upper bound of the divergence, in [0, 1]; 0 if the epsilons of the records add up to at most `epsilon`.
+
+    Raises:
+      ValueError: If `label_epsilon` or `records` is out of range.
+    """
+    if not 0 <= label_epsilon <= MAX_EPSILON:
+        raise ValueError(f"label_epsilon must be between 0 and {MAX_EPSILON:g}, not {label_epsilon:g}")
+    _check_records(records)
+    if records * Fraction(label_epsilon) <= Fraction(epsilon):
+        return Fraction(0)
+    x = math.ceil(exp_above(Fraction(label_epsilon)) * 2**_BITS)
+    factor = int(exp_below(Fraction(epsilon)) * 2**_BITS)
+    powers = [1]
+    for _ in range(records):
+        powers.append(powers[-1] * x)
+    total, choices = 0, 1
+    for flips in range(records // 2 + 1):
+        # Both terms in units of 2^(-_BITS (records + 1)).
+        first, second = powers[records - flips] << _BITS * (flips + 1), powers[flips] << _BITS * (records - flips)
+        if first <= factor * second:
+            break
+        total += choices * (first - factor * second)
+        choices = choices * (records - flips) // (flips + 1)
+    return Fraction(total, (x + (1 << _BITS)) ** records << _BITS)
+
+
+def optimal_label_epsilon(epsilon: float, delta: Fraction | float, records: int) -> float:
+    """Computes the largest epsilon of each label with which the labels of a unit satisfy (epsilon, delta)-DP.
+
+    It holds for every mechanism, and no larger one does, up to a relative 2^-20.
+
+    Args:
+      epsilon: Epsilon of the unit, in [1e-9, 30].
+      delta: Delta of the unit, in [0, 1).
+      records: Records of a unit, from 1 to 1000.
+
+    Returns:
+      Epsilon of each label, rounded down; at least epsilon / records, at most `epsilon`.
+
+    Raises:
+      ValueError: If an argument is out of range, or less than 1e-9 is left for each label.
+    """
+    check_epsilon(epsilon)
+    _check_records(records)
+    if not 0 <= delta < 1:
+        raise ValueError(f"delta must be at least 0 and below 1, not {float(delta)!r}")
+    low, high = round_down(Fraction(epsilon) / records), epsilon
+    check_epsilon(low)
+    if delta == 0:
+        return low
+    while high - low > low * _PRECISION:
+        middle = (low + high) / 2
+        if optimal_delta(middle, records, epsilon) <= delta:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _check_records(records: int) -> None:
+    """Raises ValueError for a number of records out of range."""
+    if not 1 <= records <= MAX_RECORDS:
+        raise ValueError(f"a composition takes 1 to {MAX_RECORDS} records, not {records}")

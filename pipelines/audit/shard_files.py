@@ -1,0 +1,116 @@
+"""Checks of the shards that release.json lists: against its record count, and against the files of the data folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from .documents import RefusedDocument, printable, read_count, read_member
+
+_SHARD_NAME = re.compile(
+    r"((?:[^/=\0]+=[^/\0]*/)*)part-([0-9]{5})-of-([0-9]{5})\.(tfrecord|tfrecord\.gz|parquet)", re.DOTALL
+)
+_MISSING = "__HIVE_DEFAULT_PARTITION__"
+
+
+def folder_values(name: str) -> dict[str, str | None]:
+    """Reads the columns that the folders of a shard are named by.
+
+    Args:
+      name: Name of the shard, such as month=1/part-00000-of-00004.parquet.
+
+    Returns:
+      Value of each column, None where it is missing.
+
+    Raises:
+      RefusedDocument: If two folders name one column, or a name is not URI-encoded UTF-8.
+    """
+    values: dict[str, str | None] = {}
+    for folder in name.split("/")[:-1]:
+        try:
+            column, value = (unquote(text, errors="strict") for text in folder.split("=", 1))
+        except UnicodeDecodeError:
+            raise RefusedDocument(
+                f"release.shards has a folder that is not URI-encoded UTF-8: {printable(folder)}"
+            ) from None
+        if column in values:
+            raise RefusedDocument(f"release.shards has two folders of one column: {printable(name)}")
+        values[column] = None if value == _MISSING else value
+    return values
+
+
+def shard_problems(release: dict[str, Any], data: Path) -> Iterator[str]:
+    """Compares the shards that a manifest lists with its record count and with the files of the data folder.
+
+    Args:
+      release: The manifest, with `release.` before each key.
+      data: The data folder.
+
+    Yields:
+      One line for each failed check.
+
+    Raises:
+      RefusedDocument: If a member is missing or has the wrong type, or a name is not that of a shard.
+    """
+    shards, records = read_member(release, "release.shards", dict), read_count(release, "release.records")
+    read_count(release, "release.records_without_label")
+    if not shards:
+        raise RefusedDocument("release.shards is empty")
+    if not records:
+        raise RefusedDocument("release.records is 0")
+    sets: dict[str, list[tuple[int, int]]] = {}
+    formats, columns = set(), set()
+    for name in shards:
+        part = _SHARD_NAME.fullmatch(name)
+        if part is None:
+            raise RefusedDocument(
+                f"release.shards has a name that is not part-NNNNN-of-NNNNN.FORMAT: {printable(name)}"
+            )
+        sets.setdefault(part[1], []).append((int(part[2]), int(part[3])))
+        formats.add(part[4])
+        columns.add(tuple(folder_values(name)))
+    whole = all(sorted(parts) == [(number, len(parts)) for number in range(len(parts))] for parts in sets.values())
+    if not whole or len(formats) > 1:
+        yield "release.shards are not all shards of one set: their names do not have all numbers, or two formats"
+    if len(columns) > 1:
+        yield "release.shards have folders of different columns"
+    if any(release.get("release.label") in names for names in columns):
+        yield "release.shards have folders that are named by the label"
+    counts = list(shards.values())
+    constant, whole = _constant_records(release), all(type(count) is int and count >= 0 for count in counts)
+    if not whole or sum(counts) != records + constant:
+        more = ", records_left_out and records_without_unit" if constant else ""
+        yield f"release.shards do not add up to release.records{more}"
+    if not data.is_dir():
+        yield "data/ is missing"
+        return
+    found = dict(_entries(data, "", set(sets)))
+    yield from (f"data/{printable(name)} is missing" for name in sorted(set(shards) - set(found)))
+    yield from (f"data/{printable(name)} is not one of release.shards" for name in sorted(set(found) - set(shards)))
+    yield from (
+        f"data/{printable(name)} is not a regular file"
+        for name in sorted(set(shards) & set(found))
+        if not found[name].is_file()
+    )
+
+
+def _constant_records(release: dict[str, Any]) -> int:
+    """Records that are in the shards with a label that says nothing."""
+    unit = release.get("release.unit")
+    if not isinstance(unit, dict) or unit.get("over_limit") != "constant":
+        return 0
+    return sum(read_count({key: unit.get(key)}, key) for key in ("records_left_out", "records_without_unit"))
+
+
+def _entries(data: Path, folder: str, known: set[str]) -> Iterator[tuple[str, Path]]:
+    """Names and paths of what is in a folder and, below it, in the folders of shards."""
+    for path in (data / folder).iterdir():
+        name = folder + path.name
+        if any(each.startswith(f"{name}/") for each in known) and path.is_dir() and not path.is_symlink():
+            yield from _entries(data, f"{name}/", known)
+        elif not path.name.startswith("."):
+            # Hidden files are not part of the release.
+            yield name, path

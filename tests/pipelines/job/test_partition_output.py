@@ -1,0 +1,200 @@
+"""`--partition_output`: shards in folders of the input's partition columns, which every reader finds again."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.parquet as pq
+import pytest
+from labeldp.pipelines.job import privatize_command
+from labeldp.transforms.errors import InputError
+
+ROWS = 600
+MONTHS = ("1", "2", "__HIVE_DEFAULT_PARTITION__")
+COUNTRIES = ("a%2Fb%20%C3%A9", "de")
+
+
+def month_of(folder: str) -> int | None:
+    return int(folder) if folder.isdigit() else None
+
+
+def write_file(path: Path, format: str, columns: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if format == "parquet":
+        pq.write_table(pa.table(columns), str(path))
+    elif format == "csv":
+        rows = zip(*(values.tolist() for values in columns.values()), strict=True)
+        path.write_text("".join(",".join(map(str, row)) + "\n" for row in [tuple(columns), *rows]))
+    else:
+        from labeldp.transforms.tfrecord.example_encoder import encode_frames
+
+        path.write_bytes(bytes(encode_frames(pa.RecordBatch.from_pydict(columns))))
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Glob of six files by format, month=M/country=C/part-N: n is the record's number, y larger in later months."""
+    pytest.importorskip("google_crc32c")
+    root, number = tmp_path_factory.mktemp("log"), 0
+    for month in MONTHS:
+        for country in COUNTRIES:
+            numbers = np.arange(number, number + ROWS)
+            columns = {"n": numbers, "y": (numbers % 2 + 3 * (month_of(month) or 0)).astype(float)}
+            for format in ("parquet", "csv", "tfrecord"):
+                write_file(root / format / f"month={month}" / f"country={country}" / "part-1", format, columns)
+            number += ROWS
+    return {format: f"{root}/{format}/*/*/*" for format in ("parquet", "csv", "tfrecord")}
+
+
+@pytest.fixture
+def partitioned(job: Any, logs: dict[str, str]) -> Any:
+    """Function (format, flag=value, ...) -> arguments of a job over `logs` that writes to folders of months."""
+
+    def arguments(format: str = "parquet", **flags: Any) -> list[str]:
+        files = {"input": logs[format], "input_format": format, "output_format": None}
+        return job(**{**files, "label_max": 9, "epsilon": 4, "partition_output": "month", **flags})
+
+    return arguments
+
+
+def shards_of(release: Path) -> dict[str, bytes]:
+    data = release / "data"
+    return {str(path.relative_to(data)): path.read_bytes() for path in sorted(data.rglob("*")) if path.is_file()}
+
+
+def test_shards_are_the_same_for_any_number_of_workers_and_pyarrow_finds_every_record(partitioned, spawn, outputs):
+    spawn(partitioned(num_shards=2)).ok()
+    spawn(partitioned(num_shards=2, output=outputs / "several", direct_num_workers=3)).ok()
+    spawn(partitioned(num_shards=2, partition_output=None, output=outputs / "whole")).ok()
+    shards = shards_of(outputs / "released")
+    assert list(shards) == [f"month={month}/part-0000{i}-of-00002.parquet" for month in MONTHS for i in (0, 1)]
+    assert shards == shards_of(outputs / "several")
+    manifest = json.loads((outputs / "released" / "release.json").read_text())
+    assert manifest["shards"] == {
+        name: pq.ParquetFile(pa.BufferReader(shards[name])).metadata.num_rows for name in shards
+    }
+    assert manifest["features"] == 3
+
+    found = pyarrow.dataset.dataset(str(outputs / "released" / "data"), partitioning="hive").to_table()
+    whole = pyarrow.dataset.dataset(str(outputs / "whole" / "data")).to_table()
+    assert found.schema.field("month").type == pa.int32()
+    assert found.select(whole.schema.names).sort_by("n") == whole.sort_by("n")
+    assert pq.read_schema(pa.BufferReader(next(iter(shards.values())))).names == ["n", "y", "country"]
+
+
+@pytest.mark.parametrize("format", ["parquet", "csv", "tfrecord"])
+def test_the_release_is_audited_and_can_be_the_input_of_another_one(format, partitioned, invoke, outputs, tree):
+    """The folders are features of the center and groups; all shards are in folders of both columns."""
+    center = {"center": "linear", "center_features": "month,country", "center_groups": "month=1,2"}
+    own = {"mechanism": "unbiased", "partition_output": "country,month", **center}
+    invoke(partitioned(format, **own)).ok()
+    audited = invoke(["audit", str(outputs / "released"), "--data"]).ok()
+    assert "every center is the one that the published map predicts" in audited.out
+    folders = {str(path.relative_to(outputs / "released" / "data")) for path in outputs.rglob("month=*")}
+    assert folders == {f"country={name}/month={month}" for name in ("a%2Fb é", "de") for month in MONTHS}
+
+    kind = "tfrecord" if format == "tfrecord" else "parquet"
+    again = {"input": outputs / "released" / "data" / "*" / "*" / "*", "output": outputs / "again"}
+    invoke(partitioned(kind, **again, **center | {"center_column": "second"})).ok()
+    assert {name.partition("/")[0] for name in shards_of(outputs / "again")} == {f"month={month}" for month in MONTHS}
+    assert invoke(["audit", str(outputs / "again"), "--data"]).ok()
+
+
+def test_tfrecords_have_all_features_but_those_of_the_folders(partitioned, invoke, outputs):
+    """From TFRecord, whose records are copied, and from Parquet, whose columns are encoded."""
+    from labeldp.transforms.tfrecord.example_decoder import ExampleDecoder
+    from labeldp.transforms.tfrecord.framing import read_records
+
+    invoke(partitioned("tfrecord")).ok()
+    invoke(partitioned("parquet", output=outputs / "other", output_format="tfrecord")).ok()
+    for release in ("released", "other"):
+        for path in (outputs / release / "data").rglob("*.tfrecord"):
+            with path.open("rb") as file:
+                frames = next(read_records(file, str(path), 2 * ROWS, None))
+            assert ExampleDecoder(str(path)).names(frames.records()) == {"n", "y", "country"}
+
+
+def test_values_are_normalized_and_escaped(job, invoke, outputs, tmp_path, write_csv):
+    """01 and 1 are one integer; in a column with other texts they are two."""
+    for place, (day, name) in enumerate([("01", "01"), ("1", "%3D%25"), ("2", "x^{y}")]):
+        rows = [f"{i},{i % 5}" for i in range(1000 * place, 1000 * place + 300)]
+        write_csv(tmp_path / f"d={day}" / f"k={name}" / "a.csv", rows)
+    invoke(job(input=tmp_path / "*" / "*" / "*.csv", partition_output="d,k")).ok()
+    names = ["d=1/k=%3D%25", "d=1/k=01", "d=2/k=x%5E%7By}"]
+    assert sorted(shards_of(outputs / "released")) == [f"{name}/part-00000-of-00001.parquet" for name in names]
+    table = pyarrow.dataset.dataset(str(outputs / "released" / "data"), partitioning="hive").to_table()
+    assert {(row["d"], row["k"]) for row in table.to_pylist()} == {(1, "01"), (1, "=%"), (2, "x^{y}")}
+    invoke(["audit", str(outputs / "released"), "--data"]).ok()
+
+
+def test_each_folder_has_as_many_shards_as_the_largest_has_files(job, invoke, outputs, tmp_path, write_csv):
+    for name in ("k=1/a.csv", "k=1/b.csv", "k=2/a.csv"):
+        write_csv(tmp_path / name, [f"{i},{i % 5}" for i in range(600)])
+    flags = {"input": tmp_path / "*" / "*.csv", "partition_output": "k"}
+    planned = invoke([*job(**flags), "--dry_run"]).ok().out
+    assert "2 parquet shards in each of 2 folders, k=..." in planned
+    invoke(job(**flags)).ok()
+    assert list(shards_of(outputs / "released")) == [
+        f"k={k}/part-0000{i}-of-00002.parquet" for k in (1, 2) for i in (0, 1)
+    ]
+
+
+def test_a_filter_leaves_folders_without_records(partitioned, invoke, outputs):
+    invoke(partitioned(where="month=2")).ok()
+    shards = json.loads((outputs / "released" / "release.json").read_text())["shards"]
+    assert [records > 0 for records in shards.values()] == [False, False, True, True, False, False]
+    assert invoke(["audit", str(outputs / "released"), "--data"]).ok()
+
+
+def test_validation_reads_the_folders_but_not_those_of_the_output(job, invoke, tmp_path, logs):
+    pytest.importorskip("tensorflow_data_validation")
+    (tmp_path / "run=1").mkdir()
+    grid = {"label_max": 9, "epsilon": 4, "partition_output": "month", "output": tmp_path / "run=1" / "released"}
+    invoke([*job(input=logs["parquet"], input_format="parquet", **grid), "--validate"]).ok()
+    schema = (tmp_path / "run=1" / "released" / "validation" / "schema.pbtxt").read_text()
+    assert all(f'name: "{name}"' in schema for name in ("n", "y", "month", "country"))
+    assert '"run"' not in schema
+
+
+@pytest.mark.parametrize(
+    ("flags", "error"),
+    [
+        ({"partition_output": "mnth"}, "'mnth' is no partition column of the input; these are: month, country"),
+        ({"partition_output": "n"}, "--partition_output: 'n' is no partition column of the input"),
+        ({"partition_output": "month,month"}, "--partition_output names 'month' twice"),
+        ({"partitions": "none"}, "the input has no partition columns, --partitions none ignores them"),
+    ],
+)
+def test_other_columns_are_a_usage_error(partitioned, invoke, outputs, flags, error):
+    outcome = invoke(partitioned(**flags))
+    assert outcome.code == 2
+    assert error in outcome.error
+    assert not list(outputs.iterdir())
+
+
+def test_without_folders_there_is_nothing_to_divide_by(job, invoke):
+    outcome = invoke(job(partition_output="f"))
+    assert outcome.code == 2
+    assert "--partition_output f: the input has no partition columns, no folder is named KEY=VALUE" in outcome.error
+
+
+def test_fit_writes_no_shards(job, invoke):
+    outcome = invoke(job("fit", partition_output="f"))
+    assert outcome.code == 2
+    assert "--partition_output is for privatize and apply; fit writes no shards" in outcome.error
+
+
+def test_a_run_that_fails_after_its_shards_leaves_nothing(partitioned, invoke, outputs, monkeypatch):
+    def fail(*_: Any) -> None:
+        (staging,) = outputs.iterdir()
+        assert len(shards_of(staging)) == 2 * len(MONTHS)
+        raise InputError("refused")
+
+    monkeypatch.setattr(privatize_command, "charge_ledger", fail)
+    outcome = invoke(partitioned())
+    assert outcome.code == 1
+    assert "refused" in outcome.error
+    assert not list(outputs.iterdir())
