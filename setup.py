@@ -80,6 +80,7 @@ setup(
         "aws": ["apache-beam[aws]>=2.69"],
         "gcp": ["apache-beam[gcp]>=2.69"],
         "ledger": [
+            "dp-accounting>=0.6",
             "psycopg[binary]>=3.1",
             "sqlalchemy>=2.0",
         ],

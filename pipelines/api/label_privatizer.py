@@ -141,6 +141,7 @@ class LabelPrivatizer:
         ledger: str | os.PathLike[str] | None = None,
         epsilon_cap: float | None = None,
         delta_cap: float | None = None,
+        cap_window: str | None = None,
     ):
         """Stores the parameters. `fit` and `fit_transform` check them.
 
@@ -177,6 +178,7 @@ class LabelPrivatizer:
             current folder.
           epsilon_cap: Refuses a release that would raise the ledger's epsilon above it; None for no cap.
           delta_cap: The same for delta; None for 0 with `epsilon_cap`, else no cap.
+          cap_window: Length of the windows of time in which the caps hold, such as "30d"; None for all time together.
         """
         self.epsilon = epsilon
         self.label_min = label_min
@@ -204,6 +206,7 @@ class LabelPrivatizer:
         self.ledger = ledger
         self.epsilon_cap = epsilon_cap
         self.delta_cap = delta_cap
+        self.cap_window = cap_window
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Returns the parameters, the secret key among them if it was given as bytes.

@@ -25,8 +25,9 @@ from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute, is_remote
 from ...transforms.noise_key_file import NoiseKeyFile, default_key_path
 from ...transforms.progress_log import LOGGER
+from ..accounting.caps import Caps, Window
 from ..cli.arguments import UsageError
-from ..release.ledger import Caps, is_database
+from ..release.ledger import is_database
 from ..study.mechanism_spec import takes_delta
 
 PURPOSES = ("models", "labels")
@@ -152,7 +153,7 @@ def check_request(parameters: Mapping[str, Any]) -> LabelRequest:
         mechanism,
         own,
         loss,
-        _caps(get("epsilon_cap"), get("delta_cap")),
+        _caps(get("epsilon_cap"), get("delta_cap"), get("cap_window")),
         get("max_unusable_fraction"),
         get("features"),
     )
@@ -215,13 +216,21 @@ def _mechanism_parameters(name: str, given: Mapping[str, Any] | None, loss: str,
     return own
 
 
-def _caps(epsilon: float | None, delta: float | None) -> Caps:
+def _caps(epsilon: float | None, delta: float | None, window: str | None) -> Caps:
     if epsilon is not None and not epsilon > 0:
         raise ValueError(f"epsilon_cap must be above 0, not {epsilon:g}")
     if delta is not None and not 0 <= delta < 1:
         raise ValueError(f"delta_cap must be at least 0 and below 1, not {delta:g}")
+    length = None
+    if window is not None:
+        if epsilon is None and delta is None:
+            raise ValueError("cap_window is the time in which a cap holds: give epsilon_cap or delta_cap")
+        try:
+            length = Window.parse(window)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"cap_window {error}") from None
     # A user who caps epsilon alone expects pure DP.
-    return Caps(epsilon, 0.0 if delta is None and epsilon is not None else delta)
+    return Caps(epsilon, 0.0 if delta is None and epsilon is not None else delta, length)
 
 
 def load_key(noise_key: bytes | None, noise_key_file: Any) -> bytes:

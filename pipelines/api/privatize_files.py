@@ -103,8 +103,10 @@ class PrivatizeFiles(beam.PTransform):
             _check_places(request, runs_here(pipeline.options))
             if request.group_column is not None:
                 raise UsageError(f"--center_groups {request.group_column}: list its values, NAME=V1,V2,...")
+            if request.choose_bound:
+                raise UsageError("--max_records_per_unit auto: give a number (labeldp plan --units)")
             ledger, name = Ledger(request.ledger), request_id(request)
-            check_caps(ledger, name, request.budget, None)
+            check_caps(ledger, name, request.budget, None, request.column.unit)
         except (UsageError, InputError) as error:
             raise ValueError(str(error)) from None
         if is_store(request.output.target):

@@ -68,6 +68,8 @@ GROUPS = {
             "attack a mechanism or a sampler as a black box", True),
         "report": Command(f"{_FLAGS}:report_flags", "stores.store_copies:run",
             "audit a release and explain it in one HTML page", True),
+        "ledger": Command(f"{_FLAGS}:ledger_flags", "accounting.ledger_command:run",
+            "list what was released and what it costs together", True),
     },
     "Other": {
         "demo": Command(f"{_FLAGS}:demo_flags", "demo.demo_command:run", "privatize a generated conversion log"),

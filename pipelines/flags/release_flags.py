@@ -1,4 +1,4 @@
-"""Flags of `init`, `attack`, `report`, `demo` and `completion`. Those of `audit` are with the auditor."""
+"""Flags of `init`, `attack`, `report`, `ledger`, `demo` and `completion`. Those of `audit` are with the auditor."""
 
 from __future__ import annotations
 
@@ -88,6 +88,33 @@ def report_flags(parser: CommandParser) -> None:
     add("--output", metavar="FILE",
         help=f"HTML file to write; default {REPORT_NAME} beside the manifest, none for a comparison")  # fmt: skip
     add("--party", metavar="NAME", help="who releases the labels, for the head of the page")
+
+
+def ledger_flags(parser: CommandParser) -> None:
+    """Adds the flags of `ledger`.
+
+    Args:
+      parser: The parser of the command.
+    """
+    parser.description = (
+        "List the runs of a ledger, add up what their distinct releases cost together, and say what remains below a "
+        "cap. Reads the ledger alone."
+    )
+    parser.epilog = "Example:\n  labeldp ledger labeldp_ledger.jsonl --epsilon_cap 31 --cap_window 30d"
+    add = parser.flag_group("Ledger")
+    add("place", metavar="FILE|URL",
+        help="the ledger: a file, sqlite:///FILE, postgresql://USER@HOST/DATABASE, s3:// or gs://")  # fmt: skip
+    add = parser.flag_group("Sums")
+    add("--unit_column", metavar="NAME",
+        help="column of the privacy units to add up for, such as user; default: for single records")  # fmt: skip
+    add("--cap_window", metavar="TIME",
+        help="add up the runs of the last 12h, 30d, 4w or another time; default all")  # fmt: skip
+    add("--epsilon_cap", type=float, metavar="E", help="cap on epsilon, to say what remains below it")
+    add("--delta", type=float, metavar="D",
+        help="compose the releases at this delta as well, by their privacy loss distributions; needs the extra "
+        "ledger")  # fmt: skip
+    add = parser.flag_group("Output", "The table is printed.")
+    add("--json", metavar="FILE", help="write table and sums as JSON")
 
 
 def demo_flags(parser: CommandParser) -> None:

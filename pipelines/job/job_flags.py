@@ -218,6 +218,9 @@ def budget_record_flags(add: Add) -> None:
         "postgresql://USER@HOST/DATABASE; default labeldp_ledger.jsonl beside the output")  # fmt: skip
     add("--epsilon_cap", type=float, metavar="E", help="refuse a release that would raise the ledger's epsilon above E")
     add("--delta_cap", type=float, metavar="D", help="the same for delta; default 0 with --epsilon_cap, else no cap")
+    add("--cap_window", metavar="TIME",
+        help="let the caps hold for what is released within any time of this length, such as 12h, 30d or 4w; default: "
+        "all time together")  # fmt: skip
     add("--noise_key_file", metavar="FILE",
         help="file with the 32-byte secret key, mode 0600; default: ~/.config/labeldp/noise.key, created if it does "
         "not exist")  # fmt: skip

@@ -17,7 +17,7 @@ from ...transforms.io.hive_partitions import ONE_FOLDER, OutputPartitions
 from ...transforms.io.input_format import Equals, FilePart, Format
 from ...transforms.noise_binding import Threshold
 from ...transforms.noise_key_file import NoiseKeyFile
-from ..release.ledger import Caps
+from ..accounting.caps import Caps
 from ..release.mechanism_file import MechanismFile
 
 

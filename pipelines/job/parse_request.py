@@ -18,12 +18,12 @@ from ...transforms.io.hive_partitions import OutputPartitions, folder_of
 from ...transforms.io.input_format import listed
 from ...transforms.noise_binding import Threshold
 from ...transforms.validation.schema_protos import without_feature
+from ..accounting.caps import Caps, Window
 from ..cli.arguments import UsageError, parse_parameters
 from ..cli.optional_extras import check_extra, check_tfrecord
 from ..cli.suggestions import did_you_mean
 from ..flags.choices import AUTO_BOUND
 from ..preview.column_checks import check_columns, read_schema
-from ..release.ledger import Caps
 from ..release.mechanism_file import MechanismFile, read_mechanism_file
 from ..study.mechanism_spec import takes_delta
 from ..units.unit_flags import check_record_budget, unit_bound, with_delta
@@ -223,13 +223,13 @@ def read_caps(args: argparse.Namespace) -> Caps:
     """Reads the caps on what the ledger adds up to.
 
     Args:
-      args: Parsed flags; reads epsilon_cap and delta_cap.
+      args: Parsed flags; reads epsilon_cap, delta_cap and cap_window.
 
     Returns:
       The caps.
 
     Raises:
-      UsageError: If a cap is out of range; names the flag.
+      UsageError: If a cap is out of range, or a window is malformed or has no cap; names the flag.
     """
     if args.epsilon_cap is not None and not args.epsilon_cap > 0:
         raise UsageError(f"--epsilon_cap must be above 0, not {args.epsilon_cap:g}")
@@ -237,7 +237,18 @@ def read_caps(args: argparse.Namespace) -> Caps:
         raise UsageError(f"--delta_cap must be at least 0 and below 1, not {args.delta_cap:g}")
     # A user who caps epsilon alone expects pure DP.
     pure = args.delta_cap is None and args.epsilon_cap is not None
-    return Caps(args.epsilon_cap, 0.0 if pure else args.delta_cap)
+    return Caps(args.epsilon_cap, 0.0 if pure else args.delta_cap, _cap_window(args))
+
+
+def _cap_window(args: argparse.Namespace) -> Window | None:
+    if args.cap_window is None:
+        return None
+    if args.epsilon_cap is None and args.delta_cap is None:
+        raise UsageError("--cap_window is the time in which a cap holds: give --epsilon_cap or --delta_cap")
+    try:
+        return Window.parse(args.cap_window)
+    except ValueError as error:
+        raise UsageError(f"--cap_window {error}") from None
 
 
 def _validation(args: argparse.Namespace) -> ValidationRequest | None:

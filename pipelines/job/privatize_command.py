@@ -97,7 +97,7 @@ def _release(request: JobRequest, options: PipelineOptions) -> None:
     request = with_chosen_bound(with_frequent_groups(request, options), options)
     input, output, label, validation = request.input, request.output, request.column.name, request.validation
     ledger, name = Ledger(request.ledger), request_id(request)
-    check_caps(ledger, name, request.budget, request.mechanism.fitted)
+    check_caps(ledger, name, request.budget, request.mechanism.fitted, request.column.unit)
     with staging_folder(output.target, single_file=request.command == "fit") as staging:
         LOGGER.info(
             "%s: %s, %s",

@@ -12,7 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from ...mechanisms.analysis.release_warnings import release_warnings
 from ...mechanisms.analysis.released_facts import ReleasedFacts
 from ...mechanisms.center.center_model import CenterModel
-from ...mechanisms.release.unit_bound import spent
+from ...mechanisms.release.unit_bound import UnitBound, spent
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import delete_files, delete_folder, read_text, write_text
 from ...transforms.progress_log import LOGGER
@@ -29,7 +29,9 @@ from .job_graph import JOB_RESULT_NAME, SEGMENTS_NAME, build
 from .job_request import BudgetRequest, JobRequest
 
 
-def check_caps(ledger: Ledger, request_name: str, budget: BudgetRequest, fitted: MechanismFile | None) -> None:
+def check_caps(
+    ledger: Ledger, request_name: str, budget: BudgetRequest, fitted: MechanismFile | None, unit: UnitBound | None
+) -> None:
     """Refuses to start a run that would exceed a cap. The ledger checks again before anything is released.
 
     A request that is in the ledger may start: over unchanged input it is the same release, which costs nothing.
@@ -39,6 +41,7 @@ def check_caps(ledger: Ledger, request_name: str, budget: BudgetRequest, fitted:
       request_name: Name of the request, of `request_id`.
       budget: Budget and caps.
       fitted: Mechanism file of `apply`, whose prior is published again; None for the other commands.
+      unit: Privacy unit that the budget is for; None for single records.
 
     Raises:
       UsageError: If a cap would be exceeded.
@@ -51,8 +54,8 @@ def check_caps(ledger: Ledger, request_name: str, budget: BudgetRequest, fitted:
         if fitted.center is not None and fitted.center.linear is not None:
             name = center_release_name(fitted.center.linear)
             requested.append(LedgerEntry("center", spent(fitted.unit, fitted.center_epsilon), name))
-    # Summed without caps as well: a corrupt ledger is to be found before the job runs.
-    exceeded = budget.caps.exceeded(ledger.spent(requested))
+    # The ledger is read without caps as well: a corrupt one is to be found before the job runs.
+    exceeded = ledger.exceeded(budget.caps, requested, None if unit is None else unit.column)
     if exceeded and not ledger.has_request(request_name):
         raise UsageError(f"{exceeded}; ledger {ledger.path} lists what was spent before")
 

@@ -161,7 +161,7 @@ def _total(epsilon: float) -> float:
 
 def _release(request: DomainRequest, options: PipelineOptions) -> None:
     ledger = Ledger(request.ledger)
-    check_caps(ledger, request.name, request.budget, None)
+    check_caps(ledger, request.name, request.budget, None, request.column.unit)
     with staging_folder(request.target, single_file=True) as staging:
         path = FileSystems.join(staging.work, _RELEASE_NAME)
         run_pipeline(options, lambda pipeline: build(pipeline, request, path))

@@ -45,7 +45,7 @@ def print_dry_run(request: JobRequest, schema: pa.Schema) -> None:
       InputError: If the ledger is corrupt, or a footer cannot be read.
     """
     ledger, name = Ledger(request.ledger), request_id(request)
-    check_caps(ledger, name, request.budget, None)
+    check_caps(ledger, name, request.budget, None, request.column.unit)
     records = _records(request)
     print("dry run    no label was read; nothing is written or charged")
     for title, text in [
@@ -209,7 +209,9 @@ def _candidates(request: JobRequest) -> Iterator[tuple[str, Mechanism]]:
 
 
 def _charged(request: JobRequest, ledger: Ledger, name: str) -> str:
-    spent, budget = float(ledger.spent().epsilon), request.budget
+    budget = request.budget
+    window = budget.caps.window
+    spent = float(ledger.spent(window=window).epsilon)
     if ledger.has_request(name):
         again = "; nothing, if the input has not changed since the release of this request"
     else:
@@ -218,8 +220,9 @@ def _charged(request: JobRequest, ledger: Ledger, name: str) -> str:
     what = f"{part}, and by apply the rest of epsilon {budget.epsilon:g}," if request.command == "fit" else (
         f"epsilon {budget.epsilon:g}"
     )  # fmt: skip
+    since = "so far" if window is None else f"of the last {window.text}"
     cap = "" if budget.caps.epsilon is None else f", of {budget.caps.epsilon:g} allowed"
-    return one_line(f"{what} to {ledger.path}, which has {spent:.6g} so far{cap}{again}")
+    return one_line(f"{what} to {ledger.path}, which has {spent:.6g} {since}{cap}{again}")
 
 
 def _output(request: JobRequest) -> str:

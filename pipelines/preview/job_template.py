@@ -56,6 +56,7 @@ output_format: {output_format}
 # noise_key_file: noise.key    # 32 secret bytes, mode 0600; default ~/.config/labeldp/noise.key
 # ledger: ledger.jsonl         # record of the budget spent; default beside the output
 # epsilon_cap: 4               # refuse a release that would raise the ledger's epsilon above this
+# cap_window: 30d              # the cap is for any time of this length; default all time together
 """
 
 

@@ -1,134 +1,31 @@
 """Privacy ledger: what was released from a dataset, the budget that was spent, and caps on it.
 
 The ledger has one entry per run, in a file of JSON lines or, for a team, in a database or on an object store.
-Epsilons and deltas of distinct releases add up (basic composition).
+`pipelines/accounting` adds them up.
 """
 
 from __future__ import annotations
 
+import calendar
 import contextlib
 import json
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.unit_bound import UnitBound, spent
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import FileSystems, is_remote
 from ...transforms.stores.object_store import is_store
+from ..accounting.caps import Caps, Window
+from ..accounting.charged_runs import TIME_FORMAT, ChargedRun, counted_runs, spent_by, unbounded_runs
+from ..accounting.spent_budget import LedgerEntry, SpentBudget, total
 from .ledger_file import LedgerFile
 from .ledger_object import LedgerObject
 from .mechanism_file import MechanismFile, center_release_name, prior_release_name
-
-# Far above every budget; sums of numbers up to it are finite as floats.
-_LARGEST = 1e9
-
-
-@dataclass(frozen=True)
-class LedgerEntry:
-    """Budget spent on one release of a prior or of labels.
-
-    Attributes:
-      what: Kind of the release: center, prior or labels; request for a run that is only checked against caps.
-      epsilon: Epsilon spent, >= 0.
-      release: Name of the release. A release is charged once, however often it is made.
-      delta: Delta spent, >= 0.
-    """
-
-    what: str
-    epsilon: float
-    release: str
-    delta: float = 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Converts the entry to JSON types.
-
-        Returns:
-          The object that the ledger holds.
-        """
-        delta = {"delta": self.delta} if self.delta else {}
-        return {"what": self.what, "epsilon": self.epsilon, **delta, "release": self.release}
-
-    @classmethod
-    def from_dict(cls, entry: dict[str, Any]) -> LedgerEntry:
-        """Reads an entry.
-
-        Args:
-          entry: An object that `to_dict` made.
-
-        Returns:
-          The entry.
-
-        Raises:
-          ValueError: If epsilon or delta is not a number from 0 to 1e9.
-          KeyError: If a key is missing.
-          TypeError: If the entry is not an object.
-        """
-        for bound in (entry["epsilon"], entry.get("delta", 0.0)):
-            if isinstance(bound, bool) or not isinstance(bound, (int, float)) or not 0 <= bound <= _LARGEST:
-                raise ValueError(f"epsilon and delta of a ledger entry must be numbers from 0 to {_LARGEST:g}")
-        return cls(str(entry["what"]), entry["epsilon"], str(entry["release"]), entry.get("delta", 0.0))
-
-
-class SpentBudget(NamedTuple):
-    """Budget spent on several releases, in exact rationals.
-
-    Attributes:
-      epsilon: Sum of the epsilons.
-      delta: Sum of the deltas.
-    """
-
-    epsilon: Fraction
-    delta: Fraction
-
-
-def compose(entries: Iterable[LedgerEntry]) -> SpentBudget:
-    """Adds up distinct releases (basic composition).
-
-    Args:
-      entries: Ledger entries. If a release has several, its largest epsilon and its largest delta count.
-
-    Returns:
-      The sums.
-    """
-    epsilons: dict[str, Fraction] = {}
-    deltas: dict[str, Fraction] = {}
-    for entry in entries:
-        epsilons[entry.release] = max(Fraction(entry.epsilon), epsilons.get(entry.release, Fraction(0)))
-        deltas[entry.release] = max(Fraction(entry.delta), deltas.get(entry.release, Fraction(0)))
-    return SpentBudget(sum(epsilons.values(), Fraction(0)), sum(deltas.values(), Fraction(0)))
-
-
-@dataclass(frozen=True)
-class Caps:
-    """Upper bounds on the budget that a ledger adds up to.
-
-    Attributes:
-      epsilon: Cap on epsilon; None for no cap.
-      delta: Cap on delta; None for no cap.
-    """
-
-    epsilon: float | None = None
-    delta: float | None = None
-
-    def exceeded(self, spent: SpentBudget) -> str | None:
-        """Compares a budget with the caps.
-
-        Args:
-          spent: The budget, with the run in question.
-
-        Returns:
-          A message that names the flag of an exceeded cap and the sum; None within the caps.
-        """
-        for name, cap, sum in (("epsilon", self.epsilon, spent.epsilon), ("delta", self.delta, spent.delta)):
-            if cap is not None and sum > Fraction(cap):
-                return f"--{name}_cap {cap:g} would be exceeded: with this run the {name} spent is {float(sum):g}"
-        return None
 
 
 def release_entries(binding: NoiseBinding, mechanism: MechanismFile, with_labels: bool) -> list[LedgerEntry]:
@@ -258,16 +155,35 @@ class Ledger:
         """
         return self._parsed(self._store.rows())
 
-    def spent(self, more: Sequence[LedgerEntry] = ()) -> SpentBudget:
-        """Adds up all distinct releases.
+    def spent(self, more: Sequence[LedgerEntry] = (), window: Window | None = None) -> SpentBudget:
+        """Adds up all distinct releases, each as what it costs a record.
 
         Args:
-          more: Entries to add to those of the ledger.
+          more: Entries to add to those of the ledger, charged now.
+          window: Length of the window that ends now; None for all time.
 
         Returns:
           The budget spent.
         """
-        return _spent(self.runs(), more)
+        runs = [ChargedRun.from_dict(run) for run in self.runs()]
+        now = ChargedRun(tuple(more))
+        return total(spent_by([*runs, now], [*counted_runs(runs, window, _now()), now], None).values())
+
+    def exceeded(self, caps: Caps, entries: Sequence[LedgerEntry], unit: str | None = None) -> str | None:
+        """Compares the ledger with caps, for a run that would be charged now.
+
+        Args:
+          caps: The caps.
+          entries: Releases of the run.
+          unit: Column of the privacy units that the run is charged for; None for records.
+
+        Returns:
+          The reason why the run must not be charged; None if it may be.
+
+        Raises:
+          InputError: If the ledger is corrupt or cannot be read.
+        """
+        return _exceeded(self.runs(), caps, ChargedRun(tuple(entries), _now(), unit))
 
     def has_request(self, request: str) -> bool:
         """Looks for a run of a request: a repetition of it may turn out to be the same release.
@@ -298,20 +214,23 @@ class Ledger:
         Args:
           entries: Releases of the run.
           caps: Caps on the sums.
-          **details: Further keys of the entry; `request` among them.
+          **details: Further keys of the entry; `request` among them, and `unit` if the epsilons are those of privacy
+            units: an object of their column and of `max_records`, the largest number of records of one.
 
         Raises:
           InputError: If a cap would be exceeded, or the ledger is corrupt or cannot be used; nothing is written then.
         """
         run = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "time": time.strftime(TIME_FORMAT, time.gmtime()),
             **details,
-            "adjacency": "unit" if "unit" in details else "label",
+            "adjacency": "unit" if details.get("unit") else "label",
             "charges": [entry.to_dict() for entry in entries],
         }
 
+        charged = ChargedRun.from_dict(run)
+
         def check(rows: Sequence[tuple[str, str]]) -> None:
-            exceeded = caps.exceeded(_spent(self._parsed(rows), entries))
+            exceeded = _exceeded(self._parsed(rows), caps, charged)
             if exceeded:
                 raise InputError(f"{exceeded} (ledger {self.path}); nothing is released")
 
@@ -322,13 +241,29 @@ class Ledger:
         for place, text in rows:
             try:
                 run = json.loads(text)
-                _ = str(run["request"]), [LedgerEntry.from_dict(entry) for entry in run["charges"]]
+                _ = str(run["request"]), ChargedRun.from_dict(run)
             except (ValueError, KeyError, TypeError, RecursionError):
                 raise corrupt(self.path, place) from None
             runs.append(run)
         return runs
 
 
-def _spent(runs: Iterable[dict[str, Any]], more: Sequence[LedgerEntry]) -> SpentBudget:
-    before = [LedgerEntry.from_dict(entry) for run in runs for entry in run["charges"]]
-    return compose([*before, *more])
+def _exceeded(before: Sequence[dict[str, Any]], caps: Caps, run: ChargedRun) -> str | None:
+    if not caps.stated:
+        return None
+    runs = [*map(ChargedRun.from_dict, before), run]
+    now = _now() if run.time is None else run.time
+    counted = [*counted_runs(runs[:-1], caps.window, now), run]
+    unbounded = unbounded_runs(runs, counted, run.unit)
+    if unbounded:
+        waiting = "" if caps.window is None else f", or wait until it was {caps.window.text} ago"
+        return (
+            f"{caps.stated[0]} per {run.unit} cannot be kept: the run of {unbounded[0].title} was charged per "
+            f"{unbounded[0].per}, which is no bound per {run.unit}; give the runs with --unit_column {run.unit} a "
+            f"--ledger of their own{waiting}"
+        )
+    return caps.exceeded(total(spent_by(runs, counted, run.unit).values()), run.unit)
+
+
+def _now() -> int:
+    return calendar.timegm(time.gmtime())

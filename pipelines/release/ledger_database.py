@@ -23,6 +23,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from ...transforms.errors import InputError
+from ..accounting.charged_runs import same_time
 from .ledger import corrupt
 
 _DRIVERS = {
@@ -33,7 +34,8 @@ _FORMS = "write sqlite:///FILE or postgresql://USER@HOST/DATABASE"
 
 _TABLE = "labeldp_ledger"
 # `entry` alone decides what was spent. The other columns repeat parts of it, for queries by people; `run` is a digest
-# of all of it but the time, so that a charge whose answer was lost is found by the next attempt.
+# of all of it but the time, so that a charge whose answer was lost is found by the next attempt. A run that is repeated
+# later has its time after the digest.
 _RUNS = sa.Table(
     _TABLE,
     sa.MetaData(),
@@ -155,7 +157,7 @@ class LedgerDatabase:
         yield
 
     def append(self, run: dict[str, Any], check: Callable[[Sequence[tuple[str, str]]], None]) -> None:
-        """Appends a run, or finds it: a run that differs from an earlier one in its time alone is not appended.
+        """Appends a run, or finds it: one that differs from a run of the last minutes in its time alone is not new.
 
         Conflicts with other runs and failures of the connection are retried for a minute.
 
@@ -176,14 +178,19 @@ class LedgerDatabase:
                 connection.execute(sa.text(durable))
             before = self._select(connection)
             check([(place, entry) for place, _, entry in before])
-            for place, key, entry in before:
-                if key == values["run"]:
-                    if _run_key(json.loads(entry)) != key:
-                        # The entry was edited: what it says is not what was charged.
-                        raise corrupt(self.name, place)
+            key, again = values["run"], False
+            for place, found, entry in before:
+                if found.partition(" ")[0] != key:
+                    continue
+                earlier = json.loads(entry)
+                if _run_key(earlier) != key:
+                    # The entry was edited: what it says is not what was charged.
+                    raise corrupt(self.name, place)
+                if same_time(earlier.get("time"), run["time"]):
                     return
+                again = True
             _RUNS.create(connection, checkfirst=True)
-            connection.execute(_RUNS.insert().values(values))
+            connection.execute(_RUNS.insert().values(values | ({"run": f"{key} {run['time']}"} if again else {})))
 
         if self._file is not None:
             os.makedirs(os.path.dirname(self._file), exist_ok=True)

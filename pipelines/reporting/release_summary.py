@@ -16,7 +16,7 @@ from ...mechanisms.core.alias_table import TOTAL
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.release.unit_bound import CONSTANT
-from ..release.ledger import LedgerEntry, SpentBudget, compose
+from ..accounting.spent_budget import LedgerEntry, SpentBudget, compose
 from ..release.mechanism_file import MechanismFile
 from .chart_data import evenly_spaced
 

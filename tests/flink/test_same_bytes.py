@@ -30,6 +30,15 @@ def test_of_either_format(
     assert subprocess.run(audit, check=False, capture_output=True).returncode == 0
 
 
+def test_of_privacy_units(start: Any, on_flink: list[str], undisturbed: Any, tree: Any, small_log: Path) -> None:
+    """Each unit has one record in each of the two files, which two workers read: one of them is released."""
+    flags = {"input": small_log, "input_format": "csv", "unit_column": "f", "max_records_per_unit": 1}
+    outcome = start(on_flink, **flags).finish().ok()
+
+    assert tree(outcome.ran.release) == undisturbed(**flags)
+    assert "units      f: 4,000, at most 1 record each, 4,000 left out" in outcome.out
+
+
 def test_with_the_job_server_that_the_runner_starts(
     cluster: Any, local_cluster: Any, start: Any, undisturbed: Any, tree: Any, small_log: Path
 ) -> None:

@@ -44,6 +44,8 @@ def _good_values() -> dict[str, list[str]]:
         "path": [str(release()), str(release() / "release.json"), str(log()), "."],
         "output": ["out", "a/b/out", "labels.txt", ".", "out*"],
         "ledger": ["ledger.jsonl", str(log()), ".", "out/ledger"],
+        "place": [str(release().parent / "labeldp_ledger.jsonl"), str(log()), ".", "missing"],
+        "file": [str(log()), "labels.txt", "missing.csv"],
         "schema": ["schema.pbtxt", "missing"],
         "csv": ["table.csv", "no/where.csv", "."],
         "json": ["table.json"],
@@ -56,6 +58,8 @@ def _good_values() -> dict[str, list[str]]:
     }
     small |= {
         "loss": ["squared", "poisson"],
+        "cap_window": ["30d", "12h", "30"],
+        "shell": ["bash", "zsh"],
         "csv_types": ["f=int64", "g=string", "f"],
         "where": ["f=1", "y=1", "g=t", "z=1"],
     }

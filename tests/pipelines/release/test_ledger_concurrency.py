@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
@@ -18,6 +19,7 @@ KINDS = ["file", "sqlite", "postgresql"]
 WORKER = """
 import json, os, sys, threading
 
+from labeldp.pipelines.accounting.caps import Window
 from labeldp.pipelines.release import ledger_database
 from labeldp.pipelines.release.ledger import Caps, Ledger, LedgerEntry
 from labeldp.transforms import InputError
@@ -36,7 +38,8 @@ for line in sys.stdin:
         try:
             with ledger.locked():
                 entry = LedgerEntry("labels", task["epsilon"], release)
-                ledger.charge([entry], Caps(task["cap"]), request=release, output="released")
+                window = task["window"] and Window.parse(task["window"])
+                ledger.charge([entry], Caps(task["cap"], None, window), request=release, output="released")
         except InputError as error:
             errors.append(str(error))
 
@@ -51,13 +54,13 @@ for line in sys.stdin:
 
 @pytest.fixture(scope="module")
 def charge_at_once() -> Iterator[Callable[..., list[str]]]:
-    """Function (place, releases, environment) -> the errors of charging all of them at once, half in each process."""
+    """Function (place, releases, environment, window) -> the errors of charging all at once, half in each process."""
     pytest.importorskip("sqlalchemy", reason="the extra ledger is not installed")
     command = [sys.executable, "-W", "ignore", "-c", WORKER]
     workers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
 
-    def charge(place: str, releases: list[str], environment: dict[str, str]) -> list[str]:
-        task = {"place": place, "environment": environment, "epsilon": EPSILON, "cap": CAP}
+    def charge(place: str, releases: list[str], environment: dict[str, str], window: str | None = None) -> list[str]:
+        task = {"place": place, "environment": environment, "epsilon": EPSILON, "cap": CAP, "window": window}
         for index, worker in enumerate(workers):
             assert worker.stdin is not None
             worker.stdin.write(json.dumps(task | {"releases": releases[index::2]}) + "\n")
@@ -94,6 +97,31 @@ def test_of_a_hundred_charges_at_once_those_that_fit_are_made(
     assert len(errors) == CHARGES - FITS
     assert {error.partition("(")[0] for error in errors} == {
         "--epsilon_cap 3 would be exceeded: with this run the epsilon spent is 3 "
+    }
+
+
+@pytest.mark.xdist_group("postgres")
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_a_hundred_charges_at_once_those_that_fit_into_a_window_are_made(
+    kind: str, environment: dict[str, str], new_ledger: Any, charge_at_once: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger has spent the cap before, in an earlier window; ten releases are in this one."""
+    from labeldp.pipelines.release import ledger
+
+    place, now, gmtime = new_ledger(kind), time.time(), time.gmtime
+    with monkeypatch.context() as patched:
+        for number in range(40):
+            at = now - (10 if number < 30 else 1) * 86_400
+            patched.setattr(ledger.time, "gmtime", lambda *_, at=at: gmtime(at))
+            ledger.Ledger(place).charge(
+                [ledger.LedgerEntry("labels", EPSILON, f"{number}")], ledger.Caps(), request="r"
+            )
+    errors = charge_at_once(place, [f"release {i}" for i in range(CHARGES)], environment, "7d")
+
+    assert len(ledger.Ledger(place).runs()) == 30 + FITS
+    assert len(errors) == CHARGES - (FITS - 10)
+    assert {error.partition("(")[0] for error in errors} == {
+        "--epsilon_cap 3 would be exceeded: with this run the epsilon spent within 7d is 3 "
     }
 
 

@@ -110,15 +110,35 @@ def test_sums_are_compared_exactly(place: str) -> None:
 
 
 def test_a_run_again_is_found_and_one_to_another_output_is_written_down(place: str, monkeypatch: Any) -> None:
+    """Windows of caps are longer by more than the minutes for which a run is found."""
     from labeldp.pipelines.release import ledger
 
+    def at(minute: int) -> None:
+        monkeypatch.setattr(ledger.time, "gmtime", lambda: (2100, 1, 1, 0, minute, 0, 0, 1, 0))
+
+    at(0)
     charge(place, "a", output="x")
-    monkeypatch.setattr(ledger.time, "gmtime", lambda: (2100, 1, 1, 0, 0, 0, 0, 1, 0))
+    at(10)
     charge(place, "a", output="x", cap=0.5)
     assert len(ledger.Ledger(place).runs()) == 1
     charge(place, "a", output="y", cap=0.5)
     assert [run["output"] for run in ledger.Ledger(place).runs()] == ["x", "y"]
     assert spent(place) == Fraction(0.5)
+
+
+def test_a_run_that_is_repeated_later_is_written_down_with_its_time(
+    place: str, execute: Execute, monkeypatch: Any
+) -> None:
+    """A window has the releases of its time, those that were made before among them."""
+    from labeldp.pipelines.release import ledger
+
+    for month in (1, 2, 2, 3):
+        monkeypatch.setattr(ledger.time, "gmtime", lambda month=month: (2100, month, 1, 0, 0, 0, 0, 1, 0))
+        charge(place, "a", output="x", cap=0.5)
+    assert [run["time"][:10] for run in ledger.Ledger(place).runs()] == ["2100-01-01", "2100-02-01", "2100-03-01"]
+    assert spent(place) == Fraction(0.5)
+    (first,), (second,), (third,) = execute("SELECT run FROM labeldp_ledger ORDER BY id")
+    assert [second, third] == [f"{first} 2100-02-01T00:00:00Z", f"{first} 2100-03-01T00:00:00Z"]
 
 
 def test_one_request_with_other_releases_is_charged_again(place: str) -> None:

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+from labeldp.pipelines.accounting.caps import Window
 from labeldp.pipelines.release.ledger import Caps, Ledger, LedgerEntry
 from labeldp.transforms import InputError, StageError
 from labeldp.transforms.errors import StoreConflict, StoreNotFound
@@ -200,6 +201,24 @@ def test_charges_that_meet_never_pass_a_cap_together(emulator: Any) -> None:
     assert sorted(admitted) == [False] * 5 + [True] * 3
     assert Ledger(url).spent().epsilon == 3
     assert len(Ledger(url).runs()) == 3
+    assert set(emulator.objects()) == {"ledger.jsonl"}
+
+
+@STORES
+def test_a_window_of_a_ledger_on_a_store(emulator: Any, invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from labeldp.pipelines.release import ledger
+
+    url, caps, now, gmtime = emulator.url("ledger.jsonl"), Caps(2.0, None, Window.parse("7d")), time.time(), time.gmtime
+    for day in (9, 8, 1, 0):
+        with monkeypatch.context() as patched:
+            patched.setattr(ledger.time, "gmtime", lambda *_, day=day: gmtime(now - day * 86_400))
+            Ledger(url).charge([LedgerEntry("labels", 1.0, f"{day}")], caps, request="r")
+    with pytest.raises(InputError, match=r"--epsilon_cap 2 .* the epsilon spent within 7d is 3 \(ledger"):
+        Ledger(url).charge([LedgerEntry("labels", 1.0, "more")], caps, request="r")
+    out = invoke(["ledger", url, "--cap_window=7d", "--epsilon_cap=2"]).ok().out
+    assert "runs       2 of the last 7d, with 2 distinct releases; 4 in all" in out
+    assert "remains    0 of --epsilon_cap 2" in out
+    assert "runs       0," in invoke(["ledger", emulator.url("none.jsonl")]).ok().out
     assert set(emulator.objects()) == {"ledger.jsonl"}
 
 
