@@ -40,6 +40,7 @@ class ReleasedFacts:
       features: Number of feature columns d; None if unknown.
       loss: Name of the loss that was asked for; None if unknown.
       center: Center of the labels; None without one.
+      records_per_unit: Largest number of records of a privacy unit. Epsilons are those of one record.
     """
 
     randomizer: Randomizer
@@ -49,6 +50,7 @@ class ReleasedFacts:
     features: int | None = None
     loss: str | None = None
     center: CenterFacts | None = None
+    records_per_unit: int = 1
 
     @cached_property
     def utility(self) -> Utility:

@@ -195,7 +195,7 @@ def _proposals(facts: ReleasedFacts, records: float) -> Iterator[str]:
             break
         share = _share(_solved(facts, mechanism, larger), ratio)
         if share <= LOSS:
-            total = _round_up(larger + facts.prior_epsilon)
+            total = _round_up((larger + facts.prior_epsilon) * facts.records_per_unit)
             yield f"raise --epsilon to about {total:g}{' with ' + flag if flag else ''}"
             break
     if facts.records < records < math.inf:

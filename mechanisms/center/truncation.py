@@ -29,6 +29,7 @@ import numpy as np
 
 from ..analysis.quality import variances
 from ..core.prior import Prior
+from ..core.randomizer import Randomizer
 from ..core.reproducible import dot
 from ..registry import Mechanism
 
@@ -242,6 +243,28 @@ def mechanism_error(prior: Prior, mechanism: Mechanism, epsilon: float, most: in
     Returns:
       The mean variance and the mean squared bias; infinite if the mechanism does not support the prior or the epsilon.
     """
+    try:
+        prior, randomizer = coarse_randomizer(prior, mechanism, epsilon, most)
+    except ValueError:
+        return np.inf, np.inf
+    return dot(prior.weights, variances(randomizer)), dot(prior.weights, randomizer.bias() ** 2)
+
+
+def coarse_randomizer(prior: Prior, mechanism: Mechanism, epsilon: float, most: int) -> tuple[Prior, Randomizer]:
+    """Solves a mechanism for a prior that is summed up to few labels.
+
+    Args:
+      prior: Distribution of the labels, evenly spaced.
+      mechanism: The mechanism.
+      epsilon: Its budget.
+      most: Largest number of labels.
+
+    Returns:
+      The prior on at most `most` labels, and the randomizer for it.
+
+    Raises:
+      ValueError: If the mechanism does not support the prior or the epsilon.
+    """
     size = len(prior.labels)
     if size > most:
         position = np.arange(most) * ((size - 1) / (most - 1))
@@ -249,8 +272,4 @@ def mechanism_error(prior: Prior, mechanism: Mechanism, epsilon: float, most: in
         labels = prior.labels[below] + (position - below) * (prior.labels[below + 1] - prior.labels[below])
         place = (2 * np.arange(size) * (most - 1) + (size - 1)) // (2 * (size - 1))
         prior = Prior(labels, np.bincount(place, prior.weights, most))
-    try:
-        randomizer = mechanism.solve(prior, epsilon)
-    except ValueError:
-        return np.inf, np.inf
-    return dot(prior.weights, variances(randomizer)), dot(prior.weights, randomizer.bias() ** 2)
+    return prior, mechanism.solve(prior, epsilon)

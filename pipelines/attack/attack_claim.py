@@ -11,6 +11,7 @@ from ...mechanisms.center.group_positions import GroupRanges
 from ...mechanisms.center.residuals import ResidualDomain
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
+from ...mechanisms.release.unit_bound import UnitBound
 from ..audit.audit_release import audit_path
 from ..study.prior_file import parse_prior_release
 from .findings import Claim
@@ -40,7 +41,11 @@ def read_claim(path: str, name: str) -> Claim:
     try:
         randomizer = Randomizer.from_json(text)
         document = json.loads(text)
-        noised, residuals = document.get("prior"), None
+        noised, residuals, unit, unit_labels = document.get("prior"), None, None, None
+        if "unit" in document:
+            stated = document["unit"]
+            unit = UnitBound(stated["column"], stated["max_records"])
+            unit_labels = (stated["epsilon"], stated["delta"]) if "delta" in stated else None
         if "center" in document:
             residuals = ResidualDomain(np.array(document["center"]["domain"], np.float64))
             if randomizer.group_ranges is None:
@@ -48,10 +53,16 @@ def read_claim(path: str, name: str) -> Claim:
             else:
                 GroupRanges(randomizer.group_ranges).check(residuals)
         if noised is None:
-            return Claim(randomizer, Prior(randomizer.labels, np.ones(len(randomizer.labels))), 0.0)
+            return Claim(
+                randomizer,
+                Prior(randomizer.labels, np.ones(len(randomizer.labels))),
+                0.0,
+                unit=unit,
+                unit_labels=unit_labels,
+            )
         epsilon, _ = parse_prior_release(noised)
         prior = Prior(randomizer.labels, np.array(noised["weights"], np.float64))
-        return Claim(randomizer, prior, epsilon, residuals)
+        return Claim(randomizer, prior, epsilon, residuals, unit, unit_labels)
     except (KeyError, TypeError, AttributeError):
         raise ValueError(f"{name}: the prior must be an object with weights and an epsilon") from None
     except ValueError as error:

@@ -6,8 +6,10 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator
+from fractions import Fraction
 
 from ...mechanisms.analysis.label_inference import LabelInference, label_inference, label_inferences
+from ...mechanisms.core.exact_bounds import round_up
 from ..cli.arguments import UsageError
 from ..cli.exit_codes import FAILURE, SUCCESS, run_command
 from ..cli.local_files import local_copy
@@ -19,9 +21,10 @@ from .histogram_checks import check_histogram
 from .independence_checks import check_independence
 from .keyed_release import KeyedRelease
 from .release_function import BlackBox, SamplerError, load_sampler
+from .unit_checks import check_units
 
 _LEAST_DRAWS, _MOST_DRAWS = 1000, 10**9
-_MOST_CHECKS, _MOST_CENTER_CHECKS, _MOST_GROUP_CHECKS = 7, 2, 1
+_MOST_CHECKS, _MOST_CENTER_CHECKS, _MOST_GROUP_CHECKS, _MOST_UNIT_CHECKS = 7, 2, 1, 2
 
 
 def run(args: argparse.Namespace) -> int:
@@ -54,12 +57,14 @@ def _attack(args: argparse.Namespace) -> bool:
     function = None if args.sampler is None else load_sampler(args.sampler)
     claim = read_claim(local, args.path)
     randomizer = claim.randomizer
-    function = function or KeyedRelease(randomizer, claim.prior_epsilon, claim.residuals)
+    function = function or KeyedRelease(randomizer, claim.prior_epsilon, claim.residuals, claim.unit)
     if claim.residuals is None:
-        box, attacked, checks = BlackBox(function, randomizer.labels), claim, _MOST_CHECKS
+        box = BlackBox(function, randomizer.labels, has_units=claim.unit is not None)
+        attacked, checks = claim, _MOST_CHECKS
     else:
         box, attacked = around_center(claim, function, claim.residuals)
         checks = _MOST_CHECKS + _MOST_CENTER_CHECKS + (0 if randomizer.group_ranges is None else _MOST_GROUP_CHECKS)
+    checks += 0 if claim.unit is None else _MOST_UNIT_CHECKS
     setting = Setting(args.draws, (1 - args.confidence) / checks, args.seed)
     lines = [_line("mechanism", _mechanism_text(claim)), _line("sampler", args.sampler or "the keyed path of labeldp")]
     attacks = label_inferences(randomizer, claim.prior)
@@ -87,6 +92,8 @@ def _findings(box: BlackBox, attacked: Claim, claim: Claim, setting: Setting) ->
     parts = [("channel", check_channel), ("histogram", check_histogram)]
     if len(attacked.randomizer.labels) > 1:
         parts.insert(1, ("independence of the noise", check_independence))
+        if claim.unit is not None:
+            parts.append(("labels of whole units", check_units))
     for name, check in parts:
         print(f"labeldp: checking the {name}", file=sys.stderr, flush=True)
         yield from check(box, attacked, setting)
@@ -107,7 +114,13 @@ def _mechanism_text(claim: Claim) -> str:
     if randomizer.group_ranges is not None:
         inputs = f"positions in the ranges of {len(randomizer.group_ranges)} groups"
     size = f"{len(randomizer.labels)} {inputs}, {len(randomizer.outputs)} outputs"
-    return f"{randomizer.mechanism}: {size}; claims epsilon {claim.epsilon:.6g}{delta} for the labels{prior}"
+    claimed = f"{randomizer.mechanism}: {size}; claims epsilon {claim.epsilon:.6g}{delta} for the labels{prior}"
+    if claim.unit is None:
+        return claimed
+    epsilon, unit_delta = claim.of_unit
+    both = round_up(Fraction(epsilon) + claim.unit.total(claim.prior_epsilon))
+    delta, most = f" with delta {unit_delta:.6g}" if unit_delta else "", claim.unit.max_records
+    return f"{claimed}, of one record; {both:.6g}{delta} for both, of all of at most {most} records of a unit"
 
 
 def _advantage_text(found: LabelInference) -> str:

@@ -53,9 +53,13 @@ def around_center(claim: Claim, function: ReleaseFunction, residuals: ResidualDo
     low, high = max(0, -first), min(residuals.most, residuals.most - last)
     center = (low + high) // 2 if low <= high else residuals.most // 2
     reached = np.arange(max(center + first - 1, 0), min(center + last + 1, residuals.most) + 1)
-    box = BlackBox(function, residuals.labels[reached], residuals, center, len(ranges or ()), group)
+    box = BlackBox(
+        function, residuals.labels[reached], residuals, center, len(ranges or ()), group, claim.unit is not None
+    )
     randomizer = _channel(claim.randomizer, residuals, box.domain, center, group)
-    return box, Claim(randomizer, Prior(box.domain, np.ones(len(reached))), claim.prior_epsilon)
+    return box, Claim(
+        randomizer, Prior(box.domain, np.ones(len(reached))), claim.prior_epsilon, None, claim.unit, claim.unit_labels
+    )
 
 
 def _channel(

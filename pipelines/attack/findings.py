@@ -11,6 +11,7 @@ import numpy as np
 from ...mechanisms.center.residuals import ResidualDomain
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
+from ...mechanisms.release.unit_bound import UnitBound, spent
 
 
 @dataclass(frozen=True)
@@ -23,17 +24,26 @@ class Claim:
       prior_epsilon: Claimed epsilon of the released histogram; 0 for a public prior.
       residuals: Residuals of the label domain, some of which the randomizer takes; None for labels without a center.
         With groups, the randomizer has their ranges.
+      unit: Privacy unit; None for single records. Claimed epsilons are those of one record.
+      unit_labels: Claimed epsilon and delta of all labels of a unit; None for M times those of one record.
     """
 
     randomizer: Randomizer
     prior: Prior
     prior_epsilon: float
     residuals: ResidualDomain | None = None
+    unit: UnitBound | None = None
+    unit_labels: tuple[float, float] | None = None
 
     @property
     def epsilon(self) -> float:
         """Certified epsilon of the labels."""
         return self.randomizer.certificate().epsilon
+
+    @property
+    def of_unit(self) -> tuple[float, float]:
+        """Claimed epsilon and delta of all labels of a unit."""
+        return self.unit_labels or (spent(self.unit, self.epsilon), spent(self.unit, self.delta))
 
     @property
     def delta(self) -> float:

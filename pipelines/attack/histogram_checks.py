@@ -91,6 +91,24 @@ def bound_epsilon(check: str, values: np.ndarray, claim: Claim, setting: Setting
     Returns:
       The finding.
     """
+    about = f"difference of two weights of the prior, {len(values):,} runs"
+    return bound_statistic(check, values, claim.prior_epsilon, 0.0, setting.alpha, about)
+
+
+def bound_statistic(check: str, values: np.ndarray, epsilon: float, delta: float, alpha: float, about: str) -> Finding:
+    """Bounds epsilon from a statistic of two inputs; a quarter of the runs selects an event.
+
+    Args:
+      check: Name of the check.
+      values: The statistic of each input in each run, shape (runs, 2), float64.
+      epsilon: Claimed epsilon.
+      delta: Claimed delta.
+      alpha: Probability of a false alarm.
+      about: Describes the statistic.
+
+    Returns:
+      The finding.
+    """
     selecting = len(values) // 4
     edges = np.unique(np.quantile(values[:selecting], np.linspace(0, 1, _BINS), method="nearest"))
     # Odd cells are the edges themselves, so that values without noise are kept apart.
@@ -100,8 +118,5 @@ def bound_epsilon(check: str, values: np.ndarray, claim: Claim, setting: Setting
         np.stack([np.bincount(part[:, side], minlength=size) for side in range(2)])
         for part in (cells[:selecting], cells[selecting:])
     )
-    event = select_event(select, len(values) - selecting, setting.alpha)
-    about = f"difference of two weights of the prior, {len(values):,} runs"
-    return bound_finding(
-        check, event, bound[[event.first, event.second]], claim.prior_epsilon, 0.0, setting.alpha, about
-    )
+    event = select_event(select, len(values) - selecting, alpha, delta)
+    return bound_finding(check, event, bound[[event.first, event.second]], epsilon, delta, alpha, about)

@@ -24,6 +24,9 @@ weight for each label of the domain (None for no prior). It raises ValueError if
 For a mechanism of residuals it takes the centers as well (shape (n,), float64, labels of the domain), and in place of
 the prior it returns the noised count of each cell of residuals. With groups it takes the number of the group of each
 record (shape (n,), int64), and returns the counts of the cells of the first group, then of the second, and so on.
+
+For a mechanism of privacy units it takes the unit of each record as the keyword `units` as well (shape (n,), int64).
+The released label of a record beyond the bound of its unit is NaN.
 """
 
 
@@ -53,6 +56,7 @@ class BlackBox:
       center: Index of the center of all records in the whole domain.
       groups: Number of groups; 0 without groups.
       group: Group of all records.
+      has_units: Whether the function takes units.
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class BlackBox:
         center: int = 0,
         groups: int = 0,
         group: int = 0,
+        has_units: bool = False,
     ):
         """Wraps a release function.
 
@@ -73,12 +78,14 @@ class BlackBox:
           center: Index of the center of all records in the whole domain.
           groups: Number of groups; 0 without groups.
           group: Group of all records.
+          has_units: Whether the function takes units.
         """
         self.domain = domain
         self.residuals = residuals
         self.center = center
         self.groups = groups
         self.group = group
+        self.has_units = has_units
         self._function = function
 
     @property
@@ -91,7 +98,13 @@ class BlackBox:
         return first, last
 
     def release(
-        self, indices: np.ndarray, ids: np.ndarray, key: bytes, center: int | None = None, group: int | None = None
+        self,
+        indices: np.ndarray,
+        ids: np.ndarray,
+        key: bytes,
+        center: int | None = None,
+        group: int | None = None,
+        units: np.ndarray | None = None,
     ) -> Release:
         """Releases records.
 
@@ -101,6 +114,7 @@ class BlackBox:
           key: Secret key, 32 bytes.
           center: Index of another center for all records, in the whole domain; None for `center`.
           group: Another group for all records; None for `group`.
+          units: Shape (n,), int64; None for a unit of its own for each record.
 
         Returns:
           The release.
@@ -109,12 +123,18 @@ class BlackBox:
           SamplerError: If the function fails, also by refusing the records, or returns something else than a release.
         """
         try:
-            return self.try_release(indices, ids, key, center, group)
+            return self.try_release(indices, ids, key, center, group, units)
         except ValueError as error:
             raise SamplerError(f"the sampler refused records with different ids: {error}") from None
 
     def try_release(
-        self, indices: np.ndarray, ids: np.ndarray, key: bytes, center: int | None = None, group: int | None = None
+        self,
+        indices: np.ndarray,
+        ids: np.ndarray,
+        key: bytes,
+        center: int | None = None,
+        group: int | None = None,
+        units: np.ndarray | None = None,
     ) -> Release:
         """Releases records that the function may refuse.
 
@@ -124,6 +144,7 @@ class BlackBox:
           key: Secret key, 32 bytes.
           center: As for `release`.
           group: As for `release`.
+          units: As for `release`.
 
         Returns:
           The release.
@@ -138,8 +159,9 @@ class BlackBox:
             weights = (self.residuals.cells * max(self.groups, 1), "counts, one for each cell of residuals")
         if self.groups:
             centers.append(np.full(len(ids), self.group if group is None else group))
+        named = {"units": np.arange(len(ids)) if units is None else units} if self.has_units else {}
         try:
-            result = self._function(self.domain[indices], ids, key, *centers)
+            result = self._function(self.domain[indices], ids, key, *centers, **named)
         except ValueError:
             raise
         except Exception as error:

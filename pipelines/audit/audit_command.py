@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from fractions import Fraction
 from typing import Any
 
 from .audit_mechanism import Audit
 from .audit_release import NoRecords, audit_path
 from .documents import printable
+from .exact_log import rounded_up
 
 
 def audit_report(audit: Audit) -> str:
@@ -34,14 +36,37 @@ def audit_report(audit: Audit) -> str:
             f"bias         at most {audit.max_bias!r} in absolute value, over all labels",
             f"fingerprint  {audit.fingerprint}",
             *([audit.center_line] if audit.center_line else []),
+            *([_unit_line(audit, audit.unit_column)] if audit.unit_column is not None else []),
         ]
     if audit.total_epsilon is not None:
-        prior = f"{audit.prior_epsilon!r} for the prior"
-        center = f" and {audit.center_epsilon!r} for the center" if audit.center_epsilon else ""
-        lines.append(f"release      total epsilon {audit.total_epsilon!r}, including {prior}{center}")
+        most, units = audit.records_per_unit, ""
+        if audit.unit_column is not None:
+            units = " for all labels of a unit"
+        prior, center = (
+            rounded_up(most * Fraction(part or 0.0)) for part in (audit.prior_epsilon, audit.center_epsilon)
+        )
+        spent = f"{prior!r} for the prior" + (f" and {center!r} for the center" if center else "")
+        lines.append(f"release      total epsilon {audit.total_epsilon!r}{units}, including {spent}")
     lines += audit.data_lines
     lines.append("FAIL: " + "; ".join(audit.problems) if audit.problems else "PASS")
     return "\n".join(lines)
+
+
+def _unit_line(audit: Audit, column: str) -> str:
+    most = audit.records_per_unit
+    spent = rounded_up(most * Fraction(audit.certified_epsilon))
+    delta = rounded_up(most * Fraction(audit.certified_delta))
+    if audit.unit_labels is not None:
+        composed, delta = audit.unit_labels
+        return (
+            f"unit         column '{printable(column)}', at most {most} records each: for all labels of a unit, the "
+            f"randomizer has epsilon {composed!r} with delta {delta!r}, as stated; for that of one record, as above"
+        )
+    times = f"{spent!r}{f' and delta {delta!r}' if delta else ''}, {most} times that of one record, as above"
+    return (
+        f"unit         column '{printable(column)}', at most {most} {'record' if most == 1 else 'records'} each: for "
+        f"all labels of a unit, the randomizer has epsilon {times}"
+    )
 
 
 def add_flags(parser: Any) -> None:

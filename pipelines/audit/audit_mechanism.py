@@ -35,6 +35,7 @@ from .documents import (
     read_floats,
     read_member,
     read_nonnegative,
+    records_per_unit,
 )
 from .exact_log import ln_at_most, ln_rounded_up, rounded_up
 from .weight_runs import largest_divergence, tally_columns
@@ -73,6 +74,10 @@ class Audit:
       certified_delta: As stated; 0 for pure DP.
       delta: For (epsilon, delta)-DP, the least float >= the true delta at certified_epsilon.
       center_line: Line of the report about the center; empty without one.
+      records_per_unit: Largest number of records of a privacy unit, as stated. Epsilons and deltas of the mechanism are
+        those of one record.
+      unit_column: Column that names the unit, as stated; None for single records.
+      unit_labels: Epsilon and delta of all labels of a unit, as stated; None where those of records add up.
       prior_epsilon: As the release states it; None where no release was audited.
       center_epsilon: That of the linear center of a release; 0 without one.
       total_epsilon: As the release states it; None where no release was audited.
@@ -94,6 +99,9 @@ class Audit:
     certified_delta: float = 0.0
     delta: float = 0.0
     center_line: str = ""
+    records_per_unit: int = 1
+    unit_column: str | None = None
+    unit_labels: tuple[float, float] | None = None
     prior_epsilon: float | None = None
     center_epsilon: float = 0.0
     total_epsilon: float | None = None
@@ -204,7 +212,17 @@ def audit_document(document: dict[str, Any]) -> Audit:
         certified_delta=0.0 if pure else float(read_nonnegative(certificate, "certificate.delta")),
         delta=rounded_up(delta),
         center_line=center_line(document),
+        records_per_unit=records_per_unit(document),
+        unit_column=document["unit"]["column"] if "unit" in document else None,
+        unit_labels=_unit_labels(document),
     )
+
+
+def _unit_labels(document: dict[str, Any]) -> tuple[float, float] | None:
+    unit = {f"unit.{key}": value for key, value in document.get("unit", {}).items()}
+    if "unit.delta" not in unit:
+        return None
+    return float(read_nonnegative(unit, "unit.epsilon")), float(read_nonnegative(unit, "unit.delta"))
 
 
 def _check_parameters(parameters: dict[str, Any]) -> None:

@@ -278,3 +278,28 @@ def residual_cells(labels: int) -> list[int]:
         widths.append(min(max(distance // 4, 1), labels - distance))
         distance += widths[-1]
     return [*reversed(widths), 1, *widths]
+
+
+def records_per_unit(mechanism: dict[str, Any]) -> int:
+    """Reads how many records of a unit a mechanism file allows.
+
+    Args:
+      mechanism: The mechanism file.
+
+    Returns:
+      The number; 1 without units, where the labels of single records are protected.
+
+    Raises:
+      RefusedDocument: If a member is missing or has the wrong type.
+    """
+    if "unit" not in mechanism:
+        return 1
+    unit = read_member(mechanism, "unit", dict)
+    if set(unit) - {"epsilon", "delta"} != {"column", "max_records"} or ("epsilon" in unit) != ("delta" in unit):
+        raise RefusedDocument("unit of mechanism.json must have a column and max_records, and epsilon and delta or not")
+    if not isinstance(unit["column"], str):
+        raise RefusedDocument("unit.column of mechanism.json is not a name")
+    most = read_count({"unit.max_records": unit["max_records"]}, "unit.max_records")
+    if most < 1:
+        raise RefusedDocument("unit.max_records is below 1")
+    return most

@@ -20,6 +20,7 @@ from .documents import (
     read_floats,
     read_member,
     read_nonnegative,
+    records_per_unit,
 )
 from .unit_divergence import unit_divergence
 from .weight_runs import mean_squared_error
@@ -93,31 +94,6 @@ def budget_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: A
     # The certificate covers the weights alone; both files state the epsilon of the prior.
     if read_nonnegative({"prior.epsilon": read_prior(mechanism).get("epsilon")}, "prior.epsilon") != prior:
         yield "release.prior_epsilon is not prior.epsilon of mechanism.json"
-
-
-def records_per_unit(mechanism: dict[str, Any]) -> int:
-    """Reads how many records of a unit a mechanism file allows.
-
-    Args:
-      mechanism: The mechanism file.
-
-    Returns:
-      The number; 1 without units, where the labels of single records are protected.
-
-    Raises:
-      RefusedDocument: If a member is missing or has the wrong type.
-    """
-    if "unit" not in mechanism:
-        return 1
-    unit = read_member(mechanism, "unit", dict)
-    if set(unit) - {"epsilon", "delta"} != {"column", "max_records"} or ("epsilon" in unit) != ("delta" in unit):
-        raise RefusedDocument("unit of mechanism.json must have a column and max_records, and epsilon and delta or not")
-    if not isinstance(unit["column"], str):
-        raise RefusedDocument("unit.column of mechanism.json is not a name")
-    most = read_count({"unit.max_records": unit["max_records"]}, "unit.max_records")
-    if most < 1:
-        raise RefusedDocument("unit.max_records is below 1")
-    return most
 
 
 def _composed(mechanism: dict[str, Any]) -> tuple[Fraction, Fraction] | None:

@@ -7,6 +7,7 @@ import importlib
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..cli.arguments import ArgumentParser, UsageError
@@ -34,6 +35,25 @@ class _HelpFormatter(argparse.HelpFormatter):
         return super()._fill_text(text, width, indent)  # type: ignore[misc]
 
 
+@dataclass(frozen=True)
+class Mode:
+    """Mode of a command, which a switch turns on, with flags of its own.
+
+    Attributes:
+      switch: Name of the switch, without dashes.
+      flags: Names of the flags that only this mode takes.
+      needed: Names of those that it requires.
+      without: Names of flags of the command that it does not take.
+      optional: Names of flags that the command requires, and this mode takes without requiring them.
+    """
+
+    switch: str
+    flags: Collection[str]
+    needed: Collection[str]
+    without: Collection[str]
+    optional: Collection[str]
+
+
 class Switch(argparse.Action):
     """A flag without a value, `--NAME`, and its opposite, `--no_NAME`. The default is None, for neither."""
 
@@ -59,6 +79,7 @@ class CommandParser(ArgumentParser):
       needed: Names of the required flags, without dashes.
       domain_needed: Whether the command needs a label domain, in one of its two forms.
       hints: Advice by the name of a flag that the command does not take.
+      mode: Mode with flags of its own; None without one.
     """
 
     def __init__(self, make: Callable[[CommandParser], None], takes_runner_flags: bool = False, **settings: Any):
@@ -73,6 +94,7 @@ class CommandParser(ArgumentParser):
         self.needed: list[str] = []
         self.domain_needed = False
         self.hints: Mapping[str, str] = {}
+        self.mode: Mode | None = None
         self.takes_runner_flags = takes_runner_flags
         self._without: Collection[str] = ()
         self._make: Callable[[CommandParser], None] | None = make
@@ -102,6 +124,31 @@ class CommandParser(ArgumentParser):
         self._without = flags
         if isinstance(flags, Mapping):
             self.hints = flags
+
+    def add_mode(
+        self,
+        switch: str,
+        groups: Sequence[Callable[[CommandParser], None]],
+        without: Collection[str],
+        optional: Collection[str],
+    ) -> None:
+        """Adds the flags of a mode. Those that it requires are required with its switch alone.
+
+        Args:
+          switch: Name of the switch, without dashes.
+          groups: Each adds flags of the mode.
+          without: Names of flags of the command that the mode does not take.
+          optional: Names of flags that the command requires and the mode does not.
+        """
+        before, needed = set(self.flags()), self.needed
+        self.needed = []
+        for add_flags in groups:
+            add_flags(self)
+        actions = self.flags()
+        for name in self.needed:
+            actions[name].help = f"{str(actions[name].help).removesuffix(_REQUIRED)} (required with --{switch})"
+        self.mode = Mode(switch, set(actions) - before, self.needed, without, optional)
+        self.needed = needed
 
     def flag_group(self, title: str, description: str | None = None) -> Add:
         """Starts a titled group of flags, or continues it.
@@ -186,7 +233,7 @@ class CommandParser(ArgumentParser):
 
     def _check_needed(self, args: argparse.Namespace, config: Config | None, others: Sequence[str]) -> None:
         actions = self.flags()
-        missing = [name for name in self.needed if getattr(args, actions[name].dest) is None]
+        missing = [name for name in self._needed_flags(args) if getattr(args, actions[name].dest) is None]
         domain = [name for name in GRID if self.domain_needed and getattr(args, name) is None]
         if domain and args.label_values is not None:
             domain = []
@@ -206,6 +253,20 @@ class CommandParser(ArgumentParser):
             raise UsageError(
                 "the public label domain is missing: give --label_min, --label_max and --label_step, or --label_values"
             )
+
+    def _needed_flags(self, args: argparse.Namespace) -> Sequence[str]:
+        """Names of the required flags. Checks that no flag of another mode is given."""
+        mode, actions = self.mode, self.flags()
+        if mode is None:
+            return self.needed
+        chosen = getattr(args, mode.switch)
+        for name in mode.without if chosen else mode.flags:
+            if getattr(args, actions[name].dest) != actions[name].default:
+                problem = f"is not for --{mode.switch}: leave it out" if chosen else f"needs --{mode.switch}"
+                raise UsageError(f"--{name} {problem}")
+        if not chosen:
+            return self.needed
+        return [*mode.needed, *(name for name in self.needed if name not in mode.optional)]
 
     def _check_misspelled(self, others: Sequence[str]) -> None:
         """Reports an unknown flag that is like one of the command: a required flag may be missing because of it.

@@ -1,8 +1,9 @@
-"""Flags of `solve`, `compare` and `plan`, which compute from a prior alone."""
+"""Flags of `solve`, `compare` and `plan`, which compute from a prior alone, or with `plan --units` from public ids."""
 
 from __future__ import annotations
 
 from ..cli.process_pool import available_cpus
+from ..job.job_flags import budget_record_flags, input_flags, label_flags, runner_group
 from .choices import DEFAULT_LOSS, LOSSES, MECHANISM_LIST, MECHANISMS
 from .command_parser import Add, CommandParser
 
@@ -12,6 +13,8 @@ PRIOR_HELP = (
     "CSV of label,weight; JSON of labels and weights; a mechanism file; or a release folder; on s3:// or gs:// too"
 )
 SPEC_HELP = "NAME or NAME:PARAMETER=VALUE,... as in bias_limited:bias=0.2"
+_ONLY_PRIOR = ("delta", "records", "explained", "draws", "mechanism", "loss")
+_NOT_FOR_UNITS = ("id_column", "max_unusable_fraction", "rounding", "ledger", "epsilon_cap", "delta_cap")
 _DELTA_HELP = "delta of (epsilon, delta)-DP, required by gaussian"
 
 
@@ -60,7 +63,8 @@ def plan_flags(parser: CommandParser) -> None:
     """
     parser.description = (
         "Plan a privacy budget from a prior and a number of records: how to split it between histogram and labels, and "
-        "which mechanism to take. Reads no data."
+        "which mechanism to take. Reads no data. With --units: how many records of a user, or of another unit, to "
+        "release, from the public ids of the input."
     )
     _prior_flags(parser, "whole privacy budgets, of histogram and labels together")
     add = parser.flag_group("Records and model")
@@ -72,6 +76,20 @@ def plan_flags(parser: CommandParser) -> None:
     add("--mechanism", default="rr_on_bins", metavar="NAME",
         help=f"{SPEC_HELP}; default rr_on_bins. For {MECHANISM_LIST}")  # fmt: skip
     _result_flags(parser, add)
+    parser.flag_group("Privacy units", "Instead of a split: the number of records of a unit that are released.")(
+        "--units", action="store_true",
+        help="compare values of --max_records_per_unit for the input: the records that each keeps, the epsilon of each "
+        "record, and the error of a model. Counts ids; of a label it reads only whether there is one. --prior is then "
+        "optional, default a flat one over the label domain")  # fmt: skip
+    parser.leave_out(_NOT_FOR_UNITS)
+    parser.add_mode("units", [_unit_flags, input_flags, label_flags, runner_group], _ONLY_PRIOR, ["prior"])
+
+
+def _unit_flags(parser: CommandParser) -> None:
+    add = parser.flag_group("Privacy units")
+    add("--unit_column", metavar="NAME", needed=True,
+        help="public column of integers or text that names the unit of each record")  # fmt: skip
+    budget_record_flags(add)
 
 
 def _prior_flags(parser: CommandParser, epsilon_help: str) -> None:
@@ -88,7 +106,7 @@ def _result_flags(parser: CommandParser, mechanism: Add) -> None:
     add = parser.flag_group("Output", "The table is printed.")
     add("--csv", metavar="FILE", help="write the table as CSV")
     add("--json", metavar="FILE", help="write the table as JSON")
-    add("--picture", metavar="FILE", help="plot expected loss against epsilon: .png, .svg or .pdf")
+    add("--picture", metavar="FILE", help="plot the expected error: .png, .svg or .pdf")
     add("--processes", type=int, default=available_cpus(), metavar="N",
         help="number of worker processes; default CPU count")  # fmt: skip
 

@@ -51,6 +51,7 @@ def released_facts(
             missing_centers,
             center.groups is not None,
         ),
+        1 if mechanism.unit is None else mechanism.unit.max_records,
     )
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
 
 from markupsafe import Markup
 
 from ...mechanisms.analysis.label_inference import label_inferences
 from ...mechanisms.analysis.release_warnings import release_warnings
 from ...mechanisms.analysis.verdict import parameters_of, verdict
+from ...mechanisms.core.exact_bounds import round_up
+from ...mechanisms.release.unit_bound import spent
 from ..release.facts_of_release import manifest_facts
 from .chart_data import label_bins
 from .number_format import label_range, number, percent, upper_bound
@@ -31,6 +35,7 @@ class Column:
       verdict: The verdict.
       warnings: Texts of the warnings.
       charts: Pictures, by name.
+      unit: Column of the privacy unit; None for single records.
     """
 
     name: str
@@ -38,6 +43,7 @@ class Column:
     verdict: str
     warnings: Sequence[str]
     charts: dict[str, Markup]
+    unit: str | None
 
 
 def comparison_page(subjects: Sequence[ReportInput], party: str | None = None) -> str:
@@ -65,7 +71,10 @@ def _column(subject: ReportInput, name: str) -> Column:
     tiny = 1e-9 * float(moments.labels[-1] - moments.labels[0])
     worth, guess = headline_worth(facts), label_inferences(randomizer, mechanism.prior)[0]
     ledger = ledger_rows(subject.ledger, audit.fingerprint, None if manifest else mechanism.prior_release)
-    certificate = randomizer.certificate()
+    certificate, unit = randomizer.certificate(), subject.unit
+    labels_epsilon, labels_delta = mechanism.labels_certified
+    of_unit = partial(spent, mechanism.unit)
+    record = sum(map(Fraction, (mechanism.center_epsilon, mechanism.prior_epsilon, certificate.epsilon)))
     missing = "-"
     texts = {
         "label": column_name(subject),
@@ -74,11 +83,15 @@ def _column(subject: ReportInput, name: str) -> Column:
         "label domain": f"{len(mechanism.domain)} values, {label_range(mechanism.domain[0], mechanism.domain[-1])}",
         "mechanism": randomizer.mechanism,
         "outputs": f"{len(randomizer.outputs):,}",
-        "epsilon, certified": upper_bound(manifest.certified_epsilon if manifest else certificate.epsilon),
-        "delta, certified": upper_bound(certificate.delta) if not randomizer.pure else "0",
-        "of which for the center": number(mechanism.center_epsilon),
-        "of which for the histogram": number(mechanism.prior_epsilon),
-        "of which for the labels": number(certificate.epsilon),
+        "privacy unit": "one record" if unit is None else f"{unit.column}: all labels of one",
+        "records of a unit": missing if unit is None else f"at most {unit.max_records:,}",
+        "further records, without a label of their own": f"{unit.left_out:,}" if unit and unit.released else missing,
+        "epsilon, certified": upper_bound(manifest.certified_epsilon if manifest else labels_epsilon),
+        "delta, certified": upper_bound(labels_delta) if labels_delta else "0",
+        "of which for the center": number(of_unit(mechanism.center_epsilon)),
+        "of which for the histogram": number(of_unit(mechanism.prior_epsilon)),
+        "of which for the labels": number(labels_epsilon),
+        "epsilon of one record": upper_bound(round_up(record) if manifest else certificate.epsilon),
         "advantage of the best guess of a label": percent(guess.advantage),
         "root mean squared error of one label": number(math.sqrt(moments.squared_error)),
         "standard deviation of what is randomized": number(math.sqrt(moments.variance)),
@@ -103,4 +116,5 @@ def _column(subject: ReportInput, name: str) -> Column:
         verdict(facts).text,
         [warning.text for warning in release_warnings(facts)],
         charts_of(subject, moments, bins, tiny),
+        None if unit is None else unit.column,
     )

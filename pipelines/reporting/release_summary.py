@@ -1,4 +1,4 @@
-"""Summary of a release for its report: an example, a table of labels, the ledger's sums, the attained ratio."""
+"""Summary of a release for its report: example, table of labels, privacy unit, sums of the ledger, attained ratio."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from ...mechanisms.analysis.utility import Utility
 from ...mechanisms.core.alias_table import TOTAL
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
+from ...mechanisms.release.unit_bound import CONSTANT
 from ..accounting.spent_budget import LedgerEntry, SpentBudget, compose
+from ..release.mechanism_file import MechanismFile
 from .chart_data import evenly_spaced
 
 _MAX_LABEL_ROWS = 21
@@ -103,6 +105,65 @@ def example(randomizer: Randomizer, prior: Prior) -> Example:
     central = outputs[np.searchsorted(cumulated, [0.05, 0.95 * cumulated[-1]])]
     listed = [(float(outputs[output]), float(row[output])) for output in order]
     return Example(float(prior.labels[place]), listed, tuple(central.tolist()))
+
+
+@dataclass(frozen=True)
+class UnitSummary:
+    """Privacy unit of a release, or of a mechanism file.
+
+    Attributes:
+      column: Public column that names the unit of each record.
+      max_records: Largest number M of records of a unit that have a label of their own.
+      released: Whether labels were released, which the following counts are of.
+      constant: Whether further records are kept, with a label that says nothing; otherwise they are left out.
+      units: Number of units.
+      left_out: Records beyond the bounds of their units.
+      without_unit: Records without a unit.
+    """
+
+    column: str
+    max_records: int
+    released: bool = False
+    constant: bool = False
+    units: int = 0
+    left_out: int = 0
+    without_unit: int = 0
+
+    @property
+    def beyond(self) -> int:
+        """Number of records that have no label of their own."""
+        return self.left_out + self.without_unit
+
+    @property
+    def constant_records(self) -> int:
+        """Number of released records whose label says nothing."""
+        return self.beyond if self.constant else 0
+
+
+def unit_summary(mechanism: MechanismFile, stated: dict[str, Any] | None) -> UnitSummary | None:
+    """Summarizes the privacy unit of a release.
+
+    Args:
+      mechanism: The mechanism file.
+      stated: The member `unit` of the manifest, which passed the audit; None without one, or without a manifest.
+
+    Returns:
+      The unit; None for single records.
+    """
+    unit = mechanism.unit
+    if unit is None:
+        return None
+    if stated is None:
+        return UnitSummary(unit.column, unit.max_records)
+    return UnitSummary(
+        unit.column,
+        unit.max_records,
+        True,
+        stated["over_limit"] == CONSTANT,
+        stated["units"],
+        stated["records_left_out"],
+        stated["records_without_unit"],
+    )
 
 
 @dataclass(frozen=True)

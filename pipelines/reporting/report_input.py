@@ -5,6 +5,7 @@ It is read from mechanism.json, release.json, validation/ and the ledger; no sha
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Sequence
@@ -15,12 +16,14 @@ from typing import Any
 from ...mechanisms.analysis.release_warnings import release_warnings
 from ...mechanisms.core.losses import LOSSES
 from ...transforms.errors import InputError
+from ...transforms.io.filesystems import read_text
 from ..audit.audit_mechanism import Audit
 from ..audit.audit_release import audit_path
 from ..release.facts_of_release import manifest_facts
 from ..release.ledger import Ledger, default_ledger_path
-from ..release.manifest import ADJACENCY, MANIFEST_NAME, Manifest, read_manifest
+from ..release.manifest import ADJACENCY, MANIFEST_NAME, UNIT_ADJACENCY, Manifest, read_manifest
 from ..release.mechanism_file import MECHANISM_NAME, MechanismFile, read_mechanism_file
+from .release_summary import UnitSummary, unit_summary
 from .validation_summary import ValidationSummary, read_validation
 
 # Relative; sums may differ in their last digits between versions of numpy.
@@ -38,6 +41,7 @@ class ReportInput:
       manifest: The manifest; None where no labels were released.
       ledger: Runs in its ledger, in order; empty without a ledger.
       validation: Summary of validation/; None if the release was not validated.
+      unit: Privacy unit; None for single records.
     """
 
     name: str
@@ -46,6 +50,7 @@ class ReportInput:
     manifest: Manifest | None
     ledger: Sequence[dict[str, Any]]
     validation: ValidationSummary | None = None
+    unit: UnitSummary | None = None
 
 
 def read_report_input(path: str, ledger: str | None = None, name: str | None = None) -> ReportInput:
@@ -70,27 +75,31 @@ def read_report_input(path: str, ledger: str | None = None, name: str | None = N
     folder = target if target.is_dir() else target.parent
     mechanism = read_mechanism_file(str(folder / MECHANISM_NAME if released else target))
     manifest = read_manifest(str(folder / MANIFEST_NAME)) if released else None
-    problems = contradictions(manifest, mechanism) if manifest else []
+    document = json.loads(read_text(str(folder / MANIFEST_NAME))) if released else {}
+    unit = unit_summary(mechanism, document.get("unit"))
+    problems = contradictions(manifest, mechanism, 0 if unit is None else unit.constant_records) if manifest else []
     if mechanism.randomizer.fingerprint.hex() != audit.fingerprint:
         problems.append("the mechanism file changed while it was read")
     validation = read_validation(str(folder), manifest.label) if manifest and not problems else None
     if manifest and validation:
-        counts = (manifest.records + manifest.records_without_label, manifest.records)
-        if (validation.before, validation.after) != counts:
+        read = manifest.records + manifest.records_without_label + (0 if unit is None else unit.beyond)
+        written = manifest.records + (0 if unit is None else unit.constant_records)
+        if (validation.before, validation.after) != (read, written):
             problems.append(f"validation/ counts other records than {MANIFEST_NAME}")
     if problems:
         raise InputError(f"{name or path} contradicts itself; no report is written: {'; '.join(problems)}")
     subject = os.path.abspath(folder if released else target)
     runs = Ledger(ledger or default_ledger_path(subject)).runs()
-    return ReportInput(os.path.basename(subject), audit, mechanism, manifest, runs, validation)
+    return ReportInput(os.path.basename(subject), audit, mechanism, manifest, runs, validation, unit)
 
 
-def contradictions(manifest: Manifest, mechanism: MechanismFile) -> list[str]:
+def contradictions(manifest: Manifest, mechanism: MechanismFile, constant: int = 0) -> list[str]:
     """Compares a manifest with values recomputed from its mechanism, beyond the checks of the audit.
 
     Args:
       manifest: The manifest.
       mechanism: The mechanism file beside it.
+      constant: Number of released records whose label says nothing.
 
     Returns:
       A line for each contradiction; empty if there is none.
@@ -98,9 +107,9 @@ def contradictions(manifest: Manifest, mechanism: MechanismFile) -> list[str]:
     randomizer, problems = mechanism.randomizer, []
     if manifest.mechanism != randomizer.mechanism:
         problems.append(f"{MANIFEST_NAME} names another mechanism")
-    if manifest.adjacency != ADJACENCY:
+    if manifest.adjacency != (ADJACENCY if mechanism.unit is None else UNIT_ADJACENCY):
         problems.append(f"{MANIFEST_NAME} states another adjacency")
-    if manifest.delta != randomizer.delta:
+    if manifest.delta != mechanism.labels_budget[1]:
         problems.append(f"{MANIFEST_NAME} states another delta")
     if manifest.domain != (mechanism.domain[0], mechanism.domain[-1], len(mechanism.domain)):
         problems.append(f"{MANIFEST_NAME} states another label domain")
@@ -115,7 +124,7 @@ def contradictions(manifest: Manifest, mechanism: MechanismFile) -> list[str]:
     names = tuple(warning.name for warning in release_warnings(manifest_facts(mechanism, manifest)))
     if manifest.warnings not in (None, names):
         problems.append(f"{MANIFEST_NAME} states other warnings")
-    if sum(manifest.shards.values()) != manifest.records:
+    if sum(manifest.shards.values()) != manifest.records + constant:
         problems.append(f"the shards in {MANIFEST_NAME} do not add up to its records")
     return problems
 

@@ -29,7 +29,9 @@ from ...mechanisms.analysis.verdict import (
     worth_of_label,
 )
 from ...mechanisms.core.alias_table import BITS, TOTAL
+from ...mechanisms.core.exact_bounds import round_up
 from ...mechanisms.core.losses import LOSSES
+from ...mechanisms.release.unit_bound import spent
 from ..audit.audit_command import audit_report
 from ..release.facts_of_release import manifest_facts
 from . import number_format
@@ -71,7 +73,9 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
     ledger = ledger_rows(subject.ledger, audit.fingerprint, None if manifest else mechanism.prior_release)
     # The ledger of the party that applied a mechanism file may lack the prior, which fit charged to another ledger.
     before = Fraction(mechanism.center_epsilon) + Fraction(mechanism.prior_epsilon)
-    least = before + Fraction(audit.certified_epsilon) if manifest else Fraction(0)
+    of_record = before + Fraction(audit.certified_epsilon)
+    labels_epsilon, labels_delta = mechanism.labels_certified
+    least = Fraction(mechanism.total_epsilon(labels_epsilon)) if manifest else Fraction(0)
     return (
         environment(tiny)
         .get_template(_TEMPLATE)
@@ -93,6 +97,11 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
             bits=BITS,
             total=TOTAL,
             total_epsilon=manifest.certified_epsilon if manifest else None,
+            unit=subject.unit,
+            record_epsilon=round_up(of_record),
+            delta=manifest.certified_delta if manifest else labels_delta,
+            labels_epsilon=labels_epsilon,
+            of_unit=lambda epsilon: spent(mechanism.unit, epsilon),
             inferences=label_inferences(randomizer, prior),
             utility=moments,
             typical_error=math.sqrt(moments.squared_error),

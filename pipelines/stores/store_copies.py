@@ -47,6 +47,11 @@ def run(args: argparse.Namespace, store_flags: Sequence[str]) -> int:
     Returns:
       The exit code.
     """
+    if getattr(args, "units", False):
+        # It reads no prior but its input, as a job does, and takes the flags of a runner.
+        from ..units.plan_units import run_units
+
+        return run_units(args, store_flags)
     work = importlib.import_module(f"labeldp.pipelines.{_COMMANDS[args.command]}").run
     named = [*_paths(args), getattr(args, "ledger", None)]
     if not store_flags and not any(_is_url(path) for path in named):

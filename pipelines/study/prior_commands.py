@@ -36,13 +36,21 @@ def run_prior_command(command: str, args: argparse.Namespace, work: Callable[[ar
     """
 
     def checked() -> None:
-        _check_flags(args)
+        check_study_flags(args)
         work(args)
 
     return run_command(f"labeldp {command}", checked)
 
 
-def _check_flags(args: argparse.Namespace) -> None:
+def check_study_flags(args: argparse.Namespace) -> None:
+    """Checks the budgets and the files to write.
+
+    Args:
+      args: Parsed flags.
+
+    Raises:
+      UsageError: If a flag is wrong, a file cannot be written, or the extra `evaluation` is not installed.
+    """
     check_extra("showing progress", "evaluation", "tqdm")
     for epsilon in args.epsilon:
         try:
@@ -56,7 +64,8 @@ def _check_flags(args: argparse.Namespace) -> None:
         path = getattr(args, flag)
         if path is not None:
             check_file(f"--{flag}", path)
-            if os.path.exists(path) and os.path.samefile(path, local_copy(args, args.prior)):
+            given = None if args.prior is None else local_copy(args, args.prior)
+            if given is not None and os.path.exists(path) and os.path.samefile(path, given):
                 raise UsageError(f"--{flag} {path} is the file of --prior: name another")
     if args.picture is not None:
         check_picture("--picture", args.picture)

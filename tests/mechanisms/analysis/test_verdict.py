@@ -69,6 +69,14 @@ def test_a_larger_epsilon_and_more_records_are_enough() -> None:
     assert "--center_column" in center
 
 
+def test_an_epsilon_is_proposed_for_all_records_of_a_unit() -> None:
+    alone, unit = (verdict(ReleasedFacts(UNBIASED, PRIOR, 0.1, 10_000, records_per_unit=most)) for most in (1, 4))
+
+    one, all_records = (float(found.proposals[0].removeprefix("raise --epsilon to about ")) for found in (alone, unit))
+    assert all_records == pytest.approx(4 * one, rel=0.06)
+    assert unit.proposals[1:] == alone.proposals[1:]
+
+
 def test_large_domains_are_proposed_for_on_a_coarser_grid() -> None:
     labels = np.arange(401.0)
     prior = Prior(labels, np.exp(-labels / 60))
