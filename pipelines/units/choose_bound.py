@@ -11,7 +11,7 @@ import numpy as np
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from ...mechanisms.analysis.unit_bounds import best_bound, bound_options
+from ...mechanisms.composition.unit_bounds import best_bound, bound_options
 from ...mechanisms.core.prior import Prior
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import read_text, write_text

@@ -13,8 +13,8 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
 from ...mechanisms.analysis.quality import loss_without_labels
-from ...mechanisms.analysis.unit_bounds import BoundOption, best_bound, bound_options
 from ...mechanisms.center.truncation import MODEL_PARAMETERS
+from ...mechanisms.composition.unit_bounds import BoundOption, best_bound, bound_options
 from ...mechanisms.core.prior import Prior
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute

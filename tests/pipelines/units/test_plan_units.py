@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from labeldp.mechanisms.analysis.unit_bounds import best_bound, bound_options
+from labeldp.mechanisms.composition.unit_bounds import best_bound, bound_options
 from labeldp.mechanisms.core.prior import Prior
 
 LABELS = np.arange(5.0)

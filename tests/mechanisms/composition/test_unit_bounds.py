@@ -5,8 +5,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from labeldp.mechanisms.analysis.automatic import CANDIDATES
-from labeldp.mechanisms.analysis.unit_bounds import best_bound, bound_options
 from labeldp.mechanisms.center.truncation import training_error
+from labeldp.mechanisms.composition.unit_bounds import best_bound, bound_options
 from labeldp.mechanisms.core.budget import split_budget
 from labeldp.mechanisms.core.prior import Prior
 from labeldp.mechanisms.release.unit_bound import over_limit
