@@ -82,7 +82,7 @@ def write_clicks(folder: Path, format: str, records: int, files: int, seed: int 
 
         with path.open("wb") as file:
             for batch in batches:
-                file.write(frame(encode_examples(batch).tolist()))
+                file.write(frame(encode_examples(batch)))
 
 
 def _clicks(generator: np.random.Generator, rows: range, users: int) -> Iterator[pa.RecordBatch]:

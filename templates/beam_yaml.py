@@ -263,7 +263,7 @@ class BoundRecordBatches(beam.PTransform):
         missing = {"labels", "batches"} - set(pcolls)
         if missing:
             raise ValueError(f"BoundUnits needs the inputs labels and batches; missing: {', '.join(sorted(missing))}")
-        bounded = pcolls["labels"] | "BoundUnits" >> BoundUnits(self._column, self._key)
+        bounded: Any = pcolls["labels"] | "BoundUnits" >> BoundUnits(self._column, self._key)
         return {
             name: pcolls[name] | f"LeaveOut {name}" >> LeaveOut(bounded.exclusions, self._unit)
             for name in ("labels", "batches")

@@ -204,6 +204,7 @@ def named_units(column: pa.Array, name: str) -> tuple[Identities, np.ndarray] | 
     if identities is None or pa.types.is_integer(values.type):
         return None if identities is None else (identities, present)
     # CSV has no other way to leave a value out.
-    named = pc.binary_length(values).to_numpy(zero_copy_only=False) > 0
+    lengths: pa.Array = pc.binary_length(values)  # type: ignore[attr-defined]
+    named = lengths.to_numpy(zero_copy_only=False) > 0
     present[np.flatnonzero(present)] = named
     return identities.keep(named), present

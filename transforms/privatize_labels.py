@@ -126,7 +126,8 @@ class PrivatizeLabels(beam.PTransform):
         binding = self.binding if isinstance(self.binding, StreamBinding) else AsSingleton(self.binding)
         streaming = binding is self.binding
         if streaming and self.column.unit is not None:
-            batches = (batches | "BoundUnits" >> BoundUnitsById(self.column, self.key)).batches
+            bounded: Any = batches | "BoundUnits" >> BoundUnitsById(self.column, self.key)
+            batches = bounded.batches
         if not (batches.is_bounded or streaming):
             raise InputError("the noise of an unbounded input cannot be bound to a digest: give a StreamBinding")
         randomizer = self.randomizer if isinstance(self.randomizer, Randomizer) else AsSingleton(self.randomizer)

@@ -86,12 +86,12 @@ class BoundUnitsById(beam.PTransform):
             | "GroupUnits" >> beam.GroupByKey()
             | "Limit" >> beam.Map(_limits, self._unit.max_records).with_output_types(_Limits)
         )
-        kept = batches | "Keep" >> beam.ParDo(
+        kept: Any = batches | "Keep" >> beam.ParDo(
             _Keep(self.column, self._unit, self.key), AsList(selected)
         ).with_output_types(LabelledBatch)
         if not batches.is_bounded or not isinstance(windowing.windowfn, GlobalWindows):
             return BoundedRecords(kept, None)
-        counts = (
+        counts: Any = (
             selected
             | "Counts" >> beam.Map(lambda limits: limits.counts).with_output_types(UnitCounts)
             | "AddCounts" >> beam.CombineGlobally(add_unit_counts)

@@ -117,8 +117,8 @@ def hits_of(label: float, column: LabelColumn, epsilon: float, most: int, least:
 def test_the_loss_of_a_whole_unit_stays_below_epsilon_and_comes_close(most: int) -> None:
     """All labels of a unit change at once; the attacker sees the histogram and all released labels."""
     epsilon = 3.0
-    column = LabelColumn("y", DOMAIN, unit=UnitBound("user", most))
-    share = column.unit.record_share(epsilon)
+    unit = UnitBound("user", most)
+    column, share = LabelColumn("y", DOMAIN, unit=unit), unit.record_share(epsilon)
     found = [hits_of(label, column, share, most, 0.5 * epsilon, 4000) for label in DOMAIN]
     bound = epsilon_at_least(*found, alpha=1e-6)
     assert bound <= epsilon
