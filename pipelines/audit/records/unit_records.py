@@ -14,7 +14,11 @@ class UnitRecords:
     """Records of each unit, over all shards. Units are compared by hashes of 64 bits."""
 
     def __init__(self, most: int):
-        """most: largest number of records of a unit that the release states."""
+        """Starts without records.
+
+        Args:
+          most: Largest number of records of a unit that the release states.
+        """
         self._most = most
         self._units: list[np.ndarray] = []
         self._without = 0
