@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..analysis.automatic import CANDIDATES
+from ..analysis.quality import variances
 from ..center.truncation import COARSE, MODEL_PARAMETERS, coarse_randomizer, noise_share
 from ..core.budget import MIN_EPSILON, split_budget
 from ..core.prior import Prior
 from ..core.reproducible import dot
 from ..registry import AUTO, Mechanism, prior_share
 from ..release.unit_bound import UnitBound
-from .quality import variances
 
 _MOST_TRIED = 1000
 
