@@ -74,7 +74,8 @@ def _column(subject: ReportInput, name: str) -> Column:
     certificate, unit = randomizer.certificate(), subject.unit
     labels_epsilon, labels_delta = mechanism.labels_certified
     of_unit = partial(spent, mechanism.unit)
-    record = sum(map(Fraction, (mechanism.center_epsilon, mechanism.prior_epsilon, certificate.epsilon)), Fraction(0))
+    parts = (mechanism.center_epsilon, mechanism.prior_epsilon, certificate.epsilon)
+    record = sum(map(Fraction, parts), Fraction(0))
     missing = "-"
     texts = {
         "label": column_name(subject),

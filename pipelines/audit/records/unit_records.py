@@ -14,7 +14,7 @@ class UnitRecords:
     """Records of each unit, over all shards. Units are compared by hashes of 64 bits."""
 
     def __init__(self, most: int):
-        """Starts to count.
+        """Starts without records.
 
         Args:
           most: Largest number of records of a unit that the release states.
