@@ -410,3 +410,74 @@ def test_options_of_reading_are_those_of_the_command() -> None:
         wrong: dict[str, Any] = {name: "ab"}
         with pytest.raises(ValueError, match=f"^{name} must be"):
             read_record_batches("in", "csv", "y", **wrong)
+
+
+class UnitRow(NamedTuple):
+    """An id, the unit of the row and the label."""
+
+    id: int
+    user: str
+    y: float
+
+
+beam.coders.registry.register_coder(UnitRow, beam.coders.RowCoder)
+
+
+def test_rows_of_privacy_units(key_file: Path, tmp_path: Path) -> None:
+    """At most two rows of each unit come out, and epsilon is for all labels of a unit."""
+    from labeldp.templates.beam_yaml import LabelDP
+
+    rows = [UnitRow(i, f"u{i % 70 if i % 3 else 0}", float(i % 5)) for i in range(400)]
+    unit: dict[str, Any] = {"mechanism": "rr", "unit_column": "user", "max_records_per_unit": 2}
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        records: Any = pipeline | beam.Create(rows).with_output_types(UnitRow)
+        found = records | LabelDP("y", "id", 3.0, str(key_file), 0, 4, 1, **unit)
+        for name, collection in found.items():
+            text = collection | f"Text {name}" >> beam.Map(lambda row: json.dumps(row._asdict()))
+            _ = text | f"Write {name}" >> beam.io.WriteToText(str(tmp_path / name))
+    released, (release,) = json_lines(tmp_path, "rows"), json_lines(tmp_path, "release")
+    users = Counter(row.user for row in rows)
+    assert Counter(row["user"] for row in released) == {user: min(count, 2) for user, count in users.items()}
+    manifest, mechanism = json.loads(release["manifest"]), json.loads(release["mechanism"])
+    assert manifest["unit"]["records_left_out"] == 400 - len(released)
+    assert 2 * Fraction(mechanism["certificate"]["epsilon"]) < manifest["certified_epsilon"] <= manifest["epsilon"] == 3
+
+
+def test_files_of_privacy_units(key_file: Path, tmp_path: Path) -> None:
+    """The shards are those of the command, byte for byte."""
+    from labeldp.pipelines.cli.commands import main
+    from labeldp.templates.beam_yaml import (
+        BoundRecordBatches,
+        PrivatizeRecordBatches,
+        WriteRecordBatches,
+        noisy_prior,
+        read_record_batches,
+        solve_randomizer,
+    )
+
+    users = [f"u{i % 70 if i % 3 else 0}" for i in range(600)]
+    log = tmp_path / "log.parquet"
+    pq.write_table(pa.table({"user": users, "y": [float(i % 5) for i in range(600)]}), str(log))
+    grid: dict[str, Any] = {"label_min": 0, "label_max": 4, "label_step": 1}
+    unit: dict[str, Any] = {"unit_column": "user", "max_records_per_unit": 2}
+    flags = {**grid, **unit, "input": log, "input_format": "parquet", "label": "y", "epsilon": 3, "mechanism": "rr"}
+    more = {"center": "none", "output": tmp_path / "command", "noise_key_file": key_file, "num_shards": 2}
+    assert main(["privatize", *(f"--{name}={value}" for name, value in {**flags, **more}.items())]) == 0
+    key = str(key_file)
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        read = {
+            "labels": pipeline | "Labels" >> read_record_batches(str(log), "parquet", "y", ["y", "user"]),
+            "batches": pipeline | "Records" >> read_record_batches(str(log), "parquet", "y"),
+        }
+        bounded: Any = read | BoundRecordBatches("y", key, **unit)
+        counted = noisy_prior("y", 3.0, key, **grid, mechanism="rr", **unit)
+        prior: Any = bounded["labels"] | counted
+        privatized: Any = {
+            "batches": bounded["batches"], "prior": prior, "randomizer": prior | solve_randomizer("rr")
+        } | PrivatizeRecordBatches("y", key, **grid, **unit)  # fmt: skip
+        _ = privatized["batches"] | WriteRecordBatches(str(tmp_path / "yaml"), num_shards=2)
+    shards = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in (
+        tmp_path / "yaml", tmp_path / "command" / "data"
+    )]  # fmt: skip
+    assert len(shards[1]) == 2
+    assert shards[0] == shards[1]
