@@ -24,7 +24,7 @@ UNSTABLE = ("seconds", "gap")
 
 def run(command: str) -> str:
     """Runs a command of the page in this process and returns its standard output."""
-    program, *argv = shlex.split(command)
+    program, *argv = shlex.split(command.replace("\\\n", " "))
     assert program == "labeldp"
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
@@ -56,6 +56,9 @@ def test_a_command_prints_what_the_page_shows(
 ) -> None:
     pytest.importorskip("tqdm", reason="the extra evaluation is not installed")
     (tmp_path / "weeks.csv").write_text(PRIOR)
+    users = [user for user in range(1, 901) for _ in range(900 // user)]
+    clicks = [f"u{user},{row % 41}\n" for row, user in enumerate(users)]
+    (tmp_path / "clicks.csv").write_text("".join(["user,minutes\n", *clicks]))
     monkeypatch.chdir(tmp_path)
 
     printed, shown = run(command).splitlines(), output.splitlines()
