@@ -207,6 +207,7 @@ class CommandParser(ArgumentParser):
         self.load()
         given = list(sys.argv[1:] if args is None else args)
         try:
+            _check_values(given)
             config = self._config(given)
             # The last value of a flag counts.
             found, others = super().parse_known_args([*(config.arguments if config else ()), *given], namespace)
@@ -334,3 +335,11 @@ def join_names(names: Sequence[str]) -> str:
     """
     flags = [f"--{name}" for name in names]
     return flags[0] if len(flags) == 1 else f"{', '.join(flags[:-1])} and {flags[-1]}"
+
+
+def _check_values(given: Sequence[str]) -> None:
+    """Refuses the value --, of which argparse makes an empty list (Python 3.11)."""
+    for argument in given:
+        name, equals, value = argument.partition("=")
+        if name.startswith("--") and equals and value == "--":
+            raise UsageError(f"{name} takes a value, not --")

@@ -148,6 +148,8 @@ def _without_work() -> Iterator[None]:
         without_job([]),
         mock.patch.object(evaluate_command, "_evaluate", stop),
         mock.patch.object(demo_command, "run_privatize", return_value=0),
+        # There is no release to train on.
+        mock.patch.object(demo_command, "_train"),
     ):
         yield
 

@@ -229,3 +229,11 @@ def test_a_release_from_a_file_is_that_of_the_flags(
     assert len(shards) == 2
     again = tree(outputs / "again")
     assert {name: again[name] for name in shards} == {name: by_flags[name] for name in shards}
+
+
+def test_two_dashes_are_no_value_of_a_flag(invoke: Any) -> None:
+    """Of --config=-- argparse makes an empty list."""
+    for flag in ("config", "label"):
+        outcome = invoke(["privatize", f"--{flag}=--"])
+        assert outcome.code == 2
+        assert f"--{flag} takes a value, not --" in outcome.error
