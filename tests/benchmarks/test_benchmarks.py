@@ -109,6 +109,22 @@ def test_center_cost(benchmark: Any, last_line: Any, tmp_path: Path, formats: li
 
 
 @pytest.mark.usefixtures("jobs_in_process")
+@pytest.mark.parametrize("formats", [["parquet"], ["tfrecord"]], ids=" ".join)
+def test_unit_cost(benchmark: Any, last_line: Any, tmp_path: Path, formats: list[str]) -> None:
+    if "tfrecord" in formats:
+        tfx()
+    benchmark("unit_cost").main([*SIZES, "--files=2", "--formats", *formats, f"--temp_location={tmp_path}"])
+
+    facts = last_line()
+    check(facts, "unit_cost")
+    (one,) = facts["formats"].values()
+    assert set(one["programs"]) == {"labeldp", "labeldp_units"}
+    for program in one["programs"].values():
+        check_measurement(program, [1000, 2000])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("jobs_in_process")
 def test_cores(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
     benchmark("cores").main(
         [*SIZES, "--format=parquet", "--settings", "1_worker", "2_worker", "--layouts=1_file",
