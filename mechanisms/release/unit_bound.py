@@ -26,7 +26,7 @@ from ..noise.record_identities import Identities
 
 DROP, CONSTANT = "drop", "constant"
 OVER_LIMIT = (DROP, CONSTANT)
-"""What becomes of further records of a unit: they are left out, or keep a label that says nothing."""
+"""Treatment of further records of a unit: they are left out, or keep a label that says nothing."""
 
 MOST_RECORDS = 1_000_000
 """Largest bound on the records of a unit."""
@@ -227,6 +227,26 @@ def first_beyond(units: np.ndarray, priority: np.ndarray, max_records: int) -> t
     order, rank = _ranks(units, priority)
     first = order[rank == max_records]
     return units[first], priority[first]
+
+
+def at_limit(units: np.ndarray, priority: np.ndarray, over: np.ndarray, limits: np.ndarray) -> np.ndarray:
+    """Finds the records that the limits of their units leave out.
+
+    Args:
+      units: Unit of each record, shape (n,), uint64.
+      priority: Priority of each record, shape (n,), uint64.
+      over: Units with too many records, shape (u,), ascending; of `first_beyond`.
+      limits: Priority from which their records are left out, shape (u,).
+
+    Returns:
+      Shape (n,), bool.
+    """
+    found = np.zeros(len(units), bool)
+    place = np.searchsorted(over, units)
+    known = place < len(over)
+    known[known] = over[place[known]] == units[known]
+    found[known] = priority[known] >= limits[place[known]]
+    return found
 
 
 def bounded(

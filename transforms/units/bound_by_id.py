@@ -13,12 +13,14 @@ from apache_beam.pvalue import AsList, PCollection
 from apache_beam.transforms.trigger import DefaultTrigger
 from apache_beam.transforms.window import GlobalWindows
 
+from ...mechanisms.noise.record_identities import Identities
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.unit_bound import (
     DROP,
     UnitBound,
     UnitCounts,
     add_unit_counts,
+    at_limit,
     first_beyond,
     priorities,
     unit_words,
@@ -122,15 +124,14 @@ def _limits(group: tuple[int, Iterable[_UnitWords]], most: int) -> _Limits:
     units, priority = (np.concatenate([getattr(part, name) for part in parts]) for name in ("units", "priority"))
     pairs = np.unique(np.stack([units, priority]), axis=1)
     over, limits = first_beyond(pairs[0], pairs[1], most)
-    place = np.searchsorted(over, units)
-    known = place < len(over)
-    known[known] = over[place[known]] == units[known]
-    left_out = int((priority[known] >= limits[place[known]]).sum())
+    left_out = int(at_limit(units, priority, over, limits).sum())
     counts = add_unit_counts([UnitCounts(len(np.unique(units)), left_out), *(part.counts for part in parts)])
     return _Limits(over, limits, counts)
 
 
-class _FindUnits(beam.DoFn):
+class _UnitStage(beam.DoFn):
+    """Finds the units of the records of a batch, and their priorities."""
+
     def __init__(self, column: LabelColumn, unit: UnitBound, key: NoiseKeyFile):
         self._column = column
         self._unit = unit
@@ -139,11 +140,17 @@ class _FindUnits(beam.DoFn):
     def setup(self) -> None:
         self._secret = self._key.load()
 
+    def _hashed(self, kept: LabelledBatch, units: Identities) -> tuple[np.ndarray, np.ndarray]:
+        """Hashes of the units, and priorities of the records, shape (n,) each."""
+        priority = priorities(self._secret, record_identities(kept, self._column.id_column))
+        return unit_words(self._secret, units), priority
+
+
+class _FindUnits(_UnitStage):
     @redact_errors("bounding units")
     def process(self, batch: LabelledBatch) -> Iterator[tuple[int, _UnitWords]]:
         kept, units, without = units_of_records(batch, self._column.name, self._unit.column)
-        words = unit_words(self._secret, units)
-        priority = priorities(self._secret, record_identities(kept, self._column.id_column))
+        words, priority = self._hashed(kept, units)
         kinds = frozenset([units.space] if len(units) else [])
         group = words % np.uint64(GROUPS)
         # Counts of the batch go with its first group.
@@ -154,30 +161,16 @@ class _FindUnits(beam.DoFn):
             counts = UnitCounts(kinds=kinds)
 
 
-class _Keep(beam.DoFn):
-    def __init__(self, column: LabelColumn, unit: UnitBound, key: NoiseKeyFile):
-        self._column = column
-        self._unit = unit
-        self._key = key
-
-    def setup(self) -> None:
-        self._secret = self._key.load()
-
+class _Keep(_UnitStage):
     @redact_errors("bounding units")
     def process(self, batch: LabelledBatch, groups: Sequence[_Limits]) -> Iterator[LabelledBatch]:
         check_kinds(add_unit_counts(each.counts for each in groups), self._unit.column)
         kept, units, without = units_of_records(batch, self._column.name, self._unit.column)
-        words = unit_words(self._secret, units)
-        priority = priorities(self._secret, record_identities(kept, self._column.id_column))
+        words, priority = self._hashed(kept, units)
         over = np.concatenate([np.zeros(0, np.uint64), *(each.units for each in groups)])
         limits = np.concatenate([np.zeros(0, np.uint64), *(each.limits for each in groups)])
         order = np.argsort(over)
-        over, limits = over[order], limits[order]
-        place = np.searchsorted(over, words)
-        known = place < len(over)
-        known[known] = over[place[known]] == words[known]
-        excess = np.zeros(len(words), bool)
-        excess[known] = priority[known] >= limits[place[known]]
+        excess = at_limit(words, priority, over[order], limits[order])
         excluded = np.isin(batch.rows, np.concatenate([without, kept.rows[excess]]))
         found = batch.keep(~excluded)
         yield dataclasses.replace(found, unit=self._unit.request, left_out=int(excluded.sum()))
