@@ -21,18 +21,20 @@ from ...transforms.batches import LabelledBatch
 from ...transforms.center.append_center import AppendCenter
 from ...transforms.center.fit_center import FitLinearCenter
 from ...transforms.io.filesystems import write_text
-from ...transforms.io.parquet_writer import WriteParquet
 from ...transforms.io.read_files import ReadRecordBatches
-from ...transforms.io.shard_writer import ShardFile
-from ...transforms.io.tfrecord_writer import WriteTFRecords
 from ...transforms.noise_binding import BindNoise
 from ...transforms.noisy_prior import NoisyPrior
-from ...transforms.privatize_labels import DeadLetter, PrivatizedLabels, PrivatizeLabels
+from ...transforms.privatize_labels import PrivatizedLabels, PrivatizeLabels
+from ...transforms.shards.dead_letter_writer import LetterFile, WriteDeadLetters
+from ...transforms.shards.parquet_writer import WriteParquet
+from ...transforms.shards.shard_ranges import CountRows, SourceRows
+from ...transforms.shards.shard_writer import ShardFile
+from ...transforms.shards.tfrecord_writer import WriteTFRecords
 from ...transforms.solve_randomizer import SolveRandomizer
 from ...transforms.units.bound_units import BoundedUnits
 from ..release.job_result import JobResult
 from ..release.mechanism_file import MECHANISM_NAME, MechanismFile
-from ..release.output_folder import DATA_NAME, DEAD_LETTERS_NAME, Staging
+from ..release.output_folder import DATA_NAME, Staging
 from ..units.bounded_input import bound_units, without_excess
 from .job_request import JobRequest, OutputSpec
 
@@ -52,8 +54,8 @@ def build(
       earlier: Mechanisms of earlier releases of this request.
 
     Returns:
-      PCollections of one element each, which are complete once job result, mechanism file and dead letters are written.
-      The job result is written after the shards.
+      PCollections of one element each, which are complete once job result and mechanism file are written. The job
+      result is written after the shards and the dead letters.
     """
     fitted = request.mechanism.fitted
     units = bound_units(pipeline, request.input, request.column, request.key)
@@ -83,20 +85,22 @@ def build(
     written: list[Any] = [
         text | "WriteMechanism" >> beam.Map(_write, FileSystems.join(staging.release, MECHANISM_NAME))
     ]
-    digest, shards = None, None
+    digest, shards, letters = None, None, None
     if request.command != "fit":
         records = _read_records(pipeline, request, linear, units)
         privatized: Any = records | "PrivatizeLabels" >> PrivatizeLabels(
             randomizer, binding, request.column, request.key
         )
         digest = AsSingleton(privatized.digest)
-        shards, letters = _write_privatized(privatized, request.output, staging)
-        written.append(letters)
+        rows: Any = batches | "CountRows" >> CountRows()
+        unusable: Any = binding | "Unusable" >> beam.Map(lambda found: found.unusable).with_output_types(int)
+        shards, letters = _write_privatized(privatized, request.output, staging, rows, unusable)
     result: Any = binding | "WriteJobResult" >> beam.Map(
         _write_job_result,
         FileSystems.join(staging.work, JOB_RESULT_NAME),
         digest,
         AsList(shards) if shards is not None else [],
+        AsList(letters) if letters is not None else [],
         None if units is None else AsSingleton(units.counts),
     )
     return [result, *written]
@@ -165,20 +169,20 @@ def _with_center(
 
 
 def _write_privatized(
-    privatized: PrivatizedLabels, output: OutputSpec, staging: Staging
-) -> tuple[PCollection[ShardFile], PCollection[None]]:
+    privatized: PrivatizedLabels,
+    output: OutputSpec,
+    staging: Staging,
+    rows: PCollection[SourceRows],
+    unusable: PCollection[int],
+) -> tuple[PCollection[ShardFile], PCollection[LetterFile]]:
     """Writes shards and dead letters."""
     writer = {"tfrecord": WriteTFRecords, "parquet": WriteParquet}[output.format]
     data = FileSystems.join(staging.release, DATA_NAME)
     temp = FileSystems.join(staging.work, SEGMENTS_NAME)
     shards: Any = privatized.batches | "Write" >> writer(
-        data, temp, output.num_shards, output.compression, output.partitions
+        data, temp, output.num_shards, output.compression, output.partitions, rows
     )
-    letters: Any = (
-        privatized.dead_letters
-        | "GatherDeadLetters" >> beam.combiners.ToList()
-        | "WriteDeadLetters" >> beam.Map(_write_dead_letters, FileSystems.join(staging.release, DEAD_LETTERS_NAME))
-    )
+    letters: Any = privatized.dead_letters | "WriteDeadLetters" >> WriteDeadLetters(staging.release, unusable)
     return shards, letters
 
 
@@ -191,14 +195,13 @@ def _write(text: str, path: str) -> None:
 
 
 def _write_job_result(
-    binding: NoiseBinding, path: str, digest: int | None, shards: Sequence[ShardFile], units: UnitCounts | None
+    binding: NoiseBinding,
+    path: str,
+    digest: int | None,
+    shards: Sequence[ShardFile],
+    letters: Sequence[LetterFile],
+    units: UnitCounts | None,
 ) -> None:
     records = {shard.name: shard.records for shard in sorted(shards, key=lambda s: s.path)}
     mechanisms = frozenset().union(*(shard.mechanisms for shard in shards))
-    write_text(path, JobResult(binding, digest, records, mechanisms, units).to_json())
-
-
-def _write_dead_letters(letters: Sequence[DeadLetter], path: str) -> None:
-    if letters:
-        ordered = sorted(letters, key=lambda letter: (letter.source, letter.row))
-        write_text(path, "".join(letter.to_json() + "\n" for letter in ordered))
+    write_text(path, JobResult(binding, digest, records, mechanisms, units, dict(sorted(letters))).to_json())

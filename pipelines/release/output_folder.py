@@ -24,14 +24,13 @@ from .manifest import CENTER_NAME, MANIFEST_NAME
 from .staging_locks import locked_staging, remove_leftovers
 
 DATA_NAME = "data"
-DEAD_LETTERS_NAME = "dead_letters.jsonl"
 VALIDATION_NAME = "validation"
 _LEASE_NAME = "lease.json"
 _DELETIONS = 3
 # Names below a target that a run writes.
 _OWN = re.compile(
     rf"{DATA_NAME}/([^/=]+=[^/]*/)*part-\d{{5}}-of-\d{{5}}\.(tfrecord|tfrecord\.gz|parquet)|{VALIDATION_NAME}/[a-z_]+\.(pb|pbtxt)"
-    rf"|mechanism\.json|{re.escape(CENTER_NAME)}|{re.escape(DEAD_LETTERS_NAME)}"
+    rf"|mechanism\.json|{re.escape(CENTER_NAME)}|dead_letters(-\d{{5}}-of-\d{{5}})?\.jsonl"
 )
 
 

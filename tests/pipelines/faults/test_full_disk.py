@@ -67,9 +67,12 @@ def disk(outputs: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory, write_csv: Any) -> Path:
-    """Log in which one record has no label."""
+    """Log of three files in which one record has no label. Each of two shards has rows of two files."""
     rows = [f"{i},{'' if i == 7 else i % 5}" for i in range(600)]
-    return write_csv(tmp_path_factory.mktemp("full_disk") / "log.csv", rows)
+    folder = tmp_path_factory.mktemp("full_disk")
+    for start in range(0, 600, 200):
+        write_csv(folder / f"log-{start}.csv", rows[start : start + 200])
+    return folder / "log-*.csv"
 
 
 @pytest.fixture

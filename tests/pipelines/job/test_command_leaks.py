@@ -431,7 +431,7 @@ def test_an_id_that_occurs_twice(fails: Any, tmp_path: Path, write_csv: Any) -> 
         ("labeldp.mechanisms.release.label_counts", "digest_sums", "counting labels"),
         ("labeldp.mechanisms.release.prior_release", "noisy_counts", "noising the prior"),
         ("labeldp.transforms.privatize_labels", "digest_sums", "privatizing labels"),
-        ("labeldp.transforms.io.shard_writer", "filter_batch", "writing"),
+        ("labeldp.transforms.shards.shard_writer", "filter_batch", "writing"),
         # The columns are read before the job, too.
         ("labeldp.transforms.csv_input.csv_reader", "_csv_types", "the job"),
     ],
