@@ -105,7 +105,7 @@ def test_batches_of_large_records_are_equal(tmp_path: Path, monkeypatch: pytest.
         examples = encode_examples(pa.RecordBatch.from_pydict({"id": np.arange(40), "y": values}))
         files.append(tmp_path / f"{label}")
         files[-1].write_bytes(framing.frame(examples))
-        sizes = feature_sizes.FeatureSizes("log", "y")(framing.Frames.of(examples))
+        sizes = feature_sizes.FeatureSizes("log", ["y"])(framing.Frames.of(examples))
         assert len(set(sizes.tolist())) == 1
     for limit in range(int(8 * sizes[0]) - 8, int(8 * sizes[0]) + 9):
         monkeypatch.setattr(framing, "_BATCH_BYTES", limit)
