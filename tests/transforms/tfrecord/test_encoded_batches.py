@@ -94,6 +94,38 @@ def test_a_record_without_a_place_for_its_label_is_refused():
         replace_label(batch, "y", np.zeros(2))
 
 
+@settings(deadline=None, max_examples=50)
+@given(st.data())
+def test_several_labels_are_replaced_one_after_the_other(data: st.DataObject) -> None:
+    """Integer labels of any width become floats, which moves the labels behind them; features stay as they are."""
+    from labeldp.transforms.tfrecord.example_columns import ExampleColumns
+    from labeldp.transforms.tfrecord.example_decoder import ExampleDecoder
+    from labeldp.transforms.tfrecord.example_encoder import encode_examples
+    from labeldp.transforms.tfrecord.example_values import ValueFinder
+
+    rows, names = data.draw(st.integers(1, 6)), data.draw(st.permutations(["a", "label b", "c", "x"]))
+    integers = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=rows, max_size=rows)
+    floats = st.lists(st.floats(width=32, allow_nan=False), min_size=rows, max_size=rows)
+    kinds = {name: data.draw(st.booleans()) for name in names}
+    table = {
+        name: pa.array(data.draw(integers)) if kinds[name] else pa.array(data.draw(floats), pa.float32())
+        for name in names
+    }
+    labels = data.draw(st.permutations(["a", "label b", "c"]))[: data.draw(st.integers(2, 3))]
+    frames = Frames.of(encode_examples(pa.RecordBatch.from_pydict(table)))
+    batch = ExampleColumns("log", ValueFinder(labels)).read_encoded(frames, labels)
+    for name in labels:
+        assert batch.column(batch.schema.get_field_index(name)).to_pylist() == table[name].to_pylist()
+    for place, name in enumerate(data.draw(st.permutations(labels))):
+        with pytest.raises(ValueError, match="have not been replaced"):
+            framed_records(batch)
+        batch = with_label(batch, name, np.arange(rows) + place / 4)
+        table[name] = pa.array(np.arange(rows) + place / 4, pa.float32())
+    decoded = ExampleDecoder("log").decode(written(batch))
+    found = {name: [value[0] for value in decoded.column(name).to_pylist()] for name in names}
+    assert found == {name: column.to_pylist() for name, column in table.items()}
+
+
 def test_a_feature_is_added_to_every_record(tmp_path: Path) -> None:
     """Records of different sizes: another parser finds the new feature and all others, and checksums hold."""
     tensorflow: Any = pytest.importorskip("tensorflow")
