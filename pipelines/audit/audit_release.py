@@ -65,7 +65,7 @@ def audit_path(path: str, data: bool = False) -> Audit:
 
 
 def _audit_release(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
-    """Audits the mechanism.json of the folder, this manifest and, if wanted, the records; or all that for each label."""
+    """Audits the mechanism.json of the folder, this manifest and, if wanted, the records; of several labels, each."""
     if manifest.get("format") == LABELS_FORMAT:
         return _audit_labels(folder, manifest, data)
     mechanism = load_document(folder / "mechanism.json")
