@@ -23,7 +23,7 @@ BINARY, FEW, MANY = np.array([0.0, 1.0]), np.arange(5.0), np.arange(21.0)
 def test_the_parts_add_up_to_the_total_and_never_exceed_it(total: float, numbers: list[Fraction]) -> None:
     shares = [number / sum(numbers) for number in numbers]
     parts = split_exactly(total, shares)
-    exact = sum(map(Fraction, parts))
+    exact = sum(map(Fraction, parts), Fraction(0))
     assert exact <= Fraction(total)
     assert round_up(exact) == total
     for part, share in zip(parts, shares, strict=True):
