@@ -2,6 +2,8 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
 DEMO_OUTPUT ?= demo_output
+# Processes keep the bytecode of what they import, whatever the environment says: importing Beam takes a third of the time.
+unexport PYTHONDONTWRITEBYTECODE
 PRISM := github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0
 
 .PHONY: setup browser postgres demo test fuzz docs flink prism flink-test bench results lock clean
@@ -38,11 +40,14 @@ postgres:
 	@for program in "$$(command -v postgres)" /usr/lib/postgresql/*/bin/postgres; do test -x "$$program" && exit; done; \
 		( $(call debian,postgresql,no PostgreSQL server: the tests of the ledger that need one are skipped) ) || true
 
+# Types are checked while the tests run; errors of both are printed.
 test: setup browser postgres
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	@mkdir -p build
+	@$(BIN)/pyright > build/pyright.txt 2>&1 & types=$$!; \
+		$(BIN)/python -m pytest -n 2 --dist loadgroup; tests=$$?; \
+		wait $$types || { cat build/pyright.txt; exit 1; }; exit $$tests
 
 # Random mutations of input files, mechanism files, ledgers and command lines, for FUZZ_SECONDS, 600 unless set. Inputs
 # that fail are kept below build/fuzz.

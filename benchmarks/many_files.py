@@ -85,7 +85,7 @@ def _steps(folder: Path, size: int) -> dict[str, float]:
     moved = timed("move shards", lambda: [_move(shard, str(released / "data"), 1) for shard in shards])
     result = str(folder / "job_result.json")
     binding = NoiseBinding(1, "y", tuple(np.arange(3.0).tolist()), BudgetSplit(0.1, 0.9), size, 0, "nearest")
-    timed("write the result", lambda: _write_job_result(binding, result, 1, moved, [], None))
+    timed("write the result", lambda: _write_job_result(binding, result, 0, 1, moved, [], None))
     found = timed("read the result", lambda: JobResult.from_json(read_text(result)))
     manifest = {
         "release.shards": found.shards, "release.records": size, "release.records_without_label": 0,

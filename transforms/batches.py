@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..mechanisms.noise.record_identities import Identities, integer_identities, row_identities
+from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.unit_bound import UnitBound
 from .arrow_values import (
     check_label_type,
@@ -38,7 +39,8 @@ class LabelledBatch:
       stop: End of the covered rows, exclusive.
       rows: Row of each record, shape (n,), int64, ascending, in [start, stop). Rows that were left out leave gaps.
       batch: The n records as Arrow columns.
-      mechanism: Fingerprint of the randomizer that drew the labels, in hexadecimal digits; None for labels as read.
+      mechanism: Fingerprint of the randomizer that drew the labels, in hexadecimal digits; of several private columns,
+        their fingerprints in the order in which they were drawn, with commas. None for labels as read.
       constant: Records that get one label that says nothing, shape (n,), bool; None if there are none.
       unit: Bound that was put on the records of each unit (`UnitBound.request`); None if none was.
       left_out: Number of records of these rows that were left out for that bound.
@@ -192,6 +194,27 @@ def label_values(batch: LabelledBatch, label: str) -> np.ndarray:
     if column is not None:
         check_label_type(column.type, label, batch.source)
     return single_numbers(column, batch.batch.num_rows)
+
+
+def usable_labels(batch: LabelledBatch, column: LabelColumn) -> tuple[np.ndarray, np.ndarray]:
+    """Extracts the labels of a batch, and tells which records are released. That is public.
+
+    Args:
+      batch: n records.
+      column: The private column.
+
+    Returns:
+      Labels of the column, shape (n,), float64, as of `label_values`; and a mask of the records with a usable label in
+      it and in all other private columns, shape (n,), bool.
+
+    Raises:
+      InputError: If a private column is not numeric.
+    """
+    values = label_values(batch, column.name)
+    usable = np.isfinite(values)
+    for other in column.others:
+        usable &= np.isfinite(label_values(batch, other))
+    return values, usable
 
 
 def several_values(batch: LabelledBatch, label: str) -> int:

@@ -12,7 +12,7 @@ from apache_beam.pvalue import PCollection
 
 from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.label_counts import LabelSummary, add_summaries, count_labels
-from .batches import LabelledBatch, center_values, check_bounded, label_values, record_identities, several_values
+from .batches import LabelledBatch, center_values, check_bounded, record_identities, several_values, usable_labels
 from .center.group_indices import group_indices
 from .errors import InputError, redact_errors
 from .noise_key_file import NoiseKeyFile
@@ -57,8 +57,7 @@ def summarize(batch: LabelledBatch, column: LabelColumn, secret: bytes) -> Label
       InputError: If the label, id or center column has the wrong type, or a record has no id.
     """
     check_bounded(batch, column.unit)
-    values = label_values(batch, column.name)
-    usable = np.isfinite(values)
+    values, usable = usable_labels(batch, column)
     kept, values = batch.keep(usable), values[usable]
     centers, missing = record_centers(kept, column)
     identities = record_identities(kept, column.id_column)

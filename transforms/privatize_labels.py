@@ -18,7 +18,7 @@ from ..mechanisms.noise.record_identities import Identities
 from ..mechanisms.release.bound_noise import NoiseBinding, StreamBinding
 from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.label_draws import constant_labels, draw_labels, fits
-from .batches import LabelledBatch, check_bounded, label_values, record_identities, replace_label
+from .batches import LabelledBatch, check_bounded, record_identities, replace_label, usable_labels
 from .errors import OTHER_MECHANISM, InputError, redact_errors
 from .label_summary import record_centers
 from .noise_key_file import NoiseKeyFile
@@ -98,6 +98,9 @@ class PrivatizeLabels(beam.PTransform):
     With a center column, a label y with center c becomes c + M(clip(y - c)). The randomizer M takes the residuals of a
     range, to which they are clipped. The center column stays as it is. With groups, M takes positions in the range of
     the record's group, and its outputs are mapped back to that range (`group_positions`).
+
+    Of several private columns, each has a stage of its own, one after the other, with the others in
+    `LabelColumn.others`. Their epsilons add up.
 
     Streaming (unbounded, windowed) input takes a randomizer and a StreamBinding, both as values. It has no digest, and
     its records need ids.
@@ -189,7 +192,10 @@ def privatize_batch(
         None if centers is None else centers[own],
     )
     replaced = replace_label(batch.batch, column.name, outputs)
-    return dataclasses.replace(batch, batch=replaced, mechanism=randomizer.fingerprint.hex())
+    own_mechanism = randomizer.fingerprint.hex()
+    # A stage before this one may have drawn the labels of another private column.
+    mechanism = own_mechanism if batch.mechanism is None else f"{batch.mechanism},{own_mechanism}"
+    return dataclasses.replace(batch, batch=replaced, mechanism=mechanism)
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +203,7 @@ class _Drawn:
     """Summary of privatized records: raw sums of their true labels, and the mechanisms that drew the new ones."""
 
     sums: RawSums
-    mechanisms: frozenset[str | None]
+    mechanisms: frozenset[str]
 
 
 def _add_drawn(parts: Iterable[_Drawn]) -> _Drawn:
@@ -221,8 +227,7 @@ class _Randomize(beam.DoFn):
     ) -> Iterator[LabelledBatch | TaggedOutput]:
         randomizer, noise_key = self._prepare(randomizer, binding)
         check_bounded(batch, self._column.unit)
-        values = label_values(batch, self._column.name)
-        usable = np.isfinite(values)
+        values, usable = usable_labels(batch, self._column)
         for row in batch.rows[~usable].tolist():
             letter = DeadLetter(batch.source, row, "privatize", "unusable label")
             yield TaggedOutput(_DEAD_LETTERS, letter)
@@ -230,7 +235,7 @@ class _Randomize(beam.DoFn):
         identities = record_identities(kept, self._column.id_column)
         centers, _ = record_centers(kept, self._column)
         streaming = isinstance(binding, StreamBinding)
-        mechanisms: frozenset[str | None] = frozenset()
+        mechanisms: frozenset[str] = frozenset()
         if len(values):
             result = privatize_batch(
                 kept,
@@ -243,7 +248,7 @@ class _Randomize(beam.DoFn):
                 streaming,
                 None if centers is None else centers[1],
             )
-            mechanisms = frozenset([result.mechanism])
+            mechanisms = frozenset([randomizer.fingerprint.hex()])
             yield result
         if not streaming:
             if kept.constant is not None:

@@ -35,6 +35,7 @@ PUBLISHED_EPSILONS = (0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 3, 4, 6, 8)
 SMALL_EPSILONS = (0.05, 0.1, 0.3, 0.5, 0.8, 1)
 CENSUS_EPSILONS = (0.5, 1, 2, 4)
 CENTER_EPSILONS = (0.1, 0.3, 0.5, 1, 2, 4, 8)
+CENSUS_TREE_EPSILONS = (1, 4, 8)
 
 CENSUS = {"label": "work", "label_max": 52, "label_step": 1}
 HOUSING = {"label": "value", "label_min": 0, "label_max": "5.00001", "label_step": "0.1000002"}
@@ -78,6 +79,8 @@ RUNS = {
         label_step="0.01", epsilon=CENTER_EPSILONS, seeds=5, mechanism=CENTERED, model=TWO_MODELS),
     "census_center": flags("census_0_52", "Weeks worked, 0 to 52, around a center", CENSUS, center=CENTERS,
         label_min=0, epsilon=CENTER_EPSILONS, seeds=5, mechanism=CENTERED, model=("linear",)),
+    "census_center_trees": flags("census_0_52", "Weeks worked, 0 to 52, trees around a center", CENSUS, center=CENTERS,
+        label_min=0, epsilon=CENSUS_TREE_EPSILONS, seeds=5, mechanism=CENTERED, model=("trees",)),
 }  # fmt: skip
 
 

@@ -33,6 +33,8 @@ class LabelColumn:
       groups: Groups of records, whose residuals have ranges of their own; None for one range. Needs a center.
       unit: Privacy unit, all of whose labels may change; None for single records. A stage that gets this column takes
         records of which no unit has too many (`BoundUnits`), and budgets of one record.
+      others: Further private columns of the same records, which are released together with this one. Only records with
+        a usable label in all of them are released.
     """
 
     name: str
@@ -42,6 +44,7 @@ class LabelColumn:
     center: str | None = None
     groups: LabelGroups | None = None
     unit: UnitBound | None = None
+    others: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Raises ValueError for an invalid domain, a column in two roles, an unknown rounding, or an uneven domain."""
@@ -61,6 +64,14 @@ class LabelColumn:
                 raise ValueError("the column of the groups must be neither the label nor the id_column")
         if self.unit is not None and self.unit.column == self.name:
             raise ValueError("the column of the units must not be the label column")
+        public = {self.id_column, self.center, self.groups and self.groups.column, self.unit and self.unit.column}
+        if {self.name, *public} & {*self.others} or len({*self.others}) < len(self.others):
+            raise ValueError("the private columns must be different columns, and none of them an id, center or unit")
+
+    @property
+    def private(self) -> tuple[str, ...]:
+        """Names of this column and of the others that are released with it."""
+        return self.name, *self.others
 
     @property
     def labels(self) -> np.ndarray:
@@ -172,6 +183,5 @@ class LabelColumn:
     def columns(self) -> list[str]:
         """Names of the columns that fitting reads."""
         groups = None if self.groups is None else self.groups.column
-        return list(
-            dict.fromkeys(name for name in (self.name, self.id_column, self.center, groups) if name is not None)
-        )
+        named = (*self.private, self.id_column, self.center, groups)
+        return list(dict.fromkeys(name for name in named if name is not None))

@@ -15,22 +15,26 @@ from apache_beam.pvalue import AsList, PBegin, PCollection
 
 from ...mechanisms.analysis.release_warnings import release_warnings
 from ...transforms.errors import InputError, redact_errors
-from ...transforms.io.filesystems import absolute, exists, is_remote, read_text
+from ...transforms.io.filesystems import absolute, exists, is_remote
 from ...transforms.noise_key_file import NoiseKeyFile
 from ...transforms.progress_log import LOGGER
 from ...transforms.stores.object_store import is_store
 from ..cli.arguments import UsageError
 from ..flags.command_parser import CommandParser
 from ..job.job_flags import privatize_flags
-from ..job.job_graph import JOB_RESULT_NAME, build
+from ..job.job_graph import build, job_result_path
 from ..job.job_request import JobRequest, request_id
-from ..job.parse_request import parse_request
-from ..job.release_steps import charge_ledger, check_caps, collect_facts, remove_segments, write_manifest
-from ..release.earlier_release import earlier_mechanisms
-from ..release.job_result import JobResult
+from ..job.release_steps import (
+    charge_ledger,
+    check_caps,
+    earlier_of_requests,
+    read_results,
+    remove_segments,
+    write_manifests,
+)
+from ..labels.label_requests import parse_requests
 from ..release.ledger import Ledger, is_database
 from ..release.manifest import MANIFEST_NAME
-from ..release.mechanism_file import MECHANISM_NAME, read_mechanism_file
 from ..release.output_folder import Staging, publish_folder, staging_folder
 from ..runner.runner_options import runs_here
 from ..runner.runner_safety import forbid_ports, forbid_sampling
@@ -99,13 +103,16 @@ class PrivatizeFiles(beam.PTransform):
             forbid_sampling(pipeline.options)
             forbid_ports(pipeline.options)
             _create_key(self._args.noise_key_file)
-            request = parse_request("privatize", self._args)
+            requests = parse_requests("privatize", self._args)
+            request = requests[0]
+            if len(requests) > 1:
+                raise UsageError(f"--label {self._args.label}: PrivatizeFiles takes one label; use labeldp privatize")
             _check_places(request, runs_here(pipeline.options))
             if request.group_column is not None:
                 raise UsageError(f"--center_groups {request.group_column}: list its values, NAME=V1,V2,...")
             if request.choose_bound:
                 raise UsageError("--max_records_per_unit auto: give a number (labeldp plan --units)")
-            ledger, name = Ledger(request.ledger), request_id(request)
+            ledger, name = Ledger(request.ledger), request_id(requests)
             check_caps(ledger, name, request.budget, None, request.column.unit)
         except (UsageError, InputError) as error:
             raise ValueError(str(error)) from None
@@ -119,7 +126,7 @@ class PrivatizeFiles(beam.PTransform):
         if not is_remote(staging.work):
             # Also at the end of the process: a pipeline that failed leaves nothing behind.
             weakref.finalize(pipeline, cleanup.close)
-        built = build(pipeline, request, staging, earlier_mechanisms(ledger, name))
+        built = build(pipeline, requests, staging, earlier_of_requests(ledger, name, requests))
         done = [AsList(written) for written in built[1:]]
         return built[0] | "Release" >> beam.ParDo(_Release(request, staging), *done).with_output_types(str)
 
@@ -187,17 +194,13 @@ class _Release(beam.DoFn):
     @redact_errors("releasing")
     def process(self, _: None, *written: Any) -> Iterator[str]:
         request, staging = self._request, self._staging
-        path = FileSystems.join(staging.work, JOB_RESULT_NAME)
+        path = job_result_path(staging, 0)
         if exists(path):
-            result = JobResult.from_json(read_text(path))
-            mechanism = read_mechanism_file(FileSystems.join(staging.release, MECHANISM_NAME))
-            result.check_same_input()
-            result.check_same_mechanism(mechanism.randomizer.fingerprint.hex())
-            facts = collect_facts(request, result, mechanism, staging)
-            write_manifest(request, result, mechanism, facts, staging)
+            released = read_results([request], staging)
+            write_manifests(released, staging)
             remove_segments(staging)
-            charge_ledger(Ledger(request.ledger), request_id(request), request, result, mechanism)
-            for warning in release_warnings(facts):
+            charge_ledger(Ledger(request.ledger), request_id([request]), released)
+            for warning in release_warnings(released[0].facts):
                 LOGGER.warning("warning: %s", warning.text)
             FileSystems.delete([path])
         if exists(FileSystems.join(staging.work, MANIFEST_NAME)):

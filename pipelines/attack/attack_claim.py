@@ -13,6 +13,7 @@ from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.release.unit_bound import UnitBound
 from ..audit.audit_release import audit_path
+from ..labels.labels_manifest import several_labels
 from ..study.prior_file import parse_prior_release
 from .findings import Claim
 
@@ -34,6 +35,8 @@ def read_claim(path: str, name: str) -> Claim:
     audit = audit_path(path)
     if audit.problems:
         raise ValueError(f"{name} fails the audit, so it is not attacked: {'; '.join(audit.problems)}")
+    if audit.parts:
+        raise ValueError(several_labels(name, [label for label, _ in audit.parts]))
     target = Path(path)
     released = target.is_dir() or audit.total_epsilon is not None
     file = (target if target.is_dir() else target.parent) / "mechanism.json" if released else target

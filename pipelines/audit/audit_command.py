@@ -23,6 +23,11 @@ def audit_report(audit: Audit) -> str:
       The lines, the last of them "PASS", or "FAIL: " and every problem.
     """
     lines = []
+    for label, part in audit.parts:
+        # Without the verdict of the part, which is one of those of the whole.
+        lines += [f"label        '{printable(label)}'", *audit_report(part).splitlines()[:-1]]
+    if audit.parts and audit.total_epsilon is not None:
+        lines.append(f"together     total epsilon {audit.total_epsilon!r} for all {len(audit.parts)} labels")
     if audit.labels:
         delta = f"at most {audit.delta!r}; certified {audit.certified_delta!r}, requested {audit.requested_delta!r}"
         ratio = "unbounded" if audit.ratio is None else f"{audit.ratio.numerator}/{audit.ratio.denominator}"
@@ -38,7 +43,7 @@ def audit_report(audit: Audit) -> str:
             *([audit.center_line] if audit.center_line else []),
             *([_unit_line(audit, audit.unit_column)] if audit.unit_column is not None else []),
         ]
-    if audit.total_epsilon is not None:
+    if audit.total_epsilon is not None and not audit.parts:
         most, units = audit.records_per_unit, ""
         if audit.unit_column is not None:
             units = " for all labels of a unit"

@@ -82,6 +82,7 @@ class Audit:
       center_epsilon: That of the linear center of a release; 0 without one.
       total_epsilon: As the release states it; None where no release was audited.
       data_lines: Lines of the report about the records; empty where they were not read.
+      parts: Of a release of several labels, the name and the audit of each; such a release has no mechanism itself.
     """
 
     problems: tuple[str, ...]
@@ -106,6 +107,7 @@ class Audit:
     center_epsilon: float = 0.0
     total_epsilon: float | None = None
     data_lines: tuple[str, ...] = ()
+    parts: tuple[tuple[str, Audit], ...] = ()
 
 
 def audit_mechanism(document: dict[str, Any]) -> Audit:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from .audit_mechanism import Audit, audit_document, audit_mechanism
-from .documents import RefusedDocument, load_document
+from .documents import RefusedDocument, load_document, printable
+from .label_parts import LABEL_DATA, LABELS_FORMAT, label_folders, whole_problems
 from .manifest_audit import (
     budget_problems,
     center_epsilon,
@@ -50,7 +51,7 @@ def audit_path(path: str, data: bool = False) -> Audit:
         if target.is_dir():
             return _audit_release(target, load_document(target / "release.json"), data)
         document = load_document(target)
-        if document.get("format") == RELEASE_FORMAT:
+        if document.get("format") in (RELEASE_FORMAT, LABELS_FORMAT):
             return _audit_release(target.parent, document, data)
         if data:
             raise NoRecords
@@ -64,11 +65,17 @@ def audit_path(path: str, data: bool = False) -> Audit:
 
 
 def _audit_release(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
-    """Audits the mechanism.json of the folder, this manifest and, if wanted, the records."""
+    """Audits the mechanism.json of the folder, this manifest and, if wanted, the records; of several labels, each."""
+    if manifest.get("format") == LABELS_FORMAT:
+        return _audit_labels(folder, manifest, data)
     mechanism = load_document(folder / "mechanism.json")
     audit = audit_document(mechanism)
     if manifest.get("format") != RELEASE_FORMAT:
         raise RefusedDocument(f"release.json is not a release manifest: its format is not {RELEASE_FORMAT}")
+    place = manifest.get("data", "data")
+    if place not in ("data", LABEL_DATA):
+        raise RefusedDocument("release.data is neither data nor that of a release of several labels")
+    shards = folder / place
     # The prefix distinguishes messages about release.epsilon from messages about epsilon.
     release = {f"release.{key}": value for key, value in manifest.items()}
     problems = (
@@ -76,7 +83,7 @@ def _audit_release(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
         *budget_problems(release, mechanism, audit),
         *statement_problems(release, mechanism, audit),
         *unit_problems(release, mechanism, audit),
-        *shard_problems(release, folder / "data"),
+        *shard_problems(release, shards),
         *_center_file_problems(folder / "center.json", mechanism),
     )
     if not problems:
@@ -87,7 +94,7 @@ def _audit_release(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
     elif data:
         from .records.audit_data import audit_data
 
-        problems, lines = audit_data(folder, manifest, mechanism)
+        problems, lines = audit_data(shards, manifest, mechanism)
     return dataclasses.replace(
         audit,
         problems=problems,
@@ -96,6 +103,20 @@ def _audit_release(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
         center_epsilon=float(center_epsilon(mechanism)),
         data_lines=lines,
     )
+
+
+def _audit_labels(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
+    """Audits the release of each label, and this manifest of all."""
+    labels = label_folders(folder, manifest)
+    for _, path in labels:
+        if not path.is_dir():
+            raise RefusedDocument(f"labels/{printable(path.name)} is missing")
+    parts = tuple((label, audit_path(str(path), data)) for label, path in labels)
+    problems = tuple(f"label {printable(label)}: {problem}" for label, part in parts for problem in part.problems)
+    problems = problems or tuple(whole_problems(manifest, folder, labels))
+    # A part without a total did not get as far as its manifest.
+    total = None if problems else float(manifest["epsilon"])
+    return Audit(problems, total_epsilon=total, parts=parts)
 
 
 def _center_file_problems(path: Path, mechanism: dict[str, Any]) -> Iterator[str]:

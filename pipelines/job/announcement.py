@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ...mechanisms.analysis.automatic import CANDIDATES, LABELS
 from ...mechanisms.analysis.release_warnings import release_warnings
-from ...mechanisms.analysis.released_facts import ReleasedFacts
 from ...mechanisms.analysis.verdict import debiasing, verdict
 from ...mechanisms.center.truncation import MODEL_PARAMETERS
 from ...mechanisms.core.losses import loss_named
@@ -21,27 +20,31 @@ from ...transforms.progress_log import LOGGER
 from ..cli.one_line import one_line
 from ..release.job_result import JobResult
 from ..release.mechanism_file import MechanismFile
-from .job_request import InputSpec, JobRequest, ValidationRequest
+from .job_request import InputSpec, JobRequest, ValidationRequest, whole_budget
+from .release_steps import ReleasedLabel
 
 _OUTPUTS_SHOWN = 6
 _GROUPS_SHOWN = 8
 
 
-def announce_metadata(input: InputSpec, output_format: str, label: str) -> None:
+def announce_metadata(input: InputSpec, output_format: str, labels: Sequence[str]) -> None:
     """Logs which of the owner's metadata of Parquet files is released, and which is dropped.
 
     Args:
       input: The input files.
       output_format: Format of the shards.
-      label: Name of the label column.
+      labels: Names of the private columns.
     """
     if not (input.format.name == output_format == "parquet" and input.format.metadata):
         return
     try:
-        kept, dropped = published_keys(schema_metadata(input.parts[0]), label)
+        metadata = schema_metadata(input.parts[0])
     except InputError:
         # The job reports the file.
         return
+    sorted_keys = [published_keys(metadata, label) for label in labels]
+    dropped = {key for _, keys in sorted_keys for key in keys}
+    kept = [key for key in sorted_keys[0][0] if key not in dropped]
     if kept:
         keys = one_line(", ".join(kept))
         LOGGER.info("metadata of the input is released as it is: %s (--metadata none drops it)", keys)
@@ -67,29 +70,42 @@ def warn_of_other_label(request: JobRequest) -> None:
         )
 
 
-def announce(
-    target: str,
-    result: JobResult,
-    mechanism: MechanismFile,
-    facts: ReleasedFacts,
-    validation: ValidationRequest | None,
-) -> None:
-    """Prints what was released, and what it can be used for, in at most twelve lines; logs the warnings.
+def announce(target: str, released: Sequence[ReleasedLabel], validation: ValidationRequest | None) -> None:
+    """Prints what was released, and what it can be used for, in at most twelve lines a label; logs the warnings.
 
     Args:
       target: Output folder or mechanism file.
-      result: Result of the job.
-      mechanism: The released mechanism.
-      facts: The released and public facts, with the name of the loss whose expectation is shown.
+      released: What is released of each label; the loss of its facts is the one whose expectation is shown.
       validation: Validation that was requested; None for none.
     """
+    result = released[0].result
+    binding, several = result.binding, len(released) > 1
+    shards = f" in {counted(len(result.shards), 'shard')}" if result.shards else ""
+    which = f" in each of {counted(len(released), 'column')}" if several else ""
+    print(f"released   {one_line(target)}")
+    print(f"records    {binding.records:,}{shards}; {binding.unusable:,} without a usable label{which} left out")
+    if several:
+        epsilon = whole_budget([each.request for each in released]).epsilon
+        of = "record" if binding.unit is None else "unit"
+        print(f"together   epsilon {epsilon:g} for all labels of a {of}")
+    for each in released:
+        if several:
+            print(f"label      {one_line(each.request.column.name)}: epsilon {each.request.budget.epsilon:.6g}")
+        _announce_label(each)
+    if validation is not None:
+        print(f"validated  against {'an inferred' if validation.schema is None else 'the given'} schema: no anomalies")
+    for each in released:
+        of = f"{one_line(each.request.column.name)}: " if several else ""
+        for warning in release_warnings(each.facts):
+            LOGGER.warning("warning: %s%s", of, warning.text)
+
+
+def _announce_label(released: ReleasedLabel) -> None:
+    _, result, mechanism, facts = released
     binding, randomizer = result.binding, mechanism.randomizer
     budget, certificate, loss = binding.budget, randomizer.certificate(), loss_named(facts.loss or "squared")
-    shards = f" in {counted(len(result.shards), 'shard')}" if result.shards else ""
     delta = "" if randomizer.pure else f" with delta {certificate.delta!r}"
     under = "the noised histogram" if mechanism.prior_epsilon else "the public prior"
-    print(f"released   {one_line(target)}")
-    print(f"records    {binding.records:,}{shards}; {binding.unusable:,} without a usable label left out")
     _announce_units(result, mechanism)
     center = f"{mechanism.center_epsilon:.6g} for the center + " if mechanism.center_epsilon else ""
     of_record = ", of one record" if binding.unit is not None else ""
@@ -112,10 +128,6 @@ def announce(
     print(f"expected   {loss.name} loss {randomizer.expected_loss(mechanism.prior, loss):.6g}, under {under}")
     print(f"debias     {debiasing(facts).line}")
     print(f"verdict    {verdict(facts).line}")
-    if validation is not None:
-        print(f"validated  against {'an inferred' if validation.schema is None else 'the given'} schema: no anomalies")
-    for warning in release_warnings(facts):
-        LOGGER.warning("warning: %s", warning.text)
 
 
 def _announce_units(result: JobResult, mechanism: MechanismFile) -> None:

@@ -93,8 +93,8 @@ def _chosen(
     named, categories = _names(args.center_features), _names(args.center_categories) or ()
     for flag, given in (("features", named or ()), ("categories", categories)):
         for name in given:
-            if name == column.name:
-                raise UsageError(f"--center_{flag} must not name the label: centers are released as they are")
+            if name in column.private:
+                raise UsageError(f"--center_{flag} must not name a label: centers are released as they are")
             if name not in schema.names:
                 raise UsageError(
                     f"--center_{flag}: {input.paths[0]} has no column {name!r} in its first records; it has: "
@@ -105,7 +105,7 @@ def _chosen(
                 raise UsageError(f"--center_{flag}: {name!r} holds {kind}, neither numbers nor text: leave it out")
     if named is None:
         unit, where = column.unit and column.unit.column, input.where and input.where.column
-        left_out = {column.name, column.id_column, unit, where}
+        left_out = {*column.private, column.id_column, unit, where}
         named = tuple(field.name for field in schema if is_feature(field.type) and field.name not in left_out)
     return tuple(dict.fromkeys([*named, *categories])), categories
 
@@ -127,7 +127,7 @@ def first_schema(input: InputSpec, column: LabelColumn) -> pa.Schema:
     Raises:
       InputError: If the first records cannot be read; names the file.
     """
-    reader = FileReader(input.format, None, input.where, column.name)
+    reader = FileReader(input.format, None, input.where, column.name, other_labels=column.others)
     for part in input.parts:
         for batch in reader.read(part):
             return batch.batch.schema

@@ -114,7 +114,11 @@ def where_filter(text: str | None, label: str) -> Equals | None:
 
 
 def label_column(
-    args: argparse.Namespace, domain: tuple[float, ...], mechanism: str, fitted: MechanismFile | None
+    args: argparse.Namespace,
+    domain: tuple[float, ...],
+    mechanism: str,
+    fitted: MechanismFile | None,
+    others: tuple[str, ...] = (),
 ) -> LabelColumn:
     """Reads the flags of the label column.
 
@@ -123,6 +127,7 @@ def label_column(
       domain: The public label domain.
       mechanism: Mechanism name, which sets the default rounding.
       fitted: Mechanism file of `apply`, which sets rounding and center; None for the other commands.
+      others: Further private columns that are released with this one.
 
     Returns:
       The label column.
@@ -141,7 +146,7 @@ def label_column(
         raise UsageError(f"{named} another column than --label: the center is released as it is")
     try:
         groups = None if fitted is None or fitted.center is None else fitted.center.groups
-        return LabelColumn(args.label, domain, args.id_column, rounding, center, groups)
+        return LabelColumn(args.label, domain, args.id_column, rounding, center, groups, others=others)
     except ValueError as error:
         flag = "--center_column" if fitted is None else f"--mechanism_file {args.mechanism_file}"
         raise UsageError(f"{flag}: {error}") from None

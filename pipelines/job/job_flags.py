@@ -35,11 +35,13 @@ _SET_BY_MECHANISM_FILE = (
     "center_categories", "center_places", "center_groups",
 )  # fmt: skip
 _NO_SHARDS = "is for privatize and apply; fit writes no shards"
+_ONE_LABEL = "is for privatize, which takes several labels"
 _NOT_TAKEN = {
     "privatize": {
         "mechanism_file": "--mechanism_file is for fit and apply; privatize writes mechanism.json to --output"
     },
     "fit": {
+        "label_shares": f"--label_shares {_ONE_LABEL}",
         "output": "--output is for privatize and apply; fit writes --mechanism_file",
         "num_shards": f"--num_shards {_NO_SHARDS}",
         "compression": f"--compression {_NO_SHARDS}",
@@ -49,6 +51,7 @@ _NOT_TAKEN = {
     },
     "apply": {
         **{name: f"--{name} is set by the mechanism file; leave it out" for name in _SET_BY_MECHANISM_FILE},
+        "label_shares": f"--label_shares {_ONE_LABEL}",
         "dry_run": "--dry_run is for privatize and fit; what apply charges is in its mechanism file",
     },
 }
@@ -182,6 +185,9 @@ def _budget_flags(parser: CommandParser, command: str) -> None:
         help="part of --epsilon for the label histogram; default: sqrt(labels/records), at most a half, for "
         "mechanisms without bias a 128th, for those without a prior a 256th; "
         "with a center sqrt(cells/records), a 32nd to an eighth")  # fmt: skip
+    add("--label_shares", metavar="S1,S2,...",
+        help="shares of --epsilon of several labels, in any proportion, such as 2,1,1; default: those for which the "
+        "relative errors of the labels add up to the least, by their domains")  # fmt: skip
     budget_record_flags(add)
 
 

@@ -24,7 +24,7 @@ from ...transforms.io.filesystems import write_text
 from ...transforms.io.read_files import ReadRecordBatches
 from ...transforms.noise_binding import BindNoise
 from ...transforms.noisy_prior import NoisyPrior
-from ...transforms.privatize_labels import PrivatizedLabels, PrivatizeLabels
+from ...transforms.privatize_labels import PrivatizeLabels
 from ...transforms.shards.dead_letter_writer import LetterFile, WriteDeadLetters
 from ...transforms.shards.parquet_writer import WriteParquet
 from ...transforms.shards.shard_ranges import CountRows, SourceRows
@@ -34,132 +34,185 @@ from ...transforms.solve_randomizer import SolveRandomizer
 from ...transforms.units.bound_units import BoundedUnits
 from ..release.job_result import JobResult
 from ..release.mechanism_file import MECHANISM_NAME, MechanismFile
-from ..release.output_folder import DATA_NAME, Staging
+from ..release.output_folder import DATA_NAME, Staging, label_folders, released_path
 from ..units.bounded_input import bound_units, without_excess
 from .job_request import JobRequest, OutputSpec
 
-JOB_RESULT_NAME = "job_result.json"
 SEGMENTS_NAME = "segments"
 
 
 def build(
-    pipeline: beam.Pipeline, request: JobRequest, staging: Staging, earlier: Sequence[EarlierMechanism] = ()
+    pipeline: beam.Pipeline,
+    requests: Sequence[JobRequest],
+    staging: Staging,
+    earlier: Sequence[Sequence[EarlierMechanism]],
 ) -> list[PCollection[None]]:
-    """Adds the job of a request to a pipeline. It writes shards, mechanism file and job result into the staging folder.
+    """Adds a job to a pipeline. It writes shards, mechanism files and job results into the staging folder.
+
+    The labels of several private columns are randomized by one stage after the other. Their priors, centers and
+    randomizers do not depend on each other.
 
     Args:
       pipeline: Pipeline to add the job to.
-      request: The checked request.
+      requests: One checked request for each private column.
       staging: The staging folder.
-      earlier: Mechanisms of earlier releases of this request.
+      earlier: For each of them, mechanisms of its earlier releases.
 
     Returns:
-      PCollections of one element each, which are complete once job result and mechanism file are written. The job
-      result is written after the shards and the dead letters.
+      PCollections of one element each, which are complete once job results and mechanism files are written. The job
+      results are written after the shards and the dead letters.
     """
-    fitted = request.mechanism.fitted
-    units = bound_units(pipeline, request.input, request.column, request.key)
-    budget = request.record_budget
-    linear = _linear_center(pipeline, request, units)
-    batches = _read_labels(pipeline, request, linear, units)
-    binding: Any
-    randomizer: Any
-    if fitted is not None:
-        binding = batches | "BindNoise" >> BindNoise(request.column, fitted.budget, request.key, request.threshold)
-        randomizer = fitted.randomizer
-        text = pipeline | "MechanismText" >> beam.Create([fitted.to_text()])
-    else:
-        binding = batches | "NoisyPrior" >> NoisyPrior(
-            request.column,
-            budget.epsilon,
-            request.key,
-            budget.prior_epsilon,
-            request.threshold,
-            request.mechanism.name,
-            linear,
-        )
-        randomizer = binding | "SolveRandomizer" >> SolveRandomizer(
-            request.mechanism.name, dict(request.mechanism.parameters), earlier
-        )
-        text = randomizer | "MechanismText" >> beam.Map(_mechanism_text, AsSingleton(binding)).with_output_types(str)
-    written: list[Any] = [
-        text | "WriteMechanism" >> beam.Map(_write, FileSystems.join(staging.release, MECHANISM_NAME))
+    first, folders = requests[0], label_folders([request.column.name for request in requests])
+    suffixes = [""] if len(requests) == 1 else [f" {place + 1}" for place in range(len(requests))]
+    units = bound_units(pipeline, first.input, first.column, first.key)
+    linears = [
+        _linear_center(pipeline, request, units, suffix) for request, suffix in zip(requests, suffixes, strict=True)
     ]
-    digest, shards, letters = None, None, None
-    if request.command != "fit":
-        records = _read_records(pipeline, request, linear, units)
-        privatized: Any = records | "PrivatizeLabels" >> PrivatizeLabels(
-            randomizer, binding, request.column, request.key
+    labels = _read_labels(pipeline, requests, linears, units)
+    bindings: list[Any] = []
+    randomizers: list[Any] = []
+    written: list[Any] = []
+    for place, (request, linear, suffix) in enumerate(zip(requests, linears, suffixes, strict=True)):
+        column, fitted, budget = request.column, request.mechanism.fitted, request.record_budget
+        batches = _with_center(labels, f"Center{suffix}", linear, column, tuple(column.columns))
+        binding: Any
+        randomizer: Any
+        if fitted is not None:
+            binding = batches | "BindNoise" >> BindNoise(column, fitted.budget, request.key, request.threshold)
+            randomizer = fitted.randomizer
+            text = pipeline | "MechanismText" >> beam.Create([fitted.to_text()])
+        else:
+            binding = batches | f"NoisyPrior{suffix}" >> NoisyPrior(
+                column,
+                budget.epsilon,
+                request.key,
+                budget.prior_epsilon,
+                request.threshold,
+                request.mechanism.name,
+                linear,
+            )
+            randomizer = binding | f"SolveRandomizer{suffix}" >> SolveRandomizer(
+                request.mechanism.name, dict(request.mechanism.parameters), earlier[place]
+            )
+            text = randomizer | f"MechanismText{suffix}" >> beam.Map(
+                _mechanism_text, AsSingleton(binding)
+            ).with_output_types(str)
+        path = released_path(staging.release, folders[place], MECHANISM_NAME)
+        written.append(text | f"WriteMechanism{suffix}" >> beam.Map(_write, path))
+        bindings.append(binding)
+        randomizers.append(randomizer)
+    digests: list[Any] = [None] * len(requests)
+    shards, letters = None, None
+    if first.command != "fit":
+        records: Any = _read_records(pipeline, requests, linears, units)
+        privatized: list[Any] = []
+        for place, (request, linear, suffix) in enumerate(zip(requests, linears, suffixes, strict=True)):
+            records = _with_center(records, f"CenterOfRecords{suffix}", linear, request.column, None)
+            drawn: Any = records | f"PrivatizeLabels{suffix}" >> PrivatizeLabels(
+                randomizers[place], bindings[place], request.column, request.key
+            )
+            privatized.append(drawn)
+            records = drawn.batches
+        digests = [AsSingleton(each.digest) for each in privatized]
+        # The first stage leaves out every record that lacks a usable label in any of the columns.
+        rows: Any = labels | "CountRows" >> CountRows()
+        unusable: Any = bindings[0] | "Unusable" >> beam.Map(lambda found: found.unusable).with_output_types(int)
+        shards = _write_shards(records, rows, first.output, staging)
+        letters = privatized[0].dead_letters | "WriteDeadLetters" >> WriteDeadLetters(staging.release, unusable)
+    results: list[Any] = [
+        binding
+        | f"WriteJobResult{suffixes[place]}"
+        >> beam.Map(
+            _write_job_result,
+            job_result_path(staging, place),
+            place,
+            digests[place],
+            AsList(shards) if shards is not None else [],
+            AsList(letters) if letters is not None else [],
+            None if units is None else AsSingleton(units.counts),
         )
-        digest = AsSingleton(privatized.digest)
-        rows: Any = batches | "CountRows" >> CountRows()
-        unusable: Any = binding | "Unusable" >> beam.Map(lambda found: found.unusable).with_output_types(int)
-        shards, letters = _write_privatized(privatized, request.output, staging, rows, unusable)
-    result: Any = binding | "WriteJobResult" >> beam.Map(
-        _write_job_result,
-        FileSystems.join(staging.work, JOB_RESULT_NAME),
-        digest,
-        AsList(shards) if shards is not None else [],
-        AsList(letters) if letters is not None else [],
-        None if units is None else AsSingleton(units.counts),
-    )
-    return [result, *written]
+        for place, binding in enumerate(bindings)
+    ]
+    return [*results, *written]
 
 
-def _linear_center(pipeline: beam.Pipeline, request: JobRequest, units: BoundedUnits | None) -> Any:
-    """The linear center: exactly one element if the job makes it, a value if it is fitted; None if there is none."""
+def job_result_path(staging: Staging, place: int) -> str:
+    """Names the temporary file of the job result of one private column.
+
+    Args:
+      staging: The staging folder.
+      place: Place of the column among the requests of the job.
+
+    Returns:
+      Path of the file.
+    """
+    return FileSystems.join(staging.work, f"job_result_{place}.json")
+
+
+def _linear_center(pipeline: beam.Pipeline, request: JobRequest, units: BoundedUnits | None, suffix: str) -> Any:
+    """The linear center: exactly one element if the job makes it, a value if it is fitted; None if there is none.
+
+    suffix: end of the names of its stages.
+    """
     fitted, input, column = request.mechanism.fitted, request.input, request.column
     if fitted is not None:
         return None if fitted.center is None else fitted.center.linear
     if request.features is None:
         return None
-    read = ReadRecordBatches(input.pattern, input.format, request.features.columns, input.where, column.name)
-    whole = dataclasses.replace(read, columns=[column.name, *request.features.columns])
+    read = ReadRecordBatches(
+        input.pattern, input.format, request.features.columns, input.where, column.name, other_labels=column.others
+    )
+    whole = dataclasses.replace(read, columns=[*column.private, *request.features.columns])
+    features, labels = pipeline | f"ReadFeatures{suffix}" >> read, pipeline | f"ReadForCenter{suffix}" >> whole
     passes = {
-        "features": without_excess(pipeline | "ReadFeatures" >> read, "BoundFeatures", units, column),
-        "labels": without_excess(pipeline | "ReadForCenter" >> whole, "BoundForCenter", units, column),
+        "features": without_excess(features, f"BoundFeatures{suffix}", units, column),
+        "labels": without_excess(labels, f"BoundForCenter{suffix}", units, column),
     }
     epsilon = remaining_epsilon(request.record_budget.epsilon, request.record_budget.prior_epsilon or 0.0)
-    return passes | "FitLinearCenter" >> FitLinearCenter(
+    return passes | f"FitLinearCenter{suffix}" >> FitLinearCenter(
         column, epsilon, request.key, request.features, request.threshold
     )
 
 
 def _read_labels(
-    pipeline: beam.Pipeline, request: JobRequest, linear: Any, units: BoundedUnits | None
+    pipeline: beam.Pipeline, requests: Sequence[JobRequest], linears: Sequence[Any], units: BoundedUnits | None
 ) -> PCollection[LabelledBatch]:
     """Reads the columns that fitting needs. The files are read again later: no batch is kept between the passes."""
-    input, column = request.input, request.column
-    columns = _columns(request, linear)
-    read = ReadRecordBatches(input.pattern, input.format, columns, input.where, column.name)
-    batches = without_excess(pipeline | "ReadLabels" >> read, "BoundLabels", units, column)
-    return _with_center(batches, "Center", linear, column, tuple(column.columns))
+    input, column = requests[0].input, requests[0].column
+    columns = _columns(requests, linears)
+    read = ReadRecordBatches(input.pattern, input.format, columns, input.where, column.name, other_labels=column.others)
+    return without_excess(pipeline | "ReadLabels" >> read, "BoundLabels", units, column)
 
 
 def _read_records(
-    pipeline: beam.Pipeline, request: JobRequest, linear: Any, units: BoundedUnits | None
+    pipeline: beam.Pipeline, requests: Sequence[JobRequest], linears: Sequence[Any], units: BoundedUnits | None
 ) -> PCollection[LabelledBatch]:
-    input, column = request.input, request.column
+    input, column, output = requests[0].input, requests[0].column, requests[0].output
     # Features that are written as they were read need not be decoded.
-    encoded = input.format.name == request.output.format == "tfrecord"
-    columns = _columns(request, linear) if encoded else None
-    if columns is not None and column.center is not None and column.center not in columns:
-        # A record that has the new column already would have it twice.
-        columns.append(column.center)
-    partitions = request.output.partitions.names
-    read = ReadRecordBatches(input.pattern, input.format, columns, input.where, column.name, encoded, partitions)
+    encoded = input.format.name == output.format == "tfrecord"
+    columns = _columns(requests, linears) if encoded else None
+    if columns is not None:
+        # A record that has a new column already would have it twice.
+        centers = [request.column.center for request in requests]
+        columns += [center for center in centers if center is not None and center not in columns]
+    partitions = output.partitions.names
+    read = ReadRecordBatches(
+        input.pattern, input.format, columns, input.where, column.name, encoded, partitions, column.others
+    )
     kept = DROP if column.unit is None else column.unit.over_limit
-    batches = without_excess(pipeline | "ReadRecords" >> read, "BoundRecords", units, column, kept)
-    return _with_center(batches, "CenterOfRecords", linear, column, None)
+    return without_excess(pipeline | "ReadRecords" >> read, "BoundRecords", units, column, kept)
 
 
-def _columns(request: JobRequest, linear: Any) -> list[str]:
-    """Columns of the input that label, identity and center are computed from."""
-    if linear is None:
-        return request.column.columns
-    own = [name for name in request.column.columns if name != request.column.center]
-    features = request.features.columns if request.features is not None else linear.design.map.columns
-    return list(dict.fromkeys([*own, *features]))
+def _columns(requests: Sequence[JobRequest], linears: Sequence[Any]) -> list[str]:
+    """Columns of the input that labels, identity and centers are computed from."""
+    names: list[str] = []
+    for request, linear in zip(requests, linears, strict=True):
+        own = request.column.columns
+        if linear is not None:
+            own = [name for name in own if name != request.column.center]
+            own += request.features.columns if request.features is not None else linear.design.map.columns
+        names += own
+    return list(dict.fromkeys(names))
 
 
 def _with_center(
@@ -168,22 +221,13 @@ def _with_center(
     return batches if linear is None else batches | name >> AppendCenter(linear, column, only)
 
 
-def _write_privatized(
-    privatized: PrivatizedLabels,
-    output: OutputSpec,
-    staging: Staging,
-    rows: PCollection[SourceRows],
-    unusable: PCollection[int],
-) -> tuple[PCollection[ShardFile], PCollection[LetterFile]]:
-    """Writes shards and dead letters."""
+def _write_shards(
+    batches: PCollection[LabelledBatch], rows: PCollection[SourceRows], output: OutputSpec, staging: Staging
+) -> PCollection[ShardFile]:
     writer = {"tfrecord": WriteTFRecords, "parquet": WriteParquet}[output.format]
     data = FileSystems.join(staging.release, DATA_NAME)
     temp = FileSystems.join(staging.work, SEGMENTS_NAME)
-    shards: Any = privatized.batches | "Write" >> writer(
-        data, temp, output.num_shards, output.compression, output.partitions, rows
-    )
-    letters: Any = privatized.dead_letters | "WriteDeadLetters" >> WriteDeadLetters(staging.release, unusable)
-    return shards, letters
+    return batches | "Write" >> writer(data, temp, output.num_shards, output.compression, output.partitions, rows)
 
 
 def _mechanism_text(randomizer: Randomizer, release: PriorRelease) -> str:
@@ -197,11 +241,15 @@ def _write(text: str, path: str) -> None:
 def _write_job_result(
     binding: NoiseBinding,
     path: str,
+    place: int,
     digest: int | None,
     shards: Sequence[ShardFile],
     letters: Sequence[LetterFile],
     units: UnitCounts | None,
 ) -> None:
     records = {shard.name: shard.records for shard in sorted(shards, key=lambda s: s.path)}
-    mechanisms = frozenset().union(*(shard.mechanisms for shard in shards))
+    # Of several columns, a batch has all mechanisms, in their order.
+    mechanisms = frozenset(
+        None if drawn is None else drawn.split(",")[place] for shard in shards for drawn in shard.mechanisms
+    )
     write_text(path, JobResult(binding, digest, records, mechanisms, units, dict(sorted(letters))).to_json())

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
+from ...mechanisms.core.exact_bounds import round_up
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.center.feature_sample import CenterFeatures
 from ...transforms.io.hive_partitions import ONE_FOLDER, OutputPartitions
@@ -117,7 +119,10 @@ class ValidationRequest:
 
 @dataclass(frozen=True)
 class JobRequest:
-    """A job, checked as far as that is possible without reading records.
+    """A job for one private column, checked as far as that is possible without reading records.
+
+    A job for several has one request for each. They have input, output, unit, validation, ledger and key in common, and
+    `column.others` names the other columns.
 
     Attributes:
       command: privatize, fit or apply.
@@ -160,15 +165,39 @@ class JobRequest:
         return BudgetRequest(unit.record_share(budget.epsilon), unit.record_share(budget.delta), prior, budget.caps)
 
 
-def request_id(request: JobRequest) -> str:
+def whole_budget(requests: Sequence[JobRequest]) -> BudgetRequest:
+    """Adds up the budgets of all labels of a record.
+
+    Args:
+      requests: One request for each private column.
+
+    Returns:
+      Their sum, with the caps of the first; without a `prior_epsilon` where there are several.
+    """
+    budgets = [request.budget for request in requests]
+    if len(budgets) == 1:
+        return budgets[0]
+    epsilon, delta = (
+        round_up(sum(map(Fraction, parts), Fraction(0)))
+        for parts in zip(*((budget.epsilon, budget.delta) for budget in budgets), strict=True)
+    )
+    return BudgetRequest(epsilon, delta, None, budgets[0].caps)
+
+
+def request_id(requests: Sequence[JobRequest]) -> str:
     """Names a request in the ledger, without looking at a record.
 
     Args:
-      request: The job.
+      requests: The job: one request for each private column.
 
     Returns:
       32 hexadecimal digits; equal for requests that give the same release over unchanged input.
     """
+    own = [_label_request_id(request) for request in requests]
+    return own[0] if len(own) == 1 else hashlib.blake2b(json.dumps(own).encode(), digest_size=16).hexdigest()
+
+
+def _label_request_id(request: JobRequest) -> str:
     column, where = request.column, request.input.where
     asked: list[Any] = [
         request.command, request.input.paths, column.name, column.domain, column.id_column, column.rounding,
@@ -184,4 +213,6 @@ def request_id(request: JobRequest) -> str:
         asked.append({"groups": column.groups.request})
     if column.unit is not None:
         asked.append({"unit": [*column.unit.request, column.unit.over_limit, column.unit.delta]})
+    if column.others:
+        asked.append({"with": column.others})
     return hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()

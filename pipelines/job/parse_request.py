@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections import Counter
+from collections.abc import Sequence
 
 from ...mechanisms.analysis.automatic import default_mechanism
 from ...mechanisms.core.budget import split_budget
@@ -17,7 +18,7 @@ from ...transforms.io.filesystems import absolute, read_text
 from ...transforms.io.hive_partitions import OutputPartitions, folder_of
 from ...transforms.io.input_format import listed
 from ...transforms.noise_binding import Threshold
-from ...transforms.validation.schema_protos import without_feature
+from ...transforms.validation.schema_protos import without_features
 from ..accounting.caps import Caps, Window
 from ..cli.arguments import UsageError, parse_parameters
 from ..cli.optional_extras import check_extra, check_tfrecord
@@ -38,12 +39,16 @@ _MOST_SHARDS = 99_999
 """Shard names have five digits."""
 
 
-def parse_request(command: str, args: argparse.Namespace) -> JobRequest:
+def parse_request(
+    command: str, args: argparse.Namespace, input: InputSpec | None = None, others: tuple[str, ...] = ()
+) -> JobRequest:
     """Checks the flags of a command. Creates the user's default noise key file if none is named, but not in a dry run.
 
     Args:
       command: privatize, fit or apply.
-      args: Parsed flags.
+      args: Parsed flags, for one label.
+      input: The input, if it is known already; None to find it by the flags.
+      others: Further private columns that are released with this one.
 
     Returns:
       The checked request.
@@ -65,13 +70,13 @@ def parse_request(command: str, args: argparse.Namespace) -> JobRequest:
     if unit is not None and fitted is None and args.delta is not None and not takes_delta(mechanism.name):
         unit = with_delta(unit, args.delta)
     domain = label_domain(args) if mechanism.fitted is None else mechanism.fitted.domain
-    column = dataclasses.replace(label_column(args, domain, mechanism.name, mechanism.fitted), unit=unit)
+    column = dataclasses.replace(label_column(args, domain, mechanism.name, mechanism.fitted, others), unit=unit)
     _check_loss(mechanism, column)
     budget = _budget(args, mechanism.fitted, unit)
-    validation = _validation(args)
+    validation = _validation(args, column.private)
     target = _target(command, args)
-    input = input_spec(args)
-    schema = read_schema(input, column.name)
+    input = input_spec(args) if input is None else input
+    schema = read_schema(input, column.private)
     check_columns(_named_columns(args, mechanism.fitted), input, schema)
     output = _output(args, target, input)
     if mechanism.fitted is not None:
@@ -251,14 +256,14 @@ def _cap_window(args: argparse.Namespace) -> Window | None:
         raise UsageError(f"--cap_window {error}") from None
 
 
-def _validation(args: argparse.Namespace) -> ValidationRequest | None:
+def _validation(args: argparse.Namespace, labels: Sequence[str]) -> ValidationRequest | None:
     if not args.validate and args.schema is None:
         return None
     check_extra("--validate", "validation", "tensorflow_data_validation", "tensorflow_metadata")
     if args.schema is None:
         return ValidationRequest(None)
     try:
-        return ValidationRequest(without_feature(read_text(args.schema), args.label))
+        return ValidationRequest(without_features(read_text(args.schema), labels))
     except InputError as error:
         raise UsageError(f"--schema {error}") from None
     except ValueError as error:

@@ -12,6 +12,7 @@ from ...transforms.progress_log import LOGGER
 from ..cli.arguments import log_to_stderr
 from ..cli.exit_codes import run_command
 from ..cli.signals import signals_as_interrupts, signals_ignored
+from ..labels.label_requests import parse_requests
 from ..preview.column_checks import read_schema
 from ..preview.dry_run import print_dry_run
 from ..release.ledger import Ledger
@@ -23,15 +24,13 @@ from ..stores.store_access import open_stores
 from ..units.choose_bound import with_chosen_bound
 from .announcement import announce, announce_metadata, counted, warn_of_other_label
 from .group_flags import with_frequent_groups
-from .job_request import JobRequest, request_id
-from .parse_request import parse_request
+from .job_request import JobRequest, request_id, whole_budget
 from .release_steps import (
     charge_ledger,
     check_caps,
-    collect_facts,
     remove_segments,
     run_job,
-    write_manifest,
+    write_manifests,
 )
 from .validation_passes import check_features, check_output
 
@@ -80,51 +79,50 @@ def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) ->
 
     def work() -> None:
         open_stores(vars(args), runner_flags)
-        request = parse_request(command, args)
+        requests = parse_requests(command, args)
+        input = requests[0].input
         if args.dry_run:
-            print_dry_run(request, read_schema(request.input, request.column.name))
+            print_dry_run(requests, read_schema(input, requests[0].column.private))
             return
-        options = runner_options(runner_flags, request.input.file_size)
+        options = runner_options(runner_flags, input.file_size)
         with signals_as_interrupts():
-            _release(request, options)
+            _release(requests, options)
 
     # The text of an unforeseen exception could quote a label; its class and line cannot.
     return run_command(f"labeldp {command}", work, (InputError,), "nothing is released", describe_failure)
 
 
-def _release(request: JobRequest, options: PipelineOptions) -> None:
-    """Runs a request up to its release, which is charged after all checks and appears only once it is charged."""
-    request = with_chosen_bound(with_frequent_groups(request, options), options)
-    input, output, label, validation = request.input, request.output, request.column.name, request.validation
-    ledger, name = Ledger(request.ledger), request_id(request)
-    check_caps(ledger, name, request.budget, request.mechanism.fitted, request.column.unit)
-    with staging_folder(output.target, single_file=request.command == "fit") as staging:
-        LOGGER.info(
-            "%s: %s, %s",
-            request.command, counted(len(input.paths), "input file"), counted(len(request.column.domain), "label"),
-        )  # fmt: skip
-        warn_of_other_label(request)
-        if request.command != "fit":
-            announce_metadata(input, output.format, label)
+def _release(requests: Sequence[JobRequest], options: PipelineOptions) -> None:
+    """Runs a job up to its release, which is charged after all checks and appears only once it is charged."""
+    requests = [with_chosen_bound(with_frequent_groups(request, options), options) for request in requests]
+    first = requests[0]
+    input, output, labels, validation = first.input, first.output, first.column.private, first.validation
+    ledger, name = Ledger(first.ledger), request_id(requests)
+    check_caps(ledger, name, whole_budget(requests), first.mechanism.fitted, first.column.unit)
+    with staging_folder(output.target, single_file=first.command == "fit") as staging:
+        domains = " and ".join(counted(len(request.column.domain), "label") for request in requests)
+        LOGGER.info("%s: %s, %s", first.command, counted(len(input.paths), "input file"), domains)
+        warn_of_other_label(first)
+        if first.command != "fit":
+            announce_metadata(input, output.format, labels)
         if validation is not None:
-            check_features(input, label, validation, output.format, options, staging.release)
-        result, mechanism = run_job(ledger, name, request, options, staging)
-        result.check_same_input()
-        result.check_same_mechanism(mechanism.randomizer.fingerprint.hex())
-        facts = collect_facts(request, result, mechanism, staging)
-        if request.command != "fit":
-            write_manifest(request, result, mechanism, facts, staging)
+            check_features(input, labels, validation, output.format, options, staging.release)
+        released = run_job(ledger, name, requests, options, staging)
+        manifests: tuple[str, ...] = ()
+        if first.command != "fit":
+            manifests = write_manifests(released, staging)
             remove_segments(staging)
             if validation is not None:
-                check_output(output, label, mechanism, options, staging.release)
+                mechanisms = {each.request.column.name: each.mechanism for each in released}
+                check_output(output, mechanisms, options, staging.release)
         if staging.lease is not None:
             # A run that another one has replaced must not charge what it cannot release.
             staging.lease.check()
-        charge_ledger(ledger, name, request, result, mechanism)
+        charge_ledger(ledger, name, released)
         # An interrupt from here on would be reported as "nothing is released" when something is.
         with signals_ignored():
-            if request.command == "fit":
+            if first.command == "fit":
                 publish_file(staging, MECHANISM_NAME, output.target)
             else:
-                publish_folder(staging, output.target)
-            announce(output.target, result, mechanism, facts, validation)
+                publish_folder(staging, output.target, manifests)
+            announce(output.target, released, validation)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -12,21 +13,39 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from ...mechanisms.analysis.release_warnings import release_warnings
 from ...mechanisms.analysis.released_facts import ReleasedFacts
 from ...mechanisms.center.center_model import CenterModel
+from ...mechanisms.release.solved_release import EarlierMechanism
 from ...mechanisms.release.unit_bound import UnitBound, spent
 from ...transforms.errors import InputError
-from ...transforms.io.filesystems import delete_files, delete_folder, read_text, write_text
+from ...transforms.io.filesystems import delete_files, delete_folder, make_directory, read_text, write_text
 from ...transforms.progress_log import LOGGER
 from ..cli.arguments import UsageError
+from ..labels.labels_manifest import labels_manifest
 from ..release.earlier_release import earlier_mechanisms, lost_release
 from ..release.facts_of_release import feature_columns, released_facts
 from ..release.job_result import JobResult
 from ..release.ledger import Ledger, LedgerEntry, release_entries, unit_details
 from ..release.manifest import CENTER_NAME, MANIFEST_NAME, make_manifest
 from ..release.mechanism_file import MECHANISM_NAME, MechanismFile, center_release_name, read_mechanism_file
-from ..release.output_folder import DATA_NAME, Staging
+from ..release.output_folder import DATA_NAME, DATA_OF_LABEL, Staging, label_folders, released_path
 from ..runner.run_pipeline import run_pipeline
-from .job_graph import JOB_RESULT_NAME, SEGMENTS_NAME, build
-from .job_request import BudgetRequest, JobRequest
+from .job_graph import SEGMENTS_NAME, build, job_result_path
+from .job_request import BudgetRequest, JobRequest, whole_budget
+
+
+class ReleasedLabel(NamedTuple):
+    """What a job has made of one label, before it is charged and published.
+
+    Attributes:
+      request: The request.
+      result: Result of the job.
+      mechanism: The mechanism that it solved for or applied.
+      facts: Released and public facts.
+    """
+
+    request: JobRequest
+    result: JobResult
+    mechanism: MechanismFile
+    facts: ReleasedFacts
 
 
 def check_caps(
@@ -60,73 +79,131 @@ def check_caps(
         raise UsageError(f"{exceeded}; ledger {ledger.path} lists what was spent before")
 
 
-def run_job(
-    ledger: Ledger, request_name: str, request: JobRequest, options: PipelineOptions, staging: Staging
-) -> tuple[JobResult, MechanismFile]:
-    """Runs the main job, which writes shards and mechanism file into the staging folder.
-
-    If it repeats a release of the ledger whose output is still there, it uses the mechanism of that release.
+def earlier_of_requests(
+    ledger: Ledger, request_name: str, requests: Sequence[JobRequest]
+) -> list[tuple[EarlierMechanism, ...]]:
+    """Reads the mechanisms of earlier releases of a job, for each of its labels.
 
     Args:
       ledger: The ledger.
       request_name: Name of the request, of `request_id`.
-      request: The request.
+      requests: One request for each label.
+
+    Returns:
+      Mechanisms of each label; none of `apply`, whose mechanism is given.
+
+    Raises:
+      InputError: If the ledger is corrupt.
+    """
+    folders = label_folders([request.column.name for request in requests])
+    return [
+        earlier_mechanisms(ledger, request_name, place, folders[place]) if request.mechanism.fitted is None else ()
+        for place, request in enumerate(requests)
+    ]
+
+
+def run_job(
+    ledger: Ledger, request_name: str, requests: Sequence[JobRequest], options: PipelineOptions, staging: Staging
+) -> list[ReleasedLabel]:
+    """Runs the main job, which writes shards and mechanism files into the staging folder.
+
+    If it repeats a release of the ledger whose output is still there, it uses the mechanisms of that release.
+
+    Args:
+      ledger: The ledger.
+      request_name: Name of the request, of `request_id`.
+      requests: One request for each label.
       options: Options of the runner.
       staging: The staging folder.
 
     Returns:
-      The result of the job, and the mechanism that it solved for or applied.
+      What is to be released of each label.
 
     Raises:
       InputError: If the input is at fault.
     """
-    earlier = earlier_mechanisms(ledger, request_name) if request.mechanism.fitted is None else ()
-    run_pipeline(options, lambda pipeline: build(pipeline, request, staging, earlier))
-    path = FileSystems.join(staging.work, JOB_RESULT_NAME)
-    result = JobResult.from_json(read_text(path))
-    delete_files([path])
-    return result, read_mechanism_file(FileSystems.join(staging.release, MECHANISM_NAME))
+    earlier = earlier_of_requests(ledger, request_name, requests)
+    for folder in label_folders([request.column.name for request in requests]):
+        # Here and not by a worker, which must not make a folder again that the end of the job has removed.
+        for root in {staging.work, staging.release} if folder else ():
+            make_directory(FileSystems.split(released_path(root, folder, MANIFEST_NAME))[0])
+    run_pipeline(options, lambda pipeline: build(pipeline, requests, staging, earlier))
+    released = read_results(requests, staging)
+    delete_files([job_result_path(staging, place) for place in range(len(requests))])
+    return released
 
 
-def collect_facts(request: JobRequest, result: JobResult, mechanism: MechanismFile, staging: Staging) -> ReleasedFacts:
-    """Collects the released and public facts, for warnings and the verdict.
+def read_results(requests: Sequence[JobRequest], staging: Staging) -> list[ReleasedLabel]:
+    """Reads what the job has written, and checks that both passes saw the same input and workers the same mechanisms.
 
     Args:
-      request: The request.
-      result: Result of the job.
-      mechanism: The released mechanism.
+      requests: One request for each label.
       staging: The staging folder.
 
     Returns:
-      The facts.
+      What is to be released of each label.
 
     Raises:
-      InputError: If a staged shard cannot be read.
+      InputError: If a check fails, or a staged shard cannot be read.
     """
+    folders, released = label_folders([request.column.name for request in requests]), []
+    for place, (request, folder) in enumerate(zip(requests, folders, strict=True)):
+        result = JobResult.from_json(read_text(job_result_path(staging, place)))
+        mechanism = read_mechanism_file(released_path(staging.release, folder, MECHANISM_NAME))
+        result.check_same_input()
+        result.check_same_mechanism(mechanism.randomizer.fingerprint.hex())
+        released.append(ReleasedLabel(request, result, mechanism, _facts(requests, result, mechanism, place, staging)))
+    return released
+
+
+def _facts(
+    requests: Sequence[JobRequest], result: JobResult, mechanism: MechanismFile, place: int, staging: Staging
+) -> ReleasedFacts:
+    """Collects the released and public facts of a label, for warnings and the verdict."""
+    request, binding = requests[place], result.binding
     # The column of the groups is a feature like any other.
-    others = dataclasses.replace(request.column, groups=None).columns
+    others = [name for each in requests for name in dataclasses.replace(each.column, groups=None).columns]
     data = FileSystems.join(staging.release, DATA_NAME)
     features = feature_columns(data, result.shards, others, request.output.partitions.names)
-    binding = result.binding
     return released_facts(mechanism, binding.records, features, request.mechanism.loss, binding.missing_centers)
 
 
-def write_manifest(
-    request: JobRequest,
-    result: JobResult,
-    mechanism: MechanismFile,
-    facts: ReleasedFacts,
-    staging: Staging,
-) -> None:
-    """Writes release.json into the staging folder, and center.json for a linear center.
+def write_manifests(released: Sequence[ReleasedLabel], staging: Staging) -> tuple[str, ...]:
+    """Writes release.json into the staging folder, and center.json for a linear center; of several labels, for each.
 
     Args:
-      request: The request.
-      result: Result of the job.
-      mechanism: The released mechanism.
-      facts: The released and public facts.
+      released: What is to be released of each label.
       staging: The staging folder.
+
+    Returns:
+      Paths of the manifests below the release, the one that makes it a release last.
     """
+    folders = label_folders([each.request.column.name for each in released])
+    documents = []
+    for each, folder in zip(released, folders, strict=True):
+        document = _manifest(each)
+        if folder:
+            document["data"] = DATA_OF_LABEL
+        _write_json(document, staging.work, folder, MANIFEST_NAME)
+        documents.append(document)
+        center = each.mechanism.center
+        if center is not None and center.linear is not None:
+            model = CenterModel(center.column, center.domain, center.linear)
+            write_text(released_path(staging.release, folder, CENTER_NAME), json.dumps(model.to_document()) + "\n")
+    if len(released) == 1:
+        return (MANIFEST_NAME,)
+    whole = labels_manifest(documents, folders, whole_budget([each.request for each in released]).epsilon)
+    _write_json(whole, staging.work, "", MANIFEST_NAME)
+    return *(f"{folder}/{MANIFEST_NAME}" for folder in folders), MANIFEST_NAME
+
+
+def _write_json(document: dict[str, Any], root: str, folder: str, name: str) -> None:
+    write_text(released_path(root, folder, name), json.dumps(document, indent=2) + "\n")
+
+
+def _manifest(released: ReleasedLabel) -> dict[str, Any]:
+    """The manifest of one label."""
+    request, result, mechanism, facts = released
     where, validation = request.input.where, request.validation
     details: dict[str, Any] = {
         "label": request.column.name,
@@ -143,12 +220,7 @@ def write_manifest(
     # A fitted mechanism costs all its parts, whatever was asked for when it was fitted.
     fitted = request.mechanism.fitted is not None
     epsilon = mechanism.total_epsilon(mechanism.labels_budget[0]) if fitted else request.budget.epsilon
-    document = make_manifest(result, mechanism, epsilon, details)
-    write_text(FileSystems.join(staging.work, MANIFEST_NAME), json.dumps(document, indent=2) + "\n")
-    center = mechanism.center
-    if center is not None and center.linear is not None:
-        model = CenterModel(center.column, center.domain, center.linear)
-        write_text(FileSystems.join(staging.release, CENTER_NAME), json.dumps(model.to_document()) + "\n")
+    return make_manifest(result, mechanism, epsilon, details)
 
 
 def remove_segments(staging: Staging) -> None:
@@ -160,23 +232,24 @@ def remove_segments(staging: Staging) -> None:
     delete_folder(FileSystems.join(staging.work, SEGMENTS_NAME))
 
 
-def charge_ledger(
-    ledger: Ledger, request_name: str, request: JobRequest, result: JobResult, mechanism: MechanismFile
-) -> None:
-    """Charges a release to the ledger, under its lock.
+def charge_ledger(ledger: Ledger, request_name: str, released: Sequence[ReleasedLabel]) -> None:
+    """Charges a release to the ledger, under its lock: all its labels in one entry.
 
     Args:
       ledger: The ledger.
       request_name: Name of the request, of `request_id`.
-      request: The request.
-      result: Result of the job.
-      mechanism: The released mechanism.
+      released: What is released of each label.
 
     Raises:
       InputError: If a cap would be exceeded; nothing is written then.
     """
-    entries = release_entries(result.binding, mechanism, with_labels=request.command != "fit")
-    digest = f"{result.binding.digest:064x}"
+    request, result = released[0].request, released[0].result
+    entries = [
+        entry
+        for each in released
+        for entry in release_entries(each.result.binding, each.mechanism, with_labels=request.command != "fit")
+    ]
+    digest = ",".join(f"{each.result.binding.digest:064x}" for each in released)
     with ledger.locked():
         # `apply` takes its mechanism from a file: another file is another release.
         fitted = request.mechanism.fitted is not None
@@ -193,11 +266,11 @@ def charge_ledger(
                 request.budget.caps,
                 command=request.command,
                 request=request_name,
-                label=request.column.name,
+                label=",".join(each.request.column.name for each in released),
                 **unit_details(request.column.unit),
                 records=result.binding.records,
                 input_digest=digest,
-                mechanism_fingerprint=mechanism.randomizer.fingerprint.hex(),
+                mechanism_fingerprint=",".join(each.mechanism.randomizer.fingerprint.hex() for each in released),
                 output=request.output.target,
             )
         except InputError as error:

@@ -7,6 +7,7 @@ back from the files that are about to be released, by a pipeline that no raw lab
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -39,7 +40,7 @@ _LONGEST_DESCRIPTION = 200
 
 def check_features(
     input: InputSpec,
-    label: str,
+    labels: Sequence[str],
     validation: ValidationRequest,
     output_format: str,
     options: PipelineOptions,
@@ -49,7 +50,7 @@ def check_features(
 
     Args:
       input: The input files.
-      label: Name of the label column, which is not read.
+      labels: Names of the private columns, which are not read.
       validation: Schema of the features, if one was given.
       output_format: Format of the shards; TFRecord has single precision.
       options: Options of the runner.
@@ -63,10 +64,10 @@ def check_features(
 
     def wire(pipeline: beam.Pipeline) -> None:
         batches: Any = pipeline | "ReadFeatures" >> ReadRecordBatches(
-            input.pattern, input.format, where=input.where, label_column=label
+            input.pattern, input.format, where=input.where, label_column=labels[0], other_labels=labels[1:]
         )
         found = batches | "ValidateFeatures" >> ValidateExamples(
-            label, validation.schema, single_precision=output_format == "tfrecord"
+            labels, validation.schema, single_precision=output_format == "tfrecord"
         )
         _ = found | "WriteValidation" >> beam.Map(_write, folder, FEATURE_STATISTICS_NAME)
 
@@ -76,16 +77,15 @@ def check_features(
 
 
 def check_output(
-    output: OutputSpec, label: str, mechanism: MechanismFile, options: PipelineOptions, staging: str
+    output: OutputSpec, mechanisms: Mapping[str, MechanismFile], options: PipelineOptions, staging: str
 ) -> None:
-    """Validates the staged shards, writes their statistics and adds the privatized label to the schema.
+    """Validates the staged shards, writes their statistics and adds the privatized labels to the schema.
 
-    The column of a linear center is added as well.
+    The columns of linear centers are added as well.
 
     Args:
       output: Format and folders of the shards.
-      label: Name of the label column.
-      mechanism: The released mechanism.
+      mechanisms: Released mechanism by label column.
       options: Options of the runner.
       staging: The staging folder.
 
@@ -93,7 +93,29 @@ def check_output(
       InputError: If the privatized records do not match the schema.
     """
     folder = FileSystems.join(staging, VALIDATION_NAME)
-    schema, outputs = read_text(FileSystems.join(folder, SCHEMA_NAME)), mechanism.randomizer.outputs
+    schema = read_text(FileSystems.join(folder, SCHEMA_NAME))
+    for label, mechanism in mechanisms.items():
+        schema = _with_label(schema, label, mechanism)
+
+    data, folders = FileSystems.join(staging, DATA_NAME), output.partitions.columns
+    format = Format(output.format, partitions=bool(folders), root=data)
+
+    def wire(pipeline: beam.Pipeline) -> None:
+        batches: Any = pipeline | "ReadOutput" >> ReadRecordBatches(
+            FileSystems.join(data, *("*" for _ in folders), "*"), format
+        )
+        found = batches | "ValidateOutput" >> ValidateExamples([], schema)
+        _ = found | "WriteValidation" >> beam.Map(_write, folder, OUTPUT_STATISTICS_NAME)
+
+    delete_files(FileSystems.join(folder, name) for name in (SCHEMA_NAME, ANOMALIES_NAME))
+    LOGGER.info("validating the privatized records")
+    run_single_threaded(options, wire)
+    _check_anomalies(folder, "the privatized records", "nothing is released")
+
+
+def _with_label(schema: str, label: str, mechanism: MechanismFile) -> str:
+    """The schema with a privatized label, and with its linear center."""
+    outputs = mechanism.randomizer.outputs
     if mechanism.center is not None:
         # Outputs are added to centers, which are labels of the domain.
         center, ends = mechanism.center, np.array([mechanism.domain[0], mechanism.domain[-1]])
@@ -104,22 +126,7 @@ def check_output(
         outputs = ends + np.array([outputs.min(), outputs.max()])
         if center.linear is not None:
             schema = with_center(schema, center.column, ends)
-    schema = with_privatized_label(schema, label, outputs)
-
-    data, folders = FileSystems.join(staging, DATA_NAME), output.partitions.columns
-    format = Format(output.format, partitions=bool(folders), root=data)
-
-    def wire(pipeline: beam.Pipeline) -> None:
-        batches: Any = pipeline | "ReadOutput" >> ReadRecordBatches(
-            FileSystems.join(data, *("*" for _ in folders), "*"), format
-        )
-        found = batches | "ValidateOutput" >> ValidateExamples(None, schema)
-        _ = found | "WriteValidation" >> beam.Map(_write, folder, OUTPUT_STATISTICS_NAME)
-
-    delete_files(FileSystems.join(folder, name) for name in (SCHEMA_NAME, ANOMALIES_NAME))
-    LOGGER.info("validating the privatized records")
-    run_single_threaded(options, wire)
-    _check_anomalies(folder, "the privatized records", "nothing is released")
+    return with_privatized_label(schema, label, outputs)
 
 
 def describe_anomalies(text: str) -> list[str]:

@@ -142,7 +142,7 @@ def _parse(args: argparse.Namespace) -> DomainRequest:
     check_target("--domain_file", args.domain_file)
     input = input_spec(args)
     named = {"label": args.label, "id_column": args.id_column, "unit_column": args.unit_column}
-    check_columns(named, input, read_schema(input, args.label))
+    check_columns(named, input, read_schema(input, [args.label]))
     return DomainRequest(
         input=input,
         column=LabelColumn(args.label, tuple(log_spaced_labels().tolist()), args.id_column, unit=unit),

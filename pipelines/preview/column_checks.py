@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
@@ -15,12 +15,12 @@ from ..cli.suggestions import did_you_mean
 from ..job.job_request import InputSpec
 
 
-def read_schema(input: InputSpec, label: str) -> pa.Schema:
+def read_schema(input: InputSpec, labels: Sequence[str]) -> pa.Schema:
     """Finds the columns of the first file that has some, without reading a label.
 
     Args:
       input: The input files.
-      label: The label's column.
+      labels: The private columns, at least one.
 
     Returns:
       The columns; none if all files are empty.
@@ -28,7 +28,7 @@ def read_schema(input: InputSpec, label: str) -> pa.Schema:
     Raises:
       InputError: If a file cannot be read.
     """
-    reader, schema = FileReader(input.format, label_column=label), pa.schema([])
+    reader, schema = FileReader(input.format, label_column=labels[0], other_labels=labels[1:]), pa.schema([])
     for part in input.parts:
         schema = reader.schema(part)
         if schema.names:

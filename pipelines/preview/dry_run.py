@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -14,14 +14,14 @@ from ...mechanisms.core.budget import LEAST_RESIDUAL_SHARE, RESIDUAL_SHARE, Budg
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.registry import AUTO, Mechanism, mechanism_named, prior_share
+from ...mechanisms.release.solved_release import EarlierMechanism
 from ...mechanisms.release.unit_bound import DROP
 from ...transforms.io.filesystems import is_remote
 from ...transforms.io.parquet_reader import parquet_schema
 from ..cli.one_line import one_line
 from ..job.announcement import counted
-from ..job.job_request import JobRequest, request_id
-from ..job.release_steps import check_caps
-from ..release.earlier_release import earlier_mechanisms
+from ..job.job_request import BudgetRequest, JobRequest, request_id, whole_budget
+from ..job.release_steps import check_caps, earlier_of_requests
 from ..release.ledger import Ledger
 
 _EXAMPLE_RECORDS = (10_000, 1_000_000)
@@ -33,32 +33,41 @@ _MOST_FOOTERS = 1000
 _MOST_COLUMNS = 12
 
 
-def print_dry_run(request: JobRequest, schema: pa.Schema) -> None:
+def print_dry_run(requests: Sequence[JobRequest], schema: pa.Schema) -> None:
     """Prints what a job of `privatize` or `fit` would do.
 
     Args:
-      request: The checked request.
+      requests: The checked requests, one for each label.
       schema: Columns of the first file, of `read_schema`.
 
     Raises:
       UsageError: If a cap of the ledger would be exceeded.
       InputError: If the ledger is corrupt, or a footer cannot be read.
     """
-    ledger, name = Ledger(request.ledger), request_id(request)
-    check_caps(ledger, name, request.budget, None, request.column.unit)
+    request = requests[0]
+    ledger, name, budget = Ledger(request.ledger), request_id(requests), whole_budget(requests)
+    check_caps(ledger, name, budget, None, request.column.unit)
     records = _records(request)
+    earlier = earlier_of_requests(ledger, name, requests)
+    labels = [
+        line
+        for each, mechanisms in zip(requests, earlier, strict=True)
+        for line in (
+            ("label", _label(each)),
+            ("center", _center(each)),
+            ("budget", _budget(each, records)),
+            ("mechanism", _mechanism(each)),
+            ("expected", _expected(each, mechanisms, records)),
+        )
+    ]
     print("dry run    no label was read; nothing is written or charged")
     for title, text in [
         ("input", _input(request, records)),
         ("columns", _columns(request, schema)),
-        ("label", _label(request)),
         ("units", _units(request)),
-        ("center", _center(request)),
-        ("budget", _budget(request, records)),
-        ("mechanism", _mechanism(request)),
-        ("expected", _expected(request, ledger, name, records)),
+        *labels,
         ("key", one_line(request.key.path) + _created(request.key.path)),
-        ("charged", _charged(request, ledger, name)),
+        ("charged", _charged(request, budget, ledger, name)),
         ("output", _output(request)),
     ]:
         print(f"{title:<11}{text}")
@@ -86,7 +95,8 @@ def _input(request: JobRequest, records: int | None) -> str:
 
 
 def _columns(request: JobRequest, schema: pa.Schema) -> str:
-    roles = {request.column.name: "the label"}
+    several = len(request.column.private) > 1
+    roles = dict.fromkeys(request.column.private, "a label" if several else "the label")
     if request.column.id_column is not None:
         roles[request.column.id_column] = "the record's id"
     if request.column.unit is not None:
@@ -176,9 +186,9 @@ def _mechanism(request: JobRequest) -> str:
     )
 
 
-def _expected(request: JobRequest, ledger: Ledger, name: str, records: int | None) -> str:
+def _expected(request: JobRequest, earlier_mechanisms: Sequence[EarlierMechanism], records: int | None) -> str:
     loss = loss_named(request.mechanism.loss)
-    for earlier in earlier_mechanisms(ledger, name):
+    for earlier in earlier_mechanisms:
         value = earlier.randomizer.expected_loss(earlier.prior, loss)
         return f"{loss.name} loss {value:.6g}, as in the earlier release of this request, under its noised histogram"
     labels = request.column.labels
@@ -208,8 +218,7 @@ def _candidates(request: JobRequest) -> Iterator[tuple[str, Mechanism]]:
         yield name, CANDIDATES[name]
 
 
-def _charged(request: JobRequest, ledger: Ledger, name: str) -> str:
-    budget = request.budget
+def _charged(request: JobRequest, budget: BudgetRequest, ledger: Ledger, name: str) -> str:
     window = budget.caps.window
     spent = float(ledger.spent(window=window).epsilon)
     if ledger.has_request(name):

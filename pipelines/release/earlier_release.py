@@ -14,15 +14,17 @@ from apache_beam.io.filesystem import BeamIOError
 
 from ...mechanisms.release.solved_release import EarlierMechanism
 from ...transforms.errors import InputError
-from ...transforms.io.filesystems import FileSystems
 from .ledger import Ledger, LedgerEntry
 from .mechanism_file import MECHANISM_NAME, read_mechanism_file
+from .output_folder import released_path
 
 # The mechanisms travel in the job graph. A log that changes between runs has one for each version.
 _MOST_EARLIER = 8
 
 
-def earlier_mechanisms(ledger: Ledger, request_name: str) -> tuple[EarlierMechanism, ...]:
+def earlier_mechanisms(
+    ledger: Ledger, request_name: str, place: int = 0, label_folder: str = ""
+) -> tuple[EarlierMechanism, ...]:
     """Reads the mechanisms of the earlier releases of a request, the latest first, at most eight inputs.
 
     A mechanism file that is missing, does not certify or does not have the fingerprint of the ledger is left out.
@@ -30,6 +32,8 @@ def earlier_mechanisms(ledger: Ledger, request_name: str) -> tuple[EarlierMechan
     Args:
       ledger: The ledger.
       request_name: Name of the request, which binds the mechanism's name and its parameters.
+      place: Place of the label among those of the request.
+      label_folder: Its folder in the release, of `label_folders`.
 
     Returns:
       One mechanism for each input digest.
@@ -42,18 +46,18 @@ def earlier_mechanisms(ledger: Ledger, request_name: str) -> tuple[EarlierMechan
         if run["request"] != request_name or len(found) == _MOST_EARLIER:
             continue
         try:
-            digest = int(run["input_digest"], 16)
+            digest = int(run["input_digest"].split(",")[place], 16)
             if digest not in found:
-                found[digest] = _read(run, digest)
-        except (InputError, BeamIOError, KeyError, TypeError, ValueError):
+                found[digest] = _read(run, digest, place, label_folder)
+        except (InputError, BeamIOError, AttributeError, LookupError, TypeError, ValueError):
             continue
     return tuple(found.values())
 
 
-def _read(run: dict[str, Any], digest: int) -> EarlierMechanism:
-    output = run["output"] if run["command"] == "fit" else FileSystems.join(run["output"], MECHANISM_NAME)
+def _read(run: dict[str, Any], digest: int, place: int, label_folder: str) -> EarlierMechanism:
+    output = run["output"] if run["command"] == "fit" else released_path(run["output"], label_folder, MECHANISM_NAME)
     file = read_mechanism_file(output)
-    if file.randomizer.fingerprint.hex() != run["mechanism_fingerprint"]:
+    if file.randomizer.fingerprint.hex() != run["mechanism_fingerprint"].split(",")[place]:
         raise ValueError("this is another mechanism than the charged one")
     return EarlierMechanism(digest, file.prior, file.budget, file.rounding, file.randomizer)
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from urllib.parse import quote
 
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
@@ -25,12 +26,17 @@ from .staging_locks import locked_staging, remove_leftovers
 
 DATA_NAME = "data"
 VALIDATION_NAME = "validation"
+LABELS_NAME = "labels"
+"""Folder of a release of several labels, with a folder for each of them."""
+DATA_OF_LABEL = f"../../{DATA_NAME}"
+"""The shards, as seen from the folder of a label."""
 _LEASE_NAME = "lease.json"
 _DELETIONS = 3
 # Names below a target that a run writes.
 _OWN = re.compile(
     rf"{DATA_NAME}/([^/=]+=[^/]*/)*part-\d{{5}}-of-\d{{5}}\.(tfrecord|tfrecord\.gz|parquet)|{VALIDATION_NAME}/[a-z_]+\.(pb|pbtxt)"
-    rf"|mechanism\.json|{re.escape(CENTER_NAME)}|dead_letters(-\d{{5}}-of-\d{{5}})?\.jsonl"
+    rf"|({LABELS_NAME}/[^/]+/)?(mechanism\.json|{re.escape(CENTER_NAME)})|dead_letters(-\d{{5}}-of-\d{{5}})?\.jsonl"
+    rf"|{LABELS_NAME}/[^/]+/{re.escape(MANIFEST_NAME)}"
 )
 
 
@@ -47,6 +53,35 @@ class Staging:
     work: str
     release: str
     lease: Lease | None = field(default=None, repr=False)
+
+
+def label_folders(labels: Sequence[str]) -> list[str]:
+    """Names the folder of each label in a release, with its mechanism and manifest.
+
+    Args:
+      labels: Names of the label columns.
+
+    Returns:
+      Paths below the release: labels/NAME with the name as in a URL; the release itself, "", for one label.
+    """
+    if len(labels) == 1:
+        return [""]
+    # "." and ".." would be other folders.
+    return [f"{LABELS_NAME}/{quote(label, safe='').replace('.', '%2E')}" for label in labels]
+
+
+def released_path(folder: str, label_folder: str, name: str) -> str:
+    """Joins the path of a file of one label.
+
+    Args:
+      folder: The release, or its staging folder.
+      label_folder: Folder of the label, of `label_folders`.
+      name: Name of the file.
+
+    Returns:
+      The path.
+    """
+    return FileSystems.join(folder, *label_folder.split("/"), name) if label_folder else FileSystems.join(folder, name)
 
 
 @contextlib.contextmanager
@@ -169,25 +204,27 @@ def _retract(target: str, lease: Lease) -> None:
             delete_folder(target)
 
 
-def publish_folder(staging: Staging, output: str) -> None:
+def publish_folder(staging: Staging, output: str, manifests: Sequence[str] = (MANIFEST_NAME,)) -> None:
     """Makes a complete staging folder a release; on a local disk in one atomic step, on a store by its manifest.
 
     Args:
       staging: The staging folder.
       output: The target, which is new or an empty folder.
+      manifests: Manifests, which a store gets last, in this order. The last one makes the others a release.
 
     Raises:
       StageError: If a local target is not empty, or the operating system or the store refuses for another reason.
     """
     if staging.lease is not None:
         with named_file("publishing", output):
-            _commit(staging, staging.lease, f"{output.rstrip('/')}/{MANIFEST_NAME}", MANIFEST_NAME)
+            for name in manifests:
+                _commit(staging, staging.lease, f"{output.rstrip('/')}/{name}", name)
         return
     if is_remote(output):
         found = FileSystems.match([FileSystems.join(staging.work, "**")])[0].metadata_list
         moves = [(entry.path, output.rstrip("/") + entry.path[len(staging.work.rstrip("/")) :]) for entry in found]
         # The manifest is moved last: a folder without one is not a release.
-        moves.sort(key=lambda move: move[1].endswith(MANIFEST_NAME))
+        moves.sort(key=lambda move: (move[1].endswith(MANIFEST_NAME), -move[1].count("/")))
         for source, destination in moves:
             FileSystems.rename([source], [destination])
         return

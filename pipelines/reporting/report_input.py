@@ -19,10 +19,12 @@ from ...transforms.errors import InputError
 from ...transforms.io.filesystems import read_text
 from ..audit.audit_mechanism import Audit
 from ..audit.audit_release import audit_path
+from ..labels.labels_manifest import several_labels
 from ..release.facts_of_release import manifest_facts
 from ..release.ledger import Ledger, default_ledger_path
 from ..release.manifest import ADJACENCY, MANIFEST_NAME, UNIT_ADJACENCY, Manifest, read_manifest
 from ..release.mechanism_file import MECHANISM_NAME, MechanismFile, read_mechanism_file
+from ..release.output_folder import DATA_OF_LABEL
 from .release_summary import UnitSummary, unit_summary
 from .validation_summary import ValidationSummary, read_validation
 
@@ -70,6 +72,8 @@ def read_report_input(path: str, ledger: str | None = None, name: str | None = N
     audit = audit_path(path)
     if audit.problems:
         raise InputError(f"{name or path} fails the audit; no report is written: {'; '.join(audit.problems)}")
+    if audit.parts:
+        raise InputError(several_labels(name or path, [label for label, _ in audit.parts]))
     target = Path(path)
     released = target.is_dir() or audit.total_epsilon is not None
     folder = target if target.is_dir() else target.parent
@@ -89,7 +93,9 @@ def read_report_input(path: str, ledger: str | None = None, name: str | None = N
     if problems:
         raise InputError(f"{name or path} contradicts itself; no report is written: {'; '.join(problems)}")
     subject = os.path.abspath(folder if released else target)
-    runs = Ledger(ledger or default_ledger_path(subject)).runs()
+    # The folder of one of several labels is in the release, which the ledger is beside.
+    release = os.path.dirname(os.path.dirname(subject)) if document.get("data") == DATA_OF_LABEL else subject
+    runs = Ledger(ledger or default_ledger_path(release)).runs()
     return ReportInput(os.path.basename(subject), audit, mechanism, manifest, runs, validation, unit)
 
 

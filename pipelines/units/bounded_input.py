@@ -37,9 +37,9 @@ def bound_units(
     """
     if column.unit is None:
         return None
-    columns = [name for name in (column.name, column.id_column, column.unit.column) if name is not None]
+    columns = [name for name in (*column.private, column.id_column, column.unit.column) if name is not None]
     batches = pipeline | "ReadUnits" >> ReadRecordBatches(
-        input.pattern, input.format, list(dict.fromkeys(columns)), input.where, column.name
+        input.pattern, input.format, list(dict.fromkeys(columns)), input.where, column.name, other_labels=column.others
     )
     groups = min(max(int(input.size) // _BYTES_A_GROUP, _GROUPS[0]), _GROUPS[1])
     return batches | "BoundUnits" >> BoundUnits(column, key, groups)

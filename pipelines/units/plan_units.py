@@ -148,7 +148,7 @@ def _parse(args: argparse.Namespace) -> _Request:
         if path is not None and absolute(path) in input.paths:
             raise UsageError(f"--{flag} {path} is a file of --input: name another")
     named = {"label": args.label, "unit_column": args.unit_column}
-    check_columns(named, input, read_schema(input, args.label))
+    check_columns(named, input, read_schema(input, [args.label]))
     parameters = MODEL_PARAMETERS if args.features is None else args.features + 1
     return _Request(input, resolve_noise_key(args.noise_key_file, _work_file(tempfile.gettempdir())), prior, parameters)
 

@@ -147,7 +147,7 @@ def _check_wire(case: Case) -> bool:
         except InputError:
             found = None
         try:
-            encoded = ExampleColumns("/logs/a", ValueFinder(_WANTED)).read_encoded(Frames.of(records), "y")
+            encoded = ExampleColumns("/logs/a", ValueFinder(_WANTED)).read_encoded(Frames.of(records), ["y"])
         except InputError:
             assert found is None
             encoded = None

@@ -14,7 +14,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from labeldp.transforms import Format, InputError, LabelColumn, NoisyPrior, ReadRecordBatches
 from labeldp.transforms.batches import LabelledBatchCoder
 from labeldp.transforms.io.file_reader import FileReader
-from labeldp.transforms.io.input_format import FilePart
+from labeldp.transforms.io.input_format import Equals, FilePart
 from labeldp.transforms.tfrecord import feature_sizes, framing
 
 ROWS = 40_000
@@ -69,7 +69,7 @@ def read(path: str, format: str, **options: Any) -> tuple[list[tuple[int, int, i
     """Place, size and schema of each batch, and the text of the error, without the folder."""
     batches, text = [], ""
     try:
-        reader = FileReader(Format(format.removesuffix(".gz")), label_column="y", **options)
+        reader = FileReader(Format(format.removesuffix(".gz")), **{"label_column": "y", **options})
         for batch in reader.read(FilePart(path, path)):
             batches.append((batch.start, batch.stop, batch.batch.num_rows, str(batch.batch.schema)))
     except InputError as error:
@@ -93,8 +93,23 @@ def test_batches_and_errors_are_equal(tmp_path: Path, format: str, options: dict
         assert [batch[2] for batch in batches] == [16_384, 16_384, 7_232]
 
 
+@pytest.mark.parametrize("format", ["csv", "tfrecord", "parquet"])
+def test_another_private_column_decides_nothing_either(tmp_path: Path, format: str) -> None:
+    """As the CSV type of the column would, which is that of the first rows."""
+    if format == "tfrecord":
+        pytest.importorskip("google_crc32c")
+    private = {"label_column": "x", "other_labels": ["y"]}
+    seen = [read(log(tmp_path / str(label), format, label), format, **private) for label in LABELS]
+    assert seen[0] == seen[1]
+    with pytest.raises(ValueError, match="where must not look at the label"):
+        FileReader(Format(format), where=Equals("y", "9"), **private)
+
+
+@pytest.mark.parametrize("labels", [["y"], ["x", "y"], ["y", "x"]], ids=",".join)
 @pytest.mark.parametrize("encoded", [False, True])
-def test_batches_of_large_records_are_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: bool) -> None:
+def test_batches_of_large_records_are_equal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: bool, labels: list[str]
+) -> None:
     """The limit of bytes lies where the wider label would move it, if it counted."""
     pytest.importorskip("google_crc32c")
     from labeldp.transforms.tfrecord.example_encoder import encode_examples
@@ -102,14 +117,16 @@ def test_batches_of_large_records_are_equal(tmp_path: Path, monkeypatch: pytest.
     files = []
     for label in LABELS:
         values = [label if row == 3 else 9 for row in range(40)]
-        examples = encode_examples(pa.RecordBatch.from_pydict({"id": np.arange(40), "y": values}))
+        columns = {"id": np.arange(40), **dict.fromkeys(labels, values)}
+        examples = encode_examples(pa.RecordBatch.from_pydict(columns))
         files.append(tmp_path / f"{label}")
         files[-1].write_bytes(framing.frame(examples))
-        sizes = feature_sizes.FeatureSizes("log", "y")(framing.Frames.of(examples))
+        sizes = feature_sizes.FeatureSizes("log", labels)(framing.Frames.of(examples))
         assert len(set(sizes.tolist())) == 1
     for limit in range(int(8 * sizes[0]) - 8, int(8 * sizes[0]) + 9):
         monkeypatch.setattr(framing, "_BATCH_BYTES", limit)
-        found = [read(str(path), "tfrecord", columns=["y"], encoded=encoded) for path in files]
+        options = {"columns": labels, "label_column": labels[0], "other_labels": labels[1:]}
+        found = [read(str(path), "tfrecord", encoded=encoded, **options) for path in files]
         assert found[0] == found[1]
         assert found[0][0][0][2] in (8, 9)
 

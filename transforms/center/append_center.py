@@ -66,8 +66,9 @@ def append_center(
     """
     name = column.center
     assert name is not None
-    if column.name in center.design.map.columns:
-        raise InputError(f"the label column {column.name!r} is a feature of the center, which is released as it is")
+    for label in column.private:
+        if label in center.design.map.columns:
+            raise InputError(f"the label column {label!r} is a feature of the center, which is released as it is")
     if batch.column(name) is not None:
         raise InputError(
             f"{batch.source}: there is a column {name!r} already: name the new column of centers with --center_column, "

@@ -17,7 +17,7 @@ from ...mechanisms.noise.input_digest import RawSums, add_sums, digest_sums
 from ...mechanisms.noise.keyed_words import keyed_hash, words
 from ...mechanisms.noise.record_identities import Identities, integer_identities
 from ...mechanisms.release.label_column import LabelColumn
-from ..batches import LabelledBatch, check_bounded, label_values, record_identities
+from ..batches import LabelledBatch, check_bounded, record_identities, usable_labels
 from ..errors import redact_errors
 from ..noise_binding import Threshold, after_unique_ids
 from ..noise_key_file import NoiseKeyFile
@@ -101,8 +101,7 @@ def summarize_moments(batch: LabelledBatch, column: LabelColumn, design: CenterD
       InputError: If the label, id or a feature column has the wrong type, or a record has no id.
     """
     check_bounded(batch, column.unit)
-    values = label_values(batch, column.name)
-    usable = np.isfinite(values)
+    values, usable = usable_labels(batch, column)
     kept, values = batch.keep(usable), values[usable]
     identities = record_identities(kept, column.id_column)
     indices = column.indices(values, identities, secret)

@@ -11,7 +11,7 @@ import codecs
 import csv
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 import numpy as np
@@ -45,12 +45,12 @@ def _row_pattern(mark: bytes) -> re.Pattern[bytes]:
     return re.compile(rb"%b(?:%b%b)*(?:\r\n?|\n)?" % (field, mark, field))
 
 
-def whole_row_blocks(path: str, label: str | None, dialect: Dialect = COMMA) -> Iterator[tuple[bytes, bytes]]:
+def whole_row_blocks(path: str, labels: Sequence[str], dialect: Dialect = COMMA) -> Iterator[tuple[bytes, bytes]]:
     """Reads a CSV file in blocks of whole rows.
 
     Args:
       path: The file.
-      label: The label's column, which does not count for the length of a row; None if there is none.
+      labels: Private columns, which do not count for the length of a row.
       dialect: Dialect of the file.
 
     Yields:
@@ -70,7 +70,7 @@ def whole_row_blocks(path: str, label: str | None, dialect: Dialect = COMMA) -> 
                     start = _header_end(whole, dialect.mark)
                     header, whole = whole[:start], whole[start:]
                     line += _line_breaks(header)
-                short = _before_long_row(whole, header, label, dialect)
+                short = _before_long_row(whole, header, labels, dialect)
                 if short:
                     yield header, whole[:short]
                 if short < len(whole):
@@ -122,30 +122,30 @@ def column_names(header: bytes, dialect: Dialect = COMMA) -> list[str] | None:
         return None
 
 
-def first_rows(path: str, label: str | None, dialect: Dialect = COMMA) -> tuple[bytes, bytes]:
+def first_rows(path: str, labels: Sequence[str], dialect: Dialect = COMMA) -> tuple[bytes, bytes]:
     """Reads the rows that determine the types of columns.
 
     Args:
       path: The file.
-      label: The label's column; None if there is none.
+      labels: Private columns.
       dialect: Dialect of the file.
 
     Returns:
       (header, rows): the header line and the first 65,536 rows, fewer where rows are long. How many they are does not
-      depend on the label.
+      depend on a label.
 
     Raises:
       InputError: As for `whole_row_blocks`.
     """
     header, text, ends = b"", b"", np.zeros(0, np.int64)
     try:
-        for header, block in whole_row_blocks(path, label, dialect):
+        for header, block in whole_row_blocks(path, labels, dialect):
             ends = np.append(ends, row_ends(block, dialect) + len(text))
             text += block
             rows = min(len(ends), _SAMPLE_ROWS)
             enough = rows == _SAMPLE_ROWS
             if rows and ends[rows - 1] >= _SAMPLE_BYTES:
-                sizes = np.cumsum(_feature_sizes(text[: ends[rows - 1]], ends[:rows], header, label, dialect))
+                sizes = np.cumsum(_feature_sizes(text[: ends[rows - 1]], ends[:rows], header, labels, dialect))
                 enough |= bool(sizes[-1] >= _SAMPLE_BYTES)
                 rows = min(rows, int(np.searchsorted(sizes, _SAMPLE_BYTES)) + 1)
             if enough:
@@ -177,18 +177,20 @@ def row_ends(text: bytes, dialect: Dialect = COMMA) -> np.ndarray:
     return ends[(firsts != ord("\n")) & (firsts != ord("\r"))]
 
 
-def _feature_sizes(text: bytes, ends: np.ndarray, header: bytes, label: str | None, dialect: Dialect) -> np.ndarray:
-    """Bytes of each row apart from its label. ends: end of each of the n rows in the text, (n,)."""
+def _feature_sizes(text: bytes, ends: np.ndarray, header: bytes, labels: Sequence[str], dialect: Dialect) -> np.ndarray:
+    """Bytes of each row apart from its labels. ends: end of each of the n rows in the text, (n,)."""
     starts = np.append(0, ends[:-1])
-    names = column_names(header, dialect) or []
-    if label is None or label not in names:
-        return ends - starts
-    place = names.index(label)
-    # Rows with too few fields may lack the label.
-    commas = np.append(_unquoted(text, dialect.mark, dialect.mark), [len(text)] * (place + 1))
+    names, sizes = column_names(header, dialect) or [], ends - starts
+    places = [names.index(label) for label in labels if label in names]
+    if not places:
+        return sizes
+    # Rows with too few fields may lack a label.
+    commas = np.append(_unquoted(text, dialect.mark, dialect.mark), [len(text)] * (max(places) + 1))
     first = np.searchsorted(commas, starts)
-    begins = np.minimum(commas[first + place - 1] + 1, ends) if place else starts
-    return ends - starts - (np.minimum(commas[first + place], ends) - begins)
+    for place in places:
+        begins = np.minimum(commas[first + place - 1] + 1, ends) if place else starts
+        sizes = sizes - (np.minimum(commas[first + place], ends) - begins)
+    return sizes
 
 
 def _unquoted(text: bytes, wanted: bytes, mark: bytes) -> np.ndarray:
@@ -200,12 +202,12 @@ def _unquoted(text: bytes, wanted: bytes, mark: bytes) -> np.ndarray:
     return found[~states[np.searchsorted(places, found, side="right") - 1]] - 1
 
 
-def _before_long_row(text: bytes, header: bytes, label: str | None, dialect: Dialect) -> int:
-    """Bytes of the whole rows before the first one that is too long without its label."""
+def _before_long_row(text: bytes, header: bytes, labels: Sequence[str], dialect: Dialect) -> int:
+    """Bytes of the whole rows before the first one that is too long without its labels."""
     if len(text) <= _CSV_ROW:
         return len(text)
     ends = row_ends(text, dialect)
-    long = np.flatnonzero(_feature_sizes(text, ends, header, label, dialect) > _CSV_ROW)
+    long = np.flatnonzero(_feature_sizes(text, ends, header, labels, dialect) > _CSV_ROW)
     if not len(long):
         return len(text)
     return int(ends[long[0] - 1]) if long[0] else 0

@@ -31,7 +31,7 @@ class CSVReader:
     def __init__(
         self,
         columns: Sequence[str] | None,
-        label: str | None,
+        labels: Sequence[str],
         declared: Mapping[str, str] | None,
         dialect: Dialect = COMMA,
     ):
@@ -39,13 +39,13 @@ class CSVReader:
 
         Args:
           columns: Columns to read; None reads all.
-          label: Column that is read as float64.
+          labels: Private columns, which are read as float64.
           declared: Column name to type, for columns whose type cannot be inferred from the first rows.
           dialect: Dialect of the files.
         """
         self._dialect = dialect
         self._columns = columns
-        self._label = label
+        self._labels = labels
         self._declared = declared or {}
         self._types: dict[str, dict[str, pa.DataType]] = {}
 
@@ -63,17 +63,17 @@ class CSVReader:
             or holds a value that is not of its column's type. The first such row counts.
         """
         if part.first not in self._types:
-            self._types[part.first] = _csv_types(part.first, self._columns, self._label, self._declared, self._dialect)
+            self._types[part.first] = _csv_types(part.first, self._columns, self._labels, self._declared, self._dialect)
         types = self._types[part.first]
         check_no_clash(part.partitions, list(types), part.first)
         rows = 0
-        for header, block in whole_row_blocks(part.path, self._label, self._dialect):
+        for header, block in whole_row_blocks(part.path, self._labels, self._dialect):
             own = _column_names(part.path, header, self._dialect)
             if rows == 0 and part.path != part.first and sorted(own) != sorted(types):
                 raise InputError(
                     f"{part.path}: the header is not that of {part.first}: all files need the same columns"
                 )
-            parse = _Parser(part.path, header, types, self._columns, self._label, self._dialect)
+            parse = _Parser(part.path, header, types, self._columns, self._labels, self._dialect)
             try:
                 table = parse(block, rows)
             except InputError:
@@ -84,13 +84,15 @@ class CSVReader:
             yield from table.to_batches()
 
 
-def csv_schema(path: str, label: str | None, declared: Mapping[str, str] | None, dialect: Dialect = COMMA) -> pa.Schema:
-    """Finds the columns of a CSV file and their types, which are inferred from its first rows without the label.
+def csv_schema(
+    path: str, labels: Sequence[str], declared: Mapping[str, str] | None, dialect: Dialect = COMMA
+) -> pa.Schema:
+    """Finds the columns of a CSV file and their types, which are inferred from its first rows without the labels.
 
     Args:
       path: The file.
-      label: The label's column, whose type is null in the result; None if there is none. If the header does not have
-        it, another column may be the label: then all types are null, and no row is parsed.
+      labels: Private columns, whose types are null in the result. If there are none, or the header lacks one, another
+        column may be private: then all types are null, and no row is parsed.
       declared: Column name to type.
       dialect: Dialect of the file.
 
@@ -100,11 +102,11 @@ def csv_schema(path: str, label: str | None, declared: Mapping[str, str] | None,
     Raises:
       InputError: If the file cannot be read or has no header line.
     """
-    names = _column_names(path, first_rows(path, label, dialect)[0], dialect)
-    if label not in names:
+    names = _column_names(path, first_rows(path, labels, dialect)[0], dialect)
+    if not labels or {*labels} - {*names}:
         return pa.schema([(name, pa.null()) for name in names])
-    types = _csv_types(path, None, label, declared or {}, dialect)
-    return pa.schema([(name, pa.null() if name == label else types[name]) for name in names])
+    types = _csv_types(path, None, labels, declared or {}, dialect)
+    return pa.schema([(name, pa.null() if name in labels else types[name]) for name in names])
 
 
 def are_names(names: Sequence[str]) -> bool:
@@ -167,17 +169,17 @@ def missing_column(name: str, names: Sequence[str], dialect: Dialect = COMMA) ->
 
 
 def _csv_types(
-    path: str, columns: Sequence[str] | None, label: str | None, declared: Mapping[str, str], dialect: Dialect
+    path: str, columns: Sequence[str] | None, labels: Sequence[str], declared: Mapping[str, str], dialect: Dialect
 ) -> dict[str, pa.DataType]:
     """Type of every column: declared, or inferred from the first rows. Labels take no part in that."""
-    header, rows = first_rows(path, label, dialect)
+    header, rows = first_rows(path, labels, dialect)
     names = _column_names(path, header, dialect)
-    for name in columns or ([label] if label else []):
+    for name in columns or labels:
         if name not in names:
             raise InputError(f"{path}: {missing_column(name, names, dialect)}")
     check_unique_columns(names, path)
     types = {}
-    parse = _Parser(path, header, {label: pa.binary()} if label else {}, None, label, dialect)
+    parse = _Parser(path, header, dict.fromkeys(labels, pa.binary()), None, labels, dialect)
     try:
         schema = parse(rows, 0).schema
     except InputError:
@@ -192,8 +194,7 @@ def _csv_types(
         if name not in types:
             raise InputError(f"--csv_types names {name!r}, which is not in {path}")
         types[name] = _DECLARED.get(kind) or pa.type_for_alias(kind)
-    if label in types:
-        types[label] = pa.float64()
+    types |= dict.fromkeys(types.keys() & {*labels}, pa.float64())
     return types
 
 
@@ -224,7 +225,7 @@ class _Parser:
     header: bytes
     types: Mapping[str, pa.DataType]
     columns: Sequence[str] | None
-    label: str | None
+    labels: Sequence[str]
     dialect: Dialect
 
     def __call__(self, rows: bytes, before: int) -> pa.Table:
@@ -238,7 +239,7 @@ class _Parser:
             )
         except (pa.ArrowException, OSError) as error:
             names = column_names(self.header, self.dialect) or []
-            message = _safe_message(str(error), names, self.types, self.label, before + 2, self.dialect)
+            message = _safe_message(str(error), names, self.types, self.labels, before + 2, self.dialect)
             raise InputError(f"{self.path}: {message}") from None
 
     def before_error(self, rows: bytes, before: int) -> tuple[pa.Table, InputError]:
@@ -266,7 +267,12 @@ class _Parser:
 
 
 def _safe_message(
-    message: str, names: Sequence[str], types: Mapping[str, Any], label: str | None, line: int, dialect: Dialect = COMMA
+    message: str,
+    names: Sequence[str],
+    types: Mapping[str, Any],
+    labels: Sequence[str],
+    line: int,
+    dialect: Dialect = COMMA,
 ) -> str:
     """Arrow's message on a bad row, without the text that it quotes from the file."""
     # Only the beginning is certain to be Arrow's own text; the rest may be content of the file that looks like it.
@@ -276,7 +282,7 @@ def _safe_message(
     column = re.match(r"In CSV column #(\d+): ", message)
     if column and int(column[1]) < len(names):
         name = names[int(column[1])]
-        if name == label:
+        if name in labels:
             return (
                 f"label column {name!r} holds text on line {line}, not a number: correct it, or name another column "
                 "with --label"

@@ -39,6 +39,7 @@ class FileReader:
         tfrecord, `columns` and `label_column`.
       folders: Partition columns that encoded records do not get as features, because the folders of their shards are
         named by them.
+      other_labels: Further private columns, treated like the label; need `label_column`.
     """
 
     format: Format
@@ -47,6 +48,7 @@ class FileReader:
     label_column: str | None = None
     encoded: bool = False
     folders: Sequence[str] = ()
+    other_labels: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         """Checks the options.
@@ -59,7 +61,8 @@ class FileReader:
             raise ValueError("encoded needs the format tfrecord, columns and a label_column")
         if self.where is not None and self.label_column is None:
             raise ValueError("where needs a label_column, which no filter may look at")
-        if self.where is not None and self.where.column == self.label_column:
+        self._labels = () if self.label_column is None else (self.label_column, *self.other_labels)
+        if self.where is not None and self.where.column in self._labels:
             raise ValueError("where must not look at the label: which records are released would depend on it")
         # By the names of partition columns, which are not read from the files.
         self._readers: dict[tuple[str, ...], TFRecordReader | ParquetReader | CSVReader] = {}
@@ -67,11 +70,12 @@ class FileReader:
     def _reader(self, partitions: Sequence[Partition]) -> TFRecordReader | ParquetReader | CSVReader:
         """Reader of the files that have these partition columns."""
         names = tuple(partition.name for partition in partitions)
-        if self.label_column in names:
-            raise InputError(
-                f"the label {self.label_column!r} is the name of a folder, {self.label_column}=...: folder names are "
-                "public, and records of one folder stay together; name a column in the files"
-            )
+        for label in self._labels:
+            if label in names:
+                raise InputError(
+                    f"the label {label!r} is the name of a folder, {label}=...: folder names are public, and records "
+                    "of one folder stay together; name a column in the files"
+                )
         if names not in self._readers:
             self._readers[names] = self._format_reader(names)
         return self._readers[names]
@@ -84,14 +88,14 @@ class FileReader:
                 # A record that has a feature of this name already would have it twice.
                 columns += partitions
             if where is None:
-                return TFRecordReader(columns, self.label_column, self.encoded)
+                return TFRecordReader(columns, self._labels, self.encoded)
             matches = partial(_matches, where=where)
-            return TFRecordReader(columns, self.label_column, self.encoded, where.column, matches)
+            return TFRecordReader(columns, self._labels, self.encoded, where.column, matches)
         if columns is not None and where is not None and where.column not in columns:
             columns.append(where.column)
         if self.format.name == "parquet":
             return ParquetReader(columns or None, self.format.metadata)
-        return CSVReader(columns or None, self.label_column, self.format.csv_types, self.format.dialect)
+        return CSVReader(columns or None, self._labels, self.format.csv_types, self.format.dialect)
 
     def _own_filter(self, partitions: Sequence[str]) -> Equals | None:
         """The filter, unless it is on a partition column, whose value all records of a file share."""
@@ -123,8 +127,8 @@ class FileReader:
         if self.format.name == "parquet":
             return parquet_schema(path)[0]
         if self.format.name == "csv":
-            return csv_schema(path, self.label_column, self.format.csv_types, self.format.dialect)
-        return tfrecord_schema(path, self.label_column)
+            return csv_schema(path, self._labels, self.format.csv_types, self.format.dialect)
+        return tfrecord_schema(path, self._labels)
 
     def read(self, part: FilePart) -> Iterator[LabelledBatch]:
         """Reads one file or part.
@@ -158,7 +162,7 @@ class FileReader:
                 yield LabelledBatch(part.path, start, stop, start + found.rows, whole)
                 start = stop
             return
-        for batch in _regular(reader.read(part), self.label_column):
+        for batch in _regular(reader.read(part), self._labels):
             whole = with_partitions(batch, only)
             if dropped:
                 whole = whole.select([partition.name for partition in only])
@@ -202,7 +206,7 @@ def _partition_matches(partitions: Sequence[Partition], where: Equals) -> bool:
     return bool(_matches(pa.RecordBatch.from_pydict(columns), where)[0])
 
 
-def _regular(pieces: Iterator[pa.RecordBatch], label: str | None) -> Iterator[pa.RecordBatch]:
+def _regular(pieces: Iterator[pa.RecordBatch], labels: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Batches that end after every `BATCH_ROWS` records, and early where features are large, however pieces are cut.
 
     When the pieces end in an error, complete batches come before it, and the records after them are dropped.
@@ -212,7 +216,7 @@ def _regular(pieces: Iterator[pa.RecordBatch], label: str | None) -> Iterator[pa
         rest = piece
         while rest.num_rows:
             taken = rest.slice(0, BATCH_ROWS - row % BATCH_ROWS)
-            sizes = size + np.cumsum(_feature_sizes(taken, label))
+            sizes = size + np.cumsum(_feature_sizes(taken, labels))
             taken = taken.slice(0, int(np.searchsorted(sizes, _BATCH_BYTES)) + 1)
             rest = rest.slice(taken.num_rows)
             held.append(taken)
@@ -229,11 +233,11 @@ def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     return batches if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()
 
 
-def _feature_sizes(batch: pa.RecordBatch, label: str | None) -> np.ndarray:
-    """Bytes of each record's texts apart from its label, and 8 for each other value. Shape (n,), int64."""
+def _feature_sizes(batch: pa.RecordBatch, labels: Sequence[str]) -> np.ndarray:
+    """Bytes of each record's texts apart from its labels, and 8 for each other value. Shape (n,), int64."""
     sizes = np.full(batch.num_rows, 8 * batch.num_columns, np.int64)
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if name != label and any(is_text(column.type) for is_text in _TEXTS):
+        if name not in labels and any(is_text(column.type) for is_text in _TEXTS):
             sizes += np.asarray(pc.binary_length(column).fill_null(0))  # type: ignore[attr-defined]
     return sizes
 

@@ -42,6 +42,7 @@ class ReadRecordBatches(beam.PTransform):
         are replaced. Needs `columns` and `label_column`.
       folders: Partition columns that encoded records do not get as features: those of the `OutputPartitions` of their
         shards.
+      other_labels: Further private columns, treated like the label; need `label_column`.
     """
 
     pattern: str
@@ -51,6 +52,7 @@ class ReadRecordBatches(beam.PTransform):
     label_column: str | None = None
     encoded: bool = False
     folders: Sequence[str] = ()
+    other_labels: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         """Checks the options.
@@ -61,7 +63,9 @@ class ReadRecordBatches(beam.PTransform):
         """
         super().__init__()
         self.pattern = absolute(self.pattern)
-        self._reader = FileReader(self.format, self.columns, self.where, self.label_column, self.encoded, self.folders)
+        self._reader = FileReader(
+            self.format, self.columns, self.where, self.label_column, self.encoded, self.folders, self.other_labels
+        )
 
     def expand(self, pbegin: PBegin) -> PCollection[LabelledBatch]:
         parts: Any = (

@@ -41,7 +41,7 @@ class TFRecordReader:
     def __init__(
         self,
         columns: Sequence[str] | None,
-        label: str | None,
+        labels: Sequence[str],
         encoded: bool,
         where: str | None = None,
         matches: Callable[[pa.RecordBatch], np.ndarray] | None = None,
@@ -50,15 +50,15 @@ class TFRecordReader:
 
         Args:
           columns: Features to read; None reads all.
-          label: The label, whose bytes do not count for the end of a batch; None if there is none.
-          encoded: Whether batches carry the records as well; needs `columns` and `label`.
+          labels: Private features, whose bytes do not count for the end of a batch.
+          encoded: Whether batches carry the records as well; needs `columns` and `labels`.
           where: Feature that decides which records are read; None reads all.
           matches: Tests which records of a batch with that feature are read, (n,) bool. Only these are decoded further.
         """
         self._matches = matches
         self._where = None if where is None else ValueFinder([where])
         self._columns = columns
-        self._label = label
+        self._labels = labels
         self._encoded = encoded
         self._finder = ValueFinder(columns or ())
 
@@ -81,7 +81,7 @@ class TFRecordReader:
 
         decoder, columns = ExampleDecoder(part.path), ExampleColumns(part.path, self._finder)
         where = ExampleColumns(part.path, self._where) if self._where is not None else None
-        sizes = FeatureSizes(part.path, self._label) if self._label is not None else None
+        sizes = FeatureSizes(part.path, self._labels) if self._labels else None
         with open_input(part.path) as file:
             for frames in _read_frames(file, part.path, sizes):
                 chosen, rows = frames, np.arange(len(frames))
@@ -89,8 +89,8 @@ class TFRecordReader:
                     chosen, column = where.canonical(frames)
                     rows = np.flatnonzero(self._matches(_with_length(column, len(frames))))
                     chosen = chosen.select(rows) if len(rows) < len(frames) else chosen
-                if self._encoded and self._label is not None:
-                    batch = columns.read_encoded(chosen, self._label)
+                if self._encoded:
+                    batch = columns.read_encoded(chosen, self._labels)
                 elif self._columns is not None:
                     batch = _with_length(columns.read(chosen), len(chosen))
                 else:
@@ -125,15 +125,15 @@ def _is_gzip(path: str) -> bool:
             return False
 
 
-def tfrecord_schema(path: str, label: str | None) -> pa.Schema:
+def tfrecord_schema(path: str, labels: Sequence[str]) -> pa.Schema:
     """Finds the features of the first 1,024 records of a file, without looking at a label.
 
     Args:
       path: The file.
-      label: Name of the label; None if there is none.
+      labels: Names of the private features.
 
     Returns:
-      The features in the order of their names; the label, if it occurs, has the type null.
+      The features in the order of their names; a label that occurs has the type null.
 
     Raises:
       InputError: If the file cannot be opened or is corrupt, or a record is not a tf.Example.
@@ -143,7 +143,7 @@ def tfrecord_schema(path: str, label: str | None) -> pa.Schema:
     with open_input(path) as file:
         for frames in _read_frames(file, path, None, SCHEMA_RECORDS):
             bounds = zip(frames.starts.tolist(), frames.stops.tolist(), strict=True)
-            return ExampleDecoder(path).schema([frames.content[start:stop] for start, stop in bounds], label)
+            return ExampleDecoder(path).schema([frames.content[start:stop] for start, stop in bounds], labels)
     return pa.schema([])
 
 

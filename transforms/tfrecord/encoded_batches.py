@@ -1,7 +1,7 @@
 """Encoded batches: batches that carry each record as it stands in its TFRecord file, so features need not be decoded.
 
-Besides the columns that the job reads, an encoded batch has two internal columns: the frames of the records, and the
-offset in each frame of the four bytes of its label. Replacing the labels overwrites those bytes and the frame's
+Besides the columns that the job reads, an encoded batch has internal columns: the frames of the records, and for each
+label the offset in each frame of its four bytes. Replacing the labels overwrites those bytes and the frame's
 checksum; the writer then copies the frames to its file.
 """
 
@@ -29,22 +29,24 @@ from .varints import encode_varints, varint, varint_sizes
 _FRAMES, _LABEL_OFFSETS = "\0frames", "\0label offsets"
 
 
-def encoded_batch(frames: Frames, label_offsets: np.ndarray, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
+def encoded_batch(
+    frames: Frames, label_offsets: Mapping[str, np.ndarray], columns: Mapping[str, pa.Array]
+) -> pa.RecordBatch:
     """Builds an encoded batch.
 
     Args:
       frames: The n records.
-      label_offsets: Offset of the label's float32 in each frame, -1 where there is none. Shape (n,), int64.
+      label_offsets: For each label, the offset of its float32 in each frame, -1 where there is none. Shape (n,), int64.
       columns: The columns that the job reads, each of length n.
 
     Returns:
-      The columns and the two internal ones.
+      The columns and the internal ones.
     """
     first, last = int(frames.bounds[0]), int(frames.bounds[-1])
     data = pa.py_buffer(frames.content).slice(first, last - first)
     return pa.RecordBatch.from_arrays(
-        [*columns.values(), pa.array(label_offsets), binary_array(data, frames.bounds - first)],
-        [*columns, _LABEL_OFFSETS, _FRAMES],
+        [*columns.values(), *map(pa.array, label_offsets.values()), binary_array(data, frames.bounds - first)],
+        [*columns, *map(_offsets_of, label_offsets), _FRAMES],
     )
 
 
@@ -75,20 +77,20 @@ def is_encoded(schema: pa.Schema) -> bool:
 
 
 def with_label(batch: pa.RecordBatch, label: str, values: np.ndarray) -> pa.RecordBatch:
-    """Replaces the label of an encoded batch, in its column and in the frames.
+    """Replaces one label of an encoded batch, in its column and in the frames.
 
     Args:
-      batch: An encoded batch of n records whose labels were not replaced yet.
+      batch: An encoded batch of n records whose values of this label were not replaced yet.
       label: Name of the label's column.
       values: The new labels, shape (n,), float64; rounded to float32.
 
     Returns:
-      An encoded batch that `framed_records` accepts.
+      An encoded batch, which `framed_records` accepts if this was the last of its labels.
 
     Raises:
       ValueError: If a record has no label.
     """
-    label_offsets = batch.column(batch.schema.get_field_index(_LABEL_OFFSETS)).to_numpy()
+    label_offsets = batch.column(batch.schema.get_field_index(_offsets_of(label))).to_numpy()
     if label_offsets.min(initial=0) < 0:
         raise ValueError("a record without a label cannot have its label replaced")
     data, bounds = _frames(batch)
@@ -98,7 +100,7 @@ def with_label(batch: pa.RecordBatch, label: str, values: np.ndarray) -> pa.Reco
     columns = {
         name: batch.column(place)
         for place, name in enumerate(batch.schema.names)
-        if name not in (_FRAMES, _LABEL_OFFSETS)
+        if name not in (_FRAMES, _offsets_of(label))
     }
     columns[label] = pa.array(labels)
     columns[_FRAMES] = binary_array(pa.py_buffer(octets), bounds)
@@ -183,9 +185,9 @@ def _appended(batch: pa.RecordBatch, example: bytes, numbers: np.ndarray) -> dic
     _parts(octets, len(entry))[starts] = _items(endings)
     _parts(octets, FOOTER_SIZE)[longer[1:] - FOOTER_SIZE] = _items(footers)
     changed = {_FRAMES: binary_array(pa.py_buffer(octets), longer)}
-    if _LABEL_OFFSETS in batch.schema.names:
-        offsets = batch.column(batch.schema.get_field_index(_LABEL_OFFSETS)).to_numpy()
-        changed[_LABEL_OFFSETS] = pa.array(np.where(offsets < 0, offsets, offsets + gaps))
+    for name in _offset_columns(batch.schema):
+        offsets = batch.column(batch.schema.get_field_index(name)).to_numpy()
+        changed[name] = pa.array(np.where(offsets < 0, offsets, offsets + gaps))
     return changed
 
 
@@ -228,7 +230,7 @@ def framed_records(batch: pa.RecordBatch) -> pa.Buffer:
     """Frames of all records, as they stand in a TFRecord file.
 
     Args:
-      batch: An encoded batch whose labels were replaced by `with_label`.
+      batch: An encoded batch all of whose labels were replaced by `with_label`.
 
     Returns:
       The frames, one after the other.
@@ -236,9 +238,19 @@ def framed_records(batch: pa.RecordBatch) -> pa.Buffer:
     Raises:
       ValueError: If the labels were not replaced.
     """
-    if batch.schema.get_field_index(_LABEL_OFFSETS) >= 0:
+    if _offset_columns(batch.schema):
         raise ValueError("the labels of these records have not been replaced")
     return pa.py_buffer(_frames(batch)[0])
+
+
+def _offsets_of(label: str) -> str:
+    """Name of the internal column with the offsets of a label."""
+    return f"{_LABEL_OFFSETS} {label}"
+
+
+def _offset_columns(schema: pa.Schema) -> list[str]:
+    """Names of the internal columns of labels that were not replaced yet."""
+    return [name for name in schema.names if name.startswith(_LABEL_OFFSETS)]
 
 
 def _frames(batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:

@@ -6,6 +6,8 @@ ignores is thereby removed from them, and their features come in the order of th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 
@@ -65,12 +67,12 @@ class ExampleColumns:
         """
         return pa.RecordBatch.from_pydict(self._columns(*self._found(frames)))
 
-    def read_encoded(self, frames: Frames, label: str) -> pa.RecordBatch:
+    def read_encoded(self, frames: Frames, labels: Sequence[str]) -> pa.RecordBatch:
         """Reads the features and carries the records along.
 
         Args:
           frames: The n records.
-          label: Feature that is going to be replaced, one of the finder's names.
+          labels: Features that are going to be replaced, at least one, all among the finder's names.
 
         Returns:
           An encoded batch with the columns of `read`.
@@ -80,12 +82,22 @@ class ExampleColumns:
         """
         frames, found = self._found(frames)
         columns = self._columns(frames, found)
-        values = found.values[label]
-        if (values.kinds == INT64).any():
-            frames, label_offsets = widen_integer_labels(frames, label, values)
-        else:
-            label_offsets = np.where(values.kinds == FLOAT, values.starts - frames.bounds[:-1], -1)
-        return encoded_batch(frames, label_offsets, columns)
+        for label in labels:
+            if (found.values[label].kinds == INT64).any():
+                frames, offsets = widen_integer_labels(frames, label, found.values[label])
+                if len(labels) == 1:
+                    return encoded_batch(frames, {label: offsets}, columns)
+                # The other labels have moved.
+                found = self._found(frames)[1]
+        places = {label: found.values[label] for label in labels}
+        return encoded_batch(
+            frames,
+            {
+                label: np.where(values.kinds == FLOAT, values.starts - frames.bounds[:-1], -1)
+                for label, values in places.items()
+            },
+            columns,
+        )
 
     def _found(self, frames: Frames) -> tuple[Frames, FoundValues]:
         """The records, all made canonical, and the positions of their values."""

@@ -9,7 +9,7 @@ Source: tensorflow/core/example/example.proto and feature.proto.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,15 +120,15 @@ class ExampleDecoder:
         """
         return {name for record in records for name, _ in self._features(record)}
 
-    def schema(self, records: list[bytes], label: str | None) -> pa.Schema:
-        """Finds the features of records and their types, without looking at a value of the label.
+    def schema(self, records: list[bytes], labels: Sequence[str]) -> pa.Schema:
+        """Finds the features of records and their types, without looking at a value of a label.
 
         Args:
           records: Serialized tf.Examples.
-          label: Feature whose type is not looked at either; None if there is none.
+          labels: Features whose types are not looked at either.
 
         Returns:
-          A field for each feature that occurs, in the order of their names; of null for the label and for a feature
+          A field for each feature that occurs, in the order of their names; of null for a label and for a feature
           without a list.
 
         Raises:
@@ -137,7 +137,7 @@ class ExampleDecoder:
         kinds: dict[str, pa.DataType] = {}
         for record in records:
             for name, feature in self._features(record):
-                kind = None if name == label else feature.WhichOneof("kind")
+                kind = None if name in labels else feature.WhichOneof("kind")
                 if kind is not None:
                     kinds[name] = pa.large_list(_TYPES[kind])
                 kinds.setdefault(name, pa.null())

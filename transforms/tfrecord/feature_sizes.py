@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 
@@ -18,16 +20,16 @@ from .varints import content_offsets
 class FeatureSizes:
     """Measures the records of one source."""
 
-    def __init__(self, source: str, label: str):
+    def __init__(self, source: str, labels: Sequence[str]):
         """Starts a source.
 
         Args:
           source: Name of the source.
-          label: The label's feature.
+          labels: The private features.
         """
         self._source = source
-        self._label = label
-        self._finder = ValueFinder([label])
+        self._labels = labels
+        self._finder = ValueFinder(labels)
 
     def __call__(self, frames: Frames) -> np.ndarray:
         """Measures a batch of records.
@@ -36,28 +38,30 @@ class FeatureSizes:
           frames: The n records.
 
         Returns:
-          Bytes of the features of each record, shape (n,), int64: the same whatever number its label is. Records that
-          are no tf.Examples have their own size.
+          Bytes of the features of each record, shape (n,), int64: the same whatever numbers its labels are. Records
+          that are no tf.Examples have their own size.
         """
         found = self._finder.find(frames.octets, frames.starts, frames.stops)
-        canonical, values = found.canonical, found.values[self._label]
+        canonical = found.canonical
         sizes = frames.stops - frames.starts
         contents = np.minimum(content_offsets(frames.octets, frames.starts), frames.stops)
         sizes[canonical] = (frames.stops - contents)[canonical]
-        values.kinds[~canonical] = 0
-        integer = values.kinds == INT64
-        # A float label takes the same bytes whatever its value.
-        sizes[integer] -= values.stops[integer] - integer_entries(frames, self._label, values)[0]
+        for label in self._labels:
+            values = found.values[label]
+            values.kinds[~canonical] = 0
+            integer = values.kinds == INT64
+            # A float label takes the same bytes whatever its value.
+            sizes[integer] -= values.stops[integer] - integer_entries(frames, label, values)[0]
         for row in np.flatnonzero(~canonical).tolist():
             sizes[row] = self._size_alone(frames.content[frames.starts[row] : frames.stops[row]])
         return sizes
 
     def _size_alone(self, record: bytes) -> int:
-        """Bytes of a record that is not canonical, encoded anew without its label."""
+        """Bytes of a record that is not canonical, encoded anew without its labels."""
         try:
             batch = ExampleDecoder(self._source).decode([record])
         except InputError:
             return len(record)
-        names = [name for name in batch.schema.names if name != self._label]
+        names = [name for name in batch.schema.names if name not in self._labels]
         columns = [batch.column(batch.schema.get_field_index(name)) for name in names]
         return len(encode_examples(pa.RecordBatch.from_arrays(columns, names), with_nulls=False)[0]) if names else 0

@@ -149,7 +149,7 @@ class _UnitStage(beam.DoFn):
 class _FindUnits(_UnitStage):
     @redact_errors("bounding units")
     def process(self, batch: LabelledBatch) -> Iterator[tuple[int, _UnitWords]]:
-        kept, units, without = units_of_records(batch, self._column.name, self._unit.column)
+        kept, units, without = units_of_records(batch, self._column.private, self._unit.column)
         words, priority = self._hashed(kept, units)
         kinds = frozenset([units.space] if len(units) else [])
         group = words % np.uint64(GROUPS)
@@ -165,7 +165,7 @@ class _Keep(_UnitStage):
     @redact_errors("bounding units")
     def process(self, batch: LabelledBatch, groups: Sequence[_Limits]) -> Iterator[LabelledBatch]:
         check_kinds(add_unit_counts(each.counts for each in groups), self._unit.column)
-        kept, units, without = units_of_records(batch, self._column.name, self._unit.column)
+        kept, units, without = units_of_records(batch, self._column.private, self._unit.column)
         words, priority = self._hashed(kept, units)
         over = np.concatenate([np.zeros(0, np.uint64), *(each.units for each in groups)])
         limits = np.concatenate([np.zeros(0, np.uint64), *(each.limits for each in groups)])

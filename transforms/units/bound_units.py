@@ -165,7 +165,7 @@ class _FindUnits(beam.DoFn):
 
     @redact_errors("bounding units")
     def process(self, batch: LabelledBatch) -> Iterator[Any]:
-        kept, units, without = units_of_records(batch, self._column.name, self._unit.column)
+        kept, units, without = units_of_records(batch, self._column.private, self._unit.column)
         if without.size:
             for block, rows in _by_block(batch.source, without):
                 yield TaggedOutput(_EXCLUSIONS, (block, rows))

@@ -102,7 +102,7 @@ class _CountUnits(beam.DoFn):
 
     @redact_errors("counting units")
     def process(self, batch: LabelledBatch) -> Iterator[tuple[int, _Counted]]:
-        _, units, _ = units_of_records(batch, self._label, self._unit)
+        _, units, _ = units_of_records(batch, [self._label], self._unit)
         if len(units):
             self._gathered.append(_Counted(unit_words(self._secret, units), np.ones(len(units), np.int64)))
             self._size += len(units)

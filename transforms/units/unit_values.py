@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 
@@ -39,20 +41,22 @@ def unit_identities(batch: LabelledBatch, column: str) -> tuple[Identities, np.n
     return units
 
 
-def units_of_records(batch: LabelledBatch, label: str, column: str) -> tuple[LabelledBatch, Identities, np.ndarray]:
+def units_of_records(
+    batch: LabelledBatch, labels: Sequence[str], column: str
+) -> tuple[LabelledBatch, Identities, np.ndarray]:
     """Selects the records of a batch that have a usable label and a unit. Whether a record has a label is public.
 
     Args:
       batch: n records.
-      label: Name of the label column.
+      labels: Names of the private columns; a label in each of them must be usable.
       column: Name of the column of units.
 
     Returns:
       These records, their units, and the rows of the records with a usable label but without a unit.
 
     Raises:
-      InputError: If the label or unit column has the wrong type.
+      InputError: If a label or the unit column has the wrong type.
     """
-    usable = batch.keep(np.isfinite(label_values(batch, label)))
+    usable = batch.keep(np.logical_and.reduce([np.isfinite(label_values(batch, label)) for label in labels]))
     units, present = unit_identities(usable, column)
     return usable.keep(present), units, usable.rows[~present]

@@ -6,6 +6,7 @@ Schemas and anomalies are stored as text protos, statistics as bytes, because TF
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -88,12 +89,12 @@ def to_text(message: Any) -> str:
     return text_format.MessageToString(message)
 
 
-def without_feature(schema: str, name: str | None) -> str:
-    """Removes a feature from a schema.
+def without_features(schema: str, names: Sequence[str]) -> str:
+    """Removes features from a schema.
 
     Args:
       schema: A text proto of Schema.
-      name: The feature; None removes nothing.
+      names: The features.
 
     Returns:
       The remaining schema as a text proto.
@@ -103,7 +104,7 @@ def without_feature(schema: str, name: str | None) -> str:
     """
     parsed = parse_schema(schema)
     for features in (parsed.feature, parsed.sparse_feature, parsed.weighted_feature):
-        for feature in [feature for feature in features if feature.name == name]:
+        for feature in [feature for feature in features if feature.name in names]:
             features.remove(feature)
     return to_text(parsed)
 

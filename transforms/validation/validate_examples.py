@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ from ..arrow_values import float_values
 from ..batches import LabelledBatch
 from ..errors import InputError, redact_errors
 from .quiet_import import import_quietly
-from .schema_protos import parse_schema, to_text, without_feature
+from .schema_protos import parse_schema, to_text, without_features
 
 # TFDV before 1.21 imports this module for slices by SQL queries, which are not used here; tfx-bsl 1.21 has none.
 sys.modules.setdefault("tfx_bsl.arrow.sql_util", types.ModuleType("tfx_bsl.arrow.sql_util"))
@@ -54,24 +54,24 @@ class ValidateExamples(beam.PTransform):
     Takes a PCollection of LabelledBatch; gives exactly one Validation.
 
     Attributes:
-      raw_label: Column that must not be read; None when the batches have none, as after PrivatizeLabels.
+      raw_labels: Columns that must not be read; none where the batches have none, as after PrivatizeLabels.
       schema: A text proto of tensorflow_metadata's Schema; None infers one.
       single_precision: Whether floats are rounded to float32 first, as in tf.Example.
     """
 
-    raw_label: str | None
+    raw_labels: Sequence[str]
     schema: str | None = None
     single_precision: bool = False
 
     def __post_init__(self) -> None:
-        """Removes the raw label from the schema.
+        """Removes the raw labels from the schema.
 
         Raises:
           ValueError: If the schema is not a text proto of Schema.
         """
         super().__init__()
         if self.schema is not None:
-            self.schema = without_feature(self.schema, self.raw_label)
+            self.schema = without_features(self.schema, self.raw_labels)
 
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[Validation]:
         # Workers on clusters import this module before they unpickle stages of TFDV and so import TFDV.
@@ -79,7 +79,8 @@ class ValidateExamples(beam.PTransform):
         setup.beam_plugins = sorted({*(setup.beam_plugins or ()), __name__})
         return (
             batches
-            | "Columns" >> beam.ParDo(_Columns(self.raw_label, self.single_precision)).with_output_types(pa.RecordBatch)
+            | "Columns"
+            >> beam.ParDo(_Columns(self.raw_labels, self.single_precision)).with_output_types(pa.RecordBatch)
             | "Statistics" >> _tfdv().GenerateStatistics()
             | "Compare" >> beam.Map(_compare, self.schema).with_output_types(Validation)
         )
@@ -90,15 +91,15 @@ def _tfdv() -> Any:
 
 
 class _Columns(beam.DoFn):
-    """Converts batches for TFDV: large lists of int64, floats or bytes, without the raw label."""
+    """Converts batches for TFDV: large lists of int64, floats or bytes, without the raw labels."""
 
-    def __init__(self, raw_label: str | None, single_precision: bool):
-        self._raw_label = raw_label
+    def __init__(self, raw_labels: Sequence[str], single_precision: bool):
+        self._raw_labels = raw_labels
         self._single_precision = single_precision
 
     @redact_errors("validating")
     def process(self, batch: LabelledBatch) -> Iterator[pa.RecordBatch]:
-        names = [name for name in batch.batch.schema.names if name != self._raw_label]
+        names = [name for name in batch.batch.schema.names if name not in self._raw_labels]
         columns = [self._lists(name, batch) for name in names]
         if batch.batch.num_rows:
             # A batch without columns has no length, so it gets a column of nulls.

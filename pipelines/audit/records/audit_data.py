@@ -47,12 +47,12 @@ class DataAudit(NamedTuple):
     lines: tuple[str, ...]
 
 
-def audit_data(folder: Path, release: dict[str, Any], mechanism: dict[str, Any]) -> DataAudit:
+def audit_data(data: Path, release: dict[str, Any], mechanism: dict[str, Any]) -> DataAudit:
     """Reads all shards of a release and checks their labels.
 
     Args:
-      folder: The release.
-      release: Its manifest, which passed its audit.
+      data: Folder of the shards.
+      release: The manifest of the release, which passed its audit.
       mechanism: Its mechanism file, which passed its audit.
 
     Returns:
@@ -79,7 +79,7 @@ def audit_data(folder: Path, release: dict[str, Any], mechanism: dict[str, Any])
     problems = []
     for name, records in shards.items():
         try:
-            problems += _shard_problems(outputs, predictions, units, reader, folder / "data", name, records)
+            problems += _shard_problems(outputs, predictions, units, reader, data, name, records)
         except RefusedDocument as refused:
             problems.append(f"data/{printable(name)} {refused}")
     if units is not None:

@@ -196,7 +196,7 @@ def test_logs_counters_and_the_job_itself(
     options = runner_options(others, 0)
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=options)
     staging = str(tmp_path / "staging")
-    build(pipeline, parse_request("privatize", args), Staging(staging, staging))
+    build(pipeline, [parse_request("privatize", args)], Staging(staging, staging), [()])
     graph: Any = pipeline.to_runner_api()
     result: Any = pipeline.run()
     result.wait_until_finish()

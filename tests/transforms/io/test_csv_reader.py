@@ -318,7 +318,7 @@ def test_quotes_anywhere_are_read_as_arrow_reads_the_whole_file(name, rows, newl
     with pytest.MonkeyPatch.context() as patch:
         in_blocks(patch, content, block, window)
         (names,) = {
-            tuple(csv_reader._column_names("a.csv", header)) for header, _ in csv_blocks.whole_row_blocks("a.csv", None)
+            tuple(csv_reader._column_names("a.csv", header)) for header, _ in csv_blocks.whole_row_blocks("a.csv", [])
         }
         layout = Format("csv", dict.fromkeys(names, "string"))
         found = [
@@ -380,9 +380,9 @@ def test_blocks_are_the_whole_file_cut_between_rows(text, block):
         in_blocks(patch, content, block, 8)
         if opened:
             with pytest.raises(InputError, match=r"the row that begins on line .* none closes it"):
-                list(csv_blocks.whole_row_blocks("a.csv", None))
+                list(csv_blocks.whole_row_blocks("a.csv", []))
             return
-        blocks = list(csv_blocks.whole_row_blocks("a.csv", None))
+        blocks = list(csv_blocks.whole_row_blocks("a.csv", []))
     (header,) = {header for header, _ in blocks}
     assert header + b"".join(block for _, block in blocks) == content
     at = len(header)
@@ -411,7 +411,7 @@ def test_no_byte_is_looked_at_again_in_the_next_block(monkeypatch, text):
 
     in_blocks(monkeypatch, content, 256, 64)
     monkeypatch.setattr(csv_blocks, "_last_row_end", counting)
-    blocks = [block for _, block in csv_blocks.whole_row_blocks("a.csv", None)]
+    blocks = [block for _, block in csv_blocks.whole_row_blocks("a.csv", [])]
     assert sum(seen) <= len(content) + 3 * len(seen)
     longest = max(np.diff([0, *row_ends(content)[0]]))
     assert max(map(len, blocks)) <= 256 + longest
@@ -552,5 +552,5 @@ def test_of_two_bad_rows_the_first_is_named(tmp_path, read_all):
 def test_files_with_carriage_returns_alone_are_read_in_blocks(monkeypatch):
     content = b"id,y\r" + b"1,2\r" * 1_000
     in_blocks(monkeypatch, content, 64, 16)
-    assert len(list(csv_blocks.whole_row_blocks("a.csv", "y"))) > 20
+    assert len(list(csv_blocks.whole_row_blocks("a.csv", ["y"]))) > 20
     assert outcome()[0] == [(1_000, {"id": "int64", "y": "double"})]

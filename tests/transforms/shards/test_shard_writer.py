@@ -504,7 +504,7 @@ def test_a_segment_that_lost_its_end_is_noticed(tmp_path, kind, part):
 def test_encoded_records_do_not_become_parquet(tmp_path):
     """The Parquet file would contain a column of frames."""
     pytest.importorskip("google_crc32c")
-    batch = encoded_batch(Frames.of([b"1234"]), np.array([12]), {"y": pa.array([0.5], pa.float32())})
+    batch = encoded_batch(Frames.of([b"1234"]), {"y": np.array([12])}, {"y": pa.array([0.5], pa.float32())})
     stage = _WriteSegments(str(tmp_path), 1, _ParquetLayout("none"))
     stage.start_bundle()
     with pytest.raises(StageError, match="writing failed: ValueError"):

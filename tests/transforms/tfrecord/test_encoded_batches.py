@@ -36,7 +36,7 @@ def batch_of(rows: int, skip: int = 0) -> LabelledBatch:
     frames = Frames(whole.content, whole.bounds[skip : skip + rows + 1])
     places = np.array([12 + len(b"%d " % row) for row in numbers][skip : skip + rows], np.int64)
     labels = pa.array(np.arange(skip, skip + rows) + 0.5, pa.float32())
-    return LabelledBatch.whole("/logs/a", skip, encoded_batch(frames, places, {"y": labels}))
+    return LabelledBatch.whole("/logs/a", skip, encoded_batch(frames, {"y": places}, {"y": labels}))
 
 
 def written(batch: pa.RecordBatch) -> list[bytes]:
@@ -89,9 +89,41 @@ def test_a_batch_without_labels_to_replace_is_not_written():
 
 def test_a_record_without_a_place_for_its_label_is_refused():
     frames = Frames.of([record(0, 0.5), record(1, 0.5)])
-    batch = encoded_batch(frames, np.array([14, -1]), {"y": pa.array([0.5, None], pa.float32())})
+    batch = encoded_batch(frames, {"y": np.array([14, -1])}, {"y": pa.array([0.5, None], pa.float32())})
     with pytest.raises(ValueError, match="a record without a label cannot have its label replaced"):
         replace_label(batch, "y", np.zeros(2))
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.data())
+def test_several_labels_are_replaced_one_after_the_other(data: st.DataObject) -> None:
+    """Integer labels of any width become floats, which moves the labels behind them; features stay as they are."""
+    from labeldp.transforms.tfrecord.example_columns import ExampleColumns
+    from labeldp.transforms.tfrecord.example_decoder import ExampleDecoder
+    from labeldp.transforms.tfrecord.example_encoder import encode_examples
+    from labeldp.transforms.tfrecord.example_values import ValueFinder
+
+    rows, names = data.draw(st.integers(1, 6)), data.draw(st.permutations(["a", "label b", "c", "x"]))
+    integers = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=rows, max_size=rows)
+    floats = st.lists(st.floats(width=32, allow_nan=False), min_size=rows, max_size=rows)
+    kinds = {name: data.draw(st.booleans()) for name in names}
+    table = {
+        name: pa.array(data.draw(integers)) if kinds[name] else pa.array(data.draw(floats), pa.float32())
+        for name in names
+    }
+    labels = data.draw(st.permutations(["a", "label b", "c"]))[: data.draw(st.integers(2, 3))]
+    frames = Frames.of(encode_examples(pa.RecordBatch.from_pydict(table)))
+    batch = ExampleColumns("log", ValueFinder(labels)).read_encoded(frames, labels)
+    for name in labels:
+        assert batch.column(batch.schema.get_field_index(name)).to_pylist() == table[name].to_pylist()
+    for place, name in enumerate(data.draw(st.permutations(labels))):
+        with pytest.raises(ValueError, match="have not been replaced"):
+            framed_records(batch)
+        batch = with_label(batch, name, np.arange(rows) + place / 4)
+        table[name] = pa.array(np.arange(rows) + place / 4, pa.float32())
+    decoded = ExampleDecoder("log").decode(written(batch))
+    found = {name: [value[0] for value in decoded.column(name).to_pylist()] for name in names}
+    assert found == {name: column.to_pylist() for name, column in table.items()}
 
 
 def test_a_feature_is_added_to_every_record(tmp_path: Path) -> None:
@@ -104,7 +136,7 @@ def test_a_feature_is_added_to_every_record(tmp_path: Path) -> None:
     texts, values = ["", "x", "y" * 300, "z" * 70_000], np.array([0.0, -1.5, 7.25, 3.0])
     labels = pa.array([1.0, 2.0, 3.0, 4.0], pa.float32())
     records = encode_examples(pa.RecordBatch.from_pydict({"t": texts, "y": labels}))
-    batch = ExampleColumns("log", ValueFinder(["y"])).read_encoded(Frames.of(records), "y")
+    batch = ExampleColumns("log", ValueFinder(["y"])).read_encoded(Frames.of(records), ["y"])
     example = encode_examples(pa.RecordBatch.from_arrays([pa.array([0.0], pa.float32())], ["c"]))[0]
     kinds = {"t": tensorflow.string, "y": tensorflow.float32, "c": tensorflow.float32}
     features = {name: tensorflow.io.FixedLenFeature((), kind) for name, kind in kinds.items()}
@@ -133,7 +165,7 @@ def test_a_feature_is_added_as_the_encoder_would(sizes: list[int]) -> None:
     texts, labels, values = ["x" * size for size in sizes], np.arange(len(sizes)) + 0.5, -1.0 * np.arange(len(sizes))
     columns = {"t": pa.array(texts, pa.string()), "y": pa.array(labels, pa.float32())}
     records = encode_examples(pa.RecordBatch.from_pydict(columns))
-    batch = ExampleColumns("log", ValueFinder(["y"])).read_encoded(Frames.of(records), "y")
+    batch = ExampleColumns("log", ValueFinder(["y"])).read_encoded(Frames.of(records), ["y"])
     example = encode_examples(pa.RecordBatch.from_arrays([pa.array([0.0], pa.float32())], ["c"]))[0]
     longer = with_label(with_feature(batch, "c", values, example), "y", labels + 1)
     expected = columns | {"y": pa.array(labels + 1, pa.float32()), "c": pa.array(values, pa.float32())}
@@ -144,6 +176,6 @@ def test_a_feature_is_added_to_an_empty_record() -> None:
     from labeldp.transforms.tfrecord.example_encoder import encode_examples
 
     example = encode_examples(pa.RecordBatch.from_arrays([pa.array([2.0], pa.float32())], ["c"]))[0]
-    batch = encoded_batch(Frames.of([b""]), np.array([-1]), {"y": pa.nulls(1, pa.float32())})
+    batch = encoded_batch(Frames.of([b""]), {"y": np.array([-1])}, {"y": pa.nulls(1, pa.float32())})
     longer = with_feature(batch, "c", np.array([2.0]), example)
     assert longer.column(longer.schema.get_field_index("\0frames")).to_pylist() == [frame([example])]

@@ -49,7 +49,7 @@ def read(records: list[bytes], columns: tuple[str, ...] = ("y", "id")) -> pa.Rec
 
 
 def encoded(records: list[bytes]) -> LabelledBatch:
-    batch = ExampleColumns("/logs/a", ValueFinder(["y", "id"])).read_encoded(Frames.of(records), "y")
+    batch = ExampleColumns("/logs/a", ValueFinder(["y", "id"])).read_encoded(Frames.of(records), ["y"])
     return LabelledBatch.whole("/logs/a", 0, batch)
 
 

@@ -11,7 +11,7 @@ from labeldp.transforms.validation.schema_protos import (
     parse_statistics,
     to_text,
     with_privatized_label,
-    without_feature,
+    without_features,
 )
 
 SCHEMA = """
@@ -23,17 +23,17 @@ weighted_feature { name: "w" }
 
 
 def test_a_feature_is_taken_out_in_all_its_forms() -> None:
-    left = parse_schema(without_feature(SCHEMA, "y"))
+    left = parse_schema(without_features(SCHEMA, ["y"]))
 
     assert [feature.name for feature in left.feature] == ["f"]
     assert list(left.sparse_feature) == []
     assert [feature.name for feature in left.weighted_feature] == ["w"]
-    assert without_feature(SCHEMA, None) == to_text(parse_schema(SCHEMA))
+    assert without_features(SCHEMA, []) == to_text(parse_schema(SCHEMA))
 
 
 def test_the_privatized_label_is_a_float_in_the_range_of_the_outputs() -> None:
     outputs = np.array([-0.1, 7.3])
-    *_, label = parse_schema(with_privatized_label(without_feature(SCHEMA, "y"), "y", outputs)).feature
+    *_, label = parse_schema(with_privatized_label(without_features(SCHEMA, ["y"]), "y", outputs)).feature
 
     assert label.name == "y"
     assert label.presence.min_fraction == 1

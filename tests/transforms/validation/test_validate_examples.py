@@ -34,7 +34,7 @@ def wired(labelled: Any) -> Callable[..., Any]:
 
         def build(pipeline: beam.Pipeline) -> dict[str, Any]:
             created: Any = pipeline | beam.Create(elements).with_output_types(LabelledBatch)
-            return {"validations": created | ValidateExamples(**{"raw_label": LABEL, **arguments})}
+            return {"validations": created | ValidateExamples(**{"raw_labels": [LABEL], **arguments})}
 
         return build
 
@@ -212,4 +212,4 @@ def test_what_has_no_statistics_is_named(failure: Any, wired: Any, column: pa.Ar
 
 def test_a_schema_that_is_none() -> None:
     with pytest.raises(ValueError, match="not a Schema as a text proto"):
-        ValidateExamples(LABEL, "feature: [")
+        ValidateExamples([LABEL], "feature: [")

@@ -1,0 +1,381 @@
+"""`--label a,b,c` in whole jobs: each label is what a job of its own releases, epsilons add up, tampering is found."""
+
+import json
+import shutil
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+
+ROWS = 3000
+NAMES = ("click", "minutes", "basket.eur")
+MAXIMA = {"click": 1, "minutes": 52, "basket.eur": 100}
+FLAGS = {
+    "label": ",".join(NAMES), "label_min": 0, "label_max": "1,52,100", "label_step": 1, "epsilon": 2,
+    "max_unusable_fraction": 0.1, "mechanism": "unbiased", "center": "none",
+}  # fmt: skip
+
+
+def log_table(whole: bool = False) -> pa.Table:
+    """A log of three labels, of which two lie between features; some records lack one of them, unless it is whole."""
+    rng = np.random.default_rng(5)
+    x, place = rng.normal(size=ROWS), rng.integers(0, 5, ROWS)
+    click = (rng.random(ROWS) < 1 / (1 + np.exp(-x))).astype(np.int64)
+    minutes = np.clip(np.rint(20 + 6 * x + 3 * place + rng.normal(0, 5, ROWS)), 0, 52)
+    basket = np.clip(50 + 20 * x + rng.normal(0, 10, ROWS), 0, 100)
+    if not whole:
+        minutes[::60] = np.nan
+        basket[30::120] = np.nan
+    user = rng.integers(0, ROWS // 3, ROWS)
+    columns = {"click": click, "x": x, "minutes": minutes, "place": place, "basket.eur": basket, "user": user}
+    return pa.table({name: pa.array(values, from_pandas=True) for name, values in columns.items()})
+
+
+USABLE = ROWS - len({*range(0, ROWS, 60), *range(30, ROWS, 120)})
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The whole log in two files of each format, and as Parquet the one in which labels are missing."""
+    from labeldp.transforms.tfrecord.example_encoder import encode_examples
+    from labeldp.transforms.tfrecord.framing import frame
+
+    folder, table, whole = tmp_path_factory.mktemp("logs"), log_table(), log_table(whole=True)
+    for number in range(2):
+        pq.write_table(table.slice(number * 1700, 1700), folder / f"lacking-{number}.parquet")
+        part = whole.slice(number * 1700, 1700)
+        pq.write_table(part, folder / f"log-{number}.parquet")
+        pa_csv.write_csv(part, folder / f"log-{number}.csv")
+        batch = part.combine_chunks().to_batches()[0]
+        records = encode_examples(batch)
+        (folder / f"log-{number}.tfrecord").write_bytes(b"".join(frame([record]) for record in records))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def flags(logs: Path, key_file: Path) -> Callable[..., dict[str, Any]]:
+    def given(format: str, output: Path, **more: Any) -> dict[str, Any]:
+        standard = {"input": logs / f"log-*.{format}", "input_format": format, "noise_key_file": key_file}
+        return standard | FLAGS | {"output": output} | more
+
+    return given
+
+
+@pytest.fixture(scope="module")
+def released(
+    flags: Callable[..., dict[str, Any]], logs: Path, spawn: Any, command: Any, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Any]:
+    """A release of Parquet around linear centers, and the outcome of the command."""
+    output = tmp_path_factory.mktemp("labels") / "released"
+    changed = {"input": logs / "lacking-*.parquet", "center": None, "mechanism": "auto"}
+    outcome = spawn(command("privatize", flags("parquet", output, **changed))).ok()
+    return output, outcome
+
+
+def folder_of(release: Path, label: str) -> Path:
+    return release / "labels" / label.replace(".", "%2E")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text())
+
+
+def test_every_label_is_randomized_and_every_feature_kept(released: tuple[Path, Any]) -> None:
+    table, log = pq.read_table(released[0] / "data"), log_table()
+    usable = np.array([all(log[name][row].is_valid for name in NAMES) for row in range(ROWS)])
+    assert usable.sum() == USABLE == table.num_rows
+    assert table.schema.names == [*log.schema.names, "minutes_center", "basket.eur_center"]
+    rows = np.lexsort([table["user"], table["x"]])
+    kept = np.lexsort([np.asarray(log["user"])[usable], np.asarray(log["x"])[usable]])
+    for name in ("x", "place", "user"):
+        np.testing.assert_array_equal(np.asarray(table[name])[rows], np.asarray(log[name])[usable][kept])
+    for name in NAMES:
+        mechanism = read_json(folder_of(released[0], name) / "mechanism.json")
+        values = np.asarray(table[name])
+        if "center" in mechanism:
+            values = values - np.asarray(table[f"{name}_center"])
+        assert set(np.round(values, 6)) <= set(np.round(mechanism["outputs"], 6))
+
+
+def test_no_center_is_computed_from_a_label(released: tuple[Path, Any]) -> None:
+    for name in NAMES[1:]:
+        linear = read_json(folder_of(released[0], name) / "mechanism.json")["center"]["linear"]
+        assert {encoder["name"] for encoder in linear["encoders"]} == {"x", "place", "user"}
+
+
+def test_epsilons_add_up_exactly(released: tuple[Path, Any], entries: Any, spent: Any) -> None:
+    whole = read_json(released[0] / "release.json")
+    parts = [read_json(folder_of(released[0], name) / "release.json") for name in NAMES]
+    assert [part["label"] for part in parts] == [entry["label"] for entry in whole["labels"]] == list(NAMES)
+    assert sum(Fraction(part["epsilon"]) for part in parts) <= Fraction(whole["epsilon"]) == 2
+    total = sum(Fraction(part["certified_epsilon"]) for part in parts)
+    assert Fraction(199, 100) < total <= Fraction(whole["certified_epsilon"]) <= 2
+    # A label of two values needs less of the budget for the same relative error.
+    assert parts[0]["epsilon"] < parts[1]["epsilon"]
+    assert all(part["data"] == "../../data" and part["records_without_label"] == ROWS - USABLE for part in parts)
+    (run,) = entries(released[0].parent)
+    assert run["label"] == FLAGS["label"]
+    assert len(run["charges"]) == 8
+    assert spent(released[0].parent) == pytest.approx(float(total), abs=1e-9)
+
+
+def test_the_summary_names_each_label(released: tuple[Path, Any]) -> None:
+    out = released[1].out
+    assert f"{ROWS - USABLE:,} without a usable label in each of 3 columns left out" in out
+    assert "together   epsilon 2 for all labels of a record" in out
+    assert [line.split()[1] for line in out.splitlines() if line.startswith("label ")] == [f"{n}:" for n in NAMES]
+
+
+def test_the_audit_reads_the_records_of_each_label(released: tuple[Path, Any], invoke: Any) -> None:
+    lines = invoke(["audit", str(released[0]), "--data"]).ok().out.splitlines()
+    assert [line for line in lines if line.startswith("label")] == [f"label        '{name}'" for name in NAMES]
+    assert sum(line.startswith("distribution") for line in lines) == 3
+    assert lines[-2:] == ["together     total epsilon 2.0 for all 3 labels", "PASS"]
+    alone = invoke(["audit", str(folder_of(released[0], "minutes")), "--data"]).ok().out.splitlines()
+    assert alone[-1] == "PASS"
+
+
+def test_dead_letters_name_each_record_once(released: tuple[Path, Any]) -> None:
+    letters = [json.loads(line) for line in (released[0] / "dead_letters.jsonl").read_text().splitlines()]
+    assert len({(letter["source"], letter["row"]) for letter in letters}) == len(letters) == ROWS - USABLE
+
+
+@pytest.fixture(scope="module")
+def read_release(read_examples: Any) -> Callable[[Path], dict[str, np.ndarray]]:
+    """Function (release, its labels) -> its columns, shard after shard."""
+    features = {"click": int, "minutes": float, "basket.eur": float, "x": float, "place": int, "user": int}
+
+    def read(folder: Path, *labels: str) -> dict[str, np.ndarray]:
+        types = features | dict.fromkeys(labels, float)
+        shards = sorted((folder / "data").iterdir())
+        if shards[0].suffix == ".tfrecord":
+            parts = [read_examples(shard, types) for shard in shards]
+        else:
+            parts = [{name: np.asarray(pq.read_table(shard)[name]) for name in types} for shard in shards]
+        return {name: np.concatenate([part[name] for part in parts]) for name in types}
+
+    return read
+
+
+@pytest.mark.parametrize("format", ["parquet", "csv", "tfrecord"])
+def test_each_label_is_what_a_job_of_its_own_releases(
+    flags: Callable[..., dict[str, Any]], format: str, invoke: Any, command: Any, read_release: Any, outputs: Path
+) -> None:
+    """Noise is bound to label, epsilon and records, so another label beside it changes nothing, and costs nothing."""
+    invoke(command("privatize", flags(format, outputs / "whole"))).ok()
+    together = read_release(outputs / "whole", *NAMES)
+    for name in NAMES:
+        epsilon = read_json(folder_of(outputs / "whole", name) / "release.json")["epsilon"]
+        alone = flags(format, outputs / name, label=name, label_max=MAXIMA[name], epsilon=epsilon)
+        invoke(command("privatize", alone)).ok()
+        released = read_release(outputs / name, name)
+        np.testing.assert_array_equal(released[name], together[name])
+        np.testing.assert_array_equal(released["x"], together["x"])
+        log = np.sort(np.asarray(log_table(whole=True)[name], np.float64))
+        assert (np.sort(together[name]) != log).any()
+    runs = [json.loads(line) for line in (outputs / "labeldp_ledger.jsonl").read_text().splitlines()]
+    charges = {charge["release"]: charge["epsilon"] for run in runs for charge in run["charges"]}
+    assert len(runs) == 4
+    assert sum(map(Fraction, charges.values())) <= 2
+
+
+def test_equal_labels_get_independent_noise(
+    flags: Callable[..., dict[str, Any]], logs: Path, invoke: Any, command: Any, outputs: Path
+) -> None:
+    """Two columns with the same labels, whose noise would be the same if it were bound to labels and records alone."""
+    table = log_table(whole=True)
+    path = outputs / "copies.parquet"
+    pq.write_table(table.append_column("again", table["minutes"]), path)
+    copies = {"input": path, "label": "minutes,again", "label_max": 52}
+    invoke(command("privatize", flags("parquet", outputs / "copies", **copies))).ok()
+    released = pq.read_table(outputs / "copies" / "data")
+    first, second = (np.asarray(released[name]) for name in ("minutes", "again"))
+    labels = np.asarray(table["minutes"])
+    # The correlation of independent noise has a standard deviation of 1 / sqrt(n); that of the same noise is near 1.
+    assert abs(np.corrcoef(first - labels, second - labels)[0, 1]) < 6 / np.sqrt(ROWS)
+
+
+def test_a_repeated_run_gives_the_same_bytes_and_costs_nothing(
+    flags: Callable[..., dict[str, Any]], invoke: Any, command: Any, tree: Any, entries: Any, spent: Any, outputs: Path
+) -> None:
+    shared = {"ledger": outputs / "labeldp_ledger.jsonl", "epsilon_cap": 2}
+    for name in ("first", "second"):
+        invoke(command("privatize", flags("parquet", outputs / name, **shared))).ok()
+    first, second = (tree(outputs / name) for name in ("first", "second"))
+    assert first == second
+    assert len(entries(outputs)) == 2
+    assert Fraction(spent(outputs)) <= 2
+    refused = invoke(command("privatize", flags("parquet", outputs / "third", **shared, label_shares="1,1,1")))
+    assert refused.code == 2
+    assert "epsilon_cap" in refused.error
+
+
+def test_shares_may_be_given(flags: Callable[..., dict[str, Any]], invoke: Any, command: Any, outputs: Path) -> None:
+    shares = flags("parquet", outputs / "shares", label_shares="2,1,0.5", prior_epsilon=0.35)
+    outcome = invoke([*command("privatize", shares), "--dry_run"]).ok()
+    budgets = [line for line in outcome.out.splitlines() if line.startswith("budget")]
+    assert [float(line.split("epsilon ")[1].split(":")[0]) for line in budgets] == pytest.approx(
+        [8 / 7, 4 / 7, 2 / 7], rel=1e-5
+    )
+    assert [float(line.split(": ")[1].split(" for")[0]) for line in budgets] == pytest.approx([0.2, 0.1, 0.05])
+    (charged,) = [line for line in outcome.out.splitlines() if line.startswith("charged ")]
+    assert "epsilon 2 to " in charged
+
+
+def test_units_with_several_labels(
+    flags: Callable[..., dict[str, Any]], logs: Path, invoke: Any, command: Any, spent: Any, outputs: Path
+) -> None:
+    units = {"unit_column": "user", "max_records_per_unit": 2, "input": logs / "lacking-*.parquet"}
+    invoke(command("privatize", flags("parquet", outputs / "units", **units))).ok()
+    table = pq.read_table(outputs / "units" / "data")
+    assert max(np.bincount(np.asarray(table["user"]))) == 2
+    whole = read_json(outputs / "units" / "release.json")
+    assert whole["unit"] == {"column": "user", "max_records": 2, "over_limit": "drop"}
+    assert whole["adjacency"].startswith("label differential privacy for units: ")
+    assert 1.99 < spent(outputs) <= 2
+    audit = invoke(["audit", str(outputs / "units"), "--data"]).ok().out
+    assert audit.count("with at most 2 records each, 2 are allowed") == 3
+
+
+def test_validation_reads_no_label(
+    flags: Callable[..., dict[str, Any]], invoke: Any, command: Any, outputs: Path
+) -> None:
+    pytest.importorskip("tensorflow_data_validation")
+    flags_of_run = command("privatize", flags("tfrecord", outputs / "valid"))
+    invoke([*flags_of_run, "--validate"]).ok()
+    schema = (outputs / "valid" / "validation" / "schema.pbtxt").read_text()
+    assert schema.count("privatized: drawn at random under label differential privacy") == 3
+    statistics = (outputs / "valid" / "validation" / "feature_stats.pb").read_bytes()
+    assert not any(name.encode() in statistics for name in NAMES)
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"label": "click,,minutes"}, "a name between two commas is empty"),
+        ({"label": "click,minutes,click"}, "names a column twice"),
+        ({"label_max": "1,52"}, "give one value for all labels, or 3, one for each"),
+        ({"label_shares": "1,1"}, "--label_shares 1,1: give 3 positive numbers"),
+        ({"label_shares": "1,0,1"}, "give 3 positive numbers"),
+        ({"where": "click=1"}, "--where must not name the label click"),
+        ({"unit_column": "minutes", "max_records_per_unit": 2}, "--unit_column must not name the label minutes"),
+        ({"center_features": "x,minutes", "center": "linear"}, "--center_features must not name the label minutes"),
+        ({"center_column": "x", "center": None}, "give 3 different columns"),
+        ({"unit_column": "user", "max_records_per_unit": "auto"}, "auto is for one label"),
+        ({"label": "click,minute,basket.eur"}, "did you mean"),
+        ({"epsilon": "nan"}, "--epsilon must be between"),
+        ({"label": "click", "label_max": 1, "label_shares": "1"}, "--label_shares is for several labels"),
+    ],
+)
+def test_flags_that_are_refused(
+    flags: Callable[..., dict[str, Any]],
+    changed: dict[str, Any],
+    reason: str,
+    invoke: Any,
+    command: Any,
+    outputs: Path,
+) -> None:
+    outcome = invoke(command("privatize", flags("parquet", outputs / "refused", **changed)))
+    assert outcome.code == 2
+    assert reason in outcome.error
+    assert not (outputs / "refused").exists()
+
+
+def test_fit_takes_one_label(flags: Callable[..., dict[str, Any]], invoke: Any, command: Any, outputs: Path) -> None:
+    outcome = invoke(command("fit", flags("parquet", None) | {"mechanism_file": outputs / "m.json"}))
+    assert outcome.code == 2
+    assert "fit takes one label" in outcome.error
+
+
+def test_a_column_whose_name_has_a_comma_is_one_label(
+    flags: Callable[..., dict[str, Any]], invoke: Any, command: Any, outputs: Path
+) -> None:
+    table = log_table(whole=True).select(["minutes", "x"]).rename_columns(["minutes,raw", "x"])
+    pq.write_table(table, outputs / "comma.parquet")
+    one = {"input": outputs / "comma.parquet", "label": "minutes,raw", "label_max": 52}
+    invoke(command("privatize", flags("parquet", outputs / "comma", **one))).ok()
+    assert read_json(outputs / "comma" / "release.json")["label"] == "minutes,raw"
+
+
+def changed_manifest(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    def tamper(release: Path) -> None:
+        document = read_json(release / "release.json")
+        change(document)
+        (release / "release.json").write_text(json.dumps(document))
+
+    return tamper
+
+
+def swapped(release: Path) -> None:
+    first, second = (folder_of(release, name) for name in NAMES[:2])
+    for name in ("release.json", "mechanism.json"):
+        contents = [(folder / name).read_bytes() for folder in (first, second)]
+        for folder, content in zip((second, first), contents, strict=True):
+            (folder / name).write_bytes(content)
+    shutil.move(second / "center.json", first / "center.json")
+
+
+def of_other_records(release: Path) -> None:
+    path = folder_of(release, "click") / "release.json"
+    document = read_json(path)
+    path.write_text(json.dumps(document | {"records_without_label": 0}))
+
+
+@pytest.mark.parametrize(
+    ("tamper", "reason"),
+    [
+        (changed_manifest(lambda document: document.update(epsilon=1.9)), "release.epsilon is below the sum"),
+        (changed_manifest(lambda document: document.update(certified_epsilon=1.9)), "release.certified_epsilon is"),
+        (changed_manifest(lambda document: document["labels"][0].update(epsilon=0.1)), "states another epsilon"),
+        (changed_manifest(lambda document: document["labels"].pop()), "is not the folder of a label"),
+        (changed_manifest(lambda document: document["labels"][0].update(folder="labels/../x")), "another folder"),
+        (changed_manifest(lambda document: document.update(adjacency="labels are private")), "release.adjacency"),
+        (changed_manifest(lambda document: document.update(unit={"column": "user"})), "release.unit"),
+        (changed_manifest(lambda document: document["labels"].append(document["labels"][0])), "a label twice"),
+        (swapped, "its release.json is that of another label"),
+        (of_other_records, "release.records_without_label is not that of the whole release"),
+        (lambda release: shutil.rmtree(folder_of(release, "click")), "labels/click is missing"),
+        (lambda release: (folder_of(release, "click") / "mechanism.json").unlink(), "cannot be read"),
+    ],
+)  # fmt: skip
+def test_tampering_is_found(
+    released: tuple[Path, Any], tamper: Callable[[Path], None], reason: str, invoke: Any, outputs: Path
+) -> None:
+    shutil.copytree(released[0], outputs / "released")
+    tamper(outputs / "released")
+    outcome = invoke(["audit", str(outputs / "released")])
+    assert outcome.code == 1
+    assert reason in outcome.out
+
+
+def test_a_label_that_another_center_is_computed_from_is_found(
+    released: tuple[Path, Any], invoke: Any, outputs: Path
+) -> None:
+    """A release in which a label was a feature, so that it is published nearly as it is."""
+    shutil.copytree(released[0], outputs / "released")
+    for name in ("mechanism.json", "center.json"):
+        path = folder_of(outputs / "released", "minutes") / name
+        path.write_text(path.read_text().replace('"name": "x"', '"name": "click"'))
+    outcome = invoke(["audit", str(outputs / "released")])
+    assert outcome.code == 1
+    assert "label click is a public column of label minutes" in outcome.out
+
+
+@pytest.mark.parametrize("name", ["report", "attack"])
+def test_commands_for_one_label_name_the_folders(released: tuple[Path, Any], name: str, invoke: Any) -> None:
+    outcome = invoke([name, str(released[0])])
+    assert outcome.code == 1
+    assert "holds 3 labels" in outcome.error
+    assert "labels/basket%2Eeur" in outcome.error
+
+
+def test_a_report_of_one_label(released: tuple[Path, Any], invoke: Any, outputs: Path) -> None:
+    page = outputs / "report.html"
+    invoke(["report", str(folder_of(released[0], "minutes")), f"--output={page}"]).ok()
+    assert "minutes" in page.read_text()

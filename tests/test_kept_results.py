@@ -1,0 +1,67 @@
+"""Results that conftest.py makes Beam keep: they are those that Beam computes."""
+
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.coders import VarIntCoder
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions, TypeOptions
+from apache_beam.transforms import core, userstate
+from apache_beam.transforms.userstate import ReadModifyWriteStateSpec, TimerSpec, on_timer
+
+COUNT = ReadModifyWriteStateSpec("count", VarIntCoder())
+TIMER = TimerSpec("timer", beam.TimeDomain.WATERMARK)
+
+
+class Plain(beam.DoFn):
+    def __init__(self, suffix: str):
+        self.suffix = suffix
+
+    def process(self, element: str, *others: str) -> Any:
+        yield element + self.suffix
+
+
+class Stateful(beam.DoFn):
+    def process(self, element: Any, count: Any = beam.DoFn.StateParam(COUNT)) -> Any:  # noqa: B008
+        yield element
+
+    @on_timer(TIMER)
+    def end(self, timer: Any = beam.DoFn.TimerParam(TIMER)) -> None:  # noqa: B008
+        pass
+
+
+class Twice(beam.DoFn):
+    def process(self, element: Any, a: Any = beam.DoFn.TimestampParam, b: Any = beam.DoFn.TimestampParam) -> Any:
+        yield element
+
+
+def wrapped(function: Any) -> Any:
+    """Beam's own function."""
+    return function.__wrapped__
+
+
+@pytest.mark.parametrize("make", [lambda: Plain("a"), Stateful, lambda: core.CallableWrapperDoFn(str.upper),
+                                  lambda: core.CallableWrapperDoFn(Plain("b").process)])  # fmt: skip
+def test_the_specifications_and_signatures_of_a_dofn(make: Any) -> None:
+    for dofn in (make(), make()):
+        assert userstate.get_dofn_specs(dofn) == wrapped(userstate.get_dofn_specs)(dofn)
+        for name in ("process", "start_bundle", "finish_bundle", "setup", "teardown"):
+            method = getattr(dofn, name)
+            assert core.get_signature(method) == wrapped(core.get_signature)(method)
+
+
+def test_state_and_errors_are_found() -> None:
+    for _ in range(2):
+        assert userstate.get_dofn_specs(Stateful()) == ({COUNT}, {TIMER})
+        with pytest.raises(ValueError, match="duplicate process"):
+            userstate.get_dofn_specs(Twice())
+
+
+def test_views_of_the_same_options_share_their_values_and_others_do_not() -> None:
+    options, others = PipelineOptions(["--runner=FnApiRunner"]), PipelineOptions(["--runner=Other"])
+    assert options.view_as(StandardOptions) is options.view_as(StandardOptions)
+    assert (options.view_as(StandardOptions).runner, others.view_as(StandardOptions).runner) == ("FnApiRunner", "Other")
+    options.view_as(StandardOptions).streaming = True
+    assert options.view_as(TypeOptions).view_as(StandardOptions).streaming
+    assert options.get_all_options()["streaming"]
+    assert not others.view_as(StandardOptions).streaming
