@@ -102,8 +102,8 @@ class _Spread(beam.DoFn):
 
     def _flush(self) -> Iterator[tuple[int, _Rows]]:
         held, self._held, self._count = self._held, {}, 0
-        for (file, *place), rows in held.items():
-            yield file, _Rows(*place, np.array(rows, np.int64))
+        for (file, source, stage, error), rows in held.items():
+            yield file, _Rows(source, stage, error, np.array(rows, np.int64))
 
 
 class _Write(beam.DoFn):

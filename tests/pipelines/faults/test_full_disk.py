@@ -48,7 +48,7 @@ STAGES = {
     "mechanism": ("mechanism.json.", "writing {staging}/mechanism.json failed"),
     "shards": ("segments/part-", "writing {staging}/data/part-0000[01]-of-00002.parquet failed"),
     "dead letters": ("dead_letters.jsonl.", "writing {staging}/dead_letters.jsonl failed"),
-    "job result": ("job_result.json.", "writing {staging}/job_result.json failed"),
+    "job result": ("job_result_0.json.", "writing {staging}/job_result_0.json failed"),
     "manifest": ("release.json.", "writing {staging}/release.json failed"),
     "ledger": (f"{LEDGER}.pending", "charging the ledger {ledger} failed"),
 }
