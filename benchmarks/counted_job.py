@@ -17,6 +17,7 @@ from typing import Any
 from labeldp.pipelines.cli.commands import main as labeldp
 
 _created: list[str] = []
+_hooks: list[bool] = []
 
 
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -36,7 +37,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--output", required=True, help="output of the counted run; its folder is the first run's, too")
     args, flags = parser.parse_known_args(argv)
     folder = os.path.dirname(args.output)
-    sys.addaudithook(_hook)
+    if not _hooks:
+        # A hook stays for the life of the process.
+        sys.addaudithook(_hook)
+        _hooks.append(True)
     _run(["privatize", f"--input={args.small_input}", f"--output={folder}/small", *flags])
     _created.clear()
     before, started = _counts(), time.process_time()
@@ -44,7 +48,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     seconds = time.process_time() - started
     read, written = (after - earlier for after, earlier in zip(_counts(), before, strict=True))
     created = [path for path in _created if path.startswith(folder)]
-    segments = sum("/segments/" in path for path in created)
+    # Unfinished shards that are assembled are in the same folder.
+    segments = sum("/segments/" in path and "/segments/part-" not in path for path in created)
     print(
         json.dumps(
             {"files": len(created), "segments": segments, "read": read, "written": written, "cpu_seconds": seconds}
