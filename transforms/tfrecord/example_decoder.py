@@ -20,6 +20,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 from google.protobuf.message import DecodeError
 
 from ..errors import InputError
+from .entry_forms import EntryForms
 from .example_walk import BYTES, FLOAT, INT64, Entries, ExampleWalk
 from .framing import Frames
 from .varints import decode_varints
@@ -37,6 +38,7 @@ class ExampleDecoder:
           source: Name of the source, for error messages.
         """
         self._source = source
+        self._forms = EntryForms()
 
     def decode_frames(self, frames: Frames) -> pa.RecordBatch:
         """Decodes a batch of records.
@@ -50,7 +52,7 @@ class ExampleDecoder:
         Raises:
           InputError: As for `decode`.
         """
-        walk = ExampleWalk(frames.octets, frames.starts, frames.stops, ())
+        walk = ExampleWalk(frames.octets, frames.starts, frames.stops, (), self._forms)
         odd = ~walk.canonical
         features = [*_features_of(walk, odd)]
         columns = {feature.name: feature.array(self._source) for feature in features}
