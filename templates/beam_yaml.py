@@ -49,7 +49,7 @@ from ..transforms.center.fit_center import FitLinearCenter
 from ..transforms.csv_input.csv_dialect import Dialect
 from ..transforms.errors import OTHER_MECHANISM
 from ..transforms.io.filesystems import delete_folder
-from ..transforms.io.publish_shards import require_digest, require_empty
+from ..transforms.shards.publish_shards import require_digest, require_empty
 from ..transforms.units.bound_by_id import BoundUnitsById
 from ..transforms.units.bound_units import BoundUnits
 from ..transforms.units.leave_out import LeaveOut

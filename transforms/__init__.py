@@ -15,15 +15,16 @@ if TYPE_CHECKING:
     from .beam_rows import BatchesToRows, RowsToBatches, row_fields
     from .errors import InputError, StageError
     from .io.input_format import Equals, Format
-    from .io.parquet_writer import WriteParquet
-    from .io.publish_shards import ReleaseShards
     from .io.read_files import ReadRecordBatches
-    from .io.shard_writer import ShardFile
-    from .io.tfrecord_writer import WriteTFRecords
     from .noise_binding import BindNoise, Threshold
     from .noise_key_file import NoiseKeyFile
     from .noisy_prior import NoisyPrior
     from .privatize_labels import DeadLetter, PrivatizedLabels, PrivatizeLabels
+    from .shards.parquet_writer import WriteParquet
+    from .shards.publish_shards import ReleaseShards
+    from .shards.shard_ranges import CountRows
+    from .shards.shard_writer import ShardFile
+    from .shards.tfrecord_writer import WriteTFRecords
     from .solve_randomizer import SolveRandomizer
     from .unique_ids import CountUniqueIds
     from .units.bound_by_id import BoundUnitsById
@@ -43,11 +44,12 @@ _MODULES = {
     ".beam_rows": ("BatchesToRows", "RowsToBatches", "row_fields"),
     ".errors": ("InputError", "StageError"),
     ".io.input_format": ("Equals", "Format"),
-    ".io.parquet_writer": ("WriteParquet",),
-    ".io.publish_shards": ("ReleaseShards",),
+    ".shards.parquet_writer": ("WriteParquet",),
+    ".shards.publish_shards": ("ReleaseShards",),
     ".io.read_files": ("ReadRecordBatches",),
-    ".io.shard_writer": ("ShardFile",),
-    ".io.tfrecord_writer": ("WriteTFRecords",),
+    ".shards.shard_ranges": ("CountRows",),
+    ".shards.shard_writer": ("ShardFile",),
+    ".shards.tfrecord_writer": ("WriteTFRecords",),
     ".noise_binding": ("BindNoise", "Threshold"),
     ".noise_key_file": ("NoiseKeyFile",),
     ".noisy_prior": ("NoisyPrior",),
@@ -67,6 +69,7 @@ __all__ = [
     "BindNoise",
     "BoundUnits",
     "BoundUnitsById",
+    "CountRows",
     "CountUniqueIds",
     "CountUnits",
     "DeadLetter",

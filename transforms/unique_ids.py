@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import PCollection
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.timestamp import MIN_TIMESTAMP
+from apache_beam.utils.windowed_value import WindowedValue
 
 from ..mechanisms.noise.record_identities import first_repeated
 from .batches import LabelledBatch, record_identities
 from .errors import InputError, redact_errors
 
-_GROUPS = 256
-"""Ids are sorted in this many independent groups; with a billion ids, each group has about four million."""
+_GROUPS = 1 << 12
+"""Ids are sorted in this many independent groups; with ten billion ids, each has about 2.4 million, some 160 MB."""
+
+_HELD = 1 << 19
+"""Ids that a bundle holds before it passes them on, so that it passes hundreds at a time to each group."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Ids:
-    """Ids of one group, as (n, 2) uint64 blocks of `Identities`, with their source and rows."""
+    """Ids of one group, as (n, 2) uint64 blocks of `Identities`, with their rows and the sources of runs of them."""
 
-    source: str
+    sources: tuple[tuple[str, int], ...]
     rows: np.ndarray
     blocks: np.ndarray
 
@@ -57,18 +64,44 @@ class _Split(beam.DoFn):
     def __init__(self, id_column: str):
         self._id_column = id_column
 
+    def start_bundle(self) -> None:
+        self._held: list[tuple[str, np.ndarray, np.ndarray]] = []
+        self._count = 0
+
     @redact_errors("checking ids")
     def process(self, batch: LabelledBatch) -> Iterator[tuple[int, _Ids]]:
-        blocks = record_identities(batch, self._id_column).blocks
+        self._held.append((batch.source, batch.rows, record_identities(batch, self._id_column).blocks))
+        self._count += len(batch.rows)
+        if self._count >= _HELD:
+            yield from self._flush()
+
+    @redact_errors("checking ids")
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        for element in self._flush():
+            yield WindowedValue(element, MIN_TIMESTAMP, (GlobalWindow(),))
+
+    def _flush(self) -> Iterator[tuple[int, _Ids]]:
+        held, self._held, self._count = self._held, [], 0
+        if not held:
+            return
+        rows = np.concatenate([part for _, part, _ in held])
+        blocks = np.concatenate([part for _, _, part in held])
+        batches = np.repeat(np.arange(len(held)), [len(part) for _, part, _ in held])
         groups = _group(blocks)
-        for group in np.unique(groups).tolist():
-            mask = groups == group
-            yield group, _Ids(batch.source, batch.rows[mask], blocks[mask])
+        order = np.argsort(groups, kind="stable")
+        rows, blocks, batches, groups = rows[order], blocks[order], batches[order], groups[order]
+        bounds = np.flatnonzero(np.diff(groups, prepend=-1, append=_GROUPS)).tolist()
+        for start, stop in itertools.pairwise(bounds):
+            runs = np.flatnonzero(np.diff(batches[start:stop], prepend=-1))
+            lengths = np.diff(runs, append=stop - start).tolist()
+            sources = tuple((held[batches[start + run]][0], n) for run, n in zip(runs.tolist(), lengths, strict=True))
+            # Copies, because a view would keep all that the bundle held.
+            yield int(groups[start]), _Ids(sources, rows[start:stop].copy(), blocks[start:stop].copy())
 
 
 def _group(blocks: np.ndarray) -> np.ndarray:
     """Group of each id: multiplicative hashing of the first 8 bytes, which also spreads consecutive integers."""
-    return ((blocks[:, 0] * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(56)).astype(np.int64) % _GROUPS
+    return ((blocks[:, 0] * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(52)).astype(np.int64)
 
 
 class _Check(beam.DoFn):
@@ -88,7 +121,12 @@ class _Check(beam.DoFn):
 
 def _place(parts: list[_Ids], index: int) -> str:
     for part in parts:
-        if index < len(part.rows):
-            return f"{part.source} row {part.rows[index]}"
-        index -= len(part.rows)
+        if index >= len(part.rows):
+            index -= len(part.rows)
+            continue
+        row = part.rows[index]
+        for source, length in part.sources:
+            if index < length:
+                return f"{source} row {row}"
+            index -= length
     raise IndexError(index)

@@ -21,18 +21,20 @@ from ...transforms.batches import LabelledBatch
 from ...transforms.center.append_center import AppendCenter
 from ...transforms.center.fit_center import FitLinearCenter
 from ...transforms.io.filesystems import write_text
-from ...transforms.io.parquet_writer import WriteParquet
 from ...transforms.io.read_files import ReadRecordBatches
-from ...transforms.io.shard_writer import ShardFile
-from ...transforms.io.tfrecord_writer import WriteTFRecords
 from ...transforms.noise_binding import BindNoise
 from ...transforms.noisy_prior import NoisyPrior
-from ...transforms.privatize_labels import DeadLetter, PrivatizeLabels
+from ...transforms.privatize_labels import PrivatizeLabels
+from ...transforms.shards.dead_letter_writer import LetterFile, WriteDeadLetters
+from ...transforms.shards.parquet_writer import WriteParquet
+from ...transforms.shards.shard_ranges import CountRows, SourceRows
+from ...transforms.shards.shard_writer import ShardFile
+from ...transforms.shards.tfrecord_writer import WriteTFRecords
 from ...transforms.solve_randomizer import SolveRandomizer
 from ...transforms.units.bound_units import BoundedUnits
 from ..release.job_result import JobResult
 from ..release.mechanism_file import MECHANISM_NAME, MechanismFile
-from ..release.output_folder import DATA_NAME, DEAD_LETTERS_NAME, Staging, label_folders, released_path
+from ..release.output_folder import DATA_NAME, Staging, label_folders, released_path
 from ..units.bounded_input import bound_units, without_excess
 from .job_request import JobRequest, OutputSpec
 
@@ -57,8 +59,8 @@ def build(
       earlier: For each of them, mechanisms of its earlier releases.
 
     Returns:
-      PCollections of one element each, which are complete once job results, mechanism files and dead letters are
-      written. The job results are written after the shards.
+      PCollections of one element each, which are complete once job results and mechanism files are written. The job
+      results are written after the shards and the dead letters.
     """
     first, folders = requests[0], label_folders([request.column.name for request in requests])
     suffixes = [""] if len(requests) == 1 else [f" {place + 1}" for place in range(len(requests))]
@@ -100,7 +102,7 @@ def build(
         bindings.append(binding)
         randomizers.append(randomizer)
     digests: list[Any] = [None] * len(requests)
-    shards = None
+    shards, letters = None, None
     if first.command != "fit":
         records: Any = _read_records(pipeline, requests, linears, units)
         privatized: list[Any] = []
@@ -113,8 +115,10 @@ def build(
             records = drawn.batches
         digests = [AsSingleton(each.digest) for each in privatized]
         # The first stage leaves out every record that lacks a usable label in any of the columns.
-        shards, letters = _write_privatized(records, privatized[0].dead_letters, first.output, staging)
-        written.append(letters)
+        rows: Any = labels | "CountRows" >> CountRows()
+        unusable: Any = bindings[0] | "Unusable" >> beam.Map(lambda found: found.unusable).with_output_types(int)
+        shards = _write_shards(records, rows, first.output, staging)
+        letters = privatized[0].dead_letters | "WriteDeadLetters" >> WriteDeadLetters(staging.release, unusable)
     results: list[Any] = [
         binding
         | f"WriteJobResult{suffixes[place]}"
@@ -124,6 +128,7 @@ def build(
             place,
             digests[place],
             AsList(shards) if shards is not None else [],
+            AsList(letters) if letters is not None else [],
             None if units is None else AsSingleton(units.counts),
         )
         for place, binding in enumerate(bindings)
@@ -216,20 +221,13 @@ def _with_center(
     return batches if linear is None else batches | name >> AppendCenter(linear, column, only)
 
 
-def _write_privatized(
-    batches: PCollection[LabelledBatch], dead_letters: PCollection[DeadLetter], output: OutputSpec, staging: Staging
-) -> tuple[PCollection[ShardFile], PCollection[None]]:
-    """Writes shards and dead letters."""
+def _write_shards(
+    batches: PCollection[LabelledBatch], rows: PCollection[SourceRows], output: OutputSpec, staging: Staging
+) -> PCollection[ShardFile]:
     writer = {"tfrecord": WriteTFRecords, "parquet": WriteParquet}[output.format]
     data = FileSystems.join(staging.release, DATA_NAME)
     temp = FileSystems.join(staging.work, SEGMENTS_NAME)
-    shards: Any = batches | "Write" >> writer(data, temp, output.num_shards, output.compression, output.partitions)
-    letters: Any = (
-        dead_letters
-        | "GatherDeadLetters" >> beam.combiners.ToList()
-        | "WriteDeadLetters" >> beam.Map(_write_dead_letters, FileSystems.join(staging.release, DEAD_LETTERS_NAME))
-    )
-    return shards, letters
+    return batches | "Write" >> writer(data, temp, output.num_shards, output.compression, output.partitions, rows)
 
 
 def _mechanism_text(randomizer: Randomizer, release: PriorRelease) -> str:
@@ -246,6 +244,7 @@ def _write_job_result(
     place: int,
     digest: int | None,
     shards: Sequence[ShardFile],
+    letters: Sequence[LetterFile],
     units: UnitCounts | None,
 ) -> None:
     records = {shard.name: shard.records for shard in sorted(shards, key=lambda s: s.path)}
@@ -253,10 +252,4 @@ def _write_job_result(
     mechanisms = frozenset(
         None if drawn is None else drawn.split(",")[place] for shard in shards for drawn in shard.mechanisms
     )
-    write_text(path, JobResult(binding, digest, records, mechanisms, units).to_json())
-
-
-def _write_dead_letters(letters: Sequence[DeadLetter], path: str) -> None:
-    if letters:
-        ordered = sorted(letters, key=lambda letter: (letter.source, letter.row))
-        write_text(path, "".join(letter.to_json() + "\n" for letter in ordered))
+    write_text(path, JobResult(binding, digest, records, mechanisms, units, dict(sorted(letters))).to_json())

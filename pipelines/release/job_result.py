@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...mechanisms.core.budget import BudgetSplit
 from ...mechanisms.release.bound_noise import NoiseBinding
@@ -22,6 +22,7 @@ class JobResult:
       shards: Number of records by shard name, its path in the folder of all shards.
       mechanisms_applied: Fingerprints of the randomizers that drew the labels in the shards, in hexadecimal digits.
       units: Counts of units and of the records that were left out; None without units.
+      dead_letters: Number of records without a usable label by name of the file that lists them.
     """
 
     binding: NoiseBinding
@@ -29,6 +30,7 @@ class JobResult:
     shards: dict[str, int]
     mechanisms_applied: frozenset[str | None] = frozenset()
     units: UnitCounts | None = None
+    dead_letters: dict[str, int] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Writes the result as JSON.
@@ -54,6 +56,7 @@ class JobResult:
                 "digest_applied": None if self.digest_applied is None else f"{self.digest_applied:064x}",
                 "shards": self.shards,
                 "mechanisms_applied": list(self.mechanisms_applied),
+                "dead_letters": self.dead_letters,
             }
         )
 
@@ -84,7 +87,14 @@ class JobResult:
         )
         counts = None if result["units"] is None else UnitCounts(*result["units"])
         mechanisms = frozenset(result["mechanisms_applied"])
-        return cls(binding, None if applied is None else int(applied, 16), result["shards"], mechanisms, counts)
+        return cls(
+            binding,
+            None if applied is None else int(applied, 16),
+            result["shards"],
+            mechanisms,
+            counts,
+            result["dead_letters"],
+        )
 
     def check_same_input(self) -> None:
         """Checks that both passes saw the same input.

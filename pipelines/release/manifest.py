@@ -86,6 +86,7 @@ def make_manifest(
         "max_bias": certificate.max_bias,
         **details,
         "shards": result.shards,
+        **({"dead_letters": result.dead_letters} if result.dead_letters else {}),
         "versions": versions(),
     }
 

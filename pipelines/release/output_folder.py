@@ -25,7 +25,6 @@ from .manifest import CENTER_NAME, MANIFEST_NAME
 from .staging_locks import locked_staging, remove_leftovers
 
 DATA_NAME = "data"
-DEAD_LETTERS_NAME = "dead_letters.jsonl"
 VALIDATION_NAME = "validation"
 LABELS_NAME = "labels"
 """Folder of a release of several labels, with a folder for each of them."""
@@ -36,7 +35,7 @@ _DELETIONS = 3
 # Names below a target that a run writes.
 _OWN = re.compile(
     rf"{DATA_NAME}/([^/=]+=[^/]*/)*part-\d{{5}}-of-\d{{5}}\.(tfrecord|tfrecord\.gz|parquet)|{VALIDATION_NAME}/[a-z_]+\.(pb|pbtxt)"
-    rf"|({LABELS_NAME}/[^/]+/)?(mechanism\.json|{re.escape(CENTER_NAME)})|{re.escape(DEAD_LETTERS_NAME)}"
+    rf"|({LABELS_NAME}/[^/]+/)?(mechanism\.json|{re.escape(CENTER_NAME)})|dead_letters(-\d{{5}}-of-\d{{5}})?\.jsonl"
     rf"|{LABELS_NAME}/[^/]+/{re.escape(MANIFEST_NAME)}"
 )
 

@@ -153,6 +153,27 @@ def test_stages(benchmark: Any, last_line: Any) -> None:
         assert all(speed > 0 for speed in one["speed_over"].values())
 
 
+@pytest.mark.usefixtures("jobs_in_process")
+@pytest.mark.parametrize("format", ["parquet", "tfrecord"])
+def test_scale(benchmark: Any, last_line: Any, tmp_path: Path, format: str) -> None:
+    if format == "tfrecord":
+        tfx()
+    layouts = ["64_files_64_shards", "64_files_8_shards"]
+    benchmark("scale").main(
+        ["--sizes=640", f"--formats={format}", "--layouts", *layouts, f"--temp_location={tmp_path}"]
+    )
+
+    facts = last_line()
+    check(facts, "scale")
+    one, several = (facts["layouts"][f"{format} {layout} 640"] for layout in layouts)
+    # Shards of rows of one file are written once. Of the others each has the rows of eight files.
+    assert one["segments"] == several["segments"] == 64
+    assert several["files_created"] - one["files_created"] == 8
+    assert 0 < one["written_over_output"] < several["written_over_output"]
+    assert one["read_over_input"] > 0
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_startup(benchmark: Any, last_line: Any) -> None:
     benchmark("startup").main(["--rounds=1"])
 

@@ -6,8 +6,8 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
-from labeldp.transforms import CountUniqueIds, LabelledBatch
-from labeldp.transforms.unique_ids import _group
+from labeldp.transforms import CountUniqueIds, LabelledBatch, unique_ids
+from labeldp.transforms.unique_ids import _GROUPS, _group
 
 
 @pytest.fixture
@@ -67,10 +67,10 @@ def test_many_consecutive_ids(labelled, count):
 def test_consecutive_ids_spread_over_the_groups(step, labelled):
     from labeldp.transforms.batches import record_identities
 
-    ids = np.arange(20_000, dtype=np.int64) * step
-    sizes = np.bincount(_group(record_identities(labelled({"id": ids}), "id").blocks), minlength=256)
-    assert len(sizes) == 256
-    assert sizes.max() < 20_000 / 256 * 3
+    ids = np.arange(320_000, dtype=np.int64) * step
+    sizes = np.bincount(_group(record_identities(labelled({"id": ids}), "id").blocks), minlength=_GROUPS)
+    assert len(sizes) == _GROUPS
+    assert sizes.max() < 320_000 / _GROUPS * 3
 
 
 def test_the_number_one_and_the_text_one_are_different_ids(labelled, count):
@@ -123,6 +123,16 @@ def test_one_pair_among_thousands(labelled, complaint):
         for s in range(0, 5_000, 500)
     ]
     assert places(complaint(*batches)) == {("/logs/a", 17), ("/logs/a", 4_321)}
+
+
+@pytest.mark.parametrize("held", [1, 700, 1 << 19])
+def test_one_pair_among_many_files_however_many_ids_a_bundle_holds(labelled, complaint, monkeypatch, held):
+    """Ids of several files are passed on together."""
+    monkeypatch.setattr(unique_ids, "_HELD", held)
+    ids = np.arange(3_000)
+    ids[2_987] = 413
+    batches = [labelled({"id": ids[s : s + 100]}, f"/logs/{s:04d}", 7) for s in range(0, 3_000, 100)]
+    assert places(complaint(*batches)) == {("/logs/0400", 20), ("/logs/2900", 94)}
 
 
 def test_the_error_does_not_show_the_id(labelled, complaint):

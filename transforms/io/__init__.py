@@ -1,1 +1,1 @@
-"""Reading of input files and writing of shards, on any filesystem that Beam knows."""
+"""Reading of input files, on any filesystem that Beam knows."""

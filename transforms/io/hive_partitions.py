@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from urllib.parse import unquote_to_bytes
 
 import pyarrow as pa
@@ -85,11 +86,15 @@ class OutputPartitions:
           InputError: If there is no such folder: the file was added after the folders were listed.
         """
         try:
-            return self.folders.index(folder_of(path, self.columns))
-        except ValueError:
+            return self._places[folder_of(path, self.columns)]
+        except KeyError:
             raise InputError(
                 f"{path} was added to the input while the job ran: run again when the files are complete"
             ) from None
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {folder: place for place, folder in enumerate(self.folders)}
 
     def shard_name(self, number: int, num_shards: int, suffix: str) -> str:
         """Names a shard.

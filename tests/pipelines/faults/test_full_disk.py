@@ -48,7 +48,7 @@ STAGES = {
     "mechanism": ("mechanism.json.", "writing {staging}/mechanism.json failed"),
     "shards": ("segments/part-", "writing {staging}/data/part-0000[01]-of-00002.parquet failed"),
     "dead letters": ("dead_letters.jsonl.", "writing {staging}/dead_letters.jsonl failed"),
-    "job result": ("job_result.json.", "writing {staging}/job_result.json failed"),
+    "job result": ("job_result_0.json.", "writing {staging}/job_result_0.json failed"),
     "manifest": ("release.json.", "writing {staging}/release.json failed"),
     "ledger": (f"{LEDGER}.pending", "charging the ledger {ledger} failed"),
 }
@@ -67,9 +67,12 @@ def disk(outputs: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory, write_csv: Any) -> Path:
-    """Log in which one record has no label."""
+    """Log of three files in which one record has no label. Each of two shards has rows of two files."""
     rows = [f"{i},{'' if i == 7 else i % 5}" for i in range(600)]
-    return write_csv(tmp_path_factory.mktemp("full_disk") / "log.csv", rows)
+    folder = tmp_path_factory.mktemp("full_disk")
+    for start in range(0, 600, 200):
+        write_csv(folder / f"log-{start}.csv", rows[start : start + 200])
+    return folder / "log-*.csv"
 
 
 @pytest.fixture

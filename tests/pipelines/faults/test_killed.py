@@ -15,7 +15,7 @@ pytestmark = pytest.mark.xdist_group("faults")
 
 SEED = 20261122
 KILLS = 20
-STEPS = 25
+STEPS = 23
 """File-system steps of a run; a test counts them."""
 DELAYS = (0.001, 0.3)
 """Seconds. The stages that compute take longest."""

@@ -6,7 +6,7 @@ from labeldp.mechanisms.registry import AUTO
 from labeldp.pipelines.flags import choices
 from labeldp.transforms.csv_input.csv_dialect import COMMA, Dialect
 from labeldp.transforms.io.input_format import CSV_TYPES, FORMATS
-from labeldp.transforms.io.shard_writer import COMPRESSIONS
+from labeldp.transforms.shards.shard_writer import COMPRESSIONS
 
 
 def test_choices_are_those_of_the_code() -> None:

@@ -34,14 +34,14 @@ Columns = dict[str, np.ndarray]
 
 def in_shards(files: dict[str, Columns], shards: int) -> list[Columns]:
     """Expected contents of each shard: the rows of every file in order, files in the order of their paths."""
-    from labeldp.transforms.io.shard_writer import shard_of_rows
+    from labeldp.transforms.shards.shard_ranges import SourceRows, divide_rows
 
+    rows = {path: len(next(iter(columns.values()))) for path, columns in files.items()}
+    ranges = divide_rows([SourceRows(path, number, number) for path, number in rows.items()], shards)
     parts: list[list[Columns]] = [[] for _ in range(shards)]
     for path, columns in sorted(files.items()):
-        rows = np.arange(len(next(iter(columns.values()))))
-        place = shard_of_rows(path, rows, shards)
-        for shard in range(shards):
-            parts[shard].append({name: values[place == shard] for name, values in columns.items()})
+        for shard, start, end in ranges.of_file(path, 0).parts(np.arange(rows[path])):
+            parts[shard].append({name: values[start:end] for name, values in columns.items()})
     return [{name: np.concatenate([part[name] for part in each]) for name in each[0]} for each in parts]
 
 
@@ -130,7 +130,7 @@ class TestCensus:
 
         assert len(sizes) == CENSUS_SHARDS
         assert sum(sizes) == CENSUS_RECORDS
-        assert max(sizes) - min(sizes) <= 2 * 256  # shards take blocks of 256 rows in turn, from at most two files
+        assert max(sizes) <= 2 * min(sizes) + 1  # each shard has rows of one file, of which there are up to three
 
     def test_features_go_through_unchanged(self, census_run: CensusRun) -> None:
         for went_in, came_out in zip(census_run.went_in, census_run.came_out, strict=True):

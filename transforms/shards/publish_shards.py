@@ -10,7 +10,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import AsSingleton, PCollection
 
 from ..errors import InputError, StageError
-from .filesystems import exists, is_empty_folder, make_directory, move_file
+from ..io.filesystems import exists, is_empty_folder, make_directory, move_file
 from .shard_writer import ShardFile
 
 

@@ -8,16 +8,15 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
+from ..io.filesystems import create
 from ..tfrecord.encoded_batches import framed_records, is_encoded
 from ..tfrecord.example_encoder import encode_frames
-from .filesystems import create
 from .shard_writer import (
     COPY_BYTES,
     Layout,
     Segment,
     SegmentWriter,
     WriteShards,
-    check_complete,
     open_segment_file,
 )
 
@@ -38,6 +37,7 @@ class WriteTFRecords(WriteShards):
       compression: none or gzip.
       partitions: Folders that records go to by the partition columns of their files. The columns are left out of the
         shards. By default all shards are in `directory` itself.
+      rows: Rows of the sources, from `CountRows` over an earlier pass that read the same records; None if unknown.
     """
 
     def _layout(self) -> Layout:
@@ -52,13 +52,15 @@ class _TFRecordLayout:
     def suffix(self) -> str:
         return "tfrecord.gz" if self.compression == "gzip" else "tfrecord"
 
-    def open_segment(self, path: str) -> SegmentWriter:
-        return _TFRecordSegment(path)
+    def open_segment(self, path: str, schema: pa.Schema, whole: bool) -> SegmentWriter:
+        return _TFRecordSegment(path, whole and self.compression == "gzip")
+
+    def is_shard(self, segment: Segment, schemas: frozenset[bytes]) -> bool:
+        return segment.final or self.compression == "none"
 
     def assemble(self, segments: list[Segment], schemas: frozenset[bytes], file: BinaryIO) -> None:
         if self.compression == "gzip":
-            # No file name and no time in the header, so that the same records give the same bytes.
-            with gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0) as compressed:
+            with _compressed(file) as compressed:
                 self._copy(segments, compressed)
         else:
             self._copy(segments, file)
@@ -66,29 +68,45 @@ class _TFRecordLayout:
     @staticmethod
     def _copy(segments: list[Segment], file: Any) -> None:
         for segment in segments:
-            copied = 0
-            with open_segment_file(segment.path) as source:
-                while chunk := source.read(COPY_BYTES):
+            with open_segment_file(segment) as source:
+                records = gzip.GzipFile(fileobj=source) if segment.final else source
+                while chunk := records.read(COPY_BYTES):
                     file.write(chunk)
-                    copied += len(chunk)
-            check_complete(segment, copied)
+
+
+def _compressed(file: BinaryIO) -> gzip.GzipFile:
+    # No file name and no time in the header, so that the same records give the same bytes.
+    return gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0)
 
 
 class _TFRecordSegment:
-    def __init__(self, path: str):
+    """Records as they stand in a shard; compressed ones if the shard probably has no other segment."""
+
+    def __init__(self, path: str, compressed: bool):
         self._file = create(path)
+        self._compressed = _compressed(self._file) if compressed else None
         self._size = 0
+
+    def takes(self, schema: pa.Schema) -> bool:
+        return True
 
     def write(self, batch: pa.RecordBatch) -> None:
         framed = framed_records(batch) if is_encoded(batch.schema) else encode_frames(batch)
-        self._file.write(framed)
-        self._size += len(framed)
+        (self._compressed or self._file).write(framed)
 
     def close(self) -> None:
-        self._file.close()
+        try:
+            if self._compressed is not None:
+                self._compressed.close()
+            self._size = self._file.tell()
+        finally:
+            self._file.close()
 
     def size(self) -> int:
         return self._size
+
+    def is_final(self) -> bool:
+        return self._compressed is not None
 
     def schemas(self) -> frozenset[bytes]:
         return frozenset()

@@ -1,13 +1,15 @@
 """Writes batches into a fixed number of shards, with the same bytes however the runner forms its bundles.
 
-Blocks of row numbers determine a record's shard, and with partitions the folder of its file. Each bundle writes its
-records to its own segment files. Then every shard is assembled from its segments in the order of source and row, under
-a temporary name, and renamed; on an object store, under its name. Only the names of segments are shuffled.
+A record's shard follows from its row, from the numbers of rows of all files (`ShardRanges`), and with partitions from
+the folder of its file. Each bundle writes its records to its own segment files. A shard of one segment is that file,
+renamed. Any other is assembled from its segments in the order of source and row, under a temporary name, and renamed;
+on an object store, under its name. Only the names of segments are shuffled.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import uuid
 import zlib
 from collections.abc import Iterable, Iterator
@@ -25,12 +27,15 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from ..batches import LabelledBatch, filter_batch
 from ..errors import StageError, named_file, redact_errors
-from .filesystems import complete_file, is_remote, make_directory, open_file
-from .hive_partitions import ONE_FOLDER, OutputPartitions
+from ..io.filesystems import complete_file, exists, is_remote, make_directory, move_file, open_file
+from ..io.hive_partitions import ONE_FOLDER, OutputPartitions
+from ..stores.object_store import is_store
+from .shard_ranges import DivideRows, RowCuts, ShardRanges, SourceRows
 
 COMPRESSIONS = ("none", "gzip")
 COPY_BYTES = 1 << 22
-# Number of consecutive rows that go to the same shard; small, so that a small dataset has records in every shard.
+# Number of consecutive rows that go to the same shard where the numbers of rows are not known; small, so that a small
+# dataset has records in every shard.
 _BLOCK_ROWS = 256
 _MAX_OPEN_SEGMENTS = 256
 # On an object store, each open segment holds up to 5 MiB in memory.
@@ -45,14 +50,28 @@ class Layout(Protocol):
         """Extension of shard names, without a leading dot."""
         ...
 
-    def open_segment(self, path: str) -> SegmentWriter:
+    def open_segment(self, path: str, schema: pa.Schema, whole: bool) -> SegmentWriter:
         """Opens a new segment file.
 
         Args:
           path: The file.
+          schema: Arrow schema of the first batch.
+          whole: Whether the segment is expected to have all records of a shard: it is worth its format then.
 
         Returns:
           Its writer.
+        """
+        ...
+
+    def is_shard(self, segment: Segment, schemas: frozenset[bytes]) -> bool:
+        """Tells whether the only segment of a shard has the bytes of the shard.
+
+        Args:
+          segment: The segment.
+          schemas: As in `assemble`.
+
+        Returns:
+          True if `assemble` would write the same bytes.
         """
         ...
 
@@ -70,6 +89,17 @@ class Layout(Protocol):
 class SegmentWriter(Protocol):
     """Writes batches to one segment file."""
 
+    def takes(self, schema: pa.Schema) -> bool:
+        """Tells whether a batch can be appended.
+
+        Args:
+          schema: Its Arrow schema.
+
+        Returns:
+          False if it needs another segment.
+        """
+        ...
+
     def write(self, batch: pa.RecordBatch) -> None:
         """Appends records.
 
@@ -83,10 +113,18 @@ class SegmentWriter(Protocol):
         ...
 
     def size(self) -> int:
-        """Size of the file, to detect truncation.
+        """Size of the file, to detect truncation, once it is closed.
 
         Returns:
-          Bytes or records, depending on the layout.
+          Bytes.
+        """
+        ...
+
+    def is_final(self) -> bool:
+        """Format of the file.
+
+        Returns:
+          True for that of shards, False for another one.
         """
         ...
 
@@ -133,6 +171,7 @@ class Segment:
       path: The segment file.
       records: Number of records in it.
       size: As in `SegmentWriter.size`.
+      final: As in `SegmentWriter.is_final`.
       schemas: As in `SegmentWriter.schemas`.
       mechanisms: As in `ShardFile.mechanisms`.
     """
@@ -142,6 +181,7 @@ class Segment:
     path: str
     records: int
     size: int
+    final: bool
     schemas: frozenset[bytes]
     mechanisms: frozenset[str | None]
 
@@ -153,6 +193,10 @@ class WriteShards(beam.PTransform):
     Takes a PCollection of LabelledBatch; gives a ShardFile for each shard, also for those without records. The same
     batches give the same bytes on every runner.
 
+    If the rows of the sources are known (`CountRows`), each shard has a range of them, and all bundles together write
+    at most one segment for each source, shard and bundle. Otherwise rows go to shards in turn, in blocks of 256, and
+    every bundle writes a segment for every shard.
+
     Attributes:
       directory: Folder in which complete shards appear.
       temp_directory: Folder for unfinished files of privatized records, on the same filesystem. Delete it when the job
@@ -161,6 +205,7 @@ class WriteShards(beam.PTransform):
       compression: none or gzip.
       partitions: Folders that records go to by the partition columns of their files. The columns are left out of the
         shards. By default all shards are in `directory` itself.
+      rows: Rows of the sources, from `CountRows` over an earlier pass that read the same records; None if unknown.
     """
 
     directory: str
@@ -168,6 +213,7 @@ class WriteShards(beam.PTransform):
     num_shards: int
     compression: str = "none"
     partitions: OutputPartitions = ONE_FOLDER
+    rows: PCollection[SourceRows] | None = None
 
     def __post_init__(self) -> None:
         """Checks the options.
@@ -187,8 +233,12 @@ class WriteShards(beam.PTransform):
 
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[ShardFile]:
         layout = self._layout()
+        ranges = []
+        if self.rows is not None:
+            divided: Any = self.rows | "DivideRows" >> DivideRows(self.num_shards, self.partitions)
+            ranges.append(AsSingleton(divided))
         written = batches | "WriteSegments" >> beam.ParDo(
-            _WriteSegments(self.temp_directory, self.num_shards, layout, self.partitions)
+            _WriteSegments(self.temp_directory, self.num_shards, layout, self.partitions), *ranges
         ).with_output_types(tuple[int, Segment])
         schemas: Any = (
             written
@@ -241,12 +291,13 @@ class _WriteSegments(beam.DoFn):
         make_directory(self._temp)
         self._open: dict[int, _OpenSegment] = {}
         self._next: tuple[str, int] | None = None
+        self._cuts: tuple[str, RowCuts] | None = None
 
     @redact_errors("writing")
-    def process(self, batch: LabelledBatch) -> Iterator[tuple[int, Segment]]:
+    def process(self, batch: LabelledBatch, ranges: ShardRanges | None = None) -> Iterator[tuple[int, Segment]]:
         try:
             with named_file("writing", self._temp):
-                yield from self._write(batch)
+                yield from self._write(batch, ranges)
         except BaseException:
             self.teardown()
             raise
@@ -258,22 +309,52 @@ class _WriteSegments(beam.DoFn):
                 segment.close()
         self._open = {}
 
-    def _write(self, batch: LabelledBatch) -> Iterator[tuple[int, Segment]]:
+    def _write(self, batch: LabelledBatch, ranges: ShardRanges | None) -> Iterator[tuple[int, Segment]]:
         if self._next != (batch.source, batch.start):
             yield from self._close_all()
         self._next = (batch.source, batch.stop)
-        first = self._partitions.place(batch.source) * self._num_shards
-        shards = first + shard_of_rows(batch.source, batch.rows, self._num_shards)
+        if not batch.batch.num_rows:
+            return
+        folder = self._partitions.place(batch.source)
         kept = self._partitions.drop(batch.batch)
-        most = _MAX_OPEN_UPLOADS if is_remote(self._temp) else _MAX_OPEN_SEGMENTS
-        for shard in np.unique(shards).tolist():
-            if shard not in self._open:
+        if ranges is None:
+            parts = self._blocks(batch, kept)
+            most = _MAX_OPEN_UPLOADS if is_remote(self._temp) else _MAX_OPEN_SEGMENTS
+        else:
+            parts = self._ranges(batch, kept, ranges, folder)
+            # Rows ascend, and so do their shards.
+            most = 1
+        for shard, records, whole in parts:
+            place = folder * self._num_shards + shard
+            if place in self._open and not self._open[place].writer.takes(records.schema):
+                yield place, self._open.pop(place).close()
+            if place not in self._open:
                 if len(self._open) >= most:
                     yield from self._close_all()
-                path = FileSystems.join(self._temp, f"{shard:05d}-{uuid.uuid4().hex}")
-                self._open[shard] = _OpenSegment(batch.source, batch.start, path, self._layout.open_segment(path))
-            records = kept if self._num_shards == 1 else filter_batch(kept, np.flatnonzero(shards == shard))
-            self._open[shard].write(records, batch.mechanism)
+                path = FileSystems.join(self._temp, f"{place:05d}-{uuid.uuid4().hex}")
+                writer = self._layout.open_segment(path, records.schema, whole)
+                self._open[place] = _OpenSegment(batch.source, batch.start, path, writer)
+            self._open[place].write(records, batch.mechanism)
+
+    def _blocks(self, batch: LabelledBatch, kept: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch, bool]]:
+        """Records for each shard, in blocks of rows in turn, and whether they may be all records of the shard."""
+        if self._num_shards == 1:
+            yield 0, kept, False
+            return
+        shards = shard_of_rows(batch.source, batch.rows, self._num_shards)
+        for shard in np.unique(shards).tolist():
+            yield shard, filter_batch(kept, np.flatnonzero(shards == shard)), False
+
+    def _ranges(
+        self, batch: LabelledBatch, kept: pa.RecordBatch, ranges: ShardRanges, folder: int
+    ) -> Iterator[tuple[int, pa.RecordBatch, bool]]:
+        """Records for each shard, in ranges of rows, and whether they may be all records of the shard."""
+        if self._cuts is None or self._cuts[0] != batch.source:
+            self._cuts = batch.source, ranges.of_file(batch.source, folder)
+        cuts = self._cuts[1]
+        for shard, start, stop in cuts.parts(batch.rows):
+            # Only local shards are renamed segments.
+            yield shard, kept.slice(start, stop - start), shard in cuts.whole and not is_remote(self._temp)
 
     @redact_errors("writing")
     def finish_bundle(self) -> Iterator[WindowedValue]:
@@ -293,20 +374,27 @@ class _OpenSegment:
         self._source = source
         self._start = start
         self._path = path
-        self._writer = writer
+        self.writer = writer
         self._records = 0
         self._mechanisms: set[str | None] = set()
 
     def write(self, batch: pa.RecordBatch, mechanism: str | None) -> None:
-        self._writer.write(batch)
+        self.writer.write(batch)
         self._records += batch.num_rows
         self._mechanisms.add(mechanism)
 
     def close(self) -> Segment:
-        self._writer.close()
-        size, schemas = self._writer.size(), self._writer.schemas()
-        mechanisms = frozenset(self._mechanisms)
-        return Segment(self._source, self._start, self._path, self._records, size, schemas, mechanisms)
+        self.writer.close()
+        return Segment(
+            self._source,
+            self._start,
+            self._path,
+            self._records,
+            self.writer.size(),
+            self.writer.is_final(),
+            self.writer.schemas(),
+            frozenset(self._mechanisms),
+        )
 
 
 class _Assemble(beam.DoFn):
@@ -331,34 +419,51 @@ class _Assemble(beam.DoFn):
         )
         name = self._partitions.shard_name(shard, self._num_shards, self._layout.suffix)
         final = FileSystems.join(self._directory, name)
-        with named_file("writing", final), complete_file(final, self._temp) as file:
-            self._layout.assemble(segments, schemas, file)
+        with named_file("writing", final):
+            # Object stores cannot rename.
+            if len(segments) == 1 and self._layout.is_shard(segments[0], schemas) and not is_store(final):
+                _rename(segments[0], final)
+            else:
+                with complete_file(final, self._temp) as file:
+                    self._layout.assemble(segments, schemas, file)
         mechanisms = frozenset().union(*(segment.mechanisms for segment in segments))
         records = sum(segment.records for segment in segments)
         yield ShardFile(final, records, mechanisms, name.rpartition("/")[0])
 
 
-def open_segment_file(path: str) -> BinaryIO:
+def _rename(segment: Segment, final: str) -> None:
+    """Makes the only segment of a shard the shard."""
+    if not exists(segment.path) and exists(final):
+        # This is a retry of a bundle that has renamed it.
+        with open_file(final) as file:
+            _check_size(segment, file)
+        return
+    with open_file(segment.path) as file:
+        _check_size(segment, file)
+    make_directory(FileSystems.split(final)[0])
+    move_file(segment.path, final)
+
+
+@contextlib.contextmanager
+def open_segment_file(segment: Segment) -> Iterator[BinaryIO]:
     """Opens a segment file for reading.
 
     Args:
-      path: The file.
-
-    Returns:
-      A stream of its bytes.
-    """
-    return open_file(path)
-
-
-def check_complete(segment: Segment, found: int) -> None:
-    """Checks that a segment was read completely.
-
-    Args:
       segment: The segment.
-      found: Its size as it was read, in the unit of `SegmentWriter.size`.
+
+    Yields:
+      A stream of its bytes.
 
     Raises:
-      StageError: If the sizes differ.
+      StageError: If the file is truncated.
     """
-    if found != segment.size:
+    with open_file(segment.path) as file:
+        _check_size(segment, file)
+        yield file
+
+
+def _check_size(segment: Segment, file: BinaryIO) -> None:
+    size = file.seek(0, os.SEEK_END)
+    if size != segment.size:
         raise StageError("writing failed: a temporary segment file is truncated; is the disk full?")
+    file.seek(0)

@@ -4,7 +4,7 @@ import apache_beam as beam
 import pytest
 from labeldp.transforms import InputError, ReleaseShards, ShardFile, StageError
 from labeldp.transforms.io.filesystems import delete_folder
-from labeldp.transforms.io.publish_shards import _move, require_empty
+from labeldp.transforms.shards.publish_shards import _move, require_empty
 
 
 def test_no_shard_is_released_without_a_digest(failure, tmp_path):

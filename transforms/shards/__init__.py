@@ -1,0 +1,1 @@
+"""Writing of shards and dead letters, with the same bytes however the runner forms its bundles."""

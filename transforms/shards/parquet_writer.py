@@ -1,0 +1,230 @@
+"""Writes shards of Parquet. Segments are Parquet files if they may become shards, and Arrow IPC streams otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..errors import InputError
+from ..io.filesystems import create
+from ..tfrecord.encoded_batches import is_encoded
+from .shard_writer import (
+    Layout,
+    Segment,
+    SegmentWriter,
+    WriteShards,
+    open_segment_file,
+)
+
+_ROW_GROUP = 1 << 16
+
+
+class WriteParquet(WriteShards):
+    """Writes Parquet shards with row groups of 65,536 records.
+
+    Takes a PCollection of LabelledBatch; gives a ShardFile for each shard. The same batches give the same bytes on
+    every runner.
+
+    Attributes:
+      directory: Folder in which complete shards appear: part-00000-of-00004.parquet and so on.
+      temp_directory: Folder for unfinished files of privatized records, on the same filesystem. Delete it when the job
+        has ended.
+      num_shards: Number of shards, of each folder if there are several, >= 1; all of them are written.
+      compression: none or gzip, of column chunks.
+      partitions: Folders that records go to by the partition columns of their files. The columns are left out of the
+        shards. By default all shards are in `directory` itself.
+      rows: Rows of the sources, from `CountRows` over an earlier pass that read the same records; None if unknown.
+    """
+
+    def _layout(self) -> Layout:
+        return _ParquetLayout(self.compression)
+
+
+@dataclass(frozen=True)
+class _ParquetLayout:
+    compression: str
+
+    @property
+    def suffix(self) -> str:
+        return "parquet"
+
+    def open_segment(self, path: str, schema: pa.Schema, whole: bool) -> SegmentWriter:
+        if is_encoded(schema):
+            raise ValueError("encoded batches can only be written as TFRecords")
+        if whole and all(_returns(field.type) for field in schema):
+            return _ParquetSegment(path, schema, self.compression)
+        return _ArrowSegment(path)
+
+    def is_shard(self, segment: Segment, schemas: frozenset[bytes]) -> bool:
+        return segment.final and segment.schemas == schemas
+
+    def assemble(self, segments: list[Segment], schemas: frozenset[bytes], file: BinaryIO) -> None:
+        # Every shard has the schema of all shards, even without records, because readers take it from any file.
+        with _GroupWriter(file, _common_schema(schemas), self.compression) as writer:
+            for segment in segments:
+                for batch in _batches(segment):
+                    writer.write(_conformed(batch, writer.schema))
+
+
+class _GroupWriter:
+    """Writes a Parquet file with row groups of exactly 65,536 rows, the last one shorter, whatever the batches."""
+
+    def __init__(self, file: BinaryIO, schema: pa.Schema, compression: str):
+        self.schema = schema
+        self._writer = pq.ParquetWriter(pa.PythonFile(file, "w"), schema, compression=compression)
+        self._pending: list[pa.RecordBatch] = []
+        self._rows = 0
+
+    def __enter__(self) -> _GroupWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._writer.close()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._pending.append(batch)
+        self._rows += batch.num_rows
+        while self._rows >= _ROW_GROUP:
+            table = pa.Table.from_batches(self._pending)
+            self._write_group(table.slice(0, _ROW_GROUP))
+            self._pending = table.slice(_ROW_GROUP).to_batches()
+            self._rows -= _ROW_GROUP
+
+    def close(self) -> None:
+        if self._rows:
+            self._write_group(pa.Table.from_batches(self._pending))
+        self._writer.close()
+
+    def _write_group(self, group: pa.Table) -> None:
+        self._writer.write_table(group.combine_chunks(), row_group_size=_ROW_GROUP)
+
+
+class _ParquetSegment:
+    """Records of one schema as they stand in a shard."""
+
+    def __init__(self, path: str, schema: pa.Schema, compression: str):
+        self._file = create(path)
+        self._writer = _GroupWriter(self._file, schema, compression)
+        self._size = 0
+
+    def takes(self, schema: pa.Schema) -> bool:
+        return schema.equals(self._writer.schema, check_metadata=True)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write(batch)
+
+    def close(self) -> None:
+        try:
+            self._writer.close()
+            self._size = self._file.tell()
+        finally:
+            self._file.close()
+
+    def size(self) -> int:
+        return self._size
+
+    def is_final(self) -> bool:
+        return True
+
+    def schemas(self) -> frozenset[bytes]:
+        return frozenset([self._writer.schema.serialize().to_pybytes()])
+
+
+class _ArrowSegment:
+    """Arrow streams one after the other; a new one begins where the schema changes."""
+
+    def __init__(self, path: str):
+        self._file = create(path)
+        self._writer: pa.ipc.RecordBatchStreamWriter | None = None
+        self._schema: pa.Schema | None = None
+        self._schemas: set[bytes] = set()
+        self._size = 0
+
+    def takes(self, schema: pa.Schema) -> bool:
+        return True
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if self._writer is None or not batch.schema.equals(self._schema):
+            if self._writer is not None:
+                self._writer.close()
+            self._schema = batch.schema
+            self._schemas.add(batch.schema.serialize().to_pybytes())
+            self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, "w"), batch.schema)
+        self._writer.write_batch(batch)
+
+    def close(self) -> None:
+        try:
+            if self._writer is not None:
+                self._writer.close()
+            self._size = self._file.tell()
+        finally:
+            self._file.close()
+
+    def size(self) -> int:
+        return self._size
+
+    def is_final(self) -> bool:
+        return False
+
+    def schemas(self) -> frozenset[bytes]:
+        return frozenset(self._schemas)
+
+
+def _returns(kind: pa.DataType) -> bool:
+    """Tells whether values read back from Parquet have this type again, and are written as the same bytes."""
+    types = pa.types
+    if types.is_list(kind) or types.is_large_list(kind):
+        return _returns(kind.value_type)
+    return (
+        types.is_integer(kind)
+        or types.is_float32(kind)
+        or types.is_float64(kind)
+        or types.is_boolean(kind)
+        or types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_binary(kind)
+        or types.is_large_binary(kind)
+    )
+
+
+def _batches(segment: Segment) -> Iterator[pa.RecordBatch]:
+    """The records of a segment, in pieces of any size."""
+    with open_segment_file(segment) as file:
+        if segment.final:
+            yield from pq.ParquetFile(pa.PythonFile(file, "r")).iter_batches()
+            return
+        source = pa.PythonFile(file, "r")
+        while True:
+            try:
+                reader = pa.ipc.open_stream(source)
+            except pa.ArrowInvalid:
+                # Raised at the end of the file, whose size has been checked.
+                return
+            yield from reader
+
+
+def _common_schema(schemas: frozenset[bytes]) -> pa.Schema:
+    # Sorted, so that the order of fields does not depend on the order of workers.
+    found = [pa.ipc.read_schema(pa.py_buffer(schema)) for schema in sorted(schemas)]
+    try:
+        return pa.unify_schemas(found) if found else pa.schema([])
+    except pa.ArrowException:
+        raise InputError("a column changes its type between files: Parquet output needs one type per column") from None
+
+
+def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with the columns of a schema, of nulls where it has none."""
+    columns = [
+        pa.nulls(batch.num_rows, field.type)
+        if (place := batch.schema.get_field_index(field.name)) < 0
+        else batch.column(place).cast(field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
