@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import InputError
+from .entry_forms import EntryForms
 from .example_decoder import ExampleDecoder
 from .example_encoder import encode_examples
 from .example_values import ValueFinder
@@ -18,16 +19,17 @@ from .varints import content_offsets
 class FeatureSizes:
     """Measures the records of one source."""
 
-    def __init__(self, source: str, label: str):
+    def __init__(self, source: str, label: str, forms: EntryForms | None = None):
         """Starts a source.
 
         Args:
           source: Name of the source.
           label: The label's feature.
+          forms: As in `ValueFinder`.
         """
         self._source = source
         self._label = label
-        self._finder = ValueFinder([label])
+        self._finder = ValueFinder([label], forms)
 
     def __call__(self, frames: Frames) -> np.ndarray:
         """Measures a batch of records.
