@@ -22,7 +22,7 @@ _MOST_WORDS, _MOST_FORMS = 16, 1 << 12
 # Most entries of a batch from which forms are learned.
 _SAMPLE = 1 << 12
 # Entries compared at a time: what is computed for them stays in the cache.
-_BLOCK = 1 << 13
+_BLOCK = 1 << 14
 _SLOT_BITS = 13
 # Tag and length of the key precede it.
 _KEY_OFFSET = 2

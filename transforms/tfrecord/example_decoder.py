@@ -31,14 +31,15 @@ _TYPES = {"bytes_list": pa.large_binary(), "float_list": pa.float32(), "int64_li
 class ExampleDecoder:
     """Decodes serialized tf.Examples of one source into columns of lists."""
 
-    def __init__(self, source: str):
+    def __init__(self, source: str, forms: EntryForms | None = None):
         """Starts a source.
 
         Args:
           source: Name of the source, for error messages.
+          forms: Forms that were learned before, to which `decode_frames` adds others; none by default.
         """
         self._source = source
-        self._forms = EntryForms()
+        self._forms = forms
 
     def decode_frames(self, frames: Frames) -> pa.RecordBatch:
         """Decodes a batch of records.
@@ -52,6 +53,7 @@ class ExampleDecoder:
         Raises:
           InputError: As for `decode`.
         """
+        self._forms = EntryForms() if self._forms is None else self._forms
         walk = ExampleWalk(frames.octets, frames.starts, frames.stops, (), self._forms)
         odd = ~walk.canonical
         features = [*_features_of(walk, odd)]

@@ -34,14 +34,15 @@ class ValueFinder:
       names: The features.
     """
 
-    def __init__(self, names: Sequence[str]):
-        """Starts without forms.
+    def __init__(self, names: Sequence[str], forms: EntryForms | None = None):
+        """Starts a finder.
 
         Args:
           names: Features whose values are wanted.
+          forms: Forms that were learned before, to which others are added; none by default.
         """
         self.names = tuple(names)
-        self._forms = EntryForms()
+        self._forms = EntryForms() if forms is None else forms
 
     def find(self, octets: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> FoundValues:
         """Locates the values in a batch of records.

@@ -340,7 +340,8 @@ class ExampleWalk:
             unpacked |= integers & (tags == _UNPACKED_INT64)
             begins = np.where(unpacked, items + 1, begins)
             right |= unpacked
-            right &= ~integers | self._varints(begins, stops)
+            rows = np.flatnonzero(integers)
+            right[rows] &= self._varints(begins[rows], stops[rows])
             right &= ~(integers & unpacked) | self._single_varint(begins, stops)
         elif unpacked.any():
             begins = np.where(unpacked, items + 1, begins)
