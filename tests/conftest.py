@@ -32,6 +32,17 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("filterwarnings", line)
 
 
+# Before pytest-xdist reads the groups.
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Lets one worker of pytest-xdist run the tests that share fixtures of their module, which are then made once."""
+    for item in items:
+        fixtures = [made[-1] for made in item._fixtureinfo.name2fixturedefs.values()]  # type: ignore[attr-defined]
+        shared = [each for each in fixtures if each.scope != "function" and each.baseid.endswith(".py")]
+        if shared and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
 def pytest_runtest_setup() -> None:
     """Makes Beam keep its results, as soon as a test has loaded it."""
     if "apache_beam" in sys.modules:
