@@ -213,8 +213,9 @@ class EntryForms:
         differing: np.ndarray | None = None
         for place in range(self._words):
             expected = self._expected[place].take(forms)
-            if self._growing[place] is not None:
-                expected += self._growing[place].take(forms) * more
+            growing = self._growing[place]
+            if growing is not None:
+                expected += growing.take(forms) * more
             expected ^= words[:, place]
             expected &= self._masks[place].take(forms)
             differing = expected if differing is None else np.bitwise_or(differing, expected, out=differing)
