@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 _THIRD_PARTY_WARNINGS = (
     # Google's libraries warn on import about the end of support for a Python version.
@@ -18,7 +18,8 @@ _THIRD_PARTY_WARNINGS = (
 
 _keep_results_of_beam = runpy.run_path(str(Path(__file__).with_name("kept_by_beam.py")))["keep_results"]
 
-settings.register_profile("fixed", derandomize=True)
+# Hypothesis's own limits of time measure how busy the machine is.
+settings.register_profile("fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default" if os.environ.get("LABELDP_EXPLORE") else "fixed")
 
 
