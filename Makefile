@@ -82,7 +82,7 @@ flink-test: setup flink prism
 bench: setup
 	rm -rf build/benchmarks
 	mkdir -p build/benchmarks
-	set -e; for name in throughput parquet memory cores stages startup solvers center_cost $(if $(wildcard .flink/flink.jar),flink_throughput); do \
+	set -e; for name in throughput parquet wide memory cores stages startup solvers center_cost $(if $(wildcard .flink/flink.jar),flink_throughput); do \
 		$(BIN)/python benchmarks/$$name.py > build/benchmarks/$$name.out; done
 	$(BIN)/python benchmarks/performance_page.py build/benchmarks
 

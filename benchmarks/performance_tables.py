@@ -21,6 +21,11 @@ NAMES = {
     "direct": "DirectRunner, one worker",
     "flink_1_slot": "Flink, one task slot",
     "flink_2_slot": "Flink, two task slots",
+    "bare_loop": "bare loop",
+    "any_order": "40 features in any order",
+    "one_order": "40 features in one order",
+    "sequence": "40 features and 200 floats, in one order",
+    "parquet": "300 columns of Parquet",
     "8_files": "8 equal files",
     "1_file": "one file",
     "1000_files": "1,000 small files",
@@ -48,6 +53,7 @@ def tables(results: Mapping[str, Result]) -> str:
         "parquet": _parquet,
         "memory": _memory,
         "stages": _stages,
+        "wide": _wide,
         "cores": _cores,
         "flink": _flink,
         "startup": _startup,
@@ -107,6 +113,19 @@ def _parquet(result: Result) -> Iterator[str]:
         ],
     )
     yield _programs(result["programs"])
+
+
+def _wide(result: Result) -> Iterator[str]:
+    yield "### Wide records: the whole job"
+    keys = "cost_per_record_over_bare_loop", "cpu_per_record_over_bare_loop"
+    layouts = result["layouts"]
+    yield _table(
+        ["cost per record over the bare loop", "wall time", "CPU time"],
+        [_ratios(NAMES[name], layout, *keys) for name, layout in layouts.items()],
+    )
+    for name, layout in layouts.items():
+        yield f"{NAMES[name]}:"
+        yield _programs(layout["programs"])
 
 
 def _ratios(text: str, result: Result, *keys: str) -> list[str]:

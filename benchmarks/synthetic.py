@@ -6,6 +6,10 @@ files that protocol buffers in C++ wrote: readers cannot rely on one order.
 With `--columns clicks`, each record has the user of a click as well, an integer: one user in ten records, the numbers
 of records of users by Zipf's law with an exponent of 0.9, so that the first one has a fifth of all records.
 
+With `--columns wide`, a record is as in logs of ads: 13 integers, 26 hashed texts and a float label, about 735 bytes as
+a tf.Example. Integers have one to three bytes, so that records differ in length. With `--columns sequence`, it has a
+sequence of 200 floats as well. A Parquet file of wide records has 300 columns. Feature orders are all different.
+
 With `--columns conversions`, records are the sales of the log of `labeldp demo`, mostly hashed categories, with a
 prediction of each label; also as CSV.
 """
@@ -13,6 +17,7 @@ prediction of each label; also as CSV.
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,7 +27,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
-from log_schema import COLUMNS, CONVERSION_LABEL, FLOATS, FORMATS, ID, LABEL, LABEL_MAX, ORDERS, PREDICTION, USER
+from log_schema import (
+    COLUMNS,
+    CONVERSION_LABEL,
+    FLOATS,
+    FORMATS,
+    ID,
+    LABEL,
+    LABEL_MAX,
+    ORDERS,
+    PREDICTION,
+    SEQUENCE,
+    USER,
+    WIDE_INTEGERS,
+    WIDE_PARQUET,
+    WIDE_TEXTS,
+)
 
 _BATCH_ROWS = 1 << 16
 # One click in nine is a sale.
@@ -30,6 +50,9 @@ _BATCH_CLICKS = 9 * _BATCH_ROWS
 _ORDERS_OF_CONVERSIONS = 6
 # Standard deviation of the logarithm of a prediction over its label.
 _PREDICTION_ERROR = 0.4
+_WIDE_BATCH_ROWS = 1 << 13
+# Distinct hashed texts of a column.
+_CATEGORIES = 10_000
 
 
 def write_log(folder: Path, format: str, records: int, files: int, seed: int = 1, order: str = "mixed") -> None:
@@ -91,6 +114,98 @@ def _clicks(generator: np.random.Generator, rows: range, users: int) -> Iterator
         user = (users * generator.random(len(ids)) ** 10).astype(np.int64)
         columns = {ID: ids, USER: user, "x": floats[:, 0], "z": floats[:, 1], LABEL: labels}
         yield pa.RecordBatch.from_arrays([pa.array(column) for column in columns.values()], list(columns))
+
+
+def write_wide(
+    folder: Path, format: str, records: int, files: int, seed: int = 1, order: str = "mixed", sequence: bool = False
+) -> None:
+    """Writes files of equal length with wide records.
+
+    Args:
+      folder: Folder to make.
+      format: tfrecord, parquet or csv.
+      records: Number of records.
+      files: Number of files.
+      seed: Seed of the random values.
+      order: Order of the features of a tf.Example: mixed is a random permutation for each record, fixed is one order.
+      sequence: Whether records have a sequence of floats as well; not for csv.
+    """
+    folder.mkdir(parents=True)
+    for number in range(files):
+        rows = range(records * number // files, records * (number + 1) // files)
+        path = folder / f"part-{number:05d}.{format}"
+        batches = _wide(np.random.default_rng([seed, number]), rows, format, sequence)
+        if format == "tfrecord":
+            _write_wide_examples(path, batches, np.random.default_rng([seed, number, 1]), order)
+            continue
+        first = next(batches)
+        writers = {"parquet": pq.ParquetWriter, "csv": pa_csv.CSVWriter}
+        with writers[format](path, first.schema) as writer:
+            for batch in itertools.chain([first], batches):
+                writer.write_batch(batch)
+
+
+def _wide(generator: np.random.Generator, rows: range, format: str, sequence: bool) -> Iterator[pa.RecordBatch]:
+    # Hashes of eight hexadecimal digits, as in public logs of ads.
+    categories = pa.array([f"{number:08x}" for number in generator.integers(1 << 32, size=_CATEGORIES).tolist()])
+    texts, integers, floats = WIDE_TEXTS, WIDE_INTEGERS, 0
+    if format == "parquet" and not sequence:
+        texts = integers = (WIDE_PARQUET - 1) // 3
+        floats = WIDE_PARQUET - 1 - texts - integers
+    for start in range(rows.start, rows.stop, _WIDE_BATCH_ROWS):
+        size = min(_WIDE_BATCH_ROWS, rows.stop - start)
+        columns: dict[str, pa.Array] = {}
+        for place in range(integers):
+            values = np.exp(generator.exponential(1 + place % 13 / 4, size))
+            columns[f"I{place + 1}"] = pa.array(np.minimum(values, 1 << 20).astype(np.int64))
+        for place in range(floats):
+            columns[f"F{place + 1}"] = pa.array(generator.standard_normal(size, np.float32))
+        for place in range(texts):
+            chosen = (_CATEGORIES * generator.random(size) ** 3).astype(np.int64)
+            columns[f"C{place + 1}"] = categories.take(pa.array(chosen))
+        if sequence:
+            columns["sequence"] = _lists(generator.standard_normal((size, SEQUENCE), np.float32))
+        labels = 60 * np.exp(generator.standard_normal(size))
+        columns[LABEL] = pa.array(np.minimum(np.round(labels, 2), LABEL_MAX).astype(np.float32))
+        yield pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+
+
+def _write_wide_examples(
+    path: Path, batches: Iterator[pa.RecordBatch], generator: np.random.Generator, order: str
+) -> None:
+    from labeldp.transforms.tfrecord.example_encoder import encode_examples
+    from labeldp.transforms.tfrecord.framing import frame
+    from labeldp.transforms.tfrecord.varints import varint
+
+    with path.open("wb") as file:
+        for batch in batches:
+            if order == "fixed":
+                file.write(frame(encode_examples(batch)))
+                continue
+            columns = zip(batch.schema.names, batch.columns, strict=True)
+            entries = pa.array([entry for name, column in columns for entry in _entries(name, column)], pa.binary())
+            # Entry k of record i is in row k * n + i. Each record's entries are shuffled.
+            places = np.argsort(generator.random((batch.num_rows, batch.num_columns)), axis=1) * batch.num_rows
+            shuffled = entries.take(pa.array((places + np.arange(batch.num_rows)[:, None]).ravel()))
+            offsets = np.frombuffer(shuffled.buffers()[1], np.int32)[: len(shuffled) + 1 : batch.num_columns].tolist()
+            content = shuffled.buffers()[2].to_pybytes()
+            bodies = [content[start:stop] for start, stop in itertools.pairwise(offsets)]
+            file.write(frame([b"\x0a" + varint(len(body)) + body for body in bodies]))
+
+
+def _entries(name: str, column: pa.Array) -> list[bytes]:
+    """The map entry of a feature in each record."""
+    from labeldp.transforms.tfrecord.example_encoder import encode_examples
+
+    examples = encode_examples(pa.RecordBatch.from_arrays([column], [name]))
+    return [example[len(example) - _content_size(len(example)) :] for example in examples]
+
+
+def _content_size(size: int) -> int:
+    """Size of a field's content, of which tag and length are not part."""
+    from labeldp.transforms.tfrecord.varints import varint
+
+    return next(content for content in range(size - 2, 0, -1) if 1 + len(varint(content)) + content == size)
 
 
 def write_conversions(folder: Path, format: str, records: int, files: int, seed: int = 1, order: str = "mixed") -> None:
@@ -215,7 +330,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="folder to make")
-    parser.add_argument("--format", required=True, choices=[*FORMATS, "csv"], help="csv for conversions only")
+    parser.add_argument("--format", required=True, choices=[*FORMATS, "csv"], help="csv for conversions and wide only")
     parser.add_argument("--records", required=True, type=int, metavar="N")
     parser.add_argument("--files", type=int, default=8, metavar="N")
     parser.add_argument("--seed", type=int, default=1, metavar="S")
@@ -224,7 +339,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--columns", choices=COLUMNS, default="synthetic", help="synthetic: an id, 8 floats and a label (default)"
     )
     args = parser.parse_args(argv)
-    write = {"conversions": write_conversions, "clicks": write_clicks, "synthetic": write_log}[args.columns]
+    write = {
+        "conversions": write_conversions,
+        "clicks": write_clicks,
+        "synthetic": write_log,
+        "wide": write_wide,
+        "sequence": functools.partial(write_wide, sequence=True),
+    }[args.columns]
     write(args.output, args.format, args.records, args.files, args.seed, args.feature_order)
 
 

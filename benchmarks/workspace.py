@@ -16,7 +16,7 @@ from log_schema import CONVERSION_LABEL, EPSILON, ID, LABEL, LABEL_MAX
 
 _SYNTHETIC = Path(__file__).parent / "synthetic.py"
 # A record takes about 100 bytes in the log, in a temporary segment and in a shard; the rest is margin.
-_BYTES_PER_RECORD = {"synthetic": 400, "conversions": 1500, "clicks": 300}
+_BYTES_PER_RECORD = {"synthetic": 400, "conversions": 1500, "clicks": 300, "wide": 6000, "sequence": 6000}
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Log:
       format: tfrecord, parquet or csv.
       records: Number of records.
       folder: Folder with its files and nothing else.
-      columns: synthetic, conversions or clicks.
+      columns: One of `log_schema.COLUMNS`.
     """
 
     format: str
@@ -95,8 +95,8 @@ class Workspace:
           records: Number of records.
           files: Number of files of equal length.
           order: Order of the features of a tf.Example: mixed or fixed.
-          columns: synthetic; clicks: with a user; or conversions: the form of the demo's log, with a prediction of the
-            label.
+          columns: synthetic; clicks: with a user; conversions: the form of the demo's log, with a prediction of the
+            label; wide: 40 features, 300 columns of Parquet; or sequence: wide with a sequence of 200 floats.
 
         Returns:
           The log.

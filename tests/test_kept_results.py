@@ -1,4 +1,4 @@
-"""Results that conftest.py makes Beam keep: they are those that Beam computes."""
+"""Results that kept_by_beam.py makes Beam keep: they are those that Beam computes."""
 
 from typing import Any
 

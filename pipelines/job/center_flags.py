@@ -94,7 +94,7 @@ def _chosen(
     for flag, given in (("features", named or ()), ("categories", categories)):
         for name in given:
             if name in column.private:
-                raise UsageError(f"--center_{flag} must not name a label: centers are released as they are")
+                raise UsageError(f"--center_{flag} must not name the label: centers are released as they are")
             if name not in schema.names:
                 raise UsageError(
                     f"--center_{flag}: {input.paths[0]} has no column {name!r} in its first records; it has: "

@@ -76,6 +76,27 @@ def test_parquet(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("jobs_in_process")
+@pytest.mark.parametrize("layouts", [["parquet"], ["any_order", "one_order", "sequence"]], ids=" ".join)
+def test_wide(benchmark: Any, last_line: Any, tmp_path: Path, layouts: list[str]) -> None:
+    if layouts != ["parquet"]:
+        tfx()
+    benchmark("wide").main([*SIZES, "--files=2", "--layouts", *layouts, f"--temp_location={tmp_path}"])
+
+    facts = last_line()
+    check(facts, "wide")
+    assert list(facts["layouts"]) == layouts
+    for layout in facts["layouts"].values():
+        for figure in ("cost_per_record_over_bare_loop", "cpu_per_record_over_bare_loop"):
+            assert layout[figure] is None or math.isfinite(layout[figure])
+        assert set(layout["programs"]) == {"labeldp", "bare_loop"}
+        for program in layout["programs"].values():
+            check_measurement(program, [1000, 2000])
+    page = benchmark("performance_tables").tables({"wide": facts})
+    assert page.count("| labeldp privatize |") == page.count("| bare loop |") == len(layouts)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("jobs_in_process")
 def test_memory(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
     benchmark("memory").main([*SIZES, "--formats=parquet", f"--temp_location={tmp_path}"])
 

@@ -39,6 +39,15 @@ def test_of_privacy_units(start: Any, on_flink: list[str], undisturbed: Any, tre
     assert "units      f: 4,000, at most 1 record each, 4,000 left out" in outcome.out
 
 
+def test_of_several_labels(start: Any, on_flink: list[str], undisturbed: Any, tree: Any, small_log: Path) -> None:
+    """Each has a histogram, a randomizer and a stage of its own in one job."""
+    flags = {"input": small_log, "input_format": "csv", "label": "y,f", "label_max": "19,4000"}
+    outcome = start(on_flink, **flags).finish().ok()
+
+    assert tree(outcome.ran.release) == undisturbed(**flags)
+    assert "together   epsilon 2 for all labels of a record" in outcome.out
+
+
 def test_with_the_job_server_that_the_runner_starts(
     cluster: Any, local_cluster: Any, start: Any, undisturbed: Any, tree: Any, small_log: Path
 ) -> None:

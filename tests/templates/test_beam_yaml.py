@@ -316,7 +316,7 @@ def test_segments_outlive_a_job_that_cannot_finish_its_shards(tmp_path: Path, mo
     """Segments are deleted only after the last shard has been renamed."""
     from labeldp.templates.beam_yaml import WriteRecordBatches
     from labeldp.transforms import LabelledBatch
-    from labeldp.transforms.io import shard_writer as write
+    from labeldp.transforms.shards import shard_writer as write
 
     rename = write.FileSystems.rename
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ..batches import filter_batch
 from ..errors import InputError
+from ..tfrecord.entry_forms import EntryForms
 from ..tfrecord.example_values import ValueFinder
 from ..tfrecord.framing import Frames, read_records
 from .filesystems import GZIP_MAGIC, GZIP_WITHOUT_NAME, open_input
@@ -56,11 +57,13 @@ class TFRecordReader:
           matches: Tests which records of a batch with that feature are read, (n,) bool. Only these are decoded further.
         """
         self._matches = matches
-        self._where = None if where is None else ValueFinder([where])
+        # What one file teaches about records serves for the next.
+        self._forms = EntryForms()
+        self._where = None if where is None else ValueFinder([where], self._forms)
         self._columns = columns
         self._labels = labels
         self._encoded = encoded
-        self._finder = ValueFinder(columns or ())
+        self._finder = ValueFinder(columns or (), self._forms)
 
     def read(self, part: FilePart) -> Iterator[SelectedRecords]:
         """Reads one file.
@@ -79,9 +82,9 @@ class TFRecordReader:
         from ..tfrecord.example_decoder import ExampleDecoder
         from ..tfrecord.feature_sizes import FeatureSizes
 
-        decoder, columns = ExampleDecoder(part.path), ExampleColumns(part.path, self._finder)
+        decoder, columns = ExampleDecoder(part.path, self._forms), ExampleColumns(part.path, self._finder)
         where = ExampleColumns(part.path, self._where) if self._where is not None else None
-        sizes = FeatureSizes(part.path, self._labels) if self._labels else None
+        sizes = FeatureSizes(part.path, self._labels, self._forms) if self._labels else None
         with open_input(part.path) as file:
             for frames in _read_frames(file, part.path, sizes):
                 chosen, rows = frames, np.arange(len(frames))

@@ -33,8 +33,6 @@ class ExampleColumns:
         """
         self._source = source
         self._finder = finder
-        # Re-encoded records have another order of features; the first finder's templates are not spent on them.
-        self._reencoded_finder = ValueFinder(finder.names)
         self._decoder = ExampleDecoder(source)
         self._kinds: dict[str, int] = {}
 
@@ -110,7 +108,7 @@ class ExampleColumns:
         for row, record in zip(odd.tolist(), encode_examples(decoded, with_nulls=False), strict=True):
             records[row] = record
         reencoded = Frames.of(records)
-        again = self._reencoded_finder.find(reencoded.octets, reencoded.starts[odd], reencoded.stops[odd])
+        again = self._finder.find(reencoded.octets, reencoded.starts[odd], reencoded.stops[odd])
         if not again.canonical.all():
             raise undecodable(self._source)
         moved = reencoded.bounds[:-1] - frames.bounds[:-1]

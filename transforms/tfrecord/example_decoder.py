@@ -20,6 +20,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 from google.protobuf.message import DecodeError
 
 from ..errors import InputError
+from .entry_forms import EntryForms
 from .example_walk import BYTES, FLOAT, INT64, Entries, ExampleWalk
 from .framing import Frames
 from .varints import decode_varints
@@ -30,13 +31,15 @@ _TYPES = {"bytes_list": pa.large_binary(), "float_list": pa.float32(), "int64_li
 class ExampleDecoder:
     """Decodes serialized tf.Examples of one source into columns of lists."""
 
-    def __init__(self, source: str):
+    def __init__(self, source: str, forms: EntryForms | None = None):
         """Starts a source.
 
         Args:
           source: Name of the source, for error messages.
+          forms: Forms that were learned before, to which `decode_frames` adds others; none by default.
         """
         self._source = source
+        self._forms = forms
 
     def decode_frames(self, frames: Frames) -> pa.RecordBatch:
         """Decodes a batch of records.
@@ -50,7 +53,8 @@ class ExampleDecoder:
         Raises:
           InputError: As for `decode`.
         """
-        walk = ExampleWalk(frames.octets, frames.starts, frames.stops, ())
+        self._forms = EntryForms() if self._forms is None else self._forms
+        walk = ExampleWalk(frames.octets, frames.starts, frames.stops, (), self._forms)
         odd = ~walk.canonical
         features = [*_features_of(walk, odd)]
         columns = {feature.name: feature.array(self._source) for feature in features}

@@ -13,7 +13,8 @@ it needs. Every other record is reported as not canonical, whether a parser woul
 second entry under the same key, a list that a later one overwrites, or an unknown field, with a label in it that nobody
 sees.
 
-All records are walked in lockstep: step j reads the j-th map entry of each of them.
+All records are walked in lockstep: step j finds where the j-th map entry of each of them ends. Then the entries are
+compared with the forms of entries that were read before (`entry_forms`), and the others are read field by field.
 
 Source: tensorflow/core/example/example.proto and feature.proto, and the protocol buffer wire format.
 """
@@ -27,10 +28,8 @@ from typing import Any
 
 import numpy as np
 
+from .entry_forms import BYTES, FLOAT, INT64, EntryForms
 from .varints import read_lengths, sliding_words
-
-BYTES, FLOAT, INT64 = 0x0A, 0x12, 0x1A
-"""Kinds of a Feature, by the tag of its list."""
 
 FEATURES_TAG = 0x0A
 """Tag of the field of an Example that holds its map entries."""
@@ -41,6 +40,11 @@ _VALUE = 0x12
 _UNPACKED_FLOAT, _UNPACKED_INT64 = 0x0D, 0x08
 
 _LONGEST_VARINT = 10
+# Records from which forms are learned first.
+_FIRST_RECORDS = 64
+# Keys are compared by bits of words: the sum of 2^32 entries of a record fits into a word. Where there are more keys
+# than _MOST_KEYS, sorting is faster.
+_KEY_BITS, _MOST_KEYS = 31, 310
 _HIGH_BITS = np.frombuffer(b"\x80" * 8, "<i8")[0]
 # Masks of the lowest 0, 1, ..., 8 bytes of a word.
 _LOW_BYTES = np.array([(1 << (8 * size)) - 1 for size in range(8)] + [-1], np.int64)
@@ -90,7 +94,7 @@ class Values:
 
 @dataclass(frozen=True, eq=False)
 class Entries:
-    """Map entries of several records, not more than one of a record in each step of a walk. All arrays have shape (e,).
+    """Map entries of several records. All arrays have shape (e,).
 
     Attributes:
       rows: Index of each entry's record, int64.
@@ -118,14 +122,13 @@ class ExampleWalk:
 
     Attributes:
       octets: The padded content, shape (m,), uint8.
-      starts: Offset of each record's first byte, shape (n,), int64.
-      stops: Offset after each record's last byte, shape (n,), int64.
       canonical: Whether each record is in canonical form, shape (n,), bool.
       values: Values by feature, defined for canonical records.
-      steps: For each step the entries of all records that took it, canonical or not.
     """
 
-    def __init__(self, octets: np.ndarray, starts: np.ndarray, stops: np.ndarray, names: Sequence[str]):
+    def __init__(
+        self, octets: np.ndarray, starts: np.ndarray, stops: np.ndarray, names: Sequence[str], forms: EntryForms
+    ):
         """Walks through the records.
 
         Args:
@@ -133,31 +136,124 @@ class ExampleWalk:
           starts: Offset of each record's first byte, shape (n,), int64.
           stops: Offset after each record's last byte, shape (n,), int64.
           names: Features whose values are wanted.
+          forms: Forms of entries, to which those found are added. They save time and change no result.
         """
-        self.octets, self.starts, self.stops = octets, starts, stops
+        if not len(forms) and len(starts) > _FIRST_RECORDS:
+            ExampleWalk(octets, starts[:_FIRST_RECORDS], stops[:_FIRST_RECORDS], (), forms)
+        self.octets = octets
         self.canonical = np.ones(len(starts), bool)
         self.values = {name: Values.none(len(starts)) for name in names}
-        self.steps: list[Entries] = []
         self._words = sliding_words(octets)
-        self._names = {name: _name_words(name.encode()) for name in names}
-        self._walk()
+        self._forms = forms
+        # The entries of all records, canonical or not: index of the record, bounds of the content, number of the form.
+        self._sizes = self._find_entries(starts, stops)
+        self._places = forms.match(octets, self._begins, self._ends)
+        self._unknown = np.flatnonzero(self._places == 0)
+        self._read: Entries | None = None
+        if len(self._unknown):
+            self._read = self._read_unknown()
+        for name, values in self.values.items():
+            self._find_values(name, values)
+        self._find_duplicates()
 
-    def _walk(self) -> None:
-        tags, at, ends, good = self._field(self.starts, self.stops)
-        empty = self.starts == self.stops
-        self.canonical = empty | (good & (tags == FEATURES_TAG) & (ends == self.stops))
+    def _find_entries(self, starts: np.ndarray, stops: np.ndarray) -> list[int]:
+        """Finds the entries of all records. Returns how many there are in each step."""
+        tags, at, ends, good = self._field(starts, stops)
+        empty = starts == stops
+        self.canonical = empty | (good & (tags == FEATURES_TAG) & (ends == stops))
         rows = np.flatnonzero(self.canonical & ~empty & (at < ends))
-        at, stops = at[rows], self.stops[rows]
+        at, stops = at[rows], stops[rows]
+        steps = []
         while len(rows):
-            good, at = self._entry(rows, at, stops)
-            self.canonical[rows[~good]] = False
-            going = good & (at < stops)
+            begins, ends, good = self._entry(at, stops)
+            if not good.all():
+                self.canonical[rows[~good]] = False
+                rows, stops, begins, ends = rows[good], stops[good], begins[good], ends[good]
+            steps.append((rows, begins, ends))
+            going, at = ends < stops, ends
             if not going.all():
                 rows, at, stops = rows[going], at[going], stops[going]
-        if self.steps:
-            hashes = np.concatenate([step.hashes for step in self.steps])
-            owners = np.concatenate([step.rows for step in self.steps])
-            self.canonical[_owners_of_duplicates(hashes, owners)] = False
+        none = [(np.empty(0, np.int64),) * 3]
+        self._rows, self._begins, self._ends = (np.concatenate(parts) for parts in zip(*(steps or none), strict=True))
+        return [len(step[0]) for step in steps]
+
+    def _entry(self, at: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Reads tag and length of one map entry of each record. Returns (begin and end, whether it is well formed)."""
+        tags, lengths = self.octets.take(at), self.octets.take(at + 1)
+        if lengths.max() < 0x80:
+            begins = at + 2
+            ends = begins + lengths
+            return begins, ends, (tags == _ENTRY) & (ends <= stops)
+        _, begins, ends, good = self._field(at, stops)
+        return begins, ends, good & (tags == _ENTRY)
+
+    def _read_unknown(self) -> Entries:
+        """Reads the entries without a form field by field, and learns their forms."""
+        rows, begins, ends = (each[self._unknown] for each in (self._rows, self._begins, self._ends))
+        found, good = self._content(rows, begins, ends)
+        self.canonical[rows[~good]] = False
+        names = ("hashes", "kinds", "names", "names_stops", "lists", "starts")
+        self._forms.learn(self.octets, begins[good], ends[good], *(getattr(found, name)[good] for name in names))
+        return found
+
+    def _find_values(self, name: str, values: Values) -> None:
+        """Finds the values of one feature."""
+        number = self._forms.keys.get(name.encode())
+        if number is not None:
+            # Forms that were learned in this walk have larger numbers than those that were found.
+            at = np.flatnonzero((self._forms.key == number)[self._places])
+            forms = self._places[at]
+            starts = self._begins[at] + self._forms.starts[forms]
+            self._put(values, self._rows[at], self._forms.kind[forms], starts, self._ends[at])
+        if self._read is not None:
+            read, (size, words) = self._read, _name_words(name.encode())
+            at = np.flatnonzero(read.names_stops - read.names == size)
+            for place, word in enumerate(words.tolist()):
+                mask = _LOW_BYTES[min(size - 8 * place, 8)]
+                at = at[self._words[np.minimum(read.names[at] + 8 * place, len(self._words) - 1)] & mask == word]
+            self._put(values, read.rows[at], read.kinds[at], read.starts[at], read.stops[at])
+
+    def _put(self, values: Values, rows: np.ndarray, kinds: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> None:
+        """Sets the values of some records."""
+        single = np.where(kinds == FLOAT, ends - begins == 4, kinds == BYTES)
+        integers = kinds == INT64
+        if integers.any():
+            single |= integers & self._single_varint(begins, ends)
+        values.put(rows, np.where(single, kinds, -1), begins, ends)
+
+    def _find_duplicates(self) -> None:
+        """Finds the records in which a key occurs twice."""
+        chosen: Any = slice(None)
+        if len(self._forms.keys) <= _MOST_KEYS:
+            # Keys that differ have different bits. Bits that are added only differ from bits that are united if one of
+            # them is added twice.
+            for first in range(0, int(self._forms.key.max()), _KEY_BITS):
+                places = self._forms.key - 1 - first
+                bits = np.where((places >= 0) & (places < _KEY_BITS), 1 << np.maximum(places, 0) % _KEY_BITS, 0)
+                self.canonical &= self._distinct(bits)
+            if self._read is None:
+                return
+            # Keys of entries without a form have no number.
+            unnumbered = np.zeros(len(self.canonical), bool)
+            unnumbered[self._read.rows] = True
+            chosen = unnumbered[self._rows]
+        hashes = self._forms.hash[self._places]
+        if self._read is not None:
+            hashes[self._unknown] = self._read.hashes
+        self.canonical[_owners_of_duplicates(hashes[chosen], self._rows[chosen])] = False
+
+    def _distinct(self, bits: np.ndarray) -> np.ndarray:
+        """Tests in which records no bit occurs twice. bits: bit of each form, (f,), less than 2^32."""
+        united, added = np.zeros((2, len(self.canonical)), np.int64)
+        start = 0
+        for size in self._sizes:
+            step = slice(start, start + size)
+            rows: Any = slice(None) if size == len(united) else self._rows[step]
+            own = bits.take(self._places[step])
+            united[rows] |= own
+            added[rows] += own
+            start += size
+        return united == added
 
     def entries(self) -> Entries:
         """Lists the entries of all canonical records.
@@ -165,16 +261,23 @@ class ExampleWalk:
         Returns:
           The entries, those of the first step first.
         """
-        kept = [self.canonical[step.rows] for step in self.steps]
-        none = [np.empty(0, np.int64)]
-        return Entries(
-            *(
-                np.concatenate(
-                    [getattr(step, each.name)[keep] for step, keep in zip(self.steps, kept, strict=True)] or none
-                )
-                for each in fields(Entries)
-            )
+        kept = np.flatnonzero(self.canonical[self._rows])
+        forms, begins, known = self._places[kept], self._begins[kept], self._forms
+        found = Entries(
+            self._rows[kept],
+            known.hash[forms],
+            begins + known.names[forms],
+            begins + known.names_stop[forms],
+            begins + known.lists[forms],
+            known.kind[forms],
+            begins + known.starts[forms],
+            self._ends[kept],
         )
+        if self._read is not None:
+            here, there = np.flatnonzero(forms == 0), np.flatnonzero(self.canonical[self._read.rows])
+            for each in fields(Entries):
+                getattr(found, each.name)[here] = getattr(self._read, each.name)[there]
+        return found
 
     def _field(
         self, at: np.ndarray, stops: np.ndarray
@@ -193,40 +296,21 @@ class ExampleWalk:
         good = minimal & (ends <= stops)
         return word & 0xFF, np.minimum(begins, stops), np.minimum(ends, stops), good
 
-    def _entry(self, rows: np.ndarray, at: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Reads one map entry of each record. Returns (whether it is canonical, its end)."""
-        tags, keys, ends, good = self._field(at, stops)
-        good = good & (tags == _ENTRY)
-        tags, names, features, fine = self._field(keys, ends)
-        good &= fine & (tags == _KEY) & (features < ends)
-        hashed, plain, matching = self._match(names, features)
+    def _content(self, rows: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> tuple[Entries, np.ndarray]:
+        """Reads the contents of entries. Returns (what they hold, whether each is canonical)."""
+        tags, names, features, good = self._field(begins, ends)
+        good = good & (tags == _KEY) & (features < ends)
+        hashed, plain = self._key_hashes(names, features)
         good &= plain
         tags, lists, lists_end, fine = self._field(features, ends)
         good &= fine & (tags == _VALUE) & (lists_end == ends)
-        kinds, begins, fine = self._list(lists, ends)
+        kinds, starts, fine = self._list(lists, ends)
         good &= fine
-        self.steps.append(Entries(rows, hashed, names, features, lists, kinds, begins, ends))
-        for name, match in matching.items():
-            self._put(name, rows, match & good, kinds, begins, ends)
-        return good, ends
+        return Entries(rows, hashed, names, features, lists, kinds, starts, ends), good
 
-    def _put(
-        self, name: str, rows: np.ndarray, match: np.ndarray, kinds: np.ndarray, begins: np.ndarray, ends: np.ndarray
-    ) -> None:
-        if not match.any():
-            return
-        if not match.all():
-            rows, kinds, begins, ends = rows[match], kinds[match], begins[match], ends[match]
-        single = np.where(kinds == FLOAT, ends - begins == 4, kinds == BYTES)
-        integers = kinds == INT64
-        if integers.any():
-            single |= integers & self._single_varint(begins, ends)
-        self.values[name].put(rows, np.where(single, kinds, -1), begins, ends)
-
-    def _match(self, at: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-        """Reads keys. Returns (hash of each, whether it is UTF-8, for each feature: whether it is its name)."""
+    def _key_hashes(self, at: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Reads keys. Returns (hash of each, whether it is UTF-8)."""
         sizes = ends - at
-        matching = {name: sizes == size for name, (size, _) in self._names.items()}
         hashed, high = sizes, np.zeros(len(at), np.int64)
         for place in range(0, int(sizes.max()), 8):
             word = self._words[np.minimum(at + place, len(self._words) - 1)]
@@ -235,13 +319,10 @@ class ExampleWalk:
             mixed = (hashed ^ word) * _MIX
             # Only a key's own words enter its hash: keys read together differ in length; equal ones must hash alike.
             hashed = np.where(place < sizes, mixed ^ mixed >> 29, hashed)
-            for name, (size, words) in self._names.items():
-                if place < size:
-                    matching[name] &= word == words[place // 8]
         good = high & _HIGH_BITS == 0
         for row in np.flatnonzero(~good):
             good[row] = _is_text(self.octets[at[row] : ends[row]].tobytes())
-        return hashed, good, matching
+        return hashed, good
 
     def _list(self, at: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Reads the content of Features. Returns (kind, begin of its values, whether it is canonical)."""
@@ -259,7 +340,8 @@ class ExampleWalk:
             unpacked |= integers & (tags == _UNPACKED_INT64)
             begins = np.where(unpacked, items + 1, begins)
             right |= unpacked
-            right &= ~integers | self._varints(begins, stops)
+            rows = np.flatnonzero(integers)
+            right[rows] &= self._varints(begins[rows], stops[rows])
             right &= ~(integers & unpacked) | self._single_varint(begins, stops)
         elif unpacked.any():
             begins = np.where(unpacked, items + 1, begins)

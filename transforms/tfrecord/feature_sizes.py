@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import InputError
+from .entry_forms import EntryForms
 from .example_decoder import ExampleDecoder
 from .example_encoder import encode_examples
 from .example_values import ValueFinder
@@ -20,16 +21,17 @@ from .varints import content_offsets
 class FeatureSizes:
     """Measures the records of one source."""
 
-    def __init__(self, source: str, labels: Sequence[str]):
+    def __init__(self, source: str, labels: Sequence[str], forms: EntryForms | None = None):
         """Starts a source.
 
         Args:
           source: Name of the source.
           labels: The private features.
+          forms: As in `ValueFinder`.
         """
         self._source = source
         self._labels = labels
-        self._finder = ValueFinder(labels)
+        self._finder = ValueFinder(labels, forms)
 
     def __call__(self, frames: Frames) -> np.ndarray:
         """Measures a batch of records.

@@ -117,6 +117,15 @@ def checksums(parts: Iterable[bytes]) -> np.ndarray:
     return _masked(np.array([value(part) for part in parts], np.uint32))
 
 
+def _record_checksums(frames: Frames) -> np.ndarray:
+    """Checksum of each record, (n,) uint32. One record at a time is copied, to where the last one was."""
+    import google_crc32c
+
+    value, content = google_crc32c.value, frames.content
+    bounds = zip(frames.starts.tolist(), frames.stops.tolist(), strict=True)
+    return _masked(np.array([value(content[start:stop]) for start, stop in bounds], np.uint32))
+
+
 def _masked(crc: np.ndarray) -> np.ndarray:
     return (crc >> np.uint32(15) | crc << np.uint32(17)) + _MASK_DELTA
 
@@ -174,7 +183,7 @@ def write_checksums(octets: np.ndarray, bounds: np.ndarray) -> None:
       bounds: As in `Frames`.
     """
     frames = Frames(octets.tobytes(), bounds)
-    _words(octets)[frames.stops] = checksums(frames.records())
+    _words(octets)[frames.stops] = _record_checksums(frames)
 
 
 def overwrite_words(octets: np.ndarray, bounds: np.ndarray, offsets: np.ndarray, words: np.ndarray) -> None:
@@ -259,8 +268,9 @@ def read_records(
         row, never by an offset, which depends on how many bytes labels take.
     """
     content, row, bounds, checked = bytes(PADDING), 0, np.zeros(1, np.int64), 0
+    measured = np.zeros(0, np.int64)
     follower = _FrameFollower()
-    while chunk := _read(file, source, max(_CHUNK, len(content) - int(bounds[-1]))):
+    while chunk := _read(file, source, max(_CHUNK, len(content) - int(bounds[-1]), _missing(bounds, batch_size))):
         first = int(bounds[0])
         content = b"".join((memoryview(content)[first:-PADDING], chunk, bytes(PADDING)))
         bounds = bounds - first
@@ -270,15 +280,22 @@ def read_records(
             checked = len(bounds) - 1
             if follower.lost:
                 raise InputError(f"{source}: corrupt TFRecord at row {row + checked}")
-            taken = _batch_length(Frames(content, bounds), batch_size, sizes)
+            measured = _measured(Frames(content, bounds), measured, sizes)
+            taken = _batch_length(measured, len(bounds) - 1, batch_size)
             if not taken:
                 break
             yield Frames(content, bounds[: taken + 1])
-            row, bounds, checked = row + taken, bounds[taken:], checked - taken
+            row, bounds, checked, measured = row + taken, bounds[taken:], checked - taken, measured[taken:]
     if bounds[-1] + PADDING < len(content):
         raise InputError(f"{source}: truncated TFRecord at row {row + checked}")
     if len(bounds) > 1:
         yield Frames(content, bounds)
+
+
+def _missing(bounds: np.ndarray, batch_size: int) -> int:
+    """Bytes that a batch of records like those seen would still take, so that few blocks are joined to one batch."""
+    size = int(bounds[-1] - bounds[0])
+    return min(size * (batch_size + 1) // max(len(bounds) - 1, 1), _BATCH_BYTES) - size
 
 
 def _read(file: BinaryIO, source: str, size: int) -> bytes:
@@ -290,18 +307,25 @@ def _read(file: BinaryIO, source: str, size: int) -> bytes:
 
 def _verify(frames: Frames, source: str, row: int) -> None:
     """Verifies the checksums of records. row: row of the first."""
-    wrong = np.flatnonzero(checksums(frames.records()) != _words(frames.content)[frames.stops])
+    wrong = np.flatnonzero(_record_checksums(frames) != _words(frames.content)[frames.stops])
     if wrong.size:
         raise InputError(f"{source}: corrupt TFRecord at row {row + wrong[0]}")
 
 
-def _batch_length(frames: Frames, batch_size: int, sizes: Callable[[Frames], np.ndarray] | None) -> int:
+def _measured(frames: Frames, known: np.ndarray, sizes: Callable[[Frames], np.ndarray] | None) -> np.ndarray:
+    """Sizes of the first records, or of all if they are large enough for a batch. known: those measured before."""
+    if frames.bounds[-1] - frames.bounds[0] < _BATCH_BYTES or len(known) == len(frames):
+        return known
+    others = Frames(frames.content, frames.bounds[len(known) :])
+    return np.append(known, sizes(others) if sizes else np.diff(others.bounds))
+
+
+def _batch_length(measured: np.ndarray, records: int, batch_size: int) -> int:
     """Number of records in the next batch; 0 if it takes more records than these."""
-    if frames.bounds[-1] - frames.bounds[0] >= _BATCH_BYTES:
-        totals = np.cumsum(sizes(frames) if sizes else np.diff(frames.bounds))
-        if totals[-1] >= _BATCH_BYTES:
-            return int(np.searchsorted(totals, _BATCH_BYTES)) + 1
-    return batch_size if len(frames) == batch_size else 0
+    totals = np.cumsum(measured)
+    if len(totals) and totals[-1] >= _BATCH_BYTES:
+        return int(np.searchsorted(totals, _BATCH_BYTES)) + 1
+    return batch_size if records == batch_size else 0
 
 
 class _FrameFollower:

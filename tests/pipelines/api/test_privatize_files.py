@@ -178,4 +178,4 @@ def test_the_last_stage_may_run_again(files: Any, outputs: Path, tree: Any, monk
     run(files(), wanted=str(outputs / "released"))
     assert len(charges(outputs)) == 1
     assert "release.json" in tree(outputs / "released")
-    assert "job_result.json" not in tree(outputs / "released")
+    assert "job_result_0.json" not in tree(outputs / "released")

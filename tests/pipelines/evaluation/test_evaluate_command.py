@@ -163,7 +163,7 @@ def test_changed_records_are_evaluated_anew(evaluation: Any, invoke: Any, tmp_pa
     assert _rows(tmp_path / "output") != first
 
 
-def test_centers_are_in_every_table_and_lower_the_loss(spawn: Any, evaluation: Any, tmp_path: Path) -> None:
+def test_centers_are_in_every_table_and_lower_the_loss(invoke: Any, evaluation: Any, tmp_path: Path) -> None:
     """Features explain all but a standard deviation of 1 of the labels, the column `earlier` all but one of 3."""
     rng = np.random.default_rng(4)
     x, z, text = rng.normal(size=3000).round(3), rng.normal(size=3000).round(3), rng.choice(["u", "v", "w"], 3000)
@@ -177,7 +177,7 @@ def test_centers_are_in_every_table_and_lower_the_loss(spawn: Any, evaluation: A
         "center": ["none", "linear"], "center_column": "earlier",
     }  # fmt: skip
 
-    outcome = spawn(evaluation(**flags)).ok()
+    outcome = invoke(evaluation(**flags)).ok()
 
     rows_by_name = {row["mechanism"]: row for row in _rows(tmp_path / "output")}
     assert {"unbiased", "unbiased around linear", "unbiased around earlier"} < set(rows_by_name)
@@ -216,7 +216,7 @@ def test_chosen_features_are_all_that_models_see(evaluation: Any, invoke: Any, t
 
 
 def test_killed_half_way_and_run_again_is_as_if_never_killed(
-    evaluation: Any, spawn: Any, environment: Mapping[str, str], tmp_path: Path, tree: Any
+    evaluation: Any, invoke: Any, environment: Mapping[str, str], tmp_path: Path, tree: Any
 ) -> None:
     grid = {"epsilon": [0.5, 1, 2, 4], "seeds": 20}
     argv = [sys.executable, "-m", "labeldp", *evaluation(**grid)]
@@ -233,8 +233,8 @@ def test_killed_half_way_and_run_again_is_as_if_never_killed(
     assert 5 < len(kept) < 20 * 10
     assert not (tmp_path / "output" / "results.csv").exists()
 
-    resumed = spawn(evaluation(**grid)).ok()
-    spawn(evaluation(**grid, output=tmp_path / "whole")).ok()
+    resumed = invoke(evaluation(**grid)).ok()
+    invoke(evaluation(**grid, output=tmp_path / "whole")).ok()
 
     assert f"{len(kept)} of {20 * 10} cells were computed before" in resumed.err
     assert kept.items() <= tree(tmp_path / "output").items()
@@ -287,12 +287,12 @@ def test_a_failure_shows_no_label(
 
 
 @pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
-def test_the_network_runs(evaluation: Any, spawn: Any, tmp_path: Path) -> None:
+def test_the_network_runs(evaluation: Any, spawn: Any, invoke: Any, tmp_path: Path) -> None:
     outcome = spawn(evaluation(mechanism=["unbiased"], epsilon=[8], seeds=1, model=["network"])).ok()
     losses = {row["mechanism"]: float(row["test_loss"]) for row in _rows(tmp_path / "output")}
     # Worker threads share the functions that TensorFlow compiles.
     others = evaluation(mechanism=["unbiased"], epsilon=[8], seeds=1, model=["network"], output=tmp_path / "others")
-    spawn([*others, "--direct_num_workers=2"]).ok()
+    invoke([*others, "--direct_num_workers=2"]).ok()
 
     assert outcome.errors == []
     assert losses == {row["mechanism"]: float(row["test_loss"]) for row in _rows(tmp_path / "others")}

@@ -72,9 +72,10 @@ def state(outputs: Path, left: list[Path], spent: float) -> str:
     if spent:
         return "charged"
     names = [path.relative_to(left[0]).as_posix() for path in left[0].rglob("*")]
-    for name in ("release.json", "job_result.json", "data/part-", "segments", "mechanism.json"):
+    for name in ("release.json", "job_result_0.json", "data/part-", "segments", "mechanism.json"):
         if any(found.startswith(name) and not found[len(name) :].startswith(".") for found in names):
-            return {"data/part-": "shards", "release.json": "manifest"}.get(name, name.removesuffix(".json"))
+            known = {"data/part-": "shards", "release.json": "manifest", "job_result_0.json": "job_result"}
+            return known.get(name, name.removesuffix(".json"))
     return "staging"
 
 

@@ -99,11 +99,11 @@ def test_switches_are_turned_off(write: Any, name: str) -> None:
     assert parsed("privatize", "--config", write(f"{COMPLETE}{name}: false\n"), f"--{name}")[name] is True
 
 
-def test_a_job_runs_whose_file_says_dry_run(job: Any, write: Any, spawn: Any, outputs: Path) -> None:
+def test_a_job_runs_whose_file_says_dry_run(job: Any, write: Any, invoke: Any, outputs: Path) -> None:
     config = f"--config={write('dry_run: true')}"
-    assert "nothing is written or charged" in spawn([*job(), config]).ok().out
+    assert "nothing is written or charged" in invoke([*job(), config]).ok().out
     assert not list(outputs.iterdir())
-    spawn([*job(), config, "--no_dry_run"]).ok()
+    invoke([*job(), config, "--no_dry_run"]).ok()
     assert (outputs / "released" / "release.json").is_file()
 
 

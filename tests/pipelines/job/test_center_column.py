@@ -41,12 +41,12 @@ def centers_of(table: pa.Table) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def released(
-    log_csv: Path, key_file: Path, spawn: Any, command: Any, tmp_path_factory: pytest.TempPathFactory
+    log_csv: Path, key_file: Path, invoke: Any, command: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, str]:
     """A release from CSV to Parquet, and what the command printed."""
     output = tmp_path_factory.mktemp("center") / "released"
     flags = {"input": log_csv, "input_format": "csv", "output": output, "noise_key_file": key_file}
-    outcome = spawn(command("privatize", flags | CENTER | {"output_format": "parquet", "id_column": "id"})).ok()
+    outcome = invoke(command("privatize", flags | CENTER | {"output_format": "parquet", "id_column": "id"})).ok()
     return output, outcome.out
 
 
@@ -97,7 +97,7 @@ def test_fit_and_apply_give_the_bytes_of_privatize(
 
 @pytest.fixture(scope="module")
 def tfrecords(
-    log_csv: Path, key_file: Path, spawn: Any, command: Any, tmp_path_factory: pytest.TempPathFactory
+    log_csv: Path, key_file: Path, invoke: Any, command: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Path]:
     """A log of TFRecords, and its release as TFRecords: no feature is decoded on the way."""
     pytest.importorskip("google_crc32c")
@@ -109,7 +109,7 @@ def tfrecords(
     (batch,) = log_table().to_batches()
     log.write_bytes(bytes(frame(encode_examples(batch))))
     flags = {"input": log, "input_format": "tfrecord", "output": folder / "released", "noise_key_file": key_file}
-    spawn(command("privatize", flags | CENTER | {"id_column": "id"})).ok()
+    invoke(command("privatize", flags | CENTER | {"id_column": "id"})).ok()
     return log, folder / "released"
 
 

@@ -36,12 +36,12 @@ def log_csv(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def released(
-    log_csv: Path, key_file: Path, spawn: Any, command: Any, tmp_path_factory: pytest.TempPathFactory
+    log_csv: Path, key_file: Path, invoke: Any, command: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, str]:
     """A release from CSV to Parquet, and what the command printed."""
     output = tmp_path_factory.mktemp("groups") / "released"
     flags = {"input": log_csv, "input_format": "csv", "output": output, "noise_key_file": key_file}
-    outcome = spawn(command("privatize", flags | GROUPS | {"output_format": "parquet", "id_column": "id"})).ok()
+    outcome = invoke(command("privatize", flags | GROUPS | {"output_format": "parquet", "id_column": "id"})).ok()
     return output, outcome.out
 
 
@@ -127,7 +127,7 @@ def test_a_repeated_run_costs_nothing_and_other_groups_are_charged(
 
 @pytest.fixture(scope="module")
 def tfrecords(
-    log_csv: Path, key_file: Path, spawn: Any, command: Any, tmp_path_factory: pytest.TempPathFactory
+    log_csv: Path, key_file: Path, invoke: Any, command: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """A release of TFRecords as TFRecords, with a linear center, grouped by the most frequent values of a number."""
     pytest.importorskip("google_crc32c")
@@ -139,7 +139,7 @@ def tfrecords(
     (batch,) = log_table().to_batches()
     log.write_bytes(bytes(frame(encode_examples(batch))))
     flags = {"input": log, "input_format": "tfrecord", "output": folder / "released", "noise_key_file": key_file}
-    spawn(command("privatize", flags | FLAGS | {"center": "linear", "center_groups": "code", "num_shards": 2})).ok()
+    invoke(command("privatize", flags | FLAGS | {"center": "linear", "center_groups": "code", "num_shards": 2})).ok()
     return folder / "released"
 
 

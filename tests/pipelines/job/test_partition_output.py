@@ -65,10 +65,12 @@ def shards_of(release: Path) -> dict[str, bytes]:
     return {str(path.relative_to(data)): path.read_bytes() for path in sorted(data.rglob("*")) if path.is_file()}
 
 
-def test_shards_are_the_same_for_any_number_of_workers_and_pyarrow_finds_every_record(partitioned, spawn, outputs):
-    spawn(partitioned(num_shards=2)).ok()
+def test_shards_are_the_same_for_any_number_of_workers_and_pyarrow_finds_every_record(
+    partitioned, spawn, invoke, outputs
+):
+    invoke(partitioned(num_shards=2)).ok()
     spawn(partitioned(num_shards=2, output=outputs / "several", direct_num_workers=3)).ok()
-    spawn(partitioned(num_shards=2, partition_output=None, output=outputs / "whole")).ok()
+    invoke(partitioned(num_shards=2, partition_output=None, output=outputs / "whole")).ok()
     shards = shards_of(outputs / "released")
     assert list(shards) == [f"month={month}/part-0000{i}-of-00002.parquet" for month in MONTHS for i in (0, 1)]
     assert shards == shards_of(outputs / "several")

@@ -41,7 +41,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def release(
-    log: Path, key_file: Path, spawn: Any, command: Any, tmp_path_factory: pytest.TempPathFactory
+    log: Path, key_file: Path, invoke: Any, command: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., Released]:
     """Function (flag=value, ...) -> a release of the log."""
 
@@ -51,7 +51,7 @@ def release(
             "input": log, "input_format": "csv", "label": "y", "label_min": 0, "label_max": 10, "label_step": 1,
             "epsilon": 1, "id_column": "id", "noise_key_file": key_file, "output": folder, "output_format": "parquet",
         }  # fmt: skip
-        outcome = spawn(command("privatize", standard | flags)).ok()
+        outcome = invoke(command("privatize", standard | flags)).ok()
         return Released(folder, outcome.out, outcome.err)
 
     return run

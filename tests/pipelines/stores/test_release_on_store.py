@@ -101,7 +101,7 @@ def test_folders_of_partitions(emulator: Any, on_store: Any, invoke: Any, ended_
     for name in names:
         emulator.put(f"parts/{name}/a.parquet", content)
     flags = {"input": emulator.url("parts/*/*.parquet"), "partition_output": "k", "num_shards": 2}
-    ended_before("write_manifest", on_store(**flags))
+    ended_before("write_manifests", on_store(**flags))
     shards = {f"data/{name}/part-0000{i}-of-00002.parquet" for name in ("k=1", "k=a b%2Fé") for i in (0, 1)}
     left = {name for name in emulator.objects("out/released/") if name.startswith("data/")}
     assert left == shards
@@ -112,6 +112,22 @@ def test_folders_of_partitions(emulator: Any, on_store: Any, invoke: Any, ended_
         audited = invoke(["audit", emulator.url("out/released"), *more]).ok()
         assert audited.out.splitlines()[-1] == "PASS"
     assert "1200 records in 4 shards" in audited.out
+
+
+@STORES
+def test_several_labels(emulator: Any, on_store: Any, invoke: Any, ended_before: Any) -> None:
+    """The manifest of all labels comes last; what a killed run has left of the labels is removed by the next one."""
+    flags = {"input": emulator.url("in/*.parquet"), "label": "y,f", "label_max": "4,1000", "num_shards": 2}
+    ended_before("charge_ledger", on_store(**flags))
+    left = emulator.objects("out/released/")
+    assert {"labels/y/mechanism.json", "labels/f/mechanism.json"} <= set(left)
+    assert not any(name.endswith("release.json") for name in left)
+    invoke(on_store(**flags)).ok()
+    released = set(emulator.objects("out/released/"))
+    labels = {f"labels/{label}/{name}" for label in ("y", "f") for name in ("mechanism.json", "release.json")}
+    assert released == {"release.json", *labels, *(f"data/part-0000{i}-of-00002.parquet" for i in (0, 1))}
+    audited = invoke(["audit", emulator.url("out/released"), "--data"]).ok()
+    assert audited.out.splitlines()[-2:] == ["together     total epsilon 1.0 for all 2 labels", "PASS"]
 
 
 @STORES

@@ -42,14 +42,14 @@ def test_a_release_and_its_mechanism_file(released: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def centered(spawn: Any, command: Any, key_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def centered(invoke: Any, command: Any, key_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A release around a center, of 400 records."""
     folder = tmp_path_factory.mktemp("centered")
     rows = "".join(f"{i % 7},{(i % 7 + i % 3) % 9}\n" for i in range(400))
     (folder / "log.csv").write_text("guess,y\n" + rows)
     flags = {"input": folder / "log.csv", "input_format": "csv", "output_format": "parquet", "label": "y"}
     grid = {"label_min": 0, "label_max": 8, "label_step": 1, "epsilon": 1, "center_column": "guess"}
-    spawn(command("privatize", flags | grid | {"output": folder / "released", "noise_key_file": key_file})).ok()
+    invoke(command("privatize", flags | grid | {"output": folder / "released", "noise_key_file": key_file})).ok()
     return folder / "released"
 
 

@@ -46,11 +46,11 @@ def flags(logs: Path, key_file: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def released(
-    flags: dict[str, Any], spawn: Any, command: Any, tmp_path_factory: pytest.TempPathFactory
+    flags: dict[str, Any], invoke: Any, command: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Any]:
     """A release around a linear center, and the outcome of the command."""
     output = tmp_path_factory.mktemp("units") / "released"
-    outcome = spawn(command("privatize", flags | UNITS | {"output": output, "center": "linear"})).ok()
+    outcome = invoke(command("privatize", flags | UNITS | {"output": output, "center": "linear"})).ok()
     return output, outcome
 
 
@@ -303,11 +303,11 @@ def test_a_label_domain_of_units(flags: dict[str, Any], invoke: Any, tmp_path: P
 
 
 @pytest.fixture(scope="module")
-def composed(flags: dict[str, Any], spawn: Any, command: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def composed(flags: dict[str, Any], invoke: Any, command: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A release in which the epsilons of 60 records are composed with a delta."""
     output = tmp_path_factory.mktemp("composed") / "released"
     more = {"max_records_per_unit": 60, "delta": 1e-6, "mechanism": "unbiased", "output": output}
-    spawn(command("privatize", flags | UNITS | more)).ok()
+    invoke(command("privatize", flags | UNITS | more)).ok()
     return output
 
 

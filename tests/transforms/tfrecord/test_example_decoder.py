@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.transforms import InputError
 from labeldp.transforms.tfrecord import example_walk
+from labeldp.transforms.tfrecord.entry_forms import EntryForms
 from labeldp.transforms.tfrecord.example_encoder import encode_examples
 from labeldp.transforms.tfrecord.framing import Frames
 
@@ -119,7 +120,7 @@ def test_keys_of_equal_hashes_are_told_apart(monkeypatch):
     records = [example(**{"ab"[row % 2]: feature("float", row)}) for row in range(6)]
 
     frames = Frames.of(records)
-    walk = example_walk.ExampleWalk(frames.octets, frames.starts, frames.stops, ())
+    walk = example_walk.ExampleWalk(frames.octets, frames.starts, frames.stops, (), EntryForms())
     assert set(walk.entries().hashes.tolist()) == {0}
     batch = ExampleDecoder("/logs/a").decode_frames(frames)
     assert batch.to_pydict() == {"a": [[0], None, [2], None, [4], None], "b": [None, [1], None, [3], None, [5]]}

@@ -1,5 +1,6 @@
 """Values found in encoded tf.Examples equal those that protocol buffers parse, and canonical records hold no more."""
 
+import itertools
 import random
 import re
 import struct
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from labeldp.transforms.tfrecord import example_values
+from labeldp.transforms.tfrecord import entry_forms
+from labeldp.transforms.tfrecord.entry_forms import EntryForms
 from labeldp.transforms.tfrecord.example_values import FoundValues, ValueFinder
 from labeldp.transforms.tfrecord.example_walk import BYTES, FLOAT, INT64, ExampleWalk
 from labeldp.transforms.tfrecord.framing import PADDING
@@ -184,26 +186,119 @@ def mutants(record: bytes, count: int, seed: int) -> list[bytes]:
     return copies
 
 
+def found_without_forms(batch: list[bytes]) -> FoundValues:
+    """What is found if every entry is read field by field."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EntryForms, "match", lambda self, octets, begins, ends: np.zeros(len(begins), np.int64))
+        return find(batch)
+
+
+def assert_same(one: FoundValues, two: FoundValues) -> None:
+    np.testing.assert_array_equal(one.canonical, two.canonical)
+    for name in ("y", "id"):
+        found, read = one.values[name], two.values[name]
+        single = two.canonical & (read.kinds > 0)
+        np.testing.assert_array_equal(found.kinds[two.canonical], read.kinds[two.canonical])
+        np.testing.assert_array_equal(found.starts[single], read.starts[single])
+        np.testing.assert_array_equal(found.stops[single], read.stops[single])
+
+
 @settings(deadline=None, max_examples=60)
 @given(records(), st.integers(0, 2**32))
-def test_records_that_are_only_compared_get_the_answers_of_those_that_are_walked(record, seed):
-    """Records of equal length are compared with a walked record; this must give the same results as walking them."""
+def test_entries_that_are_only_compared_get_the_answers_of_those_that_are_read(record, seed):
     batch = [record, *mutants(record, 200, seed)] if record else []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(example_values, "_MAX_FAILURES", 0)
-        walked = find(batch)
+    read = found_without_forms(batch)
     finder = ValueFinder(["y", "id"])
     for _ in range(2):
-        found = find(batch, finder=finder)
-        np.testing.assert_array_equal(found.canonical, walked.canonical)
-        for name in ("y", "id"):
-            one, two = found.values[name], walked.values[name]
-            single = found.canonical & (two.kinds > 0)
-            np.testing.assert_array_equal(one.kinds[found.canonical], two.kinds[found.canonical])
-            np.testing.assert_array_equal(one.starts[single], two.starts[single])
-            np.testing.assert_array_equal(one.stops[single], two.stops[single])
+        assert_same(find(batch, finder=finder), read)
     for row, mutant in enumerate(batch):
-        assert_agrees(mutant, walked, row, row * len(record))
+        assert_agrees(mutant, read, row, row * len(record))
+
+
+LEARNED = {
+    "text": texts(b"text"),
+    "long text": texts(b"t" * 123),
+    "longer text": texts(b"t" * 124),
+    "varint": integers(300),
+    "varints": integers(1, 2, 3),
+    "many varints": integers(*range(100)),
+    "unpacked varint": field(INT64, b"\x08\x07"),
+    "float": floats(1.5),
+    "floats": floats(1.5, 2.5),
+    "unpacked float": field(FLOAT, b"\x0d1234"),
+    "no list": b"",
+    "no value": field(INT64, b""),
+    "empty packed": integers(),
+    "empty text": texts(b""),
+    "texts": texts(b"a", b"b"),
+}
+END = entry("end of the content, beyond which no form is compared", texts(b"." * 60))
+
+
+@pytest.mark.parametrize("name", ["y", "a name of more than sixteen bytes"])
+@pytest.mark.parametrize("learned", LEARNED.values(), ids=list(LEARNED))
+def test_a_form_accepts_no_byte_that_a_reader_would_refuse(name, learned):
+    """Every value of every byte before the value, and every length of the value, beside the same field by field."""
+    finder = ValueFinder([name, "id"])
+    whole = example(entry(name, learned), END)
+    find([whole] * 3, finder=finder)
+    start = whole.index(name.encode()) - 4
+    batch = [
+        whole[:place] + bytes([octet]) + whole[place + 1 :]
+        for place in range(start, start + len(name) + 14)
+        for octet in range(256)
+    ]
+    for kind in (BYTES, INT64, FLOAT):
+        for size in range(131):
+            for last in (b"\x01", b"\x80"):
+                content = field(0x0A, b"\x81" * (size - 1) + last) if size else b"\x0a\0"
+                batch.append(example(entry(name, field(kind, content)), END))
+    # The last bytes of the three lengths before the value, as if each had one byte.
+    content = entry(name, learned)
+    first = content.index(name.encode()) - 2
+    header = content[first : first + len(name) + 8 + (len(learned) >= 0x80)]
+    for size in range(131):
+        for places in itertools.product((0, 1), repeat=3):
+            octets = bytearray(header)
+            for place, length, changed in zip((-5, -3, -1), (size + 4, size + 2, size), places, strict=True):
+                octets[place] = length % 256 if changed else octets[place]
+            batch.append(example(field(0x0A, bytes(octets) + b"\x01" * size), END))
+    # Lengths that belong together, apart from one.
+    shift = random.Random(1)
+    for _ in range(500):
+        octets = bytearray(whole)
+        more = shift.randrange(-5, 6)
+        for place in shift.sample(range(start, start + len(name) + 14), 3):
+            octets[place] = (octets[place] + more) % 256
+        batch.append(bytes(octets))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EntryForms, "learn", lambda *_: None)
+        found = find(batch, (name, "id"), finder)
+        read = find(batch, (name, "id"), None)
+    np.testing.assert_array_equal(found.canonical, read.canonical)
+    single = read.canonical & (read.values[name].kinds > 0)
+    for part in ("kinds", "starts", "stops"):
+        one, two = (getattr(each.values[name], part) for each in (found, read))
+        np.testing.assert_array_equal(one[single], two[single])
+    np.testing.assert_array_equal(found.values[name].kinds[read.canonical], read.values[name].kinds[read.canonical])
+
+
+def test_forms_are_not_compared_with_bytes_before_an_entry_at_the_end():
+    finder = ValueFinder(["y"])
+    find([example(entry("y", b""), entry("t", ID), END)] * 3, finder=finder)
+    needle, odd = entry("y", b""), field(0x0A, b"\x0a\x01y\x13\x00")
+    batch = [example(entry("t", texts(bytes(50 - place) + needle + bytes(place))), odd) for place in range(50)]
+    for record in batch:
+        assert find([record], finder=finder).canonical.tolist() == [False]
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(records(), min_size=1, max_size=12), st.lists(records(), min_size=1, max_size=12))
+def test_what_was_learned_before_changes_no_result(before, batch):
+    finder = ValueFinder(["y", "id"])
+    find(before * 3, finder=finder)
+    for _ in range(2):
+        assert_same(find(batch, finder=finder), found_without_forms(batch))
 
 
 # Some bits of a varint have no meaning: 6 of the 70 bits of ten bytes, and trailing zeros.
@@ -311,20 +406,52 @@ def test_no_record_at_all():
     assert (len(found.canonical), len(found.values["y"].kinds)) == (0, 0)
 
 
-# Learned layouts.
+def many_features(repeat: int | None = None) -> bytes:
+    """More keys than bits of several words; with `repeat`, one key twice."""
+    names = [f"f{number}" for number in range(200)]
+    names += [] if repeat is None else [f"f{repeat}"]
+    return example(*(entry(name, Y) for name in names))
+
+
+def test_every_key_is_compared_with_every_other():
+    finder = ValueFinder(["y"])
+    find([many_features()] * 3, finder=finder)
+    batch = [many_features(repeat) for repeat in range(200)]
+    assert not find(batch, finder=finder).canonical.any()
+    assert find([*batch, many_features()], finder=finder).canonical.tolist() == [False] * 200 + [True]
+    # A key that occurs often enough for the sum of its bits to be another's.
+    assert not find([example(*[entry("f0", Y)] * times) for times in range(2, 70)], finder=finder).canonical.any()
+
+
+def test_more_keys_than_are_numbered():
+    finder = ValueFinder(["y"])
+    parts = [entry(f"f{number}", Y) for number in range(400)]
+    good, bad = example(*parts, entry("y", Y)), example(*parts, entry("y", Y), parts[7])
+    for _ in range(2):
+        assert find([good, bad, good], finder=finder).canonical.tolist() == [True, False, True]
+
+
+def test_a_key_without_a_form_beside_the_same_key_with_one():
+    finder = ValueFinder(["y"])
+    good, twice = example(entry("y", Y), END), example(entry("y", Y), entry("y", texts(b"a", b"b")), END)
+    find([good] * 3, finder=finder)
+    assert find([good, twice, good], finder=finder).canonical.tolist() == [True, False, True]
+
+
+# Learned forms.
 
 
 @pytest.fixture
-def walked(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """() -> number of records walked since the last call."""
+def read(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """() -> number of entries read field by field since the last call."""
     counts: list[int] = []
-    walk = ExampleWalk.__init__
+    content = ExampleWalk._content
 
-    def counting(self: Any, octets: Any, starts: Any, *rest: Any) -> None:
-        counts.append(len(starts))
-        walk(self, octets, starts, *rest)
+    def counting(self: Any, rows: Any, *rest: Any) -> Any:
+        counts.append(len(rows))
+        return content(self, rows, *rest)
 
-    monkeypatch.setattr(ExampleWalk, "__init__", counting)
+    monkeypatch.setattr(ExampleWalk, "_content", counting)
 
     def since() -> int:
         total = sum(counts)
@@ -334,30 +461,53 @@ def walked(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     return since
 
 
-def test_of_records_that_look_alike_one_is_walked(walked):
+def test_in_any_order_and_of_any_length_entries_of_one_form_are_read_once(read):
     finder = ValueFinder(["y", "id"])
-    batch = [example(entry("id", texts(b"%04d" % i)), entry("y", floats(i))) for i in range(1000)]
-    for expected in (1, 0):
+    shuffle = random.Random(1)
+    batch = []
+    for number in range(3000):
+        parts = [entry(f"f{place}", integers(shuffle.randrange(1 << 7 * place + 1))) for place in range(8)]
+        parts += [
+            entry("y", floats(number)),
+            entry("id", texts(b"%d" % number)),
+            entry("k", texts(b"x" * (number % 99))),
+        ]
+        batch.append(example(*shuffle.sample(parts, len(parts)), END))
+    for _ in range(2):
         found = find(batch, finder=finder)
         assert found.canonical.all()
-        assert walked() == expected
+        # The last ones of the content, and some of the first batch, are read.
+        assert read() < 13 * 64
+    assert find(batch, finder=finder).canonical.all()
+    assert read() <= 2
     content = b"".join(batch)
     ids = [content[a:b] for a, b in zip(found.values["id"].starts, found.values["id"].stops, strict=True)]
-    assert ids == [b"%04d" % i for i in range(1000)]
+    assert ids == [b"%d" % number for number in range(3000)]
+    labels = [content[a:b] for a, b in zip(found.values["y"].starts, found.values["y"].stops, strict=True)]
+    assert labels == [struct.pack("<f", number) for number in range(3000)]
 
 
-def test_where_no_two_records_look_alike_comparing_is_given_up(walked):
+def test_keys_with_one_slot_are_told_apart(monkeypatch, read):
+    monkeypatch.setattr(entry_forms, "_slots", lambda words, key_words: np.zeros(len(words), np.int64))
     finder = ValueFinder(["y"])
-    shuffle = random.Random(1)
-    parts = [entry(f"f{i}", floats(i)) for i in range(8)] + [entry("y", Y)]
-    batch = [example(*shuffle.sample(parts, len(parts))) for _ in range(400)]
-    for _ in range(example_values._MAX_FAILURES):
-        assert find(batch, finder=finder).canonical.all()
-    walked()
-    found = find(batch, finder=finder)
-    assert walked() == 400
-    for row, record in enumerate(batch):
-        assert_agrees(record, found, row, row * len(record))
+    batch = [example(entry("y", Y), entry("id", ID), entry("z", integers(5)), entry("y2", Y), END)] * 100
+    for _ in range(2):
+        found = find(batch, ("y",), finder)
+        assert found.canonical.all()
+        assert (found.values["y"].kinds == FLOAT).all()
+    read()
+    find(batch, ("y",), finder)
+    assert read() <= 2
+
+
+def test_forms_are_limited(monkeypatch):
+    monkeypatch.setattr(entry_forms, "_MOST_FORMS", 5)
+    finder = ValueFinder(["y"])
+    batch = [example(*(entry(f"f{i}{j}", Y) for i in range(8)), entry("y", Y), END) for j in range(200)]
+    for _ in range(3):
+        found = find(batch, finder=finder)
+        assert found.canonical.all()
+        assert (found.values["y"].kinds == FLOAT).all()
 
 
 # Varints.

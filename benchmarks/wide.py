@@ -1,0 +1,81 @@
+"""Throughput of `labeldp privatize` on wide records, beside the bare loops: 40 features, and 300 columns of Parquet.
+
+The records are as in logs of ads: 13 integers, 26 hashed texts and a float label, about 735 bytes as a tf.Example. They
+are measured with the features of each record in an order of its own, as C++ writes them; in one order, as Python does;
+and with a sequence of 200 floats in each record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from comparison import Program, compare, cpu_ratio, parser, ratio
+from result_line import print_result
+from workspace import Log, Workspace, open_workspace
+
+_SIZES = (50_000, 100_000, 200_000, 400_000)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Log of wide records.
+
+    Attributes:
+      format: tfrecord or parquet.
+      columns: wide or sequence.
+      order: Order of the features of a tf.Example: mixed or fixed.
+    """
+
+    format: str
+    columns: str
+    order: str = "fixed"
+
+
+LAYOUTS = {
+    "any_order": Layout("tfrecord", "wide", "mixed"),
+    "one_order": Layout("tfrecord", "wide"),
+    "sequence": Layout("tfrecord", "sequence"),
+    "parquet": Layout("parquet", "wide"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Runs every layout and prints the JSON line.
+
+    Args:
+      argv: Arguments; default those of the process.
+    """
+    flags = parser(__doc__, _SIZES, rounds=3)
+    flags.add_argument("--files", type=int, default=8, metavar="N", help="files of a log (default: 8)")
+    flags.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=list(LAYOUTS), help="default: all")
+    args = flags.parse_args(argv)
+    with open_workspace(args.temp_location) as space:
+        layouts = {name: _measured(space, name, args) for name in args.layouts}
+    print_result("wide", {"layouts": layouts})
+
+
+def _measured(space: Workspace, name: str, args: Any) -> dict[str, Any]:
+    layout = LAYOUTS[name]
+
+    def log(size: int) -> Log:
+        return space.log(layout.format, size, args.files, layout.order, layout.columns)
+
+    programs = [
+        Program(f"{name} labeldp", args.sizes, log, space.privatize),
+        Program(f"{name} bare_loop", args.sizes, log, space.bare_loop),
+    ]
+    measured = compare(space, programs, args.rounds)
+    for size in args.sizes:
+        log(size).delete()
+    labeldp, loop = (measured[program.name] for program in programs)
+    return {
+        "cost_per_record_over_bare_loop": ratio(labeldp, loop),
+        "cpu_per_record_over_bare_loop": cpu_ratio(labeldp, loop),
+        "programs": {"labeldp": labeldp, "bare_loop": loop},
+    }
+
+
+if __name__ == "__main__":
+    main()
