@@ -58,7 +58,7 @@ class Threshold:
         Args:
           records: Number of records with a usable label.
           unusable: Number of records without one.
-          label: Name of the label column, for the message.
+          label: The label column as the message names it.
           several: Number of records without a usable label that are known to have several.
           left_out: Number of records with a usable label that were left out for the bound of their unit.
 
@@ -146,7 +146,7 @@ class _Bind(beam.DoFn):
 
     @redact_errors("binding the noise")
     def process(self, summary: LabelSummary, unique_ids: int = 0) -> Iterator[NoiseBinding]:
-        counts = summary.records, summary.unusable, self._column.name, summary.several, summary.left_out
+        counts = summary.records, summary.unusable, self._column.described, summary.several, summary.left_out
         self._threshold.check(*counts)
         check_centers(summary, self._column)
         yield make_binding(summary, self._column, self._budget, self._key.load())

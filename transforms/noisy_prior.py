@@ -94,7 +94,7 @@ class _AddNoise(beam.DoFn):
     def process(
         self, summary: LabelSummary, linear: LinearCenter | None, unique_ids: int = 0
     ) -> Iterator[PriorRelease]:
-        counts = summary.records, summary.unusable, self._column.name, summary.several, summary.left_out
+        counts = summary.records, summary.unusable, self._column.described, summary.several, summary.left_out
         self._threshold.check(*counts)
         remaining = remaining_epsilon(self._epsilon, 0.0 if linear is None else linear.epsilon)
         check_centers(summary, self._column)

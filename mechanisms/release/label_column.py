@@ -74,6 +74,11 @@ class LabelColumn:
         return self.name, *self.others
 
     @property
+    def described(self) -> str:
+        """The private columns as a message names them."""
+        return " or ".join(self.private)
+
+    @property
     def labels(self) -> np.ndarray:
         """The domain as an array, shape (k,), float64."""
         return np.array(self.domain, np.float64)

@@ -114,7 +114,7 @@ def with_frequent_groups(request: JobRequest, options: PipelineOptions) -> JobRe
     LOGGER.info("counting the values of the column of --center_groups")
     with staging_folder(request.output.target, single_file=True) as staging:
         path = FileSystems.join(staging.work, "groups.json")
-        run_pipeline(options, lambda pipeline: _count_values(pipeline, request.input, request.column.name, name, path))
+        run_pipeline(options, lambda pipeline: _count_values(pipeline, request, name, path))
         counts: dict[str, int] = json.loads(read_text(path))
     if not counts:
         raise InputError(f"--center_groups: no record has a value of {name!r}")
@@ -123,8 +123,9 @@ def with_frequent_groups(request: JobRequest, options: PipelineOptions) -> JobRe
     return dataclasses.replace(request, column=column, group_column=None)
 
 
-def _count_values(pipeline: beam.Pipeline, input: InputSpec, label: str, name: str, path: str) -> None:
-    read = ReadRecordBatches(input.pattern, input.format, [name], input.where, label)
+def _count_values(pipeline: beam.Pipeline, request: JobRequest, name: str, path: str) -> None:
+    input, column = request.input, request.column
+    read = ReadRecordBatches(input.pattern, input.format, [name], input.where, column.name, other_labels=column.others)
     counts: Any = pipeline | "ReadGroups" >> read | "CountValues" >> beam.ParDo(_CountValues(name))
     _ = counts | "AddCounts" >> beam.CombineGlobally(_add) | "WriteCounts" >> beam.Map(_write, path)
 

@@ -275,7 +275,7 @@ class _ReleaseCenter(beam.DoFn):
 
     @redact_errors("noising the center")
     def process(self, summary: MomentSummary, design: CenterDesign, unique_ids: int = 0) -> Iterator[LinearCenter]:
-        self._threshold.check(summary.records, summary.unusable, self._column.name, left_out=summary.left_out)
+        self._threshold.check(summary.records, summary.unusable, self._column.described, left_out=summary.left_out)
         labels = len(self._column.domain)
         sums: tuple[int, ...] = ()
         if design.epsilon:

@@ -201,6 +201,17 @@ def test_equal_labels_get_independent_noise(
     assert abs(np.corrcoef(first - labels, second - labels)[0, 1]) < 6 / np.sqrt(ROWS)
 
 
+def test_too_many_records_without_a_label_are_said_of_all_labels(
+    flags: Callable[..., dict[str, Any]], logs: Path, invoke: Any, command: Any, outputs: Path
+) -> None:
+    lacking = {"input": logs / "lacking-*.parquet", "max_unusable_fraction": 0.01}
+    outcome = invoke(command("privatize", flags("parquet", outputs / "lacking", **lacking)))
+    assert outcome.code == 1
+    assert f"{ROWS - USABLE:,} of 3,000 records have no usable label in" in outcome.error
+    assert "click" in outcome.error
+    assert list(outputs.iterdir()) == []
+
+
 def test_a_repeated_run_gives_the_same_bytes_and_costs_nothing(
     flags: Callable[..., dict[str, Any]], invoke: Any, command: Any, tree: Any, entries: Any, spent: Any, outputs: Path
 ) -> None:
@@ -232,6 +243,10 @@ def test_units_with_several_labels(
     flags: Callable[..., dict[str, Any]], logs: Path, invoke: Any, command: Any, spent: Any, outputs: Path
 ) -> None:
     units = {"unit_column": "user", "max_records_per_unit": 2, "input": logs / "lacking-*.parquet"}
+    constant = units | {"over_limit": "constant", "epsilon": 1, "ledger": outputs / "constant.jsonl"}
+    invoke(command("privatize", flags("parquet", outputs / "constant", **constant))).ok()
+    assert pq.read_table(outputs / "constant" / "data").num_rows == USABLE
+    assert invoke(["audit", str(outputs / "constant"), "--data"]).ok().out.endswith("PASS\n")
     invoke(command("privatize", flags("parquet", outputs / "units", **units))).ok()
     table = pq.read_table(outputs / "units" / "data")
     assert max(np.bincount(np.asarray(table["user"]))) == 2
