@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import is_remote
+from ..audit.audit_release import audit_path
 from ..cli.arguments import UsageError
 from ..cli.exit_codes import run_command
 from ..cli.local_files import check_file, local_copy, write_file
 from ..cli.one_line import one_line
 from ..cli.optional_extras import check_extra
 from ..flags.release_flags import REPORT_NAME
+from ..release.output_folder import LABELS_NAME, label_folders
 from .report_input import read_report_input
 
 
@@ -30,10 +33,14 @@ def run(args: argparse.Namespace) -> int:
         check_extra("labeldp report", "evaluation", "jinja2")
         _check_inputs(args)
         _check_ledger(args.ledger)
-        output = args.output if args.output is not None else default_output(args.paths[0])
-        _check_output(output)
-        _write_page(args, output)
-        print(f"report     {one_line(output)}")
+        pages = {default_output(path): [path] for path in _of_labels(args.paths[0])}
+        if args.output is not None:
+            pages = {args.output: args.paths}
+        for output in pages:
+            _check_output(output)
+        for output, paths in pages.items():
+            _write_page(args, paths, output)
+            print(f"report     {one_line(output)}")
 
     return run_command("labeldp report", work, (InputError,))
 
@@ -48,6 +55,19 @@ def default_output(path: str) -> str:
       A file in that folder, or beside that file.
     """
     return os.path.join(path if os.path.isdir(path) else os.path.dirname(path), REPORT_NAME)
+
+
+def _of_labels(path: str) -> list[str]:
+    """Folders of the labels of a release of several labels, whose audit passes; for any other, the path itself."""
+    folder = path if os.path.isdir(path) else os.path.dirname(path)
+    if not os.path.isdir(os.path.join(folder, LABELS_NAME)):
+        return [path]
+    audit = audit_path(path)
+    if not audit.parts:
+        return [path]
+    if audit.problems:
+        raise InputError(f"{path} fails the audit; no report is written: {'; '.join(audit.problems)}")
+    return [os.path.join(folder, *each.split("/")) for each in label_folders([label for label, _ in audit.parts])]
 
 
 def _check_inputs(args: argparse.Namespace) -> None:
@@ -76,12 +96,12 @@ def _check_output(output: str) -> None:
         raise UsageError(f"--output {output} exists: name another file, or delete it")
 
 
-def _write_page(args: argparse.Namespace, output: str) -> None:
+def _write_page(args: argparse.Namespace, paths: Sequence[str], output: str) -> None:
     # They need jinja2, which an extra installs.
     from .comparison_page import comparison_page
     from .report_page import report_page
 
-    subjects = [read_report_input(local_copy(args, path), args.ledger, path) for path in args.paths]
+    subjects = [read_report_input(local_copy(args, path), args.ledger, path) for path in paths]
     text = report_page(subjects[0], args.party) if len(subjects) == 1 else comparison_page(subjects, args.party)
     try:
         # JSON can hold surrogates, which UTF-8 cannot.

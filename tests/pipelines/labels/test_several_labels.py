@@ -382,15 +382,25 @@ def test_a_label_that_another_center_is_computed_from_is_found(
     assert "label click is a public column of label minutes" in outcome.out
 
 
-@pytest.mark.parametrize("name", ["report", "attack"])
-def test_commands_for_one_label_name_the_folders(released: tuple[Path, Any], name: str, invoke: Any) -> None:
-    outcome = invoke([name, str(released[0])])
+def test_an_attack_takes_the_folder_of_one_label(released: tuple[Path, Any], invoke: Any) -> None:
+    outcome = invoke(["attack", str(released[0])])
     assert outcome.code == 1
     assert "holds 3 labels" in outcome.error
     assert "labels/basket%2Eeur" in outcome.error
 
 
-def test_a_report_of_one_label(released: tuple[Path, Any], invoke: Any, outputs: Path) -> None:
-    page = outputs / "report.html"
-    invoke(["report", str(folder_of(released[0], "minutes")), f"--output={page}"]).ok()
-    assert "minutes" in page.read_text()
+def test_a_report_has_a_page_for_each_label(released: tuple[Path, Any], invoke: Any, outputs: Path) -> None:
+    shutil.copytree(released[0], outputs / "released")
+    outcome = invoke(["report", str(outputs / "released")]).ok()
+    pages = [folder_of(outputs / "released", name) / "report.html" for name in NAMES]
+    assert outcome.out.splitlines() == [f"report     {page}" for page in pages]
+    for name, page in zip(NAMES, pages, strict=True):
+        assert name in page.read_text()
+    # The pages do not make the release another one.
+    invoke(["audit", str(outputs / "released"), "--data"]).ok()
+    one = outputs / "one.html"
+    refused = invoke(["report", str(outputs / "released"), f"--output={one}"])
+    assert refused.code == 1
+    assert "holds 3 labels" in refused.error
+    changed_manifest(lambda document: document.update(epsilon=1.9))(outputs / "released")
+    assert "fails the audit" in invoke(["report", str(outputs / "released")]).error
