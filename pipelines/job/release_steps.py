@@ -33,7 +33,7 @@ from .job_request import BudgetRequest, JobRequest, whole_budget
 
 
 class ReleasedLabel(NamedTuple):
-    """What a job has made of one label, before it is charged and published.
+    """One label as a job has made it, before it is charged and published.
 
     Attributes:
       request: The request.
