@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -26,6 +27,7 @@ from ..pipelines.release.manifest import make_manifest
 from ..pipelines.release.mechanism_file import MechanismFile
 from ..transforms import (
     BatchesToRows,
+    CountRows,
     Equals,
     Format,
     InputError,
@@ -378,8 +380,10 @@ def _as_text(letter: Any) -> str:
 class WriteRecordBatches(beam.PTransform):
     """Writes batches to shards, with the same bytes on every runner.
 
-    Returns a ShardFile for each shard. While the job runs, the folder OUTPUT.segments holds segments of the shards. A
-    job that fails leaves this folder behind; delete it.
+    Takes `batches`, and `labels`, the batches of the first pass, if each shard is to have a range of rows as those of
+    the command do. With `batches` alone, rows go to shards in turn, in blocks of 256. Returns a ShardFile for each
+    shard. While the job runs, the folder OUTPUT.segments holds segments of the shards. A job that fails leaves this
+    folder behind; delete it.
     """
 
     def __init__(self, output: str, format: str = "parquet", num_shards: int = 1, compression: str = "none"):
@@ -400,14 +404,18 @@ class WriteRecordBatches(beam.PTransform):
             raise ValueError(f"format must be one of {', '.join(writers)}, not {format!r}")
         self._output = output
         self._segments = f"{output.rstrip('/')}.segments"
-        self._writer = writers[format](self._output, self._segments, num_shards, compression)
+        self._writer = partial(writers[format], self._output, self._segments, num_shards, compression)
+        self._writer()
 
-    def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[ShardFile]:
+    def expand(self, pcolls: PCollection[LabelledBatch] | dict[str, PCollection[Any]]) -> PCollection[ShardFile]:
         """Raises InputError if the output folder or the segments folder contains files."""
+        batches, rows = pcolls, None
+        if isinstance(pcolls, dict):
+            batches, rows = pcolls["batches"], pcolls["labels"] | "CountRows" >> CountRows()
         # Checked where the job is started, not on workers: a restarted worker would find its own shards there.
         require_empty(self._output)
         require_empty(self._segments)
-        shards: Any = batches | "Write" >> self._writer
+        shards: Any = batches | "Write" >> self._writer(rows=rows)
         _ = (
             batches.pipeline
             | "Segments" >> beam.Create([self._segments])

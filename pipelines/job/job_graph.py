@@ -32,9 +32,10 @@ from ...transforms.shards.shard_writer import ShardFile
 from ...transforms.shards.tfrecord_writer import WriteTFRecords
 from ...transforms.solve_randomizer import SolveRandomizer
 from ...transforms.units.bound_units import BoundedUnits
+from ..labels.label_folders import label_folders
 from ..release.job_result import JobResult
 from ..release.mechanism_file import MECHANISM_NAME, MechanismFile
-from ..release.output_folder import DATA_NAME, Staging, label_folders, released_path
+from ..release.output_folder import DATA_NAME, Staging, released_path
 from ..units.bounded_input import bound_units, without_excess
 from .job_request import JobRequest, OutputSpec
 

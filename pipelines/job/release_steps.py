@@ -19,6 +19,7 @@ from ...transforms.errors import InputError
 from ...transforms.io.filesystems import delete_files, delete_folder, make_directory, read_text, write_text
 from ...transforms.progress_log import LOGGER
 from ..cli.arguments import UsageError
+from ..labels.label_folders import DATA_OF_LABEL, label_folders
 from ..labels.labels_manifest import labels_manifest
 from ..release.earlier_release import earlier_mechanisms, lost_release
 from ..release.facts_of_release import feature_columns, released_facts
@@ -26,7 +27,7 @@ from ..release.job_result import JobResult
 from ..release.ledger import Ledger, LedgerEntry, release_entries, unit_details
 from ..release.manifest import CENTER_NAME, MANIFEST_NAME, make_manifest
 from ..release.mechanism_file import MECHANISM_NAME, MechanismFile, center_release_name, read_mechanism_file
-from ..release.output_folder import DATA_NAME, DATA_OF_LABEL, Staging, label_folders, released_path
+from ..release.output_folder import DATA_NAME, Staging, released_path
 from ..runner.run_pipeline import run_pipeline
 from .job_graph import SEGMENTS_NAME, build, job_result_path
 from .job_request import BudgetRequest, JobRequest, whole_budget

@@ -7,8 +7,6 @@ from fractions import Fraction
 from typing import Any
 
 from ...mechanisms.core.exact_bounds import round_up
-from ..cli.one_line import one_line
-from ..release.output_folder import label_folders
 
 FORMAT = "labeldp-labels-1"
 _OF_LABEL = ("epsilon", "certified_epsilon", "delta", "certified_delta", "mechanism", "mechanism_fingerprint")
@@ -55,17 +53,3 @@ def labels_manifest(documents: Sequence[dict[str, Any]], folders: Sequence[str],
         **({} if unit is None else {"unit": {key: unit[key] for key in ("column", "max_records", "over_limit")}}),
         **{key: first[key] for key in shared},
     }
-
-
-def several_labels(path: str, labels: Sequence[str]) -> str:
-    """Describes that a release has several labels, for commands that take one.
-
-    Args:
-      path: The release, as it was named.
-      labels: Names of its labels.
-
-    Returns:
-      The text of an error, which names the folders of the labels.
-    """
-    folders = ", ".join(one_line(folder) for folder in label_folders(labels))
-    return f"{path} holds {len(labels)} labels: name the folder of one of them below it, of {folders}"

@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from urllib.parse import quote
 
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
@@ -21,15 +20,12 @@ from ...transforms.io.filesystems import delete_folder, is_remote
 from ...transforms.progress_log import LOGGER
 from ...transforms.stores.lease import Lease
 from ...transforms.stores.object_store import ABSENT, is_store, parent_and_name, store_of
+from ..labels.label_folders import LABELS_NAME
 from .manifest import CENTER_NAME, MANIFEST_NAME
 from .staging_locks import locked_staging, remove_leftovers
 
 DATA_NAME = "data"
 VALIDATION_NAME = "validation"
-LABELS_NAME = "labels"
-"""Folder of a release of several labels, with a folder for each of them."""
-DATA_OF_LABEL = f"../../{DATA_NAME}"
-"""The shards, as seen from the folder of a label."""
 _LEASE_NAME = "lease.json"
 _DELETIONS = 3
 # Names below a target that a run writes.
@@ -53,21 +49,6 @@ class Staging:
     work: str
     release: str
     lease: Lease | None = field(default=None, repr=False)
-
-
-def label_folders(labels: Sequence[str]) -> list[str]:
-    """Names the folder of each label in a release, with its mechanism and manifest.
-
-    Args:
-      labels: Names of the label columns.
-
-    Returns:
-      Paths below the release: labels/NAME with the name as in a URL; the release itself, "", for one label.
-    """
-    if len(labels) == 1:
-        return [""]
-    # "." and ".." would be other folders.
-    return [f"{LABELS_NAME}/{quote(label, safe='').replace('.', '%2E')}" for label in labels]
 
 
 def released_path(folder: str, label_folder: str, name: str) -> str:

@@ -15,7 +15,7 @@ from ..cli.local_files import check_file, local_copy, write_file
 from ..cli.one_line import one_line
 from ..cli.optional_extras import check_extra
 from ..flags.release_flags import REPORT_NAME
-from ..release.output_folder import LABELS_NAME, label_folders
+from ..labels.label_folders import LABELS_NAME, label_folders
 from .report_input import read_report_input
 
 

@@ -19,12 +19,11 @@ from ...transforms.errors import InputError
 from ...transforms.io.filesystems import read_text
 from ..audit.audit_mechanism import Audit
 from ..audit.audit_release import audit_path
-from ..labels.labels_manifest import several_labels
+from ..labels.label_folders import DATA_OF_LABEL, several_labels
 from ..release.facts_of_release import manifest_facts
 from ..release.ledger import Ledger, default_ledger_path
 from ..release.manifest import ADJACENCY, MANIFEST_NAME, UNIT_ADJACENCY, Manifest, read_manifest
 from ..release.mechanism_file import MECHANISM_NAME, MechanismFile, read_mechanism_file
-from ..release.output_folder import DATA_OF_LABEL
 from .release_summary import UnitSummary, unit_summary
 from .validation_summary import ValidationSummary, read_validation
 

@@ -30,6 +30,9 @@ _COMMANDS = {
     "plan": "study.plan_command",
 }
 _DOCUMENTS = ("release.json", "mechanism.json", "center.json")
+_OF_LABEL = re.compile(r"labels/[^/.]+/(release|mechanism|center)\.json")
+# A folder of one of several labels, whose shards are in the release.
+_LABEL = re.compile(r"(.+)/(labels/[^/.]+)")
 # More than is read of a document, so that the command refuses the rest itself.
 _MOST_BYTES = (128 << 20) + 1
 _VALIDATION = re.compile(r"validation/[a-z_]+\.(pb|pbtxt)")
@@ -104,7 +107,9 @@ def _copies(args: argparse.Namespace, flags: Sequence[str], folder: Path) -> dic
         try:
             local = _fetch(url, flag, getattr(args, "data", False), place)
             if args.command == "report":
-                _fetch_ledger(url.rstrip("/"), local)
+                of_label = _LABEL.fullmatch(url.rstrip("/"))
+                release = (url.rstrip("/"), local) if of_label is None else (of_label[1], local.parent.parent)
+                _fetch_ledger(*release)
         except StoreError as error:
             raise InputError(f"{url} cannot be read: {error.reason}") from None
         copies[url] = str(local)
@@ -124,6 +129,9 @@ def _fetch(url: str, flag: str, data: bool, folder: Path) -> Path:
         return folder / name
     if name == "release.json":
         url, name = parent, parent.rpartition("/")[2]
+    of_label = _LABEL.fullmatch(url)
+    if of_label is not None and store.head(f"{of_label[1]}/release.json") is not None:
+        return _fetch(of_label[1], flag, data, folder) / of_label[2]
     found = {info.path[len(url) + 1 :]: info.path for info in store.list(f"{url}/")}
     if not any(name in found for name in _DOCUMENTS):
         raise UsageError(f"{f'{flag} ' if flag else ''}{wanted} does not exist: name a mechanism file, or a folder "
@@ -131,8 +139,8 @@ def _fetch(url: str, flag: str, data: bool, folder: Path) -> Path:
     target = folder / name
     target.mkdir()
     for path, source in found.items():
-        if path in _DOCUMENTS or _VALIDATION.fullmatch(path):
-            (target / path).parent.mkdir(exist_ok=True)
+        if path in _DOCUMENTS or _VALIDATION.fullmatch(path) or _OF_LABEL.fullmatch(path):
+            (target / path).parent.mkdir(parents=True, exist_ok=True)
             _copy(source, target / path, _MOST_BYTES)
         elif _SHARD.fullmatch(path):
             (target / path).parent.mkdir(parents=True, exist_ok=True)

@@ -45,8 +45,8 @@ def without_job(requests: list[Any]) -> Iterator[None]:
     from labeldp.pipelines.job import privatize_command
     from labeldp.transforms import InputError
 
-    def stop(_ledger: Any, _name: str, request: Any, *_: Any) -> None:
-        requests.append(request)
+    def stop(_ledger: Any, _name: str, jobs: Any, *_: Any) -> None:
+        requests.extend(jobs)
         raise InputError("stopped before the job")
 
     with mock.patch.object(privatize_command, "run_job", stop), mock.patch.object(privatize_command, "check_features"):

@@ -475,7 +475,8 @@ def test_files_of_privacy_units(key_file: Path, tmp_path: Path) -> None:
         privatized: Any = {
             "batches": bounded["batches"], "prior": prior, "randomizer": prior | solve_randomizer("rr")
         } | PrivatizeRecordBatches("y", key, **grid, **unit)  # fmt: skip
-        _ = privatized["batches"] | WriteRecordBatches(str(tmp_path / "yaml"), num_shards=2)
+        written = {"batches": privatized["batches"], "labels": bounded["labels"]}
+        _ = written | WriteRecordBatches(str(tmp_path / "yaml"), num_shards=2)
     shards = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in (
         tmp_path / "yaml", tmp_path / "command" / "data"
     )]  # fmt: skip

@@ -143,20 +143,20 @@ STAGES = [
     (file_reader, "single_values", "csv", "reading"),
     (unique_ids, "record_identities", "csv", "checking ids"),
     (unique_ids, "_group", "csv", "checking ids"),
-    (label_summary, "label_values", "csv", "counting labels"),
+    (label_summary, "usable_labels", "csv", "counting labels"),
     (label_column, "LabelRounder", "parquet", "counting labels"),
     (label_counts, "digest_sums", "tfrecord", "counting labels"),
     (bound_noise, "input_digest", "csv", "noising the prior"),
     (prior_release, "make_binding", "csv", "noising the prior"),
     (prior_release, "noisy_counts", "csv", "noising the prior"),
-    (privatize, "label_values", "csv", "privatizing labels"),
+    (privatize, "usable_labels", "csv", "privatizing labels"),
     (privatize, "digest_sums", "parquet", "privatizing labels"),
     (privatize, "input_digest", "csv", "comparing the passes"),
     (label_draws, "words", "tfrecord", "privatizing labels"),
     (privatize, "replace_label", "csv", "privatizing labels"),
     (shard_writer, "filter_batch", "csv", "writing"),
     (parquet_writer, "_common_schema", "csv", "writing"),
-    (parquet_writer, "_row_groups", "csv", "writing"),
+    (parquet_writer, "_conformed", "csv", "writing"),
 ]
 
 
@@ -196,14 +196,14 @@ def test_a_failing_stage_around_a_center_shows_no_label(whole_flow, failure, sho
 def test_arrow_itself_may_quote_what_it_chokes_on(whole_flow, failure, shown, monkeypatch, kind):
     """Arrow's own error, from a cast that fails on the labels and quotes them."""
 
-    def cast(batch, label):
-        values = batch.column(label)
+    def cast(batch, column):
+        values = batch.column(column.name)
         if kind == "array":
             return values.cast(pa.int8())
         raise ValueError(str(batch.batch.to_pydict()))
 
     build = whole_flow("csv")
-    monkeypatch.setattr(privatize, "label_values", cast)
+    monkeypatch.setattr(privatize, "usable_labels", cast)
     text = failure(build)
     assert "StageError: privatizing labels failed: " in text
     assert leaks_in(text) == []

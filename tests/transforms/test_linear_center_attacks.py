@@ -266,7 +266,7 @@ def fail_with_labels(*args: Any, **kwargs: Any) -> Any:
 @pytest.mark.parametrize(
     ("name", "stage"),
     [
-        ("label_values", "summing features"),
+        ("usable_labels", "summing features"),
         ("moment_sums", "summing features"),
         ("digest_sums", "summing features"),
         ("moments_key", "noising the center"),

@@ -128,6 +128,8 @@ def test_several_labels(emulator: Any, on_store: Any, invoke: Any, ended_before:
     assert released == {"release.json", *labels, *(f"data/part-0000{i}-of-00002.parquet" for i in (0, 1))}
     audited = invoke(["audit", emulator.url("out/released"), "--data"]).ok()
     assert audited.out.splitlines()[-2:] == ["together     total epsilon 1.0 for all 2 labels", "PASS"]
+    one = invoke(["audit", emulator.url("out/released/labels/f"), "--data"]).ok()
+    assert "records in 2 shards: every label" in one.out
 
 
 @STORES
