@@ -409,7 +409,8 @@ class WriteRecordBatches(beam.PTransform):
 
     def expand(self, pcolls: PCollection[LabelledBatch] | dict[str, PCollection[Any]]) -> PCollection[ShardFile]:
         """Raises InputError if the output folder or the segments folder contains files."""
-        batches, rows = pcolls, None
+        batches: Any = pcolls
+        rows: Any = None
         if isinstance(pcolls, dict):
             batches, rows = pcolls["batches"], pcolls["labels"] | "CountRows" >> CountRows()
         # Checked where the job is started, not on workers: a restarted worker would find its own shards there.
