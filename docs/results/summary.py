@@ -255,6 +255,7 @@ RUNS_OF_CLAIMS = {
 }
 RUNS_AROUND_CENTERS = {
     "census_center": ("linear",),
+    "census_center_trees": ("trees",),
     "housing_center": ("linear", "trees"),
     "communities_center": ("linear", "trees"),
 }
@@ -407,6 +408,7 @@ def blocks() -> dict[str, str]:
         "communities_center": around_center("communities_center", "linear", 4),
         "communities_center_trees": around_center("communities_center", "trees", 4),
         "census_center": around_center("census_center", "linear", 1),
+        "census_center_trees": around_center("census_center_trees", "trees", 1),
         "claims": claims(),
         "label_errors": label_errors(),
     }
