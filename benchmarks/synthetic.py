@@ -137,12 +137,16 @@ def write_wide(
         batches = _wide(np.random.default_rng([seed, number]), rows, format, sequence)
         if format == "tfrecord":
             _write_wide_examples(path, batches, np.random.default_rng([seed, number, 1]), order)
-            continue
-        first = next(batches)
-        writers = {"parquet": pq.ParquetWriter, "csv": pa_csv.CSVWriter}
-        with writers[format](path, first.schema) as writer:
-            for batch in itertools.chain([first], batches):
-                writer.write_batch(batch)
+        else:
+            _write_tables(path, format, batches)
+
+
+def _write_tables(path: Path, format: str, batches: Iterator[pa.RecordBatch]) -> None:
+    first = next(batches)
+    writers = {"parquet": pq.ParquetWriter, "csv": pa_csv.CSVWriter}
+    with writers[format](path, first.schema) as writer:
+        for batch in itertools.chain([first], batches):
+            writer.write_batch(batch)
 
 
 def _wide(generator: np.random.Generator, rows: range, format: str, sequence: bool) -> Iterator[pa.RecordBatch]:
@@ -226,12 +230,8 @@ def write_conversions(folder: Path, format: str, records: int, files: int, seed:
         batches = _conversions(np.random.default_rng([seed, number]), rows, seed * files + number)
         if format == "tfrecord":
             _write_conversion_examples(path, batches, np.random.default_rng([seed, number, 1]), order)
-            continue
-        first = next(batches)
-        writers = {"parquet": pq.ParquetWriter, "csv": pa_csv.CSVWriter}
-        with writers[format](path, first.schema) as writer:
-            for batch in itertools.chain([first], batches):
-                writer.write_batch(batch)
+        else:
+            _write_tables(path, format, batches)
 
 
 def _conversions(generator: np.random.Generator, rows: int, seed: int) -> Iterator[pa.RecordBatch]:

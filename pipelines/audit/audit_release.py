@@ -114,9 +114,7 @@ def _audit_labels(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
     parts = tuple((label, audit_path(str(path), data)) for label, path in labels)
     problems = tuple(f"label {printable(label)}: {problem}" for label, part in parts for problem in part.problems)
     problems = problems or tuple(whole_problems(manifest, folder, labels))
-    # A part without a total did not get as far as its manifest.
-    total = None if problems else float(manifest["epsilon"])
-    return Audit(problems, total_epsilon=total, parts=parts)
+    return Audit(problems, total_epsilon=None if problems else float(manifest["epsilon"]), parts=parts)
 
 
 def _center_file_problems(path: Path, mechanism: dict[str, Any]) -> Iterator[str]:

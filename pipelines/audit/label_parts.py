@@ -56,7 +56,7 @@ def label_folders(folder: Path, manifest: dict[str, Any]) -> list[tuple[str, Pat
             raise RefusedDocument(f"release.labels has another folder than that of its label: {printable(name)}")
         if label in found:
             raise RefusedDocument(f"release.labels has a label twice: {printable(label)}")
-        found[label] = folder / "labels" / expected.removeprefix("labels/")
+        found[label] = folder / expected
     if len(found) < 2:
         raise RefusedDocument("release.labels has fewer than two labels")
     return list(found.items())

@@ -43,14 +43,28 @@ def input_spec(args: argparse.Namespace) -> InputSpec:
             path.encode()
         except UnicodeEncodeError:
             raise UsageError(f"--input {path!a}: the file name is not UTF-8; rename the file") from None
-    for partition in parts[0].partitions:
-        for flag, name in (("label", args.label), ("id_column", args.id_column)):
-            if name == partition.name:
-                raise UsageError(
-                    f"--{flag} {name} is a folder of the input, {name}=..., whose name is public and the same for all "
-                    "records in it: name a column in the files"
-                )
-    return InputSpec(pattern, parts, sum(sizes.values()) / len(sizes), format, where)
+    input = InputSpec(pattern, parts, sum(sizes.values()) / len(sizes), format, where)
+    check_no_folder(input, "label", args.label)
+    check_no_folder(input, "id_column", args.id_column)
+    return input
+
+
+def check_no_folder(input: InputSpec, flag: str, name: str | None) -> None:
+    """Checks that a column is not one of those that the input's folders are named by.
+
+    Args:
+      input: The input.
+      flag: The flag that names the column.
+      name: Name of the column; None for none.
+
+    Raises:
+      UsageError: If it is; names the flag.
+    """
+    if name in [partition.name for partition in input.parts[0].partitions]:
+        raise UsageError(
+            f"--{flag} {name} is a folder of the input, {name}=..., whose name is public and the same for all "
+            "records in it: name a column in the files"
+        )
 
 
 def input_format(args: argparse.Namespace) -> Format:

@@ -74,30 +74,9 @@ def build(
     randomizers: list[Any] = []
     written: list[Any] = []
     for place, (request, linear, suffix) in enumerate(zip(requests, linears, suffixes, strict=True)):
-        column, fitted, budget = request.column, request.mechanism.fitted, request.record_budget
+        column = request.column
         batches = _with_center(labels, f"Center{suffix}", linear, column, tuple(column.columns))
-        binding: Any
-        randomizer: Any
-        if fitted is not None:
-            binding = batches | "BindNoise" >> BindNoise(column, fitted.budget, request.key, request.threshold)
-            randomizer = fitted.randomizer
-            text = pipeline | "MechanismText" >> beam.Create([fitted.to_text()])
-        else:
-            binding = batches | f"NoisyPrior{suffix}" >> NoisyPrior(
-                column,
-                budget.epsilon,
-                request.key,
-                budget.prior_epsilon,
-                request.threshold,
-                request.mechanism.name,
-                linear,
-            )
-            randomizer = binding | f"SolveRandomizer{suffix}" >> SolveRandomizer(
-                request.mechanism.name, dict(request.mechanism.parameters), earlier[place]
-            )
-            text = randomizer | f"MechanismText{suffix}" >> beam.Map(
-                _mechanism_text, AsSingleton(binding)
-            ).with_output_types(str)
+        binding, randomizer, text = _solved(request, batches, linear, earlier[place], suffix)
         path = released_path(staging.release, folders[place], MECHANISM_NAME)
         written.append(text | f"WriteMechanism{suffix}" >> beam.Map(_write, path))
         bindings.append(binding)
@@ -135,6 +114,36 @@ def build(
         for place, binding in enumerate(bindings)
     ]
     return [*results, *written]
+
+
+def _solved(
+    request: JobRequest, batches: Any, linear: Any, earlier: Sequence[EarlierMechanism], suffix: str
+) -> tuple[Any, Any, Any]:
+    """Binding of the noise, randomizer and text of the mechanism file of one label.
+
+    batches: the labels with their centers. suffix: end of the names of the stages.
+    """
+    column, fitted, budget = request.column, request.mechanism.fitted, request.record_budget
+    if fitted is not None:
+        binding: Any = batches | "BindNoise" >> BindNoise(column, fitted.budget, request.key, request.threshold)
+        text: Any = batches.pipeline | "MechanismText" >> beam.Create([fitted.to_text()])
+        return binding, fitted.randomizer, text
+    binding = batches | f"NoisyPrior{suffix}" >> NoisyPrior(
+        column,
+        budget.epsilon,
+        request.key,
+        budget.prior_epsilon,
+        request.threshold,
+        request.mechanism.name,
+        linear,
+    )
+    randomizer: Any = binding | f"SolveRandomizer{suffix}" >> SolveRandomizer(
+        request.mechanism.name, dict(request.mechanism.parameters), earlier
+    )
+    text = randomizer | f"MechanismText{suffix}" >> beam.Map(_mechanism_text, AsSingleton(binding)).with_output_types(
+        str
+    )
+    return binding, randomizer, text
 
 
 def job_result_path(staging: Staging, place: int) -> str:

@@ -7,6 +7,8 @@ import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 
+import pyarrow as pa
+
 from ...mechanisms.analysis.automatic import default_mechanism
 from ...mechanisms.core.budget import split_budget
 from ...mechanisms.core.losses import loss_named
@@ -40,7 +42,11 @@ _MOST_SHARDS = 99_999
 
 
 def parse_request(
-    command: str, args: argparse.Namespace, input: InputSpec | None = None, others: tuple[str, ...] = ()
+    command: str,
+    args: argparse.Namespace,
+    input: InputSpec | None = None,
+    schema: pa.Schema | None = None,
+    others: tuple[str, ...] = (),
 ) -> JobRequest:
     """Checks the flags of a command. Creates the user's default noise key file if none is named, but not in a dry run.
 
@@ -48,6 +54,7 @@ def parse_request(
       command: privatize, fit or apply.
       args: Parsed flags, for one label.
       input: The input, if it is known already; None to find it by the flags.
+      schema: Its columns, of `read_schema`, if they are known already.
       others: Further private columns that are released with this one.
 
     Returns:
@@ -76,7 +83,7 @@ def parse_request(
     validation = _validation(args, column.private)
     target = _target(command, args)
     input = input_spec(args) if input is None else input
-    schema = read_schema(input, column.private)
+    schema = read_schema(input, column.private) if schema is None else schema
     check_columns(_named_columns(args, mechanism.fitted), input, schema)
     output = _output(args, target, input)
     if mechanism.fitted is not None:

@@ -16,7 +16,7 @@ from ...mechanisms.registry import AUTO, Mechanism, mechanism_named
 from ..cli.arguments import UsageError
 from ..flags.choices import AUTO_BOUND
 from ..flags.command_parser import GRID
-from ..job.input_flags import input_spec, label_domain
+from ..job.input_flags import check_no_folder, input_spec, label_domain
 from ..job.job_flags import DEFAULTS
 from ..job.job_request import InputSpec, JobRequest
 from ..job.parse_request import parse_request
@@ -43,29 +43,32 @@ def parse_requests(command: str, args: argparse.Namespace) -> list[JobRequest]:
       UsageError: If a flag is wrong; names the flag.
       InputError: As for `parse_request`.
     """
-    input, names = None, [args.label]
-    if "," in args.label:
-        input = input_spec(args)
-        names = _label_names(args.label, input)
+    names = args.label.split(",")
     if len(names) == 1:
-        if args.label_shares is not None:
-            raise UsageError("--label_shares is for several labels: name them with --label a,b,c, or leave it out")
-        return [parse_request(command, args, input)]
+        return [_single(command, args)]
+    input = input_spec(args)
+    schema = read_schema(input, names)
+    if args.label in schema.names:
+        # A column has the whole text as its name.
+        return [_single(command, args, input)]
     _check_several(command, args, names)
+    for name in names:
+        check_no_folder(input, "label", name)
     parts = _namespaces(args, names)
     domains = [np.array(label_domain(part)) for part in parts]
     mechanism = _planned_mechanism(parts[0])
     for part, epsilon, delta, prior in zip(parts, *_budgets(args, domains, mechanism), strict=True):
         part.epsilon, part.delta, part.prior_epsilon = epsilon, delta, prior
     return [
-        parse_request(command, part, input, tuple(other for other in names if other != part.label)) for part in parts
+        parse_request(command, part, input, schema, tuple(other for other in names if other != part.label))
+        for part in parts
     ]
 
 
-def _label_names(text: str, input: InputSpec) -> list[str]:
-    """Names of the labels: those between commas, unless a column has the whole text as its name."""
-    names = text.split(",")
-    return [text] if text in read_schema(input, names).names else names
+def _single(command: str, args: argparse.Namespace, input: InputSpec | None = None) -> JobRequest:
+    if args.label_shares is not None:
+        raise UsageError("--label_shares is for several labels: name them with --label a,b,c, or leave it out")
+    return parse_request(command, args, input)
 
 
 def _check_several(command: str, args: argparse.Namespace, names: Sequence[str]) -> None:

@@ -62,7 +62,7 @@ def released_path(folder: str, label_folder: str, name: str) -> str:
     Returns:
       The path.
     """
-    return FileSystems.join(folder, *label_folder.split("/"), name) if label_folder else FileSystems.join(folder, name)
+    return FileSystems.join(folder, f"{label_folder}/{name}" if label_folder else name)
 
 
 @contextlib.contextmanager

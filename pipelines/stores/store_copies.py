@@ -32,7 +32,7 @@ _COMMANDS = {
 _DOCUMENTS = ("release.json", "mechanism.json", "center.json")
 _OF_LABEL = re.compile(r"labels/[^/.]+/(release|mechanism|center)\.json")
 # A folder of one of several labels, whose shards are in the release.
-_LABEL = re.compile(r"(.+)/(labels/[^/.]+)")
+_LABEL = re.compile(r"(.+)/(labels/[^/.]+(?:/release\.json)?)")
 # More than is read of a document, so that the command refuses the rest itself.
 _MOST_BYTES = (128 << 20) + 1
 _VALIDATION = re.compile(r"validation/[a-z_]+\.(pb|pbtxt)")
@@ -105,15 +105,24 @@ def _copies(args: argparse.Namespace, flags: Sequence[str], folder: Path) -> dic
         place = folder / str(len(copies))
         place.mkdir()
         try:
-            local = _fetch(url, flag, getattr(args, "data", False), place)
+            release, label = _release_of(url.rstrip("/"))
+            local = _fetch(release, flag, getattr(args, "data", False), place)
             if args.command == "report":
-                of_label = _LABEL.fullmatch(url.rstrip("/"))
-                release = (url.rstrip("/"), local) if of_label is None else (of_label[1], local.parent.parent)
-                _fetch_ledger(*release)
+                _fetch_ledger(release, local)
         except StoreError as error:
             raise InputError(f"{url} cannot be read: {error.reason}") from None
-        copies[url] = str(local)
+        copies[url] = str(local / label)
     return copies
+
+
+def _release_of(url: str) -> tuple[str, str]:
+    """The release that a URL is in, and the path below it of one of several labels; else the URL itself and ""."""
+    from ...transforms.stores.object_store import store_of
+
+    of_label = _LABEL.fullmatch(url)
+    if of_label is None or store_of(url).head(f"{of_label[1]}/release.json") is None:
+        return url, ""
+    return of_label[1], of_label[2]
 
 
 def _fetch(url: str, flag: str, data: bool, folder: Path) -> Path:
@@ -129,9 +138,6 @@ def _fetch(url: str, flag: str, data: bool, folder: Path) -> Path:
         return folder / name
     if name == "release.json":
         url, name = parent, parent.rpartition("/")[2]
-    of_label = _LABEL.fullmatch(url)
-    if of_label is not None and store.head(f"{of_label[1]}/release.json") is not None:
-        return _fetch(of_label[1], flag, data, folder) / of_label[2]
     found = {info.path[len(url) + 1 :]: info.path for info in store.list(f"{url}/")}
     if not any(name in found for name in _DOCUMENTS):
         raise UsageError(f"{f'{flag} ' if flag else ''}{wanted} does not exist: name a mechanism file, or a folder "

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import InputError
-from ..io.filesystems import create
 from ..tfrecord.encoded_batches import is_encoded
 from .shard_writer import (
     Layout,
@@ -106,13 +105,12 @@ class _GroupWriter:
         self._writer.write_table(group.combine_chunks(), row_group_size=_ROW_GROUP)
 
 
-class _ParquetSegment:
+class _ParquetSegment(SegmentWriter):
     """Records of one schema as they stand in a shard."""
 
     def __init__(self, path: str, schema: pa.Schema, compression: str):
-        self._file = create(path)
+        super().__init__(path)
         self._writer = _GroupWriter(self._file, schema, compression)
-        self._size = 0
 
     def takes(self, schema: pa.Schema) -> bool:
         return schema.equals(self._writer.schema, check_metadata=True)
@@ -120,15 +118,8 @@ class _ParquetSegment:
     def write(self, batch: pa.RecordBatch) -> None:
         self._writer.write(batch)
 
-    def close(self) -> None:
-        try:
-            self._writer.close()
-            self._size = self._file.tell()
-        finally:
-            self._file.close()
-
-    def size(self) -> int:
-        return self._size
+    def _finish(self) -> None:
+        self._writer.close()
 
     def is_final(self) -> bool:
         return True
@@ -137,18 +128,14 @@ class _ParquetSegment:
         return frozenset([self._writer.schema.serialize().to_pybytes()])
 
 
-class _ArrowSegment:
+class _ArrowSegment(SegmentWriter):
     """Arrow streams one after the other; a new one begins where the schema changes."""
 
     def __init__(self, path: str):
-        self._file = create(path)
+        super().__init__(path)
         self._writer: pa.ipc.RecordBatchStreamWriter | None = None
         self._schema: pa.Schema | None = None
         self._schemas: set[bytes] = set()
-        self._size = 0
-
-    def takes(self, schema: pa.Schema) -> bool:
-        return True
 
     def write(self, batch: pa.RecordBatch) -> None:
         if self._writer is None or not batch.schema.equals(self._schema):
@@ -159,19 +146,9 @@ class _ArrowSegment:
             self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, "w"), batch.schema)
         self._writer.write_batch(batch)
 
-    def close(self) -> None:
-        try:
-            if self._writer is not None:
-                self._writer.close()
-            self._size = self._file.tell()
-        finally:
-            self._file.close()
-
-    def size(self) -> int:
-        return self._size
-
-    def is_final(self) -> bool:
-        return False
+    def _finish(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
 
     def schemas(self) -> frozenset[bytes]:
         return frozenset(self._schemas)

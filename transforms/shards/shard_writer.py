@@ -27,7 +27,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from ..batches import LabelledBatch, filter_batch
 from ..errors import StageError, named_file, redact_errors
-from ..io.filesystems import complete_file, exists, is_remote, make_directory, move_file, open_file
+from ..io.filesystems import complete_file, create, exists, is_remote, make_directory, move_file, open_file
 from ..io.hive_partitions import ONE_FOLDER, OutputPartitions
 from ..stores.object_store import is_store
 from .shard_ranges import DivideRows, RowCuts, ShardRanges, SourceRows
@@ -86,8 +86,16 @@ class Layout(Protocol):
         ...
 
 
-class SegmentWriter(Protocol):
-    """Writes batches to one segment file."""
+class SegmentWriter:
+    """Writes batches to one segment file. A subclass knows their format, and overrides `write`."""
+
+    def __init__(self, path: str):
+        """Creates the file.
+
+        Args:
+          path: The file.
+        """
+        self._file = create(path)
 
     def takes(self, schema: pa.Schema) -> bool:
         """Tells whether a batch can be appended.
@@ -98,7 +106,7 @@ class SegmentWriter(Protocol):
         Returns:
           False if it needs another segment.
         """
-        ...
+        return True
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Appends records.
@@ -106,19 +114,22 @@ class SegmentWriter(Protocol):
         Args:
           batch: The records.
         """
-        ...
+        raise NotImplementedError
 
-    def close(self) -> None:
-        """Finishes the file."""
-        ...
-
-    def size(self) -> int:
-        """Size of the file, to detect truncation, once it is closed.
+    def close(self) -> int:
+        """Finishes the file.
 
         Returns:
-          Bytes.
+          Its size in bytes, to detect truncation.
         """
-        ...
+        try:
+            self._finish()
+            return self._file.tell()
+        finally:
+            self._file.close()
+
+    def _finish(self) -> None:
+        """Writes what belongs after the last record."""
 
     def is_final(self) -> bool:
         """Format of the file.
@@ -126,7 +137,7 @@ class SegmentWriter(Protocol):
         Returns:
           True for that of shards, False for another one.
         """
-        ...
+        return False
 
     def schemas(self) -> frozenset[bytes]:
         """Arrow schemas of the batches.
@@ -134,7 +145,7 @@ class SegmentWriter(Protocol):
         Returns:
           Serialized schemas; none where the layout does not need them.
         """
-        ...
+        return frozenset()
 
 
 @dataclass(frozen=True)
@@ -170,7 +181,7 @@ class Segment:
       start: First row of the source that the segment may hold.
       path: The segment file.
       records: Number of records in it.
-      size: As in `SegmentWriter.size`.
+      size: Of the file, in bytes.
       final: As in `SegmentWriter.is_final`.
       schemas: As in `SegmentWriter.schemas`.
       mechanisms: As in `ShardFile.mechanisms`.
@@ -384,13 +395,13 @@ class _OpenSegment:
         self._mechanisms.add(mechanism)
 
     def close(self) -> Segment:
-        self.writer.close()
+        size = self.writer.close()
         return Segment(
             self._source,
             self._start,
             self._path,
             self._records,
-            self.writer.size(),
+            size,
             self.writer.is_final(),
             self.writer.schemas(),
             frozenset(self._mechanisms),

@@ -8,7 +8,6 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from ..io.filesystems import create
 from ..tfrecord.encoded_batches import framed_records, is_encoded
 from ..tfrecord.example_encoder import encode_frames
 from .shard_writer import (
@@ -79,34 +78,20 @@ def _compressed(file: BinaryIO) -> gzip.GzipFile:
     return gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0)
 
 
-class _TFRecordSegment:
+class _TFRecordSegment(SegmentWriter):
     """Records as they stand in a shard; compressed ones if the shard probably has no other segment."""
 
     def __init__(self, path: str, compressed: bool):
-        self._file = create(path)
+        super().__init__(path)
         self._compressed = _compressed(self._file) if compressed else None
-        self._size = 0
-
-    def takes(self, schema: pa.Schema) -> bool:
-        return True
 
     def write(self, batch: pa.RecordBatch) -> None:
         framed = framed_records(batch) if is_encoded(batch.schema) else encode_frames(batch)
         (self._compressed or self._file).write(framed)
 
-    def close(self) -> None:
-        try:
-            if self._compressed is not None:
-                self._compressed.close()
-            self._size = self._file.tell()
-        finally:
-            self._file.close()
-
-    def size(self) -> int:
-        return self._size
+    def _finish(self) -> None:
+        if self._compressed is not None:
+            self._compressed.close()
 
     def is_final(self) -> bool:
         return self._compressed is not None
-
-    def schemas(self) -> frozenset[bytes]:
-        return frozenset()

@@ -133,6 +133,21 @@ def test_several_labels(emulator: Any, on_store: Any, invoke: Any, ended_before:
 
 
 @STORES
+def test_a_report_finds_the_ledger_beside_the_release(
+    emulator: Any, on_store: Any, invoke: Any, tmp_path: Path
+) -> None:
+    """It is beside the release that a label is in; and a folder named labels need not be one of a release."""
+    several = on_store(label="y,f", label_max="4,1000")
+    invoke(several).ok()
+    invoke(on_store(output=emulator.url("out/labels/one"))).ok()
+    for place, ledger in (("released/labels/f", LEDGER), ("labels/one", "out/labels/labeldp_ledger.jsonl")):
+        page = tmp_path / f"{len(place)}.html"
+        invoke(["report", emulator.url(f"out/{place}"), f"--output={page}"]).ok()
+        # The date of the release is in the ledger alone.
+        assert json.loads(emulator.objects()[ledger].splitlines()[0])["time"][:10] in page.read_text()
+
+
+@STORES
 def test_commands_that_explain_a_release(
     emulator: Any, on_store: Any, invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
