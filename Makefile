@@ -10,7 +10,7 @@ PRISM := github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0
 
 setup: .venv/ready
 
-.venv/ready: requirements.lock setup.py pyproject.toml
+.venv/ready: requirements.lock setup.py pyproject.toml transforms/tfrecord/wire.c
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is not on the path: install it, or run make PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --disable-pip-version-check "$$(grep -oE '^uv==[^ ]+' requirements.lock)"
@@ -65,7 +65,7 @@ flink: .flink/flink.jar
 .flink/flink.jar: templates/flink/pom.xml
 	@command -v java >/dev/null && command -v mvn >/dev/null || { \
 		$(call debian,default-jre-headless maven,Flink needs java (11 or 17) and mvn on the path); }
-	mvn -q -B -ntp --strict-checksums -Dmaven.repo.local=$(CURDIR)/.flink/repository -f $< package
+	mvn -q -B -ntp --strict-checksums -Dmaven.repo.local=$(CURDIR)/.flink/gradle/wrapper/repository -f $< package
 	@touch $@
 
 # Beam's Prism runner, where there is Go to build it with; tests do without.
@@ -78,11 +78,11 @@ prism:
 flink-test: setup flink prism
 	LABELDP_FLINK=1 $(BIN)/python -m pytest tests/flink
 
-# Renews the figures in docs/performance.md; 29 minutes on two idle cores, and 11 more for Flink where `make flink` was.
+# Renews the figures in docs/performance.md; about 75 minutes on two idle cores, and 8 more for Flink where `make flink` was.
 bench: setup
 	rm -rf build/benchmarks
 	mkdir -p build/benchmarks
-	set -e; for name in throughput parquet wide memory cores stages startup solvers center_cost $(if $(wildcard .flink/flink.jar),flink_throughput); do \
+	set -e; for name in throughput parquet wide encoding memory cost_model cores stores stages startup solvers center_cost $(if $(wildcard .flink/flink.jar),flink_throughput); do \
 		$(BIN)/python benchmarks/$$name.py > build/benchmarks/$$name.out; done
 	$(BIN)/python benchmarks/performance_page.py build/benchmarks
 
@@ -100,4 +100,4 @@ lock: setup
 		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" -o requirements.lock
 
 clean:
-	rm -rf .venv .flink build $(DEMO_OUTPUT)
+	rm -rf .venv .flink build $(DEMO_OUTPUT) transforms/tfrecord/_wire.*.so

@@ -7,7 +7,7 @@ would collide with every Beam project that installs this.
 import re
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Extension, setup
 
 HERE = Path(__file__).resolve().parent
 HOME = "https://github.com/labeldp/labeldp"
@@ -47,6 +47,15 @@ setup(
     python_requires=">=3.10,<3.15",
     packages=list(PACKAGES),
     package_dir=PACKAGES,
+    ext_modules=[
+        # Optional: where there is no C compiler, transforms/tfrecord/wire_reference.py serves instead.
+        Extension(
+            "labeldp.transforms.tfrecord._wire",
+            ["transforms/tfrecord/wire.c"],
+            extra_compile_args=["-O3", "-Wall", "-Wextra"],
+            optional=True,
+        )
+    ],
     package_data={
         "labeldp": ["py.typed"],
         "labeldp.pipelines.reporting": ["*.j2", "*.css"],

@@ -71,6 +71,9 @@ def test_the_sdist_and_the_wheel_hold_every_file(built: Path) -> None:
     assert len(wanted) > 80
     assert wanted <= in_sdist
     assert wanted <= in_wheel
+    # The compiled part: its source for workers that build the package, itself in the wheel.
+    assert "transforms/tfrecord/wire.c" in in_sdist
+    assert [name for name in in_wheel if name.startswith("transforms/tfrecord/_wire.") and name.endswith(".so")]
     assert not [name for name in in_wheel if name.startswith("tests") or name.endswith(".key")]
 
 

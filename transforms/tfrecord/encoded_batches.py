@@ -13,10 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .example_walk import FEATURES_TAG
 from .framing import (
-    FOOTER_SIZE,
-    HEADER_SIZE,
     Frames,
     appended_footers,
     frame_headers,
@@ -24,6 +21,7 @@ from .framing import (
     restarted_footers,
 )
 from .varints import encode_varints, varint, varint_sizes
+from .wire import FEATURES_TAG, FOOTER_SIZE, HEADER_SIZE
 
 # No flag can name these columns, because arguments of a process cannot contain a NUL character.
 _FRAMES, _LABEL_OFFSETS = "\0frames", "\0label offsets"
@@ -111,7 +109,7 @@ def with_feature(batch: pa.RecordBatch, name: str, values: np.ndarray, example: 
     """Adds a feature of one float to an encoded batch, as a column and as the last map entry of every record.
 
     Args:
-      batch: An encoded batch of n records without a feature of this name, in the canonical form of `example_walk`.
+      batch: An encoded batch of n records without a feature of this name, in the canonical form of `wire_reference`.
       name: Name of the feature.
       values: Shape (n,), float64; rounded to float32.
       example: A canonical tf.Example of this feature alone, with any float, whose four bytes are the last ones.

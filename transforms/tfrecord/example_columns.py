@@ -1,7 +1,7 @@
 """Single-valued features of tf.Examples as Arrow columns. Decodes only non-canonical records.
 
-Records that are not in the canonical form of `example_walk` are decoded and encoded again first. Content that a parser
-ignores is thereby removed from them, and their features come in the order of their names.
+Records that are not in the canonical form of `wire_reference` are decoded and encoded again first. Content that a
+parser ignores is thereby removed from them, and their features come in the order of their names.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ import pyarrow as pa
 from .encoded_batches import binary_array, encoded_batch
 from .example_decoder import ExampleDecoder, undecodable
 from .example_encoder import encode_examples
-from .example_values import FoundValues, ValueFinder
-from .example_walk import FLOAT, INT64, Values
+from .example_values import FoundValues, Values, find_values
 from .framing import Frames
 from .label_widening import widen_integer_labels
 from .varints import decode_varints
+from .wire import FLOAT, INT64
 
 
 class ExampleColumns:
     """Reads some features of the records of one source, batch after batch."""
 
-    def __init__(self, source: str, finder: ValueFinder):
+    def __init__(self, source: str, names: Sequence[str]):
         """Starts a source.
 
         Args:
           source: Name of the source, for error messages.
-          finder: Finder of the wanted features. One that has learned from other sources is faster.
+          names: The wanted features.
         """
         self._source = source
-        self._finder = finder
+        self._names = tuple(names)
         self._decoder = ExampleDecoder(source)
         self._kinds: dict[str, int] = {}
 
@@ -70,7 +70,7 @@ class ExampleColumns:
 
         Args:
           frames: The n records.
-          labels: Features that are going to be replaced, at least one, all among the finder's names.
+          labels: Features that are going to be replaced, at least one, all among the wanted ones.
 
         Returns:
           An encoded batch with the columns of `read`.
@@ -99,7 +99,7 @@ class ExampleColumns:
 
     def _found(self, frames: Frames) -> tuple[Frames, FoundValues]:
         """The records, all made canonical, and the positions of their values."""
-        found = self._finder.find(frames.octets, frames.starts, frames.stops)
+        found = find_values(frames.content, frames.starts, frames.stops, self._names)
         odd = np.flatnonzero(~found.canonical)
         if not len(odd):
             return frames, found
@@ -108,7 +108,7 @@ class ExampleColumns:
         for row, record in zip(odd.tolist(), encode_examples(decoded, with_nulls=False), strict=True):
             records[row] = record
         reencoded = Frames.of(records)
-        again = self._finder.find(reencoded.octets, reencoded.starts[odd], reencoded.stops[odd])
+        again = find_values(reencoded.content, reencoded.starts[odd], reencoded.stops[odd], self._names)
         if not again.canonical.all():
             raise undecodable(self._source)
         moved = reencoded.bounds[:-1] - frames.bounds[:-1]

@@ -1,6 +1,6 @@
 """Decodes all features of tf.Examples into Arrow.
 
-Records in the canonical form of `example_walk` are decoded together; the others, and those with several texts in a
+Records in the canonical form of `wire_reference` are decoded together; the others, and those with several texts in a
 feature, one by one, with the parser of the protocol buffer library, which Beam brings. It accepts every valid encoding.
 Its messages are declared here, in a descriptor pool of their own, so TensorFlow is not needed.
 
@@ -20,10 +20,10 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 from google.protobuf.message import DecodeError
 
 from ..errors import InputError
-from .entry_forms import EntryForms
-from .example_walk import BYTES, FLOAT, INT64, Entries, ExampleWalk
+from .example_values import Entries, list_entries
 from .framing import Frames
 from .varints import decode_varints
+from .wire import BYTES, FLOAT, INT64
 
 _TYPES = {"bytes_list": pa.large_binary(), "float_list": pa.float32(), "int64_list": pa.int64()}
 
@@ -31,15 +31,13 @@ _TYPES = {"bytes_list": pa.large_binary(), "float_list": pa.float32(), "int64_li
 class ExampleDecoder:
     """Decodes serialized tf.Examples of one source into columns of lists."""
 
-    def __init__(self, source: str, forms: EntryForms | None = None):
+    def __init__(self, source: str):
         """Starts a source.
 
         Args:
           source: Name of the source, for error messages.
-          forms: Forms that were learned before, to which `decode_frames` adds others; none by default.
         """
         self._source = source
-        self._forms = forms
 
     def decode_frames(self, frames: Frames) -> pa.RecordBatch:
         """Decodes a batch of records.
@@ -53,10 +51,9 @@ class ExampleDecoder:
         Raises:
           InputError: As for `decode`.
         """
-        self._forms = EntryForms() if self._forms is None else self._forms
-        walk = ExampleWalk(frames.octets, frames.starts, frames.stops, (), self._forms)
-        odd = ~walk.canonical
-        features = [*_features_of(walk, odd)]
+        canonical, entries = list_entries(frames.content, frames.starts, frames.stops)
+        odd = ~canonical
+        features = [*_features_of(frames.octets, entries, odd)]
         columns = {feature.name: feature.array(self._source) for feature in features}
         rows = np.flatnonzero(odd)
         if len(rows):
@@ -219,19 +216,18 @@ class _Lists:
         return np.diff(before), pa.array(decode_varints(self.octets, at[first], at[last] + 1))
 
 
-def _features_of(walk: ExampleWalk, odd: np.ndarray) -> Iterable[_Lists]:
+def _features_of(octets: np.ndarray, entries: Entries, odd: np.ndarray) -> Iterable[_Lists]:
     """Features of the canonical records. odd: (n,) bool, records to leave out; more may be added."""
-    entries = walk.entries()
     order = np.argsort(entries.hashes, kind="stable")
     ends = np.flatnonzero(np.diff(entries.hashes[order])) + 1
     groups = [group for group in np.split(order, ends) if len(group)]
-    tags = np.where(entries.lists == entries.stops, 0, walk.octets[np.minimum(entries.lists, len(walk.octets) - 1)])
+    tags = np.where(entries.lists == entries.stops, 0, octets[np.minimum(entries.lists, len(octets) - 1)])
     # A list with a text has its tag, its length, and at least the text's tag and length.
     filled = entries.stops - entries.lists > 2
     several = (tags == BYTES) & (entries.kinds == 0) & filled
     odd[entries.rows[several]] = True
     for group in groups:
-        odd[entries.rows[group[~_alike(walk.octets, entries, group)]]] = True
+        odd[entries.rows[group[~_alike(octets, entries, group)]]] = True
     for group in groups:
         kept = group[~odd[entries.rows[group]]]
         if len(kept):
@@ -239,8 +235,8 @@ def _features_of(walk: ExampleWalk, odd: np.ndarray) -> Iterable[_Lists]:
             kinds, starts, stops, texts = np.zeros((4, len(odd)), np.int64)
             kinds[rows], starts[rows], stops[rows] = tags[kept], entries.starts[kept], entries.stops[kept]
             texts[rows] = (tags[kept] == BYTES) & filled[kept]
-            name = walk.octets[entries.names[kept[0]] : entries.names_stops[kept[0]]].tobytes().decode()
-            yield _Lists(name, walk.octets, kinds, starts, stops, texts)
+            name = octets[entries.names[kept[0]] : entries.names_stops[kept[0]]].tobytes().decode()
+            yield _Lists(name, octets, kinds, starts, stops, texts)
 
 
 def _alike(octets: np.ndarray, entries: Entries, group: np.ndarray) -> np.ndarray:

@@ -19,8 +19,9 @@ import pyarrow as pa
 
 from ..arrow_values import float_values, is_time, time_texts
 from ..errors import InputError
-from .framing import FOOTER_SIZE, frame_headers, write_checksums
+from .framing import frame_headers
 from .varints import encode_varints, varint
+from .wire import FOOTER_SIZE, write_footers
 
 # Memory for a batch whose records are padded to the longest one. A batch that needs more is halved.
 _MAX_MATRIX_BYTES = 1 << 28
@@ -61,7 +62,7 @@ def encode_frames(batch: pa.RecordBatch) -> memoryview:
       InputError: As for `encode_examples`.
     """
     octets, lengths = _encoded(batch, with_nulls=True, framed=True)
-    write_checksums(octets, np.append(0, np.cumsum(lengths)))
+    write_footers(octets, np.append(0, np.cumsum(lengths)))
     return memoryview(octets)  # type: ignore[arg-type]
 
 

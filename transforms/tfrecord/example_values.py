@@ -1,17 +1,45 @@
 """Positions of values in serialized tf.Examples, found without decoding them, for a batch of records at a time.
 
-Only records in the canonical form of `example_walk` are located; all others are left to the caller, who decodes them.
+Only records in the canonical form of `wire_reference` are located; all others are left to the caller, who decodes them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from .entry_forms import EntryForms
-from .example_walk import ExampleWalk, Values
+from .wire import walk_examples
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """Position of the single value of one feature in each of n records.
+
+    Attributes:
+      kinds: BYTES, FLOAT or INT64; 0 where the record lacks the feature, -1 where it has no value or several. Shape
+        (n,), int64.
+      starts: Offset of the value's first byte: of a text, of a float's four bytes, or of a varint. Undefined unless
+        `kinds` is positive. Shape (n,), int64.
+      stops: Offset after the value's last byte, where its map entry ends as well. Undefined as for `starts`.
+    """
+
+    kinds: np.ndarray
+    starts: np.ndarray
+    stops: np.ndarray
+
+    def put(self, rows: np.ndarray | slice, kinds: Any, starts: Any, stops: Any) -> None:
+        """Sets the values of some records.
+
+        Args:
+          rows: Indices of the records.
+          kinds: As the attribute, of these records.
+          starts: As the attribute, of these records.
+          stops: As the attribute, of these records.
+        """
+        self.kinds[rows], self.starts[rows], self.stops[rows] = kinds, starts, stops
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,40 +48,67 @@ class FoundValues:
 
     Attributes:
       canonical: Records whose values were located, shape (n,), bool.
-      values: Values by feature, defined for canonical records.
+      values: Values by feature; of kind 0 in records that are not canonical.
     """
 
     canonical: np.ndarray
     values: dict[str, Values]
 
 
-class ValueFinder:
-    """Locates the values of some features, batch after batch, and learns the forms of map entries on the way.
+@dataclass(frozen=True, eq=False)
+class Entries:
+    """Map entries of several records. All arrays have shape (e,).
 
     Attributes:
-      names: The features.
+      rows: Index of each entry's record, int64.
+      hashes: Hash of its key, int64; equal keys have equal hashes.
+      names: Offset of the key's first byte, int64.
+      names_stops: Offset after the key's last byte, int64.
+      lists: Offset of the Feature's first byte, int64.
+      kinds: Kind of its values, int64; 0 where there are none, or several texts.
+      starts: Offset of the first byte of its values, int64.
+      stops: Offset after the last one, where Feature and entry end as well, int64.
     """
 
-    def __init__(self, names: Sequence[str], forms: EntryForms | None = None):
-        """Starts a finder.
+    rows: np.ndarray
+    hashes: np.ndarray
+    names: np.ndarray
+    names_stops: np.ndarray
+    lists: np.ndarray
+    kinds: np.ndarray
+    starts: np.ndarray
+    stops: np.ndarray
 
-        Args:
-          names: Features whose values are wanted.
-          forms: Forms that were learned before, to which others are added; none by default.
-        """
-        self.names = tuple(names)
-        self._forms = EntryForms() if forms is None else forms
 
-    def find(self, octets: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> FoundValues:
-        """Locates the values in a batch of records.
+def find_values(content: bytes, starts: np.ndarray, stops: np.ndarray, names: Sequence[str]) -> FoundValues:
+    """Locates the values of some features in a batch of records.
 
-        Args:
-          octets: Content with `framing.PADDING` bytes after the last record, shape (m,), uint8.
-          starts: Offset of each record's first byte, shape (n,), int64.
-          stops: Offset after each record's last byte, shape (n,), int64.
+    Args:
+      content: The records, possibly with other bytes around them.
+      starts: Offset of each record's first byte, shape (n,), int64.
+      stops: Offset after each record's last byte, shape (n,), int64.
+      names: Features whose values are wanted.
 
-        Returns:
-          Offsets into `octets` for the records in canonical form.
-        """
-        walk = ExampleWalk(octets, starts, stops, self.names, self._forms)
-        return FoundValues(walk.canonical, walk.values)
+    Returns:
+      Offsets into the content for the records in canonical form.
+    """
+    canonical, found = np.empty(len(starts), bool), np.zeros((len(names), 3, len(starts)), np.int64)
+    walk_examples(content, starts, stops, tuple(name.encode() for name in names), canonical, found, False)
+    return FoundValues(canonical, {name: Values(*found[place]) for place, name in enumerate(names)})
+
+
+def list_entries(content: bytes, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, Entries]:
+    """Lists the map entries of a batch of records.
+
+    Args:
+      content: As for `find_values`.
+      starts: As for `find_values`.
+      stops: As for `find_values`.
+
+    Returns:
+      (canonical, entries): whether each record is in canonical form, shape (n,), bool, and the entries of those that
+      are, record by record.
+    """
+    canonical = np.empty(len(starts), bool)
+    listed = walk_examples(content, starts, stops, (), canonical, np.zeros((0, 3, len(starts)), np.int64), True)
+    return canonical, Entries(*np.ascontiguousarray(np.frombuffer(listed, np.int64).reshape(-1, 8).T))

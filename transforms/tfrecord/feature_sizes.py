@@ -8,30 +8,27 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import InputError
-from .entry_forms import EntryForms
 from .example_decoder import ExampleDecoder
 from .example_encoder import encode_examples
-from .example_values import ValueFinder
-from .example_walk import INT64
+from .example_values import find_values
 from .framing import Frames
 from .label_widening import integer_entries
 from .varints import content_offsets
+from .wire import INT64
 
 
 class FeatureSizes:
     """Measures the records of one source."""
 
-    def __init__(self, source: str, labels: Sequence[str], forms: EntryForms | None = None):
+    def __init__(self, source: str, labels: Sequence[str]):
         """Starts a source.
 
         Args:
           source: Name of the source.
           labels: The private features.
-          forms: As in `ValueFinder`.
         """
         self._source = source
         self._labels = labels
-        self._finder = ValueFinder(labels, forms)
 
     def __call__(self, frames: Frames) -> np.ndarray:
         """Measures a batch of records.
@@ -43,14 +40,13 @@ class FeatureSizes:
           Bytes of the features of each record, shape (n,), int64: the same whatever numbers its labels are. Records
           that are no tf.Examples have their own size.
         """
-        found = self._finder.find(frames.octets, frames.starts, frames.stops)
+        found = find_values(frames.content, frames.starts, frames.stops, self._labels)
         canonical = found.canonical
         sizes = frames.stops - frames.starts
         contents = np.minimum(content_offsets(frames.octets, frames.starts), frames.stops)
         sizes[canonical] = (frames.stops - contents)[canonical]
         for label in self._labels:
             values = found.values[label]
-            values.kinds[~canonical] = 0
             integer = values.kinds == INT64
             # A float label takes the same bytes whatever its value.
             sizes[integer] -= values.stops[integer] - integer_entries(frames, label, values)[0]

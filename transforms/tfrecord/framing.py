@@ -15,20 +15,18 @@ import numpy as np
 
 from ..errors import InputError, unreadable
 from .crc32c import appended_checksums, changed_checksums, restarted_checksums
-
-HEADER_SIZE, FOOTER_SIZE = 12, 4
-"""Bytes of a frame before and after its record."""
+from .wire import FOOTER_SIZE, HEADER_SIZE, crc32c, follow_frames, frame, skim_frames
 
 PADDING = 8
 """Bytes after the last frame of `Frames`, so that words can be read across its end."""
+
+ALL_ROWS = 1 << 62
+"""End of a range of rows that has none."""
 
 # Bytes read at a time.
 _CHUNK = 4 << 20
 # A batch ends early at the record with which its features, without the label, reach this size.
 _BATCH_BYTES = 16 << 20
-# A run of frames of one size is searched for only where it has at least _MIN_RUN frames; otherwise the next _STEPS
-# frames are followed one by one.
-_MIN_RUN, _STEPS = 16, 512
 _MASK_DELTA = np.uint32(0xA282EAD8)
 
 
@@ -110,16 +108,7 @@ def checksums(parts: Iterable[bytes]) -> np.ndarray:
     Returns:
       The masked checksum of each, shape (n,), uint32.
     """
-    # Part of the extra `tfrecord`, which the core does not need.
-    import google_crc32c
-
-    value = google_crc32c.value
-    return _masked(np.array([value(part) for part in parts], np.uint32))
-
-
-def _record_checksums(frames: Frames) -> np.ndarray:
-    """Checksum of each record, (n,) uint32. One record at a time is copied, to where the last one was."""
-    return checksums(map(frames.content.__getitem__, map(slice, frames.starts.tolist(), frames.stops.tolist())))
+    return _masked(np.array([crc32c(part) for part in parts], np.uint32))
 
 
 def _masked(crc: np.ndarray) -> np.ndarray:
@@ -149,37 +138,6 @@ def frame_headers(lengths: np.ndarray) -> np.ndarray:
 
 def _octets(numbers: np.ndarray) -> np.ndarray:
     return numbers.astype("<u4").view(np.uint8).reshape(-1, 4)
-
-
-def frame(records: Sequence[bytes]) -> bytes:
-    """Encodes records as they stand in a TFRecord file.
-
-    Args:
-      records: The records.
-
-    Returns:
-      Their frames, one after the other.
-    """
-    if not records:
-        return b""
-    headers = frame_headers(np.fromiter(map(len, records), np.int64, len(records))).tobytes()
-    footers = _octets(checksums(records)).tobytes()
-    parts = []
-    for i, record in enumerate(records):
-        header = headers[HEADER_SIZE * i : HEADER_SIZE * i + HEADER_SIZE]
-        parts += (header, record, footers[FOOTER_SIZE * i : FOOTER_SIZE * i + FOOTER_SIZE])
-    return b"".join(parts)
-
-
-def write_checksums(octets: np.ndarray, bounds: np.ndarray) -> None:
-    """Writes the footer of every frame.
-
-    Args:
-      octets: Frames with complete headers and records, changed in place; shape (m,), uint8.
-      bounds: As in `Frames`.
-    """
-    frames = Frames(octets.tobytes(), bounds)
-    _words(octets)[frames.stops] = _record_checksums(frames)
 
 
 def overwrite_words(octets: np.ndarray, bounds: np.ndarray, offsets: np.ndarray, words: np.ndarray) -> None:
@@ -245,7 +203,11 @@ def _words(content: bytes | np.ndarray) -> np.ndarray:
 
 
 def read_records(
-    file: BinaryIO, source: str, batch_size: int, sizes: Callable[[Frames], np.ndarray] | None = None
+    file: BinaryIO,
+    source: str,
+    batch_size: int,
+    sizes: Callable[[Frames], np.ndarray] | None = None,
+    rows: range | None = None,
 ) -> Iterator[Frames]:
     """Reads a TFRecord file and verifies both checksums of every record.
 
@@ -255,6 +217,8 @@ def read_records(
       batch_size: Most records in a batch, >= 1.
       sizes: Sizes of records in bytes, shape (n,), int64, by which batches of large records end early. They decide the
         number of records in a batch, so they must not depend on labels. None for the sizes in the file.
+      rows: Rows of the file to read, from the position of `file` on; None for all from there to the end, of which the
+        first is row 0. A range up to `ALL_ROWS` reads to the end, too.
 
     Yields:
       Batches of `batch_size` records in order, smaller ones at the end and where records are large.
@@ -263,29 +227,59 @@ def read_records(
       InputError: If the file is corrupt, truncated or cannot be read; names the source and the first bad record by its
         row, never by an offset, which depends on how many bytes labels take.
     """
-    content, row, bounds, checked = bytes(PADDING), 0, np.zeros(1, np.int64), 0
+    rows = rows or range(ALL_ROWS)
+    content, row, bounds = bytes(PADDING), rows.start, np.zeros(1, np.int64)
     measured = np.zeros(0, np.int64)
-    follower = _FrameFollower()
     while chunk := _read(file, source, max(_CHUNK, len(content) - int(bounds[-1]), _missing(bounds, batch_size))):
         first = int(bounds[0])
         content = b"".join((memoryview(content)[first:-PADDING], chunk, bytes(PADDING)))
         bounds = bounds - first
         while True:
-            bounds = np.append(bounds, follower.follow(content, int(bounds[-1]), batch_size + 1 - len(bounds)))
-            _verify(Frames(content, bounds[checked:]), source, row + checked)
-            checked = len(bounds) - 1
-            if follower.lost:
-                raise InputError(f"{source}: corrupt TFRecord at row {row + checked}")
+            most = min(batch_size, rows.stop - row)
+            if not most:
+                return
+            bounds, corrupt = _followed(content, bounds, most)
+            if corrupt:
+                raise InputError(f"{source}: corrupt TFRecord at row {row + len(bounds) - 1}")
             measured = _measured(Frames(content, bounds), measured, sizes)
-            taken = _batch_length(measured, len(bounds) - 1, batch_size)
+            taken = _batch_length(measured, len(bounds) - 1, most)
             if not taken:
                 break
             yield Frames(content, bounds[: taken + 1])
-            row, bounds, checked, measured = row + taken, bounds[taken:], checked - taken, measured[taken:]
-    if bounds[-1] + PADDING < len(content):
-        raise InputError(f"{source}: truncated TFRecord at row {row + checked}")
+            row, bounds, measured = row + taken, bounds[taken:], measured[taken:]
+    if bounds[-1] + PADDING < len(content) or rows.stop < ALL_ROWS:
+        raise InputError(f"{source}: truncated TFRecord at row {row + len(bounds) - 1}")
     if len(bounds) > 1:
         yield Frames(content, bounds)
+
+
+def _followed(content: bytes, bounds: np.ndarray, batch_size: int) -> tuple[np.ndarray, bool]:
+    """Bounds of the frames that are complete, at most a batch, and whether a frame with a wrong checksum follows."""
+    ends = np.empty(batch_size + 1 - len(bounds), np.int64)
+    count, corrupt = follow_frames(content, int(bounds[-1]), len(content) - PADDING, ends)
+    return np.append(bounds, ends[:count]), corrupt
+
+
+def batch_offsets(file: BinaryIO, rows: int) -> tuple[int, np.ndarray]:
+    """Finds where records begin in a TFRecord file, by the headers alone.
+
+    Args:
+      file: The file, which can seek.
+      rows: Every how many records an offset is wanted.
+
+    Returns:
+      (records, offsets): the number of records, up to the first corrupt header; and the offset of every `rows`-th one
+      from the first on, shape (m,), int64.
+    """
+    starts, position, count, found = np.empty(_CHUNK // (HEADER_SIZE + FOOTER_SIZE), np.int64), 0, 0, []
+    while True:
+        file.seek(position)
+        content = file.read(_CHUNK)
+        followed, length, corrupt = skim_frames(content, starts)
+        found.append(position + starts[-count % rows : followed : rows])
+        count, position = count + followed, position + length
+        if corrupt or not followed:
+            return count, np.concatenate(found)
 
 
 def _missing(bounds: np.ndarray, batch_size: int) -> int:
@@ -299,13 +293,6 @@ def _read(file: BinaryIO, source: str, size: int) -> bytes:
         return file.read(size)
     except Exception as error:
         raise unreadable(source, error, "cannot be read or decompressed") from None
-
-
-def _verify(frames: Frames, source: str, row: int) -> None:
-    """Verifies the checksums of records. row: row of the first."""
-    wrong = np.flatnonzero(_record_checksums(frames) != _words(frames.content)[frames.stops])
-    if wrong.size:
-        raise InputError(f"{source}: corrupt TFRecord at row {row + wrong[0]}")
 
 
 def _measured(frames: Frames, known: np.ndarray, sizes: Callable[[Frames], np.ndarray] | None) -> np.ndarray:
@@ -322,62 +309,3 @@ def _batch_length(measured: np.ndarray, records: int, batch_size: int) -> int:
     if len(totals) and totals[-1] >= _BATCH_BYTES:
         return int(np.searchsorted(totals, _BATCH_BYTES)) + 1
     return batch_size if records == batch_size else 0
-
-
-class _FrameFollower:
-    """Follows frames from header to header. Lengths repeat in a file, so each distinct header is verified once."""
-
-    def __init__(self) -> None:
-        self.lost = False
-        self._sizes: dict[bytes, int] = {}
-
-    def follow(self, content: bytes, position: int, most: int) -> np.ndarray:
-        """Ends of the next frames from a position on, at most `most`, as far as they are complete in the content.
-
-        `lost` is set if a corrupt header follows the last one.
-        """
-        found, end = [np.empty(0, np.int64)], len(content) - PADDING
-        while most > 0:
-            size = self._size(content, position, end)
-            if size is None:
-                break
-            fitting = min(most, (end - position) // size)
-            if fitting >= _MIN_RUN and _run(content, position, size, _MIN_RUN) == _MIN_RUN:
-                ends = position + size * np.arange(1, _run(content, position, size, fitting) + 1)
-            else:
-                ends = self._follow_singly(content, position, min(most, _STEPS), end)
-            found.append(ends)
-            position, most = int(ends[-1]), most - len(ends)
-        return np.concatenate(found)
-
-    def _follow_singly(self, content: bytes, position: int, most: int, end: int) -> np.ndarray:
-        ends: list[int] = []
-        known = self._sizes.get
-        for _ in range(most):
-            size = known(content[position : position + HEADER_SIZE]) or self._size(content, position, end)
-            if size is None or position + size > end:
-                break
-            position += size
-            ends.append(position)
-        return np.array(ends)
-
-    def _size(self, content: bytes, position: int, end: int) -> int | None:
-        """Size of the frame at the position; None if it is not complete in the content, or its header is corrupt."""
-        header = content[position : position + HEADER_SIZE]
-        size = self._sizes.get(header)
-        if size is None:
-            if position + HEADER_SIZE > end:
-                return None
-            if checksums([header[:8]])[0] != int.from_bytes(header[8:], "little"):
-                self.lost = True
-                return None
-            size = self._sizes[header] = HEADER_SIZE + int.from_bytes(header[:8], "little") + FOOTER_SIZE
-        return size if position + size <= end else None
-
-
-def _run(content: bytes, position: int, size: int, most: int) -> int:
-    """Number of consecutive frames of that size, of at most `most` >= 1 that fit into the content."""
-    lengths = np.ndarray((most,), "<u8", content, position, (size,))
-    checks = np.ndarray((most,), "<u4", content, position + 8, (size,))
-    same = (lengths == lengths[0]) & (checks == checks[0])
-    return most if same.all() else int(same.argmin())

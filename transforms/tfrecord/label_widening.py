@@ -2,7 +2,7 @@
 
 Only the label's map entry and the lengths around it change; all other bytes are copied.
 
-Source: as for `example_walk`.
+Source: as for `wire_reference`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from .encoded_batches import binary_array
-from .example_walk import INT64, Values
-from .framing import FOOTER_SIZE, PADDING, Frames, frame_headers, write_checksums
+from .example_values import Values
+from .framing import PADDING, Frames, frame_headers
 from .varints import content_offsets, varint, varint_sizes
+from .wire import FOOTER_SIZE, INT64, write_footers
 
 # The value of a map entry: Feature, FloatList, one packed float32 of 0.
 _FLOAT_VALUE = b"\x12\x08\x12\x06\x0a\x04" + bytes(4)
@@ -61,8 +62,9 @@ def widen_integer_labels(frames: Frames, label: str, values: Values) -> tuple[Fr
     bounds = np.frombuffer(piece_offsets, np.int64)[: len(made) + 1]
     label_offsets = np.where(chosen, bounds[4:-1:7] + _FLOAT_OFFSET - bounds[:-1:7], -1)
     octets = np.frombuffer(data, np.uint8)[: bounds[-1]].copy()
-    write_checksums(octets, bounds[::7])
-    return Frames(octets.tobytes() + bytes(PADDING), bounds[::7]), label_offsets
+    frames_bounds = np.ascontiguousarray(bounds[::7])
+    write_footers(octets, frames_bounds)
+    return Frames(octets.tobytes() + bytes(PADDING), frames_bounds), label_offsets
 
 
 def integer_entries(frames: Frames, label: str, values: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

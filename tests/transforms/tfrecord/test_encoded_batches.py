@@ -101,7 +101,6 @@ def test_several_labels_are_replaced_one_after_the_other(data: st.DataObject) ->
     from labeldp.transforms.tfrecord.example_columns import ExampleColumns
     from labeldp.transforms.tfrecord.example_decoder import ExampleDecoder
     from labeldp.transforms.tfrecord.example_encoder import encode_examples
-    from labeldp.transforms.tfrecord.example_values import ValueFinder
 
     rows, names = data.draw(st.integers(1, 6)), data.draw(st.permutations(["a", "label b", "c", "x"]))
     integers = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=rows, max_size=rows)
@@ -113,7 +112,7 @@ def test_several_labels_are_replaced_one_after_the_other(data: st.DataObject) ->
     }
     labels = data.draw(st.permutations(["a", "label b", "c"]))[: data.draw(st.integers(2, 3))]
     frames = Frames.of(encode_examples(pa.RecordBatch.from_pydict(table)))
-    batch = ExampleColumns("log", ValueFinder(labels)).read_encoded(frames, labels)
+    batch = ExampleColumns("log", labels).read_encoded(frames, labels)
     for name in labels:
         assert batch.column(batch.schema.get_field_index(name)).to_pylist() == table[name].to_pylist()
     for place, name in enumerate(data.draw(st.permutations(labels))):
@@ -131,12 +130,11 @@ def test_a_feature_is_added_to_every_record(tmp_path: Path) -> None:
     tensorflow: Any = pytest.importorskip("tensorflow")
     from labeldp.transforms.tfrecord.example_columns import ExampleColumns
     from labeldp.transforms.tfrecord.example_encoder import encode_examples
-    from labeldp.transforms.tfrecord.example_values import ValueFinder
 
     texts, values = ["", "x", "y" * 300, "z" * 70_000], np.array([0.0, -1.5, 7.25, 3.0])
     labels = pa.array([1.0, 2.0, 3.0, 4.0], pa.float32())
     records = encode_examples(pa.RecordBatch.from_pydict({"t": texts, "y": labels}))
-    batch = ExampleColumns("log", ValueFinder(["y"])).read_encoded(Frames.of(records), ["y"])
+    batch = ExampleColumns("log", ["y"]).read_encoded(Frames.of(records), ["y"])
     example = encode_examples(pa.RecordBatch.from_arrays([pa.array([0.0], pa.float32())], ["c"]))[0]
     kinds = {"t": tensorflow.string, "y": tensorflow.float32, "c": tensorflow.float32}
     features = {name: tensorflow.io.FixedLenFeature((), kind) for name, kind in kinds.items()}
@@ -160,12 +158,11 @@ def test_a_feature_is_added_as_the_encoder_would(sizes: list[int]) -> None:
     """The records stay canonical, byte for byte those of the encoder, where their length takes more bytes as well."""
     from labeldp.transforms.tfrecord.example_columns import ExampleColumns
     from labeldp.transforms.tfrecord.example_encoder import encode_examples
-    from labeldp.transforms.tfrecord.example_values import ValueFinder
 
     texts, labels, values = ["x" * size for size in sizes], np.arange(len(sizes)) + 0.5, -1.0 * np.arange(len(sizes))
     columns = {"t": pa.array(texts, pa.string()), "y": pa.array(labels, pa.float32())}
     records = encode_examples(pa.RecordBatch.from_pydict(columns))
-    batch = ExampleColumns("log", ValueFinder(["y"])).read_encoded(Frames.of(records), ["y"])
+    batch = ExampleColumns("log", ["y"]).read_encoded(Frames.of(records), ["y"])
     example = encode_examples(pa.RecordBatch.from_arrays([pa.array([0.0], pa.float32())], ["c"]))[0]
     longer = with_label(with_feature(batch, "c", values, example), "y", labels + 1)
     expected = columns | {"y": pa.array(labels + 1, pa.float32()), "c": pa.array(values, pa.float32())}

@@ -14,7 +14,6 @@ from labeldp.transforms.arrow_values import single_values
 from labeldp.transforms.batches import label_values, replace_label
 from labeldp.transforms.tfrecord.encoded_batches import framed_records
 from labeldp.transforms.tfrecord.example_encoder import encode_examples
-from labeldp.transforms.tfrecord.example_values import ValueFinder
 from labeldp.transforms.tfrecord.framing import Frames, read_records
 
 tf: Any = pytest.importorskip("tensorflow")
@@ -45,11 +44,11 @@ def features_of(record: bytes) -> dict[str, bytes]:
 
 
 def read(records: list[bytes], columns: tuple[str, ...] = ("y", "id")) -> pa.RecordBatch:
-    return ExampleColumns("/logs/a", ValueFinder(columns)).read(Frames.of(records))
+    return ExampleColumns("/logs/a", columns).read(Frames.of(records))
 
 
 def encoded(records: list[bytes]) -> LabelledBatch:
-    batch = ExampleColumns("/logs/a", ValueFinder(["y", "id"])).read_encoded(Frames.of(records), ["y"])
+    batch = ExampleColumns("/logs/a", ["y", "id"]).read_encoded(Frames.of(records), ["y"])
     return LabelledBatch.whole("/logs/a", 0, batch)
 
 
@@ -198,7 +197,7 @@ def test_a_feature_that_no_record_has_is_no_column():
     batch = read([example(y=feature("float", 0.5))] * 3)
     assert batch.schema.names == ["y"]
     assert batch.column(0).type == pa.float32()
-    assert ExampleColumns("/logs/a", ValueFinder(["nope"])).read(Frames.of(PLAIN)).num_columns == 0
+    assert ExampleColumns("/logs/a", ["nope"]).read(Frames.of(PLAIN)).num_columns == 0
 
 
 @pytest.mark.parametrize("odd", [b"\x7a\x03odd", b"\x0a\x00" * 2, example(y=feature(None)) + b"\x7a\x03odd"])
@@ -216,7 +215,7 @@ def test_a_feature_without_one_value_anywhere_is_a_column_of_nulls():
 
 
 def test_a_column_comes_and_goes_and_gets_its_type_when_it_has_a_value():
-    columns = ExampleColumns("/logs/a", ValueFinder(["y", "id"]))
+    columns = ExampleColumns("/logs/a", ["y", "id"])
     for _ in range(2):
         for record, expected in (
             (example(y=feature(None)), {"y": [None]}),
@@ -243,7 +242,7 @@ BAD = {
 @pytest.mark.parametrize("records", BAD.values(), ids=list(BAD))
 @pytest.mark.parametrize("way", ["read", "read_encoded"])
 def test_bad_records_are_an_input_error_without_their_values(records, way):
-    columns = ExampleColumns("/logs/a", ValueFinder(["y", "id"]))
+    columns = ExampleColumns("/logs/a", ["y", "id"])
     with pytest.raises(InputError, match=r"^/logs/a: a record is not a tf.Example, or a feature changes") as caught:
         getattr(columns, way)(Frames.of(records), *(["y"] if way == "read_encoded" else []))
     assert SENTINEL not in str(caught.value)
@@ -252,7 +251,7 @@ def test_bad_records_are_an_input_error_without_their_values(records, way):
 
 @pytest.mark.parametrize("change", [feature("bytes", SENTINEL.encode()), feature("int64", 48613)], ids=["text", "int"])
 def test_a_type_that_changes_between_batches_is_an_input_error_without_values(change):
-    columns = ExampleColumns("/logs/a", ValueFinder(["y"]))
+    columns = ExampleColumns("/logs/a", ["y"])
     columns.read(Frames.of(PLAIN))
     with pytest.raises(InputError, match=r"^/logs/a: ") as caught:
         columns.read(Frames.of([example(y=change)]))

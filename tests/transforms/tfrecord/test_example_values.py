@@ -4,19 +4,17 @@ import itertools
 import random
 import re
 import struct
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from labeldp.transforms.tfrecord import entry_forms
-from labeldp.transforms.tfrecord.entry_forms import EntryForms
-from labeldp.transforms.tfrecord.example_values import FoundValues, ValueFinder
-from labeldp.transforms.tfrecord.example_walk import BYTES, FLOAT, INT64, ExampleWalk
+from labeldp.transforms.tfrecord import wire, wire_reference
+from labeldp.transforms.tfrecord.example_values import FoundValues, find_values, list_entries
 from labeldp.transforms.tfrecord.framing import PADDING
 from labeldp.transforms.tfrecord.varints import decode_varints, encode_varints, varint
+from labeldp.transforms.tfrecord.wire import BYTES, FLOAT, INT64
 
 tf: Any = pytest.importorskip("tensorflow")
 
@@ -49,11 +47,23 @@ def texts(*values: bytes) -> bytes:
     return field(BYTES, b"".join(field(0x0A, value) for value in values))
 
 
-def find(records: list[bytes], names: tuple[str, ...] = ("y", "id"), finder: ValueFinder | None = None) -> FoundValues:
-    """Runs a finder on the records; positions count from the first byte of the first record."""
+def find(records: list[bytes], names: tuple[str, ...] = ("y", "id")) -> FoundValues:
+    """Finds values in the records; positions count from the first byte of the first record."""
     ends = np.cumsum([0, *map(len, records)])
-    octets = np.frombuffer(b"".join(records) + bytes(PADDING), np.uint8)
-    return (finder or ValueFinder(names)).find(octets, ends[:-1], ends[1:])
+    return find_values(b"".join(records), ends[:-1], ends[1:], names)
+
+
+def assert_same(records: list[bytes], names: tuple[str, ...] = ("y", "id")) -> None:
+    """Asserts that the compiled walk and the one in Python give the same answers."""
+    ends = np.cumsum([0, *map(len, records)])
+    answers = []
+    for walk in (wire.walk_examples, wire_reference.walk_examples):
+        canonical, found = np.empty(len(records), bool), np.zeros((len(names), 3, len(records)), np.int64)
+        wanted = tuple(name.encode() for name in names)
+        listed = walk(b"".join(records), ends[:-1], ends[1:], wanted, canonical, found, True)
+        assert walk(b"".join(records), ends[:-1], ends[1:], wanted, canonical, found, False) == b""
+        answers.append((canonical.tolist(), found.tolist(), listed))
+    assert answers[0] == answers[1]
 
 
 def parsed(record: bytes) -> Any:
@@ -186,36 +196,23 @@ def mutants(record: bytes, count: int, seed: int) -> list[bytes]:
     return copies
 
 
-def found_without_forms(batch: list[bytes]) -> FoundValues:
-    """What is found if every entry is read field by field."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(EntryForms, "match", lambda self, octets, begins, ends: np.zeros(len(begins), np.int64))
-        return find(batch)
-
-
-def assert_same(one: FoundValues, two: FoundValues) -> None:
-    np.testing.assert_array_equal(one.canonical, two.canonical)
-    for name in ("y", "id"):
-        found, read = one.values[name], two.values[name]
-        single = two.canonical & (read.kinds > 0)
-        np.testing.assert_array_equal(found.kinds[two.canonical], read.kinds[two.canonical])
-        np.testing.assert_array_equal(found.starts[single], read.starts[single])
-        np.testing.assert_array_equal(found.stops[single], read.stops[single])
+def test_the_compiled_functions_are_installed():
+    """The set-up of the tests has a C compiler; without the compiled functions the comparisons below show nothing."""
+    assert wire.COMPILED
+    assert wire.walk_examples is not wire_reference.walk_examples
 
 
 @settings(deadline=None, max_examples=60)
 @given(records(), st.integers(0, 2**32))
-def test_entries_that_are_only_compared_get_the_answers_of_those_that_are_read(record, seed):
+def test_what_is_compiled_gives_the_answers_of_the_reference(record, seed):
     batch = [record, *mutants(record, 200, seed)] if record else []
-    read = found_without_forms(batch)
-    finder = ValueFinder(["y", "id"])
-    for _ in range(2):
-        assert_same(find(batch, finder=finder), read)
+    assert_same(batch)
+    found = find(batch)
     for row, mutant in enumerate(batch):
-        assert_agrees(mutant, read, row, row * len(record))
+        assert_agrees(mutant, found, row, row * len(record))
 
 
-LEARNED = {
+FEATURES = {
     "text": texts(b"text"),
     "long text": texts(b"t" * 123),
     "longer text": texts(b"t" * 124),
@@ -232,16 +229,13 @@ LEARNED = {
     "empty text": texts(b""),
     "texts": texts(b"a", b"b"),
 }
-END = entry("end of the content, beyond which no form is compared", texts(b"." * 60))
+END = entry("end of the content", texts(b"." * 60))
 
 
 @pytest.mark.parametrize("name", ["y", "a name of more than sixteen bytes"])
-@pytest.mark.parametrize("learned", LEARNED.values(), ids=list(LEARNED))
-def test_a_form_accepts_no_byte_that_a_reader_would_refuse(name, learned):
-    """Every value of every byte before the value, and every length of the value, beside the same field by field."""
-    finder = ValueFinder([name, "id"])
-    whole = example(entry(name, learned), END)
-    find([whole] * 3, finder=finder)
+@pytest.mark.parametrize("feature", FEATURES.values(), ids=list(FEATURES))
+def test_every_byte_before_a_value_and_every_length_is_judged_as_by_the_reference(name, feature):
+    whole = example(entry(name, feature), END)
     start = whole.index(name.encode()) - 4
     batch = [
         whole[:place] + bytes([octet]) + whole[place + 1 :]
@@ -254,9 +248,9 @@ def test_a_form_accepts_no_byte_that_a_reader_would_refuse(name, learned):
                 content = field(0x0A, b"\x81" * (size - 1) + last) if size else b"\x0a\0"
                 batch.append(example(entry(name, field(kind, content)), END))
     # The last bytes of the three lengths before the value, as if each had one byte.
-    content = entry(name, learned)
+    content = entry(name, feature)
     first = content.index(name.encode()) - 2
-    header = content[first : first + len(name) + 8 + (len(learned) >= 0x80)]
+    header = content[first : first + len(name) + 8 + (len(feature) >= 0x80)]
     for size in range(131):
         for places in itertools.product((0, 1), repeat=3):
             octets = bytearray(header)
@@ -271,34 +265,50 @@ def test_a_form_accepts_no_byte_that_a_reader_would_refuse(name, learned):
         for place in shift.sample(range(start, start + len(name) + 14), 3):
             octets[place] = (octets[place] + more) % 256
         batch.append(bytes(octets))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(EntryForms, "learn", lambda *_: None)
-        found = find(batch, (name, "id"), finder)
-        read = find(batch, (name, "id"), None)
-    np.testing.assert_array_equal(found.canonical, read.canonical)
-    single = read.canonical & (read.values[name].kinds > 0)
-    for part in ("kinds", "starts", "stops"):
-        one, two = (getattr(each.values[name], part) for each in (found, read))
-        np.testing.assert_array_equal(one[single], two[single])
-    np.testing.assert_array_equal(found.values[name].kinds[read.canonical], read.values[name].kinds[read.canonical])
+    assert_same(batch, (name, "id"))
+    assert 0 < find(batch, (name, "id")).canonical.sum() < len(batch)
 
 
-def test_forms_are_not_compared_with_bytes_before_an_entry_at_the_end():
-    finder = ValueFinder(["y"])
-    find([example(entry("y", b""), entry("t", ID), END)] * 3, finder=finder)
-    needle, odd = entry("y", b""), field(0x0A, b"\x0a\x01y\x13\x00")
-    batch = [example(entry("t", texts(bytes(50 - place) + needle + bytes(place))), odd) for place in range(50)]
-    for record in batch:
-        assert find([record], finder=finder).canonical.tolist() == [False]
+UTF8 = [bytes([0xC0 | place, 0x80]) for place in range(64)] + [
+    bytes([first, second, *bytes([third]) * more])
+    for first, more in [(0xE0, 1), (0xE1, 1), (0xED, 1), (0xEF, 1), (0xF0, 2), (0xF3, 2), (0xF4, 2), (0xF5, 2)]
+    for second in (0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0)
+    for third in (0x7F, 0x80, 0xBF, 0xC0)
+]
 
 
-@settings(deadline=None, max_examples=40)
-@given(st.lists(records(), min_size=1, max_size=12), st.lists(records(), min_size=1, max_size=12))
-def test_what_was_learned_before_changes_no_result(before, batch):
-    finder = ValueFinder(["y", "id"])
-    find(before * 3, finder=finder)
-    for _ in range(2):
-        assert_same(find(batch, finder=finder), found_without_forms(batch))
+@pytest.mark.parametrize("before", [b"", b"1234567"], ids=["at the start", "across words"])
+def test_keys_are_judged_as_python_judges_utf8(before):
+    keys = [before + octets[:size] + behind for octets in UTF8 for size in (1, 2, 3, 4) for behind in (b"", b"a")]
+    batch = [example(entry(key, Y)) for key in keys]
+    assert_same(batch)
+    assert 0 < find(batch).canonical.sum() < len(batch)
+
+
+def test_a_record_beyond_the_content_is_not_read():
+    record = example(entry("y", Y))
+    for walk in (wire.walk_examples, wire_reference.walk_examples):
+        canonical, found = np.empty(4, bool), np.zeros((1, 3, 4), np.int64)
+        starts, stops = np.array([0, -1, 3, 0]), np.array([len(record), len(record), 2, len(record) + 1])
+        walk(record, starts, stops, (b"y",), canonical, found, False)
+        assert canonical.tolist() == [True, False, False, False]
+        assert not found[:, :, 1:].any()
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 9])
+def test_arrays_that_do_not_fit_are_refused(content):
+    number, flags = np.zeros(1, np.int64), np.empty(1, bool)
+    found = np.zeros((1, 3, 1), np.int64)
+    for arrays in [
+        (number, np.zeros(2, np.int64), flags, found),
+        (number, number, np.empty(2, bool), found),
+        (number, number, flags, np.zeros((1, 2, 1), np.int64)),
+        (number.astype(np.int32), number, flags, found),
+        (np.zeros((2, 2), np.int64)[:, 0], np.zeros(2, np.int64), np.empty(2, bool), np.zeros((1, 3, 2), np.int64)),
+    ]:
+        starts, stops, canonical, places = arrays
+        with pytest.raises(ValueError, match=r"int64|length|contiguous"):
+            wire.walk_examples(content, starts, stops, (b"y",), canonical, places, False)
 
 
 # Some bits of a varint have no meaning: 6 of the 70 bits of ten bytes, and trailing zeros.
@@ -407,107 +417,35 @@ def test_no_record_at_all():
 
 
 def many_features(repeat: int | None = None) -> bytes:
-    """More keys than bits of several words; with `repeat`, one key twice."""
+    """A record of 200 features; with `repeat`, one of them twice."""
     names = [f"f{number}" for number in range(200)]
     names += [] if repeat is None else [f"f{repeat}"]
     return example(*(entry(name, Y) for name in names))
 
 
 def test_every_key_is_compared_with_every_other():
-    finder = ValueFinder(["y"])
-    find([many_features()] * 3, finder=finder)
     batch = [many_features(repeat) for repeat in range(200)]
-    assert not find(batch, finder=finder).canonical.any()
-    assert find([*batch, many_features()], finder=finder).canonical.tolist() == [False] * 200 + [True]
-    # A key that occurs often enough for the sum of its bits to be another's.
-    assert not find([example(*[entry("f0", Y)] * times) for times in range(2, 70)], finder=finder).canonical.any()
+    assert not find(batch).canonical.any()
+    assert find([*batch, many_features()]).canonical.tolist() == [False] * 200 + [True]
+    assert_same([*batch, many_features()])
 
 
-def test_more_keys_than_are_numbered():
-    finder = ValueFinder(["y"])
-    parts = [entry(f"f{number}", Y) for number in range(400)]
-    good, bad = example(*parts, entry("y", Y)), example(*parts, entry("y", Y), parts[7])
-    for _ in range(2):
-        assert find([good, bad, good], finder=finder).canonical.tolist() == [True, False, True]
-
-
-def test_a_key_without_a_form_beside_the_same_key_with_one():
-    finder = ValueFinder(["y"])
+def test_a_key_with_a_value_beside_the_same_key_with_several():
     good, twice = example(entry("y", Y), END), example(entry("y", Y), entry("y", texts(b"a", b"b")), END)
-    find([good] * 3, finder=finder)
-    assert find([good, twice, good], finder=finder).canonical.tolist() == [True, False, True]
+    assert find([good, twice, good]).canonical.tolist() == [True, False, True]
 
 
-# Learned forms.
-
-
-@pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """() -> number of entries read field by field since the last call."""
-    counts: list[int] = []
-    content = ExampleWalk._content
-
-    def counting(self: Any, rows: Any, *rest: Any) -> Any:
-        counts.append(len(rows))
-        return content(self, rows, *rest)
-
-    monkeypatch.setattr(ExampleWalk, "_content", counting)
-
-    def since() -> int:
-        total = sum(counts)
-        counts.clear()
-        return total
-
-    return since
-
-
-def test_in_any_order_and_of_any_length_entries_of_one_form_are_read_once(read):
-    finder = ValueFinder(["y", "id"])
-    shuffle = random.Random(1)
-    batch = []
-    for number in range(3000):
-        parts = [entry(f"f{place}", integers(shuffle.randrange(1 << 7 * place + 1))) for place in range(8)]
-        parts += [
-            entry("y", floats(number)),
-            entry("id", texts(b"%d" % number)),
-            entry("k", texts(b"x" * (number % 99))),
-        ]
-        batch.append(example(*shuffle.sample(parts, len(parts)), END))
-    for _ in range(2):
-        found = find(batch, finder=finder)
-        assert found.canonical.all()
-        # The last ones of the content, and some of the first batch, are read.
-        assert read() < 13 * 64
-    assert find(batch, finder=finder).canonical.all()
-    assert read() <= 2
+def test_entries_are_those_of_the_canonical_records():
+    good = example(entry("y", Y), entry("id", ID))
+    batch = [good, good + good, b"", good]
+    ends = np.cumsum([0, *map(len, batch)])
     content = b"".join(batch)
-    ids = [content[a:b] for a, b in zip(found.values["id"].starts, found.values["id"].stops, strict=True)]
-    assert ids == [b"%d" % number for number in range(3000)]
-    labels = [content[a:b] for a, b in zip(found.values["y"].starts, found.values["y"].stops, strict=True)]
-    assert labels == [struct.pack("<f", number) for number in range(3000)]
-
-
-def test_keys_with_one_slot_are_told_apart(monkeypatch, read):
-    monkeypatch.setattr(entry_forms, "_slots", lambda words, key_words: np.zeros(len(words), np.int64))
-    finder = ValueFinder(["y"])
-    batch = [example(entry("y", Y), entry("id", ID), entry("z", integers(5)), entry("y2", Y), END)] * 100
-    for _ in range(2):
-        found = find(batch, ("y",), finder)
-        assert found.canonical.all()
-        assert (found.values["y"].kinds == FLOAT).all()
-    read()
-    find(batch, ("y",), finder)
-    assert read() <= 2
-
-
-def test_forms_are_limited(monkeypatch):
-    monkeypatch.setattr(entry_forms, "_MOST_FORMS", 5)
-    finder = ValueFinder(["y"])
-    batch = [example(*(entry(f"f{i}{j}", Y) for i in range(8)), entry("y", Y), END) for j in range(200)]
-    for _ in range(3):
-        found = find(batch, finder=finder)
-        assert found.canonical.all()
-        assert (found.values["y"].kinds == FLOAT).all()
+    canonical, found = list_entries(content, ends[:-1], ends[1:])
+    assert canonical.tolist() == [True, False, True, True]
+    assert found.rows.tolist() == [0, 0, 3, 3]
+    assert [content[a:b] for a, b in zip(found.names, found.names_stops, strict=True)] == [b"y", b"id"] * 2
+    assert found.kinds.tolist() == [FLOAT, BYTES] * 2
+    assert [content[a:b] for a, b in zip(found.starts, found.stops, strict=True)] == [struct.pack("<f", 1.5), b"me"] * 2
 
 
 # Varints.

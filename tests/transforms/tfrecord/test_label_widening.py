@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from labeldp.transforms.tfrecord.example_values import ValueFinder
-from labeldp.transforms.tfrecord.example_walk import INT64
+from labeldp.transforms.tfrecord.example_values import find_values
 from labeldp.transforms.tfrecord.framing import Frames, checksums, overwrite_words
 from labeldp.transforms.tfrecord.label_widening import widen_integer_labels
 from labeldp.transforms.tfrecord.varints import encode_varints, varint
+from labeldp.transforms.tfrecord.wire import INT64
 
 tf: Any = pytest.importorskip("tensorflow")
 
@@ -32,7 +32,7 @@ def example(label: int | None, before: int = 0, behind: int = 0, packed: bool = 
 
 def with_floats(records: list[bytes], name: str = "y") -> tuple[list[bytes], list[int], Frames]:
     frames = Frames.of(records)
-    values = ValueFinder([name]).find(frames.octets, frames.starts, frames.stops).values[name]
+    values = find_values(frames.content, frames.starts, frames.stops, [name]).values[name]
     made, places = widen_integer_labels(frames, name, values)
     octets = np.frombuffer(made.content, np.uint8)
     claimed = [int.from_bytes(octets[stop : stop + 4].tobytes(), "little") for stop in made.stops]
@@ -90,7 +90,7 @@ def test_frames_may_stand_in_the_middle_of_more():
     """The batches of a file that was read as one chunk share its buffer."""
     whole = Frames.of([example(i) for i in range(9)])
     part = Frames(whole.content, whole.bounds[3:7])
-    values = ValueFinder(["y"]).find(part.octets, part.starts, part.stops).values["y"]
+    values = find_values(part.content, part.starts, part.stops, ["y"]).values["y"]
     assert (values.kinds == INT64).all()
     made, _ = widen_integer_labels(part, "y", values)
     assert [tf.train.Example.FromString(one) for one in made] == [expected(one, "y", 0.0) for one in part]

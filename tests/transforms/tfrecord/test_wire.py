@@ -1,0 +1,147 @@
+"""The compiled loops over bytes give what the reference in Python gives; walks are compared in test_example_values."""
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from labeldp.transforms.tfrecord import wire, wire_reference
+
+pytest.importorskip("google_crc32c")
+
+TIMEOUT_SECONDS = 120
+RECORDS = st.lists(st.binary(max_size=40), max_size=8)
+
+
+def followed(functions, content: bytes, position: int, stop: int, most: int) -> tuple[int, bool, list[int]]:
+    ends = np.zeros(most, np.int64)
+    count, corrupt = functions.follow_frames(content, position, stop, ends)
+    return count, corrupt, ends.tolist()
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=300))
+def test_checksums(content):
+    assert wire.crc32c(content) == wire_reference.crc32c(content)
+    # As on a processor without instructions for it.
+    assert wire._functions.crc32c_by_tables(content) == wire_reference.crc32c(content)
+
+
+@settings(deadline=None)
+@given(RECORDS)
+def test_frames_are_written_alike(records):
+    assert wire.frame(records) == wire_reference.frame(records)
+
+
+@settings(deadline=None, max_examples=200)
+@given(RECORDS, st.binary(max_size=20), st.binary(max_size=20), st.integers(0, 9), st.integers(0, 2**32))
+def test_frames_are_followed_alike(records, before, behind, most, seed):
+    content = bytearray(before + wire.frame(records) + behind)
+    shuffle = random.Random(seed)
+    for _ in range(shuffle.choice([0, 0, 1, 2])):
+        if content:
+            content[shuffle.randrange(len(content))] ^= 1 << shuffle.randrange(8)
+    stop = len(content) - shuffle.choice([0, 0, shuffle.randrange(len(content) + 1)])
+    arguments = bytes(content), min(len(before), stop), stop, most
+    assert followed(wire, *arguments) == followed(wire_reference, *arguments)
+
+
+@settings(deadline=None, max_examples=100)
+@given(RECORDS, st.binary(max_size=20), st.integers(0, 9), st.integers(0, 2**32))
+def test_frames_are_skimmed_alike(records, behind, most, seed):
+    content = bytearray(wire.frame(records) + behind)
+    shuffle = random.Random(seed)
+    if content and shuffle.random() < 0.5:
+        content[shuffle.randrange(len(content))] ^= 1 << shuffle.randrange(8)
+    answers = []
+    for functions in (wire, wire_reference):
+        starts = np.zeros(most, np.int64)
+        answers.append((functions.skim_frames(bytes(content), starts), starts.tolist()))
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("length", [1 << 63, (1 << 64) - 1, (1 << 64) - 16, (1 << 63) - 17, 1 << 40])
+def test_lengths_beyond_all_content_are_not_followed(length):
+    header = length.to_bytes(8, "little")
+    crc = wire.crc32c(header)
+    masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    content = wire.frame([b"good"]) + header + masked.to_bytes(4, "little") + bytes(40)
+    for functions in (wire, wire_reference):
+        assert followed(functions, content, 0, len(content), 3) == (1, False, [20, 0, 0])
+        starts = np.zeros(3, np.int64)
+        skimmed = (2, 20 + 16 + length, False) if length < 1 << 48 else (1, 20, True)
+        assert functions.skim_frames(content, starts) == skimmed
+
+
+@settings(deadline=None)
+@given(RECORDS)
+def test_footers_are_written_alike(records):
+    framed, bounds = wire.frame(records), np.append(0, np.cumsum([len(record) + 16 for record in records]))
+    for functions in (wire, wire_reference):
+        octets = np.frombuffer(framed, np.uint8).copy()
+        for stop in bounds[1:]:
+            octets[stop - 4 : stop] = 7
+        functions.write_footers(octets, bounds.astype(np.int64))
+        assert octets.tobytes() == framed
+
+
+@pytest.mark.parametrize("bounds", [[0, 41], [-1, 20], [0, 15], [20, 4], [0, 20, 30]])
+def test_no_footer_is_written_beyond_the_frames(bounds):
+    for functions in (wire, wire_reference):
+        with pytest.raises(ValueError, match="bounds"):
+            functions.write_footers(np.zeros(40, np.uint8), np.array(bounds, np.int64))
+
+
+def test_offsets_beyond_the_content_are_refused():
+    for position, stop in [(-1, 4), (0, 41)]:
+        with pytest.raises(ValueError, match="offsets"):
+            wire.follow_frames(bytes(40), position, stop, np.zeros(1, np.int64))
+    with pytest.raises(TypeError, match="bytes"):
+        wire.frame(["text"])  # type: ignore[list-item]
+
+
+FALLBACK = """
+import json, sys
+sys.modules["labeldp.transforms.tfrecord._wire"] = None
+from labeldp.transforms.tfrecord import wire
+assert not wire.COMPILED
+from labeldp.pipelines.cli.commands import main
+sys.exit(main(json.loads(sys.argv[1])))
+"""
+
+
+def test_a_release_without_the_compiled_part_has_the_same_bytes_and_warns(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from labeldp.transforms.tfrecord.example_encoder import encode_examples
+
+    columns = {
+        "y": [float(row % 5) for row in range(300)],
+        "n": list(range(300)),
+        "t": [b"x" * row for row in range(300)],
+    }
+    log = tmp_path / "log.tfrecord"
+    log.write_bytes(wire.frame(encode_examples(pa.RecordBatch.from_pydict(columns))))
+    (tmp_path / "key").write_bytes(bytes(32))
+    (tmp_path / "key").chmod(0o600)
+    outputs = []
+    for program in (["-m", "labeldp"], ["-c", FALLBACK]):
+        output = tmp_path / str(len(outputs)) / "release"
+        output.parent.mkdir()
+        arguments = [
+            "privatize", f"--input={log}", "--input_format=tfrecord", f"--output={output}", "--label=y",
+            "--label_min=0", "--label_max=4", "--label_step=1", "--epsilon=2", f"--noise_key_file={tmp_path / 'key'}",
+            "--mechanism=rr_on_bins",
+        ]  # fmt: skip
+        command = [sys.executable, *program, *(arguments if program[0] == "-m" else [json.dumps(arguments)])]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+        assert done.returncode == 0, done.stderr
+        outputs.append(((output / "data").glob("*"), done.stderr))
+    (compiled, quiet), (fallback, warned) = outputs
+    assert [path.read_bytes() for path in sorted(compiled)] == [path.read_bytes() for path in sorted(fallback)]
+    assert "C compiler" not in quiet
+    assert warned.count("C compiler") == 1

@@ -1,0 +1,658 @@
+/* Loops over the bytes of TFRecord files and tf.Examples. `wire_reference.py` has the same functions in Python and says
+ * what each of them does; tests compare the two.
+ *
+ * No function reads or writes outside the buffers that it is given, whatever they hold: every length that is read is
+ * compared with the bytes that are left before it is used. The interpreter's lock is released around every loop.
+ */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+#elif defined(__ARM_FEATURE_CRC32)
+#include <arm_acle.h>
+#endif
+
+#if PY_BIG_ENDIAN
+#error "lengths and checksums are read as little-endian words"
+#endif
+
+static uint64_t load64(const uint8_t *at) {
+    uint64_t word;
+    memcpy(&word, at, 8);
+    return word;
+}
+
+static uint32_t load32(const uint8_t *at) {
+    uint32_t word;
+    memcpy(&word, at, 4);
+    return word;
+}
+
+/* CRC-32C (Castagnoli). By instructions where the processor has them, else by eight tables. */
+
+#define CRC_POLYNOMIAL 0x82F63B78u
+
+static uint32_t crc_tables[8][256];
+
+static void make_crc_tables(void) {
+    for (uint32_t i = 0; i < 256; i++) {
+        uint32_t crc = i;
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc >> 1 ^ (CRC_POLYNOMIAL & (0u - (crc & 1)));
+        crc_tables[0][i] = crc;
+    }
+    for (uint32_t i = 0; i < 256; i++)
+        for (int table = 1; table < 8; table++)
+            crc_tables[table][i] = crc_tables[table - 1][i] >> 8 ^ crc_tables[0][crc_tables[table - 1][i] & 0xFF];
+}
+
+static uint32_t crc_by_tables(const uint8_t *at, size_t size) {
+    uint32_t crc = 0xFFFFFFFFu;
+    for (; size >= 8; at += 8, size -= 8) {
+        uint64_t word = load64(at) ^ crc;
+        crc = 0;
+        for (int table = 0; table < 8; table++)
+            crc ^= crc_tables[7 - table][word >> 8 * table & 0xFF];
+    }
+    for (; size; at++, size--)
+        crc = crc >> 8 ^ crc_tables[0][(crc ^ *at) & 0xFF];
+    return ~crc;
+}
+
+#if defined(__x86_64__)
+__attribute__((target("sse4.2"))) static uint32_t crc_by_instructions(const uint8_t *at, size_t size) {
+    uint64_t crc = 0xFFFFFFFFu;
+    for (; size >= 8; at += 8, size -= 8)
+        crc = _mm_crc32_u64(crc, load64(at));
+    for (; size; at++, size--)
+        crc = _mm_crc32_u8((uint32_t)crc, *at);
+    return ~(uint32_t)crc;
+}
+#elif defined(__ARM_FEATURE_CRC32)
+static uint32_t crc_by_instructions(const uint8_t *at, size_t size) {
+    uint32_t crc = 0xFFFFFFFFu;
+    for (; size >= 8; at += 8, size -= 8)
+        crc = __crc32cd(crc, load64(at));
+    for (; size; at++, size--)
+        crc = __crc32cb(crc, *at);
+    return ~crc;
+}
+#endif
+
+static uint32_t (*crc32c)(const uint8_t *, size_t) = crc_by_tables;
+
+static void choose_crc(void) {
+    make_crc_tables();
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("sse4.2"))
+        crc32c = crc_by_instructions;
+#elif defined(__ARM_FEATURE_CRC32)
+    crc32c = crc_by_instructions;
+#endif
+}
+
+static uint32_t masked(uint32_t crc) {
+    return (crc >> 15 | crc << 17) + 0xA282EAD8u;
+}
+
+/* Arguments. */
+
+typedef struct {
+    Py_buffer buffer;
+    int64_t *items;
+    Py_ssize_t length;
+} Numbers;
+
+/* Takes an array of int64. Returns 0, or -1 with an exception. */
+static int take_numbers(PyObject *object, int writable, Numbers *numbers) {
+    if (PyObject_GetBuffer(object, &numbers->buffer, PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0)) < 0)
+        return -1;
+    numbers->items = numbers->buffer.buf;
+    numbers->length = numbers->buffer.len / 8;
+    if (numbers->buffer.itemsize == 8 && (uintptr_t)numbers->items % 8 == 0)
+        return 0;
+    PyBuffer_Release(&numbers->buffer);
+    PyErr_SetString(PyExc_ValueError, "an array of int64 is needed");
+    return -1;
+}
+
+/* Frames. */
+
+#define HEADER_SIZE 12
+#define FOOTER_SIZE 4
+/* No file has one; offsets beyond it fit into a word. */
+#define LONGEST_RECORD ((uint64_t)1 << 48)
+
+static PyObject *checksum(PyObject *self, PyObject *arguments) {
+    Py_buffer content;
+    (void)self;
+    if (!PyArg_ParseTuple(arguments, "y*", &content))
+        return NULL;
+    uint32_t crc = crc32c(content.buf, (size_t)content.len);
+    PyBuffer_Release(&content);
+    return PyLong_FromUnsignedLong(crc);
+}
+
+/* For the tests, on processors that have the instructions. */
+static PyObject *checksum_by_tables(PyObject *self, PyObject *arguments) {
+    Py_buffer content;
+    (void)self;
+    if (!PyArg_ParseTuple(arguments, "y*", &content))
+        return NULL;
+    uint32_t crc = crc_by_tables(content.buf, (size_t)content.len);
+    PyBuffer_Release(&content);
+    return PyLong_FromUnsignedLong(crc);
+}
+
+static PyObject *follow_frames(PyObject *self, PyObject *arguments) {
+    Py_buffer content;
+    PyObject *ends_object;
+    Numbers ends;
+    Py_ssize_t position, stop, count = 0;
+    int corrupt = 0;
+    (void)self;
+    if (!PyArg_ParseTuple(arguments, "y*nnO", &content, &position, &stop, &ends_object))
+        return NULL;
+    if (take_numbers(ends_object, 1, &ends) < 0) {
+        PyBuffer_Release(&content);
+        return NULL;
+    }
+    if (position < 0 || stop > content.len) {
+        PyErr_SetString(PyExc_ValueError, "offsets beyond the content");
+    } else {
+        const uint8_t *octets = content.buf;
+        Py_BEGIN_ALLOW_THREADS
+        while (count < ends.length && stop - position >= HEADER_SIZE) {
+            const uint8_t *header = octets + position;
+            if (masked(crc32c(header, 8)) != load32(header + 8)) {
+                corrupt = 1;
+                break;
+            }
+            uint64_t size = load64(header), left = (uint64_t)(stop - position - HEADER_SIZE);
+            if (left < FOOTER_SIZE || size > left - FOOTER_SIZE)
+                break;
+            const uint8_t *record = header + HEADER_SIZE;
+            if (masked(crc32c(record, size)) != load32(record + size)) {
+                corrupt = 1;
+                break;
+            }
+            position += HEADER_SIZE + (Py_ssize_t)size + FOOTER_SIZE;
+            ends.items[count++] = position;
+        }
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&ends.buffer);
+    PyBuffer_Release(&content);
+    return PyErr_Occurred() ? NULL : Py_BuildValue("nO", count, corrupt ? Py_True : Py_False);
+}
+
+static PyObject *skim_frames(PyObject *self, PyObject *arguments) {
+    Py_buffer content;
+    PyObject *starts_object;
+    Numbers starts;
+    Py_ssize_t count = 0, position = 0;
+    int corrupt = 0;
+    (void)self;
+    if (!PyArg_ParseTuple(arguments, "y*O", &content, &starts_object))
+        return NULL;
+    if (take_numbers(starts_object, 1, &starts) < 0) {
+        PyBuffer_Release(&content);
+        return NULL;
+    }
+    const uint8_t *octets = content.buf;
+    Py_BEGIN_ALLOW_THREADS
+    while (count < starts.length && position <= content.len - HEADER_SIZE) {
+        uint64_t size = load64(octets + position);
+        corrupt = masked(crc32c(octets + position, 8)) != load32(octets + position + 8) || size >= LONGEST_RECORD;
+        if (corrupt)
+            break;
+        starts.items[count++] = position;
+        position += HEADER_SIZE + (Py_ssize_t)size + FOOTER_SIZE;
+    }
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&starts.buffer);
+    PyBuffer_Release(&content);
+    return Py_BuildValue("nnO", count, position, corrupt ? Py_True : Py_False);
+}
+
+static PyObject *frame(PyObject *self, PyObject *records_object) {
+    (void)self;
+    /* A tuple keeps the records alive while the lock is released, whatever becomes of the list. */
+    PyObject *records = PySequence_Tuple(records_object), *framed = NULL;
+    if (records == NULL)
+        return NULL;
+    Py_ssize_t count = PyTuple_GET_SIZE(records), total = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *record = PyTuple_GET_ITEM(records, i);
+        if (!PyBytes_Check(record)) {
+            PyErr_SetString(PyExc_TypeError, "records are bytes");
+            goto done;
+        }
+        Py_ssize_t size = PyBytes_GET_SIZE(record);
+        if (size > PY_SSIZE_T_MAX - total - HEADER_SIZE - FOOTER_SIZE) {
+            PyErr_NoMemory();
+            goto done;
+        }
+        total += HEADER_SIZE + size + FOOTER_SIZE;
+    }
+    framed = PyBytes_FromStringAndSize(NULL, total);
+    if (framed == NULL)
+        goto done;
+    uint8_t *at = (uint8_t *)PyBytes_AS_STRING(framed);
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *record = PyTuple_GET_ITEM(records, i);
+        uint64_t size = (uint64_t)PyBytes_GET_SIZE(record);
+        memcpy(at, &size, 8);
+        uint32_t check = masked(crc32c(at, 8));
+        memcpy(at + 8, &check, 4);
+        memcpy(at + HEADER_SIZE, PyBytes_AS_STRING(record), size);
+        check = masked(crc32c(at + HEADER_SIZE, size));
+        memcpy(at + HEADER_SIZE + size, &check, 4);
+        at += HEADER_SIZE + size + FOOTER_SIZE;
+    }
+    Py_END_ALLOW_THREADS
+done:
+    Py_DECREF(records);
+    return framed;
+}
+
+static PyObject *write_footers(PyObject *self, PyObject *arguments) {
+    Py_buffer content;
+    PyObject *bounds_object;
+    Numbers bounds;
+    int good = 1;
+    (void)self;
+    if (!PyArg_ParseTuple(arguments, "w*O", &content, &bounds_object))
+        return NULL;
+    if (take_numbers(bounds_object, 0, &bounds) < 0) {
+        PyBuffer_Release(&content);
+        return NULL;
+    }
+    uint8_t *octets = content.buf;
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t i = 0; good && i + 1 < bounds.length; i++) {
+        int64_t start = bounds.items[i], stop = bounds.items[i + 1];
+        good = start >= 0 && stop <= content.len && stop - start >= HEADER_SIZE + FOOTER_SIZE;
+        if (good) {
+            size_t size = (size_t)(stop - start - HEADER_SIZE - FOOTER_SIZE);
+            uint32_t check = masked(crc32c(octets + start + HEADER_SIZE, size));
+            memcpy(octets + stop - FOOTER_SIZE, &check, 4);
+        }
+    }
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&bounds.buffer);
+    PyBuffer_Release(&content);
+    if (!good) {
+        PyErr_SetString(PyExc_ValueError, "bounds beyond the content");
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+/* tf.Examples. */
+
+enum { BYTES = 0x0A, FLOAT = 0x12, INT64 = 0x1A };
+
+#define ITEMS 0x0A
+#define VALUE 0x12
+#define UNPACKED_FLOAT 0x0D
+#define UNPACKED_INT64 0x08
+#define LONGEST_VARINT 10
+#define HIGH_BITS 0x8080808080808080u
+
+/* Columns of an entry, in the order of `example_values.Entries`. */
+enum { ROW, HASH, NAME, NAME_STOP, LIST, KIND, START, STOP, COLUMNS };
+
+typedef struct {
+    uint64_t hash;
+    const uint8_t *key;
+    int64_t size;
+    uint64_t record;
+} Slot;
+
+typedef struct {
+    const uint8_t *octets, *limit;
+    /* Names that are wanted. */
+    Py_ssize_t names;
+    const char **name;
+    Py_ssize_t *name_size;
+    uint64_t *name_hash;
+    /* Keys of the present record, in an open hash table; slots of other records count as empty. */
+    Slot *slots;
+    uint64_t slot_bits, keys, record;
+    /* Entries that were listed. */
+    int listing;
+    int64_t *entries;
+    size_t listed, room;
+    int no_memory;
+} Walk;
+
+/* Reads a tag of one byte and a minimal length. Returns the tag, -1 if they are not well formed; the content begins at
+ * *begin and ends at *end, which is at most stop. */
+static int read_field(const uint8_t *octets, int64_t at, int64_t stop, int64_t *begin, int64_t *end) {
+    if (stop - at < 2)
+        return -1;
+    int tag = octets[at++];
+    uint64_t length = octets[at++];
+    if (length & 0x80) {
+        length &= 0x7F;
+        for (int shift = 7;; shift += 7) {
+            if (at == stop || shift > 28)
+                return -1;
+            uint64_t octet = octets[at++];
+            length |= (octet & 0x7F) << shift;
+            if (octet < 0x80) {
+                /* The last byte of a minimal varint is not zero. */
+                if (octet == 0)
+                    return -1;
+                break;
+            }
+        }
+    }
+    if (length > (uint64_t)(stop - at))
+        return -1;
+    *begin = at;
+    *end = at + (int64_t)length;
+    return tag;
+}
+
+static int is_utf8(const uint8_t *at, int64_t size) {
+    const uint8_t *stop = at + size;
+    while (at < stop) {
+        uint8_t first = *at++;
+        if (first < 0x80)
+            continue;
+        int more = first >= 0xF0 ? 3 : first >= 0xE0 ? 2 : 1;
+        if (first < 0xC2 || first > 0xF4 || stop - at < more || (*at & 0xC0) != 0x80)
+            return 0;
+        /* No number is written in more bytes than it needs, none is a surrogate, and none is above U+10FFFF. */
+        if ((first == 0xE0 && *at < 0xA0) || (first == 0xED && *at > 0x9F) || (first == 0xF0 && *at < 0x90) ||
+            (first == 0xF4 && *at > 0x8F))
+            return 0;
+        for (at++; --more; at++)
+            if ((*at & 0xC0) != 0x80)
+                return 0;
+    }
+    return 1;
+}
+
+/* Hash of a key, and the union of its words. Where words may be loaded up to `limit`, the key's last one is one load. */
+static uint64_t hash_of(const uint8_t *at, int64_t size, const uint8_t *limit, uint64_t *bits) {
+    uint64_t hash = (uint64_t)size;
+    *bits = 0;
+    for (; size > 0; at += 8, size -= 8) {
+        uint64_t word = 0;
+        if (limit - at >= 8)
+            word = size < 8 ? load64(at) & (((uint64_t)1 << 8 * size) - 1) : load64(at);
+        else
+            memcpy(&word, at, size < 8 ? (size_t)size : 8);
+        *bits |= word;
+        hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+        hash ^= hash >> 29;
+    }
+    return hash;
+}
+
+static int64_t count_varints(const uint8_t *octets, int64_t at, int64_t stop) {
+    int64_t count = 0;
+    while (at < stop) {
+        int64_t last = stop - at < LONGEST_VARINT ? stop : at + LONGEST_VARINT;
+        while (at < last && octets[at] >= 0x80)
+            at++;
+        if (at == last)
+            return -1;
+        at++;
+        count++;
+    }
+    return count;
+}
+
+/* Reads the content of a Feature. Returns 0 if it is not canonical; else *kind is that of its values, *start where they
+ * begin, and *single whether there is one. */
+static int read_list(const uint8_t *octets, int64_t at, int64_t stop, int *kind, int64_t *start, int *single) {
+    int64_t items, end, begin;
+    *kind = 0;
+    *start = stop;
+    *single = 0;
+    if (at == stop)
+        return 1;
+    int found = read_field(octets, at, stop, &items, &end);
+    if (end != stop || (found != BYTES && found != FLOAT && found != INT64))
+        return 0;
+    if (items == stop)
+        return 1;
+    if (found == FLOAT && octets[items] == UNPACKED_FLOAT) {
+        begin = items + 1;
+        if (stop - begin != 4)
+            return 0;
+    } else if (found == INT64 && octets[items] == UNPACKED_INT64) {
+        begin = items + 1;
+        if (count_varints(octets, begin, stop) != 1)
+            return 0;
+    } else {
+        if (read_field(octets, items, stop, &begin, &end) != ITEMS)
+            return 0;
+        if (found == BYTES && end < stop) {
+            while (end < stop)
+                if (read_field(octets, end, stop, &items, &end) != ITEMS)
+                    return 0;
+            return 1;
+        }
+        if (end != stop)
+            return 0;
+    }
+    *kind = found;
+    *start = begin;
+    if (found == BYTES) {
+        *single = 1;
+    } else if (found == FLOAT) {
+        if ((stop - begin) % 4)
+            return 0;
+        *single = stop - begin == 4;
+    } else {
+        int64_t count = count_varints(octets, begin, stop);
+        if (count < 0)
+            return 0;
+        *single = count == 1;
+    }
+    return 1;
+}
+
+static int grow_slots(Walk *walk) {
+    uint64_t bits = walk->slot_bits + 1, mask = ((uint64_t)1 << bits) - 1;
+    Slot *slots = calloc((size_t)1 << bits, sizeof(Slot));
+    if (slots == NULL)
+        return 0;
+    for (uint64_t i = 0; walk->slots != NULL && i < (uint64_t)1 << walk->slot_bits; i++) {
+        if (walk->slots[i].record == walk->record) {
+            uint64_t place = walk->slots[i].hash >> 20;
+            while (slots[place & mask].record)
+                place++;
+            slots[place & mask] = walk->slots[i];
+        }
+    }
+    free(walk->slots);
+    walk->slots = slots;
+    walk->slot_bits = bits;
+    return 1;
+}
+
+/* Adds a key of the present record. Returns 0 if the record has it already. */
+static int add_key(Walk *walk, uint64_t hash, const uint8_t *key, int64_t size) {
+    if (2 * ++walk->keys > (uint64_t)1 << walk->slot_bits && !grow_slots(walk)) {
+        walk->no_memory = 1;
+        return 0;
+    }
+    uint64_t mask = ((uint64_t)1 << walk->slot_bits) - 1, place = hash >> 20;
+    for (;; place++) {
+        Slot *slot = &walk->slots[place & mask];
+        if (slot->record != walk->record) {
+            *slot = (Slot){hash, key, size, walk->record};
+            return 1;
+        }
+        if (slot->hash == hash && slot->size == size && !memcmp(slot->key, key, (size_t)size))
+            return 0;
+    }
+}
+
+static int list_entry(Walk *walk, const int64_t *entry) {
+    if (walk->listed == walk->room) {
+        size_t room = walk->room ? 2 * walk->room : 1024;
+        int64_t *entries = realloc(walk->entries, room * COLUMNS * sizeof(int64_t));
+        if (entries == NULL) {
+            walk->no_memory = 1;
+            return 0;
+        }
+        walk->entries = entries;
+        walk->room = room;
+    }
+    memcpy(walk->entries + COLUMNS * walk->listed++, entry, COLUMNS * sizeof(int64_t));
+    return 1;
+}
+
+/* Reads a record. Returns whether it is canonical; found holds kinds, starts and stops of n records for each name. */
+static int read_record(Walk *walk, Py_ssize_t row, Py_ssize_t n, int64_t at, int64_t stop, int64_t *found) {
+    const uint8_t *octets = walk->octets;
+    int64_t begin, end, name, list;
+    if (at == stop)
+        return 1;
+    if (read_field(octets, at, stop, &begin, &end) != ITEMS || end != stop)
+        return 0;
+    walk->record++;
+    walk->keys = 0;
+    for (at = begin; at < stop; at = end) {
+        if (read_field(octets, at, stop, &begin, &end) != ITEMS)
+            return 0;
+        int kind, single;
+        int64_t name_stop, list_stop, start;
+        if (read_field(octets, begin, end, &name, &name_stop) != ITEMS)
+            return 0;
+        uint64_t bits, hash = hash_of(octets + name, name_stop - name, walk->limit, &bits);
+        if (bits & HIGH_BITS && !is_utf8(octets + name, name_stop - name))
+            return 0;
+        if (read_field(octets, name_stop, end, &list, &list_stop) != VALUE || list_stop != end)
+            return 0;
+        if (!read_list(octets, list, end, &kind, &start, &single))
+            return 0;
+        if (!add_key(walk, hash, octets + name, name_stop - name))
+            return 0;
+        for (Py_ssize_t i = 0; i < walk->names; i++)
+            if (walk->name_hash[i] == hash && walk->name_size[i] == name_stop - name &&
+                !memcmp(walk->name[i], octets + name, (size_t)walk->name_size[i])) {
+                int64_t *values = found + 3 * i * n + row;
+                values[0] = single ? kind : -1;
+                values[n] = start;
+                values[2 * n] = end;
+            }
+        if (walk->listing) {
+            int64_t entry[COLUMNS] = {row, (int64_t)hash, name, name_stop, list, kind, start, end};
+            if (!list_entry(walk, entry))
+                return 0;
+        }
+    }
+    return 1;
+}
+
+static int read_records(Walk *walk, int64_t size, Numbers starts, Numbers stops, uint8_t *canonical, int64_t *found) {
+    Py_ssize_t n = starts.length;
+    if (!grow_slots(walk))
+        return 0;
+    for (Py_ssize_t row = 0; row < n; row++) {
+        int64_t start = starts.items[row], stop = stops.items[row];
+        size_t listed = walk->listed;
+        canonical[row] = start >= 0 && start <= stop && stop <= size && read_record(walk, row, n, start, stop, found);
+        if (walk->no_memory)
+            return 0;
+        if (!canonical[row]) {
+            walk->listed = listed;
+            for (Py_ssize_t i = 0; i < walk->names; i++)
+                for (int column = 0; column < 3; column++)
+                    found[(3 * i + column) * n + row] = 0;
+        }
+    }
+    return 1;
+}
+
+static PyObject *walk_examples(PyObject *self, PyObject *arguments) {
+    Py_buffer content, canonical = {0};
+    PyObject *starts_object, *stops_object, *names, *found_object, *result = NULL;
+    Numbers starts = {0}, stops = {0}, found = {0};
+    Walk walk = {.slot_bits = 6};
+    int done = 0;
+    (void)self;
+    if (!PyArg_ParseTuple(arguments, "y*OOO!w*Op", &content, &starts_object, &stops_object, &PyTuple_Type, &names,
+                          &canonical, &found_object, &walk.listing))
+        return NULL;
+    if (take_numbers(starts_object, 0, &starts) < 0 || take_numbers(stops_object, 0, &stops) < 0 ||
+        take_numbers(found_object, 1, &found) < 0)
+        goto release;
+    walk.octets = content.buf;
+    walk.limit = walk.octets + content.len;
+    walk.names = PyTuple_GET_SIZE(names);
+    if (stops.length != starts.length || canonical.len != starts.length ||
+        found.length != 3 * walk.names * starts.length) {
+        PyErr_SetString(PyExc_ValueError, "arrays differ in length");
+        goto release;
+    }
+    walk.name = calloc((size_t)walk.names + 1, sizeof(char *));
+    walk.name_size = calloc((size_t)walk.names + 1, sizeof(Py_ssize_t));
+    walk.name_hash = calloc((size_t)walk.names + 1, sizeof(uint64_t));
+    if (walk.name == NULL || walk.name_size == NULL || walk.name_hash == NULL) {
+        PyErr_NoMemory();
+        goto release;
+    }
+    for (Py_ssize_t i = 0; i < walk.names; i++) {
+        char *name;
+        if (PyBytes_AsStringAndSize(PyTuple_GET_ITEM(names, i), &name, &walk.name_size[i]) < 0)
+            goto release;
+        walk.name[i] = name;
+        uint64_t bits;
+        walk.name_hash[i] = hash_of((const uint8_t *)name, walk.name_size[i], (const uint8_t *)name, &bits);
+    }
+    Py_BEGIN_ALLOW_THREADS
+    done = read_records(&walk, content.len, starts, stops, canonical.buf, found.items);
+    Py_END_ALLOW_THREADS
+    if (!done)
+        PyErr_NoMemory();
+    else
+        result = PyBytes_FromStringAndSize((const char *)walk.entries,
+                                           (Py_ssize_t)(walk.listed * COLUMNS * sizeof(int64_t)));
+release:
+    free(walk.name);
+    free(walk.name_size);
+    free(walk.name_hash);
+    free(walk.slots);
+    free(walk.entries);
+    PyBuffer_Release(&found.buffer);
+    PyBuffer_Release(&stops.buffer);
+    PyBuffer_Release(&starts.buffer);
+    PyBuffer_Release(&canonical);
+    PyBuffer_Release(&content);
+    return result;
+}
+
+static PyMethodDef METHODS[] = {
+    {"crc32c", checksum, METH_VARARGS, "See wire_reference.crc32c."},
+    {"crc32c_by_tables", checksum_by_tables, METH_VARARGS, "See wire_reference.crc32c."},
+    {"follow_frames", follow_frames, METH_VARARGS, "See wire_reference.follow_frames."},
+    {"skim_frames", skim_frames, METH_VARARGS, "See wire_reference.skim_frames."},
+    {"frame", frame, METH_O, "See wire_reference.frame."},
+    {"write_footers", write_footers, METH_VARARGS, "See wire_reference.write_footers."},
+    {"walk_examples", walk_examples, METH_VARARGS, "See wire_reference.walk_examples."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_wire", NULL, -1, METHODS, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__wire(void) {
+    choose_crc();
+    return PyModule_Create(&MODULE);
+}

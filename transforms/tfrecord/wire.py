@@ -1,0 +1,55 @@
+"""The loops over bytes that `wire_reference` describes, compiled from `wire.c` where the installation could build them.
+
+The two give the same results. Without a C compiler at installation, TFRecords are read by the functions in Python; the
+job then warns once.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+
+from . import wire_reference
+from .wire_reference import BYTES, FEATURES_TAG, FLOAT, FOOTER_SIZE, HEADER_SIZE, INT64
+
+__all__ = [
+    "BYTES",
+    "COMPILED",
+    "FEATURES_TAG",
+    "FLOAT",
+    "FOOTER_SIZE",
+    "HEADER_SIZE",
+    "INT64",
+    "crc32c",
+    "follow_frames",
+    "frame",
+    "skim_frames",
+    "walk_examples",
+    "warn_if_slow",
+    "write_footers",
+]
+
+try:
+    from . import _wire as _functions  # pyright: ignore[reportAttributeAccessIssue]
+except ImportError:
+    _functions = wire_reference
+
+COMPILED: bool = _functions is not wire_reference
+"""Whether the functions are compiled."""
+
+crc32c = _functions.crc32c
+follow_frames = _functions.follow_frames
+frame = _functions.frame
+skim_frames = _functions.skim_frames
+write_footers = _functions.write_footers
+walk_examples = _functions.walk_examples
+
+
+@functools.cache
+def warn_if_slow() -> None:
+    """Logs, once in a process, that the functions are not compiled, if so."""
+    if not COMPILED:
+        logging.getLogger(__name__).warning(
+            "labeldp was installed without its compiled part, so TFRecords are read a hundred times as slowly: install "
+            "it again where there is a C compiler, or build a wheel there"
+        )

@@ -1,0 +1,295 @@
+"""Loops over the bytes of TFRecord files and tf.Examples in plain Python: what the compiled functions of `wire` do.
+
+They serve where the compiled ones could not be built, a hundred times slower, and the tests compare the two.
+
+A tf.Example in canonical form hides nothing from a reader:
+- Example holds one `features` field and nothing else;
+- each map entry holds its key, then its value, and nothing else; no key occurs twice; keys are UTF-8;
+- a Feature holds one list or none; a list of numbers holds at most one field, which is packed or has one unpacked
+  value; a list of texts holds a field for each text;
+- tags and lengths are minimal and add up exactly.
+
+In a canonical record the bytes of the value found are the only ones that any parser can take for the feature, and
+parsers see every field. The only freedom left is that an integer among other features may be encoded in more bytes than
+it needs. Every other record is reported as not canonical, whether a parser would accept it or not: it could hold a
+second entry under the same key, a list that a later one overwrites, or an unknown field, with a label in it that nobody
+sees.
+
+Source: tensorflow/core/lib/io/record_writer.h, tensorflow/core/example/example.proto and feature.proto, and the
+protocol buffer wire format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+BYTES, FLOAT, INT64 = 0x0A, 0x12, 0x1A
+"""Kinds of a Feature, by the tag of its list."""
+
+FEATURES_TAG = 0x0A
+"""Tag of the field of an Example that holds its map entries."""
+
+HEADER_SIZE, FOOTER_SIZE = 12, 4
+"""Bytes of a frame before and after its record."""
+
+# Tags of the other fields.
+_ENTRY = _KEY = _ITEMS = 0x0A
+_VALUE = 0x12
+_UNPACKED_FLOAT, _UNPACKED_INT64 = 0x0D, 0x08
+# Most bytes of the length of a field, and of a varint.
+_LONGEST_LENGTH, _LONGEST_VARINT = 5, 10
+_LOW = (1 << 64) - 1
+# No file has one; offsets beyond it fit into a word.
+_LONGEST_RECORD = 1 << 48
+
+
+def crc32c(content: bytes) -> int:
+    """Computes a CRC-32C, not masked.
+
+    Args:
+      content: The message.
+
+    Returns:
+      Its checksum.
+    """
+    # Part of the extra `tfrecord`, which the core does not need.
+    import google_crc32c
+
+    return google_crc32c.value(bytes(content))
+
+
+def follow_frames(content: bytes, position: int, stop: int, ends: np.ndarray) -> tuple[int, bool]:
+    """Follows frames from header to header and verifies both checksums of each.
+
+    Args:
+      content: Frames, possibly with other bytes before and after them.
+      position: Offset of the first frame.
+      stop: Offset at which the content ends.
+      ends: Receives the offset after each frame, shape (m,), int64. At most m frames are followed.
+
+    Returns:
+      (number of frames that are complete and right, whether a frame with a wrong checksum follows them).
+    """
+    for count in range(len(ends)):
+        if stop - position < HEADER_SIZE:
+            return count, False
+        header = content[position : position + HEADER_SIZE]
+        if _masked(crc32c(header[:8])) != int.from_bytes(header[8:], "little"):
+            return count, True
+        start = position + HEADER_SIZE
+        end = start + int.from_bytes(header[:8], "little")
+        if end + FOOTER_SIZE > stop:
+            return count, False
+        if _masked(crc32c(content[start:end])) != int.from_bytes(content[end : end + FOOTER_SIZE], "little"):
+            return count, True
+        ends[count] = position = end + FOOTER_SIZE
+    return len(ends), False
+
+
+def skim_frames(content: bytes, starts: np.ndarray) -> tuple[int, int, bool]:
+    """Follows frames by their headers alone, whose checksums are verified, and not their records.
+
+    Args:
+      content: Bytes of a file from a frame on. They may end anywhere.
+      starts: Receives the offset of each frame, shape (m,), int64. At most m frames are followed.
+
+    Returns:
+      (count, position, corrupt): the number of frames whose headers are in the content; the offset after the last one,
+      which may lie beyond the content; and whether a header with a wrong checksum, or of a record of 2^48 bytes or
+      more, is there.
+    """
+    position = 0
+    for count in range(len(starts)):
+        header = content[position : position + HEADER_SIZE]
+        if len(header) < HEADER_SIZE:
+            return count, position, False
+        size = int.from_bytes(header[:8], "little")
+        if _masked(crc32c(header[:8])) != int.from_bytes(header[8:], "little") or size >= _LONGEST_RECORD:
+            return count, position, True
+        starts[count] = position
+        position += HEADER_SIZE + size + FOOTER_SIZE
+    return len(starts), position, False
+
+
+def frame(records: Sequence[bytes]) -> bytes:
+    """Encodes records as they stand in a TFRecord file.
+
+    Args:
+      records: The records.
+
+    Returns:
+      Their frames, one after the other.
+    """
+    parts = []
+    for record in records:
+        header = len(record).to_bytes(8, "little")
+        parts += (header, _footer(header), record, _footer(record))
+    return b"".join(parts)
+
+
+def write_footers(octets: np.ndarray, bounds: np.ndarray) -> None:
+    """Writes the footer of every frame.
+
+    Args:
+      octets: Frames with complete headers and records, changed in place; shape (m,), uint8.
+      bounds: Offset of each of the n frames, then the end of the last one. Shape (n + 1,), int64.
+
+    Raises:
+      ValueError: If a frame reaches beyond the octets or is too short for a header and a footer.
+    """
+    starts, stops = bounds[:-1] + HEADER_SIZE, bounds[1:] - FOOTER_SIZE
+    if len(starts) and (bounds.min() < 0 or bounds.max() > len(octets) or (stops < starts).any()):
+        raise ValueError("bounds beyond the content")
+    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+        octets[stop : stop + FOOTER_SIZE] = np.frombuffer(_footer(octets[start:stop].tobytes()), np.uint8)
+
+
+def walk_examples(
+    content: bytes | np.ndarray,
+    starts: np.ndarray,
+    stops: np.ndarray,
+    names: tuple[bytes, ...],
+    canonical: np.ndarray,
+    found: np.ndarray,
+    listing: bool,
+) -> bytes:
+    """Walks through n serialized tf.Examples and finds the values of some features.
+
+    Args:
+      content: The records, possibly with other bytes before, between and after them.
+      starts: Offset of each record's first byte, shape (n,), int64.
+      stops: Offset after each record's last byte, shape (n,), int64.
+      names: Names of the f features.
+      canonical: Receives whether each record is in canonical form, shape (n,), bool.
+      found: Zeros; receives kind, start and stop of the values, as in `example_values.Values`; shape (f, 3, n), int64.
+        It stays zero for records that are not canonical.
+      listing: Whether all map entries of the canonical records are wanted.
+
+    Returns:
+      The entries, record by record in their order, if they are wanted: rows of the eight numbers of
+      `example_values.Entries`, as int64.
+    """
+    octets = bytes(content)
+    entries: list[tuple[int, ...]] = []
+    for row, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
+        try:
+            if not 0 <= start <= stop <= len(octets):
+                raise _NotCanonicalError
+            fields = _read_record(octets, start, stop)
+        except _NotCanonicalError:
+            canonical[row] = False
+            continue
+        canonical[row] = True
+        for key, (name, name_stop, at, kind, single, begin, end) in fields.items():
+            if key in names:
+                found[names.index(key), :, row] = kind if single else -1, begin, end
+            if listing:
+                entries.append((row, _hash(key), name, name_stop, at, kind, begin, end))
+    return np.array(entries, np.int64).tobytes()
+
+
+class _NotCanonicalError(Exception):
+    pass
+
+
+def _masked(crc: int) -> int:
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _footer(record: bytes) -> bytes:
+    return _masked(crc32c(record)).to_bytes(4, "little")
+
+
+def _hash(key: bytes) -> int:
+    """Hash of a key, as a signed number."""
+    mixed = len(key)
+    for place in range(0, len(key), 8):
+        mixed = (mixed ^ int.from_bytes(key[place : place + 8], "little")) * 0x9E3779B97F4A7C15 & _LOW
+        mixed ^= mixed >> 29
+    return mixed - (mixed >> 63 << 64)
+
+
+def _read_record(octets: bytes, at: int, stop: int) -> dict[bytes, tuple[int, int, int, int, bool, int, int]]:
+    """Entries of a record: offsets of the key and after it, of the Feature, kind, whether single, bounds of values."""
+    entries: dict[bytes, tuple[int, int, int, int, bool, int, int]] = {}
+    if at == stop:
+        return entries
+    at, end = _field(octets, at, stop, FEATURES_TAG)
+    _require(end == stop)
+    while at < stop:
+        begin, at = _field(octets, at, stop, _ENTRY)
+        name, name_stop = _field(octets, begin, at, _KEY)
+        lists, end = _field(octets, name_stop, at, _VALUE)
+        key = octets[name:name_stop]
+        _require(end == at and key not in entries and _is_text(key))
+        entries[key] = (name, name_stop, lists, *_list(octets, lists, at), at)
+    return entries
+
+
+def _list(octets: bytes, at: int, stop: int) -> tuple[int, bool, int]:
+    """Content of a Feature: kind of its values, whether there is a single one, and where they begin."""
+    if at == stop:
+        return 0, False, stop
+    kind = octets[at]
+    _require(kind in (BYTES, FLOAT, INT64))
+    items, end = _field(octets, at, stop, kind)
+    _require(end == stop)
+    if items == stop:
+        return 0, False, stop
+    if octets[items] == {FLOAT: _UNPACKED_FLOAT, INT64: _UNPACKED_INT64}.get(kind):
+        single = stop - items == 5 if kind == FLOAT else _count_varints(octets, items + 1, stop) == 1
+        _require(single)
+        return kind, True, items + 1
+    begin, end = _field(octets, items, stop, _ITEMS)
+    if kind == BYTES and end < stop:
+        while end < stop:
+            _, end = _field(octets, end, stop, _ITEMS)
+        return 0, False, stop
+    _require(end == stop)
+    if kind == BYTES:
+        return kind, True, begin
+    if kind == FLOAT:
+        _require((stop - begin) % 4 == 0)
+        return kind, stop - begin == 4, begin
+    return kind, _count_varints(octets, begin, stop) == 1, begin
+
+
+def _field(octets: bytes, at: int, stop: int, tag: int) -> tuple[int, int]:
+    """Bounds of the content of a field with this tag and a minimal length."""
+    _require(stop - at >= 2 and octets[at] == tag)
+    length = 0
+    for place in range(_LONGEST_LENGTH):
+        at += 1
+        _require(at < stop)
+        length |= (octets[at] & 0x7F) << 7 * place
+        if octets[at] < 0x80:
+            _require((place == 0 or octets[at] > 0) and length <= stop - at - 1)
+            return at + 1, at + 1 + length
+    raise _NotCanonicalError
+
+
+def _count_varints(octets: bytes, at: int, stop: int) -> int:
+    """Number of varints that fill [at, stop)."""
+    count = size = 0
+    for octet in octets[at:stop]:
+        size += 1
+        _require(size <= _LONGEST_VARINT)
+        if octet < 0x80:
+            count, size = count + 1, 0
+    _require(size == 0)
+    return count
+
+
+def _is_text(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _require(condition: bool) -> None:
+    if not condition:
+        raise _NotCanonicalError
