@@ -93,7 +93,8 @@ def add_flags(parser: Any) -> None:
         "--data",
         action="store_true",
         help="read the shards of a release too: every label must be an output of the mechanism, row counts those of "
-        "the manifest, and the distribution of the labels that of the mechanism for the noised histogram",
+        "the manifest, and the distribution of the labels that of the mechanism for the noised histogram; "
+        "dead letters are counted",
     )
 
 

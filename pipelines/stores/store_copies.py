@@ -37,6 +37,7 @@ _LABEL = re.compile(r"(.+)/(labels/[^/.]+(?:/release\.json)?)")
 _MOST_BYTES = (128 << 20) + 1
 _VALIDATION = re.compile(r"validation/[a-z_]+\.(pb|pbtxt)")
 # No folder is named . or .., and no file.
+_LETTERS = re.compile(r"dead_letters(-\d{5}-of-\d{5})?\.jsonl")
 _SHARD = re.compile(r"data/([^/=\0]+=[^/\0]*/)*(?!\.{1,2}$)[^/\0]+")
 
 
@@ -148,6 +149,8 @@ def _fetch(url: str, flag: str, data: bool, folder: Path) -> Path:
         if path in _DOCUMENTS or _VALIDATION.fullmatch(path) or _OF_LABEL.fullmatch(path):
             (target / path).parent.mkdir(parents=True, exist_ok=True)
             _copy(source, target / path, _MOST_BYTES)
+        elif data and _LETTERS.fullmatch(path):
+            _copy(source, target / path)
         elif _SHARD.fullmatch(path):
             (target / path).parent.mkdir(parents=True, exist_ok=True)
             if data:

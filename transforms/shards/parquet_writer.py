@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..errors import InputError
@@ -20,6 +21,8 @@ from .shard_writer import (
 )
 
 _ROW_GROUP = 1 << 16
+# Values of a column that are looked at. If half of those of a row group are distinct, a 64th of these repeat.
+_SAMPLE = 1 << 10
 
 
 class WriteParquet(WriteShards):
@@ -58,8 +61,8 @@ class _ParquetLayout:
             return _ParquetSegment(path, schema, self.compression)
         return _ArrowSegment(path)
 
-    def is_shard(self, segment: Segment, schemas: frozenset[bytes]) -> bool:
-        return segment.final and segment.schemas == schemas
+    def is_shard(self, segments: list[Segment], schemas: frozenset[bytes]) -> bool:
+        return len(segments) == 1 and segments[0].final and segments[0].schemas == schemas
 
     def assemble(self, segments: list[Segment], schemas: frozenset[bytes], file: BinaryIO) -> None:
         # Every shard has the schema of all shards, even without records, because readers take it from any file.
@@ -74,7 +77,9 @@ class _GroupWriter:
 
     def __init__(self, file: BinaryIO, schema: pa.Schema, compression: str):
         self.schema = schema
-        self._writer = pq.ParquetWriter(pa.PythonFile(file, "w"), schema, compression=compression)
+        self._file = file
+        self._compression = compression
+        self._opened: pq.ParquetWriter | None = None
         self._pending: list[pa.RecordBatch] = []
         self._rows = 0
 
@@ -84,8 +89,8 @@ class _GroupWriter:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
-        else:
-            self._writer.close()
+        elif self._opened is not None:
+            self._opened.close()
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._pending.append(batch)
@@ -99,10 +104,64 @@ class _GroupWriter:
     def close(self) -> None:
         if self._rows:
             self._write_group(pa.Table.from_batches(self._pending))
-        self._writer.close()
+        self._writer(self.schema.empty_table()).close()
 
     def _write_group(self, group: pa.Table) -> None:
-        self._writer.write_table(group.combine_chunks(), row_group_size=_ROW_GROUP)
+        group = group.combine_chunks()
+        self._writer(group).write_table(group, row_group_size=_ROW_GROUP)
+
+    def _writer(self, group: pa.Table) -> pq.ParquetWriter:
+        """The writer, which is opened with the first group: that decides which columns get dictionaries."""
+        if self._opened is None:
+            leaves = [leaf for name in group.schema.names for leaf in _leaves(name, group.column(name))]
+            self._opened = pq.ParquetWriter(
+                pa.PythonFile(self._file, "w"),
+                self.schema,
+                compression=self._compression,
+                use_dictionary=[path for path, values in leaves if _repeats(values)],  # type: ignore[arg-type]
+            )
+        return self._opened
+
+
+def _leaves(path: str, column: pa.ChunkedArray) -> Iterator[tuple[str, pa.ChunkedArray | None]]:
+    """Columns of Parquet that a column of Arrow takes, by their paths; None for values in more than one list."""
+    kind = column.type
+    is_list = any(test(kind) for test in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
+    if is_list and not pa.types.is_nested(kind.value_type):
+        yield f"{path}.list.element", pc.list_flatten(column)  # type: ignore[attr-defined]
+    elif pa.types.is_nested(kind):
+        yield from ((leaf, None) for leaf in _paths(path, kind))
+    else:
+        yield path, column
+
+
+def _paths(path: str, kind: pa.DataType) -> Iterator[str]:
+    """Paths of the Parquet columns of a nested type."""
+    if pa.types.is_struct(kind):
+        for field in kind:
+            yield from _paths(f"{path}.{field.name}", field.type)
+    elif pa.types.is_map(kind):
+        yield from _paths(f"{path}.key_value.key", kind.key_type)
+        yield from _paths(f"{path}.key_value.value", kind.item_type)
+    elif pa.types.is_nested(kind):
+        yield from _paths(f"{path}.list.element", kind.value_type)
+    else:
+        yield path
+
+
+def _repeats(values: pa.ChunkedArray | None) -> bool:
+    """Tells whether a dictionary pays: it takes six times as long, and saves nothing where few values repeat."""
+    if values is None or not _countable(values.type):
+        return True
+    sample = values.slice(0, _SAMPLE)
+    return 64 * pc.count_distinct(sample).as_py() <= 63 * len(sample)  # type: ignore[attr-defined]
+
+
+def _countable(kind: pa.DataType) -> bool:
+    """Whether Arrow counts distinct values of a type."""
+    texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    numbers = (pa.types.is_integer, pa.types.is_float32, pa.types.is_float64, pa.types.is_temporal)
+    return any(test(kind) for test in (*texts, *numbers)) and not pa.types.is_interval(kind)
 
 
 class _ParquetSegment(SegmentWriter):
@@ -175,7 +234,7 @@ def _batches(segment: Segment) -> Iterator[pa.RecordBatch]:
     """The records of a segment, in pieces of any size."""
     with open_segment_file(segment) as file:
         if segment.final:
-            yield from pq.ParquetFile(pa.PythonFile(file, "r")).iter_batches()
+            yield from pq.ParquetFile(pa.PythonFile(file, "r"), pre_buffer=False).iter_batches()
             return
         source = pa.PythonFile(file, "r")
         while True:

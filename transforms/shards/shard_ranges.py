@@ -104,7 +104,9 @@ class ShardRanges:
         Raises:
           InputError: If it had no rows in the first pass.
         """
-        place = int(np.searchsorted(self.keys, key := _key(source, self.salt)))
+        key = np.uint64(_key(source, self.salt))
+        # A Python integer would turn all keys into floats, each time.
+        place = int(np.searchsorted(self.keys, key))
         if place == len(self.keys) or self.keys[place] != key:
             raise InputError(
                 f"{source} was added to the input while the job ran: run again when the files are complete"

@@ -2,8 +2,9 @@
 
 A record's shard follows from its row, from the numbers of rows of all files (`ShardRanges`), and with partitions from
 the folder of its file. Each bundle writes its records to its own segment files. A shard of one segment is that file,
-renamed. Any other is assembled from its segments in the order of source and row, under a temporary name, and renamed;
-on an object store, under its name. Only the names of segments are shuffled.
+renamed. Any other is assembled from its segments in the order of source and row, under a temporary name, and renamed.
+An object store cannot rename: there, the store itself joins segments that have the bytes of the shard, and others are
+assembled under its name. Only the names of segments are shuffled.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from ..batches import LabelledBatch, filter_batch
 from ..errors import StageError, named_file, redact_errors
-from ..io.filesystems import complete_file, create, exists, is_remote, make_directory, move_file, open_file
+from ..io.filesystems import complete_file, create, exists, is_remote, join_files, make_directory, move_file, open_file
 from ..io.hive_partitions import ONE_FOLDER, OutputPartitions
 from ..stores.object_store import is_store
 from .shard_ranges import DivideRows, RowCuts, ShardRanges, SourceRows
@@ -63,11 +64,11 @@ class Layout(Protocol):
         """
         ...
 
-    def is_shard(self, segment: Segment, schemas: frozenset[bytes]) -> bool:
-        """Tells whether the only segment of a shard has the bytes of the shard.
+    def is_shard(self, segments: list[Segment], schemas: frozenset[bytes]) -> bool:
+        """Tells whether the segments of a shard, one after the other, have the bytes of the shard.
 
         Args:
-          segment: The segment.
+          segments: As in `assemble`.
           schemas: As in `assemble`.
 
         Returns:
@@ -364,8 +365,7 @@ class _WriteSegments(beam.DoFn):
             self._cuts = batch.source, ranges.of_file(batch.source, folder)
         cuts = self._cuts[1]
         for shard, start, stop in cuts.parts(batch.rows):
-            # Only local shards are renamed segments.
-            yield shard, kept.slice(start, stop - start), shard in cuts.whole and not is_remote(self._temp)
+            yield shard, kept.slice(start, stop - start), shard in cuts.whole
 
     @redact_errors("writing")
     def finish_bundle(self) -> Iterator[WindowedValue]:
@@ -431,8 +431,11 @@ class _Assemble(beam.DoFn):
         name = self._partitions.shard_name(shard, self._num_shards, self._layout.suffix)
         final = FileSystems.join(self._directory, name)
         with named_file("writing", final):
-            # Object stores cannot rename.
-            if len(segments) == 1 and self._layout.is_shard(segments[0], schemas) and not is_store(final):
+            joined = self._layout.is_shard(segments, schemas)
+            if joined and is_store(final):
+                # An object appears whole, so that no segment is truncated.
+                join_files([(segment.path, segment.size) for segment in segments], final, self._temp)
+            elif joined and len(segments) == 1:
                 _rename(segments[0], final)
             else:
                 with complete_file(final, self._temp) as file:

@@ -54,8 +54,9 @@ class _TFRecordLayout:
     def open_segment(self, path: str, schema: pa.Schema, whole: bool) -> SegmentWriter:
         return _TFRecordSegment(path, whole and self.compression == "gzip")
 
-    def is_shard(self, segment: Segment, schemas: frozenset[bytes]) -> bool:
-        return segment.final or self.compression == "none"
+    def is_shard(self, segments: list[Segment], schemas: frozenset[bytes]) -> bool:
+        # gzip of several pieces has other bytes than that of the whole.
+        return self.compression == "none" or (len(segments) == 1 and segments[0].final)
 
     def assemble(self, segments: list[Segment], schemas: frozenset[bytes], file: BinaryIO) -> None:
         if self.compression == "gzip":

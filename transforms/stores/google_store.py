@@ -6,7 +6,8 @@ import contextlib
 import functools
 import os
 import threading
-from collections.abc import Iterable, Iterator
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import google.auth
@@ -25,6 +26,7 @@ from .object_streams import ObjectReader, Upload
 
 _TAG = "labeldp-run"
 _DELETED_AT_ONCE = 100
+_COMPOSED_AT_ONCE = 32
 _PART_BYTES = 4 << 20
 # The library declares integers and retries where it takes pairs and None.
 _PATIENT: Any = DEFAULT_RETRY.with_timeout(45)
@@ -158,17 +160,59 @@ class GoogleStore(ObjectStore):
         return str(blob.generation)
 
     def _upload(self, path: str, tag: str | None) -> Upload:
+        return _Upload(self._new_blob(path, tag), tag)
+
+    def join(self, sources: Sequence[tuple[str, int]], path: str, tag: str) -> None:
+        names = [source for source, size in sources if size]
+        if not names:
+            self._upload(path, tag).finish(b"")
+            return
+        intermediate: list[str] = []
+        try:
+            while len(names) > _COMPOSED_AT_ONCE:
+                groups = [names[at : at + _COMPOSED_AT_ONCE] for at in range(0, len(names), _COMPOSED_AT_ONCE)]
+                # Beside the sources, where they are removed with them if this process is killed.
+                names = [f"{group[0]}-{uuid.uuid4().hex}" for group in groups]
+                for group, joined in zip(groups, names, strict=True):
+                    self._compose(group, joined, None)
+                    intermediate.append(joined)
+            if len(names) == 1:
+                self._rewrite(names[0], path, tag)
+            else:
+                self._compose(names, path, tag)
+        finally:
+            with contextlib.suppress(StoreError):
+                self.delete(intermediate)
+
+    def _compose(self, sources: Sequence[str], path: str, tag: str | None) -> None:
+        with _reasons():
+            self._new_blob(path, tag).compose(
+                [self._blob(source) for source in sources],
+                retry=_PATIENT,
+                timeout=_TIMEOUT,
+                if_generation_match=_new_of(tag),
+            )
+
+    def _rewrite(self, source: str, path: str, tag: str | None) -> None:
+        blob, made, token = self._blob(source), self._new_blob(path, tag), None
+        condition = _new_of(tag)
+        with _reasons():
+            while True:
+                token, _, _ = made.rewrite(
+                    blob, token=token, retry=_PATIENT, timeout=_TIMEOUT, if_generation_match=condition
+                )
+                if token is None:
+                    return
+
+    def _new_blob(self, path: str, tag: str | None) -> storage.Blob:
         blob = self._blob(path)
+        blob.content_type = "application/octet-stream"
         if tag is not None:
             blob.metadata = {_TAG: tag}
-        return _Upload(blob, tag)
+        return blob
 
     def copy(self, source: str, target: str) -> None:
-        blob, copied = self._blob(source), self._blob(target)
-        with _reasons():
-            token, _, _ = copied.rewrite(blob, retry=_PATIENT, timeout=_TIMEOUT)
-            while token is not None:
-                token, _, _ = copied.rewrite(blob, token=token, retry=_PATIENT, timeout=_TIMEOUT)
+        self._rewrite(source, target, None)
 
     def delete(self, paths: Iterable[str]) -> None:
         waiting = list(paths)
@@ -222,7 +266,7 @@ class _Upload:
 
     def __init__(self, blob: storage.Blob, tag: str | None):
         self._blob = blob
-        self._generation = _generation(None if tag is None else ABSENT)
+        self._generation = _new_of(tag)
         self._writer: Any = None
 
     def part_bytes(self) -> int:
@@ -260,6 +304,11 @@ class _Upload:
         if self._writer is not None:
             with _reasons():
                 self._writer.terminate()
+
+
+def _new_of(tag: str | None) -> int | None:
+    """Condition of an object that a run creates; without a run, there is none."""
+    return _generation(None if tag is None else ABSENT)
 
 
 def _generation(replaces: str | None) -> int | None:

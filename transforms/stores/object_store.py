@@ -11,7 +11,7 @@ import io
 import re
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, ClassVar, Literal
 
@@ -150,6 +150,19 @@ class ObjectStore(ABC):
           A stream to write to. As a context manager it gives the object up if the block raises.
         """
         return ObjectWriter(self._upload(path, tag))  # type: ignore[return-value]
+
+    @abstractmethod
+    def join(self, sources: Sequence[tuple[str, int]], path: str, tag: str) -> None:
+        """Creates an object that has the bytes of others, one after the other, as far as possible within the store.
+
+        Args:
+          sources: The others, with their sizes in bytes.
+          path: The object, which must not exist, in the bucket of the others.
+          tag: Name of the run.
+
+        Raises:
+          StoreConflict: If it exists.
+        """
 
     @abstractmethod
     def copy(self, source: str, target: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions, S3Options
@@ -14,13 +14,13 @@ from botocore import exceptions as boto
 from botocore.config import Config
 
 from ..errors import StoreConflict, StoreError, StoreNotFound
+from .joined_parts import LEAST_PART, Part, Range, joined_parts
 from .object_store import ABSENT, ObjectInfo, ObjectStore, split_url
 from .object_streams import ObjectReader, Upload
 
 _TAG = "labeldp-run"
 _DELETED_AT_ONCE = 1000
-# A part has at least 5 MiB, and an object at most 10,000 parts: they grow, so that one of 5 TiB can be written.
-_PART_BYTES = 5 << 20
+# An object has at most 10,000 parts: they grow, so that one of 5 TiB can be written.
 _PARTS_OF_ONE_SIZE = 500
 
 _REASONS = {
@@ -164,6 +164,35 @@ class S3Store(ObjectStore):
     def _upload(self, path: str, tag: str | None) -> Upload:
         return _Upload(self._client, path, tag)
 
+    def join(self, sources: Sequence[tuple[str, int]], path: str, tag: str) -> None:
+        parts, upload = joined_parts(sources), _Upload(self._client, path, tag)
+        try:
+            if len(parts) == 1 and not parts[0].copied:
+                upload.finish(self._bytes(parts[0]))
+                return
+            for part in parts:
+                if part.copied:
+                    upload.add_copy(part.ranges[0])
+                else:
+                    upload.add(self._bytes(part))
+            upload.finish(b"")
+        except BaseException:
+            # Parts that stay are removed by a later run, or by a rule of the bucket.
+            with contextlib.suppress(StoreError):
+                upload.give_up()
+            raise
+
+    def _bytes(self, part: Part) -> bytes:
+        return b"".join(map(self._range, part.ranges))
+
+    def _range(self, wanted: Range) -> bytes:
+        bucket, name = split_url(wanted.path)
+        with _reasons():
+            found = self._client.get_object(Bucket=bucket, Key=name, Range=wanted.header)["Body"].read()
+        if len(found) != wanted.stop - wanted.start:
+            raise StoreError("the object ended early")
+        return found
+
     def copy(self, source: str, target: str) -> None:
         (from_bucket, from_name), (bucket, name) = split_url(source), split_url(target)
         with _reasons():
@@ -204,15 +233,33 @@ class _Upload:
         self._parts: list[dict[str, Any]] = []
 
     def part_bytes(self) -> int:
-        return _PART_BYTES << len(self._parts) // _PARTS_OF_ONE_SIZE
+        return LEAST_PART << len(self._parts) // _PARTS_OF_ONE_SIZE
 
     def add(self, content: bytes) -> None:
         with _reasons():
-            if self._id is None:
-                self._id = self._client.create_multipart_upload(**self._where, **self._options)["UploadId"]
-            number = len(self._parts) + 1
-            found = self._client.upload_part(**self._where, UploadId=self._id, PartNumber=number, Body=content)
-            self._parts.append({"ETag": found["ETag"], "PartNumber": number})
+            found = self._client.upload_part(**self._next_part(), Body=content)
+        self._added(found["ETag"])
+
+    def add_copy(self, source: Range) -> None:
+        """Adds a part that the store copies itself.
+
+        Args:
+          source: Its bytes.
+        """
+        bucket, name = split_url(source.path)
+        with _reasons():
+            found = self._client.upload_part_copy(
+                **self._next_part(), CopySource={"Bucket": bucket, "Key": name}, CopySourceRange=source.header
+            )
+        self._added(found["CopyPartResult"]["ETag"])
+
+    def _next_part(self) -> dict[str, Any]:
+        if self._id is None:
+            self._id = self._client.create_multipart_upload(**self._where, **self._options)["UploadId"]
+        return {**self._where, "UploadId": self._id, "PartNumber": len(self._parts) + 1}
+
+    def _added(self, etag: str) -> None:
+        self._parts.append({"ETag": etag, "PartNumber": len(self._parts) + 1})
 
     def finish(self, rest: bytes) -> None:
         if self._id is None:

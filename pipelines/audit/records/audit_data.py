@@ -26,6 +26,7 @@ from ..documents import RefusedDocument, printable, read_center, residual_cells
 from ..shard_files import folder_values
 from ..weight_runs import dense_weights
 from .center_predictions import CenterPredictions
+from .dead_letters import letter_problems
 from .output_distribution import FALSE_ALARM, check_distribution
 from .shard_columns import ShardReader
 from .unit_records import UnitRecords
@@ -76,7 +77,7 @@ def audit_data(data: Path, release: dict[str, Any], mechanism: dict[str, Any]) -
     if "linear" in mechanism.get("center", {}):
         predictions = CenterPredictions(mechanism, not next(iter(shards)).endswith(".parquet"))
         reader = dataclasses.replace(reader, numbers=predictions.numbers, categories=predictions.categories)
-    problems = []
+    problems: list[str] = []
     for name, records in shards.items():
         try:
             problems += _shard_problems(outputs, predictions, units, reader, data, name, records)
@@ -84,6 +85,7 @@ def audit_data(data: Path, release: dict[str, Any], mechanism: dict[str, Any]) -
             problems.append(f"data/{printable(name)} {refused}")
     if units is not None:
         problems += units.problems()
+    problems += letter_problems(data.parent, release)
     if problems:
         return DataAudit(tuple(problems), ())
     lines = [
@@ -96,6 +98,10 @@ def audit_data(data: Path, release: dict[str, Any], mechanism: dict[str, Any]) -
         lines.append(_centers_line(predictions))
     if units is not None:
         lines.append(units.line())
+    if "dead_letters" in release:
+        letters = release["dead_letters"]
+        files = "1 file" if len(letters) == 1 else f"{len(letters)} files"
+        lines.append(f"dead letters {sum(letters.values())} in {files}, as in the manifest: places, and no labels")
     reason = _unknown_prior(release, mechanism)
     if reason:
         return DataAudit((), (*lines, f"distribution not checked: {reason}"))

@@ -57,9 +57,20 @@ def kills() -> list[Kill]:
     return [Kill(moment, 0.0 if i % 3 else chosen.uniform(*DELAYS)) for i, moment in enumerate(moments)]
 
 
+@pytest.fixture(scope="module")
+def three_files(tmp_path_factory: pytest.TempPathFactory, write_csv: Any) -> str:
+    """Glob of a log of three files: one shard of them has three segments."""
+    folder = tmp_path_factory.mktemp("log")
+    for name in "abc":
+        write_csv(folder / f"{name}.csv", [f"{i},{i % 5}" for i in range(400)])
+    return f"{folder}/*.csv"
+
+
 @pytest.fixture
-def run(job: Any) -> list[str]:
-    """Arguments of the run. Its cap admits one charge."""
+def run(job: Any, request: pytest.FixtureRequest) -> list[str]:
+    """Arguments of the run, whose cap admits one charge; with a parameter, its format: three files to one shard."""
+    if format := getattr(request, "param", None):
+        return job(input=request.getfixturevalue("three_files"), num_shards=1, output_format=format, epsilon_cap=1)
     return job(num_shards=2, epsilon_cap=1)
 
 
@@ -127,6 +138,56 @@ def test_the_kills_met_every_stage(fork: Any, run: list[str], request: pytest.Fi
     assert len(FOUND) == KILLS, "the tests of a group ran in several processes"
     assert len(fork(run)[1]) == STEPS
     assert {"staging", "segments", "shards", "manifest", "charged"} <= set(FOUND)
+
+
+# Kills the process when it opens the segment of that number, to copy it to the shard.
+KILL_WHILE_ASSEMBLING = """
+import itertools, os, signal
+from labeldp.transforms.shards import parquet_writer, tfrecord_writer
+
+opened, open_segment_file = itertools.count(), parquet_writer.open_segment_file
+
+
+def opening(segment):
+    if next(opened) == {number}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return open_segment_file(segment)
+
+
+parquet_writer.open_segment_file = tfrecord_writer.open_segment_file = opening
+"""
+
+
+@pytest.mark.parametrize("run", ["tfrecord", "parquet"], indirect=True)
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_after_a_sigkill_while_a_shard_is_assembled(number: int, fork: Any, run: list[str], recovers: Any) -> None:
+    """The shard has three segments, and appears only when it is complete."""
+    if "--output_format=tfrecord" in run:
+        pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
+    outcome, steps = fork(run, KILL_WHILE_ASSEMBLING.format(number=number))
+    assert outcome.code == -signal.SIGKILL
+    assert sum("/segments/" in step for step in steps) == 4, "three segments and the unfinished shard"
+    assert recovers() == "segments"
+
+
+KILL_AT_RENAME = """
+import os, signal
+
+
+def fault(step):
+    if step.startswith("os.rename") and "/segments/part-" in step:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("run", ["tfrecord", "parquet"], indirect=True)
+def test_after_a_sigkill_before_an_assembled_shard_appears(fork: Any, run: list[str], recovers: Any) -> None:
+    if "--output_format=tfrecord" in run:
+        pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
+    outcome, steps = fork(run, KILL_AT_RENAME)
+    assert outcome.code == -signal.SIGKILL
+    assert steps[-1].startswith("os.rename")
+    assert recovers() == "segments"
 
 
 @pytest.mark.parametrize("line", ["input file", "solving", "solved"])

@@ -118,25 +118,43 @@ def google_server() -> Iterator[dict[str, str]]:
 
     logging.getLogger("gcp_storage_emulator").setLevel(logging.CRITICAL)
 
-    def insert(req: Any, res: Any, storage: Any) -> None:
+    def refused(req: Any, res: Any, storage: Any, name: str) -> bool:
         wanted = req.query.get("ifGenerationMatch")
-        if wanted and ENFORCED.is_set():
-            body = req.data if isinstance(req.data, dict) else {}
-            name = req.query.get("name", [body.get("meta", body).get("name")])[0]
-            try:
-                present = storage.get_file_obj(req.params["bucket_name"], name)["generation"]
-            except NotFound:
-                present = "0"
-            if wanted[0] != present:
-                res.status = HTTPStatus.PRECONDITION_FAILED
-                res.json({"error": {"code": 412, "message": "At least one pre-condition did not hold."}})
-                return
-        objects.insert(req, res, storage)
+        if not wanted or not ENFORCED.is_set():
+            return False
+        try:
+            present = storage.get_file_obj(req.params.get("dest_bucket_name") or req.params["bucket_name"], name)
+        except NotFound:
+            present = {"generation": "0"}
+        if wanted[0] == present["generation"]:
+            return False
+        res.status = HTTPStatus.PRECONDITION_FAILED
+        res.json({"error": {"code": 412, "message": "At least one pre-condition did not hold."}})
+        return True
 
+    def insert(req: Any, res: Any, storage: Any) -> None:
+        body = req.data if isinstance(req.data, dict) else {}
+        if not refused(req, res, storage, req.query.get("name", [body.get("meta", body).get("name")])[0]):
+            objects.insert(req, res, storage)
+
+    def compose(req: Any, res: Any, storage: Any) -> None:
+        # The real one takes at most 32 objects.
+        assert len(req.data["sourceObjects"]) <= 32
+        if not refused(req, res, storage, req.params["object_id"]):
+            objects.compose(req, res, storage)
+
+    def rewrite(req: Any, res: Any, storage: Any) -> None:
+        bucket, name = req.params["dest_bucket_name"], req.params["dest_object_id"]
+        if not refused(req, res, storage, name):
+            objects.rewrite(req, res, storage)
+            if req.data and res.status == HTTPStatus.OK:
+                # Metadata of the request replace those of the source.
+                objects._patch(storage, bucket, name, {"metadata": req.data.get("metadata", {})})
+
+    with_conditions = {each: new for new in (insert, compose, rewrite) for each in [getattr(objects, new.__name__)]}
     routes: Any = server.HANDLERS
     for _, handlers in routes:
-        if handlers.get("POST") is objects.insert:
-            handlers["POST"] = insert
+        handlers["POST"] = with_conditions.get(handlers.get("POST"), handlers.get("POST"))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -113,12 +113,12 @@ def test_a_shard_of_another_run_is_not_replaced(emulator: Any) -> None:
     assert emulator.objects("out/data/") == {"part": b"records"}
 
 
-@GS
+@STORES
 def test_a_large_shard_of_another_run_is_not_replaced(emulator: Any) -> None:
-    """It goes up in parts. moto does not check the condition of such an upload, which S3 does."""
+    """It goes up in parts."""
     url, store = emulator.put("out/data/part", b"records"), store_of(emulator.url(""))
     with pytest.raises(StageError, match="another run has written it"), complete_file(url, "two") as file:
-        file.write(bytes(5_000_000))
+        file.write(bytes(6_000_000))
     found = store.read(url)
     assert found is not None
     assert found[0] == b"records"

@@ -93,6 +93,20 @@ def test_a_release_its_audit_and_a_rerun(
     assert spent_on(emulator.objects()[LEDGER]) == spent
 
 
+@S3
+def test_dead_letters_are_audited(emulator: Any, on_store: Any, invoke: Any) -> None:
+    """Without `--data` they are not fetched, and not looked for."""
+    emulator.put("unusable/a.csv", b"f,y\n" + b"1,2\n" * 50 + b"1,\n" + b"1,2\n" * 49)
+    invoke(on_store(input=emulator.url("unusable/a.csv"), input_format="csv", max_unusable_fraction=0.1)).ok()
+    letters = "out/released/dead_letters.jsonl"
+    assert "dead letters 1 in 1 file" in invoke(["audit", emulator.url("out/released"), "--data"]).ok().out
+    emulator.put(letters, emulator.objects()[letters] * 2)
+    assert invoke(["audit", emulator.url("out/released")]).code == 0
+    changed = invoke(["audit", emulator.url("out/released"), "--data"])
+    assert changed.code == 1
+    assert "dead_letters.jsonl lists records twice" in changed.out
+
+
 @STORES
 def test_folders_of_partitions(emulator: Any, on_store: Any, invoke: Any, ended_before: Any) -> None:
     """Leftovers of a killed run in folders are removed by the next one."""

@@ -568,6 +568,32 @@ def test_parquet_keeps_types_and_has_full_row_groups(written, monkeypatch):
     )
 
 
+NESTED = {
+    "lists.list.element": pa.array([[row, -row] for row in range(300)], pa.large_list(pa.int64())),
+    "few.list.element": pa.array([["ab"[row % 2]] for row in range(300)]),
+    "struct.field": pa.array([{"field": row} for row in range(300)]),
+    "map.key_value.key": pa.array([[("k", row)] for row in range(300)], pa.map_(pa.string(), pa.int64())),
+    "deep.list.element.list.element": pa.array([[[row]] for row in range(300)]),
+    "nothing": pa.nulls(300),
+    "number": pa.array(np.arange(300) / 7, pa.float32()),
+    "code": pa.array([row % 9 for row in range(300)]),
+    "text": pa.array([str(row) for row in range(300)]),
+}
+
+
+def test_columns_whose_values_repeat_get_dictionaries(tmp_path):
+    """Of columns in several lists, the values are not counted: they keep pyarrow's default."""
+    table = pa.table({path.split(".")[0]: column for path, column in NESTED.items()})
+    with open(tmp_path / "shard", "wb") as file, parquet_writer._GroupWriter(file, table.schema, "none") as writer:
+        for batch in table.to_batches(70):
+            writer.write(batch)
+    group = pq.ParquetFile(tmp_path / "shard").metadata.row_group(0)
+    found = {group.column(place).path_in_schema: group.column(place).encodings for place in range(group.num_columns)}
+    plain = {path for path, encodings in found.items() if "RLE_DICTIONARY" not in encodings}
+    assert plain == {"lists.list.element", "number", "text"}
+    assert pq.read_table(tmp_path / "shard").equals(table)
+
+
 @pytest.mark.parametrize(("compression", "codec"), [("none", "UNCOMPRESSED"), ("gzip", "GZIP")])
 def test_parquet_compression(written, compression, codec):
     found, _ = written([log(300)], "parquet", compression, 1)
