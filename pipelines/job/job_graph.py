@@ -206,8 +206,9 @@ def _read_records(
         centers = [request.column.center for request in requests]
         columns += [center for center in centers if center is not None and center not in columns]
     partitions = output.partitions.names
+    split = output.num_shards > len(input.parts)
     read = ReadRecordBatches(
-        input.pattern, input.format, columns, input.where, column.name, encoded, partitions, column.others
+        input.pattern, input.format, columns, input.where, column.name, encoded, partitions, column.others, split
     )
     kept = DROP if column.unit is None else column.unit.over_limit
     return without_excess(pipeline | "ReadRecords" >> read, "BoundRecords", units, column, kept)

@@ -18,7 +18,7 @@ from ..tfrecord.encoded_batches import is_encoded, with_columns, with_constants
 from .hive_partitions import Partition, check_no_clash
 from .input_format import BATCH_ROWS, Equals, FilePart, Format
 from .parquet_reader import ParquetReader, first_row, parquet_schema
-from .tfrecord_reader import TFRecordReader, tfrecord_schema
+from .tfrecord_reader import TFRecordReader, first_record, tfrecord_schema
 
 # A batch ends early at the record with which its features reach this size.
 _BATCH_BYTES = 32 << 20
@@ -152,7 +152,7 @@ class FileReader:
         only = [partition for partition in part.partitions if every or partition.name in (self.columns or ())]
         # Columns that are all partitions need no column of the file, but its rows: others are read then, and dropped.
         dropped = bool(only) and self.columns is not None and not {p.name for p in only} ^ {*self.columns}
-        start = first_row(part)
+        start = first_record(part) if isinstance(reader, TFRecordReader) else first_row(part)
         if isinstance(reader, TFRecordReader):
             for found in reader.read(part):
                 stop = start + found.total

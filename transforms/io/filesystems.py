@@ -11,11 +11,11 @@ import re
 import shutil
 import sys
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..errors import InputError, StageError, StoreConflict, describe, named_file, system_text
-from ..stores.object_store import ObjectInfo, is_store, store_of
+from ..stores.object_store import ObjectInfo, ObjectStore, is_store, store_of
 
 if TYPE_CHECKING:
     from apache_beam.io.filesystem import CompressedFile, CompressionTypes, FileSystem
@@ -333,20 +333,41 @@ def complete_file(path: str, temp: str) -> Iterator[BinaryIO]:
       StageError: If the store has an object of this name that another run has written.
     """
     if is_store(path):
-        store, run = store_of(path), hashlib.blake2b(temp.encode(), digest_size=16).hexdigest()
-        try:
-            with store.create(path, run) as file:
-                yield file
-        except StoreConflict:
-            found = store.head(path)
-            if found is None or found.tag != run:
-                raise StageError(f"writing {path} failed: another run has written it") from None
+        with _object_of_run(path, temp) as (store, run), store.create(path, run) as file:
+            yield file
         return
     partial = FileSystems.join(temp, f"{FileSystems.split(path)[1]}-{uuid.uuid4().hex}")
     with create(partial) as file:
         yield file
     make_directory(FileSystems.split(path)[0])
     FileSystems.rename([partial], [path])
+
+
+def join_files(sources: Sequence[tuple[str, int]], path: str, temp: str) -> None:
+    """Creates an object of a store from the bytes of others, which as far as possible do not leave the store.
+
+    Args:
+      sources: Files in the temporary folder, one after the other, each with its size in bytes.
+      path: The object, as in `complete_file`.
+      temp: Temporary folder of the run; names the run.
+
+    Raises:
+      StageError: If the store has an object of this name that another run has written.
+    """
+    with _object_of_run(path, temp) as (store, run):
+        store.join(sources, path, run)
+
+
+@contextlib.contextmanager
+def _object_of_run(path: str, temp: str) -> Iterator[tuple[ObjectStore, str]]:
+    """The store of an object that a block creates, and the name of the run. Creating it again changes nothing."""
+    store, run = store_of(path), hashlib.blake2b(temp.encode(), digest_size=16).hexdigest()
+    try:
+        yield store, run
+    except StoreConflict:
+        found = store.head(path)
+        if found is None or found.tag != run:
+            raise StageError(f"writing {path} failed: another run has written it") from None
 
 
 def move_file(source: str, target: str) -> None:

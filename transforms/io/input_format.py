@@ -68,14 +68,15 @@ class Format:
 class FilePart:
     """File, or part of one, that one worker reads.
 
-    A part is named by its number alone: which rows it has follows from the row groups of the file, whose sizes can
-    depend on labels, and sizes of elements are shown by runners.
+    A part is named by its number alone: where it begins follows from the file, whose sizes can depend on labels, and
+    sizes of elements are shown by runners.
 
     Attributes:
       path: The file.
       first: The file whose schema this one must have: the first one that matched.
-      number: Number of this part of a Parquet file, from 0.
+      number: Number of this part of a Parquet or TFRecord file, from 0.
       parts: Number of parts of the file, >= 1.
+      files: Number of files that are read together.
       partitions: Columns that all records of the file have from its folders.
     """
 
@@ -83,6 +84,7 @@ class FilePart:
     first: str
     number: int = 0
     parts: int = 1
+    files: int = 1
     partitions: tuple[Partition, ...] = ()
 
 
@@ -100,7 +102,7 @@ def file_parts(paths: Sequence[str], format: Format) -> list[FilePart]:
       InputError: If the partition columns of the files differ.
     """
     found = find_partitions(paths, format.root) if format.partitions else [()] * len(paths)
-    return [FilePart(path, paths[0], partitions=own) for path, own in zip(paths, found, strict=True)]
+    return [FilePart(path, paths[0], files=len(paths), partitions=own) for path, own in zip(paths, found, strict=True)]
 
 
 def listed(names: Sequence[str]) -> str:

@@ -185,7 +185,8 @@ def _open_arrow_file(path: str) -> pa.NativeFile:
 
 def _open_parquet_file(file: pa.NativeFile, path: str) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(file)
+        # Arrow would read all row groups of a part ahead, so memory would grow with the file.
+        return pq.ParquetFile(file, pre_buffer=False)
     except (pa.ArrowException, OSError) as error:
         raise unreadable(path, error, "not a Parquet file, or truncated") from None
 

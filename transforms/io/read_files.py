@@ -19,6 +19,7 @@ from .file_reader import FileReader
 from .filesystems import absolute, match
 from .input_format import Equals, FilePart, Format, file_parts
 from .parquet_reader import split_parquet
+from .tfrecord_reader import split_tfrecord
 
 
 @dataclass
@@ -43,6 +44,8 @@ class ReadRecordBatches(beam.PTransform):
       folders: Partition columns that encoded records do not get as features: those of the `OutputPartitions` of their
         shards.
       other_labels: Further private columns, treated like the label; need `label_column`.
+      split: Whether workers read large TFRecord files in parts, as they read those of Parquet. A file that becomes one
+        shard is better read as a whole: the shard then has one segment.
     """
 
     pattern: str
@@ -53,6 +56,7 @@ class ReadRecordBatches(beam.PTransform):
     encoded: bool = False
     folders: Sequence[str] = ()
     other_labels: Sequence[str] = ()
+    split: bool = True
 
     def __post_init__(self) -> None:
         """Checks the options.
@@ -75,11 +79,11 @@ class ReadRecordBatches(beam.PTransform):
             # Spreads the files over the workers, and breaks fusion, so that files are read only when they are needed.
             | "Spread" >> beam.Reshuffle()
         )
-        if self.format.name == "parquet":
+        splits: Any = {"parquet": split_parquet, "tfrecord": split_tfrecord if self.split else None}
+        split = splits.get(self.format.name)
+        if split is not None:
             parts = (
-                parts
-                | "Split" >> beam.FlatMap(split_parquet).with_output_types(FilePart)
-                | "SpreadParts" >> beam.Reshuffle()
+                parts | "Split" >> beam.FlatMap(split).with_output_types(FilePart) | "SpreadParts" >> beam.Reshuffle()
             )
         return parts | "Read" >> beam.ParDo(_ReadFile(self._reader)).with_output_types(LabelledBatch)
 

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
+from apache_beam.io.filesystem import CompressionTypes
 
 from ..batches import filter_batch
-from ..errors import InputError
-from ..tfrecord.entry_forms import EntryForms
-from ..tfrecord.example_values import ValueFinder
-from ..tfrecord.framing import Frames, read_records
-from .filesystems import GZIP_MAGIC, GZIP_WITHOUT_NAME, open_input
+from ..errors import InputError, redact_errors
+from ..tfrecord.framing import ALL_ROWS, Frames, batch_offsets, read_records
+from ..tfrecord.wire import warn_if_slow
+from .filesystems import GZIP_MAGIC, GZIP_WITHOUT_NAME, is_remote, not_opened, open_input
 from .input_format import BATCH_ROWS, FilePart
+
+# Rows of a part, at least, and most parts of a file.
+_PART_ROWS, _MOST_PARTS = 1 << 17, 64
+# Where there are as many files, workers are busy with whole ones.
+_ENOUGH_FILES = 8
 
 SCHEMA_RECORDS = 1 << 10
 """Records of a file that are read for its schema."""
@@ -37,7 +45,7 @@ class SelectedRecords:
 
 
 class TFRecordReader:
-    """Reads TFRecord files, one after the other; learns the form of records on the way."""
+    """Reads TFRecord files, one after the other."""
 
     def __init__(
         self,
@@ -56,20 +64,18 @@ class TFRecordReader:
           where: Feature that decides which records are read; None reads all.
           matches: Tests which records of a batch with that feature are read, (n,) bool. Only these are decoded further.
         """
+        warn_if_slow()
         self._matches = matches
-        # What one file teaches about records serves for the next.
-        self._forms = EntryForms()
-        self._where = None if where is None else ValueFinder([where], self._forms)
+        self._where = where
         self._columns = columns
         self._labels = labels
         self._encoded = encoded
-        self._finder = ValueFinder(columns or (), self._forms)
 
     def read(self, part: FilePart) -> Iterator[SelectedRecords]:
         """Reads one file.
 
         Args:
-          part: A whole file.
+          part: The file, or a part of it by `split_tfrecord`.
 
         Yields:
           Batches of `BATCH_ROWS` records in order, fewer at the end and where features are large.
@@ -82,11 +88,14 @@ class TFRecordReader:
         from ..tfrecord.example_decoder import ExampleDecoder
         from ..tfrecord.feature_sizes import FeatureSizes
 
-        decoder, columns = ExampleDecoder(part.path, self._forms), ExampleColumns(part.path, self._finder)
-        where = ExampleColumns(part.path, self._where) if self._where is not None else None
-        sizes = FeatureSizes(part.path, self._labels, self._forms) if self._labels else None
-        with open_input(part.path) as file:
-            for frames in _read_frames(file, part.path, sizes):
+        decoder, columns = ExampleDecoder(part.path), ExampleColumns(part.path, self._columns or ())
+        where = ExampleColumns(part.path, [self._where]) if self._where is not None else None
+        sizes = FeatureSizes(part.path, self._labels) if self._labels else None
+        rows, offset = _rows_of_part(part)
+        with open_input(part.path) if rows is None else open(part.path, "rb") as file:
+            if rows is not None:
+                file.seek(offset)
+            for frames in _read_frames(file, part.path, sizes, rows=rows):
                 chosen, rows = frames, np.arange(len(frames))
                 if where is not None and self._matches is not None and self._columns is not None:
                     chosen, column = where.canonical(frames)
@@ -104,13 +113,81 @@ class TFRecordReader:
                 yield SelectedRecords(rows, len(frames), batch)
 
 
+@redact_errors("reading")
+def split_tfrecord(file: FilePart) -> Iterator[FilePart]:
+    """Splits a TFRecord file into parts that workers read in parallel, by its number of records.
+
+    Args:
+      file: A whole file.
+
+    Yields:
+      Its parts in order, at least one. Only few files are split that are local and not compressed: for others, another
+      pass over the headers costs as much as it saves.
+
+    Raises:
+      InputError: If the file cannot be read.
+    """
+    plain = CompressionTypes.detect_compression_type(file.path) == CompressionTypes.UNCOMPRESSED
+    split = file.files < _ENOUGH_FILES and plain and not is_remote(file.path)
+    parts = min(max(_index(file.path)[0] // _PART_ROWS, 1), _MOST_PARTS) if split else 1
+    for number in range(parts):
+        yield dataclasses.replace(file, number=number, parts=parts)
+
+
+def first_record(part: FilePart) -> int:
+    """Finds where a part begins.
+
+    Args:
+      part: The file or part.
+
+    Returns:
+      Row of the file.
+
+    Raises:
+      InputError: If the file cannot be read.
+    """
+    rows, _ = _rows_of_part(part)
+    return 0 if rows is None else rows.start
+
+
+def _rows_of_part(part: FilePart) -> tuple[range | None, int]:
+    """Rows of a part, which are whole batches, and the offset of the first; None for a whole file."""
+    if part.parts == 1:
+        return None, 0
+    offsets = _index(part.path)[1]
+    first, stop = (len(offsets) * number // part.parts for number in (part.number, part.number + 1))
+    last = part.number == part.parts - 1
+    # The last part reads to the end, to find what is wrong there.
+    return range(first * BATCH_ROWS, ALL_ROWS if last else stop * BATCH_ROWS), int(offsets[first])
+
+
+def _index(path: str) -> tuple[int, np.ndarray]:
+    """Number of records of a local file, and the offset of each batch."""
+    try:
+        facts = os.stat(path)
+        return _index_of(path, facts.st_size, facts.st_mtime_ns)
+    except OSError as error:
+        raise not_opened(path, error) from None
+
+
+@functools.lru_cache(maxsize=256)
+def _index_of(path: str, size: int, changed: int) -> tuple[int, np.ndarray]:
+    """As `_index`, kept for the next part. size, changed: a file that was changed is read again."""
+    with open(path, "rb") as file:
+        return batch_offsets(file, BATCH_ROWS)
+
+
 def _read_frames(
-    file: BinaryIO, path: str, sizes: Callable[[Frames], np.ndarray] | None, count: int | None = None
+    file: BinaryIO,
+    path: str,
+    sizes: Callable[[Frames], np.ndarray] | None,
+    count: int | None = None,
+    rows: range | None = None,
 ) -> Iterator[Frames]:
     """The records, and an error that names gzip if the file is that instead."""
     first = True
     try:
-        for frames in read_records(file, path, count or BATCH_ROWS, sizes):
+        for frames in read_records(file, path, count or BATCH_ROWS, sizes, rows):
             first = False
             yield frames
     except InputError:
