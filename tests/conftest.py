@@ -7,6 +7,7 @@ import os
 import runpy
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -44,3 +45,23 @@ def pytest_runtest_setup() -> None:
     """Makes Beam keep its results, as soon as a test has loaded it."""
     if "apache_beam" in sys.modules:
         _keep_results_of_beam()
+
+
+@pytest.fixture(scope="session")
+def beam_yaml() -> ModuleType:
+    """Beam's program for YAML jobs, without its transforms for machine learning.
+
+    No job uses them, and importing them takes 10 seconds of CPU time, for TensorFlow and others.
+    """
+
+    def any_class(name: str) -> type:
+        if name.startswith("__"):  # Others read the files of all modules, such as hypothesis.
+            raise AttributeError(name)
+        return object
+
+    unused = ModuleType("apache_beam.yaml.yaml_ml")
+    vars(unused)["__getattr__"] = any_class
+    sys.modules.setdefault(unused.__name__, unused)
+    from apache_beam.yaml import main
+
+    return main

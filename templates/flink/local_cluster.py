@@ -30,21 +30,20 @@ from pathlib import Path
 from typing import Any
 
 FLINK_JAR = Path(__file__).resolve().parents[2] / ".flink" / "flink.jar"
-"""Jar whose class path lists all of Flink and Beam's job server. Also the value for --flink_job_server_jar."""
+"""Jar whose class path lists all of Flink and Beam's job server. Also the value for --flink_job_server_jar.
+
+The job server uploads this jar with each job, and none of its class path: `pom.xml` tells why. TaskManagers have it.
+"""
 WORKER = Path(__file__).with_name("worker.py")
 PORTS = range(20_000, 32_768)
 """Below the ephemeral ports of Linux and macOS: Flink takes ephemeral ports before it opens the configured ones."""
-_CACHE_MILLIS = 3000
+_CACHE_MILLIS = 1500
 WORKER_FLAGS = [
     "--environment_type=PROCESS",
     f"--environment_config={json.dumps({'command': str(WORKER)})}",
     f"--environment_cache_millis={_CACHE_MILLIS}",
-    f"--files_to_stage={FLINK_JAR}",
 ]
-"""Beam flags of a job: TaskManagers start `worker.py` as Python worker and keep it for the next stage.
-
-Only flink.jar is staged, which holds no classes itself: TaskManagers have the 150 MB of jars already.
-"""
+"""Beam flags of a job: TaskManagers start `worker.py` as Python worker and keep it for the next stage."""
 
 # Flink uses reflection on classes of the JDK; its own start scripts pass the same options.
 _OPENED = ("lang", "lang.reflect", "io", "net", "nio", "text", "time", "util", "util.concurrent",
@@ -85,7 +84,7 @@ heartbeat.timeout: 6000
 # kept for the next stage, so that a dead worker is not used again.
 restart-strategy.type: fixed-delay
 restart-strategy.fixed-delay.attempts: 3
-restart-strategy.fixed-delay.delay: 5 s
+restart-strategy.fixed-delay.delay: 3 s
 # Retries of a client whose JobManager does not answer.
 rest.retry.max-attempts: 8
 rest.retry.delay: 1000

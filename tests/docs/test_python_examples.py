@@ -1,9 +1,6 @@
 """The Python examples of README.md and of the guide run as printed, each in an empty folder with the logs they name."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 240
 EXAMPLES = [
     (page, number, code)
     for page in ("README.md", "docs/guides/python.md")
@@ -38,15 +34,16 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+# Labels of 3,000 records at epsilon 1 have warnings for those who use them.
+@pytest.mark.filterwarnings("ignore::labeldp.ReleaseWarning")
 @pytest.mark.parametrize(("page", "number", "code"), EXAMPLES, ids=[f"{page} {number}" for page, number, _ in EXAMPLES])
-def test_an_example_runs_as_printed(page: str, number: int, code: str, folder: Path) -> None:
+def test_an_example_runs_as_printed(
+    page: str, number: int, code: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder / "config").mkdir()
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        check=False, cwd=folder, capture_output=True, text=True, timeout=SECONDS,
-        env={**os.environ, "XDG_CONFIG_HOME": str(folder / "config")},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+    exec(compile(code, f"example {number} of {page}", "exec"), {"__name__": "__main__"})
     made = {path.name for path in folder.iterdir()} - {"log-1.parquet", "log-2.parquet", "log.csv", "config"}
     if "PrivatizeFiles" in code:
         assert made == {"noise.key", "labeldp_ledger.jsonl", "released"}

@@ -7,6 +7,7 @@ LABELDP_FLINK_REPEAT is the number of repetitions of each fault.
 import contextlib
 import hashlib
 import importlib.util
+import io
 import json
 import os
 import subprocess
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -181,20 +183,14 @@ class Outcome:
 
 
 Start = Callable[..., Running]
+Arguments = Callable[..., list[str]]
 
 
 @pytest.fixture(scope="session")
-def start(
-    environment: dict[str, str], key_file: Path, parquet_log: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Start]:
-    """Function (runner's flags, command="privatize", flag=value, ...) -> running command. None leaves a flag out."""
-    started: list[subprocess.Popen[str]] = []
+def arguments(key_file: Path, parquet_log: Path) -> Arguments:
+    """Function (folder of the outputs, command, flag=value, ...) -> arguments of `labeldp`. None leaves a flag out."""
 
-    def run(runner: Sequence[str] = (), command: str = "privatize", **flags: Any) -> Running:
-        folder = tmp_path_factory.mktemp("job")
-        outputs, temporary = folder / "outputs", folder / "tmp"
-        outputs.mkdir()
-        temporary.mkdir()
+    def make(outputs: Path, command: str = "privatize", **flags: Any) -> list[str]:
         standard: dict[str, Any] = {
             "input": parquet_log, "input_format": "parquet", "label": "y", "label_min": 0, "label_max": LABELS - 1,
             "label_step": 1, "epsilon": 2, "num_shards": 3, "output": outputs / "released", "noise_key_file": key_file,
@@ -202,9 +198,25 @@ def start(
         # Unless a test is about them, jobs do without the passes of a linear center.
         if command != "apply" and not {"mechanism", "for", "center_column"} & flags.keys():
             standard["for"] = "labels"
-        arguments = [f"--{name}={value}" for name, value in (standard | flags).items() if value is not None]
+        return [command, *(f"--{name}={value}" for name, value in (standard | flags).items() if value is not None)]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def start(
+    environment: dict[str, str], arguments: Arguments, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Start]:
+    """Function (runner's flags, command="privatize", flag=value, ...) -> running command, in a process of its own."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(runner: Sequence[str] = (), command: str = "privatize", **flags: Any) -> Running:
+        folder = tmp_path_factory.mktemp("job")
+        outputs, temporary = folder / "outputs", folder / "tmp"
+        outputs.mkdir()
+        temporary.mkdir()
         process = subprocess.Popen(
-            [sys.executable, "-m", "labeldp", command, *arguments, *runner],
+            [sys.executable, "-m", "labeldp", *arguments(outputs, command, **flags), *runner],
             env=environment | {"TMPDIR": str(temporary)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -251,14 +263,30 @@ def tree() -> Callable[..., dict[str, bytes]]:
 
 
 @pytest.fixture(scope="session")
-def reference(start: Start) -> Callable[..., Path]:
-    """Function (flag=value, ...) -> the output folder of the same job on DirectRunner."""
+def reference(
+    environment: dict[str, str], arguments: Arguments, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Path]:
+    """Function (flag=value, ...) -> the output folder of the same job on DirectRunner, in the process of the tests.
+
+    Tests call it while their job runs on Flink, where it mostly waits.
+    """
     made: dict[str, Path] = {}
 
     def release(**flags: Any) -> Path:
         name = json.dumps(flags, default=str, sort_keys=True)
         if name not in made:
-            made[name] = start(**flags).finish().ok().ran.release
+            from labeldp.pipelines.cli.commands import main
+
+            outputs = tmp_path_factory.mktemp("reference")
+            said = io.StringIO()
+            with (
+                mock.patch.dict(os.environ, environment),
+                contextlib.redirect_stdout(said),
+                contextlib.redirect_stderr(said),
+            ):
+                code = main(arguments(outputs, **flags))
+            assert code == 0, said.getvalue()
+            made[name] = outputs / "released"
         return made[name]
 
     return release

@@ -26,10 +26,12 @@ def test_labels_around_a_center(
 ) -> None:
     """Two passes over labels and centers, a range chosen on a worker: shards, mechanism and manifest are the same."""
     flags = {"input": centered_log, "input_format": "csv", "center_column": "guess"}
-    outcome = start(on_flink, **flags).finish().ok()
+    running = start(on_flink, **flags)
+    whole = undisturbed(**flags)
+    outcome = running.finish().ok()
 
-    assert tree(outcome.ran.release) == undisturbed(**flags)
-    assert len(charges(outcome.ran.outputs)) == 2
+    assert tree(running.release) == whole
+    assert len(charges(running.outputs)) == 2
     assert "center     guess: 800 missing; " in outcome.out
 
 
@@ -38,8 +40,10 @@ def test_the_default_with_a_linear_center(
 ) -> None:
     """Two more passes, for the sample of features and the sums; auto chooses on a worker."""
     flags = {"input": centered_log, "input_format": "csv", "for": "models"}
-    outcome = start(on_flink, **flags).finish().ok()
+    running = start(on_flink, **flags)
+    whole = undisturbed(**flags)
+    outcome = running.finish().ok()
 
-    assert tree(outcome.ran.release) == undisturbed(**flags)
-    assert len(charges(outcome.ran.outputs)) == 3
+    assert tree(running.release) == whole
+    assert len(charges(running.outputs)) == 3
     assert " for the center + " in outcome.out

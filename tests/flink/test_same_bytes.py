@@ -1,8 +1,11 @@
 """On Flink a job releases the same bytes as on DirectRunner."""
 
 import importlib
+import re
+import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,46 +25,77 @@ def test_of_either_format(
     flags: dict[str, Any], start: Any, on_flink: list[str], undisturbed: Any, tree: Any, charges: Any
 ) -> None:
     """Shards, mechanism and manifest are the same. The audit passes, and the ledger is charged once."""
-    outcome = start(on_flink, **flags).finish().ok()
+    running = start(on_flink, **flags)
+    whole = undisturbed(**flags)
+    running.finish().ok()
 
-    assert tree(outcome.ran.release) == undisturbed(**flags)
-    assert len(charges(outcome.ran.outputs)) == 2  # the prior and the labels
-    audit = [sys.executable, "-m", "labeldp", "audit", str(outcome.ran.release)]
+    assert tree(running.release) == whole
+    assert len(charges(running.outputs)) == 2  # the prior and the labels
+    audit = [sys.executable, "-m", "labeldp", "audit", str(running.release)]
     assert subprocess.run(audit, check=False, capture_output=True).returncode == 0
 
 
 def test_of_privacy_units(start: Any, on_flink: list[str], undisturbed: Any, tree: Any, small_log: Path) -> None:
     """Each unit has one record in each of the two files, which two workers read: one of them is released."""
     flags = {"input": small_log, "input_format": "csv", "unit_column": "f", "max_records_per_unit": 1}
-    outcome = start(on_flink, **flags).finish().ok()
+    running = start(on_flink, **flags)
+    whole = undisturbed(**flags)
+    outcome = running.finish().ok()
 
-    assert tree(outcome.ran.release) == undisturbed(**flags)
+    assert tree(running.release) == whole
     assert "units      f: 4,000, at most 1 record each, 4,000 left out" in outcome.out
 
 
-def test_of_several_labels(start: Any, on_flink: list[str], undisturbed: Any, tree: Any, small_log: Path) -> None:
+def test_of_several_labels(
+    start: Any, cluster: Any, on_flink: list[str], undisturbed: Any, tree: Any, small_log: Path
+) -> None:
     """Each has a histogram, a randomizer and a stage of its own in one job."""
     flags = {"input": small_log, "input_format": "csv", "label": "y,f", "label_max": "19,4000"}
-    outcome = start(on_flink, **flags).finish().ok()
+    before = downloads(cluster)
+    running = start(on_flink, **flags)
+    whole = undisturbed(**flags)
+    outcome = running.finish().ok()
 
-    assert tree(outcome.ran.release) == undisturbed(**flags)
+    # TaskManagers have Beam's jars: they fetch the one that names them and no other.
+    assert downloads(cluster) - before <= len(cluster.task_managers)
+    assert tree(running.release) == whole
     assert "together   epsilon 2 for all labels of a record" in outcome.out
 
 
+@pytest.fixture
+def uploaded_jar(cluster: Any, tmp_path: Path) -> Path:
+    """Jar of a job server that uploads its class path with each job, as Beam's own does: a copy in another folder."""
+    shutil.copytree(cluster.jar.parent / "gradle" / "wrapper", tmp_path / "copied")
+    with zipfile.ZipFile(cluster.jar) as jar:
+        manifest = jar.read("META-INF/MANIFEST.MF").decode()
+    # Lines of a manifest have at most 72 bytes and continue after a space.
+    lines = manifest.replace("\r\n ", "").replace("gradle/wrapper/", "copied/").split("\r\n")
+    with zipfile.ZipFile(tmp_path / "flink.jar", "w") as copy:
+        copy.writestr("META-INF/MANIFEST.MF", "\r\n".join("\r\n ".join(re.findall(".{1,70}", line)) for line in lines))
+    return tmp_path / "flink.jar"
+
+
+def downloads(cluster: Any) -> int:
+    """Number of files that TaskManagers have fetched from the JobManager."""
+    return sum(log.read_text().count(" - Downloading ") for log in cluster.logs.glob("task-manager-*.log"))
+
+
 def test_with_the_job_server_that_the_runner_starts(
-    cluster: Any, local_cluster: Any, start: Any, undisturbed: Any, tree: Any, small_log: Path
+    cluster: Any, local_cluster: Any, uploaded_jar: Path, start: Any, undisturbed: Any, tree: Any, small_log: Path
 ) -> None:
     """--runner FlinkRunner, which uploads Beam's jars, as a user would submit a job to any cluster."""
     flags = {"input": small_log, "input_format": "csv"}
-    others = [flag for flag in cluster.flags if not flag.startswith(("--runner=", "--job_endpoint=", "--files_"))]
-    runner = ["--runner=FlinkRunner", f"--flink_job_server_jar={cluster.jar}", "--parallelism=2", *others]
+    others = [flag for flag in cluster.flags if not flag.startswith(("--runner=", "--job_endpoint="))]
+    runner = ["--runner=FlinkRunner", f"--flink_job_server_jar={uploaded_jar}", "--parallelism=2", *others]
     runner += [f"--job_port={port}" for port in local_cluster.free_ports(1)]
-    outcome = start(runner, **flags).finish().ok()
+    before = downloads(cluster)
+    running = start(runner, **flags)
+    whole = undisturbed(**flags)
+    running.finish().ok()
 
-    assert tree(outcome.ran.release) == undisturbed(**flags)
-    # The only temporary file that Beam leaves is a list of the installed packages.
-    left = {Path(name).name for name in tree(outcome.ran.temporary)}
-    assert left <= {"submission_environment_dependencies.txt"}
+    assert downloads(cluster) > before + 100
+    assert tree(running.release) == whole
+    assert tree(running.temporary) == {}
 
 
 def test_in_two_halves(
@@ -99,8 +133,8 @@ def summary(content: bytes) -> dict[str, tuple[Any, ...]]:
 def test_validated(start: Any, on_flink: list[str], tree: Any, small_log: Path) -> None:
     """--validate: the TFDV pipelines also run on the cluster and find the same statistics."""
     flags = {"input": small_log, "input_format": "csv"}
-    whole = tree(start(["--validate"], **flags).finish().ok().ran.release)
-    found = tree(start([*on_flink, "--validate"], **flags).finish().ok().ran.release)
+    running = [start([*runner, "--validate"], **flags) for runner in ([], on_flink)]
+    whole, found = (tree(each.finish().ok().ran.release) for each in running)
 
     for name in ("feature_stats.pb", "output_stats.pb"):
         one, other = (summary(files.pop(f"validation/{name}")) for files in (whole, found))

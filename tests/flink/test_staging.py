@@ -55,9 +55,11 @@ def test_the_package_is_staged(
     assert "No module named 'labeldp'" in probe.stderr
 
     flags = {"input": small_log, "input_format": "csv"}
-    outcome = start([*replaced(on_flink, workers), f"--setup_file={root / 'setup.py'}"], **flags).finish().ok()
+    running = start([*replaced(on_flink, workers), f"--setup_file={root / 'setup.py'}"], **flags)
+    running.wait_until(lambda: bool(tree(cluster.temporary / "artifacts")), "the package was staged")
+    running.finish().ok()
 
-    assert tree(outcome.ran.release) == undisturbed(**flags)
+    assert tree(running.release) == undisturbed(**flags)
     # Beam may keep workers for a later job. SIGKILL ends those of this test; their installed packages must go too.
     for worker in cluster.workers():
         with contextlib.suppress(OSError):

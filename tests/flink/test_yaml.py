@@ -1,35 +1,34 @@
-"""The Beam YAML jobs on Flink, run by Beam's own command."""
+"""The Beam YAML jobs on Flink, run by Beam's own program."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
+# Beam's YAML module and its imports issue deprecation warnings.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
 DOMAIN = {"label_min": 0, "label_max": 19, "label_step": 1}
 ROWS = 4000
-SECONDS_FOR_A_JOB = 300
 
 
 @pytest.fixture
-def run_yaml(root: Path, environment: dict[str, str], key_file: Path, tmp_path: Path) -> Callable[..., None]:
+def run_yaml(
+    root: Path, beam_yaml: ModuleType, key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., None]:
     """Function (name of a job in templates/yaml, the runner's flags, variable=value, ...) that runs the job."""
     folder = root / "templates" / "yaml"
+    monkeypatch.chdir(tmp_path)
 
     def run(job: str, runner: Sequence[str], **variables: Any) -> None:
         standard = {"providers": folder / "providers.yaml", "label": "y", "noise_key_file": key_file, "epsilon": 2}
         values = {name: value if isinstance(value, int) else str(value) for name, value in variables.items()}
         values = {name: str(value) for name, value in standard.items()} | DOMAIN | values
-        command = [sys.executable, "-W", "ignore", "-m", "apache_beam.yaml.main"]
         files = [f"--yaml_pipeline_file={folder / job}.yaml", f"--jinja_variables={json.dumps(values)}"]
-        done = subprocess.run(
-            [*command, *files, *runner], cwd=tmp_path, env=environment, check=False, capture_output=True, text=True,
-            timeout=SECONDS_FOR_A_JOB,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
+        beam_yaml.run([*files, *runner])
 
     return run
 

@@ -4,6 +4,7 @@ import json
 import secrets
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -27,9 +28,8 @@ def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def run_yaml(templates: Path) -> Callable[..., None]:
+def run_yaml(templates: Path, beam_yaml: ModuleType) -> Callable[..., None]:
     """(name of a job in templates/yaml, variables, Beam's flags) -> runs it in this process."""
-    from apache_beam.yaml import main
 
     def run(job: str, variables: dict[str, Any], *flags: str) -> None:
         # The providers file is found relative to the job, as documented.
@@ -38,6 +38,6 @@ def run_yaml(templates: Path) -> Callable[..., None]:
         }
         path = templates / "yaml" / f"{job}.yaml"
         arguments = [f"--yaml_pipeline_file={path}", f"--jinja_variables={json.dumps(values)}"]
-        main.run([*arguments, "--runner=FnApiRunner", *flags])
+        beam_yaml.run([*arguments, "--runner=FnApiRunner", *flags])
 
     return run
