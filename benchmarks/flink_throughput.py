@@ -1,15 +1,17 @@
-"""Throughput of `labeldp privatize` on a local Flink cluster, in one task slot and in two, beside DirectRunner.
+"""Throughput of `labeldp privatize` on a local Flink cluster, by number of task slots, beside DirectRunner.
 
-`make flink` fetches the cluster. It has two TaskManagers with a slot each, so that two slots are two Python workers.
-A job at each parallelism runs before the measurement, to warm the cluster up. CPU time is not reported: the cluster
-spends it outside the measured processes.
+`make flink` fetches the cluster. Each TaskManager has one slot, so that each slot has a Python worker of its own. A job
+at each parallelism runs before the measurement, to warm the cluster up. CPU time is not reported: the cluster spends it
+outside the measured processes. The default sizes of wide records are 200,000 to 800,000.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,56 +19,92 @@ from comparison import Program, compare, parser, ratio
 from result_line import print_result, progress
 from workspace import Log, Workspace, open_workspace
 
-# A job on Flink takes 20 seconds to start; smaller sizes would say little about the cost per record.
-_SIZES = (1_000_000, 2_000_000, 5_000_000, 10_000_000)
+
+@dataclass(frozen=True)
+class Layout:
+    """Records that are measured.
+
+    Attributes:
+      sizes: Default numbers of records. A job takes 10 seconds to start: smaller ones say little about the slope.
+      slots: Default numbers of task slots.
+    """
+
+    sizes: Sequence[int]
+    slots: Sequence[int]
+
+
+LAYOUTS = {
+    "synthetic": Layout((1_000_000, 3_000_000, 6_000_000), (1, 2)),
+    "wide": Layout((200_000, 400_000, 800_000), (1, 2, 4)),
+}
 _WARM_UP = 50_000
 _CLUSTER = Path(__file__).resolve().parents[1] / "templates" / "flink" / "local_cluster.py"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Compares the runners and prints the JSON line.
+    """Compares the runners on each kind of records and prints the JSON line.
 
     Args:
       argv: Arguments; default those of the process.
     """
-    flags = parser(__doc__, _SIZES, rounds=2)
+    flags = parser(__doc__, LAYOUTS["synthetic"].sizes, rounds=1)
+    flags.set_defaults(sizes=None)
     flags.add_argument("--files", type=int, default=8, metavar="N", help="files of a log (default: 8)")
+    flags.add_argument("--columns", nargs="+", choices=LAYOUTS, default=list(LAYOUTS), help="records (default: all)")
+    flags.add_argument(
+        "--slots", type=int, nargs="+", metavar="N", help="numbers of task slots (default: 1 2, for wide records 1 2 4)"
+    )
     args = flags.parse_args(argv)
-    with open_workspace(args.temp_location) as space, _cluster(space) as cluster:
+    most_slots = max(slots for columns in args.columns for slots in args.slots or LAYOUTS[columns].slots)
+    with open_workspace(args.temp_location) as space, _cluster(space, most_slots) as cluster:
         progress(f"Flink runs on {cluster.master}")
+        measured = {columns: _measured(space, cluster, columns, args) for columns in args.columns}
+    print_result("flink", {"columns": measured})
 
-        def log(size: int) -> Log:
-            return space.log("tfrecord", size, args.files)
 
-        slots = {f"flink_{slots}_slot": [*cluster.flags, f"--parallelism={slots}"] for slots in (1, 2)}
-        for to_slots in slots.values():
+def _measured(space: Workspace, cluster: Any, columns: str, args: argparse.Namespace) -> dict[str, Any]:
+    layout = LAYOUTS[columns]
+    sizes = args.sizes or layout.sizes
+
+    def log(size: int) -> Log:
+        return space.log("tfrecord", size, args.files, columns=columns)
+
+    runners = {"direct": ["--direct_num_workers=1"]} | {
+        f"flink_{slots}_slot": [*cluster.flags, f"--parallelism={slots}"] for slots in args.slots or layout.slots
+    }
+    for name, to_slots in runners.items():
+        if name != "direct":
             with space.output() as output:
                 space.run(space.privatize(log(_WARM_UP), output, *to_slots))
-        runners = {"direct": ["--direct_num_workers=1"], **slots}
-        programs = [Program(name, args.sizes, log, space.privatize, flags) for name, flags in runners.items()]
-        measured = compare(space, programs, args.rounds)
-    direct, one, two = measured["direct"], measured["flink_1_slot"], measured["flink_2_slot"]
-    print_result(
-        "flink",
-        {
-            "cost_per_record_over_direct": ratio(one, direct),
-            "speedup_of_two_slots": ratio(one, two),
-            "fixed_seconds_over_direct": one["fixed_seconds"] - direct["fixed_seconds"],
-            "programs": {
-                name: {key: value for key, value in each.items() if "cpu" not in key} for name, each in measured.items()
-            },
+    programs = [Program(name, sizes, log, space.privatize, to_slots) for name, to_slots in runners.items()]
+    results = compare(space, programs, args.rounds)
+    for size in {*sizes, _WARM_UP}:
+        log(size).delete()
+    return _figures(results)
+
+
+def _figures(measured: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Compares the fewest slots with DirectRunner, and more slots with the fewest."""
+    direct = measured["direct"]
+    fewest, *more = (name for name in measured if name != "direct")
+    return {
+        "cost_per_record_over_direct": ratio(measured[fewest], direct),
+        "fixed_seconds_over_direct": measured[fewest]["fixed_seconds"] - direct["fixed_seconds"],
+        "speedup_over_fewest_slots": {name: ratio(measured[fewest], measured[name]) for name in more},
+        "programs": {
+            name: {key: value for key, value in each.items() if "cpu" not in key} for name, each in measured.items()
         },
-    )
+    }
 
 
-def _cluster(space: Workspace) -> Any:
+def _cluster(space: Workspace, task_managers: int) -> Any:
     spec = importlib.util.spec_from_file_location(_CLUSTER.stem, _CLUSTER)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    return module.FlinkCluster(space.folder / "cluster", task_managers=2, slots=1)
+    return module.FlinkCluster(space.folder / "cluster", task_managers=task_managers, slots=1)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Peak memory and time of `labeldp privatize` from one million to ten million records.
+"""Peak memory and time of `labeldp privatize` from one million to 30 million records.
 
 Memory should stay constant and time should grow in proportion.
 """
@@ -13,7 +13,7 @@ from log_schema import FORMATS
 from result_line import print_result
 from workspace import Log, Workspace, open_workspace
 
-_SIZES = (1_000_000, 2_000_000, 5_000_000, 10_000_000)
+_SIZES = (1_000_000, 3_000_000, 10_000_000, 30_000_000)
 MAX_GROWTH = 1.2  # of the peak memory, from the smallest to the largest size
 MIN_R_SQUARED = 0.99  # of time against size
 

@@ -21,6 +21,7 @@ NAMES = {
     "direct": "DirectRunner, one worker",
     "flink_1_slot": "Flink, one task slot",
     "flink_2_slot": "Flink, two task slots",
+    "flink_4_slot": "Flink, four task slots",
     "bare_loop": "bare loop",
     "any_order": "40 features in any order",
     "one_order": "40 features in one order",
@@ -29,11 +30,16 @@ NAMES = {
     "8_files": "8 equal files",
     "1_file": "one file",
     "1000_files": "1,000 small files",
+    "disk": "on disk",
+    "s3": "over S3",
     "help": "`labeldp --help`",
     "solve": "`labeldp solve`, 401 labels",
     "python": "`python -c pass`",
     "numpy": '`python -c "import numpy"`',
 }
+
+RECORDS = {"synthetic": "8 floats", "wide": "40 features"}
+"""Kinds of records of `flink_throughput`, by `--columns`."""
 
 Result = Mapping[str, Any]
 """The JSON object of a benchmark, or a part of it."""
@@ -52,8 +58,10 @@ def tables(results: Mapping[str, Result]) -> str:
         "throughput": _throughput,
         "parquet": _parquet,
         "memory": _memory,
+        "stores": _stores,
         "stages": _stages,
         "wide": _wide,
+        "encoding": _encoding,
         "cores": _cores,
         "flink": _flink,
         "startup": _startup,
@@ -128,6 +136,16 @@ def _wide(result: Result) -> Iterator[str]:
         yield _programs(layout["programs"])
 
 
+def _encoding(result: Result) -> Iterator[str]:
+    yield "### From CSV and Parquet to TFRecord"
+    keys = "cost_per_record_over_bare_loop", "cpu_per_record_over_bare_loop"
+    yield _table(
+        ["cost per record over the bare loop on TFRecords", "wall time", "CPU time"],
+        [_ratios(name, one, *keys) for name, one in result["ratios"].items()],
+    )
+    yield _programs(result["programs"])
+
+
 def _ratios(text: str, result: Result, *keys: str) -> list[str]:
     return [text, *("no line" if result[key] is None else f"{result[key]:.2f}" for key in keys)]
 
@@ -170,6 +188,39 @@ def _memory(result: Result) -> Iterator[str]:
     )
 
 
+def _stores(result: Result) -> Iterator[str]:
+    yield "### Over S3, tfrecord"
+    rows = [
+        [
+            *_ratios(text, one, "cost_over_disk", "cpu_over_disk"),
+            f"{one['requests_per_shard']:.1f}",
+            f"{one['bytes_read_per_shard'] / 1e6:.2f}",
+            f"{one['bytes_written_per_shard'] / 1e6:.2f}",
+        ]
+        for text, one in (
+            ("a record, in 8 files", result["layouts"]["records"]),
+            ("a small file", result["layouts"]["small_files"]),
+        )
+    ]
+    header = ["cost over that on disk, of", "wall time", "CPU time", "requests per shard", "MB read", "MB written"]
+    yield _table(header, rows)
+    yield _programs(result["layouts"]["records"]["programs"])
+    small = result["layouts"]["small_files"]["programs"]
+    yield _table(
+        ["", "ms per small file", "ms of CPU per small file", "R squared", "files up to"],
+        [
+            [
+                NAMES[name],
+                f"{1e3 * measured['seconds_per_record']:.1f}",
+                f"{1e3 * measured['cpu']['seconds_per_record']:.1f}",
+                f"{measured['r_squared']:.4f}",
+                f"{max(measured['sizes']):,}",
+            ]
+            for name, measured in small.items()
+        ],
+    )
+
+
 def _stages(result: Result) -> Iterator[str]:
     yield "### Stages"
     rows = [
@@ -198,25 +249,35 @@ def _cores(result: Result) -> Iterator[str]:
 
 def _flink(result: Result) -> Iterator[str]:
     yield "### A Flink cluster on the same machine, tfrecord"
+    measured = [
+        (RECORDS[columns], name, one)
+        for columns, layout in result["columns"].items()
+        for name, one in layout["programs"].items()
+    ]
     rows = [
         [
-            NAMES[name],
-            f"{1e6 * measured['seconds_per_record']:.2f}",
-            f"{measured['fixed_seconds']:.1f}",
-            f"{measured['r_squared']:.4f}",
-            f"{max(measured['sizes']):,}",
-            f"{max(measured['wall_seconds']):.1f}",
+            records,
+            NAMES.get(name, name),
+            f"{1e6 * one['seconds_per_record']:.2f}",
+            f"{one['fixed_seconds']:.1f}",
+            f"{one['r_squared']:.4f}",
+            f"{max(one['sizes']):,}",
+            f"{max(one['wall_seconds']):.1f}",
         ]
-        for name, measured in result["programs"].items()
+        for records, name, one in measured
     ]
-    yield _table(["", "us per record", "fixed seconds", "R squared", "records up to", "seconds for these"], rows)
-    yield _table(
-        ["", "per record"],
-        [
-            _ratios("cost in one task slot over DirectRunner's", result, "cost_per_record_over_direct"),
-            _ratios("speed-up by the second task slot", result, "speedup_of_two_slots"),
-        ],
-    )
+    titles = ["us per record", "fixed seconds", "R squared", "records up to", "seconds for these"]
+    yield _table(["records", "", *titles], rows)
+    rows = []
+    for columns, layout in result["columns"].items():
+        fewest = next(NAMES.get(name, name) for name in layout["programs"] if name != "direct")
+        speedups = layout["speedup_over_fewest_slots"]
+        lines = [
+            _ratios(f"cost of {fewest}, over DirectRunner", layout, "cost_per_record_over_direct"),
+            *(_ratios(f"speed-up of {NAMES.get(name, name)}, over {fewest}", speedups, name) for name in speedups),
+        ]
+        rows += [[RECORDS[columns], *line] for line in lines]
+    yield _table(["records", "", "per record"], rows)
 
 
 def _startup(result: Result) -> Iterator[str]:

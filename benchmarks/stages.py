@@ -31,7 +31,7 @@ from labeldp.transforms.label_summary import summarize
 from labeldp.transforms.privatize_labels import privatize_batch
 from labeldp.transforms.tfrecord.encoded_batches import with_label
 from labeldp.transforms.tfrecord.example_encoder import encode_examples
-from labeldp.transforms.tfrecord.example_values import ValueFinder
+from labeldp.transforms.tfrecord.example_values import find_values
 from labeldp.transforms.tfrecord.framing import frame, read_records
 from log_schema import EPSILON, LABEL, ORDERS
 from result_line import print_result, progress
@@ -232,9 +232,8 @@ def _codecs(records: Records) -> Iterator[Stage]:
     """Codecs of tf.Examples and of frames, in memory."""
 
     def walk() -> None:
-        finder = ValueFinder([LABEL])
         for frames in records.frames:
-            finder.find(frames.octets, frames.starts, frames.stops)
+            find_values(frames.content, frames.starts, frames.stops, [LABEL])
 
     def decode() -> None:
         decoder = ExamplesToRecordBatchDecoder()

@@ -28,16 +28,20 @@ class Log:
       records: Number of records.
       folder: Folder with its files and nothing else.
       columns: One of `log_schema.COLUMNS`.
+      encoded: Whether a job writes TFRecords, whatever the format.
     """
 
     format: str
     records: int
     folder: Path
     columns: str = "synthetic"
+    encoded: bool = False
 
     @property
     def output_format(self) -> str:
-        """Format of a job's output: the same, where the job can write it."""
+        """Format of a job's output: the same, where the job can write it, unless it is encoded."""
+        if self.encoded:
+            return "tfrecord"
         return "parquet" if self.format == "csv" else self.format
 
     @property

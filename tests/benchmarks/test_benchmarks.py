@@ -97,6 +97,22 @@ def test_wide(benchmark: Any, last_line: Any, tmp_path: Path, layouts: list[str]
 
 
 @pytest.mark.usefixtures("jobs_in_process")
+def test_encoding(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
+    tfx()
+    benchmark("encoding").main([*SIZES, "--files=2", f"--temp_location={tmp_path}"])
+
+    facts = last_line()
+    check(facts, "encoding")
+    assert set(facts["ratios"]) == {"csv", "parquet"}
+    assert set(facts["programs"]) == {"csv", "parquet", "codec_loop"}
+    for program in facts["programs"].values():
+        check_measurement(program, [1000, 2000])
+    page = benchmark("performance_tables").tables({"encoding": facts})
+    assert "From CSV and Parquet to TFRecord" in page
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("jobs_in_process")
 def test_memory(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
     benchmark("memory").main([*SIZES, "--formats=parquet", f"--temp_location={tmp_path}"])
 
@@ -105,6 +121,29 @@ def test_memory(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
     check_measurement(facts["formats"]["parquet"], [1000, 2000])
     assert facts["flat"] is (facts["formats"]["parquet"]["largest_over_smallest_peak"] <= 1.2)
     assert facts["linear"] is (facts["formats"]["parquet"]["r_squared"] >= 0.99)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("jobs_in_process")
+def test_stores(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
+    tfx()
+    pytest.importorskip("moto", reason="the extra dev is not installed")
+    benchmark("stores").main([*SIZES, "--files=2", "--small_files", "3", "4", f"--temp_location={tmp_path}"])
+
+    facts = last_line()
+    check(facts, "stores")
+    assert set(facts["layouts"]) == {"records", "small_files"}
+    for name, sizes in (("records", [1000, 2000]), ("small_files", [3, 4])):
+        layout = facts["layouts"][name]
+        for figure in ("cost_over_disk", "cpu_over_disk"):
+            assert layout[figure] is None or math.isfinite(layout[figure])
+        for program in ("disk", "s3"):
+            check_measurement(layout["programs"][program], sizes)
+        # A segment is written, and read and written again as a shard of less than 1 MiB; the schema is read from one.
+        assert 3 < layout["requests_per_shard"] <= 4
+        assert layout["bytes_read_per_shard"] <= layout["bytes_written_per_shard"]
+    page = benchmark("performance_tables").tables({"stores": facts})
+    assert page.count("| over S3 |") == page.count("| on disk |") == 2
     assert list(tmp_path.iterdir()) == []
 
 

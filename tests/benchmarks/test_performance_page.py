@@ -39,9 +39,16 @@ RESULTS: dict[str, Any] = {
     },
     "cores": {"format": "tfrecord", "layouts": {"1_file": {"1_worker": MEASUREMENT, "2_worker": MEASUREMENT}}},
     "flink": {
-        "cost_per_record_over_direct": 0.75,
-        "speedup_of_two_slots": None,
-        "programs": {"flink_1_slot": {key: value for key, value in MEASUREMENT.items() if key != "cpu"}},
+        "columns": {
+            "wide": {
+                "cost_per_record_over_direct": 0.75,
+                "speedup_over_fewest_slots": {"flink_4_slot": None},
+                "programs": {
+                    name: {key: value for key, value in MEASUREMENT.items() if key != "cpu"}
+                    for name in ("direct", "flink_1_slot", "flink_4_slot")
+                },
+            }
+        }
     },
     "startup": {
         "help": {
@@ -95,8 +102,9 @@ def test_the_page_has_all_figures_between_its_markers(run: Any, report: Any) -> 
         assert figure in page
     assert "| labeldp privatize | 2.00 | 3.00 | 4.0 | 0.9987 | 5,000,000 | 310 |" in page
     assert "| one file | two workers, threads | 2.00 | 3.00 | 4.0 | 0.9987 |" in page
-    assert "| Flink, one task slot | 2.00 | 4.0 | 0.9987 | 5,000,000 |" in page
-    assert "| speed-up by the second task slot | no line |" in page
+    assert "| 40 features | Flink, four task slots | 2.00 | 4.0 | 0.9987 | 5,000,000 |" in page
+    assert "| 40 features | cost of Flink, one task slot, over DirectRunner | 0.75 |" in page
+    assert "| 40 features | speed-up of Flink, four task slots, over Flink, one task slot | no line |" in page
     assert "| `labeldp --help` | 0.06 | 0.04 | 0.5 | labeldp | none |" in page
     assert "2026-01-02" in page
     assert plot is not None
