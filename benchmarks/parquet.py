@@ -13,7 +13,7 @@ from comparison import Program, compare, cpu_ratio, parser, ratio
 from result_line import print_result
 from workspace import Log, open_workspace
 
-_SIZES = (1_000_000, 2_500_000, 5_000_000, 10_000_000)
+_SIZES = (2_500_000, 5_000_000, 10_000_000, 20_000_000)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

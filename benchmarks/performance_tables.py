@@ -28,7 +28,9 @@ NAMES = {
     "sequence": "40 features and 200 floats, in one order",
     "parquet": "300 columns of Parquet",
     "8_files": "8 equal files",
+    "8_wide_files": "8 equal files of wide records",
     "1_file": "one file",
+    "1_wide_file": "one file of wide records",
     "1000_files": "1,000 small files",
     "disk": "on disk",
     "s3": "over S3",
@@ -241,8 +243,15 @@ def _cores(result: Result) -> Iterator[str]:
         ["files", "workers", "us per record", "us of CPU per record", "fixed seconds", "R squared"],
         [
             [NAMES[layout], *_program(setting, measured)[:5]]
-            for layout, settings in result["layouts"].items()
-            for setting, measured in settings.items()
+            for layout, one in result["layouts"].items()
+            for setting, measured in one["programs"].items()
+        ],
+    )
+    yield _table(
+        ["speed-up per record by the second worker", "wall time", "CPU time"],
+        [
+            _ratios(NAMES[layout], one, "speedup_by_second_worker", "cpu_speedup_by_second_worker")
+            for layout, one in result["layouts"].items()
         ],
     )
 

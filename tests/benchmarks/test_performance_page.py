@@ -37,7 +37,16 @@ RESULTS: dict[str, Any] = {
             "sampling": {"records_per_cpu_second": 9e7, "target": 2e7, "speed_over": {}},
         }
     },
-    "cores": {"format": "tfrecord", "layouts": {"1_file": {"1_worker": MEASUREMENT, "2_worker": MEASUREMENT}}},
+    "cores": {
+        "format": "tfrecord",
+        "layouts": {
+            "1_file": {
+                "speedup_by_second_worker": 1.625,
+                "cpu_speedup_by_second_worker": 0.75,
+                "programs": {"1_worker": MEASUREMENT, "2_worker": MEASUREMENT},
+            }
+        },
+    },
     "flink": {
         "columns": {
             "wide": {
@@ -102,6 +111,7 @@ def test_the_page_has_all_figures_between_its_markers(run: Any, report: Any) -> 
         assert figure in page
     assert "| labeldp privatize | 2.00 | 3.00 | 4.0 | 0.9987 | 5,000,000 | 310 |" in page
     assert "| one file | two workers, threads | 2.00 | 3.00 | 4.0 | 0.9987 |" in page
+    assert "| one file | 1.62 | 0.75 |" in page
     assert "| 40 features | Flink, four task slots | 2.00 | 4.0 | 0.9987 | 5,000,000 |" in page
     assert "| 40 features | cost of Flink, one task slot, over DirectRunner | 0.75 |" in page
     assert "| 40 features | speed-up of Flink, four task slots, over Flink, one task slot | no line |" in page

@@ -222,8 +222,7 @@ def tfrecord_schema(path: str, labels: Sequence[str]) -> pa.Schema:
 
     with open_input(path) as file:
         for frames in _read_frames(file, path, None, SCHEMA_RECORDS):
-            bounds = zip(frames.starts.tolist(), frames.stops.tolist(), strict=True)
-            return ExampleDecoder(path).schema([frames.content[start:stop] for start, stop in bounds], labels)
+            return ExampleDecoder(path).schema(frames.records(), labels)
     return pa.schema([])
 
 

@@ -57,9 +57,7 @@ class ExampleDecoder:
         columns = {feature.name: feature.array(self._source) for feature in features}
         rows = np.flatnonzero(odd)
         if len(rows):
-            whole = frames.content
-            starts, stops = frames.starts[rows].tolist(), frames.stops[rows].tolist()
-            parsed = self.decode([whole[start:stop] for start, stop in zip(starts, stops, strict=True)])
+            parsed = self.decode(frames.select(rows).records())
             columns = self._merged(columns, parsed, rows, len(frames))
         return _batch(columns, len(frames))
 

@@ -80,7 +80,9 @@ class Entries:
     stops: np.ndarray
 
 
-def find_values(content: bytes, starts: np.ndarray, stops: np.ndarray, names: Sequence[str]) -> FoundValues:
+def find_values(
+    content: bytes | memoryview, starts: np.ndarray, stops: np.ndarray, names: Sequence[str]
+) -> FoundValues:
     """Locates the values of some features in a batch of records.
 
     Args:
@@ -97,7 +99,7 @@ def find_values(content: bytes, starts: np.ndarray, stops: np.ndarray, names: Se
     return FoundValues(canonical, {name: Values(*found[place]) for place, name in enumerate(names)})
 
 
-def list_entries(content: bytes, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, Entries]:
+def list_entries(content: bytes | memoryview, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, Entries]:
     """Lists the map entries of a batch of records.
 
     Args:

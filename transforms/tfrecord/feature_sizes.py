@@ -51,7 +51,7 @@ class FeatureSizes:
             # A float label takes the same bytes whatever its value.
             sizes[integer] -= values.stops[integer] - integer_entries(frames, label, values)[0]
         for row in np.flatnonzero(~canonical).tolist():
-            sizes[row] = self._size_alone(frames.content[frames.starts[row] : frames.stops[row]])
+            sizes[row] = self._size_alone(bytes(frames.content[frames.starts[row] : frames.stops[row]]))
         return sizes
 
     def _size_alone(self, record: bytes) -> int:

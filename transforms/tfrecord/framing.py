@@ -7,6 +7,7 @@ Source: tensorflow/core/lib/io/record_writer.h.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -23,8 +24,8 @@ PADDING = 8
 ALL_ROWS = 1 << 62
 """End of a range of rows that has none."""
 
-# Bytes read at a time.
-_CHUNK = 4 << 20
+# Bytes read at a time. From 4 MiB on, memory comes in large pages, which are too large for small files.
+_CHUNK = (4 << 20) - (64 << 10)
 # A batch ends early at the record with which its features, without the label, reach this size.
 _BATCH_BYTES = 16 << 20
 _MASK_DELTA = np.uint32(0xA282EAD8)
@@ -39,7 +40,7 @@ class Frames:
       bounds: Offset of each frame in `content`, then the end of the last one. Shape (n + 1,), int64.
     """
 
-    content: bytes
+    content: bytes | memoryview
     bounds: np.ndarray
 
     @classmethod
@@ -68,7 +69,9 @@ class Frames:
           The n records without their frames.
         """
         content = self.content
-        return [content[start:stop] for start, stop in zip(self.starts.tolist(), self.stops.tolist(), strict=True)]
+        return [
+            bytes(content[start:stop]) for start, stop in zip(self.starts.tolist(), self.stops.tolist(), strict=True)
+        ]
 
     def select(self, rows: np.ndarray) -> Frames:
         """Copies some records.
@@ -197,7 +200,7 @@ def restarted_footers(
     return _octets(_masked(restarted_checksums(claimed, one, other, behind)))
 
 
-def _words(content: bytes | np.ndarray) -> np.ndarray:
+def _words(content: np.ndarray) -> np.ndarray:
     """View of the four bytes from every offset on, each as one little-endian number."""
     return np.ndarray((max(len(content) - 3, 0),), "<u4", content, strides=(1,))  # type: ignore[arg-type]
 
@@ -228,13 +231,13 @@ def read_records(
         row, never by an offset, which depends on how many bytes labels take.
     """
     rows = rows or range(ALL_ROWS)
-    content, row, bounds = bytes(PADDING), rows.start, np.zeros(1, np.int64)
-    measured = np.zeros(0, np.int64)
-    while chunk := _read(file, source, max(_CHUNK, len(content) - int(bounds[-1]), _missing(bounds, batch_size))):
-        first = int(bounds[0])
-        content = b"".join((memoryview(content)[first:-PADDING], chunk, bytes(PADDING)))
+    content, row, bounds = memoryview(bytes(PADDING)), rows.start, np.zeros(1, np.int64)
+    measured, ended = np.zeros(0, np.int64), False
+    while not ended:
+        first, size = int(bounds[0]), max(_CHUNK, len(content) - int(bounds[-1]), _missing(bounds, batch_size))
+        content, ended = _continued(file, source, content[first:], size)
         bounds = bounds - first
-        while True:
+        while not ended:
             most = min(batch_size, rows.stop - row)
             if not most:
                 return
@@ -253,7 +256,7 @@ def read_records(
         yield Frames(content, bounds)
 
 
-def _followed(content: bytes, bounds: np.ndarray, batch_size: int) -> tuple[np.ndarray, bool]:
+def _followed(content: memoryview, bounds: np.ndarray, batch_size: int) -> tuple[np.ndarray, bool]:
     """Bounds of the frames that are complete, at most a batch, and whether a frame with a wrong checksum follows."""
     ends = np.empty(batch_size + 1 - len(bounds), np.int64)
     count, corrupt = follow_frames(content, int(bounds[-1]), len(content) - PADDING, ends)
@@ -288,11 +291,25 @@ def _missing(bounds: np.ndarray, batch_size: int) -> int:
     return min(size * (batch_size + 1) // max(len(bounds) - 1, 1), _BATCH_BYTES) - size
 
 
-def _read(file: BinaryIO, source: str, size: int) -> bytes:
+def _continued(file: BinaryIO, source: str, before: memoryview, size: int) -> tuple[memoryview, bool]:
+    """Padded bytes, with at most `size` more of the file before the padding; and whether the file has no more."""
+    # numpy asks the kernel for large pages, and leaves them unwritten.
+    octets, start = memoryview(np.empty(len(before) + size, np.uint8)), len(before) - PADDING
+    free = octets[start : start + size]
     try:
-        return file.read(size)
+        if isinstance(file, io.BufferedIOBase):
+            count = file.readinto(free)
+        else:
+            found = file.read(size)
+            count = len(found)
+            free[:count] = found
     except Exception as error:
         raise unreadable(source, error, "cannot be read or decompressed") from None
+    if not count:
+        return before, True
+    octets[:start], stop = before[:start], start + count + PADDING
+    octets[stop - PADDING : stop] = bytes(PADDING)
+    return octets[:stop].toreadonly(), False
 
 
 def _measured(frames: Frames, known: np.ndarray, sizes: Callable[[Frames], np.ndarray] | None) -> np.ndarray:

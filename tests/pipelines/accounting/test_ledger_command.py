@@ -39,15 +39,15 @@ USER = {"column": "user", "max_records": 5}
 def test_in_a_process_of_its_own(ledger: Any, spawn: Any) -> None:
     """The extra ledger is installed, so that all sums are printed."""
     pytest.importorskip("dp_accounting", reason="the extra ledger is not installed")
-    days = [line(number - 0.5, f"r{number}", unit=USER) for number in range(40, 0, -1)]
-    path = ledger(*days, line(0.4, "r3", unit=USER))
+    written = [*(line(n - 0.5, f"r{n}", unit=USER) for n in range(40, 0, -1)), line(0.4, "r3", unit=USER)]
+    path = ledger(*written)
     flags = ["--unit_column=user", "--cap_window=30d", "--epsilon_cap=31", "--delta=1e-6"]
     outcome = spawn(["ledger", path, *flags]).ok()
 
     assert outcome.err == ""
     head, *rows, empty, runs, epsilon, composed, largest, remains = outcome.out.splitlines()
     assert head.split() == ["day", "command", "label", "unit", "epsilon", "delta", "output"]
-    assert [row.split()[0] for row in rows] == [run["time"][:10] for run in days] + [days[-1]["time"][:10]]
+    assert [row.split()[0] for row in rows] == [run["time"][:10] for run in written]
     assert rows[0].split()[1:] == ["privatize", "weeks", "user", "(at", "most", "5)", "0.5", "0", "out/r40"]
     assert empty == ""
     assert runs == "runs       31 of the last 30d, with 30 distinct releases; 41 in all"
