@@ -17,7 +17,7 @@ from log_schema import PREDICTION
 from result_line import print_result
 from workspace import Log, open_workspace
 
-_SIZES = (500_000, 1_000_000, 2_000_000, 4_000_000)
+_SIZES = (500_000, 1_000_000, 2_000_000)
 _FORMATS = ("tfrecord", "parquet", "csv")
 MAX_RATIO = 1.5  # of the cost per record with a center, over that without
 MAX_GROWTH = 1.2  # of the peak memory with a center, from the smallest to the largest size
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     Args:
       argv: Arguments; default those of the process.
     """
-    flags = parser(__doc__, _SIZES, rounds=3)
+    flags = parser(__doc__, _SIZES, rounds=1)
     flags.add_argument(
         "--formats", nargs="+", choices=_FORMATS, default=list(_FORMATS), help="formats of the logs (default: all)"
     )

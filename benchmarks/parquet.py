@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     Args:
       argv: Arguments; default those of the process.
     """
-    flags = parser(__doc__, _SIZES, rounds=3)
+    flags = parser(__doc__, _SIZES, rounds=1)
     flags.add_argument("--files", type=int, default=8, metavar="N", help="files of a log (default: 8)")
     args = flags.parse_args(argv)
     with open_workspace(args.temp_location) as space:

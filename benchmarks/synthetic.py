@@ -177,39 +177,31 @@ def _wide(generator: np.random.Generator, rows: range, format: str, sequence: bo
 def _write_wide_examples(
     path: Path, batches: Iterator[pa.RecordBatch], generator: np.random.Generator, order: str
 ) -> None:
+    from labeldp.transforms.tfrecord.encoded_batches import binary_array
     from labeldp.transforms.tfrecord.example_encoder import encode_examples
-    from labeldp.transforms.tfrecord.framing import frame
-    from labeldp.transforms.tfrecord.varints import varint
+    from labeldp.transforms.tfrecord.example_values import list_entries
+    from labeldp.transforms.tfrecord.framing import Frames, frame
+    from labeldp.transforms.tfrecord.varints import content_offsets, varint
 
     with path.open("wb") as file:
         for batch in batches:
             if order == "fixed":
                 file.write(frame(encode_examples(batch)))
                 continue
-            columns = zip(batch.schema.names, batch.columns, strict=True)
-            entries = pa.array([entry for name, column in columns for entry in _entries(name, column)], pa.binary())
-            # Entry k of record i is in row k * n + i. Each record's entries are shuffled.
-            places = np.argsort(generator.random((batch.num_rows, batch.num_columns)), axis=1) * batch.num_rows
-            shuffled = entries.take(pa.array((places + np.arange(batch.num_rows)[:, None]).ravel()))
-            offsets = np.frombuffer(shuffled.buffers()[1], np.int32)[: len(shuffled) + 1 : batch.num_columns].tolist()
+            frames = Frames.of(encode_examples(batch))
+            stops = list_entries(frames.content, frames.starts, frames.stops)[1].stops
+            starts = np.append(0, stops[:-1])
+            starts[:: batch.num_columns] = content_offsets(frames.octets, frames.starts)
+            # Every second part of the content is an entry, those of one record after the other. Each record's are
+            # shuffled.
+            parts = binary_array(pa.py_buffer(frames.content), np.stack([starts, stops], axis=1).ravel())
+            places = np.argsort(generator.random((batch.num_rows, batch.num_columns)), axis=1)
+            places += batch.num_columns * np.arange(batch.num_rows)[:, None]
+            shuffled = parts.take(pa.array(2 * places.ravel()))
+            offsets = np.frombuffer(shuffled.buffers()[1], np.int64)[: len(shuffled) + 1 : batch.num_columns].tolist()
             content = shuffled.buffers()[2].to_pybytes()
             bodies = [content[start:stop] for start, stop in itertools.pairwise(offsets)]
             file.write(frame([b"\x0a" + varint(len(body)) + body for body in bodies]))
-
-
-def _entries(name: str, column: pa.Array) -> list[bytes]:
-    """The map entry of a feature in each record."""
-    from labeldp.transforms.tfrecord.example_encoder import encode_examples
-
-    examples = encode_examples(pa.RecordBatch.from_arrays([column], [name]))
-    return [example[len(example) - _content_size(len(example)) :] for example in examples]
-
-
-def _content_size(size: int) -> int:
-    """Size of a field's content, of which tag and length are not part."""
-    from labeldp.transforms.tfrecord.varints import varint
-
-    return next(content for content in range(size - 2, 0, -1) if 1 + len(varint(content)) + content == size)
 
 
 def write_conversions(folder: Path, format: str, records: int, files: int, seed: int = 1, order: str = "mixed") -> None:

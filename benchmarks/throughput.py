@@ -18,7 +18,7 @@ from comparison import Measurement, Program, compare, cpu_ratio, parser, ratio
 from result_line import print_result
 from workspace import Log, open_workspace
 
-_SIZES = (2_000_000, 5_000_000, 10_000_000, 20_000_000)
+_SIZES = (2_000_000, 4_000_000, 8_000_000, 12_000_000)
 # The others are slower a record, and their times lie on a line with fewer.
 _LOOP_SHARE, _PER_ELEMENT_SHARE = 4, 40
 
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     Args:
       argv: Arguments; default those of the process.
     """
-    flags = parser(__doc__, _SIZES, rounds=3)
+    flags = parser(__doc__, _SIZES, rounds=1)
     flags.add_argument(
         "--per_element_sizes", type=int, nargs="+", metavar="N",
         help="numbers of records for the per-element pipeline, which is slow "

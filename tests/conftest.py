@@ -3,6 +3,9 @@
 The examples that hypothesis tries are the same in every run; LABELDP_EXPLORE=1 tries new ones.
 """
 
+import functools
+import gc
+import gettext
 import os
 import runpy
 import sys
@@ -17,7 +20,11 @@ _THIRD_PARTY_WARNINGS = (
     "ignore:You are using a Python version:FutureWarning:google.api_core._python_version_support",
 )
 
-_keep_results_of_beam = runpy.run_path(str(Path(__file__).with_name("kept_by_beam.py")))["keep_results"]
+_TESTS = Path(__file__).parent
+_keep_results_of_beam = runpy.run_path(str(_TESTS / "kept_by_beam.py"))["keep_results"]
+_solutions = runpy.run_path(str(_TESTS / "kept_solutions.py"))["KeptSolutions"]()
+# Tests of the solvers, and those that change them.
+_SOLVE = (_TESTS / "mechanisms", _TESTS / "pipelines" / "attack")
 
 # Hypothesis's own limits of time measure how busy the machine is.
 settings.register_profile("fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -26,6 +33,10 @@ settings.load_profile("default" if os.environ.get("LABELDP_EXPLORE") else "fixed
 
 def pytest_configure(config: pytest.Config) -> None:
     """Adds to the filters of pyproject.toml."""
+    # With the libraries loaded, Python would spend a tenth of the time on looking for garbage.
+    gc.set_threshold(50_000, 20, 100)
+    # Every text of argparse looks for translations on the disk.
+    gettext.find = functools.cache(gettext.find)
     for line in _THIRD_PARTY_WARNINGS:
         config.addinivalue_line("filterwarnings", line)
 
@@ -41,8 +52,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
-def pytest_runtest_setup() -> None:
-    """Makes Beam keep its results, as soon as a test has loaded it."""
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Makes Beam and solvers keep their results, as soon as a test has loaded them."""
+    _solutions.watch()
+    _solutions.used = not any(item.path.is_relative_to(folder) for folder in _SOLVE)
     if "apache_beam" in sys.modules:
         _keep_results_of_beam()
 

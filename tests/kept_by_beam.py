@@ -3,22 +3,30 @@
 The processes of pytest and their forks do that. Commands that tests start use Beam as it is.
 """
 
+import bz2
 import functools
 from collections.abc import Callable
-from types import MethodType
+from types import MethodType, SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
 
 
 @functools.cache
 def keep_results() -> None:
-    """Replaces three of Beam's functions."""
+    """Replaces functions of Beam."""
+    from apache_beam.internal import cloudpickle_pickler
     from apache_beam.options.pipeline_options import PipelineOptions
     from apache_beam.transforms import core, userstate
+    from apache_beam.typehints import decorators
 
     PipelineOptions.view_as = _keep_views(PipelineOptions.view_as)
     core.get_signature = _keep_signatures(core.get_signature)
     userstate.get_dofn_specs = _keep_specs(userstate.get_dofn_specs)
+    # Origins of type hints are for messages only; a traceback for each looks at the files of all its frames.
+    decorators.traceback = SimpleNamespace(format_stack=lambda limit: [])
+    # Most transforms of a job are pickled to the same bytes as in the job before.
+    keep = functools.lru_cache(maxsize=4096)
+    cloudpickle_pickler.bz2 = SimpleNamespace(compress=keep(bz2.compress), decompress=keep(bz2.decompress))
 
 
 def _keep_views(view_as: Any) -> Any:

@@ -1,13 +1,18 @@
-"""Results that kept_by_beam.py makes Beam keep: they are those that Beam computes."""
+"""Results that kept_by_beam.py and kept_solutions.py keep: they are those that Beam and solvers compute."""
 
+import runpy
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 import pytest
 from apache_beam.coders import VarIntCoder
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions, TypeOptions
 from apache_beam.transforms import core, userstate
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec, TimerSpec, on_timer
+from labeldp.mechanisms.core.prior import Prior
+from labeldp.mechanisms.registry import MECHANISMS
 
 COUNT = ReadModifyWriteStateSpec("count", VarIntCoder())
 TIMER = TimerSpec("timer", beam.TimeDomain.WATERMARK)
@@ -65,3 +70,28 @@ def test_views_of_the_same_options_share_their_values_and_others_do_not() -> Non
     assert options.view_as(TypeOptions).view_as(StandardOptions).streaming
     assert options.get_all_options()["streaming"]
     assert not others.view_as(StandardOptions).streaming
+
+
+@pytest.mark.parametrize(("name", "parameters"), [("unbiased", {"gap": 0.25}), ("quantizer", {"outputs": 3})])
+def test_a_kept_solution_is_the_solved_one(name: str, parameters: dict[str, Any]) -> None:
+    kept = runpy.run_path(str(Path(__file__).with_name("kept_solutions.py")))["KeptSolutions"]()
+    family, solved = MECHANISMS[name], []
+
+    def solve(mechanism: Any, prior: Prior, epsilon: float) -> Any:
+        randomizer = family.solve(mechanism, prior, epsilon)
+        solved.append(randomizer.to_json())
+        return randomizer
+
+    keeping = kept._keeping(solve)
+    one, other = (Prior(np.arange(4.0), np.array([4.0, 3, 2, last])) for last in (1, 2))
+    requests = [(family(), one, 1.0), (family(), other, 1.0), (family(), one, 2.0), (family(**parameters), one, 1.0)]
+    for number in range(2):
+        kept.used = True
+        for place, request in enumerate(requests):
+            randomizer = keeping(*request)
+            assert randomizer.to_json() == solved[place], "not what another caller made of it"
+            randomizer.choice = {"number": number}
+        assert len(solved) == len(requests), "each is solved once"
+    kept.used = False
+    keeping(*requests[0])
+    assert len(solved) > len(requests), "tests of solvers solve"
