@@ -294,7 +294,7 @@ def _missing(bounds: np.ndarray, batch_size: int) -> int:
 def _continued(file: BinaryIO, source: str, before: memoryview, size: int) -> tuple[memoryview, bool]:
     """Padded bytes, with at most `size` more of the file before the padding; and whether the file has no more."""
     # numpy asks the kernel for large pages, and leaves them unwritten.
-    octets, start = memoryview(np.empty(len(before) + size, np.uint8)), len(before) - PADDING
+    octets, start = np.empty(len(before) + size, np.uint8).data, len(before) - PADDING
     free = octets[start : start + size]
     try:
         if isinstance(file, io.BufferedIOBase):

@@ -60,7 +60,7 @@ def crc32c(content: bytes) -> int:
     return google_crc32c.value(bytes(content))
 
 
-def follow_frames(content: bytes, position: int, stop: int, ends: np.ndarray) -> tuple[int, bool]:
+def follow_frames(content: bytes | memoryview, position: int, stop: int, ends: np.ndarray) -> tuple[int, bool]:
     """Follows frames from header to header and verifies both checksums of each.
 
     Args:
@@ -75,14 +75,14 @@ def follow_frames(content: bytes, position: int, stop: int, ends: np.ndarray) ->
     for count in range(len(ends)):
         if stop - position < HEADER_SIZE:
             return count, False
-        header = content[position : position + HEADER_SIZE]
+        header = bytes(content[position : position + HEADER_SIZE])
         if _masked(crc32c(header[:8])) != int.from_bytes(header[8:], "little"):
             return count, True
         start = position + HEADER_SIZE
         end = start + int.from_bytes(header[:8], "little")
         if end + FOOTER_SIZE > stop:
             return count, False
-        if _masked(crc32c(content[start:end])) != int.from_bytes(content[end : end + FOOTER_SIZE], "little"):
+        if _masked(crc32c(bytes(content[start:end]))) != int.from_bytes(content[end : end + FOOTER_SIZE], "little"):
             return count, True
         ends[count] = position = end + FOOTER_SIZE
     return len(ends), False
@@ -147,7 +147,7 @@ def write_footers(octets: np.ndarray, bounds: np.ndarray) -> None:
 
 
 def walk_examples(
-    content: bytes | np.ndarray,
+    content: bytes | memoryview | np.ndarray,
     starts: np.ndarray,
     stops: np.ndarray,
     names: tuple[bytes, ...],

@@ -1,6 +1,7 @@
 """TFRecord container: byte-for-byte equal to TensorFlow's, and any corruption is detected."""
 
 import io
+import math
 
 import apache_beam as beam
 import numpy as np
@@ -248,17 +249,29 @@ def test_records_before_the_damage_are_not_given_unchecked():
         next(found)
 
 
-class Breaking(io.BytesIO):
-    """A file whose read error quotes its content."""
+class Breaking:
+    """A file whose read error quotes its content, and which gives few bytes at a time."""
+
+    def __init__(self, content: bytes, stop: float = 40):
+        self._file = io.BytesIO(content)
+        self._stop = stop
 
     def read(self, size=-1, /):
-        content = super().read(20)
-        if self.tell() > 40:
+        content = self._file.read(20)
+        if self._file.tell() > self._stop:
             raise OSError(f"failed at {content!r}")
         return content
 
 
-def test_a_failing_filesystem_is_an_input_error_without_its_text():
+class BufferedBreaking(Breaking, io.BufferedIOBase):
+    """The same with a buffer: `readinto` is that of the base class."""
+
+
+@pytest.mark.parametrize("kind", [Breaking, BufferedBreaking])
+def test_a_failing_filesystem_is_an_input_error_without_its_text(kind):
+    assert [
+        record for frames in read_records(kind(frame(SMALL), math.inf), "/logs/a", 10) for record in frames
+    ] == SMALL
     with pytest.raises(InputError, match=r"/logs/a: cannot be read or decompressed$") as caught:
-        list(read_records(Breaking(frame(SMALL)), "/logs/a", 10))
+        list(read_records(kind(frame(SMALL)), "/logs/a", 10))
     assert "SENTINEL" not in str(caught.value)
