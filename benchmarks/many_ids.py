@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from labeldp.transforms.batches import LabelledBatch
 from labeldp.transforms.io.input_format import BATCH_ROWS
-from labeldp.transforms.unique_ids import _Check, _Split
+from labeldp.transforms.unique_ids import ID_GROUPS, _Check, _Split
 from result_line import print_result, progress
 
 _SIZE = 20_000_000
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--records", type=int, default=_SIZE, metavar="N", help="number of ids")
     args = parser.parse_args(argv)
     start = _peak()
-    split, check = _Split("id"), _Check("id")
+    split, check = _Split("id", ID_GROUPS), _Check("id")
     split.start_bundle()
     groups: dict[int, list[Any]] = {}
     elements = size = 0

@@ -17,7 +17,7 @@ from .batches import LabelledBatch
 from .errors import InputError, redact_errors
 from .label_summary import SummarizeLabels
 from .noise_key_file import NoiseKeyFile
-from .unique_ids import CountUniqueIds
+from .unique_ids import ID_GROUPS, CountUniqueIds
 
 
 def check_centers(summary: LabelSummary, column: LabelColumn) -> None:
@@ -87,19 +87,22 @@ class Threshold:
             )
 
 
-def after_unique_ids(batches: PCollection[LabelledBatch], column: LabelColumn) -> list[AsSingleton]:
+def after_unique_ids(
+    batches: PCollection[LabelledBatch], column: LabelColumn, groups: int = ID_GROUPS
+) -> list[AsSingleton]:
     """Makes a side input that is available only once all ids are known to be unique, so that no noise is drawn before.
 
     Args:
       batches: The records.
       column: The private column.
+      groups: Number of groups of ids, as of `CountUniqueIds`.
 
     Returns:
       The number of ids as the only side input; empty without an id column.
     """
     if column.id_column is None:
         return []
-    count: Any = batches | "CountUniqueIds" >> CountUniqueIds(column.id_column)
+    count: Any = batches | "CountUniqueIds" >> CountUniqueIds(column.id_column, groups)
     return [AsSingleton(count)]
 
 
@@ -115,12 +118,14 @@ class BindNoise(beam.PTransform):
       budget: Epsilon of the mechanism's prior and of its randomizer.
       key: Reference to the secret key.
       threshold: Limit on the records without a usable label.
+      id_groups: Number of groups of ids, as of `CountUniqueIds`.
     """
 
     column: LabelColumn
     budget: BudgetSplit
     key: NoiseKeyFile
     threshold: Threshold = Threshold()
+    id_groups: int = ID_GROUPS
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -131,7 +136,8 @@ class BindNoise(beam.PTransform):
             | "SummarizeLabels" >> SummarizeLabels(self.column, self.key)
             | "Bind"
             >> beam.ParDo(
-                _Bind(self.column, self.budget, self.key, self.threshold), *after_unique_ids(batches, self.column)
+                _Bind(self.column, self.budget, self.key, self.threshold),
+                *after_unique_ids(batches, self.column, self.id_groups),
             ).with_output_types(NoiseBinding)
             | "Checkpoint" >> beam.Reshuffle()
         )

@@ -20,6 +20,7 @@ from .label_summary import SummarizeLabels
 from .noise_binding import Threshold, after_unique_ids, check_centers
 from .noise_key_file import NoiseKeyFile
 from .progress_log import LOGGER
+from .unique_ids import ID_GROUPS
 
 
 @dataclass
@@ -44,6 +45,7 @@ class NoisyPrior(beam.PTransform):
       threshold: Limit on the records without a usable label.
       mechanism: Name of the mechanism that will be solved for the prior; it decides the default of prior_epsilon.
       linear: Exactly one LinearCenter, which has made the center column; None if there is none.
+      id_groups: Number of groups of ids, as of `CountUniqueIds`.
     """
 
     column: LabelColumn
@@ -53,6 +55,7 @@ class NoisyPrior(beam.PTransform):
     threshold: Threshold = field(default_factory=Threshold)
     mechanism: str = "rr_on_bins"
     linear: PCollection[LinearCenter] | None = None
+    id_groups: int = ID_GROUPS
 
     def __post_init__(self) -> None:
         """Raises ValueError for an invalid budget."""
@@ -67,7 +70,7 @@ class NoisyPrior(beam.PTransform):
             >> beam.ParDo(
                 _AddNoise(self.column, self.epsilon, self.key, self.prior_epsilon, self.mechanism, self.threshold),
                 None if self.linear is None else AsSingleton(self.linear),
-                *after_unique_ids(batches, self.column),
+                *after_unique_ids(batches, self.column, self.id_groups),
             ).with_output_types(PriorRelease)
             | "Checkpoint" >> beam.Reshuffle()
         )

@@ -17,8 +17,8 @@ from ..mechanisms.noise.record_identities import first_repeated
 from .batches import LabelledBatch, record_identities
 from .errors import InputError, redact_errors
 
-_GROUPS = 1 << 12
-"""Ids are sorted in this many independent groups; with ten billion ids, each has about 2.4 million, some 160 MB."""
+ID_GROUPS = 1 << 12
+"""Default number of groups of ids; with ten billion ids, each has about 2.4 million, some 160 MB."""
 
 _HELD = 1 << 19
 """Ids that a bundle holds before it passes them on, so that it passes hundreds at a time to each group."""
@@ -43,9 +43,12 @@ class CountUniqueIds(beam.PTransform):
 
     Attributes:
       id_column: Column of integers or text, one id per record.
+      groups: Number of groups of ids that are sorted independently, at most 2^32; one group must fit into the memory
+        of a worker. Each takes some tenths of a millisecond, so few are better for few records.
     """
 
     id_column: str
+    groups: int = ID_GROUPS
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -53,7 +56,7 @@ class CountUniqueIds(beam.PTransform):
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[int]:
         return (
             batches
-            | "Split" >> beam.ParDo(_Split(self.id_column)).with_output_types(tuple[int, _Ids])
+            | "Split" >> beam.ParDo(_Split(self.id_column, self.groups)).with_output_types(tuple[int, _Ids])
             | "Group" >> beam.GroupByKey()
             | "Check" >> beam.ParDo(_Check(self.id_column)).with_output_types(int)
             | "Count" >> beam.CombineGlobally(sum)
@@ -61,8 +64,9 @@ class CountUniqueIds(beam.PTransform):
 
 
 class _Split(beam.DoFn):
-    def __init__(self, id_column: str):
+    def __init__(self, id_column: str, groups: int):
         self._id_column = id_column
+        self._groups = groups
 
     def start_bundle(self) -> None:
         self._held: list[tuple[str, np.ndarray, np.ndarray]] = []
@@ -87,10 +91,10 @@ class _Split(beam.DoFn):
         rows = np.concatenate([part for _, part, _ in held])
         blocks = np.concatenate([part for _, _, part in held])
         batches = np.repeat(np.arange(len(held)), [len(part) for _, part, _ in held])
-        groups = _group(blocks)
+        groups = _group(blocks, self._groups)
         order = np.argsort(groups, kind="stable")
         rows, blocks, batches, groups = rows[order], blocks[order], batches[order], groups[order]
-        bounds = np.flatnonzero(np.diff(groups, prepend=-1, append=_GROUPS)).tolist()
+        bounds = np.flatnonzero(np.diff(groups, prepend=-1, append=self._groups)).tolist()
         for start, stop in itertools.pairwise(bounds):
             runs = np.flatnonzero(np.diff(batches[start:stop], prepend=-1))
             lengths = np.diff(runs, append=stop - start).tolist()
@@ -99,9 +103,10 @@ class _Split(beam.DoFn):
             yield int(groups[start]), _Ids(sources, rows[start:stop].copy(), blocks[start:stop].copy())
 
 
-def _group(blocks: np.ndarray) -> np.ndarray:
+def _group(blocks: np.ndarray, groups: int) -> np.ndarray:
     """Group of each id: multiplicative hashing of the first 8 bytes, which also spreads consecutive integers."""
-    return ((blocks[:, 0] * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(52)).astype(np.int64)
+    high = (blocks[:, 0] * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)
+    return (high * np.uint64(groups) >> np.uint64(32)).astype(np.int64)
 
 
 class _Check(beam.DoFn):

@@ -125,7 +125,9 @@ def _solved(
     """
     column, fitted, budget = request.column, request.mechanism.fitted, request.record_budget
     if fitted is not None:
-        binding: Any = batches | "BindNoise" >> BindNoise(column, fitted.budget, request.key, request.threshold)
+        binding: Any = batches | "BindNoise" >> BindNoise(
+            column, fitted.budget, request.key, request.threshold, request.input.id_groups
+        )
         text: Any = batches.pipeline | "MechanismText" >> beam.Create([fitted.to_text()])
         return binding, fitted.randomizer, text
     binding = batches | f"NoisyPrior{suffix}" >> NoisyPrior(
@@ -136,6 +138,7 @@ def _solved(
         request.threshold,
         request.mechanism.name,
         linear,
+        request.input.id_groups,
     )
     randomizer: Any = binding | f"SolveRandomizer{suffix}" >> SolveRandomizer(
         request.mechanism.name, dict(request.mechanism.parameters), earlier
@@ -180,7 +183,7 @@ def _linear_center(pipeline: beam.Pipeline, request: JobRequest, units: BoundedU
     }
     epsilon = remaining_epsilon(request.record_budget.epsilon, request.record_budget.prior_epsilon or 0.0)
     return passes | f"FitLinearCenter{suffix}" >> FitLinearCenter(
-        column, epsilon, request.key, request.features, request.threshold
+        column, epsilon, request.key, request.features, request.threshold, input.id_groups
     )
 
 

@@ -47,6 +47,22 @@ class InputSpec:
         return self.file_size * len(self.parts)
 
     @property
+    def id_groups(self) -> int:
+        """Number of groups in which ids are sorted: a MiB of input has no more of them than fit into memory."""
+        return self.groups(1 << 20)
+
+    def groups(self, size: int) -> int:
+        """Computes a number of groups for a shuffle, which each take time of their own.
+
+        Args:
+          size: Bytes of input for each group.
+
+        Returns:
+          From 16 to 4,096.
+        """
+        return min(max(int(self.size) // size, 16), 4096)
+
+    @property
     def paths(self) -> tuple[str, ...]:
         """Paths of the files."""
         return tuple(part.path for part in self.parts)

@@ -193,7 +193,9 @@ def build(pipeline: beam.Pipeline, request: DomainRequest, path: str) -> None:
     read = ReadRecordBatches(input.pattern, input.format, column.columns, input.where, column.name)
     batches = without_excess(pipeline | "ReadLabels" >> read, "BoundLabels", units, column)
     epsilon = request.record_epsilon
-    release = batches | "NoisyHistogram" >> NoisyPrior(column, _total(epsilon), request.key, epsilon, request.threshold)
+    release = batches | "NoisyHistogram" >> NoisyPrior(
+        column, _total(epsilon), request.key, epsilon, request.threshold, id_groups=input.id_groups
+    )
     _ = release | "WriteRelease" >> beam.Map(_write_release, path, None if units is None else AsSingleton(units.counts))
 
 

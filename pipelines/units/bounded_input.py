@@ -18,7 +18,7 @@ from ...transforms.units.leave_out import LeaveOut
 from ..job.job_request import InputSpec
 
 # Units are sorted in groups, one for so many bytes of input, so that a group fits into memory.
-_BYTES_A_GROUP, _GROUPS = 1 << 26, (16, 4096)
+_BYTES_A_GROUP = 1 << 26
 
 
 def bound_units(
@@ -41,8 +41,7 @@ def bound_units(
     batches = pipeline | "ReadUnits" >> ReadRecordBatches(
         input.pattern, input.format, list(dict.fromkeys(columns)), input.where, column.name, other_labels=column.others
     )
-    groups = min(max(int(input.size) // _BYTES_A_GROUP, _GROUPS[0]), _GROUPS[1])
-    return batches | "BoundUnits" >> BoundUnits(column, key, groups)
+    return batches | "BoundUnits" >> BoundUnits(column, key, input.groups(_BYTES_A_GROUP))
 
 
 def without_excess(

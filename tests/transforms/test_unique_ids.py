@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from labeldp.transforms import CountUniqueIds, LabelledBatch, unique_ids
-from labeldp.transforms.unique_ids import _GROUPS, _group
+from labeldp.transforms.unique_ids import ID_GROUPS, _group
 
 
 @pytest.fixture
@@ -63,14 +63,15 @@ def test_many_consecutive_ids(labelled, count):
     )
 
 
+@pytest.mark.parametrize("groups", [16, 100, ID_GROUPS])
 @pytest.mark.parametrize("step", [1, -1, 2, 256, 1 << 20, 1 << 40])
-def test_consecutive_ids_spread_over_the_groups(step, labelled):
+def test_consecutive_ids_spread_over_the_groups(step, groups, labelled):
     from labeldp.transforms.batches import record_identities
 
     ids = np.arange(320_000, dtype=np.int64) * step
-    sizes = np.bincount(_group(record_identities(labelled({"id": ids}), "id").blocks), minlength=_GROUPS)
-    assert len(sizes) == _GROUPS
-    assert sizes.max() < 320_000 / _GROUPS * 3
+    sizes = np.bincount(_group(record_identities(labelled({"id": ids}), "id").blocks, groups), minlength=groups)
+    assert len(sizes) == groups
+    assert sizes.max() < 320_000 / groups * 3
 
 
 def test_the_number_one_and_the_text_one_are_different_ids(labelled, count):

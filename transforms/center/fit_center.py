@@ -22,6 +22,7 @@ from ..errors import redact_errors
 from ..noise_binding import Threshold, after_unique_ids
 from ..noise_key_file import NoiseKeyFile
 from ..progress_log import LOGGER, Progress
+from ..unique_ids import ID_GROUPS
 from .feature_columns import feature_columns
 from .feature_sample import CenterFeatures, FeatureSample, SampleFeatures
 
@@ -204,6 +205,7 @@ class FitLinearCenter(beam.PTransform):
       key: Reference to the secret key.
       features: The features.
       threshold: Limit on the records without a usable label.
+      id_groups: Number of groups of ids, as of `CountUniqueIds`.
     """
 
     column: LabelColumn
@@ -211,6 +213,7 @@ class FitLinearCenter(beam.PTransform):
     key: NoiseKeyFile
     features: CenterFeatures
     threshold: Threshold = field(default_factory=Threshold)
+    id_groups: int = ID_GROUPS
 
     def __post_init__(self) -> None:
         """Raises ValueError if the label is one of the features."""
@@ -236,7 +239,7 @@ class FitLinearCenter(beam.PTransform):
             >> beam.ParDo(
                 _ReleaseCenter(self.column, self.key, self.threshold),
                 AsSingleton(design),
-                *after_unique_ids(batches, self.column),
+                *after_unique_ids(batches, self.column, self.id_groups),
             ).with_output_types(LinearCenter)
             | "Checkpoint" >> beam.Reshuffle()
         )

@@ -9,15 +9,9 @@ Source: RFC 3720, appendix B.4, for the polynomial.
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 
-_POLYNOMIAL = np.uint32(0x82F63B78)
-# The polynomials 1 and x^8.
-_ONE, _BYTE = np.uint32(1 << 31), np.uint32(1 << 23)
-# Powers of x^8 are looked up in two tables: for the low and the high 16 bits of the exponent.
-_TABLE_BITS = 16
+from .wire import shift_checksums
 
 
 def changed_checksums(checksums: np.ndarray, before: np.ndarray, after: np.ndarray, behind: np.ndarray) -> np.ndarray:
@@ -47,7 +41,7 @@ def appended_checksums(checksums: np.ndarray, ending: int, last: np.ndarray, siz
     Returns:
       Unmasked CRC-32C of each message with its ending, shape (n,), uint32.
     """
-    return _shifted_alike(checksums, size) ^ _shifted_alike(last, 4) ^ np.uint32(ending)
+    return _shifted(checksums, size) ^ _shifted(last, 4) ^ np.uint32(ending)
 
 
 def restarted_checksums(checksums: np.ndarray, before: np.ndarray, after: np.ndarray, behind: np.ndarray) -> np.ndarray:
@@ -65,45 +59,8 @@ def restarted_checksums(checksums: np.ndarray, before: np.ndarray, after: np.nda
     return checksums ^ _shifted(before ^ after, behind)
 
 
-def _shifted_alike(values: np.ndarray, count: int) -> np.ndarray:
-    """Products of the values and x^8 to the power of count: the sum of those of their four bytes."""
-    products = np.zeros(len(values), np.uint32)
-    for place, table in enumerate(_byte_products(count)):
-        products ^= table[values >> np.uint32(8 * place) & np.uint32(0xFF)]
+def _shifted(values: np.ndarray, count: np.ndarray | int) -> np.ndarray:
+    """Products of the values and x^8 to the power of count."""
+    products = values.astype(np.uint32)
+    shift_checksums(products, np.array(np.broadcast_to(count, values.shape), np.int64))
     return products
-
-
-@cache
-def _byte_products(count: int) -> np.ndarray:
-    """Products of x^8 to the power of count and each value of each byte of a number, shape (4, 256)."""
-    values = np.arange(256, dtype=np.uint32) << np.uint32(8) * np.arange(4, dtype=np.uint32)[:, None]
-    return _shifted(values.ravel(), np.full(values.size, count)).reshape(values.shape)
-
-
-def _shifted(values: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """Products of the values and x^8 to the power of count, which is below 2^32."""
-    low, high = count & ((1 << _TABLE_BITS) - 1), count >> _TABLE_BITS
-    values = _product(values, _powers(_BYTE, _TABLE_BITS)[low])
-    if high.any():
-        factor = _shifted(_powers(_BYTE, _TABLE_BITS)[-1:], np.ones(1, np.int64))
-        values = _product(values, _powers(factor[0], _TABLE_BITS)[high])
-    return values
-
-
-def _product(one: np.ndarray, two: np.ndarray) -> np.ndarray:
-    """Products of polynomials, modulo the checksum's polynomial."""
-    product = np.zeros(len(one), np.uint32)
-    for bit in range(31, -1, -1):
-        product ^= two * (one >> np.uint32(bit) & np.uint32(1))
-        two = two >> np.uint32(1) ^ _POLYNOMIAL * (two & np.uint32(1))
-    return product
-
-
-@cache
-def _powers(base: np.uint32, bits: int) -> np.ndarray:
-    """The powers base^0, base^1, ..., base^(2^bits - 1)."""
-    powers, factor = np.array([_ONE]), np.array([base])
-    for _ in range(bits):
-        powers = np.concatenate([powers, _product(powers, factor)])
-        factor = _product(factor, factor)
-    return powers

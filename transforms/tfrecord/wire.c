@@ -98,6 +98,35 @@ static void choose_crc(void) {
 #endif
 }
 
+/* Checksums are polynomials over GF(2) modulo the checksum's; the highest bit is the coefficient of x^0. */
+
+#define DIGIT_BITS 11
+#define DIGITS 3
+
+/* x^8 to the power of each digit of an exponent. */
+static uint32_t byte_powers[DIGITS][1 << DIGIT_BITS];
+
+static uint32_t product(uint32_t one, uint32_t two) {
+    uint32_t sum = 0;
+    for (int bit = 31; bit >= 0; bit--) {
+        sum ^= two & (0u - (one >> bit & 1));
+        two = two >> 1 ^ (CRC_POLYNOMIAL & (0u - (two & 1)));
+    }
+    return sum;
+}
+
+static void make_byte_powers(void) {
+    uint32_t base = 1u << 23;
+    for (int digit = 0; digit < DIGITS; digit++) {
+        uint32_t power = 1u << 31;
+        for (int i = 0; i < 1 << DIGIT_BITS; i++) {
+            byte_powers[digit][i] = power;
+            power = product(power, base);
+        }
+        base = power;
+    }
+}
+
 static uint32_t masked(uint32_t crc) {
     return (crc >> 15 | crc << 17) + 0xA282EAD8u;
 }
@@ -294,6 +323,40 @@ static PyObject *write_footers(PyObject *self, PyObject *arguments) {
         PyErr_SetString(PyExc_ValueError, "bounds beyond the content");
         return NULL;
     }
+    Py_RETURN_NONE;
+}
+
+static PyObject *shift_checksums(PyObject *self, PyObject *arguments) {
+    Py_buffer checksums;
+    PyObject *counts_object;
+    Numbers counts;
+    int good = 1;
+    (void)self;
+    if (!PyArg_ParseTuple(arguments, "w*O", &checksums, &counts_object))
+        return NULL;
+    if (take_numbers(counts_object, 0, &counts) < 0) {
+        PyBuffer_Release(&checksums);
+        return NULL;
+    }
+    if (checksums.len / 4 != counts.length || (uintptr_t)checksums.buf % 4 != 0) {
+        PyErr_SetString(PyExc_ValueError, "as many counts as checksums are needed");
+    } else {
+        uint32_t *items = checksums.buf;
+        Py_BEGIN_ALLOW_THREADS
+        for (Py_ssize_t i = 0; good && i < counts.length; i++) {
+            int64_t count = counts.items[i];
+            good = count >= 0 && count >> DIGIT_BITS * DIGITS == 0;
+            for (int digit = 0; good && count; digit++, count >>= DIGIT_BITS)
+                items[i] = product(items[i], byte_powers[digit][count & ((1 << DIGIT_BITS) - 1)]);
+        }
+        Py_END_ALLOW_THREADS
+        if (!good)
+            PyErr_SetString(PyExc_ValueError, "counts are from 0 to 2^33 - 1");
+    }
+    PyBuffer_Release(&counts.buffer);
+    PyBuffer_Release(&checksums);
+    if (PyErr_Occurred())
+        return NULL;
     Py_RETURN_NONE;
 }
 
@@ -646,6 +709,7 @@ static PyMethodDef METHODS[] = {
     {"skim_frames", skim_frames, METH_VARARGS, "See wire_reference.skim_frames."},
     {"frame", frame, METH_O, "See wire_reference.frame."},
     {"write_footers", write_footers, METH_VARARGS, "See wire_reference.write_footers."},
+    {"shift_checksums", shift_checksums, METH_VARARGS, "See wire_reference.shift_checksums."},
     {"walk_examples", walk_examples, METH_VARARGS, "See wire_reference.walk_examples."},
     {NULL, NULL, 0, NULL},
 };
@@ -654,5 +718,6 @@ static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_wire", NULL, -1, ME
 
 PyMODINIT_FUNC PyInit__wire(void) {
     choose_crc();
+    make_byte_powers();
     return PyModule_Create(&MODULE);
 }

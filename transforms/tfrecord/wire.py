@@ -23,6 +23,7 @@ __all__ = [
     "crc32c",
     "follow_frames",
     "frame",
+    "shift_checksums",
     "skim_frames",
     "walk_examples",
     "warn_if_slow",
@@ -41,6 +42,7 @@ crc32c = _functions.crc32c
 follow_frames = _functions.follow_frames
 frame = _functions.frame
 skim_frames = _functions.skim_frames
+shift_checksums = _functions.shift_checksums
 write_footers = _functions.write_footers
 walk_examples = _functions.walk_examples
 

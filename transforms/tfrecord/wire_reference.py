@@ -21,6 +21,7 @@ protocol buffer wire format.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -41,6 +42,7 @@ _UNPACKED_FLOAT, _UNPACKED_INT64 = 0x0D, 0x08
 # Most bytes of the length of a field, and of a varint.
 _LONGEST_LENGTH, _LONGEST_VARINT = 5, 10
 _LOW = (1 << 64) - 1
+_POLYNOMIAL = 0x82F63B78
 # No file has one; offsets beyond it fit into a word.
 _LONGEST_RECORD = 1 << 48
 
@@ -144,6 +146,46 @@ def write_footers(octets: np.ndarray, bounds: np.ndarray) -> None:
         raise ValueError("bounds beyond the content")
     for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
         octets[stop : stop + FOOTER_SIZE] = np.frombuffer(_footer(octets[start:stop].tobytes()), np.uint8)
+
+
+def shift_checksums(checksums: np.ndarray, counts: np.ndarray) -> None:
+    """Multiplies checksums, as polynomials over GF(2), by x^8 to the power of counts, modulo the checksum's polynomial.
+
+    Bits are reflected, as in the Castagnoli CRC: the highest bit of a number is the coefficient of x^0.
+
+    Args:
+      checksums: Changed in place; shape (n,), uint32.
+      counts: Shape (n,), int64, from 0 to 2^33 - 1.
+
+    Raises:
+      ValueError: If a count is out of range, or there are not as many as checksums.
+    """
+    if len(checksums) != len(counts):
+        raise ValueError("as many counts as checksums are needed")
+    if len(counts) and not 0 <= counts.min() <= counts.max() < 1 << 33:
+        raise ValueError("counts are from 0 to 2^33 - 1")
+    for place, count in enumerate(counts.tolist()):
+        checksums[place] = _product(int(checksums[place]), _byte_power(count))
+
+
+@functools.lru_cache(1 << 12)
+def _byte_power(count: int) -> int:
+    """x^8 to the power of count."""
+    power, square = 1 << 31, 1 << 23
+    while count:
+        if count & 1:
+            power = _product(power, square)
+        square, count = _product(square, square), count >> 1
+    return power
+
+
+def _product(one: int, two: int) -> int:
+    """Product of polynomials, modulo the checksum's polynomial."""
+    product = 0
+    for bit in range(31, -1, -1):
+        product ^= two * (one >> bit & 1)
+        two = two >> 1 ^ _POLYNOMIAL * (two & 1)
+    return product
 
 
 def walk_examples(

@@ -97,6 +97,26 @@ def test_no_footer_is_written_beyond_the_frames(bounds):
             functions.write_footers(np.zeros(40, np.uint8), np.array(bounds, np.int64))
 
 
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, (1 << 32) - 1), st.one_of(st.integers(0, 5000), st.integers(0, (1 << 33) - 1))))
+)
+def test_checksums_are_shifted_alike(pairs):
+    answers = []
+    for functions in (wire, wire_reference):
+        checksums = np.array([checksum for checksum, _ in pairs], np.uint32)
+        functions.shift_checksums(checksums, np.array([count for _, count in pairs], np.int64))
+        answers.append(checksums.tolist())
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("counts", [[1], [1, 2, 3], [0, -1], [1 << 33, 0], [0, -1 << 63]])
+def test_counts_out_of_range_shift_no_checksum(counts):
+    for functions in (wire, wire_reference):
+        with pytest.raises(ValueError, match="count"):
+            functions.shift_checksums(np.ones(2, np.uint32), np.array(counts, np.int64))
+
+
 def test_offsets_beyond_the_content_are_refused():
     for position, stop in [(-1, 4), (0, 41)]:
         with pytest.raises(ValueError, match="offsets"):
