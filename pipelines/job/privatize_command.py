@@ -84,7 +84,7 @@ def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) ->
         if args.dry_run:
             print_dry_run(requests, read_schema(input, requests[0].column.private))
             return
-        options = runner_options(runner_flags, input.file_size)
+        options = runner_options(runner_flags, input.format.name, input.file_size)
         with signals_as_interrupts():
             _release(requests, options)
 

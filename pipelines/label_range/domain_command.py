@@ -113,7 +113,8 @@ def run(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
     def work() -> None:
         open_stores(vars(args), runner_flags)
         request = _parse(args)
-        options = runner_options(runner_flags, request.input.file_size)
+        input = request.input
+        options = runner_options(runner_flags, input.format.name, input.file_size)
         with signals_as_interrupts():
             _release(request, options)
 

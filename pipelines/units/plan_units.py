@@ -125,7 +125,8 @@ def run_units(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
         check_study_flags(args)
         open_stores(vars(args), runner_flags)
         request = _parse(args)
-        options = runner_options(runner_flags, request.input.file_size)
+        input = request.input
+        options = runner_options(runner_flags, input.format.name, input.file_size)
         with signals_as_interrupts():
             found.append((request, _count(args, request, options)))
 

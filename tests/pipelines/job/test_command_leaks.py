@@ -195,7 +195,7 @@ def test_logs_counters_and_the_job_itself(
         # An earlier command in this process may have turned propagation off.
         monkeypatch.setattr(logging.getLogger(name), "propagate", True)
     args, others = parse(job(input=log / "log.csv", **flags))
-    options = runner_options(others, 0)
+    options = runner_options(others, "csv", 0)
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=options)
     staging = str(tmp_path / "staging")
     build(pipeline, [parse_request("privatize", args)], Staging(staging, staging), [()])

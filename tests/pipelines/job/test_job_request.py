@@ -30,8 +30,8 @@ def beam_options(job: Any) -> Callable[..., dict[str, Any]]:
     from labeldp.pipelines.cli.commands import parse
     from labeldp.pipelines.runner.runner_options import runner_options
 
-    def options(*more: str, file_size: float = 0) -> dict[str, Any]:
-        return runner_options(parse([*job(), *more])[1], file_size).get_all_options()
+    def options(*more: str, input_format: str = "csv", file_size: float = 0) -> dict[str, Any]:
+        return runner_options(parse([*job(), *more])[1], input_format, file_size).get_all_options()
 
     return options
 
@@ -188,6 +188,17 @@ def test_two_threads_unless_told_or_files_are_small(
 
     monkeypatch.setattr(module, "available_cpus", lambda: processors)
     assert beam_options(*flags, file_size=module.LEAST_FILE_SIZE + more)["direct_num_workers"] == workers
+
+
+@pytest.mark.parametrize(("processors", "workers"), [(1, 1), (2, 1), (3, 1), (4, 2), (64, 2)])
+def test_one_thread_leaves_parquet_to_those_of_arrow(
+    beam_options: Any, monkeypatch: pytest.MonkeyPatch, processors: int, workers: int
+) -> None:
+    from labeldp.pipelines.runner import runner_options as module
+
+    monkeypatch.setattr(module, "available_cpus", lambda: processors)
+    assert beam_options(input_format="parquet", file_size=1e9)["direct_num_workers"] == workers
+    assert beam_options("--direct_num_workers=2", input_format="parquet", file_size=1e9)["direct_num_workers"] == 2
 
 
 def test_the_size_of_files_is_their_mean(request_of: Any, tmp_path: Path) -> None:
