@@ -78,11 +78,12 @@ prism:
 flink-test: setup flink prism
 	LABELDP_FLINK=1 $(BIN)/python -m pytest tests/flink
 
-# Renews the figures in docs/performance.md; about 75 minutes on two idle cores, and 8 more for Flink where `make flink` was.
+# Renews the figures in docs/performance.md. What is imported is compiled first, or the first run would be measured doing
+# that; a file that is not of this Python is no matter. About 80 minutes on two idle cores, and 8 more for Flink where
+# `make flink` was.
 bench: setup
 	rm -rf build/benchmarks
 	mkdir -p build/benchmarks
-	# Or the first run would be measured compiling all that it imports. A file that is not of this Python is no matter.
 	-$(BIN)/python -m compileall -qq -j 0 .venv/lib mechanisms transforms pipelines benchmarks
 	set -e; for name in throughput parquet wide encoding memory cost_model cores stores stages startup solvers center_cost $(if $(wildcard .flink/flink.jar),flink_throughput); do \
 		$(BIN)/python benchmarks/$$name.py > build/benchmarks/$$name.out; done

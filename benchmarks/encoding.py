@@ -30,8 +30,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     with open_workspace(args.temp_location) as space:
 
         def log(format: str, size: int) -> Log:
+            records = space.log("tfrecord", size, args.files, columns="conversions")
+            if format == "tfrecord":
+                return records
             made = space.log(format, size, args.files, columns="conversions")
-            return dataclasses.replace(made, encoded=format != "tfrecord")
+            return dataclasses.replace(made, encoded=records.size)
 
         programs = [Program(name, args.sizes, partial(log, name), space.privatize) for name in FORMATS]
         programs.append(Program("codec_loop", args.sizes, partial(log, "tfrecord"), space.bare_loop))

@@ -28,14 +28,14 @@ class Log:
       records: Number of records.
       folder: Folder with its files and nothing else.
       columns: One of `log_schema.COLUMNS`.
-      encoded: Whether a job writes TFRecords, whatever the format.
+      encoded: Bytes of the same records as TFRecords, if a job is to write these, whatever the format; 0 if not.
     """
 
     format: str
     records: int
     folder: Path
     columns: str = "synthetic"
-    encoded: bool = False
+    encoded: int = 0
 
     @property
     def output_format(self) -> str:
@@ -89,6 +89,8 @@ class Workspace:
         Raises:
           RuntimeError: If the program fails.
         """
+        # Or the system would write logs and the last output to the disk beside this run.
+        os.sync()
         return processes.run_python(arguments, self._environment)
 
     def log(self, format: str, records: int, files: int = 8, order: str = "mixed", columns: str = "synthetic") -> Log:
