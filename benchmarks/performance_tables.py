@@ -143,9 +143,10 @@ def _encoding(result: Result) -> Iterator[str]:
     keys = "cost_per_record_over_bare_loop", "cpu_per_record_over_bare_loop"
     yield _table(
         ["cost per record over the bare loop on TFRecords", "wall time", "CPU time"],
-        [_ratios(name, one, *keys) for name, one in result["ratios"].items()],
+        [_ratios(f"from {name}", one, *keys) for name, one in result["ratios"].items()],
     )
-    yield _programs(result["programs"])
+    programs: Mapping[str, Result] = result["programs"]
+    yield _programs({f"from {name}" if name in result["ratios"] else name: one for name, one in programs.items()})
 
 
 def _ratios(text: str, result: Result, *keys: str) -> list[str]:
