@@ -20,7 +20,7 @@ MIN_R_SQUARED = 0.9
 # Largest relative difference between the sizes of output and input, and twice that where the output is larger. Parquet
 # encodes and compresses other labels to another size, and labels around centers have more values; a TFRecord of the
 # same features keeps its size, and a linear center adds one of some 20 bytes. CSV becomes Parquet, a fraction of its
-# size. In TFRecords, each record has the names of its features.
+# size.
 _SIZE_TOLERANCE = {"tfrecord": 0.05, "parquet": 0.5, "csv": 0.97}
 
 Measurement = Mapping[str, Any]

@@ -87,9 +87,7 @@ class Threshold:
             )
 
 
-def after_unique_ids(
-    batches: PCollection[LabelledBatch], column: LabelColumn, groups: int = ID_GROUPS
-) -> list[AsSingleton]:
+def after_unique_ids(batches: PCollection[LabelledBatch], column: LabelColumn, groups: int) -> list[AsSingleton]:
     """Makes a side input that is available only once all ids are known to be unique, so that no noise is drawn before.
 
     Args:

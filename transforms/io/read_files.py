@@ -1,7 +1,7 @@
 """Beam transform that reads files: TFRecord of tf.Example, Parquet and CSV, on any Beam filesystem.
 
 One worker reads a file from its first row on, which is how row numbers are known. Files are read in parallel, and so
-are parts of a large Parquet file.
+are parts of a large Parquet or TFRecord file.
 """
 
 from __future__ import annotations

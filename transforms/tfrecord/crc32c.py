@@ -3,8 +3,6 @@
 A checksum is linear: if four bytes of a message change, its checksum changes by the difference of those bytes, as a
 polynomial over GF(2), times x^8 for each byte that follows, modulo the checksum's polynomial. Bits are reflected, as in
 the Castagnoli CRC: the highest bit of a number is the coefficient of x^0.
-
-Source: RFC 3720, appendix B.4, for the polynomial.
 """
 
 from __future__ import annotations

@@ -106,13 +106,18 @@ static void choose_crc(void) {
 /* x^8 to the power of each digit of an exponent. */
 static uint32_t byte_powers[DIGITS][1 << DIGIT_BITS];
 
-static uint32_t product(uint32_t one, uint32_t two) {
-    uint32_t sum = 0;
-    for (int bit = 31; bit >= 0; bit--) {
-        sum ^= two & (0u - (one >> bit & 1));
-        two = two >> 1 ^ (CRC_POLYNOMIAL & (0u - (two & 1)));
-    }
-    return sum;
+/* So many products at once, which compilers make vectors of. */
+#define LANES 16
+
+/* Multiplies each of `ones` by its factor, which is lost. */
+static void multiply(uint32_t *restrict ones, uint32_t *restrict factors) {
+    uint32_t sums[LANES] = {0};
+    for (int bit = 31; bit >= 0; bit--)
+        for (int lane = 0; lane < LANES; lane++) {
+            sums[lane] ^= factors[lane] & (0u - (ones[lane] >> bit & 1));
+            factors[lane] = factors[lane] >> 1 ^ (CRC_POLYNOMIAL & (0u - (factors[lane] & 1)));
+        }
+    memcpy(ones, sums, sizeof sums);
 }
 
 static void make_byte_powers(void) {
@@ -120,8 +125,10 @@ static void make_byte_powers(void) {
     for (int digit = 0; digit < DIGITS; digit++) {
         uint32_t power = 1u << 31;
         for (int i = 0; i < 1 << DIGIT_BITS; i++) {
+            uint32_t next[LANES] = {power}, factors[LANES] = {base};
             byte_powers[digit][i] = power;
-            power = product(power, base);
+            multiply(next, factors);
+            power = next[0];
         }
         base = power;
     }
@@ -149,6 +156,17 @@ static int take_numbers(PyObject *object, int writable, Numbers *numbers) {
         return 0;
     PyBuffer_Release(&numbers->buffer);
     PyErr_SetString(PyExc_ValueError, "an array of int64 is needed");
+    return -1;
+}
+
+/* Takes bytes and an array of int64, as `format` says. Returns 0, or -1 with an exception. */
+static int take_arguments(PyObject *arguments, const char *format, Py_buffer *content, int writable, Numbers *numbers) {
+    PyObject *object;
+    if (!PyArg_ParseTuple(arguments, format, content, &object))
+        return -1;
+    if (take_numbers(object, writable, numbers) == 0)
+        return 0;
+    PyBuffer_Release(content);
     return -1;
 }
 
@@ -224,17 +242,12 @@ static PyObject *follow_frames(PyObject *self, PyObject *arguments) {
 
 static PyObject *skim_frames(PyObject *self, PyObject *arguments) {
     Py_buffer content;
-    PyObject *starts_object;
     Numbers starts;
     Py_ssize_t count = 0, position = 0;
     int corrupt = 0;
     (void)self;
-    if (!PyArg_ParseTuple(arguments, "y*O", &content, &starts_object))
+    if (take_arguments(arguments, "y*O", &content, 1, &starts) < 0)
         return NULL;
-    if (take_numbers(starts_object, 1, &starts) < 0) {
-        PyBuffer_Release(&content);
-        return NULL;
-    }
     const uint8_t *octets = content.buf;
     Py_BEGIN_ALLOW_THREADS
     while (count < starts.length && position <= content.len - HEADER_SIZE) {
@@ -295,16 +308,11 @@ done:
 
 static PyObject *write_footers(PyObject *self, PyObject *arguments) {
     Py_buffer content;
-    PyObject *bounds_object;
     Numbers bounds;
     int good = 1;
     (void)self;
-    if (!PyArg_ParseTuple(arguments, "w*O", &content, &bounds_object))
+    if (take_arguments(arguments, "w*O", &content, 0, &bounds) < 0)
         return NULL;
-    if (take_numbers(bounds_object, 0, &bounds) < 0) {
-        PyBuffer_Release(&content);
-        return NULL;
-    }
     uint8_t *octets = content.buf;
     Py_BEGIN_ALLOW_THREADS
     for (Py_ssize_t i = 0; good && i + 1 < bounds.length; i++) {
@@ -326,28 +334,41 @@ static PyObject *write_footers(PyObject *self, PyObject *arguments) {
     Py_RETURN_NONE;
 }
 
+/* Multiplies up to LANES checksums by x^8 to the power of their counts. Returns 0 if a count is out of range. */
+static int shift_lanes(uint32_t *checksums, const int64_t *counts, Py_ssize_t length) {
+    uint32_t ones[LANES] = {0}, factors[LANES];
+    uint64_t all = 0;
+    for (Py_ssize_t lane = 0; lane < length; lane++)
+        all |= (uint64_t)counts[lane];
+    if (all >> DIGIT_BITS * DIGITS)
+        return 0;
+    memcpy(ones, checksums, (size_t)length * sizeof *ones);
+    for (int digit = 0; digit < DIGITS && all >> DIGIT_BITS * digit; digit++) {
+        for (Py_ssize_t lane = 0; lane < LANES; lane++) {
+            uint64_t count = lane < length ? (uint64_t)counts[lane] : 0;
+            factors[lane] = byte_powers[digit][count >> DIGIT_BITS * digit & ((1 << DIGIT_BITS) - 1)];
+        }
+        multiply(ones, factors);
+    }
+    memcpy(checksums, ones, (size_t)length * sizeof *ones);
+    return 1;
+}
+
 static PyObject *shift_checksums(PyObject *self, PyObject *arguments) {
     Py_buffer checksums;
-    PyObject *counts_object;
     Numbers counts;
     int good = 1;
     (void)self;
-    if (!PyArg_ParseTuple(arguments, "w*O", &checksums, &counts_object))
+    if (take_arguments(arguments, "w*O", &checksums, 0, &counts) < 0)
         return NULL;
-    if (take_numbers(counts_object, 0, &counts) < 0) {
-        PyBuffer_Release(&checksums);
-        return NULL;
-    }
     if (checksums.len / 4 != counts.length || (uintptr_t)checksums.buf % 4 != 0) {
         PyErr_SetString(PyExc_ValueError, "as many counts as checksums are needed");
     } else {
         uint32_t *items = checksums.buf;
         Py_BEGIN_ALLOW_THREADS
-        for (Py_ssize_t i = 0; good && i < counts.length; i++) {
-            int64_t count = counts.items[i];
-            good = count >= 0 && count >> DIGIT_BITS * DIGITS == 0;
-            for (int digit = 0; good && count; digit++, count >>= DIGIT_BITS)
-                items[i] = product(items[i], byte_powers[digit][count & ((1 << DIGIT_BITS) - 1)]);
+        for (Py_ssize_t i = 0; good && i < counts.length; i += LANES) {
+            Py_ssize_t left = counts.length - i;
+            good = shift_lanes(items + i, counts.items + i, left < LANES ? left : LANES);
         }
         Py_END_ALLOW_THREADS
         if (!good)

@@ -16,7 +16,7 @@ second entry under the same key, a list that a later one overwrites, or an unkno
 sees.
 
 Source: tensorflow/core/lib/io/record_writer.h, tensorflow/core/example/example.proto and feature.proto, and the
-protocol buffer wire format.
+protocol buffer wire format; RFC 3720, appendix B.4, for the polynomial of checksums.
 """
 
 from __future__ import annotations

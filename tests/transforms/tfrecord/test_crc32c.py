@@ -26,7 +26,7 @@ def test_checksums_are_those_of_the_changed_messages(messages):
 
 
 def test_far_from_the_end():
-    """Tests distances around and above 65,536 bytes, which the tables do not cover."""
+    """Tests distances around and above 65,536 bytes, whose powers have several digits."""
     content = np.random.default_rng(1).integers(0, 256, 1 << 20, np.uint8).tobytes()
     sizes = (65_530, 65_531, 65_532, 65_533, 65_536, 131_068, 131_072, 700_001, 1 << 20, 0)
     messages = [(b"ahead", b"\x00\x01\x02\x03", b"\xff\x80\x00\x7f", content[:size]) for size in sizes]

@@ -110,6 +110,17 @@ def test_checksums_are_shifted_alike(pairs):
     assert answers[0] == answers[1]
 
 
+def test_many_checksums_are_shifted_alike():
+    """Tests more checksums than one vector has, of counts of different numbers of digits."""
+    random = np.random.default_rng(1)
+    checksums = random.integers(0, 1 << 32, 1003, np.uint32)
+    counts = random.integers(0, 1 << random.choice([1, 8, 16, 33], 1003))
+    one, two = checksums.copy(), checksums.copy()
+    wire.shift_checksums(one, counts)
+    wire_reference.shift_checksums(two, counts)
+    assert one.tolist() == two.tolist()
+
+
 @pytest.mark.parametrize("counts", [[1], [1, 2, 3], [0, -1], [1 << 33, 0], [0, -1 << 63]])
 def test_counts_out_of_range_shift_no_checksum(counts):
     for functions in (wire, wire_reference):
