@@ -1,15 +1,23 @@
-"""Batches of labeled records: Arrow columns with the source and row of each record, and their Beam coder."""
+"""Batches of labeled records: Arrow columns with the source and row of each record, and their Beam coder.
+
+Batches may carry side inputs to later stages (`Carried`). Runners in Java, such as that of Flink, never put a ParDo
+with side inputs into one stage with what comes before it, and every batch would pass through Java and back there. The
+stage that reads files has only their names before it: it takes the side inputs of the stages after it, too.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import pickle
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+from apache_beam.pvalue import AsSingleton, PCollection
 
 from ..mechanisms.noise.record_identities import Identities, integer_identities, row_identities
 from ..mechanisms.release.label_column import LabelColumn
@@ -26,7 +34,56 @@ from .errors import InputError
 from .io.schema_metadata import released_schema
 from .tfrecord.encoded_batches import is_encoded, with_label
 
-_METADATA = b"labeldp.batch"
+_METADATA, _CARRIED = b"labeldp.batch", b"labeldp.carried"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Carried(Generic[T]):
+    """Side input that batches carry from the stage that reads them to the one that uses it.
+
+    Give it to `ReadRecordBatches` or `LeaveOut`, and to a later stage in place of the PCollection.
+
+    Attributes:
+      name: Name of the value, which no other value of the same batches has.
+      value: PCollection of exactly one element.
+    """
+
+    name: str
+    value: PCollection[T]
+
+
+class _CarriedName(NamedTuple):
+    """Reference to a value that batches carry, as the argument of a DoFn."""
+
+    name: str
+
+
+def as_argument(value: Any) -> Any:
+    """Makes an argument of a ParDo over batches, whose DoFn resolves it with `LabelledBatch.resolve`.
+
+    Args:
+      value: A side input, one that batches carry, or a value.
+
+    Returns:
+      The argument.
+    """
+    if isinstance(value, Carried):
+        return _CarriedName(value.name)
+    return AsSingleton(value) if isinstance(value, PCollection) else value
+
+
+def as_side_input(value: Any) -> Any:
+    """Makes an argument of a ParDo over elements that carry nothing.
+
+    Args:
+      value: As of `as_argument`.
+
+    Returns:
+      A side input, or the value.
+    """
+    return as_argument(value.value if isinstance(value, Carried) else value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +101,7 @@ class LabelledBatch:
       constant: Records that get one label that says nothing, shape (n,), bool; None if there are none.
       unit: Bound that was put on the records of each unit (`UnitBound.request`); None if none was.
       left_out: Number of records of these rows that were left out for that bound.
+      carried: Values of side inputs that later stages use, by name.
     """
 
     source: str
@@ -56,6 +114,7 @@ class LabelledBatch:
     constant: np.ndarray | None = None
     unit: tuple[str, int] | None = None
     left_out: int = 0
+    carried: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def whole(cls, source: str, start: int, batch: pa.RecordBatch) -> LabelledBatch:
@@ -87,6 +146,29 @@ class LabelledBatch:
         constant = None if self.constant is None else self.constant[mask]
         return dataclasses.replace(self, rows=self.rows[mask], batch=batch, constant=constant)
 
+    def carry(self, names: Sequence[str], values: Sequence[Any]) -> LabelledBatch:
+        """Adds values for later stages.
+
+        Args:
+          names: Names of side inputs.
+          values: The value of each.
+
+        Returns:
+          The batch with these values besides those that it has.
+        """
+        return dataclasses.replace(self, carried={**self.carried, **dict(zip(names, values, strict=True))})
+
+    def resolve(self, argument: Any) -> Any:
+        """Finds the value of an argument of `as_argument`.
+
+        Args:
+          argument: The argument, as the DoFn gets it.
+
+        Returns:
+          The value that the batch carries, or the argument itself.
+        """
+        return self.carried[argument.name] if isinstance(argument, _CarriedName) else argument
+
     def column(self, name: str) -> pa.Array | None:
         """Looks up a column by name.
 
@@ -114,7 +196,10 @@ def filter_batch(batch: pa.RecordBatch, indices: np.ndarray) -> pa.RecordBatch:
 
 
 class LabelledBatchCoder(beam.coders.Coder):
-    """Coder of LabelledBatch as one Arrow IPC stream. A slice is written without the rest of its parent's buffers."""
+    """Coder of LabelledBatch as one Arrow IPC stream. A slice is written without the rest of its parent's buffers.
+
+    Values that a batch carries are pickled with it, as Beam pickles side inputs.
+    """
 
     def encode(self, value: LabelledBatch) -> bytes:
         place: dict[str, Any] = {"source": value.source, "start": value.start, "stop": value.stop}
@@ -125,10 +210,10 @@ class LabelledBatchCoder(beam.coders.Coder):
             fields.append(pa.field("constant", pa.bool_()))
         place["own"] = len(own)
         fields += value.batch.schema
-        table = pa.RecordBatch.from_arrays(
-            [*own, *value.batch.columns],
-            schema=pa.schema(fields, metadata={**(value.batch.schema.metadata or {}), _METADATA: json.dumps(place)}),
-        )
+        metadata = {**(value.batch.schema.metadata or {}), _METADATA: json.dumps(place).encode()}
+        if value.carried:
+            metadata[_CARRIED] = pickle.dumps(value.carried)
+        table = pa.RecordBatch.from_arrays([*own, *value.batch.columns], schema=pa.schema(fields, metadata=metadata))
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_batch(table)
@@ -141,6 +226,8 @@ class LabelledBatchCoder(beam.coders.Coder):
         place = json.loads(metadata.pop(_METADATA))
         own, unit = place.pop("own"), place.pop("unit")
         place["unit"] = None if unit is None else (unit[0], unit[1])
+        if _CARRIED in metadata:
+            place["carried"] = pickle.loads(metadata.pop(_CARRIED))
         schema = pa.schema(list(table.schema)[own:], metadata=metadata or None)
         batch = pa.RecordBatch.from_arrays(table.columns[own:], schema=schema)
         constant = table.column(1).to_numpy(zero_copy_only=False) if own > 1 else None

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
+from apache_beam.pvalue import PCollection, TaggedOutput
 
 from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.noise.input_digest import RawSums, add_sums, digest_sums, input_digest
@@ -18,7 +18,16 @@ from ..mechanisms.noise.record_identities import Identities
 from ..mechanisms.release.bound_noise import NoiseBinding, StreamBinding
 from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.label_draws import constant_labels, draw_labels, fits
-from .batches import LabelledBatch, check_bounded, record_identities, replace_label, usable_labels
+from .batches import (
+    Carried,
+    LabelledBatch,
+    as_argument,
+    as_side_input,
+    check_bounded,
+    record_identities,
+    replace_label,
+    usable_labels,
+)
 from .errors import OTHER_MECHANISM, InputError, redact_errors
 from .label_summary import record_centers
 from .noise_key_file import NoiseKeyFile
@@ -106,15 +115,15 @@ class PrivatizeLabels(beam.PTransform):
     its records need ids.
 
     Attributes:
-      randomizer: Exactly one randomizer, as a PCollection or as a value.
-      binding: Exactly one NoiseBinding (a PriorRelease is one) as a PCollection; or a StreamBinding.
+      randomizer: Exactly one randomizer, as a PCollection, carried by the batches, or as a value.
+      binding: Exactly one NoiseBinding (a PriorRelease is one), as a PCollection or carried; or a StreamBinding.
       column: The private column. Its domain must be that of the randomizer; with a center, the randomizer's must be
         consecutive residuals, or with groups it must have a range for each of them.
       key: Reference to the secret key.
     """
 
-    randomizer: PCollection[Randomizer] | Randomizer
-    binding: PCollection[NoiseBinding] | StreamBinding
+    randomizer: PCollection[Randomizer] | Carried[Randomizer] | Randomizer
+    binding: PCollection[NoiseBinding] | Carried[NoiseBinding] | StreamBinding
     column: LabelColumn
     key: NoiseKeyFile
 
@@ -126,16 +135,14 @@ class PrivatizeLabels(beam.PTransform):
 
     def expand(self, batches: PCollection[LabelledBatch]) -> PrivatizedLabels:
         """Raises InputError for an unbounded input without a StreamBinding."""
-        binding = self.binding if isinstance(self.binding, StreamBinding) else AsSingleton(self.binding)
-        streaming = binding is self.binding
+        streaming = isinstance(self.binding, StreamBinding)
         if streaming and self.column.unit is not None:
             bounded: Any = batches | "BoundUnits" >> BoundUnitsById(self.column, self.key)
             batches = bounded.batches
         if not (batches.is_bounded or streaming):
             raise InputError("the noise of an unbounded input cannot be bound to a digest: give a StreamBinding")
-        randomizer = self.randomizer if isinstance(self.randomizer, Randomizer) else AsSingleton(self.randomizer)
         outputs: Any = batches | "Randomize" >> beam.ParDo(
-            _Randomize(self.column, self.key), randomizer, binding
+            _Randomize(self.column, self.key), as_argument(self.randomizer), as_argument(self.binding)
         ).with_output_types(LabelledBatch).with_outputs(_DEAD_LETTERS, _DRAWN, main=_BATCHES)
         if streaming:
             return PrivatizedLabels(outputs[_BATCHES], outputs[_DEAD_LETTERS], None, None)
@@ -144,7 +151,7 @@ class PrivatizeLabels(beam.PTransform):
             | "AddDrawn" >> beam.CombineGlobally(_add_drawn)
             # A digest has 256 bits; Beam's coder of int holds 64.
             | "Digest"
-            >> beam.ParDo(_Digest(self.column, self.key), randomizer, binding)
+            >> beam.ParDo(_Digest(self.column, self.key), as_side_input(self.randomizer), as_side_input(self.binding))
             .with_output_types(object)
             .with_outputs(_MECHANISM, main=_DIGEST)
         )
@@ -222,9 +229,8 @@ class _Randomize(beam.DoFn):
         self._prepared: dict[tuple[bytes, NoiseBinding | StreamBinding], tuple[Randomizer, bytes]] = {}
 
     @redact_errors("privatizing labels")
-    def process(
-        self, batch: LabelledBatch, randomizer: Randomizer, binding: NoiseBinding | StreamBinding
-    ) -> Iterator[LabelledBatch | TaggedOutput]:
+    def process(self, batch: LabelledBatch, randomizer: Any, binding: Any) -> Iterator[LabelledBatch | TaggedOutput]:
+        randomizer, binding = batch.resolve(randomizer), batch.resolve(binding)
         randomizer, noise_key = self._prepare(randomizer, binding)
         check_bounded(batch, self._column.unit)
         values, usable = usable_labels(batch, self._column)

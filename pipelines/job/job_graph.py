@@ -17,7 +17,7 @@ from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.prior_release import PriorRelease
 from ...mechanisms.release.solved_release import EarlierMechanism
 from ...mechanisms.release.unit_bound import DROP, UnitCounts
-from ...transforms.batches import LabelledBatch
+from ...transforms.batches import Carried, LabelledBatch
 from ...transforms.center.append_center import AppendCenter
 from ...transforms.center.fit_center import FitLinearCenter
 from ...transforms.io.filesystems import write_text
@@ -27,7 +27,7 @@ from ...transforms.noisy_prior import NoisyPrior
 from ...transforms.privatize_labels import PrivatizeLabels
 from ...transforms.shards.dead_letter_writer import LetterFile, WriteDeadLetters
 from ...transforms.shards.parquet_writer import WriteParquet
-from ...transforms.shards.shard_ranges import CountRows, SourceRows
+from ...transforms.shards.shard_ranges import CountRows, DivideRows, ShardRanges
 from ...transforms.shards.shard_writer import ShardFile
 from ...transforms.shards.tfrecord_writer import WriteTFRecords
 from ...transforms.solve_randomizer import SolveRandomizer
@@ -69,13 +69,14 @@ def build(
     linears = [
         _linear_center(pipeline, request, units, suffix) for request, suffix in zip(requests, suffixes, strict=True)
     ]
-    labels = _read_labels(pipeline, requests, linears, units)
+    centers = [_carried(f"center{suffix}", linear) for linear, suffix in zip(linears, suffixes, strict=True)]
+    labels = _read_labels(pipeline, requests, linears, units, _only_carried(centers))
     bindings: list[Any] = []
     randomizers: list[Any] = []
     written: list[Any] = []
     for place, (request, linear, suffix) in enumerate(zip(requests, linears, suffixes, strict=True)):
         column = request.column
-        batches = _with_center(labels, f"Center{suffix}", linear, column, tuple(column.columns))
+        batches = _with_center(labels, f"Center{suffix}", centers[place], column, tuple(column.columns))
         binding, randomizer, text = _solved(request, batches, linear, earlier[place], suffix)
         path = released_path(staging.release, folders[place], MECHANISM_NAME)
         written.append(text | f"WriteMechanism{suffix}" >> beam.Map(_write, path))
@@ -84,20 +85,25 @@ def build(
     digests: list[Any] = [None] * len(requests)
     shards, letters = None, None
     if first.command != "fit":
-        records: Any = _read_records(pipeline, requests, linears, units)
+        rows: Any = labels | "CountRows" >> CountRows()
+        divided: Any = rows | "DivideRows" >> DivideRows(first.output.num_shards, first.output.partitions)
+        ranges = Carried("ranges", divided)
+        drawing = [
+            (_carried(f"randomizer{suffix}", randomizer), Carried(f"binding{suffix}", binding))
+            for randomizer, binding, suffix in zip(randomizers, bindings, suffixes, strict=True)
+        ]
+        carried = _only_carried([*centers, *(each for pair in drawing for each in pair), ranges])
+        records: Any = _read_records(pipeline, requests, linears, units, carried)
         privatized: list[Any] = []
-        for place, (request, linear, suffix) in enumerate(zip(requests, linears, suffixes, strict=True)):
-            records = _with_center(records, f"CenterOfRecords{suffix}", linear, request.column, None)
-            drawn: Any = records | f"PrivatizeLabels{suffix}" >> PrivatizeLabels(
-                randomizers[place], bindings[place], request.column, request.key
-            )
+        for request, center, pair, suffix in zip(requests, centers, drawing, suffixes, strict=True):
+            records = _with_center(records, f"CenterOfRecords{suffix}", center, request.column, None)
+            drawn: Any = records | f"PrivatizeLabels{suffix}" >> PrivatizeLabels(*pair, request.column, request.key)
             privatized.append(drawn)
             records = drawn.batches
         digests = [AsSingleton(each.digest) for each in privatized]
         # The first stage leaves out every record that lacks a usable label in any of the columns.
-        rows: Any = labels | "CountRows" >> CountRows()
         unusable: Any = bindings[0] | "Unusable" >> beam.Map(lambda found: found.unusable).with_output_types(int)
-        shards = _write_shards(records, rows, first.output, staging)
+        shards = _write_shards(records, ranges, first.output, staging)
         letters = privatized[0].dead_letters | "WriteDeadLetters" >> WriteDeadLetters(staging.release, unusable)
     results: list[Any] = [
         binding
@@ -114,6 +120,15 @@ def build(
         for place, binding in enumerate(bindings)
     ]
     return [*results, *written]
+
+
+def _carried(name: str, value: Any) -> Any:
+    """A side input that batches carry; values, such as those of a mechanism file, stay what they are."""
+    return Carried(name, value) if isinstance(value, PCollection) else value
+
+
+def _only_carried(values: Sequence[Any]) -> list[Carried]:
+    return [value for value in values if isinstance(value, Carried)]
 
 
 def _solved(
@@ -188,17 +203,40 @@ def _linear_center(pipeline: beam.Pipeline, request: JobRequest, units: BoundedU
 
 
 def _read_labels(
-    pipeline: beam.Pipeline, requests: Sequence[JobRequest], linears: Sequence[Any], units: BoundedUnits | None
+    pipeline: beam.Pipeline,
+    requests: Sequence[JobRequest],
+    linears: Sequence[Any],
+    units: BoundedUnits | None,
+    carried: Sequence[Carried],
 ) -> PCollection[LabelledBatch]:
     """Reads the columns that fitting needs. The files are read again later: no batch is kept between the passes."""
     input, column = requests[0].input, requests[0].column
     columns = _columns(requests, linears)
     read = ReadRecordBatches(input.pattern, input.format, columns, input.where, column.name, other_labels=column.others)
-    return without_excess(pipeline | "ReadLabels" >> read, "BoundLabels", units, column)
+    return _bounded(pipeline, "Labels", read, units, column, DROP, carried)
+
+
+def _bounded(
+    pipeline: beam.Pipeline,
+    name: str,
+    read: ReadRecordBatches,
+    units: BoundedUnits | None,
+    column: LabelColumn,
+    over_limit: str,
+    carried: Sequence[Carried],
+) -> PCollection[LabelledBatch]:
+    """Reads records within the bounds of their units, from the last stage on that needs side inputs of its own."""
+    if units is None:
+        return pipeline | f"Read{name}" >> dataclasses.replace(read, carried=carried)
+    return without_excess(pipeline | f"Read{name}" >> read, f"Bound{name}", units, column, over_limit, carried)
 
 
 def _read_records(
-    pipeline: beam.Pipeline, requests: Sequence[JobRequest], linears: Sequence[Any], units: BoundedUnits | None
+    pipeline: beam.Pipeline,
+    requests: Sequence[JobRequest],
+    linears: Sequence[Any],
+    units: BoundedUnits | None,
+    carried: Sequence[Carried],
 ) -> PCollection[LabelledBatch]:
     input, column, output = requests[0].input, requests[0].column, requests[0].output
     # Features that are written as they were read need not be decoded.
@@ -214,7 +252,7 @@ def _read_records(
         input.pattern, input.format, columns, input.where, column.name, encoded, partitions, column.others, split
     )
     kept = DROP if column.unit is None else column.unit.over_limit
-    return without_excess(pipeline | "ReadRecords" >> read, "BoundRecords", units, column, kept)
+    return _bounded(pipeline, "Records", read, units, column, kept, carried)
 
 
 def _columns(requests: Sequence[JobRequest], linears: Sequence[Any]) -> list[str]:
@@ -230,18 +268,18 @@ def _columns(requests: Sequence[JobRequest], linears: Sequence[Any]) -> list[str
 
 
 def _with_center(
-    batches: Any, name: str, linear: Any, column: LabelColumn, only: tuple[str, ...] | None
+    batches: Any, name: str, center: Any, column: LabelColumn, only: tuple[str, ...] | None
 ) -> PCollection[LabelledBatch]:
-    return batches if linear is None else batches | name >> AppendCenter(linear, column, only)
+    return batches if center is None else batches | name >> AppendCenter(center, column, only)
 
 
 def _write_shards(
-    batches: PCollection[LabelledBatch], rows: PCollection[SourceRows], output: OutputSpec, staging: Staging
+    batches: PCollection[LabelledBatch], ranges: Carried[ShardRanges], output: OutputSpec, staging: Staging
 ) -> PCollection[ShardFile]:
     writer = {"tfrecord": WriteTFRecords, "parquet": WriteParquet}[output.format]
     data = FileSystems.join(staging.release, DATA_NAME)
     temp = FileSystems.join(staging.work, SEGMENTS_NAME)
-    return batches | "Write" >> writer(data, temp, output.num_shards, output.compression, output.partitions, rows)
+    return batches | "Write" >> writer(data, temp, output.num_shards, output.compression, output.partitions, ranges)
 
 
 def _mechanism_text(randomizer: Randomizer, release: PriorRelease) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -10,7 +11,7 @@ from apache_beam.pvalue import PCollection
 
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.unit_bound import DROP
-from ...transforms.batches import LabelledBatch
+from ...transforms.batches import Carried, LabelledBatch
 from ...transforms.io.read_files import ReadRecordBatches
 from ...transforms.noise_key_file import NoiseKeyFile
 from ...transforms.units.bound_units import BoundedUnits, BoundUnits
@@ -45,7 +46,12 @@ def bound_units(
 
 
 def without_excess(
-    batches: Any, name: str, units: BoundedUnits | None, column: LabelColumn, over_limit: str = DROP
+    batches: Any,
+    name: str,
+    units: BoundedUnits | None,
+    column: LabelColumn,
+    over_limit: str = DROP,
+    carried: Sequence[Carried] = (),
 ) -> PCollection[LabelledBatch]:
     """Leaves out the records beyond the bounds of their units, or marks them.
 
@@ -55,10 +61,12 @@ def without_excess(
       units: What is left out, of `bound_units`.
       column: The private column.
       over_limit: "drop" or "constant".
+      carried: Side inputs that batches carry to later stages.
 
     Returns:
       The batches; unchanged without units.
     """
     if units is None or column.unit is None:
         return batches
-    return batches | name >> LeaveOut(units.exclusions, dataclasses.replace(column.unit, over_limit=over_limit))
+    bound = dataclasses.replace(column.unit, over_limit=over_limit)
+    return batches | name >> LeaveOut(units.exclusions, bound, carried)

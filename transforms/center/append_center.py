@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
-from apache_beam.pvalue import AsSingleton, PCollection
+from apache_beam.pvalue import PCollection
 
 from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.release.label_column import LabelColumn
-from ..batches import LabelledBatch
+from ..batches import Carried, LabelledBatch, as_argument
 from ..errors import InputError, redact_errors
 from ..tfrecord.encoded_batches import is_encoded, with_feature
 from ..tfrecord.example_encoder import encode_examples
@@ -24,12 +25,12 @@ class AppendCenter(beam.PTransform):
     """Adds the column of centers to each batch: the label of the domain that the center predicts for the record.
 
     Attributes:
-      center: Exactly one LinearCenter, as a PCollection or as a value.
+      center: Exactly one LinearCenter, as a PCollection, carried by the batches, or as a value.
       column: The private column; its `center` is the name of the new column.
       only: Columns to keep besides the new one; None keeps all.
     """
 
-    center: PCollection[LinearCenter] | LinearCenter
+    center: PCollection[LinearCenter] | Carried[LinearCenter] | LinearCenter
     column: LabelColumn
     only: tuple[str, ...] | None = None
 
@@ -40,10 +41,9 @@ class AppendCenter(beam.PTransform):
             raise ValueError("the label column has no center")
 
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[LabelledBatch]:
-        center = self.center if isinstance(self.center, LinearCenter) else AsSingleton(self.center)
-        return batches | "Append" >> beam.ParDo(_Append(self.column, self.only), center).with_output_types(
-            LabelledBatch
-        )
+        return batches | "Append" >> beam.ParDo(
+            _Append(self.column, self.only), as_argument(self.center)
+        ).with_output_types(LabelledBatch)
 
 
 def append_center(
@@ -94,7 +94,8 @@ class _Append(beam.DoFn):
         self._only = only
 
     @redact_errors("computing centers")
-    def process(self, batch: LabelledBatch, center: LinearCenter) -> Iterator[LabelledBatch]:
+    def process(self, batch: LabelledBatch, center: Any) -> Iterator[LabelledBatch]:
+        center = batch.resolve(center)
         if center.labels != len(self._column.domain):
             raise InputError("the center is for another label domain than the declared one")
         yield append_center(batch, center, self._column, self._only)

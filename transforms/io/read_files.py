@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.pvalue import PBegin, PCollection
+from apache_beam.pvalue import AsSingleton, PBegin, PCollection
 
-from ..batches import LabelledBatch
+from ..batches import Carried, LabelledBatch
 from ..errors import redact_errors
 from .file_reader import FileReader
 from .filesystems import absolute, match
@@ -46,6 +46,7 @@ class ReadRecordBatches(beam.PTransform):
       other_labels: Further private columns, treated like the label; need `label_column`.
       split: Whether workers read large TFRecord files in parts, as they read those of Parquet. A file that becomes one
         shard is better read as a whole: the shard then has one segment.
+      carried: Side inputs that batches carry to later stages. No file is read before all of them are available.
     """
 
     pattern: str
@@ -57,6 +58,7 @@ class ReadRecordBatches(beam.PTransform):
     folders: Sequence[str] = ()
     other_labels: Sequence[str] = ()
     split: bool = True
+    carried: Sequence[Carried] = ()
 
     def __post_init__(self) -> None:
         """Checks the options.
@@ -85,7 +87,8 @@ class ReadRecordBatches(beam.PTransform):
             parts = (
                 parts | "Split" >> beam.FlatMap(split).with_output_types(FilePart) | "SpreadParts" >> beam.Reshuffle()
             )
-        return parts | "Read" >> beam.ParDo(_ReadFile(self._reader)).with_output_types(LabelledBatch)
+        names, values = [each.name for each in self.carried], [AsSingleton(each.value) for each in self.carried]
+        return parts | "Read" >> beam.ParDo(_ReadFile(self._reader, names), *values).with_output_types(LabelledBatch)
 
 
 def _matching_files(pattern: str, format: Format) -> list[FilePart]:
@@ -93,9 +96,12 @@ def _matching_files(pattern: str, format: Format) -> list[FilePart]:
 
 
 class _ReadFile(beam.DoFn):
-    def __init__(self, reader: FileReader):
+    def __init__(self, reader: FileReader, carried: Sequence[str]):
         self._reader = reader
+        self._carried = carried
 
+    # Beam takes an annotation of `values` for the type of their tuple.
     @redact_errors("reading")
-    def process(self, part: FilePart) -> Iterator[LabelledBatch]:
-        yield from self._reader.read(part)
+    def process(self, part: FilePart, *values) -> Iterator[LabelledBatch]:
+        for batch in self._reader.read(part):
+            yield batch.carry(self._carried, values)

@@ -39,7 +39,8 @@ class WriteParquet(WriteShards):
       compression: none or gzip, of column chunks.
       partitions: Folders that records go to by the partition columns of their files. The columns are left out of the
         shards. By default all shards are in `directory` itself.
-      rows: Rows of the sources, from `CountRows` over an earlier pass that read the same records; None if unknown.
+      rows: Rows of the sources, from `CountRows` over an earlier pass that read the same records, or what `DivideRows`
+        makes of them for these shards, carried by the batches; None if unknown.
     """
 
     def _layout(self) -> Layout:

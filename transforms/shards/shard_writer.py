@@ -26,7 +26,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
 
-from ..batches import LabelledBatch, filter_batch
+from ..batches import Carried, LabelledBatch, as_argument, filter_batch
 from ..errors import StageError, named_file, redact_errors
 from ..io.filesystems import complete_file, create, exists, is_remote, join_files, make_directory, move_file, open_file
 from ..io.hive_partitions import ONE_FOLDER, OutputPartitions
@@ -217,7 +217,8 @@ class WriteShards(beam.PTransform):
       compression: none or gzip.
       partitions: Folders that records go to by the partition columns of their files. The columns are left out of the
         shards. By default all shards are in `directory` itself.
-      rows: Rows of the sources, from `CountRows` over an earlier pass that read the same records; None if unknown.
+      rows: Rows of the sources, from `CountRows` over an earlier pass that read the same records, or what `DivideRows`
+        makes of them for these shards, carried by the batches; None if unknown.
     """
 
     directory: str
@@ -225,7 +226,7 @@ class WriteShards(beam.PTransform):
     num_shards: int
     compression: str = "none"
     partitions: OutputPartitions = ONE_FOLDER
-    rows: PCollection[SourceRows] | None = None
+    rows: PCollection[SourceRows] | Carried[ShardRanges] | None = None
 
     def __post_init__(self) -> None:
         """Checks the options.
@@ -245,12 +246,11 @@ class WriteShards(beam.PTransform):
 
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[ShardFile]:
         layout = self._layout()
-        ranges = []
-        if self.rows is not None:
-            divided: Any = self.rows | "DivideRows" >> DivideRows(self.num_shards, self.partitions)
-            ranges.append(AsSingleton(divided))
+        ranges: Any = self.rows
+        if isinstance(self.rows, PCollection):
+            ranges = self.rows | "DivideRows" >> DivideRows(self.num_shards, self.partitions)
         written = batches | "WriteSegments" >> beam.ParDo(
-            _WriteSegments(self.temp_directory, self.num_shards, layout, self.partitions), *ranges
+            _WriteSegments(self.temp_directory, self.num_shards, layout, self.partitions), as_argument(ranges)
         ).with_output_types(tuple[int, Segment])
         schemas: Any = (
             written
@@ -306,10 +306,10 @@ class _WriteSegments(beam.DoFn):
         self._cuts: tuple[str, RowCuts] | None = None
 
     @redact_errors("writing")
-    def process(self, batch: LabelledBatch, ranges: ShardRanges | None = None) -> Iterator[tuple[int, Segment]]:
+    def process(self, batch: LabelledBatch, ranges: Any = None) -> Iterator[tuple[int, Segment]]:
         try:
             with named_file("writing", self._temp):
-                yield from self._write(batch, ranges)
+                yield from self._write(batch, batch.resolve(ranges))
         except BaseException:
             self.teardown()
             raise

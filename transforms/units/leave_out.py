@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.pvalue import AsMultiMap, PCollection
+from apache_beam.pvalue import AsMultiMap, AsSingleton, PCollection
 
 from ...mechanisms.release.unit_bound import DROP, UnitBound
-from ..batches import LabelledBatch
+from ..batches import Carried, LabelledBatch
 from ..errors import redact_errors
 from .bound_units import BLOCK_ROWS, BlockKey
 
@@ -28,38 +28,43 @@ class LeaveOut(beam.PTransform):
     Attributes:
       exclusions: The rows, of `BoundUnits`. A worker loads those of the blocks that it reads.
       unit: The privacy unit; its `over_limit` leaves records out, or marks them in `LabelledBatch.constant`.
+      carried: Side inputs that batches carry to later stages.
     """
 
     exclusions: PCollection[tuple[BlockKey, np.ndarray]]
     unit: UnitBound
+    carried: Sequence[Carried] = ()
 
     def __post_init__(self) -> None:
         super().__init__()
 
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[LabelledBatch]:
-        return batches | "LeaveOut" >> beam.ParDo(_LeaveOut(self.unit), AsMultiMap(self.exclusions)).with_output_types(
-            LabelledBatch
-        )
+        names, values = [each.name for each in self.carried], [AsSingleton(each.value) for each in self.carried]
+        return batches | "LeaveOut" >> beam.ParDo(
+            _LeaveOut(self.unit, names), AsMultiMap(self.exclusions), *values
+        ).with_output_types(LabelledBatch)
 
 
 class _LeaveOut(beam.DoFn):
-    def __init__(self, unit: UnitBound):
+    def __init__(self, unit: UnitBound, carried: Sequence[str]):
         self._unit = unit
+        self._carried = carried
 
     def start_bundle(self) -> None:
         # Kept for a bundle only: the side input of another one may be that of another run of this worker's code.
         self._excluded: dict[BlockKey, np.ndarray] = {}
 
+    # Beam takes an annotation of `values` for the type of their tuple.
     @redact_errors("leaving out records")
     def process(
-        self, batch: LabelledBatch, exclusions: Mapping[BlockKey, Iterable[np.ndarray]]
+        self, batch: LabelledBatch, exclusions: Mapping[BlockKey, Iterable[np.ndarray]], *values
     ) -> Iterator[LabelledBatch]:
         excluded = np.zeros(len(batch.rows), bool)
         blocks = batch.rows // BLOCK_ROWS
         for number in np.unique(blocks).tolist():
             here = blocks == number
             excluded[here] = self._of_block((batch.source, number), exclusions)[batch.rows[here] - number * BLOCK_ROWS]
-        batch = dataclasses.replace(batch, unit=self._unit.request)
+        batch = dataclasses.replace(batch.carry(self._carried, values), unit=self._unit.request)
         if not excluded.any():
             yield batch
         elif self._unit.over_limit == DROP:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from labeldp.mechanisms import Randomizer
 from labeldp.mechanisms.core.budget import BudgetSplit
+from labeldp.transforms.batches import Carried
 
 MESSAGE = "labels were drawn by another mechanism than the one of this release"
 
@@ -21,6 +22,8 @@ def elsewhere(found: Randomizer) -> Randomizer:
 
 def computed_again(randomizer: Any) -> Any:
     """The randomizer of a second consumer, as a PCollection for `privatize` and as a value for `apply`."""
+    if isinstance(randomizer, Carried):
+        randomizer = randomizer.value
     return elsewhere(randomizer) if isinstance(randomizer, Randomizer) else randomizer | beam.Map(elsewhere)
 
 
@@ -88,6 +91,7 @@ def test_a_mixture_of_batches_is_not_published(
     process = privatize_labels._Randomize.process
 
     def on_one_of_two_workers(self: Any, batch: Any, randomizer: Any, binding: Any) -> Any:
+        randomizer = batch.resolve(randomizer)
         yield from process(
             self, batch, elsewhere(randomizer) if batch.source.endswith("b.csv") else randomizer, binding
         )
