@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ..mechanisms.release.label_groups import LabelGroups
     from ..mechanisms.release.prior_release import PriorRelease
     from ..mechanisms.release.unit_bound import UnitBound
-    from .batches import LabelledBatch
+    from .batches import Carried, LabelledBatch
     from .beam_rows import BatchesToRows, RowsToBatches, row_fields
     from .errors import InputError, StageError
     from .io.input_format import Equals, Format
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .privatize_labels import DeadLetter, PrivatizedLabels, PrivatizeLabels
     from .shards.parquet_writer import WriteParquet
     from .shards.publish_shards import ReleaseShards
-    from .shards.shard_ranges import CountRows
+    from .shards.shard_ranges import CountRows, DivideRows
     from .shards.shard_writer import ShardFile
     from .shards.tfrecord_writer import WriteTFRecords
     from .solve_randomizer import SolveRandomizer
@@ -40,14 +40,14 @@ _MODULES = {
     "..mechanisms.release.label_groups": ("LabelGroups",),
     "..mechanisms.release.prior_release": ("PriorRelease",),
     "..mechanisms.release.unit_bound": ("UnitBound",),
-    ".batches": ("LabelledBatch",),
+    ".batches": ("Carried", "LabelledBatch"),
     ".beam_rows": ("BatchesToRows", "RowsToBatches", "row_fields"),
     ".errors": ("InputError", "StageError"),
     ".io.input_format": ("Equals", "Format"),
     ".shards.parquet_writer": ("WriteParquet",),
     ".shards.publish_shards": ("ReleaseShards",),
     ".io.read_files": ("ReadRecordBatches",),
-    ".shards.shard_ranges": ("CountRows",),
+    ".shards.shard_ranges": ("CountRows", "DivideRows"),
     ".shards.shard_writer": ("ShardFile",),
     ".shards.tfrecord_writer": ("WriteTFRecords",),
     ".noise_binding": ("BindNoise", "Threshold"),
@@ -69,10 +69,12 @@ __all__ = [
     "BindNoise",
     "BoundUnits",
     "BoundUnitsById",
+    "Carried",
     "CountRows",
     "CountUniqueIds",
     "CountUnits",
     "DeadLetter",
+    "DivideRows",
     "Equals",
     "Format",
     "InputError",

@@ -5,6 +5,7 @@ import math
 import random
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from labeldp.mechanisms.noise.record_identities import row_identities
 from labeldp.mechanisms.release.bound_noise import make_binding
 from labeldp.transforms import (
     BindNoise,
+    Carried,
     DeadLetter,
     LabelColumn,
     LabelledBatch,
@@ -455,6 +457,40 @@ def test_what_waits_for_the_digest_never_sees_a_mixture_of_mechanisms(
     assert "InputError: labels were drawn by another mechanism than the one of this release" in text
     assert RR.fingerprint.hex() not in text
     assert not (tmp_path / "out").exists()
+
+
+# Side inputs that batches carry.
+
+
+def test_a_randomizer_and_a_binding_that_batches_carry(labelled, recut, run, privatize, key, secret):
+    batches = recut(labelled({"y": [*labels_of(50), None]}), 10, 50)
+    carrying = [batch.carry(["r", "b"], [RR, binding_of(*batches, secret=secret)]) for batch in batches]
+
+    def build(pipeline):
+        randomizer = Carried("r", pipeline | "Randomizer" >> beam.Create([RR]))
+        binding = Carried("b", pipeline | "Binding" >> beam.Create([binding_of(*batches, secret=secret)]))
+        found: Any = pipeline | beam.Create(carrying) | PrivatizeLabels(randomizer, binding, COLUMN, key)
+        return {"batches": found.batches, "letters": found.dead_letters, "digest": found.digest}
+
+    expected = privatize(batches)
+    found = run(build)
+    assert bytes_of([replace(batch, carried={}) for batch in found["batches"]]) == bytes_of(expected["batches"])
+    assert found["letters"] == expected["letters"]
+    assert found["digest"] == expected["digest"]
+
+
+def test_a_carried_randomizer_that_is_not_the_published_one_releases_nothing(labelled, failure, key, secret):
+    """Batches may be read by a worker for which the solving stage was computed once more."""
+    batch = labelled({"y": labels_of(50)})
+    binding = binding_of(batch, secret=secret)
+
+    def build(pipeline):
+        randomizer = Carried("r", pipeline | "Randomizer" >> beam.Create([RR]))
+        bound = pipeline | "Binding" >> beam.Create([binding])
+        records = pipeline | beam.Create([batch.carry(["r"], [elsewhere(RR)])])
+        return {"digest": (records | PrivatizeLabels(randomizer, bound, COLUMN, key)).digest}
+
+    assert "labels were drawn by another mechanism than the one of this release" in failure(build)
 
 
 # Releasing shards.

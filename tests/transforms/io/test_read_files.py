@@ -6,7 +6,7 @@ import apache_beam as beam
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from labeldp.transforms import Format, LabelledBatch, ReadRecordBatches
+from labeldp.transforms import Carried, Format, LabelledBatch, ReadRecordBatches
 from labeldp.transforms.io import read_files as read
 
 SENTINEL = "SENTINEL123"
@@ -26,6 +26,23 @@ def test_a_glob_reads_every_file(tmp_path, format, run, write, plain):
     for name, start in parts.items():
         (batch,) = (batch for batch in found if batch.source == str(tmp_path / name))
         assert {row: record["y"] for row, record in plain([batch]).items()} == {i: start + i / 8 for i in range(8)}
+
+
+@pytest.mark.parametrize("kind", ["one", "two of one type", "two types"])
+def test_batches_carry_side_inputs(tmp_path, run, write, columns, kind):
+    """The values arrive with every batch, also after a shuffle, which encodes batches."""
+    values = {"one": [(1, 2)], "two of one type": ["a", "b"], "two types": [1.5, "b"]}[kind]
+    for name in ("a", "b"):
+        write(tmp_path / f"{name}.csv", "csv", columns)
+
+    def build(pipeline):
+        carried = [Carried(f"v{i}", pipeline | f"V{i}" >> beam.Create([value])) for i, value in enumerate(values)]
+        found = pipeline | ReadRecordBatches(f"{tmp_path}/*.csv", Format("csv"), carried=carried)
+        shuffled: Any = found | beam.Reshuffle()
+        return {"found": found, "shuffled": shuffled}
+
+    for batches in run(build).values():
+        assert [dict(batch.carried) for batch in batches] == [{f"v{i}": value for i, value in enumerate(values)}] * 2
 
 
 def test_match_gives_files_in_order(tmp_path):

@@ -1,0 +1,77 @@
+"""Stages that a runner in Java can fuse: side inputs are taken where files are read, or units are bounded."""
+
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.pipeline import PipelineVisitor
+from labeldp.transforms import LabelledBatch
+
+
+class _TakingSideInputs(PipelineVisitor):
+    """Finds the stages that take batches and side inputs."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+
+    def visit_transform(self, transform_node: Any) -> None:
+        if isinstance(transform_node.transform, beam.ParDo) and transform_node.side_inputs:
+            (taken,) = transform_node.inputs
+            if taken.element_type is LabelledBatch:
+                self.found.append(transform_node.full_label)
+
+
+@pytest.fixture
+def stages_with_side_inputs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the stages of the next job that take batches and side inputs."""
+    from labeldp.pipelines.job import release_steps
+
+    build, visitor = release_steps.build, _TakingSideInputs()
+
+    def watched(pipeline: beam.Pipeline, *arguments: Any) -> Any:
+        result = build(pipeline, *arguments)
+        pipeline.visit(visitor)
+        return result
+
+    monkeypatch.setattr(release_steps, "build", watched)
+    return visitor.found
+
+
+@pytest.fixture
+def log(write_csv: Any, tmp_path: Path) -> Path:
+    lines = [f"r{i},u{i % 100},{i % 7},{i % 5},{i % 2}" for i in range(600)]
+    return write_csv(tmp_path / "log.csv", lines, "id,user,x,y,z")
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({}, []),
+        ({"id_column": "id", "num_shards": 3}, []),
+        ({"center": "linear"}, ["FitLinearCenter/SumMoments"]),
+        (
+            {"label": "y,z", "label_min": "0", "label_max": "4,1", "label_step": "1", "center": "linear"},
+            ["FitLinearCenter 1/SumMoments", "FitLinearCenter 2/SumMoments"],
+        ),
+        (
+            {"unit_column": "user", "max_records_per_unit": 2, "center": "none"},
+            ["BoundLabels/LeaveOut", "BoundRecords/LeaveOut"],
+        ),
+    ],
+    ids=["standard", "ids", "center", "labels", "units"],
+)
+def test_stages_that_take_batches_and_side_inputs(
+    job: Any, invoke: Any, log: Path, stages_with_side_inputs: list[str], flags: dict[str, Any], expected: list[str]
+) -> None:
+    """Flink's runner takes every batch from Python to Java and back before such a stage: none may be added unseen."""
+    invoke(job(input=log, **flags)).ok()
+    assert stages_with_side_inputs == expected
+
+
+def test_an_applied_mechanism_meets_no_side_input(
+    job: Any, invoke: Any, log: Path, stages_with_side_inputs: list[str]
+) -> None:
+    invoke(job("fit", input=log)).ok()
+    invoke(job("apply", input=log)).ok()
+    assert stages_with_side_inputs == []
