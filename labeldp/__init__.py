@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         CountRows,
         CountUnits,
         DeadLetter,
+        DivideRows,
         Equals,
         Format,
         InputError,
