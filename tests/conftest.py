@@ -21,7 +21,7 @@ _THIRD_PARTY_WARNINGS = (
 )
 
 _TESTS = Path(__file__).parent
-_keep_results_of_beam = runpy.run_path(str(_TESTS / "kept_by_beam.py"))["keep_results"]
+_keep_results_of_beam = runpy.run_path(str(_TESTS / "kept_between_jobs.py"))["keep_results"]
 _solutions = runpy.run_path(str(_TESTS / "kept_solutions.py"))["KeptSolutions"]()
 # Tests of the solvers, and those that change them.
 _SOLVE = (_TESTS / "mechanisms", _TESTS / "pipelines" / "attack")

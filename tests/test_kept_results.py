@@ -1,4 +1,4 @@
-"""Results that kept_by_beam.py and kept_solutions.py keep: they are those that Beam and solvers compute."""
+"""What kept_by_beam.py, kept_between_jobs.py and kept_solutions.py keep: the results of Beam and of solvers."""
 
 import runpy
 from pathlib import Path

@@ -25,6 +25,7 @@ from ...transforms.errors import InputError, StageError, describe
 from ..cli.arguments import UsageError
 from ..cli.signals import run_in_thread, signals_as_interrupts
 from .flink_jobs import cancel_flink_jobs
+from .kept_by_beam import keep_results
 from .runner_options import runs_here
 from .runner_safety import forbid_ports, forbid_sampling, warn_of_ports
 
@@ -90,6 +91,7 @@ def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
     Raises:
       UsageError: If Beam does not accept the runner's flags, or they would show labels or the secret key.
     """
+    keep_results()
     options.view_as(SetupOptions).save_main_session = False
     forbid_sampling(options)
     local = runs_here(options)

@@ -17,12 +17,12 @@ from unittest import mock
 import pytest
 
 # Beam keeps its results, as in the processes of pytest.
-KEPT_BY_BEAM = Path(__file__).parents[2] / "kept_by_beam.py"
-# Runs with the variables argv, kept_by_beam, environment, prelude, watched, stdout, stderr and trace.
+KEPT_BETWEEN_JOBS = Path(__file__).parents[2] / "kept_between_jobs.py"
+# Runs with the variables argv, kept_between_jobs, environment, prelude, watched, stdout, stderr and trace.
 CHILD = """
 import contextlib, os, runpy, signal, sys
 
-runpy.run_path(kept_by_beam)["keep_results"]()
+runpy.run_path(kept_between_jobs)["keep_results"]()
 signal.alarm(120)  # A command that does not end is killed.
 os.dup2(stdout.fileno(), 1)
 os.dup2(stderr.fileno(), 2)
@@ -81,7 +81,7 @@ def fork(forks: Any, outputs: Path, tmp_path: Path, home: Path, outcome: Any) ->
         trace.write_text("")
         pipes = [forks.Pipe(duplex=False) for _ in range(2)]
         names = {"argv": argv, "prelude": prelude, "watched": str(outputs), "trace": str(trace)}
-        names |= {"kept_by_beam": str(KEPT_BY_BEAM)}
+        names |= {"kept_between_jobs": str(KEPT_BETWEEN_JOBS)}
         names |= {"environment": environment, "stdout": pipes[0][1], "stderr": pipes[1][1]}
         process = forks.Process(target=exec, args=(CHILD, names))
         process.start()
