@@ -2,7 +2,7 @@
 
 `make flink` fetches the cluster. Each TaskManager has one slot, so that each slot has a Python worker of its own. A job
 at each parallelism runs before the measurement, to warm the cluster up. CPU time is not reported: the cluster spends it
-outside the measured processes. The default sizes of wide records are 200,000 to 800,000.
+outside the measured processes. The default sizes of wide records are 400,000 to 1,600,000.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Layout:
 
 LAYOUTS = {
     "synthetic": Layout((1_000_000, 3_000_000, 6_000_000), (1, 2)),
-    "wide": Layout((200_000, 400_000, 800_000), (1, 2, 4)),
+    "wide": Layout((400_000, 800_000, 1_600_000), (1, 2, 4)),
 }
 _WARM_UP = 50_000
 _CLUSTER = Path(__file__).resolve().parents[1] / "templates" / "flink" / "local_cluster.py"
