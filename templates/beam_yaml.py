@@ -47,7 +47,7 @@ from ..transforms import (
 )
 from ..transforms.center.append_center import AppendCenter
 from ..transforms.center.feature_sample import DEFAULT_PLACES, CenterFeatures
-from ..transforms.center.fit_center import FitLinearCenter
+from ..transforms.center.fit_center import DesignCenter, FitLinearCenter
 from ..transforms.csv_input.csv_dialect import Dialect
 from ..transforms.errors import OTHER_MECHANISM
 from ..transforms.io.filesystems import delete_folder
@@ -530,9 +530,10 @@ class LabelDP(beam.PTransform):
             assert center is not None
             if center in fields:
                 raise InputError(f"the rows have a field {center!r}: name the new field with center_column")
-            linear: Any = {"features": batches, "labels": batches} | "FitLinearCenter" >> FitLinearCenter(
+            design: Any = batches | "DesignCenter" >> DesignCenter(
                 self._column, self._center_epsilon, self._key, features
             )
+            linear: Any = batches | "FitLinearCenter" >> FitLinearCenter(self._column, design, self._key)
             batches = batches | "AppendCenter" >> AppendCenter(linear, self._column)
             noisy_prior = dataclasses.replace(self._prior, linear=linear)
             fields = {**fields, center: np.float64}

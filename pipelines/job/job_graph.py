@@ -19,7 +19,7 @@ from ...mechanisms.release.solved_release import EarlierMechanism
 from ...mechanisms.release.unit_bound import DROP, UnitCounts
 from ...transforms.batches import Carried, LabelledBatch
 from ...transforms.center.append_center import AppendCenter
-from ...transforms.center.fit_center import FitLinearCenter
+from ...transforms.center.fit_center import DesignCenter, FitLinearCenter
 from ...transforms.io.filesystems import write_text
 from ...transforms.io.read_files import ReadRecordBatches
 from ...transforms.noise_binding import BindNoise
@@ -191,14 +191,13 @@ def _linear_center(pipeline: beam.Pipeline, request: JobRequest, units: BoundedU
         input.pattern, input.format, request.features.columns, input.where, column.name, other_labels=column.others
     )
     whole = dataclasses.replace(read, columns=[*column.private, *request.features.columns])
-    features, labels = pipeline | f"ReadFeatures{suffix}" >> read, pipeline | f"ReadForCenter{suffix}" >> whole
-    passes = {
-        "features": without_excess(features, f"BoundFeatures{suffix}", units, column),
-        "labels": without_excess(labels, f"BoundForCenter{suffix}", units, column),
-    }
     epsilon = remaining_epsilon(request.record_budget.epsilon, request.record_budget.prior_epsilon or 0.0)
-    return passes | f"FitLinearCenter{suffix}" >> FitLinearCenter(
-        column, epsilon, request.key, request.features, request.threshold, input.id_groups
+    features: Any = _bounded(pipeline, f"Features{suffix}", read, units, column, DROP, [])
+    designed: Any = features | f"DesignCenter{suffix}" >> DesignCenter(column, epsilon, request.key, request.features)
+    design = Carried(f"design{suffix}", designed)
+    labels: Any = _bounded(pipeline, f"ForCenter{suffix}", whole, units, column, DROP, [design])
+    return labels | f"FitLinearCenter{suffix}" >> FitLinearCenter(
+        column, design, request.key, request.threshold, input.id_groups
     )
 
 

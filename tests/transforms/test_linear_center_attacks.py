@@ -17,6 +17,7 @@ from labeldp.transforms.center.append_center import append_center
 from labeldp.transforms.center.feature_columns import concatenated, feature_columns
 from labeldp.transforms.center.feature_sample import CenterFeatures, FeatureSample, MergeSamples, smallest
 from labeldp.transforms.center.fit_center import (
+    DesignCenter,
     FitLinearCenter,
     MergeMoments,
     MomentSummary,
@@ -39,14 +40,19 @@ def columns_of(seed: int = 1) -> dict[str, Any]:
     return {"a": first, "b": second, "word": [f"w{value}" for value in code.tolist()], "y": labels}
 
 
+def fitted(pipeline, batches, key, features=FEATURES, column=COLUMN, epsilon=2.0) -> Any:
+    """The LinearCenter of batches that are read twice."""
+    public, labels = (pipeline | name >> beam.Create(batches, reshuffle=False) for name in ("features", "labels"))
+    return labels | FitLinearCenter(column, public | DesignCenter(column, epsilon, key, features), key)
+
+
 @pytest.fixture
 def fit(run, key):
     """(batches, column, epsilon) -> the LinearCenter that the job makes of them."""
 
     def compute(batches, column=COLUMN, epsilon=2.0):
         def build(pipeline):
-            inputs = {name: pipeline | name >> beam.Create(batches) for name in ("features", "labels")}
-            return {"center": inputs | FitLinearCenter(column, epsilon, key, FEATURES)}
+            return {"center": fitted(pipeline, batches, key, column=column, epsilon=epsilon)}
 
         (center,) = run(build)["center"]
         return center
@@ -229,8 +235,7 @@ def test_a_mixture_is_refused_even_if_no_such_record_is_sampled(labelled, failur
     features = CenterFeatures(("a",))
 
     def build(pipeline):
-        inputs = {name: pipeline | name >> beam.Create(batches, reshuffle=False) for name in ("features", "labels")}
-        return {"center": inputs | FitLinearCenter(COLUMN, 1.0, key, features)}
+        return {"center": fitted(pipeline, batches, key, features)}
 
     assert "feature 'a' holds numbers in some records and text in others" in failure(build)
 
@@ -280,8 +285,7 @@ def test_a_failing_stage_shows_no_label(labelled, failure, key, monkeypatch, cap
     monkeypatch.setattr(fit_center, name, fail_with_labels)
 
     def build(pipeline):
-        inputs = {each: pipeline | each >> beam.Create([labelled(columns)]) for each in ("features", "labels")}
-        return {"center": inputs | FitLinearCenter(COLUMN, 2.0, key, FEATURES)}
+        return {"center": fitted(pipeline, [labelled(columns)], key)}
 
     text = failure(build)
     assert f"StageError: {stage} failed: ArrowNotImplementedError at test_linear_center_attacks.py:" in text
@@ -313,7 +317,7 @@ def test_a_job_that_succeeds_shows_no_sum(labelled, fit, monkeypatch, caplog, ca
 
 def test_the_label_is_no_feature(labelled, key) -> None:
     with pytest.raises(ValueError, match="the label 'y' must not be a feature"):
-        FitLinearCenter(COLUMN, 1.0, key, CenterFeatures(("a", "y")))
+        DesignCenter(COLUMN, 1.0, key, CenterFeatures(("a", "y")))
     center = LinearCenter.fit(DESIGN, len(DOMAIN), (1, 2))
     with pytest.raises(InputError, match="the label column 'x' is a feature of the center"):
         append_center(labelled({"x": [1.0]}), center, LabelColumn("x", DOMAIN, center="c"))

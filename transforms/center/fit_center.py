@@ -9,7 +9,7 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.pvalue import AsSingleton, PCollection
+from apache_beam.pvalue import PCollection
 
 from ...mechanisms.center.feature_rows import Category, Columns, RowMap
 from ...mechanisms.center.linear_center import CenterDesign, LinearCenter, design_center, moment_sums, noised_sums
@@ -17,7 +17,15 @@ from ...mechanisms.noise.input_digest import RawSums, add_sums, digest_sums
 from ...mechanisms.noise.keyed_words import keyed_hash, words
 from ...mechanisms.noise.record_identities import Identities, integer_identities
 from ...mechanisms.release.label_column import LabelColumn
-from ..batches import LabelledBatch, check_bounded, record_identities, usable_labels
+from ..batches import (
+    Carried,
+    LabelledBatch,
+    as_argument,
+    as_side_input,
+    check_bounded,
+    record_identities,
+    usable_labels,
+)
 from ..errors import redact_errors
 from ..noise_binding import Threshold, after_unique_ids
 from ..noise_key_file import NoiseKeyFile
@@ -192,28 +200,22 @@ def moments_key(summary: MomentSummary, column: LabelColumn, design: CenterDesig
 
 
 @dataclass
-class FitLinearCenter(beam.PTransform):
-    """Releases a linear center under label DP.
+class DesignCenter(beam.PTransform):
+    """Decides on the form of a linear center, from a sample of its features.
 
-    Takes two PCollections of LabelledBatch, by name: `features`, for which the label need not be read, and `labels`,
-    the same records with label, id and features. Returns exactly one LinearCenter, which has spent its
-    `design.epsilon`. The job fails with InputError as for `NoisyPrior`.
+    Takes a PCollection of LabelledBatch, for which the label need not be read; returns exactly one CenterDesign.
 
     Attributes:
       column: The private column.
       epsilon: Total budget of center, prior and labels.
       key: Reference to the secret key.
       features: The features.
-      threshold: Limit on the records without a usable label.
-      id_groups: Number of groups of ids, as of `CountUniqueIds`.
     """
 
     column: LabelColumn
     epsilon: float
     key: NoiseKeyFile
     features: CenterFeatures
-    threshold: Threshold = field(default_factory=Threshold)
-    id_groups: int = ID_GROUPS
 
     def __post_init__(self) -> None:
         """Raises ValueError if the label is one of the features."""
@@ -221,24 +223,50 @@ class FitLinearCenter(beam.PTransform):
         if self.column.name in self.features.names:
             raise ValueError(f"the label {self.column.name!r} must not be a feature: centers are released as they are")
 
-    def expand(self, inputs: dict[str, PCollection[LabelledBatch]]) -> PCollection[LinearCenter]:
-        batches = inputs["labels"]
-        design: Any = (
-            inputs["features"]
+    def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[CenterDesign]:
+        return (
+            batches
             | "SampleFeatures" >> SampleFeatures(self.features, self.key)
             | "Design" >> beam.ParDo(_Design(self.epsilon, self.features.places)).with_output_types(CenterDesign)
             # With a checkpoint it is computed once for all consumers.
-            | "CheckpointDesign" >> beam.Reshuffle()
+            | "Checkpoint" >> beam.Reshuffle()
         )
+
+
+@dataclass
+class FitLinearCenter(beam.PTransform):
+    """Releases a linear center under label DP.
+
+    Takes a PCollection of LabelledBatch with label, id and features. Returns exactly one LinearCenter, which has spent
+    its `design.epsilon`. The job fails with InputError as for `NoisyPrior`.
+
+    Attributes:
+      column: The private column.
+      design: Exactly one CenterDesign of the same records, from `DesignCenter`, or carried by the batches.
+      key: Reference to the secret key.
+      threshold: Limit on the records without a usable label.
+      id_groups: Number of groups of ids, as of `CountUniqueIds`.
+    """
+
+    column: LabelColumn
+    design: PCollection[CenterDesign] | Carried[CenterDesign]
+    key: NoiseKeyFile
+    threshold: Threshold = field(default_factory=Threshold)
+    id_groups: int = ID_GROUPS
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[LinearCenter]:
         return (
             batches
             | "SumMoments"
-            >> beam.ParDo(_SumMoments(self.column, self.key), AsSingleton(design)).with_output_types(MomentSummary)
+            >> beam.ParDo(_SumMoments(self.column, self.key), as_argument(self.design)).with_output_types(MomentSummary)
             | "AddMoments" >> beam.CombineGlobally(MergeMoments())
             | "AddNoise"
             >> beam.ParDo(
                 _ReleaseCenter(self.column, self.key, self.threshold),
-                AsSingleton(design),
+                as_side_input(self.design),
                 *after_unique_ids(batches, self.column, self.id_groups),
             ).with_output_types(LinearCenter)
             | "Checkpoint" >> beam.Reshuffle()
@@ -265,8 +293,8 @@ class _SumMoments(beam.DoFn):
         self._progress = Progress("summed")
 
     @redact_errors("summing features")
-    def process(self, batch: LabelledBatch, design: CenterDesign) -> Iterator[MomentSummary]:
-        yield summarize_moments(batch, self._column, design, self._secret)
+    def process(self, batch: LabelledBatch, design: Any) -> Iterator[MomentSummary]:
+        yield summarize_moments(batch, self._column, batch.resolve(design), self._secret)
         self._progress.add(batch.batch.num_rows)
 
 
