@@ -1,6 +1,7 @@
 """The Python examples of README.md and of the guide run as printed, each in an empty folder with the logs they name."""
 
 import re
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -53,3 +54,20 @@ def test_an_example_runs_as_printed(
     else:
         assert made == {"noise.key", "out"}
         assert len(list((folder / "out").iterdir())) == 4
+
+
+def test_side_inputs_that_batches_carry(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lines of the guide to Flink, in the pipeline of the README, write the same shards."""
+    (code,) = (code for _, _, code in EXAMPLES if "ReleaseShards" in code)
+    (lines,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/guides/flink.md").read_text(), re.M | re.S)
+    start, end = code.index("    records = "), code.index("    shards | ReleaseShards")
+    carrying = code[:start] + textwrap.indent(lines, "    ") + code[end:]
+    carrying = carrying.replace("import (", "import (\n    Carried,\n    DivideRows,").replace("key.create()", "")
+    monkeypatch.chdir(folder)
+    written = []
+    for number, each in enumerate((code, carrying)):
+        exec(compile(each, f"pipeline {number}", "exec"), {"__name__": "__main__"})
+        written.append({path.name: path.read_bytes() for path in (folder / "out").iterdir()})
+        (folder / "out").rename(folder / f"out-{number}")
+    assert written[0] == written[1]
+    assert len(written[0]) == 4
