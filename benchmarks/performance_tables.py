@@ -201,7 +201,7 @@ def _stores(result: Result) -> Iterator[str]:
             f"{one['bytes_written_per_shard'] / 1e6:.2f}",
         ]
         for text, one in (
-            ("a record, in 8 files", result["layouts"]["records"]),
+            ("a record, in 24 files", result["layouts"]["records"]),
             ("a small file", result["layouts"]["small_files"]),
         )
     ]

@@ -22,8 +22,8 @@ from comparison import Runs, cpu_ratio, parser, ratio
 from result_line import print_result, progress
 from workspace import Log, Workspace, folder_bytes, open_workspace
 
-_SIZES = (200_000, 400_000, 800_000)
-_MANY = (50, 100, 200)
+_SIZES = (400_000, 1_200_000, 2_400_000)
+_MANY = (100, 300, 600)
 _RECORDS_OF_SMALL_FILE = 20
 _BUCKET = "benchmark"
 _SIZE_TOLERANCE = 0.05
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> None:
       argv: Arguments; default those of the process.
     """
     flags = parser(__doc__, _SIZES, rounds=2)
-    flags.add_argument("--files", type=int, default=8, metavar="N", help="files of a large log (default: 8)")
+    flags.add_argument("--files", type=int, default=24, metavar="N", help="files of a large log (default: 24)")
     flags.add_argument("--small_files", type=int, nargs="+", default=_MANY, metavar="N", help="numbers of small files")
     args = flags.parse_args(argv)
     with open_workspace(args.temp_location) as space, _Store() as store:
