@@ -1,9 +1,13 @@
-"""Renews the tables and the plot of docs/performance.md from the JSON lines of the benchmarks."""
+"""Renews the tables and the plot of docs/performance.md from the JSON lines of the benchmarks.
+
+Sections of benchmarks without a file stay as they are.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -68,7 +72,7 @@ def read_results(folder: Path) -> dict[str, Result]:
 
 
 def renewed(page: str, text: str) -> str:
-    """Replaces the text between the markers of a page.
+    """Replaces the text between the markers of a page, except for sections that the new text does not have.
 
     Args:
       page: The page.
@@ -82,7 +86,17 @@ def renewed(page: str, text: str) -> str:
     """
     if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(BEGIN) > page.index(END):
         raise ValueError(f"the page needs {BEGIN} and, after it, {END}, once each")
-    return page[: page.index(BEGIN) + len(BEGIN)] + f"\n\n{text.strip()}\n\n" + page[page.index(END) :]
+    begin, end = page.index(BEGIN) + len(BEGIN), page.index(END)
+    _, before = _sections(page[begin:end])
+    start, after = _sections(text)
+    parts = [start, *{**before, **after}.values()]
+    return page[:begin] + "\n\n" + "\n\n".join(part.strip() for part in parts) + "\n\n" + page[end:]
+
+
+def _sections(text: str) -> tuple[str, dict[str, str]]:
+    """The text before the first section, and the sections by heading."""
+    start, *parts = re.split(r"^(?=### )", text, flags=re.M)
+    return start, {part.partition("\n")[0]: part for part in parts}
 
 
 def plot(results: Mapping[str, Result], path: Path) -> None:

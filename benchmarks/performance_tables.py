@@ -72,7 +72,8 @@ def tables(results: Mapping[str, Result]) -> str:
     sections = [_machine(next(iter(results.values())))]
     for name in [*known, *(name for name in results if name not in known)]:
         if name in results:
-            sections += known.get(name, _other)(results[name])
+            heading, *parts = known.get(name, _other)(results[name])
+            sections += [heading, _when(results[name]), *parts]
             if name == "parquet":
                 sections.append(f"![Seconds against records, a line per program](images/{PLOT})")
     return "\n\n".join(sections)
@@ -82,9 +83,13 @@ def _machine(result: Result) -> str:
     machine = result["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     return (
-        f"Measured on {machine['date']}: {machine['cores']} cores of {machine['processor']}, Python "
-        f"{machine['python']}, {versions}; load average before the run {machine['load_before']:g}."
+        f"Measured on {machine['cores']} cores of {machine['processor']}, with Python {machine['python']}, {versions}."
     )
+
+
+def _when(result: Result) -> str:
+    machine = result["machine"]
+    return f"On {machine['date']}; load average before the run {machine['load_before']:g}."
 
 
 def _throughput(result: Result) -> Iterator[str]:

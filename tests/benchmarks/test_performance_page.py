@@ -127,6 +127,15 @@ def test_what_could_not_be_measured_is_no_figure(run: Any) -> None:
     assert "| no line | 2.50 |" in page
 
 
+def test_sections_of_benchmarks_that_did_not_run_stay(run: Any, report: Any) -> None:
+    page, _ = run(RESULTS)
+    (section,) = (part for part in page.split("### ") if part.startswith("Start-up"))
+    changed = report.renewed(page, "On a machine.\n\n### Start-up\n\nlater\n\n### New\n\nfigures")
+    assert changed == page.replace(section, "Start-up\n\nlater\n\n").replace(
+        page[page.index("Measured on") : page.index("\n\n### ")], "On a machine."
+    ).replace(f"\n\n{report.END}", f"\n\n### New\n\nfigures\n\n{report.END}")
+
+
 def test_tables_are_rectangular(run: Any) -> None:
     lines = run(RESULTS)[0].splitlines()
     columns = [line.count("|") if line.startswith("|") else 0 for line in lines]
