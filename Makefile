@@ -79,7 +79,7 @@ flink-test: setup flink prism
 	LABELDP_FLINK=1 $(BIN)/python -m pytest tests/flink
 
 # Renews the figures in docs/performance.md. What is imported is compiled first, or the first run would be measured doing
-# that; a file that is not of this Python is no matter. About 80 minutes on two idle cores, and 12 more for Flink where
+# that; a file that is not of this Python is no matter. About 60 minutes on two idle cores, and 10 more for Flink where
 # `make flink` was.
 bench: setup
 	rm -rf build/benchmarks
