@@ -54,6 +54,18 @@ class Carried(Generic[T]):
     value: PCollection[T]
 
 
+def carried_inputs(carried: Sequence[Carried]) -> tuple[list[str], list[AsSingleton]]:
+    """Splits what batches are to carry for a stage that calls `LabelledBatch.carry`.
+
+    Args:
+      carried: What later stages use.
+
+    Returns:
+      The names, and the side inputs in the same order.
+    """
+    return [each.name for each in carried], [AsSingleton(each.value) for each in carried]
+
+
 class _CarriedName(NamedTuple):
     """Reference to a value that batches carry, as the argument of a DoFn."""
 

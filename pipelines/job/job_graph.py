@@ -192,10 +192,10 @@ def _linear_center(pipeline: beam.Pipeline, request: JobRequest, units: BoundedU
     )
     whole = dataclasses.replace(read, columns=[*column.private, *request.features.columns])
     epsilon = remaining_epsilon(request.record_budget.epsilon, request.record_budget.prior_epsilon or 0.0)
-    features: Any = _bounded(pipeline, f"Features{suffix}", read, units, column, DROP, [])
+    features: Any = _bounded(pipeline, f"Features{suffix}", read, units, column)
     designed: Any = features | f"DesignCenter{suffix}" >> DesignCenter(column, epsilon, request.key, request.features)
     design = Carried(f"design{suffix}", designed)
-    labels: Any = _bounded(pipeline, f"ForCenter{suffix}", whole, units, column, DROP, [design])
+    labels: Any = _bounded(pipeline, f"ForCenter{suffix}", whole, units, column, [design])
     return labels | f"FitLinearCenter{suffix}" >> FitLinearCenter(
         column, design, request.key, request.threshold, input.id_groups
     )
@@ -212,7 +212,7 @@ def _read_labels(
     input, column = requests[0].input, requests[0].column
     columns = _columns(requests, linears)
     read = ReadRecordBatches(input.pattern, input.format, columns, input.where, column.name, other_labels=column.others)
-    return _bounded(pipeline, "Labels", read, units, column, DROP, carried)
+    return _bounded(pipeline, "Labels", read, units, column, carried)
 
 
 def _bounded(
@@ -221,8 +221,8 @@ def _bounded(
     read: ReadRecordBatches,
     units: BoundedUnits | None,
     column: LabelColumn,
-    over_limit: str,
-    carried: Sequence[Carried],
+    carried: Sequence[Carried] = (),
+    over_limit: str = DROP,
 ) -> PCollection[LabelledBatch]:
     """Reads records within the bounds of their units, from the last stage on that needs side inputs of its own."""
     if units is None:
@@ -251,7 +251,7 @@ def _read_records(
         input.pattern, input.format, columns, input.where, column.name, encoded, partitions, column.others, split
     )
     kept = DROP if column.unit is None else column.unit.over_limit
-    return _bounded(pipeline, "Records", read, units, column, kept, carried)
+    return _bounded(pipeline, "Records", read, units, column, carried, kept)
 
 
 def _columns(requests: Sequence[JobRequest], linears: Sequence[Any]) -> list[str]:

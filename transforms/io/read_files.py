@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.pvalue import AsSingleton, PBegin, PCollection
+from apache_beam.pvalue import PBegin, PCollection
 
-from ..batches import Carried, LabelledBatch
+from ..batches import Carried, LabelledBatch, carried_inputs
 from ..errors import redact_errors
 from .file_reader import FileReader
 from .filesystems import absolute, match
@@ -87,7 +87,7 @@ class ReadRecordBatches(beam.PTransform):
             parts = (
                 parts | "Split" >> beam.FlatMap(split).with_output_types(FilePart) | "SpreadParts" >> beam.Reshuffle()
             )
-        names, values = [each.name for each in self.carried], [AsSingleton(each.value) for each in self.carried]
+        names, values = carried_inputs(self.carried)
         return parts | "Read" >> beam.ParDo(_ReadFile(self._reader, names), *values).with_output_types(LabelledBatch)
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.pvalue import AsMultiMap, AsSingleton, PCollection
+from apache_beam.pvalue import AsMultiMap, PCollection
 
 from ...mechanisms.release.unit_bound import DROP, UnitBound
-from ..batches import Carried, LabelledBatch
+from ..batches import Carried, LabelledBatch, carried_inputs
 from ..errors import redact_errors
 from .bound_units import BLOCK_ROWS, BlockKey
 
@@ -39,7 +39,7 @@ class LeaveOut(beam.PTransform):
         super().__init__()
 
     def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[LabelledBatch]:
-        names, values = [each.name for each in self.carried], [AsSingleton(each.value) for each in self.carried]
+        names, values = carried_inputs(self.carried)
         return batches | "LeaveOut" >> beam.ParDo(
             _LeaveOut(self.unit, names), AsMultiMap(self.exclusions), *values
         ).with_output_types(LabelledBatch)
