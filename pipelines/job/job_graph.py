@@ -37,7 +37,7 @@ from ..release.job_result import JobResult
 from ..release.mechanism_file import MECHANISM_NAME, MechanismFile
 from ..release.output_folder import DATA_NAME, Staging, released_path
 from ..units.bounded_input import bound_units, without_excess
-from .job_request import JobRequest, OutputSpec
+from .job_request import InputSpec, JobRequest, OutputSpec
 
 SEGMENTS_NAME = "segments"
 
@@ -211,7 +211,11 @@ def _read_labels(
     """Reads the columns that fitting needs. The files are read again later: no batch is kept between the passes."""
     input, column = requests[0].input, requests[0].column
     columns = _columns(requests, linears)
-    read = ReadRecordBatches(input.pattern, input.format, columns, input.where, column.name, other_labels=column.others)
+    # Where the rows of a CSV file begin takes as long to find as one pass gains.
+    split = input.format.name != "csv" or _reads_parts(input, requests[0].output)
+    read = ReadRecordBatches(
+        input.pattern, input.format, columns, input.where, column.name, other_labels=column.others, split=split
+    )
     return _bounded(pipeline, "Labels", read, units, column, carried)
 
 
@@ -246,12 +250,21 @@ def _read_records(
         centers = [request.column.center for request in requests]
         columns += [center for center in centers if center is not None and center not in columns]
     partitions = output.partitions.names
-    split = output.num_shards > len(input.parts)
+    split = _reads_parts(input, output)
     read = ReadRecordBatches(
         input.pattern, input.format, columns, input.where, column.name, encoded, partitions, column.others, split
     )
     kept = DROP if column.unit is None else column.unit.over_limit
     return _bounded(pipeline, "Records", read, units, column, carried, kept)
+
+
+def _reads_parts(input: InputSpec, output: OutputSpec) -> bool:
+    """Whether records of a large TFRecord or CSV file are read in parts.
+
+    A shard of several parts is put together from their segments: those of TFRecords are copied, but those of Parquet
+    are encoded then, which takes longer than the parts of a CSV file gain.
+    """
+    return output.num_shards > len(input.parts) and (input.format.name != "csv" or output.format == "tfrecord")
 
 
 def _columns(requests: Sequence[JobRequest], linears: Sequence[Any]) -> list[str]:

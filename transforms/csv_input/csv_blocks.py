@@ -195,9 +195,21 @@ def _feature_sizes(text: bytes, ends: np.ndarray, header: bytes, labels: Sequenc
 
 def _unquoted(text: bytes, wanted: bytes, mark: bytes) -> np.ndarray:
     """Places of some bytes outside quotes, ascending, in a text that begins and ends outside."""
+    codes = np.frombuffer(text, np.uint8)
+    is_wanted = functools.reduce(np.logical_or, [codes == code for code in wanted if code in text], np.False_)
+    is_quote = codes == ord('"')
+    places = np.flatnonzero(is_wanted | is_quote)
+    quotes = is_quote[places]
+    opening = places[quotes][::2]
+    # If every other quote begins a field or follows a quote, none is text, and the text after it is inside quotes.
+    led = codes[opening - 1]
+    if text.startswith(b'"'):
+        led[0] = ord("\n")
+    if (_ends_field(mark)[led] | (led == ord('"'))).all():
+        found = np.flatnonzero(~quotes)
+        return places[found[(found - np.arange(len(found))) & 1 == 0]]
     framed = b"\n" + text + b"\n"
-    codes = np.frombuffer(framed, np.uint8)
-    found = np.flatnonzero(np.logical_or.reduce([codes[1:-1] == code for code in wanted])) + 1
+    found = places[~quotes] + 1
     places, states = _quoting(framed, 0, framed.rfind(b'"') + 1, False, mark)
     return found[~states[np.searchsorted(places, found, side="right") - 1]] - 1
 

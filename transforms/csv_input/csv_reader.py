@@ -16,6 +16,7 @@ from ..io.hive_partitions import check_no_clash
 from ..io.input_format import FilePart, check_unique_columns, listed
 from .csv_blocks import column_names, first_rows, row_ends, whole_row_blocks
 from .csv_dialect import CANDIDATES, COMMA, Dialect
+from .csv_parts import part_blocks, row_of_part
 
 _DECLARED = {"date": pa.date32(), "timestamp": pa.timestamp("ms")}
 # A label is a number. A unit before it would not make it one, so a digit may follow a letter.
@@ -49,11 +50,25 @@ class CSVReader:
         self._declared = declared or {}
         self._types: dict[str, dict[str, pa.DataType]] = {}
 
-    def read(self, part: FilePart) -> Iterator[pa.RecordBatch]:
-        """Reads one file.
+    def first_row(self, part: FilePart) -> int:
+        """Finds where a part begins.
 
         Args:
-          part: A whole file.
+          part: The file or part.
+
+        Returns:
+          Row of the file.
+
+        Raises:
+          InputError: If the file cannot be read.
+        """
+        return row_of_part(part, self._labels, self._dialect)
+
+    def read(self, part: FilePart) -> Iterator[pa.RecordBatch]:
+        """Reads one file or part.
+
+        Args:
+          part: The file, or a part of it by `split_csv`.
 
         Yields:
           Records in order, in pieces of any size. All records before the place of an error come before the error.
@@ -66,10 +81,14 @@ class CSVReader:
             self._types[part.first] = _csv_types(part.first, self._columns, self._labels, self._declared, self._dialect)
         types = self._types[part.first]
         check_no_clash(part.partitions, list(types), part.first)
-        rows = 0
-        for header, block in whole_row_blocks(part.path, self._labels, self._dialect):
+        if part.parts == 1:
+            blocks = whole_row_blocks(part.path, self._labels, self._dialect)
+        else:
+            blocks = part_blocks(part, self._labels, self._dialect)
+        rows = self.first_row(part)
+        for header, block in blocks:
             own = _column_names(part.path, header, self._dialect)
-            if rows == 0 and part.path != part.first and sorted(own) != sorted(types):
+            if part.path != part.first and sorted(own) != sorted(types):
                 raise InputError(
                     f"{part.path}: the header is not that of {part.first}: all files need the same columns"
                 )

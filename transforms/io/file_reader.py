@@ -12,13 +12,14 @@ import pyarrow.compute as pc
 
 from ..arrow_values import single_values
 from ..batches import LabelledBatch
+from ..csv_input.csv_parts import split_csv
 from ..csv_input.csv_reader import CSVReader, csv_schema
 from ..errors import InputError
 from ..tfrecord.encoded_batches import is_encoded, with_columns, with_constants
 from .hive_partitions import Partition, check_no_clash
 from .input_format import BATCH_ROWS, Equals, FilePart, Format
-from .parquet_reader import ParquetReader, first_row, parquet_schema
-from .tfrecord_reader import TFRecordReader, first_record, tfrecord_schema
+from .parquet_reader import ParquetReader, parquet_schema, split_parquet
+from .tfrecord_reader import TFRecordReader, split_tfrecord, tfrecord_schema
 
 # A batch ends early at the record with which its features reach this size.
 _BATCH_BYTES = 32 << 20
@@ -130,6 +131,22 @@ class FileReader:
             return csv_schema(path, self._labels, self.format.csv_types, self.format.dialect)
         return tfrecord_schema(path, self._labels)
 
+    def split(self, file: FilePart) -> Iterator[FilePart]:
+        """Splits a large file into parts that workers read in parallel.
+
+        Args:
+          file: A whole file.
+
+        Returns:
+          Its parts in order, at least one.
+
+        Raises:
+          InputError: If the file cannot be read.
+        """
+        if self.format.name == "csv":
+            return split_csv(file, self._labels, self.format.dialect)
+        return split_parquet(file) if self.format.name == "parquet" else split_tfrecord(file)
+
     def read(self, part: FilePart) -> Iterator[LabelledBatch]:
         """Reads one file or part.
 
@@ -152,7 +169,7 @@ class FileReader:
         only = [partition for partition in part.partitions if every or partition.name in (self.columns or ())]
         # Columns that are all partitions need no column of the file, but its rows: others are read then, and dropped.
         dropped = bool(only) and self.columns is not None and not {p.name for p in only} ^ {*self.columns}
-        start = first_record(part) if isinstance(reader, TFRecordReader) else first_row(part)
+        start = reader.first_row(part)
         if isinstance(reader, TFRecordReader):
             for found in reader.read(part):
                 stop = start + found.total

@@ -74,7 +74,7 @@ class FilePart:
     Attributes:
       path: The file.
       first: The file whose schema this one must have: the first one that matched.
-      number: Number of this part of a Parquet or TFRecord file, from 0.
+      number: Number of this part of the file, from 0.
       parts: Number of parts of the file, >= 1.
       files: Number of files that are read together.
       partitions: Columns that all records of the file have from its folders.

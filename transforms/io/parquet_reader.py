@@ -33,6 +33,23 @@ class ParquetReader:
         self._columns = columns
         self._metadata = metadata
 
+    def first_row(self, part: FilePart) -> int:
+        """Finds where a part begins.
+
+        Args:
+          part: The file or part.
+
+        Returns:
+          Row of the file.
+
+        Raises:
+          InputError: If the file cannot be opened or is not Parquet.
+        """
+        if part.number == 0:
+            return 0
+        with _open_arrow_file(part.path) as opened:
+            return _rows_of_part(_group_starts(_open_parquet_file(opened, part.path).metadata), part).start
+
     def read(self, part: FilePart) -> Iterator[pa.RecordBatch]:
         """Reads one file or part.
 
@@ -125,24 +142,6 @@ def schema_metadata(part: FilePart) -> dict[bytes, bytes] | None:
     """
     with _open_arrow_file(part.path) as opened:
         return _open_parquet_file(opened, part.path).schema_arrow.metadata
-
-
-def first_row(part: FilePart) -> int:
-    """Finds where a part begins.
-
-    Args:
-      part: The file or part.
-
-    Returns:
-      Row of the file.
-
-    Raises:
-      InputError: If the file cannot be opened or is not Parquet.
-    """
-    if part.number == 0:
-        return 0
-    with _open_arrow_file(part.path) as opened:
-        return _rows_of_part(_group_starts(_open_parquet_file(opened, part.path).metadata), part).start
 
 
 def _group_starts(metadata: pq.FileMetaData) -> np.ndarray:

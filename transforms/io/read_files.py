@@ -1,7 +1,6 @@
 """Beam transform that reads files: TFRecord of tf.Example, Parquet and CSV, on any Beam filesystem.
 
-One worker reads a file from its first row on, which is how row numbers are known. Files are read in parallel, and so
-are parts of a large Parquet or TFRecord file.
+Files are read in parallel, and so are parts of a large one.
 """
 
 from __future__ import annotations
@@ -18,8 +17,6 @@ from ..errors import redact_errors
 from .file_reader import FileReader
 from .filesystems import absolute, match
 from .input_format import Equals, FilePart, Format, file_parts
-from .parquet_reader import split_parquet
-from .tfrecord_reader import split_tfrecord
 
 
 @dataclass
@@ -27,8 +24,8 @@ class ReadRecordBatches(beam.PTransform):
     """Reads files into a PCollection of LabelledBatch.
 
     Takes a pipeline. Gives batches of 16,384 records, fewer where features are large, each with its file and row
-    numbers. The rows of one file come in order, those of a large Parquet file within each of its parts; files and parts
-    come in any order. The first file that matches sets the schema that all others must have. Folders named KEY=VALUE in
+    numbers. The rows of one file come in order, those of a large file within each of its parts; files and parts come in
+    any order. The first file that matches sets the schema that all others must have. Folders named KEY=VALUE in
     the path of a file give its records further columns, at the end.
 
     Attributes:
@@ -44,8 +41,8 @@ class ReadRecordBatches(beam.PTransform):
       folders: Partition columns that encoded records do not get as features: those of the `OutputPartitions` of their
         shards.
       other_labels: Further private columns, treated like the label; need `label_column`.
-      split: Whether workers read large TFRecord files in parts, as they read those of Parquet. A file that becomes one
-        shard is better read as a whole: the shard then has one segment.
+      split: Whether workers read large TFRecord and CSV files in parts, as they read those of Parquet. A file that
+        becomes one shard is better read as a whole: the shard then has one segment.
       carried: Side inputs that batches carry to later stages. No file is read before all of them are available.
     """
 
@@ -81,12 +78,9 @@ class ReadRecordBatches(beam.PTransform):
             # Spreads the files over the workers, and breaks fusion, so that files are read only when they are needed.
             | "Spread" >> beam.Reshuffle()
         )
-        splits: Any = {"parquet": split_parquet, "tfrecord": split_tfrecord if self.split else None}
-        split = splits.get(self.format.name)
-        if split is not None:
-            parts = (
-                parts | "Split" >> beam.FlatMap(split).with_output_types(FilePart) | "SpreadParts" >> beam.Reshuffle()
-            )
+        if self.split or self.format.name == "parquet":
+            split = beam.FlatMap(self._reader.split).with_output_types(FilePart)
+            parts = parts | "Split" >> split | "SpreadParts" >> beam.Reshuffle()
         names, values = carried_inputs(self.carried)
         return parts | "Read" >> beam.ParDo(_ReadFile(self._reader, names), *values).with_output_types(LabelledBatch)
 

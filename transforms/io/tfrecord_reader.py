@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -11,19 +10,14 @@ from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
-from apache_beam.io.filesystem import CompressionTypes
 
 from ..batches import filter_batch
 from ..errors import InputError, redact_errors
 from ..tfrecord.framing import ALL_ROWS, Frames, batch_offsets, read_records
 from ..tfrecord.wire import warn_if_slow
-from .filesystems import GZIP_MAGIC, GZIP_WITHOUT_NAME, is_remote, not_opened, open_input
+from .filesystems import GZIP_MAGIC, GZIP_WITHOUT_NAME, not_opened, open_input
 from .input_format import BATCH_ROWS, FilePart
-
-# Rows of a part, at least, and most parts of a file.
-_PART_ROWS, _MOST_PARTS = 1 << 17, 64
-# Where there are as many files, workers are busy with whole ones.
-_ENOUGH_FILES = 8
+from .row_parts import batches_of_part, split_by_rows
 
 SCHEMA_RECORDS = 1 << 10
 """Records of a file that are read for its schema."""
@@ -70,6 +64,21 @@ class TFRecordReader:
         self._columns = columns
         self._labels = labels
         self._encoded = encoded
+
+    def first_row(self, part: FilePart) -> int:
+        """Finds where a part begins.
+
+        Args:
+          part: The file or part.
+
+        Returns:
+          Row of the file.
+
+        Raises:
+          InputError: If the file cannot be read.
+        """
+        rows, _ = _rows_of_part(part)
+        return 0 if rows is None else rows.start
 
     def read(self, part: FilePart) -> Iterator[SelectedRecords]:
         """Reads one file.
@@ -121,33 +130,12 @@ def split_tfrecord(file: FilePart) -> Iterator[FilePart]:
       file: A whole file.
 
     Yields:
-      Its parts in order, at least one. Only few files are split that are local and not compressed: for others, another
-      pass over the headers costs as much as it saves.
+      Its parts in order, at least one.
 
     Raises:
       InputError: If the file cannot be read.
     """
-    plain = CompressionTypes.detect_compression_type(file.path) == CompressionTypes.UNCOMPRESSED
-    split = file.files < _ENOUGH_FILES and plain and not is_remote(file.path)
-    parts = min(max(_index(file.path)[0] // _PART_ROWS, 1), _MOST_PARTS) if split else 1
-    for number in range(parts):
-        yield dataclasses.replace(file, number=number, parts=parts)
-
-
-def first_record(part: FilePart) -> int:
-    """Finds where a part begins.
-
-    Args:
-      part: The file or part.
-
-    Returns:
-      Row of the file.
-
-    Raises:
-      InputError: If the file cannot be read.
-    """
-    rows, _ = _rows_of_part(part)
-    return 0 if rows is None else rows.start
+    yield from split_by_rows(file, lambda: _index(file.path)[0])
 
 
 def _rows_of_part(part: FilePart) -> tuple[range | None, int]:
@@ -155,7 +143,7 @@ def _rows_of_part(part: FilePart) -> tuple[range | None, int]:
     if part.parts == 1:
         return None, 0
     offsets = _index(part.path)[1]
-    first, stop = (len(offsets) * number // part.parts for number in (part.number, part.number + 1))
+    first, stop = batches_of_part(part, len(offsets))
     last = part.number == part.parts - 1
     # The last part reads to the end, to find what is wrong there.
     return range(first * BATCH_ROWS, ALL_ROWS if last else stop * BATCH_ROWS), int(offsets[first])

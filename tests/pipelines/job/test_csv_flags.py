@@ -1,11 +1,15 @@
-"""CSV in other dialects by the command line."""
+"""CSV in other dialects, and large files of CSV, by the command line."""
 
 import datetime
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from labeldp.transforms.csv_input.csv_parts import split_csv
+from labeldp.transforms.io import file_reader, row_parts
+from labeldp.transforms.io.input_format import BATCH_ROWS, FilePart
 
 ROWS = 200
 
@@ -91,3 +95,29 @@ def test_timestamps_are_categories_in_every_output(job, invoke, outputs, tmp_pat
     invoke(job(input=path, output_format=output_format, **center)).ok()
     audited = invoke(["audit", str(outputs / "released"), "--data"]).ok()
     assert "every center is the one that the published map predicts" in audited.out
+
+
+@pytest.mark.parametrize(("output_format", "parts"), [("tfrecord", 3), ("parquet", 1)])
+def test_a_large_file_is_read_in_parts_for_tfrecords(
+    command, invoke, outputs, key_file, tree, monkeypatch, tmp_path, output_format, parts
+):
+    """The parts of a file do not show: the shards are those of the file as a whole."""
+    found: list[int] = []
+
+    def watched(*arguments: Any) -> Iterator[FilePart]:
+        for part in split_csv(*arguments):
+            found.append(part.parts)
+            yield part
+
+    monkeypatch.setattr(file_reader, "split_csv", watched)
+    log, rows = tmp_path / "large.csv", 3 * BATCH_ROWS + 5
+    log.write_text("".join(["f,y\n", *(f'"{i},\n",{i % 5}\n' for i in range(rows))]))
+    flags = {"input": log, "input_format": "csv", "label": "y", "noise_key_file": key_file, "num_shards": 2}
+    flags |= {"label_min": 0, "label_max": 4, "label_step": 1, "epsilon": 1, "output_format": output_format}
+    released = []
+    for name, rows_of_part in (("whole", 1 << 20), ("parts", BATCH_ROWS)):
+        monkeypatch.setattr(row_parts, "_PART_ROWS", rows_of_part)
+        invoke(command("privatize", flags | {"output": outputs / name, "direct_num_workers": 2})).ok()
+        released.append(tree(outputs / name / "data"))
+    assert released[0] == released[1]
+    assert max(found, default=1) == parts

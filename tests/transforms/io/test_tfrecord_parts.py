@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from labeldp.transforms import Format, InputError, ReadRecordBatches
 from labeldp.transforms.batches import LabelledBatch
-from labeldp.transforms.io import tfrecord_reader
+from labeldp.transforms.io import row_parts, tfrecord_reader
 from labeldp.transforms.io.file_reader import FileReader
 from labeldp.transforms.io.input_format import BATCH_ROWS, FilePart
 from labeldp.transforms.io.tfrecord_reader import split_tfrecord
@@ -24,7 +24,7 @@ ROWS = 5 * BATCH_ROWS + 17
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """(labels=, name=) -> path of a log of more than two parts, with records of many lengths."""
-    monkeypatch.setattr(tfrecord_reader, "_PART_ROWS", 2 * BATCH_ROWS)
+    monkeypatch.setattr(row_parts, "_PART_ROWS", 2 * BATCH_ROWS)
     monkeypatch.setattr(framing, "_CHUNK", 100_000)
 
     def write(labels: int | None = None, name: str = "log.tfrecord") -> str:

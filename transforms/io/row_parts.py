@@ -1,0 +1,47 @@
+"""Parts of local files whose rows must be found first: TFRecord and CSV. Parts are whole batches of their file."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+
+from apache_beam.io.filesystem import CompressionTypes
+
+from .filesystems import is_remote
+from .input_format import FilePart
+
+# Rows of a part, at least, and most parts of a file.
+_PART_ROWS, _MOST_PARTS = 1 << 17, 64
+# Where there are as many files, workers are busy with whole ones.
+_ENOUGH_FILES = 8
+
+
+def split_by_rows(file: FilePart, count: Callable[[], int]) -> Iterator[FilePart]:
+    """Splits a file into parts that workers read in parallel, by its number of rows.
+
+    Args:
+      file: A whole file.
+      count: Counts its rows, with another pass over the file.
+
+    Yields:
+      Its parts in order, at least one. Only few files are split that are local and not compressed: for others, that
+      pass costs as much as it saves.
+    """
+    plain = CompressionTypes.detect_compression_type(file.path) == CompressionTypes.UNCOMPRESSED
+    split = file.files < _ENOUGH_FILES and plain and not is_remote(file.path)
+    parts = min(max(count() // _PART_ROWS, 1), _MOST_PARTS) if split else 1
+    for number in range(parts):
+        yield dataclasses.replace(file, number=number, parts=parts)
+
+
+def batches_of_part(part: FilePart, batches: int) -> tuple[int, int]:
+    """Finds which batches of its file are those of a part.
+
+    Args:
+      part: A part by `split_by_rows`.
+      batches: Number of batches of the file.
+
+    Returns:
+      (first, stop): the first of them, and the one after the last.
+    """
+    return batches * part.number // part.parts, batches * (part.number + 1) // part.parts
