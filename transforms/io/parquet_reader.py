@@ -186,8 +186,9 @@ def _open_parquet_file(file: pa.NativeFile, path: str) -> pq.ParquetFile:
     try:
         # Arrow would read all row groups of a part ahead, so memory would grow with the file.
         return pq.ParquetFile(file, pre_buffer=False)
-    except (pa.ArrowException, OSError) as error:
-        raise unreadable(path, error, "not a Parquet file, or truncated") from None
+    # A column's name may be no text in a damaged file.
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+        raise unreadable(path, error, "not a Parquet file, or damaged") from None
 
 
 def _without_metadata(schema: pa.Schema) -> pa.Schema:

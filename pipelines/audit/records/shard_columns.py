@@ -140,7 +140,7 @@ class ShardReader:
                     found = dict(zip(batch.schema.names, batch.columns, strict=True))
                     labels = _single_floats(found[self.label])
                     yield self._batch(found | _of_folders(folders, len(labels)), labels)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is truncated or corrupt"
             raise RefusedDocument(f"cannot be read as Parquet: {printable(reason)}") from None
 

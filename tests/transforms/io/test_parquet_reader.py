@@ -65,9 +65,16 @@ def test_a_truncated_parquet_file(tmp_path, part, write, read_all):
     path = write(tmp_path / "a", "parquet", {"y": [float(i) for i in range(5_000)], "t": [SENTINEL] * 5_000})
     content = Path(path).read_bytes()
     Path(path).write_bytes(content[: int(len(content) * part)])
-    with pytest.raises(InputError, match="not a Parquet file, or truncated") as caught:
+    with pytest.raises(InputError, match="not a Parquet file, or damaged") as caught:
         read_all(path, "parquet")
     assert str(caught.value).startswith(path)
+
+
+def test_a_name_that_is_no_text(tmp_path, write, read_all):
+    path = write(tmp_path / "a", "parquet", {"y": [1.0], "named": [2.0]})
+    Path(path).write_bytes(Path(path).read_bytes().replace(b"named", b"\x80amed"))
+    with pytest.raises(InputError, match="not a Parquet file, or damaged"):
+        read_all(path, "parquet")
 
 
 def test_a_parquet_file_with_a_hole_in_it(tmp_path, write, read_all):

@@ -207,9 +207,11 @@ def test_a_parquet_column_without_labels(released, tmp_path, column):
     pq.write_table(pa.table({"f": [1.0, 2.0, 3.0]} if column is None else {"y": column}), path)
     [problem] = problems(folder)
     assert problem.startswith(f"data/{path.name} ")
-    path.write_bytes(b"no Parquet")
-    [problem] = problems(folder)
-    assert problem.startswith(f"data/{path.name} cannot be read as Parquet: ")
+    pq.write_table(pa.table({"named": [1.0]}), path)
+    for content in (b"no Parquet", path.read_bytes().replace(b"named", b"\x80amed")):
+        path.write_bytes(content)
+        [problem] = problems(folder)
+        assert problem.startswith(f"data/{path.name} cannot be read as Parquet: ")
 
 
 def test_lists_of_one_float_are_compared_as_float32(released, tmp_path):
