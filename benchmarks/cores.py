@@ -33,7 +33,7 @@ class Layout:
     columns: str = "synthetic"
 
 
-_SMALL, _WIDE = (2_000_000, 5_000_000, 10_000_000), (400_000, 800_000, 1_600_000)
+_SMALL, _WIDE = (2_000_000, 5_000_000, 10_000_000), (800_000, 1_600_000, 3_200_000)
 LAYOUTS = {
     "8_files": Layout(8, _SMALL),
     "8_wide_files": Layout(8, _WIDE, "wide"),
