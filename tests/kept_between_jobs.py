@@ -13,7 +13,7 @@ from typing import Any
 def keep_results() -> None:
     """Replaces functions of Beam."""
     from apache_beam.internal import cloudpickle_pickler
-    from apache_beam.transforms import userstate
+    from apache_beam.transforms import core, ptransform, userstate
     from apache_beam.typehints import decorators
     from labeldp.pipelines.runner import kept_by_beam
 
@@ -21,6 +21,10 @@ def keep_results() -> None:
     userstate.get_dofn_specs = _keep_specs(userstate.get_dofn_specs)
     # Origins of type hints are for messages only; a traceback for each looks at the files of all its frames.
     decorators.traceback = SimpleNamespace(format_stack=lambda limit: [])
+    # It reads the source of each DoFn, to warn of those that both yield and return.
+    core._check_fn_use_yield_and_return = _keep_checks(core._check_fn_use_yield_and_return)
+    # This makes errors clearer for what cannot be pickled. The job fails without it, too.
+    ptransform.pickler = SimpleNamespace(**{**vars(ptransform.pickler), "roundtrip": lambda value: value})
     # Most transforms of a job are pickled to the same bytes as in the job before.
     keep = functools.lru_cache(maxsize=4096)
     cloudpickle_pickler.bz2 = SimpleNamespace(compress=keep(bz2.compress), decompress=keep(bz2.decompress))
@@ -44,3 +48,19 @@ def _keep_specs(get_dofn_specs: Any) -> Any:
         return kept[key]
 
     return specs
+
+
+def _keep_checks(check: Any) -> Any:
+    """Keeps the results of a check of methods, by their functions."""
+    kept: dict[Any, bool] = {}
+
+    @functools.wraps(check)
+    def checked(method: Any) -> bool:
+        function = getattr(method, "__func__", None)
+        if function is None:
+            return check(method)
+        if function not in kept:
+            kept[function] = check(method)
+        return kept[function]
+
+    return checked

@@ -1,7 +1,9 @@
 """What kept_by_beam.py, kept_between_jobs.py and kept_solutions.py keep: the results of Beam and of solvers."""
 
 import runpy
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import apache_beam as beam
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 from apache_beam.coders import VarIntCoder
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions, TypeOptions
+from apache_beam.runners.worker import statecache
 from apache_beam.transforms import core, userstate
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec, TimerSpec, on_timer
 from labeldp.mechanisms.core.prior import Prior
@@ -60,6 +63,40 @@ def test_state_and_errors_are_found() -> None:
         assert userstate.get_dofn_specs(Stateful()) == ({COUNT}, {TIMER})
         with pytest.raises(ValueError, match="duplicate process"):
             userstate.get_dofn_specs(Twice())
+
+
+def test_the_check_of_a_dofn_that_yields_and_returns() -> None:
+    class Both(beam.DoFn):
+        def process(self, element: Any) -> Any:
+            if element:
+                return [element]
+            yield element
+
+    for _ in range(2):
+        assert core._check_fn_use_yield_and_return(Both().process)
+        assert not core._check_fn_use_yield_and_return(Plain("a").process)
+        assert not core._check_fn_use_yield_and_return(lambda element: [element])
+
+
+def test_what_cannot_be_pickled_fails_a_job() -> None:
+    cannot = (each for each in "ab")
+    with pytest.raises(RuntimeError, match="Unable to translate Map"), beam.Pipeline("FnApiRunner") as pipeline:
+        _ = pipeline | beam.Create([1]) | beam.Map(lambda element: (element, next(cannot)))
+
+
+def test_a_side_input_is_measured_without_the_modules_of_the_process() -> None:
+    large = [np.zeros(1000)]
+    alone = statecache.get_deep_size(large)
+    module = ModuleType("labeldp_test_module")
+    module.large = large  # type: ignore[attr-defined]
+    assert 8000 < alone < 10000
+    assert statecache.get_deep_size([large, vars(np)]) - alone < 1000
+    sys.modules[module.__name__] = module
+    try:
+        assert statecache.get_deep_size([vars(module)]) < 1000
+    finally:
+        del sys.modules[module.__name__]
+    assert statecache.get_deep_size([vars(module)]) > alone
 
 
 def test_views_of_the_same_options_share_their_values_and_others_do_not() -> None:
