@@ -116,7 +116,7 @@ class ShardRanges:
         first, last = start // scale, (stop - 1) // scale
         cuts = [-((start - shard * scale) * rows // (stop - start)) for shard in range(first + 1, last + 1)]
         whole = range(-(-start // scale), stop // scale)
-        return RowCuts(first, np.array(cuts, np.int64), whole)
+        return RowCuts(first, np.array(cuts, np.int64), whole, rows, (start, stop))
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,11 +127,26 @@ class RowCuts:
       first: Shard of its first row, among those of its folder.
       cuts: First row of each further shard, ascending.
       whole: Shards that have rows of no other file.
+      rows: Number of its rows.
+      place: Where it begins and ends among the files of its folder, in `scale` units a shard.
     """
 
     first: int
     cuts: np.ndarray
     whole: range
+    rows: int
+    place: tuple[int, int]
+
+    def follows(self, other: RowCuts) -> bool:
+        """Tells whether no row of a third file is between those of two files.
+
+        Args:
+          other: Where a file of the same folder is cut.
+
+        Returns:
+          True if the first row of this file comes right after the last one of the other.
+        """
+        return self.place[0] == other.place[1]
 
     def parts(self, rows: np.ndarray) -> Iterator[tuple[int, int, int]]:
         """Divides records among shards.

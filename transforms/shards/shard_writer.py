@@ -175,11 +175,11 @@ class ShardFile:
 
 @dataclass(frozen=True)
 class Segment:
-    """Complete segment file: consecutive records of one source that go to one shard.
+    """Complete segment file: consecutive records that go to one shard, of one source or of several neighbors.
 
     Attributes:
-      source: The input file.
-      start: First row of the source that the segment may hold.
+      source: The input file of its first record.
+      start: First row of that source that the segment may hold.
       path: The segment file.
       records: Number of records in it.
       size: Of the file, in bytes.
@@ -206,8 +206,8 @@ class WriteShards(beam.PTransform):
     batches give the same bytes on every runner.
 
     If the rows of the sources are known (`CountRows`), each shard has a range of them, and all bundles together write
-    at most one segment for each source, shard and bundle. Otherwise rows go to shards in turn, in blocks of 256, and
-    every bundle writes a segment for every shard.
+    at most one segment for each source, shard and bundle, and fewer where sources of one shard follow each other in a
+    bundle. Otherwise rows go to shards in turn, in blocks of 256, and every bundle writes a segment for every shard.
 
     Attributes:
       directory: Folder in which complete shards appear.
@@ -291,7 +291,7 @@ def shard_of_rows(source: str, rows: np.ndarray, num_shards: int) -> np.ndarray:
 
 
 class _WriteSegments(beam.DoFn):
-    """Writes one segment per shard as long as the batches of a source follow each other without a gap."""
+    """Writes one segment per shard as long as batches follow each other without a gap, in one source or the next."""
 
     def __init__(self, temp: str, num_shards: int, layout: Layout, partitions: OutputPartitions = ONE_FOLDER):
         self._temp = temp
@@ -302,8 +302,9 @@ class _WriteSegments(beam.DoFn):
     def start_bundle(self) -> None:
         make_directory(self._temp)
         self._open: dict[int, _OpenSegment] = {}
-        self._next: tuple[str, int] | None = None
-        self._cuts: tuple[str, RowCuts] | None = None
+        # Source and row after the last record.
+        self._next = "", 0
+        self._cuts: RowCuts | None = None
 
     @redact_errors("writing")
     def process(self, batch: LabelledBatch, ranges: Any = None) -> Iterator[tuple[int, Segment]]:
@@ -322,18 +323,21 @@ class _WriteSegments(beam.DoFn):
         self._open = {}
 
     def _write(self, batch: LabelledBatch, ranges: ShardRanges | None) -> Iterator[tuple[int, Segment]]:
-        if self._next != (batch.source, batch.start):
-            yield from self._close_all()
-        self._next = (batch.source, batch.stop)
+        after = batch.source, batch.stop
         if not batch.batch.num_rows:
+            if self._next == (batch.source, batch.start):
+                self._next = after
             return
         folder = self._partitions.place(batch.source)
+        if not self._continues(batch, ranges, folder):
+            yield from self._close_all()
+        self._next = after
         kept = self._partitions.drop(batch.batch)
-        if ranges is None:
+        if self._cuts is None:
             parts = self._blocks(batch, kept)
             most = _MAX_OPEN_UPLOADS if is_remote(self._temp) else _MAX_OPEN_SEGMENTS
         else:
-            parts = self._ranges(batch, kept, ranges, folder)
+            parts = self._ranges(batch, kept, self._cuts)
             # Rows ascend, and so do their shards.
             most = 1
         for shard, records, whole in parts:
@@ -348,6 +352,17 @@ class _WriteSegments(beam.DoFn):
                 self._open[place] = _OpenSegment(batch.source, batch.start, path, writer)
             self._open[place].write(records, batch.mechanism)
 
+    def _continues(self, batch: LabelledBatch, ranges: ShardRanges | None, folder: int) -> bool:
+        """Tells whether no record is between the last one and this batch, and finds the cuts of another source."""
+        source, row = self._next
+        if batch.source == source:
+            return batch.start == row
+        before, self._cuts = self._cuts, None if ranges is None else ranges.of_file(batch.source, folder)
+        if before is None or self._cuts is None:
+            return False
+        # Between folders this may be true wrongly, but there a new shard begins.
+        return (row, batch.start) == (before.rows, 0) and self._cuts.follows(before)
+
     def _blocks(self, batch: LabelledBatch, kept: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch, bool]]:
         """Records for each shard, in blocks of rows in turn, and whether they may be all records of the shard."""
         if self._num_shards == 1:
@@ -358,12 +373,9 @@ class _WriteSegments(beam.DoFn):
             yield shard, filter_batch(kept, np.flatnonzero(shards == shard)), False
 
     def _ranges(
-        self, batch: LabelledBatch, kept: pa.RecordBatch, ranges: ShardRanges, folder: int
+        self, batch: LabelledBatch, kept: pa.RecordBatch, cuts: RowCuts
     ) -> Iterator[tuple[int, pa.RecordBatch, bool]]:
         """Records for each shard, in ranges of rows, and whether they may be all records of the shard."""
-        if self._cuts is None or self._cuts[0] != batch.source:
-            self._cuts = batch.source, ranges.of_file(batch.source, folder)
-        cuts = self._cuts[1]
         for shard, start, stop in cuts.parts(batch.rows):
             yield shard, kept.slice(start, stop - start), shard in cuts.whole
 

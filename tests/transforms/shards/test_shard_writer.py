@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.transforms import LabelledBatch, ShardFile, WriteParquet, WriteTFRecords
 from labeldp.transforms.errors import StageError
+from labeldp.transforms.io.hive_partitions import OutputPartitions
 from labeldp.transforms.shards import parquet_writer, tfrecord_writer
 from labeldp.transforms.shards import shard_writer as write
 from labeldp.transforms.shards.parquet_writer import _ParquetLayout
@@ -351,9 +352,78 @@ def test_each_byte_is_written_once_if_no_shard_has_rows_of_two_files(counted, ki
 @pytest.mark.parametrize(("kind", "compression"), KINDS)
 def test_segments_are_at_most_files_and_shards_together(counted, kind, compression):
     batches = without_dictionaries([log(200 + place, f"/logs/{place:02d}") for place in range(20)])
-    _, opened, assembled = counted(batches, kind, compression, 8)
+    expected, opened, assembled = counted(batches, kind, compression, 8)
+    # In one bundle, neighbors share the segment of their shard.
+    assert opened == 8
+    assert assembled == (0 if (kind, compression) == ("tfrecord", "none") else 8)
+    # In this order, no file follows its neighbor.
+    found, opened, assembled = counted([*batches[1::2], *batches[::2]], kind, compression, 8)
     assert 20 <= opened < 28
     assert assembled == 8
+    assert found == expected
+
+
+@pytest.mark.parametrize(("kind", "compression"), KINDS)
+@pytest.mark.parametrize(
+    ("bundles", "segments"),
+    [
+        ("a0 a1 b0 b1 c0 c1", 1),
+        ("a0 a1 b0 b1 | c0 c1", 2),
+        ("a0 a1 c0 c1 | b0 b1", 3),
+        ("a0 b0 b1 c0 c1 | a1", 3),
+        ("a0 a1 b1 c0 c1 | b0", 3),
+        ("b0 b1 c0 c1 a0 a1", 2),
+        ("a1 b0 b1 c0 | c1 | a0", 3),
+        ("c0 c1 b0 b1 a0 a1", 3),
+    ],
+)
+def test_a_segment_has_rows_of_neighbors_only(kind, compression, bundles, segments, recut, tmp_path):
+    sources = without_dictionaries([log(60, f"/logs/{name}") for name in "abc"])
+    pieces = {
+        f"{name}{place}": piece
+        for name, source in zip("abc", sources, strict=True)
+        for place, piece in enumerate(recut(source, 25))
+    }
+    layout, ranges = LAYOUTS[kind](compression), ranges_of(sources, 1)
+    expected, _ = write_as_bundles([[source] for source in sources], tmp_path / "one", layout, 1, 0, ranges)
+    with pytest.MonkeyPatch.context() as patch:
+        closed: list[Any] = []
+        close = write._OpenSegment.close
+        patch.setattr(write._OpenSegment, "close", lambda self: closed.append(close(self)) or closed[-1])
+        cut = [[pieces[name] for name in bundle.split()] for bundle in bundles.split("|")]
+        found, (shard,) = write_as_bundles(cut, tmp_path / "two", layout, 1, 0, ranges)
+    assert found == expected
+    assert (shard.records, len(closed)) == (180, segments)
+
+
+def test_records_of_two_folders_do_not_share_a_segment(tmp_path):
+    """Places of files are counted in each folder, so two of different folders may seem to be neighbors."""
+    sources = [log(60, f"/logs/d={name}/a") for name in "12"]
+    partitions = OutputPartitions((("d", True),), ("d=1", "d=2"))
+    ranges = divide_rows([SourceRows(each.source, 60, 60) for each in sources], 1, partitions)
+    stage = _WriteSegments(str(tmp_path), 1, LAYOUTS["tfrecord"]("none"), partitions)
+    stage.start_bundle()
+    found = [element for each in sources for element in stage.process(each, ranges)]
+    found += [windowed.value for windowed in stage.finish_bundle()]
+    assert [(place, segment.records) for place, segment in found] == [(0, 60), (1, 60)]
+
+
+def test_a_batch_without_records_does_not_hide_a_gap(tmp_path):
+    source = log(60)
+    none = source.keep(np.zeros(60, bool))
+    first, last = (dataclasses.replace(none, start=start, stop=start + 20) for start in (0, 40))
+    middle = LabelledBatch(source.source, 20, 40, np.arange(20, 40), source.batch.slice(20, 20))
+    ranges = divide_rows([SourceRows(source.source, 60, 20), SourceRows("/logs/b", 60, 60)], 1)
+    stage = _WriteSegments(str(tmp_path), 1, LAYOUTS["tfrecord"]("none"))
+    for batches, segments in (
+        ([first, middle, last, log(60, "/logs/b")], [80]),
+        ([first, middle, log(60, "/logs/b"), last], [20, 60]),
+        ([middle, first, last, log(60, "/logs/b")], [80]),
+    ):
+        stage.start_bundle()
+        found = [element for each in batches for element in stage.process(each, ranges)]
+        found += [windowed.value for windowed in stage.finish_bundle()]
+        assert [segment.records for _, segment in found] == segments
 
 
 @pytest.mark.parametrize(("kind", "compression"), KINDS)
