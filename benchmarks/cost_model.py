@@ -169,8 +169,11 @@ def _row(run: dict[str, Any], coefficients: np.ndarray) -> dict[str, Any]:
 
 
 def _segments(files: int, shards: int) -> str:
-    """A segment for each shard if no shard has rows of two files; else one more, at most, where another file begins."""
-    return str(shards) if shards >= files else f"{max(files, shards)} to {files + shards}"
+    """A segment for each shard if no shard has rows of two files; else one more, at most, where another file begins.
+
+    Files that one bundle reads one after the other share segments.
+    """
+    return str(shards) if shards >= files else f"{shards} to {files + shards}"
 
 
 def _worked(records: int, width: int, coefficients: np.ndarray) -> dict[str, Any]:

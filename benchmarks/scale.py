@@ -18,7 +18,13 @@ from workspace import Workspace, folder_bytes, open_workspace
 
 _SIZES = (2_000_000,)
 _SMALL = 2_000
-LAYOUTS = {"64_files_64_shards": (64, 64), "1_file_64_shards": (1, 64), "64_files_8_shards": (64, 8)}
+LAYOUTS = {
+    "64_files_64_shards": (64, 64),
+    "1_file_64_shards": (1, 64),
+    "64_files_8_shards": (64, 8),
+    # So small that one worker reads them.
+    "1000_files_8_shards": (1000, 8),
+}
 _PROGRAM = str(Path(__file__).parent / "counted_job.py")
 
 

@@ -46,7 +46,9 @@ def test_the_model_is_measured(benchmark: Any, last_line: Any, tmp_path: Path, m
     model.main([f"--temp_location={tmp_path}"])
 
     facts = last_line()
-    assert [row["segments"] for row in facts["fitted"]] == [2, 2]
+    # Two files share one segment.
+    assert [row["segments"] for row in facts["fitted"]] == [2, 1]
+    assert [row["segments by the model"] for row in facts["fitted"]] == ["2", "1 to 3"]
     (unseen,) = facts["not used for the fit"]
     assert (unseen["files"], unseen["segments"], unseen["segments by the model"]) == (3, 3, "3")
     assert [row["records"] for row in facts["worked"]] == ["1e9", "1e10", "1e11"] * 2
