@@ -59,7 +59,7 @@ def kills() -> list[Kill]:
 
 @pytest.fixture(scope="module")
 def three_files(tmp_path_factory: pytest.TempPathFactory, write_csv: Any) -> str:
-    """Glob of a log of three files: one shard of them has three segments."""
+    """Glob of a log of three files. Two workers take turns, so that a shard of all three has three segments."""
     folder = tmp_path_factory.mktemp("log")
     for name in "abc":
         write_csv(folder / f"{name}.csv", [f"{i},{i % 5}" for i in range(400)])
@@ -70,7 +70,8 @@ def three_files(tmp_path_factory: pytest.TempPathFactory, write_csv: Any) -> str
 def run(job: Any, request: pytest.FixtureRequest) -> list[str]:
     """Arguments of the run, whose cap admits one charge; with a parameter, its format: three files to one shard."""
     if format := getattr(request, "param", None):
-        return job(input=request.getfixturevalue("three_files"), num_shards=1, output_format=format, epsilon_cap=1)
+        three = {"input": request.getfixturevalue("three_files"), "num_shards": 1, "direct_num_workers": 2}
+        return job(**three, output_format=format, epsilon_cap=1)
     return job(num_shards=2, epsilon_cap=1)
 
 
