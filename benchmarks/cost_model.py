@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,10 +80,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     flags.add_argument(
         "--scale", type=float, default=1.0, metavar="X", help="multiplies the numbers of records (default: 1)"
     )
+    flags.add_argument("--rounds", type=int, default=3, metavar="N", help="runs of each job (default: 3)")
     flags.add_argument("--temp_location", metavar="DIR", help="folder for logs and outputs (default: a temporary one)")
     args = flags.parse_args(argv)
     with open_workspace(args.temp_location) as space:
-        fitted, unseen = ([_run(space, job, args.scale) for job in jobs] for jobs in (FITTED, UNSEEN))
+        rounds = [[_run(space, job, args.scale) for job in (*FITTED, *UNSEEN)] for _ in range(args.rounds)]
+    runs = [_median(list(of_job)) for of_job in zip(*rounds, strict=True)]
+    fitted, unseen = runs[: len(FITTED)], runs[len(FITTED) :]
     coefficients, r_squared = fit(fitted)
     names = ("seconds of start", "us a record", "ns a byte of a record", "ms a file", "ms a shard")
     units = np.array([1, 1e6, 1e9, 1e3, 1e3])
@@ -133,7 +137,6 @@ def _run(space: Workspace, job: Job, scale: float) -> dict[str, Any]:
         found = json.loads(cost.output.splitlines()[-1])
         released = folder_bytes(output / "data", f".{_FORMAT}")
     size = log.size
-    log.delete()
     facts = {
         "records": records,
         "width": size / records,
@@ -147,6 +150,12 @@ def _run(space: Workspace, job: Job, scale: float) -> dict[str, Any]:
     }
     progress(str(facts))
     return facts
+
+
+def _median(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Facts of a job of several runs: the median time, and the largest peak of memory."""
+    seconds, peaks = ([run[name] for run in runs] for name in ("cpu_seconds", "peak_mb"))
+    return runs[0] | {"cpu_seconds": statistics.median(seconds), "peak_mb": max(peaks)}
 
 
 def _row(run: dict[str, Any], coefficients: np.ndarray) -> dict[str, Any]:

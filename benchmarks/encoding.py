@@ -14,7 +14,7 @@ from comparison import Program, compare, cpu_ratio, parser, ratio
 from result_line import print_result
 from workspace import Log, open_workspace
 
-_SIZES = (50_000, 100_000, 200_000, 400_000)
+_SIZES = (100_000, 200_000, 400_000, 800_000)
 FORMATS = ("csv", "parquet")
 
 
@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     Args:
       argv: Arguments; default those of the process.
     """
-    flags = parser(__doc__, _SIZES, rounds=1)
+    flags = parser(__doc__, _SIZES, rounds=2)
     flags.add_argument("--files", type=int, default=8, metavar="N", help="files of a log (default: 8)")
     args = flags.parse_args(argv)
     with open_workspace(args.temp_location) as space:

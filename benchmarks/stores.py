@@ -22,8 +22,8 @@ from comparison import Runs, cpu_ratio, parser, ratio
 from result_line import print_result, progress
 from workspace import Log, Workspace, folder_bytes, open_workspace
 
-_SIZES = (400_000, 1_200_000, 2_400_000)
-_MANY = (100, 300, 600)
+_SIZES = (1_000_000, 4_000_000, 8_000_000)
+_MANY = (100, 500, 1500)
 _RECORDS_OF_SMALL_FILE = 20
 _BUCKET = "benchmark"
 _SIZE_TOLERANCE = 0.05
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with open_workspace(args.temp_location) as space, _Store() as store:
         records = _compared(space, store, {size: (size, args.files) for size in args.sizes}, args.rounds)
         small = {files: (files * _RECORDS_OF_SMALL_FILE, files) for files in args.small_files}
-        layouts = {"records": records, "small_files": _compared(space, store, small, 1)}
+        layouts = {"records": records, "small_files": _compared(space, store, small, args.rounds)}
     print_result("stores", {"layouts": layouts})
 
 

@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     Args:
       argv: Arguments; default those of the process.
     """
-    flags = parser(__doc__, _SIZES, rounds=1)
+    flags = parser(__doc__, _SIZES, rounds=2)
     flags.add_argument(
         "--per_element_sizes", type=int, nargs="+", metavar="N",
         help="numbers of records for the per-element pipeline, which is slow "

@@ -43,7 +43,7 @@ def test_the_model_is_measured(benchmark: Any, last_line: Any, tmp_path: Path, m
     model = benchmark("cost_model")
     monkeypatch.setattr(model, "FITTED", (model.Job(300, "synthetic", 2, 2), model.Job(100, "wide", 2, 1)))
     monkeypatch.setattr(model, "UNSEEN", (model.Job(200, "synthetic", 3, 3),))
-    model.main([f"--temp_location={tmp_path}"])
+    model.main(["--rounds=2", f"--temp_location={tmp_path}"])
 
     facts = last_line()
     # Two files share one segment.
