@@ -6,6 +6,7 @@ Sections of benchmarks without a file stay as they are.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -74,6 +75,8 @@ def read_results(folder: Path) -> dict[str, Result]:
 def renewed(page: str, text: str) -> str:
     """Replaces the text between the markers of a page, except for sections that the new text does not have.
 
+    A section that the page does not have follows the one before it in the new text.
+
     Args:
       page: The page.
       text: The new text.
@@ -89,7 +92,12 @@ def renewed(page: str, text: str) -> str:
     begin, end = page.index(BEGIN) + len(BEGIN), page.index(END)
     _, before = _sections(page[begin:end])
     start, after = _sections(text)
-    parts = [start, *{**before, **after}.values()]
+    order = list(before)
+    for previous, heading in itertools.pairwise(["", *after]):
+        if heading not in before:
+            order.insert(order.index(previous) + 1 if previous else len(order), heading)
+    sections = {**before, **after}
+    parts = [start, *(sections[heading] for heading in order)]
     return page[:begin] + "\n\n" + "\n\n".join(part.strip() for part in parts) + "\n\n" + page[end:]
 
 

@@ -7,6 +7,9 @@ from typing import Any
 
 PLOT = "performance.svg"
 
+STORES = {"s3": "S3", "gs": "Google Cloud Storage"}
+"""Stores of `stores`, by the scheme of their URLs."""
+
 NAMES = {
     "labeldp": "labeldp privatize",
     "labeldp_one_order": "labeldp privatize, features in one order",
@@ -33,11 +36,11 @@ NAMES = {
     "1_wide_file": "one file of wide records",
     "1000_files": "1,000 small files",
     "disk": "on disk",
-    "s3": "over S3",
     "help": "`labeldp --help`",
     "solve": "`labeldp solve`, 401 labels",
     "python": "`python -c pass`",
     "numpy": '`python -c "import numpy"`',
+    **{scheme: f"over {name}" for scheme, name in STORES.items()},
 }
 
 RECORDS = {"synthetic": "8 floats", "wide": "40 features"}
@@ -72,8 +75,8 @@ def tables(results: Mapping[str, Result]) -> str:
     sections = [_machine(next(iter(results.values())))]
     for name in [*known, *(name for name in results if name not in known)]:
         if name in results:
-            heading, *parts = known.get(name, _other)(results[name])
-            sections += [heading, _when(results[name]), *parts]
+            for part in known.get(name, _other)(results[name]):
+                sections += [part, _when(results[name])] if part.startswith("### ") else [part]
             if name == "parquet":
                 sections.append(f"![Seconds against records, a line per program](images/{PLOT})")
     return "\n\n".join(sections)
@@ -197,24 +200,30 @@ def _memory(result: Result) -> Iterator[str]:
 
 
 def _stores(result: Result) -> Iterator[str]:
-    yield "### Over S3, tfrecord"
-    rows = [
-        [
-            *_ratios(text, one, "cost_over_disk", "cpu_over_disk"),
-            f"{one['requests_per_shard']:.1f}",
-            f"{one['bytes_read_per_shard'] / 1e6:.2f}",
-            f"{one['bytes_written_per_shard'] / 1e6:.2f}",
-        ]
-        for text, one in (
-            ("a record, in 24 files", result["layouts"]["records"]),
-            ("a small file", result["layouts"]["small_files"]),
+    texts = {"records": "a record, in 24 files", "small_files": "a small file"}
+    layouts = result["layouts"]
+    for store in next(iter(layouts.values()))["stores"]:
+        yield f"### Over {STORES[store]}, tfrecord"
+        yield _table(
+            ["cost over that on disk, of", "wall time", "CPU time", "requests per shard", "MB read", "MB written"],
+            [_over_disk(texts[name], layout["stores"][store]) for name, layout in layouts.items()],
         )
+        for name, layout in layouts.items():
+            programs = {program: layout["programs"][program] for program in ("disk", store)}
+            yield _programs(programs) if name == "records" else _small_files(programs)
+
+
+def _over_disk(text: str, measured: Result) -> list[str]:
+    return [
+        *_ratios(text, measured, "cost_over_disk", "cpu_over_disk"),
+        f"{measured['requests_per_shard']:.1f}",
+        f"{measured['bytes_read_per_shard'] / 1e6:.2f}",
+        f"{measured['bytes_written_per_shard'] / 1e6:.2f}",
     ]
-    header = ["cost over that on disk, of", "wall time", "CPU time", "requests per shard", "MB read", "MB written"]
-    yield _table(header, rows)
-    yield _programs(result["layouts"]["records"]["programs"])
-    small = result["layouts"]["small_files"]["programs"]
-    yield _table(
+
+
+def _small_files(programs: Mapping[str, Result]) -> str:
+    return _table(
         ["", "ms per small file", "ms of CPU per small file", "R squared", "files up to"],
         [
             [
@@ -224,7 +233,7 @@ def _stores(result: Result) -> Iterator[str]:
                 f"{measured['r_squared']:.4f}",
                 f"{max(measured['sizes']):,}",
             ]
-            for name, measured in small.items()
+            for name, measured in programs.items()
         ],
     )
 

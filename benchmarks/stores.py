@@ -1,7 +1,9 @@
-"""Cost of `labeldp privatize` over S3, beside the same job on disk: for each record, and for each of many small files.
+"""Cost of `labeldp privatize` over object stores, beside the same job on disk: for each record and each small file.
 
-S3 is moto's emulator in a process of its own, on the same machine: its time is part of the wall time of a job, not of
-its CPU time, and there is no network. Requests and bytes for each shard do not depend on the machine.
+S3 and Google Cloud Storage are emulators, moto and gcp-storage-emulator, each in a process of its own on the same
+machine: their time is part of the wall time of a job, not of its CPU time, and there is no network. Wall times over one
+store are therefore not comparable with those over the other. Requests and bytes for each shard do not depend on the
+machine. Google's emulator keeps the log and the output in memory: 1.8 GB with 8 million records.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import urllib.request
@@ -17,20 +20,33 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import boto3
 from comparison import Runs, cpu_ratio, parser, ratio
+from labeldp.transforms.stores.object_store import ObjectStore, store_of
 from result_line import print_result, progress
 from workspace import Log, Workspace, folder_bytes, open_workspace
 
-_SIZES = (1_000_000, 4_000_000, 8_000_000)
+# Segments of more than 4 MiB: Google's emulator takes 0.1 seconds to parse an upload of 4 MiB in one request, in which
+# smaller ones are sent.
+_SIZES = (1_200_000, 4_000_000, 8_000_000)
 _MANY = (100, 500, 1500)
 _RECORDS_OF_SMALL_FILE = 20
+_LAYOUTS = ("records", "small_files")
 _BUCKET = "benchmark"
 _SIZE_TOLERANCE = 0.05
+_VARIABLES = {
+    "s3": {
+        "AWS_ENDPOINT_URL": "{url}",
+        "AWS_ACCESS_KEY_ID": "benchmark",
+        "AWS_SECRET_ACCESS_KEY": "benchmark",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    },
+    "gs": {"STORAGE_EMULATOR_HOST": "{url}"},
+}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs both layouts and prints the JSON line.
+    """Runs the layouts and prints the JSON line.
 
     Args:
       argv: Arguments; default those of the process.
@@ -38,76 +54,106 @@ def main(argv: Sequence[str] | None = None) -> None:
     flags = parser(__doc__, _SIZES, rounds=2)
     flags.add_argument("--files", type=int, default=24, metavar="N", help="files of a large log (default: 24)")
     flags.add_argument("--small_files", type=int, nargs="+", default=_MANY, metavar="N", help="numbers of small files")
+    flags.add_argument("--layouts", nargs="+", choices=_LAYOUTS, default=list(_LAYOUTS), help="default: both")
+    flags.add_argument("--stores", nargs="+", choices=_VARIABLES, default=list(_VARIABLES), help="default: both")
     args = flags.parse_args(argv)
-    with open_workspace(args.temp_location) as space, _Store() as store:
-        records = _compared(space, store, {size: (size, args.files) for size in args.sizes}, args.rounds)
-        small = {files: (files * _RECORDS_OF_SMALL_FILE, files) for files in args.small_files}
-        layouts = {"records": records, "small_files": _compared(space, store, small, args.rounds)}
+    sizes = {
+        "records": {size: (size, args.files) for size in args.sizes},
+        "small_files": {files: (files * _RECORDS_OF_SMALL_FILE, files) for files in args.small_files},
+    }
+    with open_workspace(args.temp_location) as space, contextlib.ExitStack() as running:
+        stores = {scheme: running.enter_context(_Store(scheme)) for scheme in args.stores}
+        layouts = {name: _compared(space, stores, sizes[name], args.rounds) for name in args.layouts}
     print_result("stores", {"layouts": layouts})
 
 
-def _compared(space: Workspace, store: _Store, layout: dict[int, tuple[int, int]], rounds: int) -> dict[str, Any]:
-    """Runs the job on disk and over S3, with a shard for each file; sizes are those of the layout's keys."""
-    disk, s3, counts = Runs(), Runs(), {}
+def _compared(
+    space: Workspace, stores: dict[str, _Store], layout: dict[int, tuple[int, int]], rounds: int
+) -> dict[str, Any]:
+    """Runs the job on disk and over the stores, with a shard for each file.
+
+    Args:
+      space: Folder of the logs and outputs.
+      stores: The stores, by scheme.
+      layout: Numbers of records and of files, by the size that costs are measured against.
+      rounds: Runs of each program at each size.
+
+    Returns:
+      The figures of the layout.
+
+    Raises:
+      RuntimeError: If a job fails, or the output on a store is not as large as that on disk.
+    """
+    runs = {program: Runs() for program in ("disk", *stores)}
+    counts: dict[str, dict[str, float]] = {}
     for number in range(rounds):
         for size, (records, files) in layout.items():
             log = space.log("tfrecord", records, files)
             flag = f"--num_shards={files}"
             with space.output() as output:
-                costs = [space.run(space.privatize(log, output, flag))]
+                costs = {"disk": space.run(space.privatize(log, output, flag))}
                 written = folder_bytes(output, ".tfrecord")
-            with store.copied(log) as (source, target):
-                # The last flag of a name counts.
-                job = [*space.privatize(log, Path("unused"), flag), f"--input={source}", f"--output={target}"]
-                store.counts()
-                costs.append(space.run(job))
-                counts = {name: count / files for name, count in store.counts().items()}
-                stored = store.size(f"{target}/data/")
-            if not 1 - _SIZE_TOLERANCE <= stored / written <= 1 + _SIZE_TOLERANCE:
-                raise RuntimeError(f"the job wrote {stored:,} bytes to the store and {written:,} to the disk")
-            for runs, cost in zip((disk, s3), costs, strict=True):
-                runs.costs.setdefault(size, []).append(cost)
-            progress(
-                f"round {number + 1} of {rounds}: {records:,} records in {files} files: "
-                + ", ".join(f"{cost.wall_seconds:.2f} s, {cost.cpu_seconds:.2f} s of CPU time" for cost in costs)
-                + f" over S3; {counts}"
-            )
+            for scheme, store in stores.items():
+                with store.copied(log) as (source, target):
+                    # The last flag of a name counts.
+                    job = [*space.privatize(log, Path("unused"), flag), f"--input={source}", f"--output={target}"]
+                    store.counts()
+                    costs[scheme] = space.run(job)
+                    counts[scheme] = {name: count / files for name, count in store.counts().items()}
+                    stored = store.size(f"{target}/data/")
+                if not 1 - _SIZE_TOLERANCE <= stored / written <= 1 + _SIZE_TOLERANCE:
+                    raise RuntimeError(f"the job wrote {stored:,} bytes to {scheme}:// and {written:,} to the disk")
+            for program, cost in costs.items():
+                runs[program].costs.setdefault(size, []).append(cost)
+                progress(
+                    f"round {number + 1} of {rounds}: {program}, {records:,} records in {files} files: "
+                    f"{cost.wall_seconds:.2f} s, {cost.cpu_seconds:.2f} s of CPU time"
+                    + (f"; for each shard {counts[program]}" if program in counts else "")
+                )
             if number == rounds - 1:
                 log.delete()
-    on_disk, on_store = disk.measurement(), s3.measurement()
+    programs = {program: of_program.measurement() for program, of_program in runs.items()}
     return {
-        "cost_over_disk": ratio(on_store, on_disk),
-        "cpu_over_disk": cpu_ratio(on_store, on_disk),
-        # Of the largest size.
-        "requests_per_shard": sum(counts.get(method, 0) for method in ("GET", "HEAD", "PUT", "POST", "DELETE")),
-        "bytes_read_per_shard": counts.get("bytes_out", 0),
-        "bytes_written_per_shard": counts.get("bytes_in", 0),
-        "programs": {"disk": on_disk, "s3": on_store},
+        "programs": programs,
+        "stores": {
+            scheme: {
+                "cost_over_disk": ratio(programs[scheme], programs["disk"]),
+                "cpu_over_disk": cpu_ratio(programs[scheme], programs["disk"]),
+                # Of the largest size.
+                "requests_per_shard": counts[scheme].get("requests", 0),
+                "bytes_read_per_shard": counts[scheme].get("bytes_out", 0),
+                "bytes_written_per_shard": counts[scheme].get("bytes_in", 0),
+            }
+            for scheme in stores
+        },
     }
 
 
 class _Store:
-    """The emulator; as a context manager, the environment names it."""
+    """An emulator with a bucket; as a context manager, the environment names it."""
+
+    def __init__(self, scheme: str):
+        self._bucket = f"{scheme}://{_BUCKET}/"
+        self._scheme = scheme
 
     def __enter__(self) -> _Store:
         self._until_the_end = contextlib.ExitStack()
         program = str(Path(__file__).with_name("store_server.py"))
         self._server = self._until_the_end.enter_context(
-            subprocess.Popen([sys.executable, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            subprocess.Popen(
+                [sys.executable, program, self._scheme, _BUCKET],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
         )
         assert self._server.stdout is not None
         self._url = f"http://127.0.0.1:{int(self._server.stdout.readline())}"
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-        variables = {
-            "AWS_ENDPOINT_URL": self._url,
-            "AWS_ACCESS_KEY_ID": "benchmark",
-            "AWS_SECRET_ACCESS_KEY": "benchmark",
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "AWS_EC2_METADATA_DISABLED": "true",
-        }
+        variables = {name: value.format(url=self._url) for name, value in _VARIABLES[self._scheme].items()}
+        # A profile or a session of the user must not join the emulator's credentials.
+        prefix = "AWS_" if self._scheme == "s3" else "STORAGE_"
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(prefix)}
         self._until_the_end.enter_context(mock.patch.dict(os.environ, {**kept, **variables}, clear=True))
-        self._client = boto3.client("s3")
-        self._client.create_bucket(Bucket=_BUCKET)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -119,26 +165,25 @@ class _Store:
     def copied(self, log: Log) -> Iterator[tuple[str, str]]:
         """Copies a log to the store: gives its glob and a URL for the output; both are deleted afterwards."""
         for path in log.folder.iterdir():
-            self._client.upload_file(str(path), _BUCKET, f"in/{path.name}")
+            with path.open("rb") as file, self._client.create(f"{self._bucket}in/{path.name}") as copy:
+                shutil.copyfileobj(file, copy)
         try:
-            yield f"s3://{_BUCKET}/in/part-*.{log.format}", f"s3://{_BUCKET}/out/released"
+            yield f"{self._bucket}in/part-*.{log.format}", f"{self._bucket}out/released"
         finally:
-            self._objects().delete()
+            self._client.delete([found.path for found in self._client.list(self._bucket)])
 
     def counts(self) -> dict[str, int]:
         """Requests for segments and shards, and their bytes, since the last call."""
         with urllib.request.urlopen(f"{self._url}/counts") as answer:
             return json.load(answer)
 
-    def size(self, url: str) -> int:
+    def size(self, prefix: str) -> int:
         """Bytes of all objects below a URL."""
-        prefix = url.removeprefix(f"s3://{_BUCKET}/")
-        return sum(found.size for found in self._objects().filter(Prefix=prefix))
+        return sum(found.size for found in self._client.list(prefix))
 
-    def _objects(self) -> Any:
-        """All objects, which boto3 declares no type for."""
-        resource: Any = boto3.resource("s3")
-        return resource.Bucket(_BUCKET).objects
+    @property
+    def _client(self) -> ObjectStore:
+        return store_of(self._bucket)
 
 
 if __name__ == "__main__":

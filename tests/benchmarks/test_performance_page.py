@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,21 @@ RESULTS: dict[str, Any] = {
         "programs": {"labeldp": MEASUREMENT, "arrow_loop": MEASUREMENT},
     },
     "memory": {"formats": {"parquet": {**MEASUREMENT, "largest_over_smallest_peak": 1.03}}},
+    "stores": {
+        "layouts": {
+            name: {
+                "programs": dict.fromkeys(("disk", "s3", "gs"), MEASUREMENT),
+                "stores": {
+                    store: {
+                        "cost_over_disk": cost, "cpu_over_disk": None, "requests_per_shard": requests,
+                        "bytes_read_per_shard": 1e6, "bytes_written_per_shard": 2.5e6,
+                    }
+                    for store, cost in (("s3", 3.5), ("gs", 4.5))
+                },
+            }
+            for name, requests in (("records", 9.0), ("small_files", 3.0))
+        }
+    },
     "stages": {
         "stages": {
             "keyed words": {"records_per_cpu_second": 9e6, "speed_over": {"a loop": 4.5}},
@@ -110,13 +126,19 @@ def test_the_page_has_all_figures_between_its_markers(run: Any, report: Any) -> 
     ):
         assert figure in page
     assert "| labeldp privatize | 2.00 | 3.00 | 4.0 | 0.9987 | 5,000,000 | 310 |" in page
+    assert re.findall("### Over .*", page) == ["### Over S3, tfrecord", "### Over Google Cloud Storage, tfrecord"]
+    for store, cost in (("over S3", "3.50"), ("over Google Cloud Storage", "4.50")):
+        assert f"| a record, in 24 files | {cost} | no line | 9.0 | 1.00 | 2.50 |" in page
+        assert f"| a small file | {cost} | no line | 3.0 | 1.00 | 2.50 |" in page
+        assert page.count(f"| {store} |") == 2
+    assert page.count("| on disk |") == 4
+    assert page.count("2026-01-02") == len(RESULTS) + 1
     assert "| one file | two workers, threads | 2.00 | 3.00 | 4.0 | 0.9987 |" in page
     assert "| one file | 1.62 | 0.75 |" in page
     assert "| 40 features | Flink, four task slots | 2.00 | 4.0 | 0.9987 | 5,000,000 |" in page
     assert "| 40 features | cost of Flink, one task slot, over DirectRunner | 0.75 |" in page
     assert "| 40 features | speed-up of Flink, four task slots, over Flink, one task slot | no line |" in page
     assert "| `labeldp --help` | 0.06 | 0.04 | 0.5 | labeldp | none |" in page
-    assert "2026-01-02" in page
     assert plot is not None
     assert f"](images/{plot.name})" in page
 
@@ -131,8 +153,15 @@ def test_sections_of_benchmarks_that_did_not_run_stay(run: Any, report: Any) -> 
     page, _ = run(RESULTS)
     (section,) = (part for part in page.split("### ") if part.startswith("Start-up"))
     changed = report.renewed(page, "On a machine.\n\n### Start-up\n\nlater\n\n### New\n\nfigures")
-    assert changed == page.replace(section, "Start-up\n\nlater\n\n").replace(
+    assert changed == page.replace(section, "Start-up\n\nlater\n\n### New\n\nfigures\n\n").replace(
         page[page.index("Measured on") : page.index("\n\n### ")], "On a machine."
+    )
+
+
+def test_a_new_first_section_is_the_last_of_the_page(report: Any) -> None:
+    page = f"{report.BEGIN}\n\nOn a machine.\n\n### Old\n\nfigures\n\n{report.END}"
+    assert report.renewed(page, "On another.\n\n### New\n\nfigures") == page.replace(
+        "On a machine.", "On another."
     ).replace(f"\n\n{report.END}", f"\n\n### New\n\nfigures\n\n{report.END}")
 
 
