@@ -18,12 +18,14 @@ from workspace import Workspace, folder_bytes, open_workspace
 
 _SIZES = (2_000_000,)
 _SMALL = 2_000
+# Files, shards and further flags.
 LAYOUTS = {
     "64_files_64_shards": (64, 64),
     "1_file_64_shards": (1, 64),
     "64_files_8_shards": (64, 8),
-    # So small that one worker reads them.
+    # So small that one worker reads them, unless flags say otherwise.
     "1000_files_8_shards": (1000, 8),
+    "1000_files_8_shards_2_workers": (1000, 8, "--direct_num_workers=2"),
 }
 _PROGRAM = str(Path(__file__).parent / "counted_job.py")
 
@@ -48,11 +50,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     print_result("scale", {"layouts": counts})
 
 
-def _count(space: Workspace, format: str, size: int, files: int, shards: int) -> dict[str, Any]:
+def _count(space: Workspace, format: str, size: int, files: int, shards: int, *flags: str) -> dict[str, Any]:
     log, small = space.log(format, size, files), space.log(format, _SMALL, 1)
     with space.output() as output:
         # Without the first two words, python -m labeldp, and the command.
-        job = space.privatize(log, output, f"--num_shards={shards}")[3:]
+        job = space.privatize(log, output, f"--num_shards={shards}", *flags)[3:]
         cost = space.run([_PROGRAM, f"--small_input={small.pattern}", *job])
         found = json.loads(cost.output.splitlines()[-1])
         released = folder_bytes(output / "data", f".{format}")
@@ -63,7 +65,7 @@ def _count(space: Workspace, format: str, size: int, files: int, shards: int) ->
         "written_over_output": found["written"] / released,
         "cpu_seconds": found["cpu_seconds"],
     }
-    progress(f"{format}, {size:,} records, {files} files, {shards} shards: {facts}")
+    progress(f"{format}, {size:,} records, {files} files, {shards} shards {' '.join(flags)}: {facts}")
     log.delete()
     return facts
 

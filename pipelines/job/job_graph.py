@@ -188,8 +188,9 @@ def _linear_center(pipeline: beam.Pipeline, request: JobRequest, units: BoundedU
     if request.features is None:
         return None
     read = ReadRecordBatches(
-        input.pattern, input.format, request.features.columns, input.where, column.name, other_labels=column.others
-    )
+        input.pattern, input.format, request.features.columns, input.where, column.name,
+        other_labels=column.others, together=input.together,
+    )  # fmt: skip
     whole = dataclasses.replace(read, columns=[*column.private, *request.features.columns])
     epsilon = remaining_epsilon(request.record_budget.epsilon, request.record_budget.prior_epsilon or 0.0)
     features: Any = _bounded(pipeline, f"Features{suffix}", read, units, column)
@@ -214,8 +215,9 @@ def _read_labels(
     # Where the rows of a CSV file begin takes as long to find as one pass gains.
     split = input.format.name != "csv" or _reads_parts(input, requests[0].output)
     read = ReadRecordBatches(
-        input.pattern, input.format, columns, input.where, column.name, other_labels=column.others, split=split
-    )
+        input.pattern, input.format, columns, input.where, column.name,
+        other_labels=column.others, split=split, together=input.together,
+    )  # fmt: skip
     return _bounded(pipeline, "Labels", read, units, column, carried)
 
 
@@ -252,8 +254,9 @@ def _read_records(
     partitions = output.partitions.names
     split = _reads_parts(input, output)
     read = ReadRecordBatches(
-        input.pattern, input.format, columns, input.where, column.name, encoded, partitions, column.others, split
-    )
+        input.pattern, input.format, columns, input.where, column.name,
+        encoded, partitions, column.others, split, input.together,
+    )  # fmt: skip
     kept = DROP if column.unit is None else column.unit.over_limit
     return _bounded(pipeline, "Records", read, units, column, carried, kept)
 

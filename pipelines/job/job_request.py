@@ -16,11 +16,14 @@ from ...mechanisms.core.exact_bounds import round_up
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.center.feature_sample import CenterFeatures
 from ...transforms.io.hive_partitions import ONE_FOLDER, OutputPartitions
-from ...transforms.io.input_format import Equals, FilePart, Format
+from ...transforms.io.input_format import SMALL_FILE_SIZE, Equals, FilePart, Format
 from ...transforms.noise_binding import Threshold
 from ...transforms.noise_key_file import NoiseKeyFile
 from ..accounting.caps import Caps
 from ..release.mechanism_file import MechanismFile
+
+# Many small files are read in so many runs of neighbors, or up to twice as many.
+_RUNS = 64
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,11 @@ class InputSpec:
     def size(self) -> float:
         """Size of all files in bytes."""
         return self.file_size * len(self.parts)
+
+    @property
+    def together(self) -> int:
+        """Number of neighboring files that one worker reads one after the other: several if files are small."""
+        return 1 if self.file_size >= SMALL_FILE_SIZE else max(len(self.parts) // _RUNS, 1)
 
     @property
     def id_groups(self) -> int:

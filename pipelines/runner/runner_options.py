@@ -8,11 +8,9 @@ from typing import Any
 
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
 
+from ...transforms.io.input_format import SMALL_FILE_SIZE
 from ..cli.arguments import UsageError
 from ..cli.process_pool import available_cpus
-
-LEAST_FILE_SIZE = 1 << 19
-"""In bytes. For smaller files, a second thread costs more time than it saves."""
 
 _THREADS = 2
 """Default number of threads; more were not measured."""
@@ -34,7 +32,7 @@ def runner_options(flags: Sequence[str], input_format: str, file_size: float) ->
     """
     options = PipelineOptions(flags)
     given = any(flag.startswith("--direct_num_workers") for flag in flags)
-    if runs_here(options) and not given and file_size >= LEAST_FILE_SIZE:
+    if runs_here(options) and not given and file_size >= SMALL_FILE_SIZE:
         # Arrow decodes the columns of Parquet on all processors: of two, a second thread would only take its share.
         processors = available_cpus() // 2 if input_format == "parquet" else available_cpus()
         options.view_as(DirectOptions).direct_num_workers = max(min(_THREADS, processors), 1)

@@ -12,6 +12,8 @@ from .hive_partitions import Partition, find_partitions
 FORMATS = ("tfrecord", "parquet", "csv")
 CSV_TYPES = ("int64", "float64", "string", "date", "timestamp")
 BATCH_ROWS = 1 << 14
+SMALL_FILE_SIZE = 1 << 19
+"""In bytes. For smaller files, what Beam and Python do for each of them costs more than its records."""
 
 _MOST_LISTED = 20
 

@@ -18,6 +18,9 @@ from .file_reader import FileReader
 from .filesystems import absolute, match
 from .input_format import Equals, FilePart, Format, file_parts
 
+_Run = tuple[FilePart, ...]
+"""Files, or one part of a file, that one worker reads one after the other."""
+
 
 @dataclass
 class ReadRecordBatches(beam.PTransform):
@@ -43,6 +46,8 @@ class ReadRecordBatches(beam.PTransform):
       other_labels: Further private columns, treated like the label; need `label_column`.
       split: Whether workers read large TFRecord and CSV files in parts, as they read those of Parquet. A file that
         becomes one shard is better read as a whole: the shard then has one segment.
+      together: Number of neighboring files that one worker reads one after the other, >= 1. Larger than 1 for many
+        small files: neighbors share the segments of their shards. Files that are read together are not split.
       carried: Side inputs that batches carry to later stages. No file is read before all of them are available.
     """
 
@@ -55,47 +60,58 @@ class ReadRecordBatches(beam.PTransform):
     folders: Sequence[str] = ()
     other_labels: Sequence[str] = ()
     split: bool = True
+    together: int = 1
     carried: Sequence[Carried] = ()
 
     def __post_init__(self) -> None:
         """Checks the options.
 
         Raises:
-          ValueError: If encoded batches are asked for without what they need, or the filter reads the label or has no
-            `label_column` to exclude.
+          ValueError: If encoded batches are asked for without what they need, the filter reads the label or has no
+            `label_column` to exclude, or no file is read at a time.
         """
         super().__init__()
+        if self.together < 1:
+            raise ValueError(f"together must be at least 1, not {self.together}")
         self.pattern = absolute(self.pattern)
         self._reader = FileReader(
             self.format, self.columns, self.where, self.label_column, self.encoded, self.folders, self.other_labels
         )
 
     def expand(self, pbegin: PBegin) -> PCollection[LabelledBatch]:
-        parts: Any = (
+        runs: Any = (
             pbegin
             | "Pattern" >> beam.Create([self.pattern])
-            | "Match" >> beam.FlatMap(_matching_files, self.format).with_output_types(FilePart)
+            | "Match" >> beam.FlatMap(_matching_files, self.format, self.together).with_output_types(_Run)
             # Spreads the files over the workers, and breaks fusion, so that files are read only when they are needed.
             | "Spread" >> beam.Reshuffle()
         )
-        if self.split or self.format.name == "parquet":
-            split = beam.FlatMap(self._reader.split).with_output_types(FilePart)
-            parts = parts | "Split" >> split | "SpreadParts" >> beam.Reshuffle()
+        if self.together == 1 and (self.split or self.format.name == "parquet"):
+            split = beam.FlatMap(_parts_of_file, self._reader).with_output_types(_Run)
+            runs = runs | "Split" >> split | "SpreadParts" >> beam.Reshuffle()
         names, values = carried_inputs(self.carried)
-        return parts | "Read" >> beam.ParDo(_ReadFile(self._reader, names), *values).with_output_types(LabelledBatch)
+        return runs | "Read" >> beam.ParDo(_ReadFiles(self._reader, names), *values).with_output_types(LabelledBatch)
 
 
-def _matching_files(pattern: str, format: Format) -> list[FilePart]:
-    return file_parts(list(match(pattern)), format)
+def _matching_files(pattern: str, format: Format, together: int) -> list[_Run]:
+    files = file_parts(list(match(pattern)), format)
+    return [tuple(files[start : start + together]) for start in range(0, len(files), together)]
 
 
-class _ReadFile(beam.DoFn):
+def _parts_of_file(run: _Run, reader: FileReader) -> Iterator[_Run]:
+    (file,) = run
+    for part in reader.split(file):
+        yield (part,)
+
+
+class _ReadFiles(beam.DoFn):
     def __init__(self, reader: FileReader, carried: Sequence[str]):
         self._reader = reader
         self._carried = carried
 
     # Beam takes an annotation of `values` for the type of their tuple.
     @redact_errors("reading")
-    def process(self, part: FilePart, *values) -> Iterator[LabelledBatch]:
-        for batch in self._reader.read(part):
-            yield batch.carry(self._carried, values)
+    def process(self, run: _Run, *values) -> Iterator[LabelledBatch]:
+        for part in run:
+            for batch in self._reader.read(part):
+                yield batch.carry(self._carried, values)

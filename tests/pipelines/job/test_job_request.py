@@ -1,5 +1,6 @@
 """Conversion of flags to a job request: defaults, the domain, the key, and the flags passed on to Beam."""
 
+import dataclasses
 import os
 import stat
 from collections.abc import Callable
@@ -187,7 +188,7 @@ def test_two_threads_unless_told_or_files_are_small(
     from labeldp.pipelines.runner import runner_options as module
 
     monkeypatch.setattr(module, "available_cpus", lambda: processors)
-    assert beam_options(*flags, file_size=module.LEAST_FILE_SIZE + more)["direct_num_workers"] == workers
+    assert beam_options(*flags, file_size=module.SMALL_FILE_SIZE + more)["direct_num_workers"] == workers
 
 
 @pytest.mark.parametrize(("processors", "workers"), [(1, 1), (2, 1), (3, 1), (4, 2), (64, 2)])
@@ -205,6 +206,17 @@ def test_the_size_of_files_is_their_mean(request_of: Any, tmp_path: Path) -> Non
     for name, size in {"a": 10, "b": 300}.items():
         (tmp_path / name).write_text("f,y\n".ljust(size, "1"))
     assert request_of(input=tmp_path / "?").input.file_size == 155
+
+
+@pytest.mark.parametrize(
+    ("files", "more", "together"), [(1, -1, 1), (127, -1, 1), (128, -1, 2), (1000, -1, 15), (1000, 0, 1)]
+)
+def test_small_files_are_read_together(request_of: Any, files: int, more: int, together: int) -> None:
+    from labeldp.transforms.io.input_format import SMALL_FILE_SIZE
+
+    one = request_of().input
+    many = dataclasses.replace(one, parts=one.parts * files, file_size=SMALL_FILE_SIZE + more)
+    assert many.together == together
 
 
 def test_the_key_is_in_no_option_that_a_runner_shows(beam_options: Any, key_file: Path, secret: bytes) -> None:

@@ -312,6 +312,28 @@ class TestDeterminism:
         assert shard_bytes(in_parts) == shard_bytes(in_parts_by_threads) == shard_bytes(whole)
         assert sum(pq.read_metadata(path).num_rows for path in (whole / "data").iterdir()) == 50_000
 
+    def test_many_small_files_read_together_the_same_bytes(
+        self, release: Any, tmp_path: Path, write_csv: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for number in range(200):
+            write_csv(tmp_path / "log" / f"part-{number:03d}.csv", [f"{number},{number % 21 / 2}", f"{number},1"])
+        flags = {
+            "input": f"{tmp_path}/log/*", "input_format": "csv", "output_format": "parquet", "num_shards": 1,
+            "direct_num_workers": 2,
+        }  # fmt: skip
+        from labeldp.transforms.shards import shard_writer
+
+        segments: list[str] = []
+        create = shard_writer.create
+        monkeypatch.setattr(shard_writer, "create", lambda path: segments.append(path) or create(path))
+        together, few = release(**flags), len(segments)
+        monkeypatch.setattr("labeldp.pipelines.job.job_request._RUNS", 200)
+        one_by_one, many = release(**flags), len(segments) - few
+
+        assert shard_bytes(together) == shard_bytes(one_by_one)
+        # 200 files are read in 67 runs of neighbors, of which a bundle writes at most one segment each.
+        assert 1 < few <= 67 < many <= 200
+
     def test_another_number_of_shards_holds_the_same_records(
         self, released_parquet: Path, release: Any, shard_paths: Any
     ) -> None:

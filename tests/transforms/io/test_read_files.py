@@ -6,6 +6,9 @@ import apache_beam as beam
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.timestamp import MIN_TIMESTAMP
+from apache_beam.utils.windowed_value import WindowedValue
 from labeldp.transforms import Carried, Format, LabelledBatch, ReadRecordBatches
 from labeldp.transforms.io import read_files as read
 
@@ -26,6 +29,43 @@ def test_a_glob_reads_every_file(tmp_path, format, run, write, plain):
     for name, start in parts.items():
         (batch,) = (batch for batch in found if batch.source == str(tmp_path / name))
         assert {row: record["y"] for row, record in plain([batch]).items()} == {i: start + i / 8 for i in range(8)}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_neighbors_are_read_together(tmp_path, format, run, write, records_of):
+    if format == "tfrecord":
+        pytest.importorskip("google_crc32c")
+    paths = [write(tmp_path / f"part-{part}", format, {"y": [float(part), 0.5]}) for part in range(5)]
+    source = ReadRecordBatches(f"{tmp_path}/part-*", Format(format), together=2)
+    found = run(
+        lambda p: {
+            "read": p | source,
+            # The elements of a bundle come in the order in which they were read.
+            "bundles": p | "Again" >> source | beam.Map(lambda batch: batch.source) | beam.ParDo(_Bundles()),
+        }
+    )
+    assert sorted(records_of(found["read"])) == [(path, row) for path in paths for row in (0, 1)]
+    order = [source for bundle in found["bundles"] for source in bundle]
+    assert sorted(order) == paths
+    assert [order[order.index(first) + 1] for first in (paths[0], paths[2])] == [paths[1], paths[3]]
+
+
+class _Bundles(beam.DoFn):
+    """Gathers the elements of each bundle."""
+
+    def start_bundle(self):
+        self._found = []
+
+    def process(self, element):
+        self._found.append(element)
+
+    def finish_bundle(self):
+        yield WindowedValue(self._found, MIN_TIMESTAMP, (GlobalWindow(),))
+
+
+def test_at_least_one_file_is_read_at_a_time():
+    with pytest.raises(ValueError, match="together must be at least 1, not 0"):
+        ReadRecordBatches("in", Format("csv"), together=0)
 
 
 @pytest.mark.parametrize("kind", ["one", "two of one type", "two types"])
