@@ -7,6 +7,7 @@ those of `Utility.training_error`, as bounds for any features: a verdict does no
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -31,6 +32,8 @@ EXPLAINED_SHARES = (0.5, 0.9)
 
 # Proposals are computed for priors of at most this many labels, and then on this many: errors depend on the range.
 _MOST_LABELS, _COARSE_LABELS = 64, 33
+# Relative gap of their losses, which are stated with two digits.
+_GAP = 1e-3
 _STEPS_OF_EPSILON = 12  # by factors of sqrt(2)
 # A mechanism is proposed only if the error falls by this factor.
 _BETTER = 0.8
@@ -174,7 +177,7 @@ def _proposals(facts: ReleasedFacts, records: float) -> Iterator[str]:
     moments, parameters, ratio = facts.whole_utility, parameters_of(facts), facts.records / parameters_of(facts)
     epsilon = facts.randomizer.epsilon
     present = moments.best_use(ratio)[0].total / moments.variance
-    mechanism: Mechanism = Unbiased()
+    mechanism: Mechanism = Unbiased(_GAP)
     unbiased = _solved(facts, mechanism, epsilon)
     if facts.utility.unbiased:
         mechanism, flag = _own_mechanism(facts), ""
@@ -189,15 +192,13 @@ def _proposals(facts: ReleasedFacts, records: float) -> Iterator[str]:
         if unbiased is not None:
             needed = unbiased.records_per_parameter(LOSS * unbiased.variance) * parameters
             records = min(records, needed)
-    for step in range(1, _STEPS_OF_EPSILON + 1):
-        larger = epsilon * 2 ** (step / 2)
-        if larger > MAX_EPSILON:
-            break
-        share = _share(_solved(facts, mechanism, larger), ratio)
-        if share <= LOSS:
-            total = _round_up((larger + facts.prior_epsilon) * facts.records_per_unit)
-            yield f"raise --epsilon to about {total:g}{' with ' + flag if flag else ''}"
-            break
+    larger = [epsilon * 2 ** (step / 2) for step in range(1, _STEPS_OF_EPSILON + 1)]
+    larger = [each for each in larger if each <= MAX_EPSILON]
+    # The loss falls with epsilon.
+    step = bisect_left(larger, True, key=lambda each: _share(_solved(facts, mechanism, each), ratio) <= LOSS)
+    if step < len(larger):
+        total = _round_up((larger[step] + facts.prior_epsilon) * facts.records_per_unit)
+        yield f"raise --epsilon to about {total:g}{' with ' + flag if flag else ''}"
     if facts.records < records < math.inf:
         yield f"release about {_round_up(records):,} records{' with ' + flag if flag else ''}"
     if facts.center is None:
