@@ -18,7 +18,7 @@ from ..core.losses import Loss
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
 from ..noise.keyed_words import KEY_BYTES
-from ..noise.noisy_histogram import mean_variance, noisy_prior
+from ..noise.noisy_histogram import mean_variance, noisy_priors
 from ..registry import Mechanism, prior_share
 from ..response.rr_on_bins import RROnBins
 from ..unbiased.optimal_unbiased import Unbiased
@@ -178,7 +178,7 @@ def simulate(
     """
     counts = expected_counts(prior, records)
     split = split_budget(epsilon, len(prior.labels), records, prior_epsilon)
-    noisy = (noisy_prior(prior.labels, counts, split.prior, _public_key(draw)) for draw in draws)
+    noisy = noisy_priors(prior.labels, counts, split.prior, [_public_key(draw) for draw in draws])
     return np.array([measure(mechanism.solve(each, split.labels), split.prior) for each in noisy])
 
 

@@ -37,7 +37,8 @@ def integer_weights(probabilities: np.ndarray, epsilon: float) -> np.ndarray:
     weights = np.rint(scaled).astype(np.int64)
     low = np.maximum(np.ceil(scaled.min(axis=0)).astype(np.int64), 1)
     ratio = exp_below(Fraction(epsilon))
-    high = np.array([min(int(ratio * lowest), TOTAL) for lowest in low.tolist()], np.int64)
+    top, bottom = ratio.numerator, ratio.denominator
+    high = np.array([min(lowest * top // bottom, TOTAL) for lowest in low.tolist()], np.int64)
     possible = weights.max(axis=0) > 0
     weights = np.where(possible, np.clip(weights, low, high), 0)
     for row in weights:

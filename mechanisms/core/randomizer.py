@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -228,17 +229,18 @@ class Randomizer:
     @cached_property
     def fingerprint(self) -> bytes:
         """BLAKE2b hash, 32 bytes, of the canonical JSON of the domain, the outputs, the weights and group_ranges."""
-        return hashlib.blake2b(_canonical_json(self._essence).encode(), digest_size=32).digest()
+        rest = _canonical_json({"labels": self.labels.tolist(), "outputs": self.outputs.tolist(), **self._ranges})
+        canonical = f'{{"bits":{BITS},"columns":{self._columns},{rest[1:]}'
+        return hashlib.blake2b(canonical.encode(), digest_size=32).digest()
 
     @cached_property
-    def _essence(self) -> dict[str, Any]:
-        return {
-            "bits": BITS,
-            "labels": self.labels.tolist(),
-            "outputs": self.outputs.tolist(),
-            "columns": [_run_lengths(column) for column in self.weights.T],
-            **({} if self.group_ranges is None else {"group_ranges": [list(ends) for ends in self.group_ranges]}),
-        }
+    def _columns(self) -> str:
+        """The run-length encoded columns, as canonical JSON."""
+        return _run_lengths(self.weights.T)
+
+    @property
+    def _ranges(self) -> dict[str, Any]:
+        return {} if self.group_ranges is None else {"group_ranges": [list(ends) for ends in self.group_ranges]}
 
     def for_groups(self, group_ranges: Sequence[tuple[int, int]]) -> Randomizer:
         """Makes the randomizer of positions in the ranges of groups.
@@ -266,22 +268,28 @@ class Randomizer:
         Returns:
           A JSON object with the run-length encoded integers, the certificate and the fingerprint.
         """
-        return json.dumps(
-            {
-                "format": FORMAT,
-                "mechanism": self.mechanism,
-                "parameters": self.parameters,
-                "epsilon": self.epsilon,
-                **({} if self.pure else {"delta": self.delta}),
-                **self._essence,
-                "certificate": self._certificate.to_dict(),
-                "gap": self.gap,
-                **({} if self.choice is None else {"choice": self.choice}),
-                "fingerprint": self.fingerprint.hex(),
-                **extra,
-            },
-            allow_nan=False,
-        )
+        document = {
+            "format": FORMAT,
+            "mechanism": self.mechanism,
+            "parameters": self.parameters,
+            "epsilon": self.epsilon,
+            **({} if self.pure else {"delta": self.delta}),
+            "bits": BITS,
+            "labels": self.labels.tolist(),
+            "outputs": self.outputs.tolist(),
+        }
+        rest = {
+            **self._ranges,
+            "certificate": self._certificate.to_dict(),
+            "gap": self.gap,
+            **({} if self.choice is None else {"choice": self.choice}),
+            "fingerprint": self.fingerprint.hex(),
+            **extra,
+        }
+        # Columns, which are most of the text, are encoded once: json.dumps would put a space after each comma.
+        columns = self._columns.replace(",", ", ")
+        before, after = (json.dumps(part, allow_nan=False) for part in (document, rest))
+        return f'{before[:-1]}, "columns": {columns}, {after[1:]}'
 
     @classmethod
     def from_json(cls, text: str) -> Randomizer:
@@ -309,13 +317,10 @@ class Randomizer:
                 raise ValueError(f"{labels.size} labels times {outputs.size} outputs is more than {MAX_CELLS}")
             if len(document["columns"]) != len(outputs):
                 raise ValueError(f"{len(outputs)} outputs need as many columns, not {len(document['columns'])}")
-            weights = np.empty((len(labels), len(outputs)), np.uint64)
-            for column, runs in enumerate(document["columns"]):
-                weights[:, column] = _expand(runs, len(labels))
             randomizer = cls(
                 labels,
                 outputs,
-                weights,
+                _expand(document["columns"], len(labels)),
                 document["epsilon"],
                 document["mechanism"],
                 document["parameters"],
@@ -369,21 +374,35 @@ def _checked_ranges(ranges: Any, labels: int) -> tuple[tuple[int, int], ...]:
     return tuple((low, high) for low, high in ranges)
 
 
-def _run_lengths(column: np.ndarray) -> list[list[Any]]:
-    starts = np.flatnonzero(np.concatenate(([True], column[1:] != column[:-1])))
-    lengths = np.diff(np.append(starts, len(column)))
-    return [[str(w), n] for w, n in zip(column[starts].tolist(), lengths.tolist(), strict=True)]
+def _run_lengths(columns: np.ndarray) -> str:
+    """JSON arrays, without spaces, of the runs of each column: a weight, as text, and its number of labels.
+
+    Args:
+      columns: Shape (m, k), uint64.
+    """
+    first = np.ones(columns.shape, bool)
+    np.not_equal(columns[:, 1:], columns[:, :-1], out=first[:, 1:])
+    lengths = np.diff(np.append(np.flatnonzero(first), first.size))
+    runs = [f'["{w}",{n}]' for w, n in zip(columns[first].tolist(), lengths.tolist(), strict=True)]
+    ends = np.cumsum(np.count_nonzero(first, axis=1)).tolist()
+    return "[" + ",".join([f"[{','.join(runs[start:end])}]" for start, end in pairwise([0, *ends])]) + "]"
 
 
-def _expand(runs: list[list[Any]], labels: int) -> np.ndarray:
+def _expand(columns: list[list[list[Any]]], labels: int) -> np.ndarray:
+    """Weights, shape (labels, len(columns)), of run-length encoded columns of a file."""
+    runs = [run for column in columns for run in column]
     integers = [int(weight) for weight, _ in runs]
     if min(integers) < 0:
         raise ValueError("weights must not be negative")
-    weights = np.array(integers, np.uint64)
     lengths = np.array([length for _, length in runs], np.int64)
-    if lengths.min() < 1 or lengths.max() > labels or lengths.sum() != labels:
+    ends = np.cumsum([len(column) for column in columns])
+    if (
+        lengths.min() < 1
+        or lengths.max() > labels
+        or np.any(np.append(0, lengths.cumsum())[ends] != labels * np.arange(1, len(columns) + 1))
+    ):
         raise ValueError("the run lengths of a column do not sum to the number of labels")
-    return np.repeat(weights, lengths)
+    return np.repeat(np.array(integers, np.uint64), lengths).reshape(len(columns), labels).T
 
 
 def _canonical_json(document: dict[str, Any]) -> str:

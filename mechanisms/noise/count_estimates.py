@@ -40,23 +40,75 @@ def estimate_counts(noised: np.ndarray, records: int, scale: float) -> np.ndarra
     Returns:
       Shape (k,), float64, >= 0 and at least one above 0. Their sum is about n.
     """
+    return estimate_counts_of_draws(np.asarray(noised)[None], records, scale)[0]
+
+
+def estimate_counts_of_draws(noised: np.ndarray, records: int, scale: float) -> np.ndarray:
+    """Estimates counts from several noised histograms, each on its own: `estimate_counts` of each row, bit for bit.
+
+    The histograms are computed side by side, so many take little more time than one.
+
+    Args:
+      noised: Counts with discrete Laplace noise, shape (d, k), integers, in the order of the labels.
+      records: Number of records n of each histogram, which is public, >= 1.
+      scale: Scale of the noise, > 0.
+
+    Returns:
+      Shape (d, k), float64, >= 0 and at least one in each row above 0.
+    """
     # All possible counts explain a noised count outside [0, n] as well as the nearest number inside.
     counts = np.clip(np.asarray(noised, np.float64), 0.0, float(records))
-    chain = _Chain.of_counts(counts, records, scale)
-    distribution, jump = np.full(chain.size, 1 / chain.size), _FIRST_JUMP
+    chain = _Chain.of_counts(np.ascontiguousarray(counts.T), records, scale)
+    draws, states = len(counts), chain.likelihood.shape[2]
+    distribution, jump = np.full((draws, states), 1 / states), np.full((draws, 1), _FIRST_JUMP)
+    step = _Step(draws, states, chain.levels)
     for _ in range(_ROUNDS):
-        _, distribution, jump = chain.expectation(distribution, jump)
-    found, _, _ = chain.expectation(distribution, jump)
-    return found if found.any() else np.ones(len(counts))
+        _, distribution, jump = chain.expectation(distribution, jump, step)
+    found, _, _ = chain.expectation(distribution, jump, step)
+    found[~found.any(axis=1)] = 1.0
+    return found
+
+
+class _Step:
+    """One step of d chains without a jump, in place.
+
+    The matrix of a step is symmetric, so it serves both directions.
+
+    Attributes:
+      found: Result of the last step, shape (d, m).
+      kept: Factor of the result, shape (d, m).
+    """
+
+    def __init__(self, draws: int, states: int, levels: int):
+        up, down = np.zeros((draws, states)), np.zeros((draws, states))
+        up[:, : levels - 1] = down[:, 1:levels] = _DRIFT
+        self.found, self.kept, self._moved = np.empty_like(up), np.empty_like(up), np.empty_like(up)
+        # Probability to stay at a state: exact, as _DRIFT is a quarter.
+        self._stay, self._up, self._down = 1 - up - down, up, down
+        # Nothing moves up from the last state or down from the first, so all chains shift as one array.
+        found, moved = self.found.reshape(-1), self._moved.reshape(-1)
+        self._moved_up, self._moved_down = (found[1:], moved[:-1]), (found[:-1], moved[1:])
+
+    def __call__(self, chances: np.ndarray) -> None:
+        """Writes `kept` times the chances after a step from `chances`, shape (d, m), to `found`."""
+        found, moved = self.found, self._moved
+        np.multiply(chances, self._stay, found)
+        np.multiply(chances, self._up, moved)
+        to, those = self._moved_up
+        np.add(to, those, to)
+        np.multiply(chances, self._down, moved)
+        to, those = self._moved_down
+        np.add(to, those, to)
+        np.multiply(found, self.kept, found)
 
 
 @dataclass(frozen=True, eq=False)
 class _Chain:
-    """Hidden Markov chain of counts.
+    """Hidden Markov chains of counts, one for each of d histograms.
 
     Attributes:
-      likelihood: Probability of each noised count given each state, shape (k, m), up to a factor for each count.
-      means: Mean count given each state and noised count, shape (k, m).
+      likelihood: Probability of each noised count given each state, shape (k, d, m), up to a factor for each count.
+      means: Mean count given each state and noised count, shape (k, d, m).
       levels: The first states are those of one count each; a further one stands for all larger counts.
     """
 
@@ -71,61 +123,61 @@ class _Chain:
         levels = levels[levels <= records]
         # P(z) = tanh(1 / (2 scale)) exp(-|z| / scale), where tanh(x / 2) = expm1(x) / (expm1(x) + 2).
         rate = float(expm1(min(1 / scale, 700.0)))
-        likelihood = exp(-np.abs(counts[:, None] - levels) / scale) * (rate / (rate + 2))
+        likelihood = exp(-np.abs(counts[..., None] - levels) / scale) * (rate / (rate + 2))
         means = np.broadcast_to(levels, likelihood.shape)
         last = float(levels[-1])
         if records > last:
             # Counts above the last level are taken as equally likely, so a noised one far above it stays as it is.
             beyond = 0.5 * exp(-np.abs(counts - last) / scale)
             more = np.where(counts > last, 1 - beyond, beyond) / (records - last)
-            likelihood = np.column_stack([likelihood, more])
-            means = np.column_stack([means, np.where(counts > last, counts, last + scale)])
+            likelihood = np.concatenate([likelihood, more[..., None]], axis=2)
+            means = np.concatenate([means, np.where(counts > last, counts, last + scale)[..., None]], axis=2)
         return cls(likelihood, means, len(levels))
 
-    @property
-    def size(self) -> int:
-        return self.likelihood.shape[1]
+    def expectation(
+        self, distribution: np.ndarray, jump: np.ndarray, step: _Step
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Computes the mean counts, the distribution of the states that are jumped to, and the share of jumps.
 
-    def expectation(self, distribution: np.ndarray, jump: float) -> tuple[np.ndarray, np.ndarray, float]:
-        """Computes the mean counts, the distribution of the states that are jumped to, and the share of jumps."""
-        labels = len(self.likelihood)
-        stay = self._drift_weights()
-        jumped = jump * distribution
-        filtered, chances = np.empty_like(self.likelihood), np.empty(labels)
-        predicted = distribution
-        for label in range(labels):
-            state = predicted * self.likelihood[label]
-            chances[label] = np.add.reduce(state)
-            filtered[label] = state / chances[label]
-            predicted = (1 - jump) * self._drift(filtered[label], stay) + jumped
+        Args:
+          distribution: Shape (d, m).
+          jump: Shape (d, 1).
+          step: Step of d chains of m states.
+
+        Returns:
+          Shapes (d, k), (d, m) and (d, 1).
+        """
+        labels, draws, _ = self.likelihood.shape
+        filtered, chances = np.empty_like(self.likelihood), np.empty((labels, draws, 1))
+        jumped, predicted = jump * distribution, step.found
+        predicted[:], step.kept[:] = distribution, 1 - jump
+        # Results are written in place and operands mostly have one shape: arrays are so small that an operation costs
+        # little more than its call, and broadcasting doubles that.
+        for likelihood, state, chance in zip(self.likelihood, filtered, chances, strict=True):
+            np.multiply(predicted, likelihood, state)
+            np.add.reduce(state, axis=1, out=chance, keepdims=True)
+            np.divide(state, chance, state)
+            step(state)
+            np.add(predicted, jumped, predicted)
         # `later` is the probability of all later noised counts given the state here, relative to that given the
         # earlier ones.
-        later, arrivals, jumps = np.ones(self.size), np.zeros(self.size), 0.0
-        for label in range(labels - 1, -1, -1):
-            filtered[label] *= later
-            here = self.likelihood[label] * later / chances[label]
-            if label == 0:
-                arrivals = jump * arrivals + here
-                break
-            arrivals += here
-            arrived = jump * float(np.add.reduce(distribution * here))
-            jumps += arrived
-            later = (1 - jump) * self._drift(here, stay) + arrived
-        arrivals *= distribution
-        share = min(max((jumps + 1) / (labels + 1), _LEAST_JUMP), 1.0)
-        return np.add.reduce(filtered * self.means, axis=1), arrivals / np.add.reduce(arrivals), share
-
-    def _drift_weights(self) -> np.ndarray:
-        """Probability to stay at a state where the chain does not jump."""
-        stay = np.ones(self.size)
-        stay[: self.levels - 1] -= _DRIFT
-        stay[1 : self.levels] -= _DRIFT
-        return stay
-
-    def _drift(self, chances: np.ndarray, stay: np.ndarray) -> np.ndarray:
-        """One step between levels; its matrix is symmetric, so it serves both directions."""
-        near = _DRIFT * chances[: self.levels]
-        drifted = stay * chances
-        drifted[1 : self.levels] += near[:-1]
-        drifted[: self.levels - 1] += near[1:]
-        return drifted
+        later, here, product = step.found, np.empty_like(distribution), np.empty_like(distribution)
+        arrivals, arrived, jumps = np.zeros_like(distribution), np.empty_like(jump), np.zeros_like(jump)
+        later[:] = 1.0
+        for likelihood, state, chance in zip(self.likelihood[:0:-1], filtered[:0:-1], chances[:0:-1], strict=True):
+            np.multiply(state, later, state)
+            np.multiply(likelihood, later, here)
+            np.divide(here, chance, here)
+            np.add(arrivals, here, arrivals)
+            np.multiply(distribution, here, product)
+            np.add.reduce(product, axis=1, out=arrived, keepdims=True)
+            np.multiply(arrived, jump, arrived)
+            np.add(jumps, arrived, jumps)
+            step(here)
+            np.add(later, arrived, later)
+        filtered[0] *= later
+        arrivals = (jump * arrivals + self.likelihood[0] * later / chances[0]) * distribution
+        share = np.minimum(np.maximum((jumps + 1) / (labels + 1), _LEAST_JUMP), 1.0)
+        filtered *= self.means
+        means = np.add.reduce(filtered, axis=2)
+        return np.ascontiguousarray(means.T), arrivals / np.add.reduce(arrivals, axis=1, keepdims=True), share

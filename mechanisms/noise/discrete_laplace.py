@@ -5,6 +5,7 @@ Source: Canonne, Kamath, Steinke 2020, "The Discrete Gaussian for Differential P
 
 from __future__ import annotations
 
+import functools
 from fractions import Fraction
 
 import numpy as np
@@ -30,7 +31,8 @@ class ByteStream:
         self._blank = keyed_blake2b(key, _STREAM_BLOCK, b"labeldp stream")
         self._blank.update(len(purpose).to_bytes(8, "little") + purpose)
         self._counter = 0
-        self._rest = b""
+        # Bytes of the last blocks, and how many of them were taken.
+        self._bytes, self._taken = b"", 0
 
     def take(self, count: int) -> bytes:
         """Returns the next bytes of the stream.
@@ -41,12 +43,16 @@ class ByteStream:
         Returns:
           `count` bytes.
         """
-        blocks = -(-(count - len(self._rest)) // _STREAM_BLOCK)
-        if blocks > 0:
-            self._rest += b"".join(map(self._block, range(self._counter, self._counter + blocks)))
+        start = self._taken
+        stop = start + count
+        if stop > len(self._bytes):
+            blocks = -(-(stop - len(self._bytes)) // _STREAM_BLOCK)
+            more = map(self._block, range(self._counter, self._counter + blocks))
+            self._bytes = b"".join((self._bytes[start:], *more))
             self._counter += blocks
-        taken, self._rest = self._rest[:count], self._rest[count:]
-        return taken
+            start, stop = 0, count
+        self._taken = stop
+        return self._bytes[start:stop]
 
     def _block(self, counter: int) -> bytes:
         # Copying a keyed hash state is faster than building it again.
@@ -63,12 +69,26 @@ class ByteStream:
         Returns:
           An integer in [0, bound).
         """
-        bits = (bound - 1).bit_length()
-        size = -(-bits // 8)
+        if bound == 1:
+            return 0
+        size, mask = _form(bound)
         while True:
-            candidate = int.from_bytes(self.take(size), "little") & ((1 << bits) - 1)
+            # As `take`, without its call where a block has bytes left: all noise is drawn here.
+            start, stop = self._taken, self._taken + size
+            if stop > len(self._bytes):
+                taken = self.take(size)
+            else:
+                taken, self._taken = self._bytes[start:stop], stop
+            candidate = int.from_bytes(taken, "little") & mask
             if candidate < bound:
                 return candidate
+
+
+@functools.lru_cache(maxsize=256)
+def _form(bound: int) -> tuple[int, int]:
+    """Number of bytes and mask of the candidates for an integer in [0, bound)."""
+    bits = (bound - 1).bit_length()
+    return -(-bits // 8), (1 << bits) - 1
 
 
 def _bernoulli_exp(stream: ByteStream, numerator: int, denominator: int) -> bool:

@@ -7,6 +7,7 @@ point.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -14,11 +15,13 @@ import numpy as np
 from ..core.budget import check_epsilon
 from ..core.prior import Prior
 from ..core.reproducible import dot
-from .count_estimates import estimate_counts
+from .count_estimates import estimate_counts, estimate_counts_of_draws
 from .discrete_laplace import ByteStream, discrete_laplace
 
 HISTOGRAM_SENSITIVITY = 2
 """The histograms of neighboring datasets differ by one in two cells."""
+# Counts that are estimated side by side: more take more memory (some 2 kB each) and hardly less time.
+_MOST_COUNTS = 1 << 12
 
 
 def noisy_prior(labels: np.ndarray, counts: np.ndarray, prior_epsilon: float, noise_key: bytes) -> Prior:
@@ -39,8 +42,35 @@ def noisy_prior(labels: np.ndarray, counts: np.ndarray, prior_epsilon: float, no
     Raises:
       ValueError: If `prior_epsilon` is out of range.
     """
-    records = int(np.sum(counts))
-    return estimated_prior(labels, noisy_counts(counts, prior_epsilon, noise_key), records, prior_epsilon)
+    return noisy_priors(labels, counts, prior_epsilon, [noise_key])[0]
+
+
+def noisy_priors(
+    labels: np.ndarray, counts: np.ndarray, prior_epsilon: float, noise_keys: Sequence[bytes]
+) -> list[Prior]:
+    """Simulates several releases of a label histogram: `noisy_prior` with each key, bit for bit.
+
+    Many are estimated in little more time than one.
+
+    Args:
+      labels: Label domain, shape (k,).
+      counts: Records per label, shape (k,), integers.
+      prior_epsilon: Budget of each histogram, in [1e-9, 30].
+      noise_keys: Keys of 32 bytes.
+
+    Returns:
+      The noisy prior of each key.
+
+    Raises:
+      ValueError: If `prior_epsilon` is out of range.
+    """
+    records, found = max(int(np.sum(counts)), 1), []
+    draws = max(_MOST_COUNTS // len(counts), 1)
+    for start in range(0, len(noise_keys), draws):
+        noised = [noisy_counts(counts, prior_epsilon, key) for key in noise_keys[start : start + draws]]
+        estimates = estimate_counts_of_draws(np.array(noised), records, HISTOGRAM_SENSITIVITY / prior_epsilon)
+        found += [Prior(labels, estimate) for estimate in estimates]
+    return found
 
 
 def estimated_prior(labels: np.ndarray, noised: np.ndarray, records: int, prior_epsilon: float) -> Prior:

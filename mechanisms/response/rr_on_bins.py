@@ -27,6 +27,8 @@ MAX_LABELS = 1 << 14
 """Largest number of labels: the interval costs of more would take over 2 GB."""
 # Rows of the interval costs that are compared at once.
 _CHUNK = 256
+# Interval costs that are computed at once: their arrays stay in the processor's caches.
+_BLOCK_CELLS = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ class RROnBins:
         if len(prior.labels) > MAX_LABELS:
             raise ValueError(f"{len(prior.labels)} labels; at most {MAX_LABELS}: use a larger label step")
         starts = best_partition(interval_costs(prior, epsilon, self.loss), epsilon)
-        outputs = np.array([_best_output(prior, epsilon, self.loss, r, i) for r, i in _intervals(starts, prior)])
+        ratio = float(exp(epsilon))
+        outputs = np.array([_best_output(prior, ratio, self.loss, r, i) for r, i in _intervals(starts, prior)])
         bin_of_label = np.searchsorted(starts, np.arange(len(prior.labels)), side="right") - 1
         return randomized_response(prior.labels, outputs, bin_of_label, epsilon, self.name, {"loss": self.loss.name})
 
@@ -107,7 +110,7 @@ class _Cluster:
         Divergences from a mean add up with the divergence of the means (Banerjee et al. 2005).
         """
         mass = self.mass + other.mass
-        share = np.divide(other.mass, mass, out=np.zeros_like(mass), where=mass > 0)
+        share = other.mass / np.where(mass > 0, mass, 1.0)
         mean = self.mean + (other.mean - self.mean) * share
         means = np.empty((2, *mean.shape))
         means[0], means[1] = self.mean, other.mean
@@ -115,41 +118,53 @@ class _Cluster:
         moved = _weighted(self.mass, apart[0]) + _weighted(other.mass, apart[1])
         return _Cluster(mass, mean, self.spread + other.spread + moved)
 
-    def __getitem__(self, index: slice | int) -> _Cluster:
+    def __getitem__(self, index: slice | tuple[slice, ...] | np.ndarray) -> _Cluster:
         return _Cluster(self.mass[index], self.mean[index], self.spread[index])
+
+    def __setitem__(self, index: slice | tuple[slice | int, ...], other: _Cluster) -> None:
+        self.mass[index], self.mean[index], self.spread[index] = other.mass, other.mean, other.spread
 
 
 def _weighted(mass: np.ndarray, divergence: np.ndarray) -> np.ndarray:
     """mass * divergence, and 0 where there is no mass, even if the divergence is infinite there."""
-    return np.multiply(mass, divergence, out=np.zeros(np.broadcast(mass, divergence).shape), where=mass > 0)
+    return mass * np.where(mass > 0, divergence, 0.0)
 
 
-def _single_labels(labels: np.ndarray, weights: np.ndarray) -> _Cluster:
-    return _Cluster(weights, labels, np.zeros_like(labels))
+def _empty(shape: tuple[int, ...]) -> _Cluster:
+    return _Cluster(np.zeros(shape), np.zeros(shape), np.zeros(shape))
 
 
 def _prefix_clusters(labels: np.ndarray, weights: np.ndarray, loss: Loss) -> _Cluster:
-    """Clusters of the first j labels, j = 0..k; shape (k + 1,) each."""
+    """Clusters of the first j labels and of the last j labels, j = 0..k; shape (2, k + 1) each."""
     k = len(labels)
-    result = _single_labels(np.zeros(k + 1), np.zeros(k + 1))
+    result, none = _empty((2, k + 1)), np.zeros((2, 1))
+    ends = np.stack([labels, labels[::-1]]), np.stack([weights, weights[::-1]])
     for j in range(k):
-        merged = result[j : j + 1].merged(_single_labels(labels[j : j + 1], weights[j : j + 1]), loss)
-        result.mass[j + 1], result.mean[j + 1], result.spread[j + 1] = merged.mass[0], merged.mean[0], merged.spread[0]
+        label, weight = (each[:, j : j + 1] for each in ends)
+        result[:, j + 1 : j + 2] = result[:, j : j + 1].merged(_Cluster(weight, label, none), loss)
     return result
 
 
 def _mean_costs(labels: np.ndarray, weights: np.ndarray, ratio: float, loss: Loss) -> np.ndarray:
     k = len(labels)
-    before = _prefix_clusters(labels, weights, loss)
-    after = _prefix_clusters(labels[::-1], weights[::-1], loss)
+    prefixes = _prefix_clusters(labels, weights, loss)
+    before, after = prefixes[:1, :k], prefixes[1:, k - 1 :: -1]
     costs = np.full((k, k), np.inf)
-    inside = _single_labels(labels.copy(), np.zeros(k))
-    for i in range(k):
-        grown = inside[: i + 1].merged(_single_labels(np.full(i + 1, labels[i]), np.full(i + 1, weights[i])), loss)
-        inside.mass[: i + 1], inside.mean[: i + 1], inside.spread[: i + 1] = grown.mass, grown.mean, grown.spread
-        right = after[k - 1 - i : k - i]
-        outside = before[: i + 1].merged(right, loss)
-        costs[i, : i + 1] = grown.scaled(ratio).merged(outside, loss).spread
+    # Labels r..i for a fixed i, and for the rows i of a block.
+    inside, none = _Cluster(np.zeros(k), labels.copy(), np.zeros(k)), np.zeros(k)
+    rows = max(_BLOCK_CELLS // k, 1)
+    for start in range(0, k, rows):
+        stop = min(start + rows, k)
+        block = _empty((stop - start, stop))
+        for i in range(start, stop):
+            added = _Cluster(np.full(i + 1, weights[i]), np.full(i + 1, labels[i]), none[: i + 1])
+            grown = inside[: i + 1].merged(added, loss)
+            inside[: i + 1] = grown
+            block[i - start, : i + 1] = grown
+        right = after[:, start:stop]
+        outside = before[:, :stop].merged(_Cluster(right.mass.T, right.mean.T, right.spread.T), loss)
+        possible = np.arange(stop) <= np.arange(start, stop)[:, None]
+        costs[start:stop, :stop][possible] = block.scaled(ratio).merged(outside, loss).spread[possible]
     return costs
 
 
@@ -196,9 +211,9 @@ def _median_indices(mass: np.ndarray, ratio: float, r: np.ndarray, i: int) -> np
     return np.clip(np.searchsorted(mass[1:], target, side="left"), 0, len(mass) - 2)
 
 
-def _best_output(prior: Prior, epsilon: float, loss: Loss, r: int, i: int) -> float:
+def _best_output(prior: Prior, ratio: float, loss: Loss, r: int, i: int) -> float:
     weights = prior.weights.copy()
-    weights[r : i + 1] *= exp(epsilon)
+    weights[r : i + 1] *= ratio
     if not loss.mean_optimal:
         cumulative = np.cumsum(weights)
         return float(prior.labels[np.searchsorted(cumulative, cumulative[-1] / 2)])

@@ -38,7 +38,7 @@ from .documents import (
     records_per_unit,
 )
 from .exact_log import ln_at_most, ln_rounded_up, rounded_up
-from .weight_runs import largest_divergence, tally_columns
+from .weight_runs import largest_divergence, largest_ratio, tally_columns
 
 MECHANISM_FORMAT = "labeldp-mechanism-1"
 
@@ -171,7 +171,7 @@ def audit_document(document: dict[str, Any]) -> Audit:
     # Without such problems, ratios of weights are ratios of probabilities, and finite in pure DP.
     ratio = None
     if not problems and all(least for least, _ in ranges):
-        ratio = max(Fraction(most, least) for least, most in set(ranges))
+        ratio = largest_ratio(ranges)
     biases = [moment - (_scaled(y, scale) << bits) for y, moment in zip(labels, moments, strict=True)]
     certified, delta = read_nonnegative(certificate, "certificate.epsilon"), Fraction(0)
     if pure:

@@ -15,6 +15,7 @@ _MAX_FILE_BYTES = 1 << 27
 _MOST_GROUPS = 15  # declared values; one more group is that of all others
 _MAX_COUNT = 1 << 53  # counts that are exact as floats, for the report
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,19}")  # 2^63 has 19 digits
+_MOST_DIGITS = 20
 _JSON_TYPES = {dict: "an object", list: "an array", str: "a string", int: "an integer", object: "a number"}
 
 
@@ -211,6 +212,26 @@ def read_decimal(text: Any, name: str) -> int:
     if not isinstance(text, str) or not _DECIMAL.fullmatch(text):
         raise RefusedDocument(f"{name} is not a string of 1 to 20 decimal digits")
     return int(text)
+
+
+def read_decimals(texts: list[Any], name: str) -> list[int]:
+    """Reads non-negative integers like `read_decimal`, many at once.
+
+    Args:
+      texts: The values in the document.
+      name: Name of a value in the message.
+
+    Returns:
+      The integers.
+
+    Raises:
+      RefusedDocument: If a value is not a string of 1 to 20 digits without leading zeros.
+    """
+    # The digits of ASCII are 0 to 9. A text of digits that is not below "1" does not begin with 0, and is not empty.
+    digits = texts and set(map(type, texts)) == {str} and "".join(texts).isascii() and all(map(str.isdigit, texts))
+    if digits and min(texts) >= "1" and max(map(len, texts)) <= _MOST_DIGITS:
+        return list(map(int, texts))
+    return [read_decimal(text, name) for text in texts]
 
 
 def read_center(mechanism: dict[str, Any]) -> dict[str, Any]:

@@ -15,12 +15,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from fractions import Fraction
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any
 
 from .documents import RefusedDocument
 from .exact_log import exp_lower_bound
-from .weight_runs import read_spans
+from .weight_runs import largest_ratio, read_spans
 
 _HALVINGS = 6
 _STEPS = 1 << _HALVINGS
@@ -66,7 +66,7 @@ def unit_divergence(
     extremes = [(least, most) for least, most in extremes if most]
     if any(least == 0 for least, _ in extremes):
         return Fraction(1)
-    ratio = max(Fraction(most, least) for least, most in set(extremes))
+    ratio = largest_ratio(extremes)
     factor = math.floor(exp_lower_bound(epsilon) * (1 << _SHIFT))
     first = _response_divergence(ratio, records, Fraction(factor, 1 << _SHIFT))
     large = len(_segments(spans)) > _MOST_SEGMENTS or sum(len(runs) ** 2 for runs in spans) > _MOST_PAIRS_OF_RUNS
@@ -79,14 +79,14 @@ def unit_divergence(
 
 def _response_divergence(ratio: Fraction, records: int, factor: Fraction) -> Fraction:
     """Divergence of some randomized responses whose two answers have probabilities in this ratio."""
-    high, low = ratio.numerator, ratio.denominator
-    total = Fraction(0)
+    high, low, total = ratio.numerator, ratio.denominator, 0
     for flips in range(records + 1):
-        above = high ** (records - flips) * low**flips - factor * (high**flips * low ** (records - flips))
+        likely, unlikely = high ** (records - flips) * low**flips, high**flips * low ** (records - flips)
+        above = factor.denominator * likely - factor.numerator * unlikely
         if above <= 0:
             break
         total += math.comb(records, flips) * above
-    return total / (high + low) ** records
+    return Fraction(total, factor.denominator * (high + low) ** records)
 
 
 def _root(ratio: Fraction) -> int:
@@ -148,14 +148,25 @@ def _masses(divergences: list[Fraction], root: int) -> list[int]:
     """Probabilities of the ratios g^-64, ..., g^64 under the pair whose curve joins these points, rounded up.
 
     The curve is a sum of q max(0, ratio - E) over ratios: the q of a ratio is the change of slope there. At ratios
-    below 1 it is that of the reversed pair, and below the least ratio its slope is -1.
+    below 1 it is that of the reversed pair, 1 - (1 - d) E for the point d of 1 / E, and below the least ratio its slope
+    is -1. Let d be the divergences, the last of which is 0, and d[65] = 0. The slope from g^j to g^(j + 1) is
+    (d[j + 1] - d[j]) / (g^j (g - 1)), and that from g^-(j + 1) to g^-j is ((1 - d[j + 1]) - (1 - d[j]) g) / (g - 1). So
+    the probability of g^j, which is g^j times the change of slope, is (d[j + 1] - d[j] - (d[j] - d[j - 1]) g) / (g - 1)
+    for j > 0, and that of g^-j is the same divided by g^j.
     """
-    step = Fraction(root, 1 << _SHIFT)
-    points = [(1 / step**j, 1 - (1 - divergences[j]) / step**j) for j in range(_STEPS, 0, -1)]
-    points += [(step**j, divergence) for j, divergence in enumerate(divergences)]
-    slopes = [Fraction(-1), *((v - u) / (y - x) for (x, u), (y, v) in pairwise(points)), Fraction(0)]
-    exact = (x * (right - left) for (x, _), (left, right) in zip(points, pairwise(slopes), strict=True))
-    return [max(-(-(mass.numerator << _MASS_BITS) // mass.denominator), 0) for mass in exact]
+    # Denominators of divergences are powers of 2, so the largest is a common one.
+    one, unit = 1 << _SHIFT, max(divergence.denominator for divergence in divergences)
+    points = [divergence.numerator * (unit // divergence.denominator) for divergence in [*divergences, Fraction(0)]]
+    # Probabilities times (g - 1) * unit * one, without a fraction.
+    changes = [
+        (after - point) * one - (point - before) * root
+        for before, point, after in zip(points, points[1:], points[2:], strict=False)
+    ]
+    middle = (2 * points[1] - points[0] - unit) * one + (unit - points[0]) * root
+    scale = (root - one) * unit
+    lower = [(change << _SHIFT * j, scale * root**j) for j, change in enumerate(changes, start=1)]
+    exact = [*reversed(lower), (middle, scale), *((change, scale) for change in changes)]
+    return [max(-(-(mass << _MASS_BITS) // among), 0) for mass, among in exact]
 
 
 def _power(masses: list[int], records: int) -> list[int]:
@@ -173,7 +184,9 @@ def _power(masses: list[int], records: int) -> list[int]:
 def _multiplied(first: list[int], second: list[int]) -> list[int]:
     """Product of two polynomials, as one product of long integers."""
     size = len(first) + len(second) - 1
-    whole = (_joined(first) * _joined(second)).to_bytes(size * _BYTES, "little")
+    factor = _joined(first)
+    # Python squares a number in less time than it multiplies two.
+    whole = (factor * (factor if second is first else _joined(second))).to_bytes(size * _BYTES, "little")
     parts = (int.from_bytes(whole[start : start + _BYTES], "little") for start in range(0, size * _BYTES, _BYTES))
     return [-(-part >> _MASS_BITS) for part in parts]
 

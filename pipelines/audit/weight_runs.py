@@ -10,9 +10,10 @@ from array import array
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import accumulate, pairwise
+from operator import sub
 from typing import Any
 
-from .documents import RefusedDocument, read_decimal
+from .documents import RefusedDocument, read_decimals
 from .exact_log import exp_lower_bound
 
 # Limits of an audit of delta, which expands runs.
@@ -20,19 +21,20 @@ _MAX_DENSE_CELLS = 1 << 24  # labels times outputs
 _MAX_DENSE_EPSILON = 64
 
 
-def _read_runs(column: Any, name: str, labels: int) -> list[tuple[int, int]]:
-    """Checks the runs of a column; gives them as (first label, weight)."""
+def _read_runs(column: Any, name: str, labels: int) -> tuple[list[int], list[int]]:
+    """Checks the runs of a column; gives the first labels and the weights of them."""
     if not isinstance(column, list):
         raise RefusedDocument(f"{name} is not an array of runs")
-    runs, start, weight_name = [], 0, f"a weight of {name}"
-    for run in column:
-        if not isinstance(run, list) or len(run) != 2 or type(run[1]) is not int or run[1] < 1:
-            raise RefusedDocument(f"a run of {name} is not a weight and a length >= 1")
-        runs.append((start, read_decimal(run[0], weight_name)))
-        start += run[1]
-    if start != labels:
+    well_formed = set(map(type, column)) <= {list} and set(map(len, column)) <= {2}
+    texts = [run[0] for run in column] if well_formed else []
+    lengths = [run[1] for run in column] if well_formed else []
+    if not (well_formed and set(map(type, lengths)) <= {int} and min(lengths, default=1) >= 1):
+        raise RefusedDocument(f"a run of {name} is not a weight and a length >= 1")
+    weights = read_decimals(texts, f"a weight of {name}")
+    starts = list(accumulate(lengths, initial=0))
+    if starts.pop() != labels:
         raise RefusedDocument(f"the runs of {name} do not cover {labels} labels")
-    return runs
+    return starts, weights
 
 
 def tally_columns(
@@ -55,14 +57,28 @@ def tally_columns(
     """
     sums, moments, ranges = [0] * labels, [0] * labels, []
     for c, (column, target) in enumerate(zip(columns, targets, strict=True)):
-        runs, before = _read_runs(column, f"column {c}", labels), 0
-        for start, weight in runs:
-            sums[start] += weight - before
-            moments[start] += (weight - before) * target
-            before = weight
-        weights = [weight for _, weight in runs]
+        starts, weights = _read_runs(column, f"column {c}", labels)
+        for start, change in zip(starts, map(sub, weights, [0, *weights]), strict=False):
+            sums[start] += change
+            moments[start] += change * target
         ranges.append((min(weights), max(weights)))
     return list(accumulate(sums)), list(accumulate(moments)), ranges
+
+
+def largest_ratio(ranges: list[tuple[int, int]]) -> Fraction:
+    """Finds the largest ratio of two weights for one output.
+
+    Args:
+      ranges: The least and the largest weight of each output, all > 0.
+
+    Returns:
+      The ratio, exactly.
+    """
+    best, among = 0, 1
+    for least, most in set(ranges):
+        if most * among > best * least:
+            best, among = most, least
+    return Fraction(best, among)
 
 
 def largest_divergence(columns: list[Any], labels: int, epsilon: Fraction, bits: int) -> Fraction:
@@ -184,6 +200,6 @@ def read_spans(column: Any, labels: int) -> Iterator[tuple[int, int, int]]:
     Raises:
       RefusedDocument: If the column is not an array of runs over the labels.
     """
-    runs = _read_runs(column, "a column", labels)
-    for (start, weight), (stop, _) in pairwise([*runs, (labels, 0)]):
+    starts, weights = _read_runs(column, "a column", labels)
+    for (start, stop), weight in zip(pairwise([*starts, labels]), weights, strict=True):
         yield start, weight, stop - start

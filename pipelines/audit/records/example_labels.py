@@ -267,6 +267,8 @@ class _Parser:
 
     def _varint(self, position: int, stop: int) -> tuple[int, int]:
         """The number, and the offset after it. Bytes that add nothing to it are hidden ones."""
+        if position < stop and (byte := self.record[position]) < 0x80:  # most have one byte
+            return byte, position + 1
         value = 0
         for i in range(min(_LONGEST_VARINT, stop - position)):
             byte = self.record[position + i]

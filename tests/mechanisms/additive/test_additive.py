@@ -346,12 +346,13 @@ def test_exponential_tends_to_the_continuous_one(epsilon):
 
 
 def brute_force_delta(weights: np.ndarray, ratio: Fraction) -> Fraction:
-    rows = [[Fraction(weight, TOTAL) for weight in row] for row in weights.tolist()]
-    return max(
-        sum((max(Fraction(0), p - ratio * q) for p, q in zip(first, second, strict=True)), Fraction(0))
+    rows, top, bottom = weights.tolist(), ratio.numerator, ratio.denominator
+    sums = (
+        sum(max(0, bottom * p - top * q) for p, q in zip(first, second, strict=True))
         for first in rows
         for second in rows
     )
+    return Fraction(max(sums), bottom * TOTAL)
 
 
 @settings(deadline=None, max_examples=30)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from labeldp.mechanisms import Prior, solve
 from labeldp.mechanisms.analysis.release_warnings import END_MARGINS, END_SHARE, end_margin, release_warnings
 from labeldp.mechanisms.analysis.released_facts import CenterFacts, ReleasedFacts
-from labeldp.mechanisms.noise.noisy_histogram import noisy_prior
+from labeldp.mechanisms.noise.noisy_histogram import noisy_prior, noisy_priors
 
 FALSE_ALARM = 1e-5
 
@@ -59,8 +59,7 @@ def test_noise_does_not_give_a_false_alarm(shares: list[float], records: int) ->
     )
     randomizer = solve("rr", Prior(labels, np.ones(len(labels))), 2.0)
     epsilon = min(math.sqrt(len(labels) / records), 0.5)
-    for draw in range(500):
-        prior = noisy_prior(labels, counts, epsilon, draw.to_bytes(32, "little"))
+    for prior in noisy_priors(labels, counts, epsilon, [draw.to_bytes(32, "little") for draw in range(500)]):
         assert not {"low_end", "high_end"} & set(names(ReleasedFacts(randomizer, prior, epsilon, int(counts.sum()))))
 
 

@@ -109,6 +109,14 @@ def test_likelihood_ratio_agrees_with_every_pair_of_labels(labels, outputs, data
 # Certificates.
 
 
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(-9, 9), st.integers(-9, 9)), min_size=1, max_size=9))
+def test_ratios_that_no_float_tells_apart_are_compared_exactly(near):
+    pairs = [(scale * (3 << 56) + more, scale * (1 << 56) + less) for scale, more, less in near]
+    found = likelihood_ratio(np.array(pairs, np.uint64).T)
+    assert found == max(Fraction(top, bottom) for top, bottom in pairs)
+
+
 def test_a_certificate_done_by_hand():
     certificate = certify(np.array([0.0, 1.0]), np.array([-1.0, 2.0]), matrix([5, 3], [3, 5]), 3)
     assert certificate.ratio == Fraction(5, 3)

@@ -1,5 +1,6 @@
 """Randomizer: exact sampling, refusal above epsilon, one canonical form, and refusal of tampered files."""
 
+import hashlib
 import json
 import math
 import pickle
@@ -321,6 +322,17 @@ def test_json_and_pickle_round_trips_are_exact(randomizer):
         for name in ("labels", "outputs", "weights"):
             np.testing.assert_array_equal(getattr(again, name), getattr(randomizer, name))
         assert again.certificate() == randomizer.certificate()
+
+
+@settings(deadline=None, max_examples=25)
+@given(randomizers())
+def test_the_file_and_the_hashed_text_are_those_of_the_json_library(randomizer):
+    text = randomizer.to_json(more={"a": [1, 2]})
+    document = json.loads(text)
+    assert text == json.dumps(document)
+    hashed = {key: document[key] for key in ("bits", "columns", "labels", "outputs")}
+    canonical = json.dumps(hashed, sort_keys=True, separators=(",", ":")).encode()
+    assert document["fingerprint"] == hashlib.blake2b(canonical, digest_size=32).hexdigest()
 
 
 def test_extra_keys_travel_in_the_file_and_do_not_change_the_randomizer():

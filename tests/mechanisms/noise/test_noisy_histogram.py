@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from labeldp.mechanisms.noise import noisy_histogram
 from labeldp.mechanisms.noise.count_estimates import estimate_counts
 from labeldp.mechanisms.noise.discrete_laplace import ByteStream, discrete_laplace
-from labeldp.mechanisms.noise.noisy_histogram import noisy_prior
+from labeldp.mechanisms.noise.noisy_histogram import noisy_prior, noisy_priors
 from opendp.domains import atom_domain, vector_domain
 from opendp.measurements import make_laplace
 from opendp.metrics import l1_distance
@@ -29,6 +29,17 @@ def test_the_noisy_prior_is_estimated_from_counts_plus_keyed_discrete_noise(coun
     weights = estimate_counts(noised, max(sum(counts), 1), 2 / epsilon)
     np.testing.assert_allclose(prior.weights, weights / weights.sum(), rtol=1e-14)
     np.testing.assert_array_equal(noisy_prior(labels, np.array(counts), epsilon, KEY).weights, prior.weights)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.integers(0, 500), min_size=1, max_size=12), st.sampled_from([0.01, 0.5, 4.0]), st.integers(0, 9))
+def test_several_draws_have_the_bits_of_each_alone(counts, epsilon, draws):
+    keys, labels = [bytes([draw] * 32) for draw in range(draws)], np.arange(float(len(counts)))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(noisy_histogram, "_MOST_COUNTS", 4 * len(counts))
+        together = noisy_priors(labels, np.array(counts), epsilon, keys)
+    alone = [noisy_prior(labels, np.array(counts), epsilon, key) for key in keys]
+    assert [prior.weights.tobytes() for prior in together] == [prior.weights.tobytes() for prior in alone]
 
 
 def test_the_noisy_prior_depends_on_its_key():

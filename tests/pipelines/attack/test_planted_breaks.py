@@ -12,7 +12,7 @@ from labeldp.mechanisms import BudgetSplit, Prior, Randomizer, mechanism_named, 
 from labeldp.mechanisms.core.alias_table import TOTAL
 from labeldp.mechanisms.noise.input_digest import digest_sums, input_digest
 from labeldp.mechanisms.noise.keyed_words import derive_noise_key, keyed_hash, words
-from labeldp.mechanisms.noise.noisy_histogram import noisy_prior
+from labeldp.mechanisms.noise.noisy_histogram import noisy_counts
 from labeldp.mechanisms.noise.record_identities import integer_identities
 from labeldp.pipelines.attack.channel_checks import check_channel
 from labeldp.pipelines.attack.findings import Claim, Finding, Setting
@@ -55,7 +55,7 @@ def keyed(**changed: Any) -> Callable[[np.ndarray, np.ndarray, bytes], Any]:
         return CLAIM.randomizer.sample(indices, random)
 
     def prior(counts: np.ndarray, key: bytes) -> np.ndarray:
-        return noisy_prior(LABELS, counts, 0.5, key).weights
+        return Prior.from_counts(LABELS, noisy_counts(counts, 0.5, key)).weights
 
     parts = {"noise_key": noise_key, "draw": draw, "prior": prior} | changed
 
@@ -186,7 +186,7 @@ def test_a_prior_without_noise_is_found() -> None:
 def test_a_prior_with_a_quarter_of_the_noise_is_found() -> None:
     claim = Claim(CLAIM.randomizer, PRIOR, 1.0)
     found = findings(
-        keyed(prior=lambda counts, key: noisy_prior(LABELS, counts, 4.0, key).weights),
+        keyed(prior=lambda counts, key: Prior.from_counts(LABELS, noisy_counts(counts, 4.0, key)).weights),
         claim, 10**6, checks=(check_histogram,),
     )  # fmt: skip
     assert "histogram" in failed(found)

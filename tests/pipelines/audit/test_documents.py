@@ -83,3 +83,27 @@ def test_a_changed_byte_never_crashes_and_rarely_passes(changed, tmp_path_factor
         for where in [*free, ("certificate", "max_bias")]:
             mutated, original = changed(mutated, where, None), changed(original, where, None)
         assert mutated == original
+
+
+def read(function: Any, value: Any) -> Any:
+    try:
+        return function(value, "a weight")
+    except documents.RefusedDocument as refused:
+        return str(refused)
+
+
+TEXTS = st.one_of(
+    st.integers(0, 10**21).map(str),
+    st.text("0123456789", max_size=22),
+    st.sampled_from(
+        ["", "0", "00", "01", "-1", "+1", "1_0", " 1", "1\n", "\u0661", "\u00b2", "1.0", 1, 1.0, True, None, ["1"]]
+    ),
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(TEXTS, max_size=4))
+def test_many_decimals_are_read_like_each_alone(texts):
+    alone = [read(documents.read_decimal, text) for text in texts]
+    refused = [each for each in alone if isinstance(each, str)]
+    assert read(documents.read_decimals, texts) == (refused[0] if refused else alone)

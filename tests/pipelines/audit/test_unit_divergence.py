@@ -201,6 +201,20 @@ def test_products_are_those_of_polynomials_rounded_up(first: list[int], second: 
     assert audited._multiplied(first, second) == [-(-value >> 100) for value in exact]
 
 
+@settings(deadline=None, max_examples=10)
+@given(st.lists(st.integers(0, 1 << 170), min_size=64, max_size=64), st.integers(1, 1 << 159))
+def test_masses_are_the_changes_of_slope_of_the_curve(points: list[int], above: int) -> None:
+    root = (1 << 160) + above
+    divergences = [*(Fraction(point, 1 << 170) for point in points), Fraction(0)]
+    step = Fraction(root, 1 << 160)
+    curve = [(1 / step**j, 1 - (1 - divergences[j]) / step**j) for j in range(64, 0, -1)]
+    curve += [(step**j, divergence) for j, divergence in enumerate(divergences)]
+    slopes = [(v - u) / (y - x) for (x, u), (y, v) in itertools.pairwise(curve)]
+    changes = [right - left for left, right in itertools.pairwise([Fraction(-1), *slopes, Fraction(0)])]
+    exact = [ratio * change for (ratio, _), change in zip(curve, changes, strict=True)]
+    assert audited._masses(divergences, root) == [max(math.ceil(mass * (1 << 100)), 0) for mass in exact]
+
+
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 1 << 97), min_size=3, max_size=9), st.integers(1, 1 << 159), st.integers(0, 1 << 162))
 def test_the_divergence_is_rounded_up(masses: list[int], above: int, more: int) -> None:

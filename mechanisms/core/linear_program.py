@@ -1,0 +1,187 @@
+"""Linear programs for HiGHS, which scipy includes, with few checks of their arguments.
+
+A search solves hundreds of programs of some ten to two hundred variables. `scipy.optimize.linprog` takes three times as
+long to check and to convert one as HiGHS takes to solve it. This module passes programs to the copy of HiGHS in scipy,
+with the options that `linprog` sets. That interface is private to scipy: it is used only if it gives the bits of
+`linprog` for a small program, and `linprog` solves the programs otherwise.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import csc_array
+
+# Largest violation of a bound or row in a solution, as in linprog.
+_LARGEST_VIOLATION = 10 * 1e-9**0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Coefficients of a program by column, as in `scipy.sparse.csc_array`: rows ascend within each column.
+
+    Attributes:
+      starts: Place of the first entry of every column, and the number of entries, shape (variables + 1,), int32.
+      rows: Row of each entry, shape (entries,), int32.
+      values: Shape (entries,), float64.
+    """
+
+    starts: np.ndarray
+    rows: np.ndarray
+    values: np.ndarray
+
+    @classmethod
+    def of_dense(cls, matrix: np.ndarray) -> Columns:
+        """Collects the entries of a matrix that are not zero.
+
+        Args:
+          matrix: Shape (rows, variables).
+
+        Returns:
+          The columns.
+        """
+        by_column = matrix.T
+        used = by_column != 0
+        starts = np.zeros(len(by_column) + 1, np.int32)
+        np.cumsum(used.sum(axis=1), out=starts[1:])
+        return cls(starts, used.nonzero()[1].astype(np.int32), by_column[used])
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Minimizes costs @ v where the first rows are at most 0, the others equal `targets`, and least <= v <= most.
+
+    Attributes:
+      costs: Shape (variables,).
+      columns: Coefficients of all rows.
+      at_most: Number of the rows that are at most 0.
+      targets: Values of the other rows.
+      least: Lower bounds of the variables, shape (variables,).
+      most: Upper bounds of the variables, shape (variables,); infinite where there are none.
+      tolerance: Feasibility tolerance of the solver; None for its default.
+    """
+
+    costs: np.ndarray
+    columns: Columns
+    at_most: int
+    targets: np.ndarray
+    least: np.ndarray
+    most: np.ndarray
+    tolerance: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Optimum:
+    """Solution of a program.
+
+    Attributes:
+      variables: Shape (variables,).
+      prices: Derivatives of the optimum by `targets`, of their shape.
+    """
+
+    variables: np.ndarray
+    prices: np.ndarray
+
+
+def optimum(program: Program) -> Optimum | None:
+    """Solves a linear program.
+
+    Args:
+      program: The program.
+
+    Returns:
+      The solution; None where the program is infeasible, or HiGHS finds no solution.
+    """
+    core = _core()
+    return by_linprog(program) if core is None else _by_core(core, program)
+
+
+def by_linprog(program: Program) -> Optimum | None:
+    """Solves a linear program through scipy's public interface, with the same result as `optimum`, in more time.
+
+    Args:
+      program: The program.
+
+    Returns:
+      The solution; None where the program is infeasible, or HiGHS finds no solution.
+    """
+    columns, at_most = program.columns, program.at_most
+    shape = at_most + len(program.targets), len(program.costs)
+    rows = csc_array((columns.values, columns.rows, columns.starts), shape).tocsr()
+    tolerance = program.tolerance
+    options = {"primal_feasibility_tolerance": tolerance, "dual_feasibility_tolerance": tolerance}
+    found = linprog(
+        program.costs,
+        A_ub=rows[:at_most],
+        b_ub=np.zeros(at_most),
+        A_eq=rows[at_most:],
+        b_eq=program.targets,
+        bounds=np.stack([program.least, program.most], axis=1),
+        method="highs",
+        options=options if tolerance else None,
+    )
+    return Optimum(found.x, found.eqlin.marginals) if found.status == 0 else None
+
+
+@functools.cache
+def _core() -> Any | None:
+    """Returns scipy's module of HiGHS; None where a small program shows that it is not the one known here."""
+    matrix = np.array([[1.0, 0.0, -1.0], [-3.0, 1.0, 0.0], [1.0, 1.0, 1.0], [-2.0, 0.5, 3.0]])
+    least, most = np.array([0.0, 0.0, 0.1]), np.array([np.inf, 1.0, 1.0])
+    small = Program(np.array([1.0, 0.7, 2.0]), Columns.of_dense(matrix), 2, np.array([1.0, 0.7]), least, most, 1e-10)
+    known = by_linprog(small)
+    try:
+        core: Any = importlib.import_module("scipy.optimize._highspy._core")
+        found = _by_core(core, small)
+    except Exception:  # Whatever another version of scipy raises, linprog works.
+        return None
+    if known is None or found is None:
+        return None
+    same = np.array_equal(found.variables, known.variables) and np.array_equal(found.prices, known.prices)
+    return core if same else None
+
+
+def _by_core(core: Any, program: Program) -> Optimum | None:
+    columns, inequalities = program.columns, program.at_most
+    lp = core.HighsLp()
+    lp.num_col_ = lp.a_matrix_.num_col_ = len(program.costs)
+    lp.num_row_ = lp.a_matrix_.num_row_ = inequalities + len(program.targets)
+    lp.a_matrix_.format_ = core.MatrixFormat.kColwise
+    lp.col_cost_, lp.col_lower_, lp.col_upper_ = program.costs, program.least, program.most
+    lp.row_lower_ = np.append(np.full(inequalities, -np.inf), program.targets)
+    lp.row_upper_ = upper = np.append(np.zeros(inequalities), program.targets)
+    lp.a_matrix_.start_, lp.a_matrix_.index_ = columns.starts, columns.rows
+    lp.a_matrix_.value_ = columns.values
+    highs = core._Highs()
+    failed = core.HighsStatus.kError
+    if highs.passOptions(_options(core, program.tolerance)) == failed or highs.passModel(lp) == failed:
+        return None
+    if highs.run() == failed or highs.getModelStatus() != core.HighsModelStatus.kOptimal:
+        return None
+    solution = highs.getSolution()
+    variables, slack = np.array(solution.col_value), upper - np.array(solution.row_value)
+    # As linprog does; also false for NaN.
+    feasible = (
+        np.all(variables >= program.least - _LARGEST_VIOLATION)
+        and np.all(variables <= program.most + _LARGEST_VIOLATION)
+        and np.all(slack >= -_LARGEST_VIOLATION)
+        and np.all(slack[inequalities:] <= _LARGEST_VIOLATION)
+    )
+    return Optimum(variables, np.array(solution.row_dual)[inequalities:]) if feasible else None
+
+
+@functools.cache
+def _options(core: Any, tolerance: float | None) -> Any:
+    """Returns the options that linprog sets."""
+    options = core.HighsOptions()
+    options.presolve = "on"
+    options.output_flag = options.log_to_console = False
+    options.simplex_strategy = int(core.simplex_constants.SimplexStrategy.kSimplexStrategyDual)
+    if tolerance is not None:
+        options.primal_feasibility_tolerance = options.dual_feasibility_tolerance = tolerance
+    return options
