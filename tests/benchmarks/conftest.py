@@ -18,6 +18,8 @@ from unittest import mock
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
+LABEL_MAX = 40
+"""Largest label that jobs in this process know, a tenth of that of a benchmark: solving takes most of their time."""
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +49,7 @@ def last_line(capsys: pytest.CaptureFixture[str]) -> Callable[[], dict[str, Any]
 def jobs_in_process(on_the_path: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs the programs that a benchmark would start in this process, which has the libraries loaded."""
     processes: Any = importlib.import_module("processes")
+    monkeypatch.setattr(importlib.import_module("workspace"), "LABEL_MAX", LABEL_MAX)
     for logger in (logging.getLogger("labeldp"), logging.getLogger("apache_beam")):
         for name in ("handlers", "level", "propagate"):
             # A command configures logging globally; restore the configuration for other tests.

@@ -9,7 +9,11 @@ import hashlib
 import io
 import json
 import logging
+import multiprocessing
+import multiprocessing.forkserver
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +28,29 @@ import pytest
 
 SECRET = hashlib.blake2b(b"the key of the tests", digest_size=32).digest()
 TIMEOUT_SECONDS = 120
+# Beam keeps its results in forks, as in the processes of pytest.
+KEPT_BETWEEN_JOBS = Path(__file__).parents[1] / "kept_between_jobs.py"
+# Runs with the variables jobs, environment, kept_between_jobs, seconds, stdout and stderr.
+FORKED = """
+import os, runpy, signal, sys, tempfile, warnings
+
+runpy.run_path(kept_between_jobs)["keep_results"]()
+signal.alarm(seconds)
+os.setsid()
+os.dup2(stdout.fileno(), 1)
+os.dup2(stderr.fileno(), 2)
+os.environ.update(environment)
+tempfile.tempdir = None
+# Those of a new process, which shows other warnings.
+warnings.resetwarnings()
+for category in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
+    warnings.simplefilter("ignore", category)
+from labeldp.pipelines.cli.commands import main
+
+for argv in jobs:
+    if code := main(argv):
+        sys.exit(code)
+"""
 
 
 @dataclass(frozen=True)
@@ -51,6 +78,46 @@ class Outcome:
         """Returns itself; fails if the command did not succeed."""
         assert self.code == 0, self.err
         return self
+
+
+class Fork:
+    """Commands, one after the other until one fails, in a fork of a process that has the libraries of a job loaded.
+
+    The fork has its own output, signals, environment and process group, as a new process has.
+    """
+
+    def __init__(self, forks: Any, jobs: Sequence[Sequence[str]], environment: Mapping[str, str]):
+        pipes = [forks.Pipe(duplex=False) for _ in range(2)]
+        names = {"jobs": jobs, "environment": environment, "kept_between_jobs": str(KEPT_BETWEEN_JOBS)}
+        names |= {"seconds": TIMEOUT_SECONDS * len(jobs), "stdout": pipes[0][1], "stderr": pipes[1][1]}
+        self.process = forks.Process(target=exec, args=(FORKED, names))
+        self.process.start()
+        for _, writer in pipes:
+            writer.close()
+        self.stdout, self.stderr = (os.fdopen(os.dup(reader.fileno()), encoding="utf-8") for reader, _ in pipes)
+        for reader, _ in pipes:
+            reader.close()
+
+    @property
+    def pid(self) -> int:
+        """Its process, and its process group."""
+        return self.process.pid
+
+    def wait(self) -> Outcome:
+        """Waits for its end. Returns its outcome, with the part of standard error that was not read before."""
+        with self.stdout, self.stderr:
+            out, err = self.stdout.read(), self.stderr.read()
+        self.process.join()
+        return Outcome(self.process.exitcode, out, err)
+
+    def kill(self) -> None:
+        """Kills the process group if it is still running."""
+        if self.process.is_alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+        self.process.join()
+        self.stdout.close()
+        self.stderr.close()
 
 
 Invoke = Callable[[Sequence[str]], Outcome]
@@ -109,6 +176,26 @@ def spawn(environment: dict[str, str]) -> Invoke:
         return Outcome(done.returncode, done.stdout, done.stderr)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def forks() -> Any:
+    """Context of processes that are forked from one with the command's imports, which takes their seconds once."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["labeldp.pipelines.job.privatize_command"])
+    with mock.patch.dict(os.environ, PYTHONWARNINGS="ignore"):
+        multiprocessing.forkserver.ensure_running()
+    return context
+
+
+@pytest.fixture(scope="session")
+def forked(forks: Any, environment: dict[str, str]) -> Callable[..., Fork]:
+    """Function (arguments of one command or several, environment variables) -> the running `Fork`."""
+
+    def start(*jobs: Sequence[str], **variables: str) -> Fork:
+        return Fork(forks, jobs, environment | variables)
+
+    return start
 
 
 @pytest.fixture(scope="session")
@@ -209,6 +296,37 @@ def job(outputs: Path, small_log: Path, key_file: Path) -> Job:
         return command_line(command, standard | flags)
 
     return arguments
+
+
+@pytest.fixture(scope="session")
+def kept_runs() -> dict[Any, tuple[Path, Path]]:
+    """By job of `after_job`: a copy of the folder it wrote into, and the path of that folder."""
+    return {}
+
+
+@pytest.fixture
+def after_job(
+    job: Job, invoke: Invoke, outputs: Path, kept_runs: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., None]:
+    """Function as `job`, which makes the empty folder `outputs` what it is after that job. It runs once in a process.
+
+    For tests of what comes after a job. The ledger names the outputs in this folder.
+    """
+
+    def prepare(command: str = "privatize", **flags: Any) -> None:
+        assert not list(outputs.iterdir())
+        key = command, *sorted(flags.items())
+        if key not in kept_runs:
+            invoke(job(command, **flags)).ok()
+            copy = tmp_path_factory.mktemp("kept") / "outputs"
+            kept_runs[key] = shutil.copytree(outputs, copy), outputs
+            return
+        copy, before = kept_runs[key]
+        shutil.copytree(copy, outputs, dirs_exist_ok=True)
+        ledger = outputs / "labeldp_ledger.jsonl"
+        ledger.write_text(ledger.read_text().replace(json.dumps(str(before))[1:-1], json.dumps(str(outputs))[1:-1]))
+
+    return prepare
 
 
 @pytest.fixture(scope="session")

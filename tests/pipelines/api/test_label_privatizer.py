@@ -24,13 +24,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::labeldp.ReleaseWarning")
 ROWS = 400
 # Values between grid points and outside of the domain; the numbers in a file are those of the array.
 LABELS = np.round(np.random.default_rng(5).gamma(1.5, 1.1, ROWS), 2) - 0.3
-COMMANDS = """
-import json, sys
-from labeldp.pipelines.cli.commands import main
-for argv in json.load(sys.stdin):
-    if main(argv):
-        sys.exit(f"failed: {argv}")
-"""
 
 
 def with_gaps(labels: np.ndarray) -> np.ndarray:
@@ -96,7 +89,7 @@ def arguments(parameters: dict[str, Any], labels: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def released(tmp_path_factory: pytest.TempPathFactory, key_file: Path, environment: dict[str, str]) -> Path:
+def released(tmp_path_factory: pytest.TempPathFactory, key_file: Path, forked: Any) -> Path:
     """Folder with logs and, by request, what the command line released of them, in a process of its own."""
     folder = tmp_path_factory.mktemp("released")
     write_log(folder / "whole.csv", LABELS)
@@ -117,11 +110,7 @@ def released(tmp_path_factory: pytest.TempPathFactory, key_file: Path, environme
         job("privatize", name, log_of(place), **flags_of(parameters))
     job("fit", "fitted", "whole.csv", **flags_of(REQUESTS["auto"]))
     job("apply", "applied", "later.csv", max_unusable_fraction=0.5)
-    done = subprocess.run(
-        [sys.executable, "-c", COMMANDS], input=json.dumps(jobs), env=environment, capture_output=True, text=True,
-        check=False, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
+    forked(*jobs).wait().ok()
     return folder
 
 

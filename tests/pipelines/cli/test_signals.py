@@ -19,21 +19,13 @@ DOMAIN_FLAGS = ("label_min", "label_max", "label_step", "epsilon")
 class Running:
     """A job in its own process and process group."""
 
-    def __init__(self, argv: list[str], environment: dict[str, str]):
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "labeldp", *argv],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+    def __init__(self, fork: Any):
+        self.fork = fork
         self._said: list[str] = []
 
     def wait_for(self, text: str) -> None:
         """Waits until the job prints the text on standard error."""
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
+        for line in self.fork.stderr:
             self._said.append(line)
             if text in line:
                 return
@@ -41,34 +33,25 @@ class Running:
 
     def end(self, number: int) -> tuple[int, str]:
         """Sends the signal. Returns the exit code, and all of standard error."""
-        self.process.send_signal(number)
-        out, rest = self.process.communicate(timeout=WAIT_SECONDS)
-        assert out == ""
-        return self.process.returncode, "".join(self._said) + rest
-
-    def clean_up(self) -> None:
-        """Kills the process and its workers if they are still running."""
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.communicate()
-        for stream in (self.process.stdout, self.process.stderr):
-            if stream is not None:
-                stream.close()
+        os.kill(self.fork.pid, number)
+        outcome = self.fork.wait()
+        assert outcome.out == ""
+        return outcome.code, "".join(self._said) + outcome.err
 
 
 @pytest.fixture
-def start(job: Any, census: Path, environment: dict[str, str]) -> Iterator[Callable[..., Running]]:
+def start(job: Any, census: Path, forked: Any) -> Iterator[Callable[..., Running]]:
     """Function (flag=value, ...) -> running job over the census. Its second half alone takes more than a second."""
     started: list[Running] = []
 
     def run(**flags: Any) -> Running:
         standard = {"input": census, "label": "work", "label_max": 52, "output_format": "tfrecord"}
-        started.append(Running(job(**(standard | flags)), environment))
+        started.append(Running(forked(job(**(standard | flags)))))
         return started[-1]
 
     yield run
     for each in started:
-        each.clean_up()
+        each.fork.kill()
 
 
 @pytest.mark.parametrize("moment", ["input file", "solved"], ids=["while counting", "while privatizing"])

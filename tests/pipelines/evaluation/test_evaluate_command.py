@@ -5,8 +5,6 @@ import importlib.util
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -216,18 +214,18 @@ def test_chosen_features_are_all_that_models_see(evaluation: Any, invoke: Any, t
 
 
 def test_killed_half_way_and_run_again_is_as_if_never_killed(
-    evaluation: Any, invoke: Any, environment: Mapping[str, str], tmp_path: Path, tree: Any
+    evaluation: Any, invoke: Any, forked: Any, tmp_path: Path, tree: Any
 ) -> None:
     grid = {"epsilon": [0.5, 1, 2, 4], "seeds": 20}
-    argv = [sys.executable, "-m", "labeldp", *evaluation(**grid)]
-    job = subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    job = forked(evaluation(**grid))
     cells = tmp_path / "output" / "cells"
     until = time.monotonic() + 60
-    while time.monotonic() < until and job.poll() is None and not (cells.is_dir() and len(os.listdir(cells)) > 5):
+    while time.monotonic() < until and job.process.is_alive() and not (cells.is_dir() and len(os.listdir(cells)) > 5):
         time.sleep(0.02)
-    job.send_signal(signal.SIGTERM)
-    _, error = job.communicate(timeout=60)
-    assert job.returncode == 1, error
+    os.kill(job.pid, signal.SIGTERM)
+    outcome = job.wait()
+    error = outcome.err
+    assert outcome.code == 1, error
     assert error.splitlines()[-1] == "labeldp evaluate: interrupted; finished cells are kept: run again to continue"
     kept = {name: content for name, content in _cells(tree(tmp_path / "output")).items() if name.endswith(".json")}
     assert 5 < len(kept) < 20 * 10
@@ -287,8 +285,8 @@ def test_a_failure_shows_no_label(
 
 
 @pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
-def test_the_network_runs(evaluation: Any, spawn: Any, invoke: Any, tmp_path: Path) -> None:
-    outcome = spawn(evaluation(mechanism=["unbiased"], epsilon=[8], seeds=1, model=["network"])).ok()
+def test_the_network_runs(evaluation: Any, forked: Any, invoke: Any, tmp_path: Path) -> None:
+    outcome = forked(evaluation(mechanism=["unbiased"], epsilon=[8], seeds=1, model=["network"])).wait().ok()
     losses = {row["mechanism"]: float(row["test_loss"]) for row in _rows(tmp_path / "output")}
     # Worker threads share the functions that TensorFlow compiles.
     others = evaluation(mechanism=["unbiased"], epsilon=[8], seeds=1, model=["network"], output=tmp_path / "others")

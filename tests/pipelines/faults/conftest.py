@@ -4,15 +4,12 @@ A fork saves the seconds of the imports; it runs `main(argv)` as the command doe
 files, so that a fault can be placed between any two of these steps.
 """
 
-import multiprocessing
-import multiprocessing.forkserver
 import os
 import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
@@ -53,16 +50,6 @@ code = main(argv)
 sys.stdout.flush()
 os._exit(code)
 """
-
-
-@pytest.fixture(scope="session")
-def forks() -> Any:
-    """Context of processes that are forked from one with the command's imports."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["labeldp.pipelines.job.privatize_command"])
-    with mock.patch.dict(os.environ, PYTHONWARNINGS="ignore"):
-        multiprocessing.forkserver.ensure_running()
-    return context
 
 
 @pytest.fixture

@@ -239,14 +239,15 @@ def test_no_counter_tells_how_many_labels_were_clamped(
 
 @pytest.mark.parametrize("bad", [None, "1,text"], ids=["good", "corrupt"])
 def test_one_label_of_another_width_changes_no_line(
-    run: Any, tmp_path: Path, write_csv: Any, outputs: Path, bad: str | None
+    job: Any, flags: dict[str, Any], forked: Any, tmp_path: Path, write_csv: Any, outputs: Path, bad: str | None
 ) -> None:
     """Standard error and the exit code are those of the same log with a narrower label."""
     said = []
     for folder, label in (("narrow", "9"), ("wider", "300.000000000001")):
         rows = [f"{i},{label if i == 3 else 250}" for i in range(600)]
         path = write_csv(tmp_path / "log.csv", [*rows, bad] if bad else rows)
-        outcome = run(input=path, output=outputs / folder, ledger=tmp_path / f"{folder}.jsonl")
+        argv = job(input=path, output=outputs / folder, ledger=tmp_path / f"{folder}.jsonl", **flags)
+        outcome = forked(argv).wait()
         # Warnings follow from the noised histogram, which is released: they are compared with it elsewhere.
         changing = rf"[0-9.]+ s|epsilon [0-9.]+|{outputs / folder}|labeldp: warning: [^\n]*\n"
         said.append((outcome.code, re.sub(changing, "", outcome.err)))
@@ -325,16 +326,12 @@ def test_the_interactive_runner_is_refused(job: Any, invoke: Any) -> None:
 
 @pytest.mark.skipif(not os.path.exists("/proc/net/tcp"), reason="no /proc")
 @pytest.mark.parametrize("runner", ["FnApiRunner", "directrunner", "SwitchingDirectRunner"])
-def test_a_job_in_threads_listens_to_nobody(job: Any, census: Path, environment: dict[str, str], runner: str) -> None:
+def test_a_job_in_threads_listens_to_nobody(job: Any, census: Path, forked: Any, runner: str) -> None:
     flags = {"input": census, "label": "work", "label_max": 52, "direct_num_workers": 2, "runner": runner}
-    with subprocess.Popen(
-        [sys.executable, "-m", "labeldp", *job(**flags)],
-        env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
-        assert process.stderr is not None
-        heard = [listening(process.pid) for line in process.stderr if line.startswith("labeldp: ")]
+    run = forked(job(**flags))
+    heard = [listening(run.pid) for line in run.stderr if line.startswith("labeldp: ")]
 
-    assert process.returncode == 0
+    run.wait().ok()
     assert len(heard) >= 3
     assert set().union(*heard) == set()
 
