@@ -14,6 +14,7 @@ ratios into cells of the grid, with a margin inside which integers decide.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -82,10 +83,25 @@ def worst_pair_curve(
             raise ValueError("the weights satisfy no finite epsilon: a worst-pair curve needs the largest loss")
         largest_loss = log_above(ratio)
     step = Fraction(largest_loss) / (steps if largest_loss >= steps * _LEAST_STEP else 1)
-    factors = [int(exp_below(i * step) * 2**_FACTOR_BITS) for i in range(int(Fraction(largest_loss) / step) + 1)]
+    count = int(Fraction(largest_loss) / step) + 1
+    factors = [int(each * 2**_FACTOR_BITS) for each in exp_of_steps(step, count)]
     ends = ratio is not None and log_above(ratio) <= largest_loss
     deltas = _largest_divergences(np.unique(weights, axis=0), bits, step, factors[:-1] if ends else factors)
     return LossCurve(step, (*deltas, Fraction(0)) if ends else tuple(deltas))
+
+
+@functools.lru_cache(maxsize=8)
+def exp_of_steps(step: Fraction, count: int) -> tuple[Fraction, ...]:
+    """Bounds exp at the losses of a grid from below. The last grids are kept: a curve and its distribution share one.
+
+    Args:
+      step: Distance of two losses of the grid, > 0.
+      count: Number of losses, from loss 0 on.
+
+    Returns:
+      Lower bounds of exp(0), exp(step), exp(2 step), ..., with a relative error of 10^-50.
+    """
+    return tuple(exp_below(i * step) for i in range(count))
 
 
 def response_curve(epsilon: float) -> LossCurve:

@@ -25,7 +25,7 @@ from fractions import Fraction
 import numpy as np
 
 from ..core.exact_bounds import exp_above, exp_below, log_above
-from .loss_curve import STEPS, LossCurve, worst_pair_curve
+from .loss_curve import STEPS, LossCurve, exp_of_steps, worst_pair_curve
 
 MAX_RECORDS = 1000
 """Most records of a unit for which the composition is computed."""
@@ -144,6 +144,7 @@ def loss_distribution(curve: LossCurve) -> LossDistribution:
     Returns:
       The distribution of one record's loss, as an upper bound.
     """
+    exponentials = exp_of_steps(curve.step, len(curve.deltas))
     low, high = exp_below(curve.step), exp_above(curve.step)
     deltas = (*curve.deltas, curve.deltas[-1])
     above: list[int] = []
@@ -153,7 +154,7 @@ def loss_distribution(curve: LossCurve) -> LossDistribution:
         # Rounding of the curve can make a mass negative, by less than 10^-30. A mass of 0 is still an upper bound.
         mass = max(before + (before - after) / ((low if before >= after else high) - 1), Fraction(0))
         above.append(_units(mass))
-        below.append(_units(mass / exp_below(j * curve.step)))
+        below.append(_units(mass / exponentials[j]))
     rest = 1 - deltas[0] - 2 * (deltas[0] - deltas[1]) / (high - 1)
     middle = _units(max(rest, Fraction(0)))
     return LossDistribution(curve.step, (*reversed(below), middle, *above), _units(curve.deltas[-1]))
@@ -187,7 +188,10 @@ def _units(mass: Fraction) -> int:
 def _product(first: list[int], second: list[int]) -> list[int]:
     """Coefficients of the product of two polynomials, in units of 10^-30, rounded up."""
     length = len(first) + len(second) - 1
-    digits = str(_EXACT.multiply(_packed(first), _packed(second))).zfill(length * _WIDTH)
+    packed = _packed(first)
+    # A square of one object takes decimal fewer transforms than a product of two.
+    other = packed if second is first else _packed(second)
+    digits = str(_EXACT.multiply(packed, other)).zfill(length * _WIDTH)
     found = []
     for start in range(0, length * _WIDTH, _WIDTH):
         middle, end = start + _WIDTH - _DIGITS, start + _WIDTH

@@ -47,8 +47,8 @@ class Selection:
         """
         return cls(bins, left, left[..., ::-1, ::-1])
 
-    def __getitem__(self, index: int) -> Selection:
-        """Selects one of many."""
+    def __getitem__(self, index: int | np.ndarray) -> Selection:
+        """Selects one of many, or some of them."""
         return Selection(self.bins[index], self.left[index], self.right[index])
 
 
@@ -135,13 +135,37 @@ def extremes(selection: Selection) -> tuple[np.ndarray, np.ndarray]:
     Returns:
       Infimum and supremum, shape (..., m) each.
     """
+    bins, left, right = _leading(selection.bins, 1), _leading(selection.left, 2), _leading(selection.right, 2)
     ends, used = cell_ends(selection.bins)
-    limits = outcomes(selection.bins, selection.left, selection.right, ends)
-    # Rounding may leave -1e-17 where an end is a bin.
-    limits = np.maximum(limits, 0.0)
-    least = np.where(used[..., None, None], limits, np.inf).min(axis=(-3, -2))
-    most = np.where(used[..., None, None], limits, -np.inf).max(axis=(-3, -2))
-    return least, most
+    ends, used = _leading(ends, 2), _leading(used, 1)
+    least, most = np.full(bins.shape, np.inf), np.full(bins.shape, -np.inf)
+    for j in range(len(left)):
+        low, high = bins[: j + 1], bins[j + 1 :]
+        from_left, from_right = left[j, : j + 1, None], right[j, j + 1 :, None]
+        inverse = 1 / (high - low[:, None])[:, :, None]
+        to_left = _sum_of_products(from_right * (high[:, None] - ends[j]), np.swapaxes(inverse, 0, 1))
+        to_right = _sum_of_products(from_left * (ends[j] - low[:, None]), inverse)
+        limits = np.concatenate([from_left * to_left, from_right * to_right])
+        # Rounding may leave -1e-17 or -0.0 where an end is a bin.
+        limits = np.maximum(limits, 0.0) + 0.0
+        least = np.minimum(least, np.where(used[j], limits, np.inf).min(axis=1))
+        most = np.maximum(most, np.where(used[j], limits, -np.inf).max(axis=1))
+    return np.moveaxis(least, 0, -1), np.moveaxis(most, 0, -1)
+
+
+def _leading(values: np.ndarray, axes: int) -> np.ndarray:
+    """Moves the last axes to the front. numpy's inner loops then run over many selections, not over a few bins."""
+    if values.ndim == axes:
+        return values
+    return np.ascontiguousarray(np.moveaxis(values, range(-axes, 0), range(axes)))
+
+
+def _sum_of_products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Adds up a[i] * b[i] in ascending order: the bits depend neither on the shapes nor on the CPU."""
+    total = a[0] * b[0]
+    for one, other in zip(a[1:], b[1:], strict=True):
+        total += one * other
+    return total
 
 
 def privacy_loss(selection: Selection) -> np.ndarray:
@@ -173,13 +197,34 @@ def expected_loss(selection: Selection, inputs: Inputs, loss: Loss) -> np.ndarra
     Returns:
       Shape (...).
     """
-    bins = selection.bins
-    mass, mean, square = np.moveaxis(inputs.moments(bins)[..., None], -2, 0)
-    gaps = inverse_gaps(bins)
-    scale = 2 * gaps if loss.name == "absolute" else (gaps > 0).astype(float)
-    across = np.swapaxes(scale, -1, -2)
-    weight = reproducible.stacked_matmul(selection.right, across)
-    moment = reproducible.stacked_matmul(selection.right * bins[..., None, :], across)
-    below = bins[..., None, :]
-    terms = mean * (below * weight + moment) - square * weight - mass * below * moment
-    return (selection.left * terms).sum(axis=(-1, -2))
+    bins, left, right = _leading(selection.bins, 1), _leading(selection.left, 2), _leading(selection.right, 2)
+    terms = np.zeros(left.shape)
+    for j, (mass, mean, square) in enumerate(_leading(inputs.moments(selection.bins), 2)):
+        low, high, drawn = bins[: j + 1], bins[j + 1 :], right[j, j + 1 :]
+        gaps = high[:, None] - low
+        scale = 2 * (1 / gaps) if loss.name == "absolute" else np.ones(gaps.shape)
+        weight, moment = _sum_of_products(drawn[:, None], scale), _sum_of_products((drawn * high)[:, None], scale)
+        terms[j, : j + 1] = left[j, : j + 1] * (mean * (low * weight + moment) - square * weight - mass * low * moment)
+    return np.ascontiguousarray(np.moveaxis(terms, (0, 1), (-2, -1))).sum(axis=(-1, -2))
+
+
+def private_losses(selections: Selection, epsilon: float, inputs: Inputs, loss: Loss, limits: np.ndarray) -> np.ndarray:
+    """Computes the expected losses of the selections that satisfy epsilon and whose loss is below their limit.
+
+    Args:
+      selections: n selections.
+      epsilon: Largest privacy loss.
+      inputs: The inputs and their weights.
+      loss: Absolute or squared loss.
+      limits: Smallest losses of no interest, shape (n,). The privacy loss, which takes longer to compute, is computed
+        below them only.
+
+    Returns:
+      Shape (n,); infinite for the other selections.
+    """
+    found = expected_loss(selections, inputs, loss)
+    below = np.flatnonzero(found < limits)
+    private = below[privacy_loss(selections[below]) <= epsilon]
+    losses = np.full(len(found), np.inf)
+    losses[private] = found[private]
+    return losses

@@ -16,7 +16,7 @@ from ..core.label_rounding import RANDOMIZED
 from ..core.losses import ABSOLUTE, Loss
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
-from .bin_selection import Selection, channel, expected_loss, privacy_loss
+from .bin_selection import Selection, channel, private_losses
 from .input_scale import Inputs, check, least_half_width, solve_scaled
 from .parameter_search import minimize_over_box
 
@@ -116,14 +116,14 @@ class ERM:
             gamma = reproducible.exp(points[:, 2]) if self.gamma is None else np.full(many, self.gamma)
             return outer, inner, gamma
 
-        def losses(points: np.ndarray) -> np.ndarray:
+        def losses(points: np.ndarray, limits: np.ndarray) -> np.ndarray:
             outer, inner, gamma = unpacked(points)
             possible = inner < outer if m > 2 else outer > 0
             if m > 3:
                 possible &= inner > 0
             made = exponential_selection(two_scale_bins(outer, np.where(possible, inner, outer / 2), m), gamma)
-            fits = possible & (privacy_loss(made) <= epsilon - EPSILON_MARGIN)
-            return np.where(fits, expected_loss(made, inputs, self.loss), np.inf)
+            found = private_losses(made, epsilon - EPSILON_MARGIN, inputs, self.loss, limits)
+            return np.where(possible, found, np.inf)
 
         fine = max(1.0, m / 6)
         free = (self.distance is None, self.inner is None and m > 3, self.gamma is None and m > 2)

@@ -61,17 +61,28 @@ class _Program:
         root = float(np.sqrt(reproducible.exp(epsilon)))
         # Factors of p and of w in the two constraints.
         self.by_chance, self.by_floor = np.array([[root], [-1 / root]]), np.array([[-1.0], [1.0]])
+        # Derivatives of the constraints by the floors, behind the place of those by the probabilities.
+        by_chance = np.zeros((len(cells), 2, 2, m, m))
+        self.by_variable = np.concatenate(
+            [by_chance, np.broadcast_to(self.by_floor[..., None] * np.eye(m), by_chance.shape)], axis=-1
+        )
+        # Places of the derivatives of each cell in the Hessian of all variables, flattened.
+        self.pairs = (self.places[:, :, None] * self.count + self.places[:, None]).ravel()
         even = reproducible.vecmat(1 / layout.simplices.sum(axis=1), layout.simplices)
         self.start = np.append((1 - _UNIFORM) * layout.variables(start) + _UNIFORM * even, np.zeros(m))
         chances = self.constraints(self.start) / self.by_chance
         self.start[-m:] = np.sqrt(chances.min(axis=(0, 1, 2)) * chances.max(axis=(0, 1, 2)))
-        self.costs /= abs(self.loss(self.start)[0])
+        self.costs /= abs(self.loss(self.start))
 
-    def loss(self, x: np.ndarray) -> tuple[float, np.ndarray]:
-        """Returns the expected loss, relative to that of the start, and its derivatives, shape (count,)."""
+    def loss(self, x: np.ndarray) -> float:
+        """Returns the expected loss, relative to that of the start."""
         u = x[self.own]
-        by_own = (self.costs * u[:, None]).sum(axis=-1)
-        return float((u * by_own).sum()) / 2, np.bincount(self.own.ravel(), by_own.ravel(), self.count)
+        return float((u * (self.costs * u[:, None]).sum(axis=-1)).sum()) / 2
+
+    def slope(self, x: np.ndarray) -> np.ndarray:
+        """Returns the derivatives of the loss, shape (count,)."""
+        by_own = (self.costs * x[self.own][:, None]).sum(axis=-1)
+        return np.bincount(self.own.ravel(), by_own.ravel(), self.count)
 
     def constraints(self, x: np.ndarray) -> np.ndarray:
         """Returns the values that must not be negative, shape (cells, 2 ends, 2, m)."""
@@ -81,10 +92,12 @@ class _Program:
 
     def slopes(self, x: np.ndarray) -> np.ndarray:
         """Returns the derivatives of the constraints by the cells' variables, shape (cells, 2 ends, 2, m, 2 m)."""
-        u, outputs = x[self.own][:, None], np.eye(self.m)
-        by_own = (self.factors * u[:, :, None]).sum(axis=-1)[..., None] * outputs + u[..., None] * self.factors
-        by_own = self.by_chance[..., None] * by_own[:, :, None]
-        return np.concatenate([by_own, np.broadcast_to(self.by_floor[..., None] * outputs, by_own.shape)], axis=-1)
+        u, slopes = x[self.own][:, None], self.by_variable.copy()
+        by_own = u[..., None] * self.factors
+        outputs = np.arange(self.m)
+        by_own[..., outputs, outputs] += (self.factors * u[:, :, None]).sum(axis=-1)
+        np.multiply(self.by_chance[..., None], by_own[:, :, None], out=slopes[..., : self.m])
+        return slopes
 
     def combine(self, slopes: np.ndarray, factors: np.ndarray) -> np.ndarray:
         """Returns the sum of the constraints' derivatives times factors, shape (count,)."""
@@ -98,8 +111,7 @@ class _Program:
         by_cell = (rows[..., None] * (weights.reshape(cells, 4 * m, 1) * rows)[:, :, None]).sum(axis=1)
         bent = ((prices * self.by_chance).sum(axis=2)[..., None] * self.factors).sum(axis=1)
         by_cell[:, :m, :m] += self.costs - bent - np.swapaxes(bent, -1, -2)
-        flat = self.places[:, :, None] * self.count + self.places[:, None]
-        return np.bincount(flat.ravel(), by_cell.ravel(), self.count**2).reshape(self.count, self.count)
+        return np.bincount(self.pairs, by_cell.ravel(), self.count**2).reshape(self.count, self.count)
 
 
 def exact_selection(layout: Layout, inputs: Inputs, epsilon: float, loss: Loss, start: Selection) -> Selection | None:
@@ -121,16 +133,34 @@ def exact_selection(layout: Layout, inputs: Inputs, epsilon: float, loss: Loss, 
 
 @dataclass(frozen=True, eq=False)
 class _Point:
-    """Variables, slacks of the constraints (at least the constraints' values), and these values."""
+    """A point of the search, and what its merit depends on.
+
+    Attributes:
+      x: Variables.
+      slacks: Slacks of the constraints, at least the constraints' values.
+      values: Values of the constraints.
+      away: Constraints minus slacks, zero at a solution.
+      gap: Sum of the absolute values of `away`.
+      loss: Expected loss.
+      logs: Sum of the logarithms of the slacks and of the probabilities.
+    """
 
     x: np.ndarray
     slacks: np.ndarray
     values: np.ndarray
+    away: np.ndarray
+    gap: float
+    loss: float
+    logs: float
 
-    @property
-    def away(self) -> np.ndarray:
-        """Constraints minus slacks, zero at a solution."""
-        return self.values - self.slacks
+    @classmethod
+    def of(cls, program: _Program, x: np.ndarray, least_slacks: np.ndarray) -> _Point:
+        """Evaluates a point. Slacks below the constraints' values are raised to them."""
+        values = program.constraints(x)
+        slacks = np.maximum(least_slacks, values)
+        away = values - slacks
+        logs = reproducible.log(np.concatenate([slacks.ravel(), x[: -program.m]])).sum()
+        return cls(x, slacks, values, away, float(np.abs(away).sum()), program.loss(x), float(logs))
 
 
 class _Search:
@@ -139,8 +169,7 @@ class _Search:
     def __init__(self, program: _Program):
         self.program, self.n = program, program.count - program.m
         x, self.barrier = program.start, _FIRST_BARRIER
-        values = program.constraints(x)
-        self.point = _Point(x, np.maximum(values, 0.01 * x[self.n :]), values)
+        self.point = _Point.of(program, x, 0.01 * x[self.n :])
         # Multipliers of the constraints, of the bounds 0, and of the simplices.
         self.prices, self.bounds = self.barrier / self.point.slacks, self.barrier / x[: self.n]
         self.balances = np.zeros(len(program.simplices))
@@ -151,7 +180,7 @@ class _Search:
     def run(self) -> np.ndarray:
         """Returns the variables at the end: a local optimum, unless the steps become too short or too many."""
         for _ in range(_MOST_STEPS):
-            self.slope, self.slopes = self.program.loss(self.point.x)[1], self.program.slopes(self.point.x)
+            self.slope, self.slopes = self.program.slope(self.point.x), self.program.slopes(self.point.x)
             if self._converged() or not self._step():
                 break
         return self.point.x[: self.n]
@@ -178,7 +207,7 @@ class _Search:
             return False
         factors, shift = found
         change, slack_change, balances = self._direction(factors, point.away)
-        gap = float(np.abs(point.away).sum())
+        gap = point.gap
         down = reproducible.dot(self.slope, change)
         down -= barrier * float((slack_change / point.slacks).sum() + (change[:n] / point.x[:n]).sum())
         # Weight of the constraints' violation in the merit: above their multipliers, and so that the step descends.
@@ -251,21 +280,17 @@ class _Search:
         return min(_reach(x, change[: self.n], self.barrier), _reach(slacks, slack_change, self.barrier))
 
     def _moved(self, length: float, change: np.ndarray, slack_change: np.ndarray) -> _Point:
-        x = self.point.x + length * change
-        values = self.program.constraints(x)
-        return _Point(x, np.maximum(self.point.slacks + length * slack_change, values), values)
+        return _Point.of(self.program, self.point.x + length * change, self.point.slacks + length * slack_change)
 
     def _merit(self, point: _Point, weight: float) -> float:
         """Returns the barrier problem's objective, plus weight times the constraints' violation."""
-        logs = reproducible.log(np.append(point.slacks, point.x[: self.n])).sum()
-        violation = float(np.abs(point.away).sum())
-        return self.program.loss(point.x)[0] - self.barrier * float(logs) + weight * violation
+        return point.loss - self.barrier * point.logs + weight * point.gap
 
 
 def _reach(values: np.ndarray, changes: np.ndarray, barrier: float) -> float:
     """Returns the longest step, at most 1, that keeps values positive."""
     falling, share = changes < 0, max(_TO_BOUNDARY, 1 - barrier)
-    return float(np.min(-share * values[falling] / changes[falling], initial=1.0))
+    return float((-share * values[falling] / changes[falling]).min(initial=1.0))
 
 
 def _near(multipliers: np.ndarray, centers: np.ndarray) -> np.ndarray:
@@ -280,20 +305,28 @@ def _eliminate(matrix: np.ndarray, positive: int) -> bool:
     complete.
     """
     for k in range(len(matrix)):
-        if not (matrix[k, k] > 0 if k < positive else matrix[k, k] < 0):
+        pivot = matrix[k, k]
+        if not (pivot > 0 if k < positive else pivot < 0):
             return False
-        column = matrix[k + 1 :, k] / matrix[k, k]
-        matrix[k + 1 :, k + 1 :] -= column[:, None] * matrix[k, k + 1 :]
-        matrix[k + 1 :, k] = column
+        column = matrix[k + 1 :, k : k + 1]
+        column /= pivot
+        rest = matrix[k + 1 :, k + 1 :]
+        rest -= column * matrix[k, k + 1 :]
     return True
 
 
 def _substitute(factors: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Solves the equations of an eliminated matrix."""
-    x = right.copy()
-    for k in range(len(x)):
-        x[k + 1 :] -= factors[k + 1 :, k] * x[k]
-    for k in range(len(x) - 1, -1, -1):
-        x[k] /= factors[k, k]
-        x[:k] -= factors[:k, k] * x[k]
-    return x
+    # Python's floats: the sums have few terms, and elimination takes longer in any case.
+    rows, x = factors.tolist(), right.tolist()
+    for i, row in enumerate(rows):
+        rest = x[i]
+        for factor, known in zip(row[:i], x, strict=False):
+            rest -= factor * known
+        x[i] = rest
+    for i in range(len(x) - 1, -1, -1):
+        rest = x[i]
+        for factor, known in zip(rows[i][:i:-1], x[:i:-1], strict=True):
+            rest -= factor * known
+        x[i] = rest / rows[i][i]
+    return np.array(x)

@@ -73,6 +73,7 @@ def search_outputs(inputs: Inputs, m: int, epsilon: float, loss: Loss, symmetric
     nearest, farthest = least * (1 + 1e-6), least * max(reach, 1 + 1e-6)
     grid = coarsen(inputs, _COARSE)
     half = m // 2
+    solved: dict[bytes, tuple[float, np.ndarray]] = {}
 
     def mirrored(distances: np.ndarray) -> np.ndarray:
         return np.concatenate([-distances[::-1], np.zeros(m % 2), distances])
@@ -82,8 +83,12 @@ def search_outputs(inputs: Inputs, m: int, epsilon: float, loss: Loss, symmetric
         return loss_there, slopes[-half:] - slopes[:half][::-1]
 
     def free_value(outputs: np.ndarray) -> tuple[float, np.ndarray]:
-        table = best_table(grid, outputs, target, loss)
-        return (_INFEASIBLE, np.zeros(m)) if table is None else (table.loss, table.slopes)
+        # Searches within bounds come back to the same points: up to half of them.
+        key = outputs.tobytes()
+        if key not in solved:
+            table = best_table(grid, outputs, target, loss)
+            solved[key] = (_INFEASIBLE, np.zeros(m)) if table is None else (table.loss, table.slopes)
+        return solved[key]
 
     def start_at(inner: float, outer: float) -> np.ndarray:
         start = np.append(np.linspace(inner / max(half - 1, 1), inner, half - 1), outer * least)

@@ -18,7 +18,7 @@ from ..core.label_rounding import RANDOMIZED
 from ..core.losses import ABSOLUTE, Loss
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
-from .bin_selection import Selection, channel, expected_loss, privacy_loss
+from .bin_selection import Selection, channel, private_losses
 from .input_scale import Inputs, check, least_half_width, solve_scaled
 from .parameter_search import minimize_over_box
 
@@ -122,11 +122,8 @@ class RQM:
             q = 1 / (1 + reproducible.exp(-points[:, 1])) if self.q is None else np.full(many, self.q)
             return geometric_selection(uniform_bins(outer, m), q)
 
-        def losses(points: np.ndarray) -> np.ndarray:
-            made = selections(points)
-            return np.where(
-                privacy_loss(made) <= epsilon - EPSILON_MARGIN, expected_loss(made, inputs, self.loss), np.inf
-            )
+        def losses(points: np.ndarray, limits: np.ndarray) -> np.ndarray:
+            return private_losses(selections(points), epsilon - EPSILON_MARGIN, inputs, self.loss, limits)
 
         fine = max(1.0, m / 8)
         counts = (1 if self.distance is not None else int(240 / fine), 1 if self.q is not None else int(120 / fine))

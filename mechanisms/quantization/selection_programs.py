@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.optimize import linprog
 
 from ..core import reproducible
+from ..core.linear_program import Columns, Program, optimum
 from ..core.losses import Loss
 from .bin_selection import Selection, cell_ends, inverse_gaps
 from .input_scale import Inputs
@@ -148,18 +148,18 @@ def coupled_selection(bins: np.ndarray, inputs: Inputs, epsilon: float, loss: Lo
     pairs = [(j, a, b) for j in layout.cells for a in range(j + 1) for b in range(j + 1, m)]
     cell, low, high = np.array(pairs).T
     n = len(pairs)
-    rows, equal = [], np.zeros((len(layout.cells), n + m))
-    for place, j in enumerate(layout.cells):
-        equal[place, :n] = cell == j
-        for x in layout.ends[j]:
-            share = (bins[high] - x) / (bins[high] - bins[low]) * (cell == j)
-            chance = np.zeros((m, n))
-            np.add.at(chance, (low, np.arange(n)), share)
-            np.add.at(chance, (high, np.arange(n)), (cell == j) - share)
-            # The variables of the outputs are E times their least probabilities: of similar size as the others.
-            rows.append(np.hstack([chance, -np.eye(m)]))
-            rows.append(np.hstack([-ratio * chance, np.eye(m)]))
-    found = _solve_linear_program(np.append(costs[cell, low, high], np.zeros(m)), np.vstack(rows), equal)
+    place, output, cells = np.arange(n), np.arange(m), np.array(layout.cells)
+    own = cell == cells[:, None]
+    equal = np.hstack([own, np.zeros((len(cells), m))])
+    # chances[j, e, i]: probability of output i at the end e of the cell, by the pairs.
+    shares = (bins[high] - layout.ends[cells][..., None]) / (bins[high] - bins[low]) * own[:, None]
+    chances = np.zeros((len(cells), 2, m, n))
+    chances[..., low, place], chances[..., high, place] = shares, own[:, None] - shares
+    # The variables of the outputs are E times their least probabilities: of similar size as the others.
+    rows = np.zeros((len(cells), 2, 2, m, n + m))
+    rows[:, :, 0, :, :n], rows[:, :, 1, :, :n] = chances, -ratio * chances
+    rows[:, :, 0, output, n + output], rows[:, :, 1, output, n + output] = -1.0, 1.0
+    found = _solve_linear_program(np.append(costs[cell, low, high], np.zeros(m)), rows.reshape(-1, n + m), equal)
     if found is None:
         return None
     left, right = np.zeros((2, m - 1, m))
@@ -307,6 +307,7 @@ def _solve_linear_program(
     costs: np.ndarray, rows: np.ndarray, equal: np.ndarray, limits: np.ndarray | None = None
 ) -> np.ndarray | None:
     """Minimizes costs @ v with rows @ v <= 0, equal @ v = 1 and limits (default [0, 1]); None where infeasible."""
-    bounds = (0.0, 1.0) if limits is None else limits
-    answer = linprog(costs, rows, np.zeros(len(rows)), equal, np.ones(len(equal)), bounds, method="highs")
-    return np.maximum(answer.x, 0.0) if answer.status == 0 else None
+    least, most = (np.zeros(len(costs)), np.ones(len(costs))) if limits is None else limits.T.copy()
+    columns = Columns.of_dense(np.vstack([rows, equal]))
+    found = optimum(Program(costs, columns, len(rows), np.ones(len(equal)), least, most))
+    return None if found is None else np.maximum(found.variables, 0.0)

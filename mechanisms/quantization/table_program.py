@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import csr_array
 
 from ..core import reproducible
 from ..core.integer_weights import EPSILON_MARGIN
+from ..core.linear_program import Columns, Program, optimum
 from ..core.losses import Loss
 from .input_scale import Inputs
 
@@ -60,43 +59,34 @@ def best_table(inputs: Inputs, outputs: np.ndarray, epsilon: float, loss: Loss) 
     # Variables: M[y, c] by label, then E q_c, which is about as large as the probabilities.
     n = k * m
     costs = np.append((inputs.weights[:, None] * values).ravel(), np.zeros(m))
-    place = np.arange(n)
-    pairs = np.stack([place, n + place % m], axis=1).ravel()
-    least_and_most = csr_array(
-        (
-            np.concatenate([np.tile([1.0, -1.0], n), np.tile([-ratio, 1.0], n)]),
-            np.concatenate([pairs, pairs]),
-            np.arange(2 * n + 1) * 2,
-        ),
-        shape=(2 * n, n + m),
-    )
-    sums_and_means = csr_array(
-        (
-            np.concatenate([np.ones(n), np.tile(outputs, k)]),
-            np.concatenate([place, place]),
-            np.arange(2 * k + 1) * m,
-        ),
-        shape=(2 * k, n + m),
-    )
-    found = linprog(
-        costs,
-        A_ub=least_and_most,
-        b_ub=np.zeros(2 * n),
-        A_eq=sums_and_means,
-        b_eq=np.concatenate([np.ones(k), inputs.values]),
-        method="highs",
-        options={"primal_feasibility_tolerance": _TOLERANCE, "dual_feasibility_tolerance": _TOLERANCE},
-    )
-    if found.status != 0:
+    targets = np.append(np.ones(k), inputs.values)
+    columns = _columns(k, outputs, ratio)
+    found = optimum(Program(costs, columns, 2 * n, targets, np.zeros(n + m), np.full(n + m, np.inf), _TOLERANCE))
+    if found is None:
         return None
-    probabilities = np.maximum(found.x[:n].reshape(k, m), 0.0)
-    prices = found.eqlin.marginals[-k:]
+    probabilities = np.maximum(found.variables[:n].reshape(k, m), 0.0)
+    prices = found.prices[-k:]
     if loss.name == "absolute":
         slopes = np.sign(outputs[None, :] - inputs.values[:, None])
     else:
         slopes = 2 * (outputs[None, :] - inputs.values[:, None])
     by_output = ((inputs.weights[:, None] * slopes - prices[:, None]) * probabilities).sum(axis=0)
     return Table(probabilities, reproducible.dot(costs[:n], probabilities.ravel()), by_output)
+
+
+def _columns(k: int, outputs: np.ndarray, ratio: float) -> Columns:
+    """Returns the columns of the rows M - E q <= 0, E q - E M <= 0, the sums of M, and its means."""
+    m = len(outputs)
+    n = k * m
+    place = np.arange(n, dtype=np.int32)
+    label = place // m
+    rows = np.stack([place, n + place, 2 * n + label, 2 * n + k + label], axis=1)
+    values = np.empty((k, m, 4))
+    values[..., :3], values[..., 3] = (1.0, -ratio, 1.0), outputs
+    of_output = np.arange(2 * n, dtype=np.int32).reshape(2 * k, m).T
+    starts = np.append(4 * np.arange(n, dtype=np.int32), 4 * n + 2 * k * np.arange(m + 1, dtype=np.int32))
+    signs = np.tile(np.repeat([-1.0, 1.0], k), m)
+    return Columns(starts, np.append(rows, of_output), np.append(values, signs))
 
 
 def repair_rows(probabilities: np.ndarray, outputs: np.ndarray, means: np.ndarray) -> np.ndarray:
