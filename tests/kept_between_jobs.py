@@ -5,7 +5,9 @@ The processes of pytest and their forks do that, and keep what commands keep fro
 
 import bz2
 import functools
-from types import MethodType, SimpleNamespace
+import sys
+from collections.abc import Callable, Hashable
+from types import FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 
@@ -13,7 +15,9 @@ from typing import Any
 def keep_results() -> None:
     """Replaces functions of Beam."""
     from apache_beam.internal import cloudpickle_pickler
-    from apache_beam.transforms import core, ptransform, userstate
+    from apache_beam.internal.cloudpickle import cloudpickle
+    from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.transforms import core, ptransform, userstate, util
     from apache_beam.typehints import decorators
     from labeldp.pipelines.runner import kept_by_beam
 
@@ -22,7 +26,19 @@ def keep_results() -> None:
     # Origins of type hints are for messages only; a traceback for each looks at the files of all its frames.
     decorators.traceback = SimpleNamespace(format_stack=lambda limit: [])
     # It reads the source of each DoFn, to warn of those that both yield and return.
-    core._check_fn_use_yield_and_return = _keep_checks(core._check_fn_use_yield_and_return)
+    core._check_fn_use_yield_and_return = _by_signature(core._check_fn_use_yield_and_return)
+    # Signatures, and what Beam derives from them alone. Lambdas and closures are new in each job, but of the same code.
+    decorators.get_signature = _by_signature(decorators.get_signature)
+    core.get_signature = _by_signature(core.get_signature)
+    util.get_signature = decorators.get_signature
+    hints: Any = decorators.IOTypeHints
+    hints.from_callable = staticmethod(_by_signature(hints.from_callable))
+    arguments = _by_signature(core.get_function_args_defaults)
+    core.get_function_args_defaults = lambda function: tuple(list(part) for part in arguments(function))
+    # The names of the options of a view, which each access to one lists.
+    PipelineOptions._visible_option_list = _keep_option_names(PipelineOptions._visible_option_list)
+    # For each function that is pickled by value, this goes through all modules of the process.
+    cloudpickle._find_imported_submodules = _keep_submodules(cloudpickle._find_imported_submodules)
     # This makes errors clearer for what cannot be pickled. The job fails without it, too.
     ptransform.pickler = SimpleNamespace(**{**vars(ptransform.pickler), "roundtrip": lambda value: value})
     # Most transforms of a job are pickled to the same bytes as in the job before.
@@ -50,17 +66,62 @@ def _keep_specs(get_dofn_specs: Any) -> Any:
     return specs
 
 
-def _keep_checks(check: Any) -> Any:
-    """Keeps the results of a check of methods, by their functions."""
-    kept: dict[Any, bool] = {}
+def _signature_key(function: Any) -> Hashable | None:
+    """Equal for functions whose code, name, defaults and annotations are equal; None for other callables."""
+    plain = function.__func__ if isinstance(function, MethodType) else function
+    if type(plain) is not FunctionType:
+        return None
+    if plain.__dict__:
+        # Its attributes may be those of another function, which it wraps.
+        return None if "<" in plain.__qualname__ else (plain is function, plain)
+    defaults = plain.__defaults__, tuple((plain.__kwdefaults__ or {}).items())
+    key = plain is function, plain.__code__, plain.__name__, defaults, tuple(plain.__annotations__.items())
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
 
-    @functools.wraps(check)
-    def checked(method: Any) -> bool:
-        function = getattr(method, "__func__", None)
-        if function is None:
-            return check(method)
-        if function not in kept:
-            kept[function] = check(method)
-        return kept[function]
 
-    return checked
+def _by_signature(compute: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Keeps the results of a function of functions."""
+    kept: dict[Hashable, Any] = {}
+
+    @functools.wraps(compute)
+    def computed(function: Any) -> Any:
+        key = _signature_key(function)
+        if key is None:
+            return compute(function)
+        if key not in kept:
+            kept[key] = compute(function)
+        return kept[key]
+
+    return computed
+
+
+def _keep_option_names(visible: Any) -> Any:
+    kept: dict[tuple[str, ...], list[str]] = {}
+
+    @functools.wraps(visible)
+    def names(options: Any) -> list[str]:
+        key = tuple(vars(options._visible_options))
+        if key not in kept:
+            kept[key] = visible(options)
+        return kept[key]
+
+    return names
+
+
+def _keep_submodules(find: Any) -> Any:
+    kept: dict[Any, list[ModuleType]] = {}
+
+    @functools.wraps(find)
+    def found(code: Any, dependencies: Any) -> list[ModuleType]:
+        dependencies = list(dependencies)
+        modules = tuple(each.__name__ for each in dependencies if isinstance(each, ModuleType))
+        key = code, modules, len(sys.modules)
+        if key not in kept:
+            kept[key] = find(code, dependencies)
+        return list(kept[key])
+
+    return found

@@ -1,5 +1,6 @@
 """Two logs that differ in one label, of another width: equal batches, errors and Beam counters, for every format."""
 
+import functools
 import gzip
 from collections.abc import Callable
 from pathlib import Path
@@ -28,26 +29,37 @@ def corrupt(records: list[bytes], where: str) -> list[bytes]:
     return [*records[:20_000], bytes(changed), *records[20_001:]]
 
 
-def log(folder: Path, format: str, label: int, damage: str = "none") -> str:
-    """A log of integers: id, x and y, with that label in row 7."""
+def columns_with(label: int) -> dict[str, np.ndarray]:
+    """Columns of integers: id, x and y, with that label in row 7."""
     labels = np.arange(ROWS) % 50
     labels[7] = label
-    columns = {"id": np.arange(ROWS), "x": np.arange(ROWS) % 13, "y": labels}
+    return {"id": np.arange(ROWS), "x": np.arange(ROWS) % 13, "y": labels}
+
+
+@functools.cache
+def records_with(name: str, label: int) -> tuple[bytes, tuple[bytes, ...], bytes]:
+    """Head of a file of CSV or TFRecords, its records, and what record 20,000 is replaced by in a corrupt file."""
+    columns = columns_with(label)
+    if name == "csv":
+        rows = tuple(b"%d,%d,%d\n" % row for row in zip(*columns.values(), strict=True))
+        return b"id,x,y\n", rows, b"1,2,text\n"
+    from labeldp.transforms.tfrecord.example_encoder import encode_examples
+
+    examples = encode_examples(pa.RecordBatch.from_pydict(columns))
+    frames = tuple(bytes(framing.frame([example])) for example in examples)
+    return b"", frames, frames[20_000][:-1] + bytes([frames[20_000][-1] ^ 1])
+
+
+def log(folder: Path, format: str, label: int, damage: str = "none") -> str:
+    """A log of `columns_with` that label."""
     path, name = folder / f"log.{format}", format.removesuffix(".gz")
     folder.mkdir(exist_ok=True)
     if name == "parquet":
-        pq.write_table(pa.table(columns), path, row_group_size=3_000)
+        pq.write_table(pa.table(columns_with(label)), path, row_group_size=3_000)
         content = path.read_bytes()
     else:
-        if name == "csv":
-            records = [b"%d,%d,%d\n" % row for row in zip(*columns.values(), strict=True)]
-            head, broken = b"id,x,y\n", b"1,2,text\n"
-        else:
-            from labeldp.transforms.tfrecord.example_encoder import encode_examples
-
-            examples = encode_examples(pa.RecordBatch.from_pydict(columns))
-            records = [framing.frame([example]) for example in examples]
-            head, broken = b"", records[20_000][:-1] + bytes([records[20_000][-1] ^ 1])
+        head, frames, broken = records_with(name, label)
+        records = list(frames)
         if damage == "corrupt":
             records[20_000] = broken
         if damage == "open":
@@ -58,7 +70,7 @@ def log(folder: Path, format: str, label: int, damage: str = "none") -> str:
     if damage != "none" and name == "parquet":
         content = content[:4] + bytes(2_000) + content[2_004:] if damage == "corrupt" else content[:20_000]
     if format.endswith(".gz"):
-        content = gzip.compress(content, mtime=0)
+        content = gzip.compress(content, compresslevel=1, mtime=0)
         if damage == "truncated":
             content = content[: len(content) - 5]
     path.write_bytes(content)

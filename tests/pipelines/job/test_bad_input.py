@@ -507,8 +507,10 @@ def with_text(tmp_path: Path, write_csv: Any) -> Path:
     return write_csv(tmp_path / "text.csv", ["1,1", "2,two"])
 
 
-def test_a_failed_run_leaves_what_was_there(job: Any, invoke: Any, outputs: Path, tree: Any, with_text: Path) -> None:
-    invoke(job()).ok()
+def test_a_failed_run_leaves_what_was_there(
+    job: Any, after_job: Any, invoke: Any, outputs: Path, tree: Any, with_text: Path
+) -> None:
+    after_job()
     before = tree(outputs)
 
     assert invoke(job(output=outputs / "second", input=with_text)).code == 1

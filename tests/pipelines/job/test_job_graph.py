@@ -7,6 +7,9 @@ import apache_beam as beam
 import pytest
 from apache_beam.pipeline import PipelineVisitor
 from labeldp.transforms import LabelledBatch
+from labeldp.transforms.errors import InputError
+
+WIRED = "the job is wired"
 
 
 class _TakingSideInputs(PipelineVisitor):
@@ -24,15 +27,15 @@ class _TakingSideInputs(PipelineVisitor):
 
 @pytest.fixture
 def stages_with_side_inputs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the stages of the next job that take batches and side inputs."""
+    """Names of the stages of the next job that take batches and side inputs. The job ends once it is wired."""
     from labeldp.pipelines.job import release_steps
 
     build, visitor = release_steps.build, _TakingSideInputs()
 
     def watched(pipeline: beam.Pipeline, *arguments: Any) -> Any:
-        result = build(pipeline, *arguments)
+        build(pipeline, *arguments)
         pipeline.visit(visitor)
-        return result
+        raise InputError(WIRED)
 
     monkeypatch.setattr(release_steps, "build", watched)
     return visitor.found
@@ -62,13 +65,17 @@ def test_stages_that_take_batches_and_side_inputs(
     job: Any, invoke: Any, log: Path, stages_with_side_inputs: list[str], flags: dict[str, Any], expected: list[str]
 ) -> None:
     """Flink's runner takes every batch from Python to Java and back before such a stage: none may be added unseen."""
-    invoke(job(input=log, **flags)).ok()
+    outcome = invoke(job(input=log, **flags))
+    assert (outcome.code, WIRED in outcome.error) == (1, True)
     assert stages_with_side_inputs == expected
 
 
 def test_an_applied_mechanism_meets_no_side_input(
-    job: Any, invoke: Any, log: Path, stages_with_side_inputs: list[str]
+    job: Any, invoke: Any, log: Path, outputs: Path, tmp_path: Path, stages_with_side_inputs: list[str]
 ) -> None:
-    invoke(job("fit", input=log)).ok()
-    invoke(job("apply", input=log)).ok()
+    (tmp_path / "prior.csv").write_text("".join(f"{label},1\n" for label in range(5)))
+    flags = {"prior": tmp_path / "prior.csv", "epsilon": 1, "mechanism": "rr", "output": outputs / "mechanism.json"}
+    invoke(["solve", *(f"--{name}={value}" for name, value in flags.items())]).ok()
+    outcome = invoke(job("apply", input=log))
+    assert (outcome.code, WIRED in outcome.error) == (1, True)
     assert stages_with_side_inputs == []

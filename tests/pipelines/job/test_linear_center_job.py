@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -66,6 +68,43 @@ def privatize(invoke: Any, command: Any, key_file: Path, tmp_path: Path, log: Pa
     return run
 
 
+@dataclass(frozen=True)
+class Released:
+    """A release of records with ids, under a cap of its epsilon.
+
+    Attributes:
+      folder: Folder of the release, `one`, and of its ledger, `ledger`.
+      flags: Flags of its input.
+      output: Flags of its output.
+      out: Standard output of the command.
+    """
+
+    folder: Path
+    flags: dict[str, Any]
+    output: dict[str, Any]
+    out: str
+
+
+@pytest.fixture(scope="module")
+def released(
+    request: pytest.FixtureRequest, invoke: Any, command: Any, key_file: Path, log: Path, tmp_path_factory: Any
+) -> Released:
+    """The release from and to the format of the parameter."""
+    folder, format = tmp_path_factory.mktemp("released"), request.param
+    flags: dict[str, Any] = {"input": log, "input_format": format, "id_column": "id"}
+    if format == "tfrecord":
+        pytest.importorskip("google_crc32c")
+        flags["input"] = write_tfrecords(folder / "log.tfrecord", log_table())
+    output = {"output_format": format}
+    own = {"noise_key_file": key_file, "ledger": folder / "ledger", "output": folder / "one", "epsilon_cap": 2}
+    outcome = invoke(command("privatize", LINEAR | own | flags | output)).ok()
+    return Released(folder, flags, output, outcome.out)
+
+
+FORMATS = pytest.mark.parametrize("released", ["parquet", "tfrecord"], indirect=True)
+PARQUET = pytest.mark.parametrize("released", ["parquet"], indirect=True)
+
+
 @pytest.fixture
 def center_of(tmp_path: Path) -> Callable[[str], dict[str, Any]]:
     """Function (name of an output) -> member `center` of its mechanism file."""
@@ -84,34 +123,40 @@ def budget_of(release: dict[str, Any]) -> list[Fraction]:
 # Bytes and budget.
 
 
-@pytest.mark.parametrize("format", ["parquet", "tfrecord"])
-def test_fit_and_apply_give_the_bytes_of_privatize_and_a_run_again_is_free(
-    privatize: Privatize, invoke: Any, tmp_path: Path, tree: Any, format: str
+@FORMATS
+def test_fit_and_apply_give_the_bytes_of_privatize(
+    released: Released, privatize: Privatize, invoke: Any, tmp_path: Path, tree: Any
 ) -> None:
-    flags: dict[str, Any] = {"input_format": format, "id_column": "id"}
-    if format == "tfrecord":
-        pytest.importorskip("google_crc32c")
-        flags["input"] = write_tfrecords(tmp_path / "log.tfrecord", log_table())
-    output, file = {"output_format": format}, tmp_path / "m.json"
-    assert "for the center + " in privatize("one", **flags, **output, epsilon_cap=2).ok().out
+    file = tmp_path / "m.json"
+    assert "for the center + " in released.out
+    shutil.copy(released.folder / "ledger", tmp_path / "ledger")
     spent = charges(tmp_path / "ledger")
     assert [each["what"] for each in spent] == ["center", "prior", "labels"]
     assert sum(Fraction(each["epsilon"]) for each in spent) <= 2
 
-    privatize("m.json", program="fit", **flags, mechanism_file=file, ledger=tmp_path / "other").ok()
+    privatize("m.json", program="fit", **released.flags, mechanism_file=file, ledger=tmp_path / "other").ok()
     assert [each["what"] for each in charges(tmp_path / "other")] == ["center", "prior"]
-    privatize("applied", program="apply", **flags, **output, mechanism_file=file).ok()
-    privatize("again", **flags, **output, epsilon_cap=2).ok()
-    one = tree(tmp_path / "one")
-    assert tree(tmp_path / "again") == one
+    privatize("applied", program="apply", **released.flags, **released.output, mechanism_file=file).ok()
+    one = tree(released.folder / "one")
     assert {name: content for name, content in tree(tmp_path / "applied").items() if name != "release.json"} == {
         name: content for name, content in one.items() if name != "release.json"
     }
     assert {each["release"] for each in charges(tmp_path / "ledger")} == {each["release"] for each in spent}
-    refused = privatize("third", **flags, **output, center_features="a", epsilon_cap=2)
-    assert (refused.code, "epsilon_cap 2 would be exceeded" in refused.error) == (2, True)
-    report = invoke(["audit", str(tmp_path / "one"), "--data"]).ok().out
+    report = invoke(["audit", str(released.folder / "one"), "--data"]).ok().out
     assert "every label, minus the center of its record, is an output" in report
+
+
+@FORMATS
+def test_a_run_again_gives_the_same_bytes_and_is_free(
+    released: Released, privatize: Privatize, tmp_path: Path, tree: Any
+) -> None:
+    shutil.copy(released.folder / "ledger", tmp_path / "ledger")
+    spent = charges(tmp_path / "ledger")
+    privatize("again", **released.flags, **released.output, epsilon_cap=2).ok()
+    assert tree(tmp_path / "again") == tree(released.folder / "one")
+    assert {each["release"] for each in charges(tmp_path / "ledger")} == {each["release"] for each in spent}
+    refused = privatize("third", **released.flags, **released.output, center_features="a", epsilon_cap=2)
+    assert (refused.code, "epsilon_cap 2 would be exceeded" in refused.error) == (2, True)
 
 
 def test_apply_alone_is_charged_for_the_center_as_well(privatize: Privatize, tmp_path: Path) -> None:
@@ -156,13 +201,13 @@ def test_the_parts_add_up_to_at_most_epsilon(
 # The order of the input.
 
 
+@PARQUET
 def test_the_order_of_files_rows_and_batches_changes_nothing(
-    privatize: Privatize, center_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    released: Released, privatize: Privatize, center_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With ids, records may move to other files; the design, the sums and each record's label stay the same."""
     table = log_table()
-    privatize("one", id_column="id").ok()
-    first = pq.read_table(tmp_path / "one" / "data").sort_by("id")
+    first = pq.read_table(released.folder / "one" / "data").sort_by("id")
     folder = tmp_path / "parts"
     folder.mkdir()
     shuffled = table.take(np.random.default_rng(1).permutation(ROWS))
@@ -172,7 +217,7 @@ def test_the_order_of_files_rows_and_batches_changes_nothing(
 
     monkeypatch.setattr(file_reader, "BATCH_ROWS", 50)
     privatize("two", input=folder / "*.parquet", id_column="id", direct_num_workers=2, num_shards=2).ok()
-    assert center_of("two") == center_of("one")
+    assert center_of("two") == json.loads((released.folder / "one" / "mechanism.json").read_text())["center"]
     assert pq.read_table(tmp_path / "two" / "data").sort_by("id").equals(first)
 
 
@@ -328,9 +373,7 @@ def test_the_default_is_auto_around_a_linear_center(privatize: Privatize, invoke
     [{"for": "labels"}, {"loss": "poisson"}, {"loss": "absolute"}, {"center": "none", "mechanism": "rr_on_bins"}],
     ids=str,
 )
-def test_labels_of_least_error_have_no_center(
-    privatize: Privatize, tmp_path: Path, flags: dict[str, Any], tree: Any
-) -> None:
+def test_labels_of_least_error_have_no_center(privatize: Privatize, tmp_path: Path, flags: dict[str, Any]) -> None:
     privatize("out", **({"center": None, "mechanism": None} | flags)).ok()
     release = json.loads((tmp_path / "out" / "release.json").read_text())
     assert release["mechanism"] == "rr_on_bins"

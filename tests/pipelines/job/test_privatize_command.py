@@ -72,13 +72,13 @@ def census_columns(census: Path, read_csv: Callable[[Path], dict[str, list[str]]
 
 @pytest.fixture(scope="session")
 def tfrecord_run(
-    census: Path, census_columns: Columns, key_file: Path, spawn: Any, command: Any, shard_paths: Any,
+    census: Path, census_columns: Columns, key_file: Path, invoke: Any, command: Any, shard_paths: Any,
     read_examples: Any, tmp_path_factory: pytest.TempPathFactory,
 ) -> CensusRun:  # fmt: skip
-    """Job from CSV to TFRecord in a new process."""
+    """Job from CSV to TFRecord."""
     output = tmp_path_factory.mktemp("census") / "released"
     flags = {"input": census, "input_format": "csv", "output_format": "tfrecord"}
-    outcome = spawn(command("privatize", CENSUS_FLAGS | flags | {"output": output, "noise_key_file": key_file})).ok()
+    outcome = invoke(command("privatize", CENSUS_FLAGS | flags | {"output": output, "noise_key_file": key_file})).ok()
     came_out = [read_examples(path, CENSUS_TYPES | {"work": float}) for path in shard_paths(output)]
     return CensusRun(outcome, output, in_shards({str(census): census_columns}, CENSUS_SHARDS), came_out)
 
@@ -228,9 +228,9 @@ def release(flags: Any, invoke: Any, command: Any, tmp_path_factory: pytest.Temp
 
 
 @pytest.fixture(scope="session")
-def released(release: Any, spawn: Any) -> Path:
-    """TFRecord release, from a new process."""
-    return release(spawn)
+def released(release: Any) -> Path:
+    """TFRecord release."""
+    return release()
 
 
 @pytest.fixture(scope="session")
@@ -241,7 +241,7 @@ def released_parquet(release: Any) -> Path:
 
 @pytest.fixture(scope="session")
 def on_two_workers(release: Any, spawn: Any) -> Path:
-    """The same release as `released`, from two worker threads."""
+    """The same release as `released`, from two worker threads of a new process."""
     return release(spawn, direct_num_workers=2)
 
 

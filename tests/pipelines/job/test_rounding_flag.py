@@ -148,8 +148,8 @@ class TestRounding:
         assert spent(tmp_path) > 5
 
 
-def test_apply_does_not_round_in_another_way_than_fit(job: Any, invoke: Any) -> None:
-    invoke(job("fit", mechanism="rr")).ok()
+def test_apply_does_not_round_in_another_way_than_fit(job: Any, after_job: Any, invoke: Any) -> None:
+    after_job("fit", mechanism="rr")
     outcome = invoke(job("apply", rounding="randomized"))
     assert outcome.code == 2
     assert "--rounding is set by the mechanism file; leave it out" in outcome.error
@@ -185,8 +185,8 @@ def test_a_solved_mechanism_is_applied_with_its_default(
     assert recorded(outputs / "released") == {expected}
 
 
-def test_a_file_with_an_unknown_rounding_is_refused(job: Any, invoke: Any, outputs: Path) -> None:
-    invoke(job("fit", mechanism="rr")).ok()
+def test_a_file_with_an_unknown_rounding_is_refused(job: Any, after_job: Any, invoke: Any, outputs: Path) -> None:
+    after_job("fit", mechanism="rr")
     path = outputs / "mechanism.json"
     path.write_text(path.read_text().replace('"rounding": "nearest"', '"rounding": "upwards"'))
     outcome = invoke(job("apply"))

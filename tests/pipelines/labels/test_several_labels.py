@@ -15,10 +15,10 @@ import pytest
 
 ROWS = 3000
 NAMES = ("click", "minutes", "basket.eur")
-MAXIMA = {"click": 1, "minutes": 52, "basket.eur": 100}
+MAXIMA = {"click": 1, "minutes": 52, "basket.eur": 20}
 FLAGS = {
-    "label": ",".join(NAMES), "label_min": 0, "label_max": "1,52,100", "label_step": 1, "epsilon": 2,
-    "max_unusable_fraction": 0.1, "mechanism": "unbiased", "center": "none",
+    "label": ",".join(NAMES), "label_min": 0, "label_max": "1,52,20", "label_step": 1, "epsilon": 2,
+    "max_unusable_fraction": 0.1, "mechanism": "debiased_rr", "center": "none",
 }  # fmt: skip
 
 
@@ -28,7 +28,7 @@ def log_table(whole: bool = False) -> pa.Table:
     x, place = rng.normal(size=ROWS), rng.integers(0, 5, ROWS)
     click = (rng.random(ROWS) < 1 / (1 + np.exp(-x))).astype(np.int64)
     minutes = np.clip(np.rint(20 + 6 * x + 3 * place + rng.normal(0, 5, ROWS)), 0, 52)
-    basket = np.clip(50 + 20 * x + rng.normal(0, 10, ROWS), 0, 100)
+    basket = np.clip(10 + 4 * x + rng.normal(0, 2, ROWS), 0, 20)
     if not whole:
         minutes[::60] = np.nan
         basket[30::120] = np.nan
@@ -69,12 +69,16 @@ def flags(logs: Path, key_file: Path) -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def released(
-    flags: Callable[..., dict[str, Any]], logs: Path, spawn: Any, command: Any, tmp_path_factory: pytest.TempPathFactory
+    flags: Callable[..., dict[str, Any]],
+    logs: Path,
+    invoke: Any,
+    command: Any,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Path, Any]:
     """A release of Parquet around linear centers, and the outcome of the command."""
     output = tmp_path_factory.mktemp("labels") / "released"
     changed = {"input": logs / "lacking-*.parquet", "center": None, "mechanism": "auto"}
-    outcome = spawn(command("privatize", flags("parquet", output, **changed))).ok()
+    outcome = invoke(command("privatize", flags("parquet", output, **changed))).ok()
     return output, outcome
 
 

@@ -47,8 +47,10 @@ def test_a_run_again_on_another_cpu_gives_the_same_bytes_and_costs_nothing(
     assert invoke(["audit", str(outputs / "again")]).code == 0
 
 
-def test_a_fit_again_on_another_cpu_gives_the_same_file(job: Any, invoke: Any, outputs: Path, another_cpu: Any) -> None:
-    invoke(job("fit")).ok()
+def test_a_fit_again_on_another_cpu_gives_the_same_file(
+    job: Any, after_job: Any, invoke: Any, outputs: Path, another_cpu: Any
+) -> None:
+    after_job("fit")
     another_cpu()
     invoke(job("fit", mechanism_file=outputs / "again.json")).ok()
 
@@ -71,9 +73,9 @@ def spoil(how: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("how", ["deleted", "corrupt", "of another release", "with another prior"])
 def test_without_the_earlier_release_the_labels_are_charged_again_and_the_run_says_so(
-    job: Any, invoke: Any, outputs: Path, spent: Any, entries: Any, another_cpu: Any, how: str
+    job: Any, after_job: Any, invoke: Any, outputs: Path, spent: Any, entries: Any, another_cpu: Any, how: str
 ) -> None:
-    invoke(job()).ok()
+    after_job()
     first = mechanism_of(outputs / "released")["fingerprint"]
     if how == "of another release":
         invoke(job(epsilon=0.5, output=outputs / "other", ledger=outputs / "elsewhere")).ok()
@@ -96,9 +98,11 @@ def test_without_the_earlier_release_the_labels_are_charged_again_and_the_run_sa
     assert mechanism_of(outputs / "again")["fingerprint"] != first
 
 
-def test_without_the_earlier_release_the_same_cpu_repeats_it(job: Any, invoke: Any, outputs: Path, spent: Any) -> None:
+def test_without_the_earlier_release_the_same_cpu_repeats_it(
+    job: Any, after_job: Any, invoke: Any, outputs: Path, spent: Any
+) -> None:
     """The mechanism that is computed is the same, so that nothing is charged and nothing is said."""
-    invoke(job()).ok()
+    after_job()
     once = spent(outputs)
     shutil.rmtree(outputs / "released")
     again = invoke(job(epsilon_cap=1)).ok()
@@ -123,11 +127,13 @@ def test_another_input_or_key_does_not_use_the_mechanism(
     assert "charge" not in said  # a changed input is an ordinary release
 
 
-def test_the_latest_mechanisms_of_at_most_eight_inputs_are_read(job: Any, invoke: Any, outputs: Path) -> None:
+def test_the_latest_mechanisms_of_at_most_eight_inputs_are_read(
+    job: Any, after_job: Any, invoke: Any, outputs: Path
+) -> None:
     from labeldp.pipelines.release.earlier_release import earlier_mechanisms
     from labeldp.pipelines.release.ledger import Caps, Ledger
 
-    invoke(job()).ok()
+    after_job()
     ledger = Ledger(str(outputs / "labeldp_ledger.jsonl"))
     [run] = ledger.runs()
     details = {name: run[name] for name in ("command", "request", "mechanism_fingerprint", "output")}

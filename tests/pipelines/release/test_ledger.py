@@ -14,9 +14,9 @@ DOMAIN_FLAGS = ("label_min", "label_max", "label_step", "epsilon")
 
 
 def test_a_run_again_is_written_down_and_not_charged(
-    job: Any, invoke: Any, outputs: Path, spent: Any, entries: Any
+    job: Any, after_job: Any, invoke: Any, outputs: Path, spent: Any, entries: Any
 ) -> None:
-    invoke(job()).ok()
+    after_job()
     once = spent(outputs)
     invoke(job(output=outputs / "again", num_shards=2, epsilon_cap=1)).ok()
 
@@ -27,8 +27,10 @@ def test_a_run_again_is_written_down_and_not_charged(
 @pytest.mark.parametrize(
     "flags", [{"epsilon": 0.5}, {"label_max": 5}, {"prior_epsilon": 0.3}, {"label_step": 2}, {"noise_key_file": None}]
 )
-def test_another_request_is_charged(job: Any, invoke: Any, outputs: Path, spent: Any, flags: dict[str, Any]) -> None:
-    invoke(job()).ok()
+def test_another_request_is_charged(
+    job: Any, after_job: Any, invoke: Any, outputs: Path, spent: Any, flags: dict[str, Any]
+) -> None:
+    after_job()
     once = spent(outputs)
     invoke(job(output=outputs / "other", **flags)).ok()
 
@@ -46,10 +48,12 @@ def test_another_mechanism_shares_the_histogram(job: Any, invoke: Any, outputs: 
     assert priors[0] == priors[1]
 
 
-def test_the_cap_refuses_before_the_start(job: Any, invoke: Any, outputs: Path, monkeypatch: Any, entries: Any) -> None:
+def test_the_cap_refuses_before_the_start(
+    job: Any, after_job: Any, invoke: Any, outputs: Path, monkeypatch: Any, entries: Any
+) -> None:
     from labeldp.pipelines.job import release_steps
 
-    invoke(job(epsilon_cap=1)).ok()
+    after_job(epsilon_cap=1)
     monkeypatch.setattr(release_steps, "run_pipeline", lambda *_: pytest.fail("the job was started"))
 
     outcome = invoke(job(epsilon=0.5, output=outputs / "more", epsilon_cap=1.4))
@@ -61,8 +65,10 @@ def test_the_cap_refuses_before_the_start(job: Any, invoke: Any, outputs: Path, 
     assert not (outputs / "more").exists()
 
 
-def test_the_cap_lets_through_what_fits_exactly(job: Any, invoke: Any, outputs: Path, spent: Any) -> None:
-    invoke(job(epsilon_cap=1)).ok()
+def test_the_cap_lets_through_what_fits_exactly(
+    job: Any, after_job: Any, invoke: Any, outputs: Path, spent: Any
+) -> None:
+    after_job(epsilon_cap=1)
     invoke(job(epsilon=0.5, output=outputs / "more", epsilon_cap=1.5)).ok()
     assert spent(outputs) <= 1.5
 
@@ -77,10 +83,10 @@ def test_fit_and_apply_fit_under_the_cap_of_one_privatize(job: Any, invoke: Any,
 
 
 def test_apply_publishes_the_prior_again_and_says_so(
-    job: Any, invoke: Any, outputs: Path, tmp_path: Path, spent: Any, entries: Any
+    job: Any, after_job: Any, invoke: Any, outputs: Path, tmp_path: Path, spent: Any, entries: Any
 ) -> None:
     """The prior is charged unless the ledger already has it, so the ledger covers all that a release spent."""
-    invoke(job("fit")).ok()
+    after_job("fit")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
 
@@ -115,10 +121,10 @@ def test_a_prior_of_other_data_is_charged_once(
 
 @pytest.mark.parametrize("released", [True, False])
 def test_a_mechanism_solved_for_a_released_prior_costs_that_prior(
-    job: Any, invoke: Any, outputs: Path, tmp_path: Path, entries: Any, released: bool
+    job: Any, after_job: Any, invoke: Any, outputs: Path, tmp_path: Path, entries: Any, released: bool
 ) -> None:
     """A mechanism that was solved for a public prior costs only its labels."""
-    invoke(job()).ok()
+    after_job()
     (tmp_path / "prior.csv").write_text("".join(f"{label},{1 + label}\n" for label in range(5)))
     source = outputs / "released" if released else tmp_path / "prior.csv"
     invoke(["solve", "--prior", str(source), "--epsilon", "0.5", "--output", str(outputs / "mechanism.json")]).ok()
@@ -130,9 +136,9 @@ def test_a_mechanism_solved_for_a_released_prior_costs_that_prior(
 
 
 def test_a_mechanism_file_that_does_not_name_its_prior_is_charged_for_it(
-    job: Any, invoke: Any, outputs: Path, entries: Any
+    job: Any, after_job: Any, invoke: Any, outputs: Path, entries: Any
 ) -> None:
-    invoke(job("fit")).ok()
+    after_job("fit")
     path = outputs / "mechanism.json"
     document = json.loads(path.read_text())
     del document["prior"]["release"]
@@ -145,8 +151,8 @@ def test_a_mechanism_file_that_does_not_name_its_prior_is_charged_for_it(
 
 
 @pytest.mark.parametrize("epsilon", [-0.9, float("inf"), float("nan"), True, "0.5", None, 10**400])
-def test_a_prior_costs_a_finite_number(job: Any, invoke: Any, outputs: Path, epsilon: Any) -> None:
-    invoke(job("fit")).ok()
+def test_a_prior_costs_a_finite_number(job: Any, after_job: Any, invoke: Any, outputs: Path, epsilon: Any) -> None:
+    after_job("fit")
     path = outputs / "mechanism.json"
     document = json.loads(path.read_text())
     document["prior"]["epsilon"] = epsilon

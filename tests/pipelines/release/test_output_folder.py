@@ -109,9 +109,9 @@ def test_another_label_column_of_the_same_values_has_noise_of_its_own(
 
 
 @pytest.fixture
-def fitted(job: Any, invoke: Any, outputs: Path) -> Path:
+def fitted(job: Any, after_job: Any, invoke: Any, outputs: Path) -> Path:
     """A mechanism file, fitted on `small_log` with epsilon 1."""
-    invoke(job("fit")).ok()
+    after_job("fit")
     return outputs / "mechanism.json"
 
 

@@ -81,7 +81,11 @@ def tfrecord_file() -> bytes:
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[dict[str, str]]:
-    """moto's server. It handles one write at a time, so that conditions are atomic, as S3 promises."""
+    """moto's server. It handles one write at a time, so that conditions are atomic, as S3 promises.
+
+    It lists the folders of all its services in each request; here, once.
+    """
+    from moto import backends
     from moto.s3.responses import S3Response
     from moto.server import ThreadedMotoServer
 
@@ -94,6 +98,8 @@ def s3_server() -> Iterator[dict[str, str]]:
 
     patch = pytest.MonkeyPatch()
     patch.setattr(S3Response, "put_object", put_alone)
+    modules = list(backends.list_of_moto_modules())
+    patch.setattr(backends, "list_of_moto_modules", lambda: iter(modules))
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()

@@ -1,8 +1,8 @@
 """Shards that a store joins from segments: the bytes of a local run, whole or not at all, without a download."""
 
+import functools
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -123,6 +123,25 @@ def batches(files: int, rows: int) -> list[LabelledBatch]:
     ]
 
 
+@pytest.fixture(scope="module")
+def local_shards(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, bytes]]:
+    """Function (transform, compression, files, rows, shards) -> the shards in a local folder, by name."""
+
+    @functools.cache
+    def written(*case: Any) -> dict[str, bytes]:
+        folder = tmp_path_factory.mktemp("local")
+        write_shards(str(folder), *case)
+        return {path.name: path.read_bytes() for path in (folder / "data").iterdir()}
+
+    return written
+
+
+def write_shards(folder: str, transform: Any, compression: str, files: int, rows: int, shards: int) -> None:
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        read: Any = pipeline | beam.Create(batches(files, rows))
+        _ = read | transform(f"{folder}/data", f"{folder}/temp", shards, compression, rows=read | CountRows())
+
+
 @STORES
 @pytest.mark.parametrize(
     ("transform", "compression"), [(WriteTFRecords, "none"), (WriteTFRecords, "gzip"), (WriteParquet, "none")]
@@ -133,16 +152,13 @@ def batches(files: int, rows: int) -> list[LabelledBatch]:
     ids=["a segment each", "three segments of one shard", "empty shards", "only empty shards"],
 )
 def test_shards_on_a_store_have_the_bytes_of_local_ones(
-    emulator: Any, tmp_path: Path, transform: Any, compression: str, files: int, rows: int, shards: int
+    emulator: Any, local_shards: Any, transform: Any, compression: str, files: int, rows: int, shards: int
 ) -> None:
     if transform is WriteTFRecords:
         pytest.importorskip("google_crc32c")
-    log = batches(files, rows)
-    for folder in (str(tmp_path), emulator.url("out")):
-        with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-            read: Any = pipeline | beam.Create(log)
-            _ = read | transform(f"{folder}/data", f"{folder}/temp", shards, compression, rows=read | CountRows())
-    expected = {path.name: path.read_bytes() for path in (tmp_path / "data").iterdir()}
+    case = transform, compression, files, rows, shards
+    write_shards(emulator.url("out"), *case)
+    expected = local_shards(*case)
     assert len(expected) == shards
     assert emulator.objects("out/data/") == expected
 

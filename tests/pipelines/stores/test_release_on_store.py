@@ -131,7 +131,13 @@ def test_folders_of_partitions(emulator: Any, on_store: Any, invoke: Any, ended_
 @STORES
 def test_several_labels(emulator: Any, on_store: Any, invoke: Any, ended_before: Any) -> None:
     """The manifest of all labels comes last; what a killed run has left of the labels is removed by the next one."""
-    flags = {"input": emulator.url("in/*.parquet"), "label": "y,f", "label_max": "4,1000", "num_shards": 2}
+    flags = {
+        "input": emulator.url("in/*.parquet"),
+        "label": "y,f",
+        "label_max": "4,1000",
+        "label_step": "1,100",
+        "num_shards": 2,
+    }
     ended_before("charge_ledger", on_store(**flags))
     left = emulator.objects("out/released/")
     assert {"labels/y/mechanism.json", "labels/f/mechanism.json"} <= set(left)
@@ -151,7 +157,7 @@ def test_a_report_finds_the_ledger_beside_the_release(
     emulator: Any, on_store: Any, invoke: Any, tmp_path: Path
 ) -> None:
     """It is beside the release that a label is in; and a folder named labels need not be one of a release."""
-    several = on_store(label="y,f", label_max="4,1000")
+    several = on_store(label="y,f", label_max="4,1000", label_step="1,100")
     invoke(several).ok()
     invoke(on_store(output=emulator.url("out/labels/one"))).ok()
     for place, ledger in (("released/labels/f", LEDGER), ("labels/one", "out/labels/labeldp_ledger.jsonl")):
