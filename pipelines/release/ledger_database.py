@@ -57,8 +57,8 @@ _PATIENCE_SECONDS = 60.0
 
 _LONGEST_PAUSE = 1.0
 # serialization_failure, deadlock_detected; then what two first runs meet that make the table: unique_violation,
-# duplicate_table.
-_CONFLICTS = ("40001", "40P01", "23505", "42P07")
+# duplicate_table, duplicate_object (of the type of its rows, where the other run ends between two look-ups).
+_CONFLICTS = ("40001", "40P01", "23505", "42P07", "42710")
 # admin_shutdown, cannot_connect_now, too_many_connections; an error while connecting or of a lost connection has none.
 _OUTAGES = (None, "57P01", "57P03", "53300")
 

@@ -95,9 +95,8 @@ def test_of_a_hundred_charges_at_once_those_that_fit_are_made(
     assert ledger.spent().epsilon == FITS * Fraction(EPSILON) <= CAP
     assert len(ledger.runs()) == FITS
     assert len(errors) == CHARGES - FITS
-    assert {error.partition("(")[0] for error in errors} == {
-        "--epsilon_cap 3 would be exceeded: with this run the epsilon spent is 3 "
-    }
+    over = "--epsilon_cap 3 would be exceeded: with this run the epsilon spent is 3 ("
+    assert [error for error in errors if not error.startswith(over)] == []
 
 
 @pytest.mark.xdist_group("postgres")
@@ -120,9 +119,8 @@ def test_of_a_hundred_charges_at_once_those_that_fit_into_a_window_are_made(
 
     assert len(ledger.Ledger(place).runs()) == 30 + FITS
     assert len(errors) == CHARGES - (FITS - 10)
-    assert {error.partition("(")[0] for error in errors} == {
-        "--epsilon_cap 3 would be exceeded: with this run the epsilon spent within 7d is 3 "
-    }
+    over = "--epsilon_cap 3 would be exceeded: with this run the epsilon spent within 7d is 3 ("
+    assert [error for error in errors if not error.startswith(over)] == []
 
 
 @pytest.mark.xdist_group("postgres")

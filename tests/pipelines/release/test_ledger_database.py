@@ -237,6 +237,25 @@ def test_a_charge_survives_a_lost_connection(postgres: Any, postgres_url: str, m
     assert postgres.execute("SELECT id FROM labeldp_ledger", postgres_url.rpartition("/")[2]) == [(1,)]
 
 
+def test_a_first_charge_meets_the_type_of_the_table_of_another(
+    postgres: Any, postgres_url: str, monkeypatch: Any
+) -> None:
+    """PostgreSQL looks for a table of the name, then for its type: another run may make both in between."""
+    from labeldp.pipelines.release import ledger_database
+
+    database, attempts = postgres_url.rpartition("/")[2], []
+
+    def pause(attempt: int) -> None:
+        attempts.append(attempt)
+        postgres.execute("DROP TYPE labeldp_ledger", database)
+
+    monkeypatch.setattr(ledger_database, "_pause", pause)
+    postgres.execute("CREATE TYPE labeldp_ledger AS ENUM ()", database)
+    charge(postgres_url, "a")
+    assert attempts == [0]
+    assert postgres.execute("SELECT id FROM labeldp_ledger", database) == [(1,)]
+
+
 def test_charges_are_serializable_and_durable(postgres: Any, monkeypatch: Any) -> None:
     """For all defaults of the server."""
     from labeldp.pipelines.release.ledger_database import LedgerDatabase
