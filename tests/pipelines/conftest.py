@@ -408,14 +408,14 @@ def entries() -> Callable[[Path], list[dict[str, Any]]]:
 
 
 @pytest.fixture(scope="session")
-def spent() -> Callable[[Path], float]:
-    """Function (folder with a ledger) -> the epsilon of its distinct releases. 0 without a ledger."""
+def spent() -> Callable[[Path], Fraction]:
+    """Function (folder with a ledger) -> the epsilon of its distinct releases, exactly. 0 without a ledger."""
 
-    def total(folder: Path) -> float:
+    def total(folder: Path) -> Fraction:
         path = folder / "labeldp_ledger.jsonl"
         lines = path.read_text().splitlines() if path.exists() else []
         charges = [charge for line in lines for charge in json.loads(line)["charges"]]
-        return sum({charge["release"]: charge["epsilon"] for charge in charges}.values())
+        return sum({charge["release"]: Fraction(charge["epsilon"]) for charge in charges}.values(), Fraction(0))
 
     return total
 

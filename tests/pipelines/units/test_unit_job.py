@@ -90,7 +90,7 @@ def test_epsilon_is_that_of_a_unit(released: tuple[Path, Any], spent: Any) -> No
     assert total > Fraction(299, 100)
     assert Fraction(manifest["unit"]["record_epsilon"]) >= total / 3
     assert manifest["adjacency"].startswith("label differential privacy for units: ")
-    assert total <= Fraction(spent(output.parent)) < total + Fraction(1, 10**9)
+    assert total <= spent(output.parent) < total + Fraction(1, 10**9)
     (run,) = [json.loads(line) for line in (output.parent / "labeldp_ledger.jsonl").read_text().splitlines()]
     assert run["adjacency"] == "unit"
     assert run["unit"] == {"column": "user", "max_records": 3}
