@@ -1,15 +1,12 @@
 """Whole jobs whose input, output, key, mechanism file and ledger are on a store; killed ones; the audit."""
 
 import json
-import multiprocessing
-import multiprocessing.forkserver
 import os
 import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
@@ -31,16 +28,6 @@ from labeldp.pipelines.job import privatize_command
 setattr(privatize_command, step, lambda *_: os.kill(os.getpid(), number))
 os._exit(main(argv))
 """
-
-
-@pytest.fixture(scope="module")
-def forks() -> Any:
-    """Context of processes that are forked from one with the command's imports, which takes their seconds once."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["labeldp.pipelines.job.privatize_command"])
-    with mock.patch.dict(os.environ, PYTHONWARNINGS="ignore"):
-        multiprocessing.forkserver.ensure_running()
-    return context
 
 
 @pytest.fixture
