@@ -40,7 +40,13 @@ def bound_units(
         return None
     columns = [name for name in (*column.private, column.id_column, column.unit.column) if name is not None]
     batches = pipeline | "ReadUnits" >> ReadRecordBatches(
-        input.pattern, input.format, list(dict.fromkeys(columns)), input.where, column.name, other_labels=column.others
+        input.pattern,
+        input.format,
+        list(dict.fromkeys(columns)),
+        input.where,
+        column.name,
+        other_labels=column.others,
+        split=input.split,
     )
     return batches | "BoundUnits" >> BoundUnits(column, key, input.groups(_BYTES_A_GROUP))
 

@@ -44,8 +44,8 @@ class ReadRecordBatches(beam.PTransform):
       folders: Partition columns that encoded records do not get as features: those of the `OutputPartitions` of their
         shards.
       other_labels: Further private columns, treated like the label; need `label_column`.
-      split: Whether workers read large TFRecord and CSV files in parts, as they read those of Parquet. A file that
-        becomes one shard is better read as a whole: the shard then has one segment.
+      split: Whether workers read large files in parts. Without large files, that is a stage for nothing; and a TFRecord
+        or CSV file that becomes one shard is better read as a whole, because the shard then has one segment.
       together: Number of neighboring files that one worker reads one after the other, >= 1. Larger than 1 for many
         small files: neighbors share the segments of their shards. Files that are read together are not split.
       carried: Side inputs that batches carry to later stages. No file is read before all of them are available.
@@ -86,7 +86,7 @@ class ReadRecordBatches(beam.PTransform):
             # Spreads the files over the workers, and breaks fusion, so that files are read only when they are needed.
             | "Spread" >> beam.Reshuffle()
         )
-        if self.together == 1 and (self.split or self.format.name == "parquet"):
+        if self.together == 1 and self.split:
             split = beam.FlatMap(_parts_of_file, self._reader).with_output_types(_Run)
             runs = runs | "Split" >> split | "SpreadParts" >> beam.Reshuffle()
         names, values = carried_inputs(self.carried)

@@ -255,11 +255,11 @@ class WriteShards(beam.PTransform):
         schemas: Any = (
             written
             | "Schemas" >> beam.Map(lambda element: element[1].schemas)
-            | "UniteSchemas" >> beam.CombineGlobally(_united)
+            | "UniteSchemas" >> beam.CombineGlobally(_united).without_defaults()
         )
         # Shards without records are written as well.
         total = self.num_shards * len(self.partitions.folders)
-        every = batches.pipeline | "Shards" >> beam.Create([(shard, None) for shard in range(total)])
+        every = batches.pipeline | "Shards" >> beam.Create([(shard, None) for shard in range(total)], reshuffle=False)
         return (
             (written, every)
             | "Flatten" >> beam.Flatten()
@@ -267,7 +267,7 @@ class WriteShards(beam.PTransform):
             | "Assemble"
             >> beam.ParDo(
                 _Assemble(self.directory, self.temp_directory, self.num_shards, layout, self.partitions),
-                AsSingleton(schemas),
+                AsSingleton(schemas, default_value=frozenset()),
             ).with_output_types(ShardFile)
         )
 

@@ -300,17 +300,32 @@ class TestDeterminism:
     def test_a_large_parquet_file_read_in_parts_the_same_bytes(
         self, release: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        numbers = np.arange(50_000)
+        from labeldp.transforms.io import file_reader, parquet_reader
+        from labeldp.transforms.io.input_format import SMALL_FILE_SIZE
+
+        numbers = np.arange(60_000)
         path = tmp_path / "log.parquet"
-        pq.write_table(pa.table({"f": numbers, "y": numbers % 21 / 2}), path, row_group_size=6000)
+        pq.write_table(pa.table({"f": numbers, "y": numbers % 21 / 2}), path, row_group_size=6000, compression="none")
+        assert path.stat().st_size >= SMALL_FILE_SIZE
+        parts: list[int] = []
+        split = file_reader.split_parquet
+
+        def watched(file: Any) -> Any:
+            for part in split(file):
+                parts.append(part.parts)
+                yield part
+
+        monkeypatch.setattr(file_reader, "split_parquet", watched)
         flags = {"input": path, "input_format": "parquet", "output_format": "parquet"}
         whole = release(**flags)
-        monkeypatch.setattr("labeldp.transforms.io.parquet_reader._PART_VALUES", 1)
+        assert set(parts) == {1}
+        monkeypatch.setattr(parquet_reader, "_PART_VALUES", 1)
         in_parts = release(**flags)
+        assert set(parts) == {1, 4}
         in_parts_by_threads = release(**flags, direct_num_workers=3)
 
         assert shard_bytes(in_parts) == shard_bytes(in_parts_by_threads) == shard_bytes(whole)
-        assert sum(pq.read_metadata(path).num_rows for path in (whole / "data").iterdir()) == 50_000
+        assert sum(pq.read_metadata(path).num_rows for path in (whole / "data").iterdir()) == 60_000
 
     def test_many_small_files_read_together_the_same_bytes(
         self, release: Any, tmp_path: Path, write_csv: Any, monkeypatch: pytest.MonkeyPatch
