@@ -56,7 +56,7 @@ class InputSpec:
 
     @property
     def split(self) -> bool:
-        """Whether a file may be large enough for workers to read parts of it."""
+        """True if a file may be large enough for workers to read parts of it."""
         return self.size >= SMALL_FILE_SIZE
 
     @property

@@ -390,6 +390,7 @@ enum { BYTES = 0x0A, FLOAT = 0x12, INT64 = 0x1A };
 #define UNPACKED_FLOAT 0x0D
 #define UNPACKED_INT64 0x08
 #define LONGEST_VARINT 10
+#define MOST_LEFT 16
 #define HIGH_BITS 0x8080808080808080u
 
 /* Columns of an entry, in the order of `example_values.Entries`. */
@@ -402,6 +403,16 @@ typedef struct {
     uint64_t record;
 } Slot;
 
+/* Map entry of a record before. */
+typedef struct {
+    /* Offsets, as in `COLUMNS`; `at` is that of the entry's first byte. */
+    int64_t at, name, name_stop, list, start, stop;
+    uint64_t hash;
+    /* Number of its key among the names that are wanted, or how many these are. */
+    Py_ssize_t wanted;
+    int kind, single;
+} Entry;
+
 typedef struct {
     const uint8_t *octets, *limit;
     /* Names that are wanted. */
@@ -412,6 +423,11 @@ typedef struct {
     /* Keys of the present record, in an open hash table; slots of other records count as empty. */
     Slot *slots;
     uint64_t slot_bits, keys, record;
+    /* Entries of a record before, of different keys in UTF-8: many records have the same keys in the same order. */
+    Entry *order;
+    Py_ssize_t known, order_room;
+    /* Records in a row that left the order. After too many, none is learned. */
+    int left;
     /* Entries that were listed. */
     int listing;
     int64_t *entries;
@@ -570,8 +586,8 @@ static int grow_slots(Walk *walk) {
 }
 
 /* Adds a key of the present record. Returns 0 if the record has it already. */
-static int add_key(Walk *walk, uint64_t hash, const uint8_t *key, int64_t size) {
-    if (2 * ++walk->keys > (uint64_t)1 << walk->slot_bits && !grow_slots(walk)) {
+static inline __attribute__((always_inline)) int add_key(Walk *walk, uint64_t hash, const uint8_t *key, int64_t size) {
+    if (4 * ++walk->keys > (uint64_t)1 << walk->slot_bits && !grow_slots(walk)) {
         walk->no_memory = 1;
         return 0;
     }
@@ -585,6 +601,57 @@ static int add_key(Walk *walk, uint64_t hash, const uint8_t *key, int64_t size) 
         if (slot->hash == hash && slot->size == size && !memcmp(slot->key, key, (size_t)size))
             return 0;
     }
+}
+
+static int same_bytes(const uint8_t *one, const uint8_t *other, int64_t size, const uint8_t *limit) {
+    for (; size > 0; one += 8, other += 8, size -= 8) {
+        if (limit - one < 8 || limit - other < 8)
+            return !memcmp(one, other, (size_t)size);
+        uint64_t differing = load64(one) ^ load64(other);
+        if (size < 8)
+            differing &= ((uint64_t)1 << 8 * size) - 1;
+        if (differing)
+            return 0;
+    }
+    return 1;
+}
+
+/* The number of a key among the names that are wanted, or how many these are. */
+static Py_ssize_t number_of(const Walk *walk, uint64_t hash, const uint8_t *key, int64_t size) {
+    Py_ssize_t number = 0;
+    while (number < walk->names && (walk->name_hash[number] != hash || walk->name_size[number] != size ||
+                                    memcmp(walk->name[number], key, (size_t)size)))
+        number++;
+    return number;
+}
+
+/* Adds an entry to the order. */
+static int learn_entry(Walk *walk, const Entry *entry) {
+    if (walk->known == walk->order_room) {
+        Py_ssize_t room = walk->order_room ? 2 * walk->order_room : 64;
+        Entry *order = realloc(walk->order, (size_t)room * sizeof(Entry));
+        if (order == NULL) {
+            walk->no_memory = 1;
+            return 0;
+        }
+        walk->order = order;
+        walk->order_room = room;
+    }
+    walk->order[walk->known++] = *entry;
+    return 1;
+}
+
+/* Leaves the order of the record before: only the first keys are those of the present record. */
+static int leave_order(Walk *walk, Py_ssize_t kept) {
+    walk->record++;
+    walk->keys = 0;
+    for (Py_ssize_t i = 0; i < kept; i++) {
+        const Entry *entry = &walk->order[i];
+        if (!add_key(walk, entry->hash, walk->octets + entry->name, entry->name_stop - entry->name))
+            return 0;
+    }
+    walk->known = ++walk->left > MOST_LEFT ? 0 : kept;
+    return 1;
 }
 
 static int list_entry(Walk *walk, const int64_t *entry) {
@@ -602,46 +669,78 @@ static int list_entry(Walk *walk, const int64_t *entry) {
     return 1;
 }
 
+/* Reads the entry at `at`. Returns whether it is canonical. */
+static int read_entry(const uint8_t *octets, int64_t at, int64_t stop, Entry *entry) {
+    int64_t begin, list_stop;
+    entry->at = at;
+    if (read_field(octets, at, stop, &begin, &entry->stop) != ITEMS)
+        return 0;
+    if (read_field(octets, begin, entry->stop, &entry->name, &entry->name_stop) != ITEMS)
+        return 0;
+    if (read_field(octets, entry->name_stop, entry->stop, &entry->list, &list_stop) != VALUE || list_stop != entry->stop)
+        return 0;
+    return read_list(octets, entry->list, entry->stop, &entry->kind, &entry->start, &entry->single);
+}
+
 /* Reads a record. Returns whether it is canonical; found holds kinds, starts and stops of n records for each name. */
 static int read_record(Walk *walk, Py_ssize_t row, Py_ssize_t n, int64_t at, int64_t stop, int64_t *found) {
     const uint8_t *octets = walk->octets;
-    int64_t begin, end, name, list;
+    int64_t begin, end;
+    int follows = 1;
     if (at == stop)
         return 1;
     if (read_field(octets, at, stop, &begin, &end) != ITEMS || end != stop)
         return 0;
-    walk->record++;
-    walk->keys = 0;
-    for (at = begin; at < stop; at = end) {
-        if (read_field(octets, at, stop, &begin, &end) != ITEMS)
-            return 0;
-        int kind, single;
-        int64_t name_stop, list_stop, start;
-        if (read_field(octets, begin, end, &name, &name_stop) != ITEMS)
-            return 0;
-        uint64_t bits, hash = hash_of(octets + name, name_stop - name, walk->limit, &bits);
-        if (bits & HIGH_BITS && !is_utf8(octets + name, name_stop - name))
-            return 0;
-        if (read_field(octets, name_stop, end, &list, &list_stop) != VALUE || list_stop != end)
-            return 0;
-        if (!read_list(octets, list, end, &kind, &start, &single))
-            return 0;
-        if (!add_key(walk, hash, octets + name, name_stop - name))
-            return 0;
-        for (Py_ssize_t i = 0; i < walk->names; i++)
-            if (walk->name_hash[i] == hash && walk->name_size[i] == name_stop - name &&
-                !memcmp(walk->name[i], octets + name, (size_t)walk->name_size[i])) {
-                int64_t *values = found + 3 * i * n + row;
-                values[0] = single ? kind : -1;
-                values[n] = start;
-                values[2 * n] = end;
+    at = begin;
+    for (Py_ssize_t place = 0; at < stop; place++) {
+        Entry *before = follows && place < walk->known ? &walk->order[place] : NULL, own;
+        const Entry *entry = before;
+        /* With the same bytes before its values, and as long, it differs in values only: those of integers are read. */
+        if (before == NULL || before->kind == INT64 || stop - at < before->stop - before->at ||
+            !same_bytes(octets + at, octets + before->at, before->start - before->at, walk->limit)) {
+            if (!read_entry(octets, at, stop, &own))
+                return 0;
+            const uint8_t *key = octets + own.name;
+            int64_t size = own.name_stop - own.name;
+            if (before != NULL && before->name_stop - before->name == size &&
+                same_bytes(key, octets + before->name, size, walk->limit)) {
+                own.hash = before->hash;
+                own.wanted = before->wanted;
+                if (own.kind != INT64)
+                    *before = own;
+            } else {
+                if (follows && !leave_order(walk, place))
+                    return 0;
+                follows = 0;
+                uint64_t bits;
+                own.hash = hash_of(key, size, walk->limit, &bits);
+                if ((bits & HIGH_BITS && !is_utf8(key, size)) || !add_key(walk, own.hash, key, size))
+                    return 0;
+                own.wanted = number_of(walk, own.hash, key, size);
+                if (walk->left <= MOST_LEFT && !learn_entry(walk, &own))
+                    return 0;
             }
+            entry = &own;
+        }
+        int64_t shift = at - entry->at;
+        if (entry->wanted < walk->names) {
+            int64_t *values = found + 3 * entry->wanted * n + row;
+            values[0] = entry->single ? entry->kind : -1;
+            values[n] = entry->start + shift;
+            values[2 * n] = entry->stop + shift;
+        }
         if (walk->listing) {
-            int64_t entry[COLUMNS] = {row, (int64_t)hash, name, name_stop, list, kind, start, end};
-            if (!list_entry(walk, entry))
+            int64_t columns[COLUMNS] = {
+                row, (int64_t)entry->hash, entry->name + shift, entry->name_stop + shift,
+                entry->list + shift, entry->kind, entry->start + shift, entry->stop + shift,
+            };
+            if (!list_entry(walk, columns))
                 return 0;
         }
+        at = entry->stop + shift;
     }
+    if (follows)
+        walk->left = 0;
     return 1;
 }
 
@@ -714,6 +813,7 @@ release:
     free(walk.name_size);
     free(walk.name_hash);
     free(walk.slots);
+    free(walk.order);
     free(walk.entries);
     PyBuffer_Release(&found.buffer);
     PyBuffer_Release(&stops.buffer);

@@ -430,6 +430,38 @@ def test_every_key_is_compared_with_every_other():
     assert_same([*batch, many_features()])
 
 
+def changed(keys: list[bytes], how: str, shuffle: random.Random) -> list[bytes]:
+    """The keys of a record, changed in one place."""
+    place = shuffle.randrange(len(keys))
+    if how == "one less":
+        return keys[:place] + keys[place + 1 :]
+    if how == "fewer":
+        return keys[:place]
+    if how == "another":
+        return [*keys[:place], keys[place][:-1] + b"?", *keys[place + 1 :]]
+    if how == "none of UTF-8":
+        return [*keys[:place], keys[place][:-1] + b"\xff", *keys[place + 1 :]]
+    if how == "one twice":
+        return [*keys[:place], shuffle.choice(keys), *keys[place:]]
+    if how == "one more":
+        return [*keys, b"one more"]
+    return shuffle.sample(keys, len(keys)) if how == "another order" else keys
+
+
+@pytest.mark.parametrize("count", [1, 2, 9, 70])
+def test_records_follow_the_order_of_keys_of_the_record_before(count):
+    """What is known of the keys of a record must not be taken for granted of the next one, wherever that differs."""
+    shuffle, keys = random.Random(count), [f"{'key' * (i % 5)} {i}".encode() for i in range(count)]
+    ways = ["same", "same", "one less", "fewer", "another", "none of UTF-8", "one twice", "one more", "another order"]
+    for step in range(4):
+        batch = []
+        for _ in range(100):
+            found = changed(keys, shuffle.choice(ways), shuffle)
+            batch.append(example(*(entry(key, integers(shuffle.randrange(400))) for key in found)))
+        assert_same(batch, (keys[0].decode(), keys[-1].decode(), "one more", "absent"))
+        keys = changed(keys, ["same", "another order", "one more", "same"][step], shuffle)
+
+
 def test_a_key_with_a_value_beside_the_same_key_with_several():
     good, twice = example(entry("y", Y), END), example(entry("y", Y), entry("y", texts(b"a", b"b")), END)
     assert find([good, twice, good]).canonical.tolist() == [True, False, True]
