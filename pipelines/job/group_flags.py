@@ -125,9 +125,7 @@ def with_frequent_groups(request: JobRequest, options: PipelineOptions) -> JobRe
 
 def _count_values(pipeline: beam.Pipeline, request: JobRequest, name: str, path: str) -> None:
     input, column = request.input, request.column
-    read = ReadRecordBatches(
-        input.pattern, input.format, [name], input.where, column.name, other_labels=column.others, split=input.split
-    )
+    read = ReadRecordBatches(input.pattern, input.format, [name], input.where, column.name, other_labels=column.others)
     counts: Any = pipeline | "ReadGroups" >> read | "CountValues" >> beam.ParDo(_CountValues(name))
     _ = counts | "AddCounts" >> beam.CombineGlobally(_add) | "WriteCounts" >> beam.Map(_write, path)
 

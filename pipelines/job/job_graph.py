@@ -189,7 +189,7 @@ def _linear_center(pipeline: beam.Pipeline, request: JobRequest, units: BoundedU
         return None
     read = ReadRecordBatches(
         input.pattern, input.format, request.features.columns, input.where, column.name,
-        other_labels=column.others, split=input.split, together=input.together,
+        other_labels=column.others, together=input.together,
     )  # fmt: skip
     whole = dataclasses.replace(read, columns=[*column.private, *request.features.columns])
     epsilon = remaining_epsilon(request.record_budget.epsilon, request.record_budget.prior_epsilon or 0.0)
@@ -213,7 +213,7 @@ def _read_labels(
     input, column = requests[0].input, requests[0].column
     columns = _columns(requests, linears)
     # Where the rows of a CSV file begin takes as long to find as one pass gains.
-    split = _reads_parts(input, requests[0].output) if input.format.name == "csv" else input.split
+    split = input.format.name != "csv" or _reads_parts(input, requests[0].output)
     read = ReadRecordBatches(
         input.pattern, input.format, columns, input.where, column.name,
         other_labels=column.others, split=split, together=input.together,
@@ -262,13 +262,12 @@ def _read_records(
 
 
 def _reads_parts(input: InputSpec, output: OutputSpec) -> bool:
-    """Whether records of a large file are read in parts. Those of Parquet always are.
+    """Whether records of a large TFRecord or CSV file are read in parts.
 
     A shard of several parts is put together from their segments: those of TFRecords are copied, but those of Parquet
     are encoded then, which takes longer than the parts of a CSV file gain.
     """
-    gains = output.num_shards > len(input.parts) and (input.format.name != "csv" or output.format == "tfrecord")
-    return input.split and (gains or input.format.name == "parquet")
+    return output.num_shards > len(input.parts) and (input.format.name != "csv" or output.format == "tfrecord")
 
 
 def _columns(requests: Sequence[JobRequest], linears: Sequence[Any]) -> list[str]:

@@ -55,11 +55,6 @@ class InputSpec:
         return 1 if self.file_size >= SMALL_FILE_SIZE else max(len(self.parts) // _RUNS, 1)
 
     @property
-    def split(self) -> bool:
-        """True if a file may be large enough for workers to read parts of it."""
-        return self.size >= SMALL_FILE_SIZE
-
-    @property
     def id_groups(self) -> int:
         """Number of groups in which ids are sorted: a MiB of input has no more of them than fit into memory."""
         return self.groups(1 << 20)

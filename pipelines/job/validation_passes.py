@@ -64,12 +64,7 @@ def check_features(
 
     def wire(pipeline: beam.Pipeline) -> None:
         batches: Any = pipeline | "ReadFeatures" >> ReadRecordBatches(
-            input.pattern,
-            input.format,
-            where=input.where,
-            label_column=labels[0],
-            other_labels=labels[1:],
-            split=input.split,
+            input.pattern, input.format, where=input.where, label_column=labels[0], other_labels=labels[1:]
         )
         found = batches | "ValidateFeatures" >> ValidateExamples(
             labels, validation.schema, single_precision=output_format == "tfrecord"

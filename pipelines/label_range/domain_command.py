@@ -191,7 +191,7 @@ def build(pipeline: beam.Pipeline, request: DomainRequest, path: str) -> None:
     """
     input, column = request.input, request.column
     units = bound_units(pipeline, input, column, request.key)
-    read = ReadRecordBatches(input.pattern, input.format, column.columns, input.where, column.name, split=input.split)
+    read = ReadRecordBatches(input.pattern, input.format, column.columns, input.where, column.name)
     batches = without_excess(pipeline | "ReadLabels" >> read, "BoundLabels", units, column)
     epsilon = request.record_epsilon
     release = batches | "NoisyHistogram" >> NoisyPrior(

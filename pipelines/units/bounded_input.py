@@ -40,13 +40,7 @@ def bound_units(
         return None
     columns = [name for name in (*column.private, column.id_column, column.unit.column) if name is not None]
     batches = pipeline | "ReadUnits" >> ReadRecordBatches(
-        input.pattern,
-        input.format,
-        list(dict.fromkeys(columns)),
-        input.where,
-        column.name,
-        other_labels=column.others,
-        split=input.split,
+        input.pattern, input.format, list(dict.fromkeys(columns)), input.where, column.name, other_labels=column.others
     )
     return batches | "BoundUnits" >> BoundUnits(column, key, input.groups(_BYTES_A_GROUP))
 

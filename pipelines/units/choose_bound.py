@@ -45,7 +45,7 @@ def count_units(
     """
 
     def build(pipeline: beam.Pipeline) -> None:
-        read = ReadRecordBatches(input.pattern, input.format, [label, unit], input.where, label, split=input.split)
+        read = ReadRecordBatches(input.pattern, input.format, [label, unit], input.where, label)
         counts: Any = pipeline | "ReadUnits" >> read | "CountUnits" >> CountUnits(label, unit, key)
         _ = counts | "WriteCounts" >> beam.Map(_write, path)
 

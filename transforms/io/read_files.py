@@ -6,6 +6,7 @@ Files are read in parallel, and so are parts of a large one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from ..errors import redact_errors
 from .file_reader import FileReader
 from .filesystems import absolute, match
 from .input_format import Equals, FilePart, Format, file_parts
+from .row_parts import ENOUGH_FILES
 
 _Run = tuple[FilePart, ...]
 """Files, or one part of a file, that one worker reads one after the other."""
@@ -44,8 +46,8 @@ class ReadRecordBatches(beam.PTransform):
       folders: Partition columns that encoded records do not get as features: those of the `OutputPartitions` of their
         shards.
       other_labels: Further private columns, treated like the label; need `label_column`.
-      split: Whether workers read large files in parts. Without large files, that is a stage for nothing; and a TFRecord
-        or CSV file that becomes one shard is better read as a whole, because the shard then has one segment.
+      split: Whether workers read large TFRecord and CSV files in parts, as they read those of Parquet. A file that
+        becomes one shard is better read as a whole: the shard then has one segment.
       together: Number of neighboring files that one worker reads one after the other, >= 1. Larger than 1 for many
         small files: neighbors share the segments of their shards. Files that are read together are not split.
       carried: Side inputs that batches carry to later stages. No file is read before all of them are available.
@@ -79,22 +81,29 @@ class ReadRecordBatches(beam.PTransform):
         )
 
     def expand(self, pbegin: PBegin) -> PCollection[LabelledBatch]:
+        apart, parquet = self.together == 1, self.format.name == "parquet"
+        splits = self._reader if apart and self.split and not parquet else None
         runs: Any = (
             pbegin
             | "Pattern" >> beam.Create([self.pattern])
-            | "Match" >> beam.FlatMap(_matching_files, self.format, self.together).with_output_types(_Run)
+            | "Match" >> beam.FlatMap(_matching_files, self.format, self.together, splits).with_output_types(_Run)
             # Spreads the files over the workers, and breaks fusion, so that files are read only when they are needed.
             | "Spread" >> beam.Reshuffle()
         )
-        if self.together == 1 and self.split:
+        # All files of Parquet are split, which takes longer than to match them.
+        if apart and parquet:
             split = beam.FlatMap(_parts_of_file, self._reader).with_output_types(_Run)
             runs = runs | "Split" >> split | "SpreadParts" >> beam.Reshuffle()
         names, values = carried_inputs(self.carried)
         return runs | "Read" >> beam.ParDo(_ReadFiles(self._reader, names), *values).with_output_types(LabelledBatch)
 
 
-def _matching_files(pattern: str, format: Format, together: int) -> list[_Run]:
+def _matching_files(pattern: str, format: Format, together: int, splits: FileReader | None) -> list[_Run]:
     files = file_parts(list(match(pattern)), format)
+    if splits is not None and len(files) < ENOUGH_FILES:
+        with ThreadPoolExecutor(len(files)) as threads:
+            parts = threads.map(lambda file: list(splits.split(file)), files)
+            return [(part,) for found in parts for part in found]
     return [tuple(files[start : start + together]) for start in range(0, len(files), together)]
 
 

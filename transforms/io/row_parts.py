@@ -13,7 +13,7 @@ from .input_format import FilePart
 # Rows of a part, at least, and most parts of a file.
 _PART_ROWS, _MOST_PARTS = 1 << 17, 64
 # Where there are as many files, workers are busy with whole ones.
-_ENOUGH_FILES = 8
+ENOUGH_FILES = 8
 
 
 def split_by_rows(file: FilePart, count: Callable[[], int]) -> Iterator[FilePart]:
@@ -28,7 +28,7 @@ def split_by_rows(file: FilePart, count: Callable[[], int]) -> Iterator[FilePart
       pass costs as much as it saves.
     """
     plain = CompressionTypes.detect_compression_type(file.path) == CompressionTypes.UNCOMPRESSED
-    split = file.files < _ENOUGH_FILES and plain and not is_remote(file.path)
+    split = file.files < ENOUGH_FILES and plain and not is_remote(file.path)
     parts = min(max(count() // _PART_ROWS, 1), _MOST_PARTS) if split else 1
     for number in range(parts):
         yield dataclasses.replace(file, number=number, parts=parts)

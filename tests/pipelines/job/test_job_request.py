@@ -219,17 +219,6 @@ def test_small_files_are_read_together(request_of: Any, files: int, more: int, t
     assert many.together == together
 
 
-@pytest.mark.parametrize(
-    ("files", "share", "split"), [(1, 0.999, False), (1, 1, True), (3, 0.33, False), (3, 0.34, True)]
-)
-def test_files_are_split_if_one_may_be_large(request_of: Any, files: int, share: float, split: bool) -> None:
-    """Their sizes together decide: only the mean is known."""
-    from labeldp.transforms.io.input_format import SMALL_FILE_SIZE
-
-    one = request_of().input
-    assert dataclasses.replace(one, parts=one.parts * files, file_size=SMALL_FILE_SIZE * share).split == split
-
-
 def test_the_key_is_in_no_option_that_a_runner_shows(beam_options: Any, key_file: Path, secret: bytes) -> None:
     shown = str(beam_options())
     assert secret.hex() not in shown
