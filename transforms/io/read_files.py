@@ -101,6 +101,7 @@ class ReadRecordBatches(beam.PTransform):
 def _matching_files(pattern: str, format: Format, together: int, splits: FileReader | None) -> list[_Run]:
     files = file_parts(list(match(pattern)), format)
     if splits is not None and len(files) < ENOUGH_FILES:
+        # To find its parts, each is read: at the same time, as far as the interpreter's lock allows.
         with ThreadPoolExecutor(len(files)) as threads:
             parts = threads.map(lambda file: list(splits.split(file)), files)
             return [(part,) for found in parts for part in found]

@@ -390,8 +390,9 @@ enum { BYTES = 0x0A, FLOAT = 0x12, INT64 = 0x1A };
 #define UNPACKED_FLOAT 0x0D
 #define UNPACKED_INT64 0x08
 #define LONGEST_VARINT 10
-#define MOST_LEFT 16
 #define HIGH_BITS 0x8080808080808080u
+/* So many records in a row may leave the order of the one before. */
+#define MOST_LEFT 16
 
 /* Columns of an entry, in the order of `example_values.Entries`. */
 enum { ROW, HASH, NAME, NAME_STOP, LIST, KIND, START, STOP, COLUMNS };
@@ -425,8 +426,8 @@ typedef struct {
     uint64_t slot_bits, keys, record;
     /* Entries of a record before, of different keys in UTF-8: many records have the same keys in the same order. */
     Entry *order;
-    Py_ssize_t known, order_room;
-    /* Records in a row that left the order. After too many, none is learned. */
+    size_t known, order_room;
+    /* Records in a row that left the order. After more than MOST_LEFT, none is learned. */
     int left;
     /* Entries that were listed. */
     int listing;
@@ -603,6 +604,7 @@ static inline __attribute__((always_inline)) int add_key(Walk *walk, uint64_t ha
     }
 }
 
+/* Words are masked once for both: masked by themselves, as in `hash_of`, they take a fifth more time a record. */
 static int same_bytes(const uint8_t *one, const uint8_t *other, int64_t size, const uint8_t *limit) {
     for (; size > 0; one += 8, other += 8, size -= 8) {
         if (limit - one < 8 || limit - other < 8)
@@ -625,27 +627,34 @@ static Py_ssize_t number_of(const Walk *walk, uint64_t hash, const uint8_t *key,
     return number;
 }
 
+/* Makes room for another item. Returns the items, which may have moved; NULL without memory, and they stay. */
+static void *with_room(Walk *walk, void *items, size_t used, size_t *room, size_t size) {
+    if (used < *room)
+        return items;
+    size_t more = *room ? 2 * *room : 64;
+    void *grown = realloc(items, more * size);
+    if (grown == NULL)
+        walk->no_memory = 1;
+    else
+        *room = more;
+    return grown;
+}
+
 /* Adds an entry to the order. */
 static int learn_entry(Walk *walk, const Entry *entry) {
-    if (walk->known == walk->order_room) {
-        Py_ssize_t room = walk->order_room ? 2 * walk->order_room : 64;
-        Entry *order = realloc(walk->order, (size_t)room * sizeof(Entry));
-        if (order == NULL) {
-            walk->no_memory = 1;
-            return 0;
-        }
-        walk->order = order;
-        walk->order_room = room;
-    }
+    Entry *order = with_room(walk, walk->order, walk->known, &walk->order_room, sizeof(Entry));
+    if (order == NULL)
+        return 0;
+    walk->order = order;
     walk->order[walk->known++] = *entry;
     return 1;
 }
 
 /* Leaves the order of the record before: only the first keys are those of the present record. */
-static int leave_order(Walk *walk, Py_ssize_t kept) {
+static int leave_order(Walk *walk, size_t kept) {
     walk->record++;
     walk->keys = 0;
-    for (Py_ssize_t i = 0; i < kept; i++) {
+    for (size_t i = 0; i < kept; i++) {
         const Entry *entry = &walk->order[i];
         if (!add_key(walk, entry->hash, walk->octets + entry->name, entry->name_stop - entry->name))
             return 0;
@@ -655,16 +664,10 @@ static int leave_order(Walk *walk, Py_ssize_t kept) {
 }
 
 static int list_entry(Walk *walk, const int64_t *entry) {
-    if (walk->listed == walk->room) {
-        size_t room = walk->room ? 2 * walk->room : 1024;
-        int64_t *entries = realloc(walk->entries, room * COLUMNS * sizeof(int64_t));
-        if (entries == NULL) {
-            walk->no_memory = 1;
-            return 0;
-        }
-        walk->entries = entries;
-        walk->room = room;
-    }
+    int64_t *entries = with_room(walk, walk->entries, walk->listed, &walk->room, COLUMNS * sizeof(int64_t));
+    if (entries == NULL)
+        return 0;
+    walk->entries = entries;
     memcpy(walk->entries + COLUMNS * walk->listed++, entry, COLUMNS * sizeof(int64_t));
     return 1;
 }
@@ -692,7 +695,7 @@ static int read_record(Walk *walk, Py_ssize_t row, Py_ssize_t n, int64_t at, int
     if (read_field(octets, at, stop, &begin, &end) != ITEMS || end != stop)
         return 0;
     at = begin;
-    for (Py_ssize_t place = 0; at < stop; place++) {
+    for (size_t place = 0; at < stop; place++) {
         Entry *before = follows && place < walk->known ? &walk->order[place] : NULL, own;
         const Entry *entry = before;
         /* With the same bytes before its values, and as long, it differs in values only: those of integers are read. */

@@ -450,7 +450,7 @@ def changed(keys: list[bytes], how: str, shuffle: random.Random) -> list[bytes]:
 
 @pytest.mark.parametrize("count", [1, 2, 9, 70])
 def test_records_follow_the_order_of_keys_of_the_record_before(count):
-    """What is known of the keys of a record must not be taken for granted of the next one, wherever that differs."""
+    """A record whose keys differ from those of the record before, at any place, is read as by the reference."""
     shuffle, keys = random.Random(count), [f"{'key' * (i % 5)} {i}".encode() for i in range(count)]
     ways = ["same", "same", "one less", "fewer", "another", "none of UTF-8", "one twice", "one more", "another order"]
     for step in range(4):
