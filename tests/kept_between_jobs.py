@@ -6,6 +6,7 @@ The processes of pytest and their forks do that, and keep what commands keep fro
 import bz2
 import functools
 import sys
+import threading
 from collections.abc import Callable, Hashable
 from types import FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ def keep_results() -> None:
     from apache_beam.internal import cloudpickle_pickler
     from apache_beam.internal.cloudpickle import cloudpickle
     from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.runners.worker import statesampler
     from apache_beam.transforms import core, ptransform, userstate, util
     from apache_beam.typehints import decorators
     from labeldp.pipelines.runner import kept_by_beam
@@ -41,9 +43,28 @@ def keep_results() -> None:
     cloudpickle._find_imported_submodules = _keep_submodules(cloudpickle._find_imported_submodules)
     # This makes errors clearer for what cannot be pickled. The job fails without it, too.
     ptransform.pickler = SimpleNamespace(**{**vars(ptransform.pickler), "roundtrip": lambda value: value})
+    # Each bundle would start a thread that samples the time of its stages, and wait until that wakes up and ends.
+    samplers: Any = statesampler.StateSampler
+    samplers.start = _start_without_thread
+    samplers.stop = _stop_without_thread
     # Most transforms of a job are pickled to the same bytes as in the job before.
     keep = functools.lru_cache(maxsize=4096)
     cloudpickle_pickler.bz2 = SimpleNamespace(compress=keep(bz2.compress), decompress=keep(bz2.decompress))
+
+
+def _start_without_thread(sampler: Any) -> None:
+    from apache_beam.runners.worker import statesampler
+
+    sampler.tracked_thread = threading.current_thread()
+    statesampler.set_current_tracker(sampler)
+    sampler.started = True
+
+
+def _stop_without_thread(sampler: Any) -> None:
+    from apache_beam.runners.worker import statesampler
+
+    statesampler.set_current_tracker(None)
+    sampler.finished = True
 
 
 def _keep_specs(get_dofn_specs: Any) -> Any:
