@@ -18,25 +18,29 @@ def keep_results() -> None:
     from apache_beam.internal import cloudpickle_pickler
     from apache_beam.internal.cloudpickle import cloudpickle
     from apache_beam.options.pipeline_options import PipelineOptions
-    from apache_beam.runners.worker import statesampler
+    from apache_beam.runners.worker import statecache, statesampler
     from apache_beam.transforms import core, ptransform, userstate, util
     from apache_beam.typehints import decorators
     from labeldp.pipelines.runner import kept_by_beam
 
+    # What is replaced has other types.
+    of_core: Any = core
+    of_hints: Any = decorators
+    of_pickler: Any = cloudpickle_pickler
     kept_by_beam.keep_results()
     userstate.get_dofn_specs = _keep_specs(userstate.get_dofn_specs)
     # Origins of type hints are for messages only; a traceback for each looks at the files of all its frames.
-    decorators.traceback = SimpleNamespace(format_stack=lambda limit: [])
+    of_hints.traceback = SimpleNamespace(format_stack=lambda limit: [])
     # It reads the source of each DoFn, to warn of those that both yield and return.
-    core._check_fn_use_yield_and_return = _by_signature(core._check_fn_use_yield_and_return)
+    of_core._check_fn_use_yield_and_return = _by_signature(core._check_fn_use_yield_and_return)
     # Signatures, and what Beam derives from them alone. Lambdas and closures are new in each job, but of the same code.
-    decorators.get_signature = _by_signature(decorators.get_signature)
-    core.get_signature = _by_signature(core.get_signature)
+    of_hints.get_signature = _by_signature(decorators.get_signature)
+    of_core.get_signature = _by_signature(core.get_signature)
     util.get_signature = decorators.get_signature
     hints: Any = decorators.IOTypeHints
     hints.from_callable = staticmethod(_by_signature(hints.from_callable))
     arguments = _by_signature(core.get_function_args_defaults)
-    core.get_function_args_defaults = lambda function: tuple(list(part) for part in arguments(function))
+    of_core.get_function_args_defaults = lambda function: tuple(list(part) for part in arguments(function))
     # The names of the options of a view, which each access to one lists.
     PipelineOptions._visible_option_list = _keep_option_names(PipelineOptions._visible_option_list)
     # For each function that is pickled by value, this goes through all modules of the process.
@@ -47,9 +51,12 @@ def keep_results() -> None:
     samplers: Any = statesampler.StateSampler
     samplers.start = _start_without_thread
     samplers.stop = _stop_without_thread
+    # To measure a side input, this would list the names in all modules of the process. No job of a test fills the cache.
+    caches: Any = statecache
+    caches.get_deep_size = lambda *objects: sum(map(sys.getsizeof, objects))
     # Most transforms of a job are pickled to the same bytes as in the job before.
     keep = functools.lru_cache(maxsize=4096)
-    cloudpickle_pickler.bz2 = SimpleNamespace(compress=keep(bz2.compress), decompress=keep(bz2.decompress))
+    of_pickler.bz2 = SimpleNamespace(compress=keep(bz2.compress), decompress=keep(bz2.decompress))
 
 
 def _start_without_thread(sampler: Any) -> None:

@@ -127,7 +127,10 @@ def _childless_descendants() -> list[int]:
         with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
             # The name in parentheses may hold anything; the state and the parent's id follow it.
             pid, _, rest = file.read().partition(" ")
-            children.setdefault(int(rest.rpartition(")")[2].split()[1]), []).append(int(pid))
+            state, parent = rest.rpartition(")")[2].split()[:2]
+            # An own child that has ended stays a zombie until this process collects it or ends.
+            if (state, int(parent)) != ("Z", os.getpid()):
+                children.setdefault(int(parent), []).append(int(pid))
     found = []
     waiting = [os.getpid()]
     while waiting:

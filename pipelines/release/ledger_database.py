@@ -227,18 +227,27 @@ class LedgerDatabase:
           The result of the work.
         """
         end = time.monotonic() + _PATIENCE_SECONDS
-        for attempt in itertools.count():
-            try:
-                with self._engine.begin() as connection:
-                    return work(connection)
-            except DBAPIError as error:
-                state = getattr(error.orig, "sqlstate", None)
-                outage = self._file is None and isinstance(error, OperationalError) and state in _OUTAGES
-                if not (state in _CONFLICTS or (patient and outage)) or time.monotonic() > end:
-                    advice = _ADVICE[self._engine.dialect.name]
-                    raise InputError(f"ledger {self.name} cannot be used ({self._reason(error)}): {advice}") from None
-            _pause(attempt)
-        raise AssertionError("unreachable")
+        # One connection serves all attempts: connecting takes longer than a charge. SQLAlchemy replaces a lost one.
+        connection = None
+        try:
+            for attempt in itertools.count():
+                try:
+                    connection = connection or self._engine.connect()
+                    with connection.begin():
+                        return work(connection)
+                except DBAPIError as error:
+                    state = getattr(error.orig, "sqlstate", None)
+                    outage = self._file is None and isinstance(error, OperationalError) and state in _OUTAGES
+                    if not (state in _CONFLICTS or (patient and outage)) or time.monotonic() > end:
+                        advice = _ADVICE[self._engine.dialect.name]
+                        raise InputError(
+                            f"ledger {self.name} cannot be used ({self._reason(error)}): {advice}"
+                        ) from None
+                _pause(attempt)
+            raise AssertionError("unreachable")
+        finally:
+            if connection is not None:
+                connection.close()
 
     def _reason(self, error: DBAPIError) -> str:
         primary = getattr(getattr(error.orig, "diag", None), "message_primary", None)

@@ -77,8 +77,8 @@ from labeldp.pipelines.cli.commands import main
 
 def run_pipeline(*arguments):
     threading.Thread(target=time.sleep, args=(1000,)).start()
-    subprocess.Popen(["sh", "-c", "sleep 1000 & sleep 1000"])
-    time.sleep(0.5)
+    started = subprocess.Popen(["sh", "-c", "sleep 1000 & echo; sleep 1000"], stdout=subprocess.PIPE)
+    started.stdout.readline()
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(1000)
 

@@ -1,9 +1,6 @@
 """A hundred charges at the same time, from two processes that share nothing but the ledger: a file or a database."""
 
-import json
 import math
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -16,8 +13,9 @@ CAP, EPSILON = 3.0, 0.1
 FITS = math.floor(Fraction(CAP) / Fraction(EPSILON))  # 29: thirty times the float 0.1 is slightly above 3
 KINDS = ["file", "sqlite", "postgresql"]
 
+# Runs with the variable tasks, a connection.
 WORKER = """
-import json, os, sys, threading
+import os, threading
 
 from labeldp.pipelines.accounting.caps import Window
 from labeldp.pipelines.release import ledger_database
@@ -26,8 +24,7 @@ from labeldp.transforms import InputError
 
 pause, retries = ledger_database._pause, []
 ledger_database._pause = lambda attempt: (retries.append(attempt), pause(attempt))
-for line in sys.stdin:
-    task = json.loads(line)
+while (task := tasks.recv()) is not None:
     os.environ.update(task["environment"])
     errors, start = [], threading.Barrier(len(task["releases"]))
     retries.clear()
@@ -48,30 +45,35 @@ for line in sys.stdin:
         thread.start()
     for thread in threads:
         thread.join()
-    print(json.dumps({"errors": errors, "retries": len(retries)}), flush=True)
+    tasks.send({"errors": errors, "retries": len(retries)})
 """
 
 
 @pytest.fixture(scope="module")
-def charge_at_once() -> Iterator[Callable[..., list[str]]]:
+def charge_at_once(forks: Any) -> Iterator[Callable[..., list[str]]]:
     """Function (place, releases, environment, window) -> the errors of charging all at once, half in each process."""
     pytest.importorskip("sqlalchemy", reason="the extra ledger is not installed")
-    command = [sys.executable, "-W", "ignore", "-c", WORKER]
-    workers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    workers, ends = [], []
+    for _ in range(2):
+        ours, theirs = forks.Pipe()
+        workers.append(forks.Process(target=exec, args=(WORKER, {"tasks": theirs})))
+        workers[-1].start()
+        theirs.close()
+        ends.append(ours)
 
     def charge(place: str, releases: list[str], environment: dict[str, str], window: str | None = None) -> list[str]:
         task = {"place": place, "environment": environment, "epsilon": EPSILON, "cap": CAP, "window": window}
-        for index, worker in enumerate(workers):
-            assert worker.stdin is not None
-            worker.stdin.write(json.dumps(task | {"releases": releases[index::2]}) + "\n")
-            worker.stdin.flush()
-        results = [json.loads(worker.stdout.readline()) for worker in workers if worker.stdout is not None]
+        for index, end in enumerate(ends):
+            end.send(task | {"releases": releases[index::2]})
+        results = [end.recv() for end in ends]
         print(f"{sum(result['retries'] for result in results)} attempts were repeated")
         return [error for result in results for error in result["errors"]]
 
     yield charge
-    for worker in workers:
-        worker.communicate(timeout=60)
+    for worker, end in zip(workers, ends, strict=True):
+        end.send(None)
+        end.close()
+        worker.join(timeout=60)
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ def master() -> Iterator[str]:
     Flink.jobs = {"a": ("labeldp-1", -1), "b": ("labeldp-2", -1), "c": ("labeldp-1", 5)}
     Flink.asked = []
     with HTTPServer(("localhost", 0), Flink) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield f"localhost:{server.server_port}"
         server.shutdown()
@@ -49,9 +49,14 @@ def master() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("scheme", ["", "http://"])
-def test_cancels_what_runs_under_the_name_and_waits_for_its_end(master: str, scheme: str) -> None:
+def test_cancels_what_runs_under_the_name_and_waits_for_its_end(
+    master: str, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("labeldp.pipelines.runner.flink_jobs.time.sleep", pauses.append)
     cancel_flink_jobs(scheme + master, "labeldp-1")
     assert Flink.asked == ["/jobs/a?mode=cancel"] * 2
+    assert pauses == [0.2] * 2
     assert Flink.jobs["b"] == ("labeldp-2", -1)
 
 

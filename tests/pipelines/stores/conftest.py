@@ -110,6 +110,10 @@ def s3_server() -> Iterator[dict[str, str]]:
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_EC2_METADATA_DISABLED": "true",
     }
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in variables.items():
+            patched.setenv(name, value)
+        boto3.client("s3").create_bucket(Bucket=BUCKET)
     yield variables
     server.stop()
     patch.undo()
@@ -121,6 +125,7 @@ def google_server() -> Iterator[dict[str, str]]:
     from gcp_storage_emulator import server
     from gcp_storage_emulator.exceptions import NotFound
     from gcp_storage_emulator.handlers import objects
+    from gcp_storage_emulator.storage import Storage
 
     logging.getLogger("gcp_storage_emulator").setLevel(logging.CRITICAL)
 
@@ -161,14 +166,21 @@ def google_server() -> Iterator[dict[str, str]]:
     routes: Any = server.HANDLERS
     for _, handlers in routes:
         handlers["POST"] = with_conditions.get(handlers.get("POST"), handlers.get("POST"))
+    patch = pytest.MonkeyPatch()
+    # After each change it would encode the metadata of all objects, with those that it keeps for a week after deletion.
+    patch.setattr(Storage, "_write_config_to_file", lambda _: None)
+    patch.setattr(Storage, "delete_file", Storage._hard_delete_file)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    found = server.create_server("127.0.0.1", port, in_memory=True, default_bucket=BUCKET)
+    found: Any = server.create_server("127.0.0.1", port, in_memory=True, default_bucket=BUCKET)
     found._api.daemon = True
     found.start()
+    # Of more than five clients at once, some would connect a second later, when the kernel tries again.
+    found._api._httpd.socket.listen(128)
     yield {"STORAGE_EMULATOR_HOST": f"http://127.0.0.1:{port}"}
     found.stop()
+    patch.undo()
 
 
 @pytest.fixture
@@ -186,8 +198,6 @@ def emulator(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(FileSystems, "_pipeline_options", None)
     ENFORCED.set()
     found = Emulator(scheme, variables)
-    if scheme == "s3":
-        boto3.client("s3").create_bucket(Bucket=BUCKET)
     yield found
     from labeldp.transforms.stores.object_store import store_of
 

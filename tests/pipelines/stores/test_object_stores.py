@@ -87,6 +87,22 @@ def test_a_stream_that_breaks_off_is_opened_again(emulator: Any, monkeypatch: py
         assert b"".join(iter(lambda: file.read(1_500_000), b"")) == content
 
 
+@GS
+def test_a_whole_object_is_read_in_few_requests(emulator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from labeldp.transforms.stores.google_store import _Ranges
+
+    content, sizes, read = os.urandom(2_500_000), [], _Ranges.read
+
+    def counted(self: Any, size: int) -> bytes:
+        sizes.append(size)
+        return read(self, size)
+
+    monkeypatch.setattr(_Ranges, "read", counted)
+    with store_of(emulator.put("x", content)).open(emulator.url("x")) as file:
+        assert file.read() == content
+    assert len(sizes) == 3
+
+
 @S3
 def test_an_object_that_is_replaced_while_it_is_read_is_an_error(emulator: Any) -> None:
     url = emulator.put("x", bytes(3_000_000))

@@ -1,5 +1,6 @@
 """Whole jobs whose input, output, key, mechanism file and ledger are on a store; killed ones; the audit."""
 
+import importlib.util
 import json
 import os
 import signal
@@ -15,11 +16,14 @@ pytestmark = pytest.mark.xdist_group("stores")
 LEDGER = "out/labeldp_ledger.jsonl"
 STORES = pytest.mark.parametrize("emulator", ["s3", "gs"], indirect=True)
 S3 = pytest.mark.parametrize("emulator", ["s3"], indirect=True)
-# Runs with the variables argv, step, number, environment and stderr. Ends the process before it calls a function of
-# privatize_command.
+# Beam keeps its results, as in the processes of pytest.
+KEPT_BETWEEN_JOBS = Path(__file__).parents[2] / "kept_between_jobs.py"
+# Runs with the variables argv, kept_between_jobs, step, number, environment and stderr. Ends the process before it
+# calls a function of privatize_command.
 CHILD = """
-import os
+import os, runpy
 
+runpy.run_path(kept_between_jobs)["keep_results"]()
 os.dup2(stderr.fileno(), 2)
 os.environ.update(environment)
 from labeldp.pipelines.cli.commands import main
@@ -37,6 +41,7 @@ def ended_before(forks: Any, emulator: Any, home: Path) -> Callable[..., str]:
     def run(step: str, argv: list[str], number: int = signal.SIGKILL) -> str:
         reader, writer = forks.Pipe(duplex=False)
         names = {"argv": argv, "step": step, "number": int(number), "stderr": writer}
+        names |= {"kept_between_jobs": str(KEPT_BETWEEN_JOBS)}
         names["environment"] = {**emulator.variables, "XDG_CONFIG_HOME": str(home)}
         process = forks.Process(target=exec, args=(CHILD, names))
         process.start()
@@ -223,10 +228,11 @@ def test_the_two_halves(emulator: Any, on_store: Any, invoke: Any) -> None:
     assert all(objects[name] == objects[name.replace("released", "whole")] for name in shards)
 
 
+# Looked for, not imported: that takes seconds, and only the messages of a schema are used.
+@pytest.mark.skipif(importlib.util.find_spec("tensorflow_data_validation") is None, reason="no extra validation")
 @S3
 def test_a_schema_and_the_files_of_validation(emulator: Any, on_store: Any, invoke: Any) -> None:
     """Without the validation itself, which takes half a minute and has tests of its own."""
-    pytest.importorskip("tensorflow_data_validation", reason="the extra validation is not installed")
     from labeldp.pipelines.cli.commands import parse
     from labeldp.pipelines.job import validation_passes
     from labeldp.pipelines.job.parse_request import parse_request
