@@ -110,7 +110,7 @@ setup(
             "opendp",
             "pandas",
             "polars",
-            "pyright",
+            "pyrefly",
             "pytest<9.2",  # pytest-xdist 3.8 groups tests by an attribute that 9.2 no longer has
             "pytest-xdist",
             "ruff",

@@ -19,7 +19,7 @@ from workspace import Workspace, folder_bytes, open_workspace
 _SIZES = (2_000_000,)
 _SMALL = 2_000
 # Files, shards and further flags.
-LAYOUTS = {
+LAYOUTS: dict[str, tuple[Any, ...]] = {
     "64_files_64_shards": (64, 64),
     "1_file_64_shards": (1, 64),
     "64_files_8_shards": (64, 8),

@@ -92,11 +92,13 @@ class _GoogleStorage(Storage):
         self.wanted: str | None = None
         create_bucket(bucket, self)
 
-    def create_file(self, bucket_name: str, file_name: str, *rest: Any) -> None:
+    def create_file(
+        self, bucket_name: str, file_name: str, content: Any, file_obj: Any, file_id: str | None = None
+    ) -> None:
         present = self.objects.get(bucket_name, {}).get(file_name, {"generation": "0"})
         if self.wanted not in (None, present["generation"]):
             raise _Refused
-        super().create_file(bucket_name, file_name, *rest)
+        super().create_file(bucket_name, file_name, content, file_obj, file_id)
 
     def delete_file(self, bucket_name: str, file_name: str) -> None:
         """Deletes an object now, not after a week."""

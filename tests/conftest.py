@@ -11,6 +11,7 @@ import runpy
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -36,7 +37,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # With the libraries loaded, Python would spend a tenth of the time on looking for garbage.
     gc.set_threshold(50_000, 20, 100)
     # Every text of argparse looks for translations on the disk.
-    gettext.find = functools.cache(gettext.find)
+    texts: Any = gettext
+    texts.find = functools.cache(gettext.find)
     for line in _THIRD_PARTY_WARNINGS:
         config.addinivalue_line("filterwarnings", line)
 

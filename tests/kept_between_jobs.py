@@ -51,7 +51,7 @@ def keep_results() -> None:
     samplers: Any = statesampler.StateSampler
     samplers.start = _start_without_thread
     samplers.stop = _stop_without_thread
-    # To measure a side input, this would list the names in all modules of the process. No job of a test fills the cache.
+    # To measure a side input, this would list the names in all modules. No job of a test fills the cache.
     caches: Any = statecache
     caches.get_deep_size = lambda *objects: sum(map(sys.getsizeof, objects))
     # Most transforms of a job are pickled to the same bytes as in the job before.

@@ -249,7 +249,7 @@ class LabelledBatchCoder(beam.coders.Coder):
         """Estimates the size in bytes without encoding: runners ask for it even where nothing is encoded."""
         return value.batch.nbytes + value.rows.nbytes
 
-    def is_deterministic(self) -> bool:
+    def is_deterministic(self) -> bool:  # pyrefly: ignore[bad-override]
         return True
 
     def to_type_hint(self) -> type[LabelledBatch]:

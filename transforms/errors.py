@@ -50,7 +50,7 @@ class StoreConflict(StoreError):
     """An object is not of the version that a conditional write replaces."""
 
 
-def redact_errors(stage: str) -> Callable[[Callable[..., Iterator[Any]]], Callable[..., Iterator[Any]]]:
+def redact_errors(stage: str) -> Callable[[Callable[..., Iterator[Any]]], Callable[..., Any]]:
     """Decorates a generator that handles raw labels, so that its exceptions carry no text of the original error.
 
     A library's exception may quote the value that it failed on, and exceptions end up in logs. InputError and
@@ -67,7 +67,8 @@ def redact_errors(stage: str) -> Callable[[Callable[..., Iterator[Any]]], Callab
       StageError: From the decorated generator, in place of any error other than InputError and StageError.
     """
 
-    def decorate(generator: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    # Not Iterator: in Beam's class, finish_bundle returns None.
+    def decorate(generator: Callable[..., Iterator[Any]]) -> Callable[..., Any]:
         @functools.wraps(generator)
         def wrapper(*args: Any, **kwargs: Any) -> Iterator[Any]:
             try:

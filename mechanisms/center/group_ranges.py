@@ -66,7 +66,8 @@ def choose_group_ranges(
     pooled = choose_range(histogram.pooled, mechanism, epsilon, records, parameters)
     ranges = GroupRanges(((pooled.first - most, pooled.last - most),) * groups)
     share = noise_share(records, parameters)
-    quotient = _quotient(clipped_prior(histogram.pooled, pooled.first, pooled.last), mechanism, epsilon, share)
+    prior = clipped_prior(histogram.pooled, pooled.first, pooled.last)
+    quotient = _quotient(prior, mechanism, epsilon, share)
     if not math.isfinite(quotient):
         return ChosenRanges(ranges, math.inf)
     for _ in range(_ROUNDS):

@@ -240,6 +240,7 @@ class _Iterate:
         """
         rhs = self._residual - self._gathered(h, z)
         bias, slack, multiplier = self._bias, self._slack, self._multiplier
+        targets = pull = np.empty(0)
         if slack.size:
             targets = slack_products / slack
             pull = multiplier[1] - multiplier[0] - np.diff(self._potentials[1]) + targets[1] - targets[0]

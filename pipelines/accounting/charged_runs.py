@@ -79,7 +79,7 @@ class ChargedRun:
             parse_time(run.get("time")),
             None if unit is None else unit["column"],
             None if unit is None else unit["max_records"],
-            " ".join(filter(None, [*parts, label])),
+            " ".join(part for part in [*parts, label] if part),
         )
 
     @property

@@ -113,7 +113,7 @@ def _arrow(data: Any, name: str) -> pa.Array:
         raise TypeError(f"{name} must be {KINDS}, not {type(data).__name__}")
     if isinstance(data, np.ndarray) and data.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional, not of shape {data.shape}")
-    column = None
+    column, kind = None, ""
     try:
         column = _converted(data)
     except Exception as error:

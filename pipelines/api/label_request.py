@@ -72,7 +72,7 @@ class LabelRequest:
           32 hexadecimal digits.
         """
         column = self.column
-        asked = [
+        asked: list[Any] = [
             "LabelPrivatizer", command, self.source, column.name, column.domain, column.id_column, column.rounding,
             column.center, self.epsilon, self.prior_epsilon, self.mechanism, dict(self.parameters),
         ]  # fmt: skip

@@ -74,7 +74,8 @@ class ArgumentParser(argparse.ArgumentParser):
           description: Description for `--help`.
           **settings: Further arguments of argparse's parser.
         """
-        super().__init__(prog=prog, description=description, **{**settings, "allow_abbrev": False})
+        settings["allow_abbrev"] = False
+        super().__init__(prog=prog, description=description, **settings)
 
     def error(self, message: str) -> NoReturn:
         """Exits with code 2 after one line on standard error."""
@@ -84,7 +85,7 @@ class ArgumentParser(argparse.ArgumentParser):
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         """Converts a value; numbers are asked for in words."""
         try:
-            return super()._get_value(action, arg_string)  # type: ignore[misc]
+            return super()._get_value(action, arg_string)
         except argparse.ArgumentError:
             if action.type not in _NUMBERS:
                 raise

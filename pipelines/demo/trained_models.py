@@ -125,7 +125,8 @@ def _encoder(table: pa.Table, names: Sequence[str]) -> Callable[[pa.Table], spar
             rows = np.arange(len(table) + 1)
             # Rare values have no indicator.
             parts.append(sparse.csr_matrix((np.ones(len(table)), places, rows), (len(table), len(values) + 1))[:, :-1])
-        return sparse.hstack(parts, format="csr")
+        stacked: Any = sparse.hstack(parts, format="csr")
+        return stacked
 
     return encode
 

@@ -209,7 +209,7 @@ def score_cell(cell: Cell, task: Task, dataset: Dataset) -> Score:
             # Solvers see released facts only, so their messages may be shown.
             return Score(reason=str(error) or type(error).__name__)
         labels = _training_labels(released, training)
-        facts = _errors(released, truth[train])
+        facts |= _errors(released, truth[train])
         if center is not None:
             # A release has it as a column. With it, models may find what features say without the center.
             features, offset = np.column_stack([features, center.offset]), center.offset[test]

@@ -161,7 +161,7 @@ def trees(features: np.ndarray, labels: TrainingLabels, new: np.ndarray, seed: i
                 min_samples_leaf=smallest,
                 l2_regularization=shrinkage,
                 max_features=_COLUMNS_PER_SPLIT,
-                early_stopping=False,  # pyright: ignore[reportArgumentType]
+                early_stopping=False,
                 random_state=seed,
             ).fit(features[inside][:, known], labels.values[inside])
             for stages, rows in ((held_out, features[outside][:, known]), (fresh, new[:, known])):

@@ -32,7 +32,7 @@ class _HelpFormatter(argparse.HelpFormatter):
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if "\n" in text:
             return textwrap.indent(text, indent)
-        return super()._fill_text(text, width, indent)  # type: ignore[misc]
+        return super()._fill_text(text, width, indent)
 
 
 @dataclass(frozen=True)

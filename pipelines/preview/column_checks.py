@@ -51,7 +51,8 @@ def check_columns(named: Mapping[str, str | None], input: InputSpec, schema: pa.
     """
     if not schema.names:
         return
-    for flag, name in {**named, "where": input.where and input.where.column}.items():
+    where = None if input.where is None else input.where.column
+    for flag, name in {**named, "where": where}.items():
         if name is not None and name not in schema.names:
             problem = _describe(flag, name, input, schema.names)
             if input.format.name != "tfrecord":

@@ -161,7 +161,7 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "apache-beam": version("apache-beam"),
         "numpy": np.__version__,
-        "pyarrow": pa.__version__,
+        "pyarrow": str(pa.__version__),
     }
 
 

@@ -18,7 +18,11 @@ LEGEND_BASELINE = 16
 
 _FONT_SIZE = 13  # as in the style sheet
 # Widths of characters in DejaVu Sans, the widest of the usual fonts, in units of the font size.
-_WIDTHS = dict.fromkeys(" ',.Iijl", 0.32) | dict.fromkeys("!()*-/:;[]frt|", 0.42) | dict.fromkeys("mw", 1.0)
+_WIDTHS: dict[str, float] = {
+    **dict.fromkeys(" ',.Iijl", 0.32),
+    **dict.fromkeys("!()*-/:;[]frt|", 0.42),
+    **dict.fromkeys("mw", 1.0),
+}
 _BOLD_FACTOR = 1.1
 
 

@@ -81,7 +81,7 @@ class PlanResult:
           labels and for a model. `*_deviation`: their standard errors.
         """
         split, model = self.split, self.model
-        best = model and model.split.best
+        best = None if model is None else model.split.best
         return {
             "epsilon": self.epsilon,
             "default_e1": split and split.default.prior_epsilon,
@@ -217,17 +217,19 @@ def _picture(
         Line(
             "default split",
             epsilons,
-            [split and split.default.value for split in splits],
-            band=[split and split.default.standard_error for split in splits],
+            [None if split is None else split.default.value for split in splits],
+            band=[None if split is None else split.default.standard_error for split in splits],
         ),
         Line(
             "best split",
             epsilons,
-            [split and split.best.value for split in splits],
-            band=[split and split.best.standard_error for split in splits],
+            [None if split is None else split.best.value for split in splits],
+            band=[None if split is None else split.best.standard_error for split in splits],
         ),
-        Line("prior known", epsilons, [split and split.known_prior for split in splits]),
-        Line("flat prior, no histogram", epsilons, [split and split.uniform_prior for split in splits]),
+        Line("prior known", epsilons, [None if split is None else split.known_prior for split in splits]),
+        Line(
+            "flat prior, no histogram", epsilons, [None if split is None else split.uniform_prior for split in splits]
+        ),
     ]
     return draw_lines(
         path,

@@ -51,7 +51,7 @@ def run(argv: Sequence[str], folder: Path) -> Outcome:
         contextlib.redirect_stderr(err),
     ):
         code = main(list(argv))
-    return Outcome(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))  # type: ignore[attr-defined]
+    return Outcome(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
 
 
 _compiled: dict[str, Any] = {}

@@ -359,9 +359,9 @@ def test_segments_outlive_a_job_that_cannot_finish_its_shards(tmp_path: Path, mo
 def test_what_makes_no_sense_is_refused_before_the_job_runs(arguments: dict[str, Any], said: str) -> None:
     from labeldp.templates.beam_yaml import LabelDP
 
-    standard = {"label": "y", "id_column": "id", "epsilon": 1, "noise_key_file": "noise.key", **DOMAIN}
+    standard: dict[str, Any] = {"label": "y", "id_column": "id", "epsilon": 1, "noise_key_file": "noise.key", **DOMAIN}
     with pytest.raises(ValueError, match=said):
-        LabelDP(**{**standard, **arguments})
+        LabelDP(**(standard | arguments))
 
 
 @pytest.mark.parametrize(

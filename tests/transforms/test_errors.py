@@ -148,7 +148,7 @@ def test_closing_a_redacted_generator_closes_the_inner_one():
 
     found = process()
     next(found)
-    found.close()  # type: ignore[attr-defined]
+    found.close()
     assert closed == [True]
 
 

@@ -81,7 +81,8 @@ def read(path: str, format: str, **options: Any) -> tuple[list[tuple[int, int, i
     """Place, size and schema of each batch, and the text of the error, without the folder."""
     batches, text = [], ""
     try:
-        reader = FileReader(Format(format.removesuffix(".gz")), **{"label_column": "y", **options})
+        settings: dict[str, Any] = {"label_column": "y", **options}
+        reader = FileReader(Format(format.removesuffix(".gz")), **settings)
         for batch in reader.read(FilePart(path, path)):
             batches.append((batch.start, batch.stop, batch.batch.num_rows, str(batch.batch.schema)))
     except InputError as error:
@@ -126,7 +127,7 @@ def test_batches_of_large_records_are_equal(
     pytest.importorskip("google_crc32c")
     from labeldp.transforms.tfrecord.example_encoder import encode_examples
 
-    files = []
+    files, sizes = [], np.zeros(0)
     for label in LABELS:
         values = [label if row == 3 else 9 for row in range(40)]
         columns = {"id": np.arange(40), **dict.fromkeys(labels, values)}

@@ -79,7 +79,7 @@ class Fussy:
 
     name: ClassVar[str] = "fussy"
 
-    def solve(self, prior, epsilon):
+    def solve(self, prior, epsilon) -> Randomizer:
         raise ValueError(f"epsilon {epsilon:g} is too small for {len(prior.labels)} labels")
 
 

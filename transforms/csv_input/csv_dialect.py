@@ -50,6 +50,7 @@ class Dialect:
                 f"csv_delimiter must be one character such as ; or | or \\t, neither a letter, a digit nor a part of "
                 f"numbers or quotes, not {mark!r}"
             )
+        name = ""
         try:
             name = codecs.lookup(self.encoding).name
             # Raises for codecs of bytes, such as hex.

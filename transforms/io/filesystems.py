@@ -165,7 +165,7 @@ def open_input(path: str) -> BinaryIO:
     try:
         if path.endswith(".gz"):
             # Beam's own reader accepts a truncated gzip file as a complete one.
-            return _GzipFile(fileobj=open_file(path))
+            return _GzipFile(fileobj=open_file(path))  # pyrefly: ignore[bad-return]
         if is_store(path):
             kind = CompressionTypes.detect_compression_type(path)
             file = store_of(path).open(path)

@@ -119,7 +119,7 @@ class _GroupWriter:
                 pa.PythonFile(self._file, "w"),
                 self.schema,
                 compression=self._compression,
-                use_dictionary=[path for path, values in leaves if _repeats(values)],  # type: ignore[arg-type]
+                use_dictionary=[path for path, values in leaves if _repeats(values)],
             )
         return self._opened
 

@@ -107,7 +107,7 @@ class ObjectStore(ABC):
         info = self.head(path)
         if info is None:
             raise StoreNotFound("no such object")
-        return io.BufferedReader(self._reader(info), self.BUFFER)  # type: ignore[return-value, arg-type]
+        return io.BufferedReader(self._reader(info), self.BUFFER)
 
     @abstractmethod
     def read(self, path: str) -> tuple[bytes, str] | None:

@@ -120,7 +120,10 @@ class _Feature:
 
 
 def _total(pieces: list[_Piece], rows: int) -> np.ndarray:
-    return sum((piece.lengths for piece in pieces), np.zeros(rows, np.int64))
+    total = np.zeros(rows, np.int64)
+    for piece in pieces:
+        total += piece.lengths
+    return total
 
 
 def _joined(pieces: list[_Piece], rows: int) -> tuple[np.ndarray, np.ndarray]:

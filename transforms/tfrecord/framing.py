@@ -202,7 +202,7 @@ def restarted_footers(
 
 def _words(content: np.ndarray) -> np.ndarray:
     """View of the four bytes from every offset on, each as one little-endian number."""
-    return np.ndarray((max(len(content) - 3, 0),), "<u4", content, strides=(1,))  # type: ignore[arg-type]
+    return np.ndarray((max(len(content) - 3, 0),), "<u4", content, strides=(1,))
 
 
 def read_records(

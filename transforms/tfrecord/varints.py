@@ -8,6 +8,8 @@ Source: the protocol buffer encoding specification.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 # The smallest numbers of 2, 3, ..., 9 bytes.
@@ -91,7 +93,7 @@ def sliding_words(octets: np.ndarray) -> np.ndarray:
     Returns:
       A view without a copy, shape (max(m - 7, 0),), int64.
     """
-    return np.ndarray((max(len(octets) - 7, 0),), "<i8", octets, strides=(1,))  # type: ignore[arg-type]
+    return np.ndarray((max(len(octets) - 7, 0),), "<i8", octets, strides=(1,))
 
 
 def read_lengths(words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -104,7 +106,8 @@ def read_lengths(words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]
       (values, sizes, minimal), each of shape (n,): the numbers, their sizes in bytes, and whether each is a complete
       varint in as few bytes as possible.
     """
-    values, sizes, more = words & 0x7F, 1, words >> 7 & 1
+    sizes: Any = 1
+    values, more = words & 0x7F, words >> 7 & 1
     for place in range(1, 5):
         sizes = sizes + more
         values = values | (words >> 8 * place & 0x7F) * more << 7 * place

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 try:
-    from . import _wire as _functions  # pyright: ignore[reportAttributeAccessIssue]
+    from . import _wire as _functions  # pyrefly: ignore[missing-module-attribute]
 except ImportError:
     _functions = wire_reference
 

@@ -134,7 +134,7 @@ def test_bins_with_much_bias_are_worth_less_than_unbiased_labels() -> None:
 
     def squared_correlation(of: Utility) -> float:
         spread = of.noise + of.weights @ (of.labels + of.bias - of.weights @ (of.labels + of.bias)) ** 2
-        return of.slope**2 * of.variance / spread
+        return float(of.slope**2 * of.variance / spread)
 
     assert squared_correlation(bins) > 2 * squared_correlation(unbiased)
     assert bins.worth(43_000 / PARAMETERS) < 0.2 * unbiased.worth(43_000 / PARAMETERS)

@@ -202,7 +202,7 @@ def test_a_mechanism_that_supports_no_range_has_an_infinite_error():
         def solve(self, prior: Prior, epsilon: float) -> Any:
             raise ValueError("never")
 
-    assert choose_group_ranges(found, Refusing(), 1.0).error == np.inf  # type: ignore[arg-type]
+    assert choose_group_ranges(found, Refusing(), 1.0).error == np.inf
 
 
 def test_counts_of_another_number_of_cells_are_refused():

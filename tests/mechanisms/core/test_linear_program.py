@@ -67,7 +67,7 @@ def test_linprog_solves_where_scipy_has_another_interface(change: str, monkeypat
 
     def counted(*arguments: object, **named: object) -> object:
         solved.append(arguments)
-        return linprog(*arguments, **named)  # type: ignore[arg-type]
+        return linprog(*arguments, **named)
 
     def missing(_: str) -> object:
         raise ImportError

@@ -298,7 +298,7 @@ def test_rebalanced_outputs_undo_a_disturbance_and_leave_biases_within_the_limit
     randomizer = Unbiased().solve(prior, 1.0)
     disturbed = randomizer.outputs + np.linspace(-1e-3, 2e-3, len(randomizer.outputs))
 
-    def largest_bias(outputs: np.ndarray) -> float:
+    def largest_bias(outputs: np.ndarray) -> Fraction:
         return max(map(abs, certify(prior.labels, outputs, randomizer.weights, BITS).biases))
 
     assert largest_bias(disturbed) > 1e-5

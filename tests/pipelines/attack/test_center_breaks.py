@@ -57,7 +57,7 @@ def keyed(**changed: Any) -> Callable[..., Any]:
     """The keyed path around centers, written once more, with parts replaced: noise_key, prior_key, clip."""
 
     noise_key = changed.get("noise_key", of_everything)
-    parts = {"noise_key": noise_key, "prior_key": noise_key, "clip": np.clip} | changed
+    parts: dict[str, Any] = {"noise_key": noise_key, "prior_key": noise_key, "clip": np.clip} | changed
 
     def release(labels: np.ndarray, ids: np.ndarray, key: bytes, centers: np.ndarray) -> Any:
         steps = (labels - centers).astype(int)

@@ -57,7 +57,7 @@ def keyed(**changed: Any) -> Callable[[np.ndarray, np.ndarray, bytes], Any]:
     def prior(counts: np.ndarray, key: bytes) -> np.ndarray:
         return Prior.from_counts(LABELS, noisy_counts(counts, 0.5, key)).weights
 
-    parts = {"noise_key": noise_key, "draw": draw, "prior": prior} | changed
+    parts: dict[str, Any] = {"noise_key": noise_key, "draw": draw, "prior": prior} | changed
 
     def release(labels: np.ndarray, ids: np.ndarray, key: bytes) -> Any:
         indices, noise = np.searchsorted(LABELS, labels), parts["noise_key"](labels, ids, key)

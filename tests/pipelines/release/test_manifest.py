@@ -33,7 +33,8 @@ DOCUMENT: dict[str, Any] = {
 
 
 def test_it_is_what_the_file_says() -> None:
-    assert parse_manifest(DOCUMENT) == Manifest(**{**DOCUMENT, "domain": (0.0, 2.5, 3)})
+    members: dict[str, Any] = DOCUMENT | {"domain": (0.0, 2.5, 3)}
+    assert parse_manifest(DOCUMENT) == Manifest(**members)
 
 
 def test_a_filter_and_a_delta_may_be_absent() -> None:

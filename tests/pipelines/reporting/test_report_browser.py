@@ -38,8 +38,8 @@ class Seen:
 def browse(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Seen]:
     """Function (page, more flags) -> the page as loaded by headless Chromium."""
     named = os.environ.get("CHROMIUM")
-    browser = next(filter(None, map(shutil.which, [named] if named else BROWSERS)), None)
-    if browser is None:
+    browser = next(filter(None, map(shutil.which, [named] if named else BROWSERS)), "")
+    if not browser:
         pytest.fail("no browser: run `make browser`, or name one in the environment variable CHROMIUM")
 
     def run(page: Path, *flags: str) -> Seen:

@@ -143,7 +143,7 @@ def answer(code: str, status: int = 400) -> boto.ClientError:
         (answer("hushhush", 500), "HTTP status 500"),
         (boto.EndpointConnectionError(endpoint_url="hushhush"), "not reachable"),
         (boto.ReadTimeoutError(endpoint_url="hushhush"), "not reachable"),
-        (boto.SSLError(endpoint_url="hushhush", error="hushhush"), "certificate"),
+        (boto.SSLError(endpoint_url="hushhush", error=Exception("hushhush")), "certificate"),
         (boto.BotoCoreError(), "BotoCoreError"),
     ],
 )

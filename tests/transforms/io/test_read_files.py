@@ -59,7 +59,7 @@ class _Bundles(beam.DoFn):
     def process(self, element):
         self._found.append(element)
 
-    def finish_bundle(self):
+    def finish_bundle(self) -> Any:
         yield WindowedValue(self._found, MIN_TIMESTAMP, (GlobalWindow(),))
 
 
