@@ -54,9 +54,9 @@ test: setup browser postgres
 fuzz: setup
 	$(BIN)/python tests/fuzz/fuzz.py
 
-# The documentation site, below build/site; warnings are errors. `make test` builds it, too.
+# The documentation site, below build/site; warnings are errors, which --quiet would hide. `make test` builds it, too.
 docs: setup
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "built build/site/index.html"
 
 # Flink and Beam's runner for it, as Maven fetches them, with all their files below .flink.

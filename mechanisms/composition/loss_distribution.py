@@ -106,13 +106,15 @@ class LossDistribution:
         if self.infinite > wanted:
             return math.inf
         shrink = _shrink(self.step)
+        # Integers are above `wanted` times _FINE if they are above its floor.
+        most = wanted * _FINE // 1 - self.infinite * _FINE
         mass, weighted, place = 0, 0, len(self.masses) // 2 + 1
         # From the largest loss downwards, until the loss before `place` has too large a divergence.
         while place > 1:
             place -= 1
             mass += self.masses[len(self.masses) // 2 + place]
             weighted = self.masses[len(self.masses) // 2 + place] + weighted * shrink // _FINE
-            if mass + self.infinite - Fraction(weighted * shrink, _FINE) > wanted:
+            if mass * _FINE - weighted * shrink > most:
                 break
         else:
             return 0.0

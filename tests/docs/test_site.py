@@ -10,6 +10,8 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parents[2]
+# Without ruff, mkdocstrings does not wrap long signatures, which takes a process for each of them.
+MKDOCS = "import sys; sys.modules['ruff'] = None; from mkdocs.__main__ import cli; cli()"
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +27,8 @@ def reference() -> ModuleType:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    # --quiet would hide warnings from --strict.
+    command = [sys.executable, "-c", MKDOCS, "build", "--strict", "--site-dir", str(folder)]
     done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     return folder

@@ -1,4 +1,7 @@
-"""The training example, run as a user would run it on a small data set like the census, prints the expected lines."""
+"""The training example prints the expected lines for a small data set like the census.
+
+It and the commands that it starts run in this process, which imports TensorFlow and Beam for other tests, too.
+"""
 
 import importlib.util
 import os
@@ -6,8 +9,9 @@ import re
 import runpy
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,22 +42,38 @@ def census(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    """Environment of the example: its configuration folder is in `tmp_path`."""
-    return {**os.environ, "XDG_CONFIG_HOME": str(tmp_path / "config")}
+def run_here(run_labeldp: Callable[[Sequence[str]], int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes `subprocess.run` of this environment's `labeldp` run the command in this process."""
+    labeldp = Path(sys.executable).with_name("labeldp")
+    assert os.access(labeldp, os.X_OK)
+    run_process = subprocess.run
+
+    def run(command: Sequence[str | Path], **options: Any) -> Any:
+        if command[0] != labeldp:
+            return run_process(command, **options)
+        assert options == {"check": True}
+        if code := run_labeldp([os.fspath(argument) for argument in command[1:]]):
+            raise subprocess.CalledProcessError(code, command)
+        return None
+
+    monkeypatch.setattr(subprocess, "run", run)
 
 
-def test_it_trains_on_all_releases_and_compares(census: Path, tmp_path: Path, environment: Mapping[str, str]) -> None:
+@pytest.mark.usefixtures("run_here")
+def test_it_trains_on_all_releases_and_compares(
+    census: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """At a large epsilon the labels are nearly exact, so models must explain nearly all of the variance."""
     folder = tmp_path / "work"
-    flags = [f"--epsilon={EPSILON}", "--epochs=30", "--batch=128"]
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLE), str(census), str(folder), *flags],
-        check=False, env=environment, capture_output=True, text=True, timeout=480,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr(
+        sys, "argv", [str(EXAMPLE), str(census), str(folder), f"--epsilon={EPSILON}", "--epochs=10", "--batch=64"]
+    )
+    runpy.run_path(str(EXAMPLE), run_name="__main__")
+    printed = capsys.readouterr()
     line = r"^([a-z_]+(?: [a-z]+)*) +test mean squared error ([0-9.]+)$"
-    errors = {name: float(error) for name, error in re.findall(line, done.stdout, re.MULTILINE)}
+    errors = {name: float(error) for name, error in re.findall(line, printed.out, re.MULTILINE)}
 
     assert set(errors) == {"unbiased", "rr_on_bins", "center alone", "trees around the center", "one prediction"}
     assert errors["unbiased"] < 0.1 * errors["one prediction"]
@@ -64,7 +84,7 @@ def test_it_trains_on_all_releases_and_compares(census: Path, tmp_path: Path, en
     assert (folder / "noise.key").stat().st_mode & 0o777 == 0o600
     for mechanism in ("unbiased", "rr_on_bins", "auto"):
         assert len(list((folder / mechanism / "data").glob("part-*"))) == 4
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in printed.err
     assert not (tmp_path / "config" / "labeldp").exists()
 
 

@@ -1,5 +1,6 @@
 """The tutorial runs as printed: its commands in order, its programs saved under their titles, and its outputs compared.
 
+`labeldp` runs in this process, which has imported Beam; the shell runs everything else.
 Blocks ```sh are run; a ```text block that follows one is its standard output. Blocks ```python with a title are files.
 The key is the same in every run, so numbers match those of the page up to a tolerance for other library versions.
 LABELDP_RENEW=1 writes the outputs into the page instead.
@@ -8,9 +9,10 @@ LABELDP_RENEW=1 writes the outputs into the page instead.
 import math
 import os
 import re
+import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,23 +70,41 @@ def _without_seconds(text: str) -> str:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Callable[[str], str]:
+def run(
+    run_labeldp: Callable[[Sequence[str]], int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Callable[[str], str]:
     """Function (commands) -> their output. They run in the tutorial's folder with a known default key."""
     folder, key = tmp_path / "tutorial", tmp_path / "config" / "labeldp" / "noise.key"
     folder.mkdir()
     key.parent.mkdir(parents=True)
     key.write_bytes(KEY)
     key.chmod(0o600)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+    def in_shell(commands: str) -> str:
+        done = subprocess.run(
+            ["sh", "-e", "-c", commands], check=False, capture_output=True, text=True, timeout=SECONDS
+        )
+        assert done.returncode == 0, f"{commands}\n{done.stderr}"
+        return done.stdout
+
+    def labeldp(line: str) -> str:
+        assert not set(line) & set("|&;<>()$`*?[~#{"), f"{line} needs a shell"
+        code, printed = run_labeldp(shlex.split(line)[1:]), capsys.readouterr()
+        assert code == 0, f"{line}\n{printed.err}"
+        return printed.out
 
     def printed(commands: str) -> str:
-        done = subprocess.run(
-            ["sh", "-e", "-c", commands],
-            check=False, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{commands}\n{done.stderr}"
-        return done.stdout.replace(str(folder), FOLDER)
+        if "\nlabeldp " not in f"\n{commands}":
+            return in_shell(commands).replace(str(folder), FOLDER)
+        lines = commands.replace("\\\n", " ").splitlines()
+        found = [labeldp(line) if line.startswith("labeldp ") else in_shell(line) for line in lines]
+        return "".join(found).replace(str(folder), FOLDER)
 
     return printed
 

@@ -68,7 +68,7 @@ def _reasons() -> Iterator[None]:
         status = str(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", ""))
         code = str(error.response.get("Error", {}).get("Code", ""))
         raise _failure(code, status) from None
-    except (boto.BotoCoreError, boto.HTTPClientError) as error:
+    except boto.BotoCoreError as error:
         found = next((reason for kinds, reason in _CLASSES if isinstance(error, kinds)), None)
         raise StoreError(found or f"the client failed: {type(error).__name__}") from None
 

@@ -12,8 +12,6 @@ import os
 import re
 import socket
 import struct
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -112,23 +110,9 @@ def temporary(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(
-    job: Any, flags: dict[str, Any], environment: dict[str, str], temporary: Path, outcome: Any
-) -> Callable[..., Any]:
-    """Function (flag=value, ...) -> the outcome of the job in a new process, with its own folder of temporary files."""
-
-    def process(**others: Any) -> Any:
-        done = subprocess.run(
-            [sys.executable, "-m", "labeldp", *job(**(flags | others))],
-            check=False,
-            env=environment | {"TMPDIR": str(temporary)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        return outcome(done.returncode, done.stdout, done.stderr)
-
-    return process
+def run(job: Any, flags: dict[str, Any], forked: Any, temporary: Path) -> Callable[..., Any]:
+    """Function (flag=value, ...) -> the outcome of the job in a process with its own folder of temporary files."""
+    return lambda **others: forked(job(**(flags | others)), TMPDIR=str(temporary)).wait()
 
 
 def said(outcome: Any) -> dict[str, bytes]:

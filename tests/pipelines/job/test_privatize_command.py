@@ -240,9 +240,9 @@ def released_parquet(release: Any) -> Path:
 
 
 @pytest.fixture(scope="session")
-def on_two_workers(release: Any, spawn: Any) -> Path:
-    """The same release as `released`, from two worker threads of a new process."""
-    return release(spawn, direct_num_workers=2)
+def on_two_workers(release: Any, forked: Any) -> Path:
+    """The same release as `released`, from two worker threads of another process."""
+    return release(lambda argv: forked(argv).wait(), direct_num_workers=2)
 
 
 @pytest.fixture(scope="session")

@@ -34,7 +34,8 @@ def wired(labelled: Any) -> Callable[..., Any]:
 
         def build(pipeline: beam.Pipeline) -> dict[str, Any]:
             created: Any = pipeline | beam.Create(elements).with_output_types(LabelledBatch)
-            return {"validations": created | ValidateExamples(**{"raw_labels": [LABEL], **arguments})}
+            settings: dict[str, Any] = {"raw_labels": [LABEL], **arguments}
+            return {"validations": created | ValidateExamples(**settings)}
 
         return build
 
