@@ -11,6 +11,7 @@ rounded down.
 
 from __future__ import annotations
 
+import bisect
 import math
 from fractions import Fraction
 
@@ -39,22 +40,34 @@ def optimal_delta(label_epsilon: float, records: int, epsilon: float) -> Fractio
     if not 0 <= label_epsilon <= MAX_EPSILON:
         raise ValueError(f"label_epsilon must be between 0 and {MAX_EPSILON:g}, not {label_epsilon:g}")
     _check_records(records)
+    return Fraction(*_delta_ratio(label_epsilon, records, epsilon))
+
+
+def _delta_ratio(label_epsilon: float, records: int, epsilon: float) -> tuple[int, int]:
+    """Returns numerator and denominator of `optimal_delta`, not reduced: that takes longer than the sum."""
     if records * Fraction(label_epsilon) <= Fraction(epsilon):
-        return Fraction(0)
-    x = math.ceil(exp_above(Fraction(label_epsilon)) * 2**_BITS)
-    factor = int(exp_below(Fraction(epsilon)) * 2**_BITS)
-    powers = [1]
-    for _ in range(records):
-        powers.append(powers[-1] * x)
-    total, choices = 0, 1
-    for flips in range(records // 2 + 1):
-        # Both terms in units of 2^(-_BITS (records + 1)).
-        first, second = powers[records - flips] << _BITS * (flips + 1), powers[flips] << _BITS * (records - flips)
-        if first <= factor * second:
-            break
-        total += choices * (first - factor * second)
-        choices = choices * (records - flips) // (flips + 1)
-    return Fraction(total, (x + (1 << _BITS)) ** records << _BITS)
+        return 0, 1
+    unit = 1 << _BITS
+    x = math.ceil(exp_above(Fraction(label_epsilon)) * unit)
+    factor = int(exp_below(Fraction(epsilon)) * unit)
+
+    def is_zero(flips: int) -> bool:
+        more = records - 2 * flips
+        return x**more * unit <= factor << _BITS * more
+
+    # Terms are positive up to some number of flips.
+    terms = bisect.bisect_left(range(records // 2 + 1), True, key=is_zero)
+    choices = [1]
+    for flips in range(terms - 1):
+        choices.append(choices[-1] * (records - flips) // (flips + 1))
+    # Both sums by Horner's rule, in units of 2^(-_BITS (records + 1)).
+    first = second = 0
+    for flips in range(terms):
+        first = first * x + (choices[flips] << _BITS * flips)
+        second = second * x + (choices[terms - 1 - flips] << _BITS * flips)
+    rest = records + 1 - terms
+    total = (first * x**rest << _BITS) - (factor * second << _BITS * rest)
+    return total, (x + unit) ** records << _BITS
 
 
 def optimal_label_epsilon(epsilon: float, delta: Fraction | float, records: int) -> float:
@@ -81,9 +94,11 @@ def optimal_label_epsilon(epsilon: float, delta: Fraction | float, records: int)
     check_epsilon(low)
     if delta == 0:
         return low
+    most = Fraction(delta)
     while high - low > low * _PRECISION:
         middle = (low + high) / 2
-        if optimal_delta(middle, records, epsilon) <= delta:
+        top, bottom = _delta_ratio(middle, records, epsilon)
+        if top * most.denominator <= most.numerator * bottom:
             low = middle
         else:
             high = middle

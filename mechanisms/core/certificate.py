@@ -10,11 +10,13 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from operator import mul
 
 import numpy as np
 
 from .exact_bounds import exp_below, log_above, round_up
+
+# Rows whose sums are computed together.
+_BLOCK = 256
 
 
 @dataclass(frozen=True)
@@ -197,12 +199,36 @@ def exact_biases(labels: np.ndarray, outputs: np.ndarray, weights: np.ndarray, b
     Returns:
       k fractions, in units of the labels.
     """
-    exact = [Fraction(output) for output in outputs.tolist()]
-    # Floats are dyadic: multiplied by their largest denominator they are integers, and integer products are fast.
-    denominator = max(output.denominator for output in exact)
-    numerators = [output.numerator * (denominator // output.denominator) for output in exact]
-    scale = denominator << bits
-    return tuple(
-        Fraction(sum(map(mul, row.tolist(), numerators)), scale) - Fraction(label)
-        for row, label in zip(weights, labels.tolist(), strict=True)
-    )
+    exact = [output.as_integer_ratio() for output in outputs.tolist()]
+    # Floats are dyadic: multiplied by their largest denominator they are integers.
+    denominator = max(bottom for _, bottom in exact)
+    sums = _integer_sums(weights, [top * (denominator // bottom) for top, bottom in exact])
+    scale, biases = denominator << bits, []
+    for total, (top, bottom) in zip(sums, (label.as_integer_ratio() for label in labels.tolist()), strict=True):
+        biases.append(Fraction(total * bottom - top * scale, scale * bottom))
+    return tuple(biases)
+
+
+def _integer_sums(weights: np.ndarray, factors: list[int]) -> list[int]:
+    """Computes the sum of weights times factors for each row, exactly.
+
+    Both are cut into digits so short that floats add their products without rounding, in whatever order.
+    """
+    bits = (53 - len(factors).bit_length()) // 2
+    mask = (1 << bits) - 1
+    digits = []
+    while any(factors):
+        # The last digit of a negative factor has its sign.
+        last = all(-mask <= factor <= mask for factor in factors)
+        digits.append(np.array(factors if last else [factor & mask for factor in factors], np.float64))
+        factors = [] if last else [factor >> bits for factor in factors]
+    sums = []
+    for rows in np.split(weights, range(_BLOCK, len(weights), _BLOCK)):
+        totals = [0] * len(rows)
+        for shift in range(0, 64, bits):
+            part = ((rows >> np.uint64(shift)) & np.uint64(mask)).astype(np.float64)
+            for place, digit in enumerate(digits):
+                found = np.einsum("ij,j->i", part, digit).tolist()
+                totals = [old + (int(new) << (shift + place * bits)) for old, new in zip(totals, found, strict=True)]
+        sums += totals
+    return sums

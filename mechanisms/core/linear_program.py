@@ -148,31 +148,31 @@ def _core() -> Any | None:
 
 def _by_core(core: Any, program: Program) -> Optimum | None:
     columns, inequalities = program.columns, program.at_most
-    lp = core.HighsLp()
-    lp.num_col_ = lp.a_matrix_.num_col_ = len(program.costs)
-    lp.num_row_ = lp.a_matrix_.num_row_ = inequalities + len(program.targets)
-    lp.a_matrix_.format_ = core.MatrixFormat.kColwise
-    lp.col_cost_, lp.col_lower_, lp.col_upper_ = program.costs, program.least, program.most
-    lp.row_lower_ = np.append(np.full(inequalities, -np.inf), program.targets)
-    lp.row_upper_ = upper = np.append(np.zeros(inequalities), program.targets)
-    lp.a_matrix_.start_, lp.a_matrix_.index_ = columns.starts, columns.rows
-    lp.a_matrix_.value_ = columns.values
+    variables, rows = len(program.costs), inequalities + len(program.targets)
+    lower, upper = np.full(rows, -np.inf), np.zeros(rows)
+    lower[inequalities:] = upper[inequalities:] = program.targets
+    shape = variables, rows, len(columns.values), int(core.MatrixFormat.kColwise), int(core.ObjSense.kMinimize)
+    bounds = program.costs, program.least, program.most, lower, upper
+    entries = columns.starts, columns.rows, columns.values
     highs = core._Highs()
     failed = core.HighsStatus.kError
-    if highs.passOptions(_options(core, program.tolerance)) == failed or highs.passModel(lp) == failed:
+    if highs.passOptions(_options(core, program.tolerance)) == failed:
+        return None
+    # The binding takes arrays without the conversion of each number that fields of a HighsLp need.
+    if highs.passModel(*shape, 0.0, *bounds, *entries, np.zeros(variables, np.int32)) == failed:
         return None
     if highs.run() == failed or highs.getModelStatus() != core.HighsModelStatus.kOptimal:
         return None
     solution = highs.getSolution()
-    variables, slack = np.array(solution.col_value), upper - np.array(solution.row_value)
+    found, slack = np.array(solution.col_value), upper - np.array(solution.row_value)
     # As linprog does; also false for NaN.
     feasible = (
-        np.all(variables >= program.least - _LARGEST_VIOLATION)
-        and np.all(variables <= program.most + _LARGEST_VIOLATION)
+        np.all(found >= program.least - _LARGEST_VIOLATION)
+        and np.all(found <= program.most + _LARGEST_VIOLATION)
         and np.all(slack >= -_LARGEST_VIOLATION)
         and np.all(slack[inequalities:] <= _LARGEST_VIOLATION)
     )
-    return Optimum(variables, np.array(solution.row_dual)[inequalities:]) if feasible else None
+    return Optimum(found, np.array(solution.row_dual)[inequalities:]) if feasible else None
 
 
 @functools.cache

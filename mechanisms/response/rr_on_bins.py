@@ -151,14 +151,14 @@ def _mean_costs(labels: np.ndarray, weights: np.ndarray, ratio: float, loss: Los
     before, after = prefixes[:1, :k], prefixes[1:, k - 1 :: -1]
     costs = np.full((k, k), np.inf)
     # Labels r..i for a fixed i, and for the rows i of a block.
-    inside, none = _Cluster(np.zeros(k), labels.copy(), np.zeros(k)), np.zeros(k)
+    inside, none = _Cluster(np.zeros(k), labels.copy(), np.zeros(k)), np.zeros(1)
     rows = max(_BLOCK_CELLS // k, 1)
     for start in range(0, k, rows):
         stop = min(start + rows, k)
         block = _empty((stop - start, stop))
         for i in range(start, stop):
-            added = _Cluster(np.full(i + 1, weights[i]), np.full(i + 1, labels[i]), none[: i + 1])
-            grown = inside[: i + 1].merged(added, loss)
+            # Scalars broadcast: all intervals gain the same label.
+            grown = inside[: i + 1].merged(_Cluster(weights[i], labels[i], none), loss)
             inside[: i + 1] = grown
             block[i - start, : i + 1] = grown
         right = after[:, start:stop]

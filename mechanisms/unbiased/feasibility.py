@@ -172,12 +172,13 @@ def _restore_feasibility(
     ]
     value, row, column = (np.concatenate(part) for part in zip(*parts, strict=True))
     equations = csr_array((value, (row, column)), shape=(2 * k, n + m + k))
+    transposed = equations.T
     sizes = np.concatenate([height, 1 / held, interior.slack])
     normal = (
         csr_array(
             (equations.data * sizes[equations.indices], equations.indices, equations.indptr), shape=equations.shape
         )
-        @ equations.T
+        @ transposed
     )
     diagonal = normal.diagonal()
     regular = (normal + diags_array(_RIDGE * diagonal + (diagonal == 0))).tocoo()
@@ -197,7 +198,7 @@ def _restore_feasibility(
             idle += 1
             if idle == _PATIENCE:
                 break
-        by_height, by_output, by_bias = np.split(sizes * (equations.T @ factor.solve(residual)), [n, n + m])
+        by_height, by_output, by_bias = np.split(sizes * (transposed @ factor.solve(residual)), [n, n + m])
         height, output, bias = height + by_height, output + by_output, bias + by_bias
     height, output, bias = best
     if not np.all(height > _LEAST_HEIGHT_SHARE * columns.height):

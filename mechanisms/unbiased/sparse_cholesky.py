@@ -232,19 +232,26 @@ def _eliminate(panel: np.ndarray) -> np.ndarray | None:
     shape (w, w); None if the block is not positive definite.
     """
     m, n = panel.shape
-    # Elimination of the block beside the identity turns the identity into the inverse factor.
-    both = np.zeros((m, 2 * n))
-    both[:, :n] = panel
-    both[np.arange(n), n + np.arange(n)] = 1.0
-    pivots = np.empty(n)
+    # Elimination of the block beside the identity turns the identity into the inverse factor. Each column of it takes
+    # the place of the column that is eliminated, so that arrays are contiguous.
+    work, kept, changes, pivots = panel.copy(), np.empty((n, m)), np.empty((m, n)), np.empty(n)
     for j in range(n):
-        pivots[j] = pivot = both[j, j]
+        pivots[j] = pivot = work.item(j, j)
         if not pivot > 0:
             return None
-        both[j + 1 :, j + 1 : n + j + 1] -= both[j + 1 :, j : j + 1] * (both[j, j + 1 : n + j + 1] / pivot)
+        row = work[j : j + 1] / pivot
+        row[0, j] = 1 / pivot
+        later, column, change = work[j + 1 :], kept[j, j + 1 :], changes[j + 1 :]
+        column[:] = later[:, j]
+        later[:, j] = 0.0
+        # Of one column and one row, BLAS adds nothing: the bits are those of an elementwise product.
+        np.dot(column[:, None], row, change)
+        np.subtract(later, change, later)
     roots = np.sqrt(pivots)
-    panel[n:] = both[n:, :n] / roots
-    return both[:n, n:] / roots[:, None]
+    np.divide(kept[:, n:].T, roots, panel[n:])
+    inverse = np.tril(work[:n], -1)
+    np.fill_diagonal(inverse, 1.0)
+    return inverse / roots[:, None]
 
 
 def _outer(lower: np.ndarray) -> np.ndarray:

@@ -57,10 +57,13 @@ def test_every_mechanism_proves_its_epsilon(name, data):
     epsilon = data.draw(st.floats(0.01, 20))
     loss = data.draw(st.sampled_from([SQUARED, ABSOLUTE, POISSON]))
     randomizer = solve(name, prior, epsilon, loss=loss)
-    rows = randomizer.weights.tolist()
-    assert [sum(row) for row in rows] == [TOTAL] * len(prior.labels)
-    columns = list(zip(*rows, strict=True))
-    ratio = max(Fraction(max(column), min(column)) for column in columns)
+    weights = randomizer.weights
+    assert weights.shape == (len(prior.labels), len(randomizer.outputs))
+    # Sums modulo 2^64, and sums of floats, which tell multiples of 2^64 apart.
+    assert np.all(weights.sum(axis=1, dtype=np.uint64) == TOTAL)
+    np.testing.assert_allclose(weights.astype(np.float64).sum(axis=1), TOTAL, rtol=1e-9)
+    ends = zip(weights.max(axis=0).tolist(), weights.min(axis=0).tolist(), strict=True)
+    ratio = max(Fraction(most, least) for most, least in ends)
     certificate = randomizer.certificate()
     assert certificate.ratio == ratio
     assert certificate.epsilon <= epsilon

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from labeldp.mechanisms import Prior, solve
 from labeldp.mechanisms.analysis.release_warnings import END_MARGINS, END_SHARE, end_margin, release_warnings
 from labeldp.mechanisms.analysis.released_facts import CenterFacts, ReleasedFacts
-from labeldp.mechanisms.noise.noisy_histogram import noisy_prior, noisy_priors
+from labeldp.mechanisms.noise.noisy_histogram import noisy_priors
 
 FALSE_ALARM = 1e-5
 
@@ -69,8 +69,8 @@ def test_a_domain_that_is_too_small_is_asked_about(records: int) -> None:
     counts = np.array([0.03, 0.04, 0.05, 0.07, 0.07, 0.74]) * records
     labels = np.arange(6.0)
     epsilon = math.sqrt(6 / records)
-    for draw in range(20):
-        prior = noisy_prior(labels, counts.astype(np.int64), epsilon, draw.to_bytes(32, "little"))
+    keys = [draw.to_bytes(32, "little") for draw in range(20)]
+    for prior in noisy_priors(labels, counts.astype(np.int64), epsilon, keys):
         (warning,) = (
             each for each in release_warnings(facts_of(prior, epsilon, records)) if each.name.endswith("_end")
         )

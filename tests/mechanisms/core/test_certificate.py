@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from labeldp.mechanisms.core.certificate import Certificate, certify, check_row_sums, hockey_stick, likelihood_ratio
+from labeldp.mechanisms.core.certificate import (
+    Certificate,
+    certify,
+    check_row_sums,
+    exact_biases,
+    hockey_stick,
+    likelihood_ratio,
+)
 from labeldp.mechanisms.core.exact_bounds import exp_below
 
 
@@ -145,6 +152,19 @@ def test_max_bias_is_rounded_up_and_never_minus_zero():
     none = Certificate(Fraction(1), (Fraction(0),), 62).max_bias
     assert none == 0
     assert math.copysign(1, none) == 1
+
+
+def test_biases_of_many_labels_and_outputs_are_exact():
+    """Weights and outputs have all bits set, so that the sums of their digits are the largest."""
+    k, m = 300, 1023
+    shifts = np.arange(k, dtype=np.uint64) % 7
+    labels, weights = np.arange(k) / 3, np.full((k, m), (1 << 62) - 1, np.uint64) >> shifts[:, None]
+    outputs = np.ldexp(2 - 2.0**-52, np.arange(m) % 40 - 20)
+    for sign in (1, -1, np.where(np.arange(m) % 5, 1, -1)):
+        exact = [Fraction(output) for output in (sign * outputs).tolist()]
+        by_shift = [sum(int(weight) * output for weight, output in zip(row, exact, strict=True)) for row in weights[:7]]
+        expected = tuple(by_shift[y % 7] / (1 << 62) - Fraction(label) for y, label in enumerate(labels.tolist()))
+        assert exact_biases(labels, sign * outputs, weights, 62) == expected
 
 
 FINITE = st.floats(-1e200, 1e200)

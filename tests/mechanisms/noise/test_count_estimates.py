@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from labeldp.mechanisms import SQUARED, Prior, solve
 from labeldp.mechanisms.analysis.planning import expected_counts
 from labeldp.mechanisms.noise.count_estimates import estimate_counts
-from labeldp.mechanisms.noise.noisy_histogram import estimated_prior, mean_variance, noisy_counts
+from labeldp.mechanisms.noise.noisy_histogram import mean_variance, noisy_counts, noisy_priors
 
 COUNTS = st.lists(st.integers(0, 3000), min_size=1, max_size=12).filter(any)
 
@@ -92,16 +92,15 @@ def made(name: str, labels: int) -> Prior:
 def losses(name: str, labels: int, records: int, epsilon: float, draws: int) -> tuple[np.ndarray, np.ndarray]:
     """Expected loss of rr_on_bins under the true prior, solved for the estimated and for the clipped prior."""
     prior, prior_epsilon = made(name, labels), min(math.sqrt(labels / records), epsilon / 2)
-    counts = expected_counts(prior, records)
+    counts, keys = expected_counts(prior, records), [bytes([draw] * 32) for draw in range(draws)]
     found = []
-    for draw in range(draws):
-        noised = noisy_counts(counts, prior_epsilon, bytes([draw] * 32))
-        priors = estimated_prior(prior.labels, noised, records, prior_epsilon), Prior.from_counts(prior.labels, noised)
+    for key, estimated in zip(keys, noisy_priors(prior.labels, counts, prior_epsilon, keys), strict=True):
+        priors = estimated, Prior.from_counts(prior.labels, noisy_counts(counts, prior_epsilon, key))
         found.append(
             [solve("rr_on_bins", each, epsilon - prior_epsilon).expected_loss(prior, SQUARED) for each in priors]
         )
-    estimated, clipped = np.array(found).T
-    return estimated, clipped
+    by_estimated, by_clipped = np.array(found).T
+    return by_estimated, by_clipped
 
 
 def test_the_estimated_prior_is_better_where_the_noise_is_large():
@@ -125,9 +124,6 @@ def test_the_estimated_prior_never_loses_much(name, records):
 def test_the_mean_of_the_estimated_prior_has_an_error_within_the_stated_variance(name, labels, records, prior_epsilon):
     prior = made(name, labels)
     counts, mean = expected_counts(prior, records), float(prior.weights @ prior.labels)
-    errors = []
-    for draw in range(30):
-        noised = noisy_counts(counts, prior_epsilon, bytes([draw] * 32))
-        found = estimated_prior(prior.labels, noised, records, prior_epsilon)
-        errors.append(float(found.weights @ found.labels) - mean)
+    priors = noisy_priors(prior.labels, counts, prior_epsilon, [bytes([draw] * 32) for draw in range(30)])
+    errors = [float(found.weights @ found.labels) - mean for found in priors]
     assert np.mean(np.square(errors)) < mean_variance(prior, records, prior_epsilon)
