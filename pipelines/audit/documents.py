@@ -250,11 +250,12 @@ def read_center(mechanism: dict[str, Any]) -> dict[str, Any]:
     center = {f"center.{key}": value for key, value in read_member(mechanism, "center", dict).items()}
     read_member(center, "center.column", str)
     domain, counts = read_ascending_floats(center, "center.domain"), read_counts(center, "center.counts")
-    exact, most = [Fraction(label) for label in domain], len(domain) - 1
-    tolerance = (exact[-1] - exact[0]) / 10**8
-    if most < 1 or any(
-        abs(label - exact[0] - (exact[-1] - exact[0]) * i / most) > tolerance for i, label in enumerate(exact)
-    ):
+    # Exactly, in a unit of which all labels are multiples: their denominators are powers of two.
+    ratios, most = [label.as_integer_ratio() for label in domain], len(domain) - 1
+    unit = max(denominator for _, denominator in ratios)
+    steps = [numerator * (unit // denominator) for numerator, denominator in ratios]
+    span = steps[-1] - steps[0]
+    if most < 1 or any(abs((step - steps[0]) * most - span * i) * 10**8 > span * most for i, step in enumerate(steps)):
         raise RefusedDocument("center.domain is not a grid of at least two labels")
     histograms, rest = divmod(len(counts), len(residual_cells(len(domain))))
     if "center.groups" in center:

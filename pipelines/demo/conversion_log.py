@@ -109,7 +109,8 @@ class _Table:
         mean = effects @ popularity / popularity.sum()
         deviation = np.sqrt((effects - mean) ** 2 @ popularity / popularity.sum())
         self.effects = (effects - mean) / deviation
-        self.names = pa.array([stream.take(8).hex() for _ in range(category.levels)])
+        names = stream.take(8 * category.levels).hex()
+        self.names = pa.array([names[start : start + 16] for start in range(0, len(names), 16)])
 
 
 def _uniforms(stream: ByteStream, count: int) -> np.ndarray:

@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.xdist_group("benchmarks")
 
-SIZES = ["--sizes", "1000", "2000", "--rounds", "1"]
+SIZES = ["--sizes", "400", "800", "--rounds", "1"]
 MEASUREMENT_FIELDS = {
     "sizes", "wall_seconds", "cpu_seconds", "peak_bytes", "runs", "fixed_seconds", "seconds_per_record", "r_squared",
     "cpu",
@@ -38,7 +38,7 @@ def check_measurement(facts: dict[str, Any], sizes: list[int]) -> None:
 def test_throughput(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
     tfx()
     benchmark("throughput").main(
-        [*SIZES, "--per_element_sizes", "100", "200", "--files=2", f"--temp_location={tmp_path}"]
+        [*SIZES, "--per_element_sizes", "50", "100", "--files=2", f"--temp_location={tmp_path}"]
     )
 
     facts = last_line()
@@ -54,9 +54,9 @@ def test_throughput(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
         "codec_loop_parallel",
         "per_element_beam",
     }
-    others = {"per_element_beam": [100, 200], "codec_loop": [250, 500], "codec_loop_parallel": [250, 500]}
+    others = {"per_element_beam": [50, 100], "codec_loop": [100, 200], "codec_loop_parallel": [100, 200]}
     for name, program in facts["programs"].items():
-        check_measurement(program, others.get(name, [1000, 2000]))
+        check_measurement(program, others.get(name, [400, 800]))
     assert facts["fixed_seconds"] == facts["programs"]["labeldp"]["fixed_seconds"]
     assert list(tmp_path.iterdir()) == []
 
@@ -72,7 +72,7 @@ def test_parquet(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
     )  # fmt: skip
     assert set(facts["programs"]) == {"labeldp", "arrow_loop"}
     for program in facts["programs"].values():
-        check_measurement(program, [1000, 2000])
+        check_measurement(program, [400, 800])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -89,7 +89,7 @@ def test_wide(benchmark: Any, last_line: Any, tmp_path: Path, layouts: list[str]
     for name, layout in facts["layouts"].items():
         for figure in ("cost_per_record_over_bare_loop", "cpu_per_record_over_bare_loop"):
             assert layout[figure] is None or math.isfinite(layout[figure])
-        least = {"any_order": 1000, "one_order": 1000, "sequence": 500, "parquet": 250}[name]
+        least = {"any_order": 400, "one_order": 400, "sequence": 200, "parquet": 100}[name]
         check_measurement(layout["programs"]["labeldp"], [least, 2 * least])
         check_measurement(layout["programs"]["bare_loop"], [least // 4, 2 * least // 4])
     page = benchmark("performance_tables").tables({"wide": facts})
@@ -107,7 +107,7 @@ def test_encoding(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
     assert set(facts["ratios"]) == {"csv", "parquet"}
     assert set(facts["programs"]) == {"csv", "parquet", "codec_loop"}
     for program in facts["programs"].values():
-        check_measurement(program, [1000, 2000])
+        check_measurement(program, [400, 800])
     page = benchmark("performance_tables").tables({"encoding": facts})
     assert "From CSV and Parquet to TFRecord" in page
     assert list(tmp_path.iterdir()) == []
@@ -119,7 +119,7 @@ def test_memory(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
 
     facts = last_line()
     check(facts, "memory", "peak_bytes")
-    check_measurement(facts["formats"]["parquet"], [1000, 2000])
+    check_measurement(facts["formats"]["parquet"], [400, 800])
     assert facts["flat"] is (facts["formats"]["parquet"]["largest_over_smallest_peak"] <= 1.2)
     assert facts["linear"] is (facts["formats"]["parquet"]["r_squared"] >= 0.99)
     assert list(tmp_path.iterdir()) == []
@@ -168,7 +168,7 @@ def test_center_cost(benchmark: Any, last_line: Any, tmp_path: Path, formats: li
         assert set(one["programs"]) == {"labeldp", "labeldp_center", "labeldp_linear"}
         assert one["largest_over_smallest_peak"] == 1, "jobs in this process state no memory"
         for program in one["programs"].values():
-            check_measurement(program, [1000, 2000])
+            check_measurement(program, [400, 800])
     assert benchmark("performance_tables").tables({"center_cost": facts}).count("privatize --center_column |") == len(
         formats
     )
@@ -187,7 +187,7 @@ def test_unit_cost(benchmark: Any, last_line: Any, tmp_path: Path, formats: list
     (one,) = facts["formats"].values()
     assert set(one["programs"]) == {"labeldp", "labeldp_units"}
     for program in one["programs"].values():
-        check_measurement(program, [1000, 2000])
+        check_measurement(program, [400, 800])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -205,7 +205,7 @@ def test_cores(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
         assert layout["speedup_by_second_worker"] is None or layout["speedup_by_second_worker"] > 0
         assert set(layout["programs"]) == {"1_worker", "2_worker"}
         for program in layout["programs"].values():
-            check_measurement(program, [1000, 2000])
+            check_measurement(program, [400, 800])
     assert list(tmp_path.iterdir()) == []
 
 

@@ -38,12 +38,19 @@ def test_no_coefficient_is_negative(benchmark: Any) -> None:
     assert r_squared < 0.99
 
 
+def test_of_several_runs_the_median_time_and_the_largest_memory_count(benchmark: Any) -> None:
+    made = [
+        {"files": 3, "cpu_seconds": seconds, "peak_mb": peak} for seconds, peak in [(4.0, 10), (1.0, 30), (2.0, 20)]
+    ]
+    assert benchmark("cost_model")._median(made) == {"files": 3, "cpu_seconds": 2.0, "peak_mb": 30}
+
+
 @pytest.mark.usefixtures("jobs_in_process")
 def test_the_model_is_measured(benchmark: Any, last_line: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = benchmark("cost_model")
     monkeypatch.setattr(model, "FITTED", (model.Job(300, "synthetic", 2, 2), model.Job(100, "wide", 2, 1)))
     monkeypatch.setattr(model, "UNSEEN", (model.Job(200, "synthetic", 3, 3),))
-    model.main(["--rounds=2", f"--temp_location={tmp_path}"])
+    model.main(["--rounds=1", f"--temp_location={tmp_path}"])
 
     facts = last_line()
     # Two files share one segment.

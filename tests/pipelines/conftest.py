@@ -380,8 +380,8 @@ def mechanism_of() -> Callable[[Path], tuple[np.ndarray, np.ndarray, np.ndarray]
 
     def read(output: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         document = json.loads((output / "mechanism.json").read_text())
-        columns = [[int(weight) for weight, times in runs for _ in range(times)] for runs in document["columns"]]
-        probabilities = [[float(Fraction(weight, 1 << document["bits"])) for weight in column] for column in columns]
+        columns, whole = document["columns"], 1 << document["bits"]
+        probabilities = [np.repeat([int(w) / whole for w, _ in runs], [times for _, times in runs]) for runs in columns]
         return np.array(document["labels"]), np.array(document["outputs"]), np.array(probabilities).T
 
     return read

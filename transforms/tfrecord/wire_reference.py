@@ -300,14 +300,19 @@ def _list(octets: bytes, at: int, stop: int) -> tuple[int, bool, int]:
 
 def _field(octets: bytes, at: int, stop: int, tag: int) -> tuple[int, int]:
     """Bounds of the content of a field with this tag and a minimal length."""
-    _require(stop - at >= 2 and octets[at] == tag)
+    # Without `_require`: most of the time goes to its calls.
+    if stop - at < 2 or octets[at] != tag:
+        raise _NotCanonicalError
     length = 0
     for place in range(_LONGEST_LENGTH):
         at += 1
-        _require(at < stop)
-        length |= (octets[at] & 0x7F) << 7 * place
-        if octets[at] < 0x80:
-            _require((place == 0 or octets[at] > 0) and length <= stop - at - 1)
+        if at == stop:
+            break
+        octet = octets[at]
+        length |= (octet & 0x7F) << 7 * place
+        if octet < 0x80:
+            if (place and not octet) or length > stop - at - 1:
+                break
             return at + 1, at + 1 + length
     raise _NotCanonicalError
 

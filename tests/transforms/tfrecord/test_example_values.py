@@ -56,14 +56,16 @@ def find(records: list[bytes], names: tuple[str, ...] = ("y", "id")) -> FoundVal
 def assert_same(records: list[bytes], names: tuple[str, ...] = ("y", "id")) -> None:
     """Asserts that the compiled walk and the one in Python give the same answers."""
     ends = np.cumsum([0, *map(len, records)])
-    answers = []
-    for walk in (wire.walk_examples, wire_reference.walk_examples):
+    wanted = tuple(name.encode() for name in names)
+
+    def answer(walk: Any, listing: bool) -> tuple[Any, ...]:
         canonical, found = np.empty(len(records), bool), np.zeros((len(names), 3, len(records)), np.int64)
-        wanted = tuple(name.encode() for name in names)
-        listed = walk(b"".join(records), ends[:-1], ends[1:], wanted, canonical, found, True)
-        assert walk(b"".join(records), ends[:-1], ends[1:], wanted, canonical, found, False) == b""
-        answers.append((canonical.tolist(), found.tolist(), listed))
-    assert answers[0] == answers[1]
+        listed = walk(b"".join(records), ends[:-1], ends[1:], wanted, canonical, found, listing)
+        return canonical.tolist(), found.tolist(), listed
+
+    expected = answer(wire_reference.walk_examples, True)
+    assert answer(wire.walk_examples, True) == expected
+    assert answer(wire.walk_examples, False) == (*expected[:2], b"")
 
 
 def parsed(record: bytes) -> Any:
@@ -465,6 +467,14 @@ def test_records_follow_the_order_of_keys_of_the_record_before(count):
 def test_a_key_with_a_value_beside_the_same_key_with_several():
     good, twice = example(entry("y", Y), END), example(entry("y", Y), entry("y", texts(b"a", b"b")), END)
     assert find([good, twice, good]).canonical.tolist() == [True, False, True]
+
+
+def test_the_reference_lists_only_what_is_wanted():
+    record, canonical, found = example(entry("y", Y)), np.empty(1, bool), np.zeros((1, 3, 1), np.int64)
+    bounds = np.array([0]), np.array([len(record)])
+    assert wire_reference.walk_examples(record, *bounds, (b"y",), canonical, found, False) == b""
+    assert canonical.all()
+    assert found.any()
 
 
 def test_entries_are_those_of_the_canonical_records():

@@ -82,7 +82,7 @@ def read_records(path):
 def write_records(path, records):
     lengths = [struct.pack("<Q", len(record)) for record in records]
     parts = [length + masked(length) + record + masked(record) for length, record in zip(lengths, records, strict=True)]
-    path.write_bytes(gzip.compress(b"".join(parts)) if path.suffix == ".gz" else b"".join(parts))
+    path.write_bytes(gzip.compress(b"".join(parts), 1) if path.suffix == ".gz" else b"".join(parts))
 
 
 def change_labels(folder, change):

@@ -17,12 +17,12 @@ RECORDS, UNUSABLE = 2_000, 40
 def released(tmp_path_factory: pytest.TempPathFactory, write_csv: Any, key_file: Any, invoke: Any, command: Any) -> Any:
     """Releases of a log in which every 50th record has no label: with one file of them, several files, two labels."""
     folder = tmp_path_factory.mktemp("letters")
-    log = write_csv(folder / "log.csv", [f"{i},{i % 5 if i % 50 else ''}" for i in range(RECORDS)], "f,y")
+    log = write_csv(folder / "log.csv", [f"{i % 7},{i % 5 if i % 50 else ''}" for i in range(RECORDS)], "f,y")
     flags = {
         "input": log, "input_format": "csv", "label": "y", "label_min": 0, "label_max": 4, "label_step": 1,
         "epsilon": 1, "mechanism": "rr", "noise_key_file": key_file, "num_shards": 2, "max_unusable_fraction": 0.1,
     }  # fmt: skip
-    several = {"label": "y,f", "label_max": "4,2000"}
+    several = {"label": "y,f", "label_max": "4,6"}
     with pytest.MonkeyPatch.context() as patched:
         for name, most, more in (("one", 1 << 18, {}), ("several", 10, {}), ("labels", 1 << 18, several)):
             patched.setattr(dead_letter_writer, "_LETTERS", most)
