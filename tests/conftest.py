@@ -12,9 +12,11 @@ import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 _THIRD_PARTY_WARNINGS = (
     # Google's libraries warn on import about the end of support for a Python version.
@@ -30,6 +32,9 @@ _SOLVE = (_TESTS / "mechanisms", _TESTS / "pipelines" / "attack")
 # Hypothesis's own limits of time measure how busy the machine is.
 settings.register_profile("fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default" if os.environ.get("LABELDP_EXPLORE") else "fixed")
+if not os.environ.get("LABELDP_EXPLORE"):
+    # Hypothesis also tries constants of the project's modules: of those that earlier tests of the process have loaded.
+    mock.patch.object(providers, "_get_local_constants", providers.Constants).start()
 
 
 def pytest_configure(config: pytest.Config) -> None:
