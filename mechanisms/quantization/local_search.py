@@ -86,6 +86,9 @@ def nelder_mead(
 ) -> np.ndarray:
     """Minimizes a function without derivatives, by Nelder and Mead's method.
 
+    Points beyond a bound are moved onto it. If all corners have come to lie on one, no step leaves it, so the search
+    starts again from the best corner, as long as that gains.
+
     Args:
       value: Returns a point's value, finite.
       simplex: Corners to start from, shape (d + 1, d).
@@ -103,13 +106,26 @@ def nelder_mead(
         inside = point if bounds is None else np.clip(point, *bounds.T)
         return inside, value(inside)
 
+    def beside(point: np.ndarray, edge: np.ndarray) -> tuple[np.ndarray, float]:
+        ahead = evaluated(point + edge)
+        return ahead if np.any(ahead[0] != point) else evaluated(point - edge)
+
+    before, scale = np.inf, 1.0
     # A stable order: corners of equal value stay in the order in which they were found.
     corners = sorted([evaluated(corner) for corner in simplex], key=lambda corner: corner[1])
     while count < most:
         (best, least), (worst, largest) = corners[0], corners[-1]
         size = max(float(np.abs(corner - best).max()) for corner, _ in corners)
         if size <= _SMALLEST_SIMPLEX and largest - least <= _SMALLEST_DIFFERENCE:
-            break
+            flat = bounds is not None and np.any(np.ptp([corner for corner, _ in corners], axis=0) == 0)
+            if least >= before - _SMALLEST_DIFFERENCE:
+                scale *= 0.1
+            if not flat or scale < 0.05:
+                break
+            before = least
+            corners[1:] = [beside(best, scale * (corner - simplex[0])) for corner in simplex[1:]]
+            corners.sort(key=lambda corner: corner[1])
+            continue
         center = np.sum([corner for corner, _ in corners[:-1]], axis=0) / len(best)
         new = evaluated(2 * center - worst)
         if new[1] < least:
@@ -118,7 +134,7 @@ def nelder_mead(
         elif new[1] < corners[-2][1]:
             corners[-1] = new
         else:
-            outside = new[1] < largest
+            outside = new[1] < largest and np.any(new[0] != center)
             nearer = evaluated(1.5 * center - 0.5 * worst if outside else 0.5 * center + 0.5 * worst)
             if nearer[1] <= new[1] if outside else nearer[1] < largest:
                 corners[-1] = nearer
