@@ -18,7 +18,8 @@ def keep_results() -> None:
     from apache_beam.internal import cloudpickle_pickler
     from apache_beam.internal.cloudpickle import cloudpickle
     from apache_beam.options.pipeline_options import PipelineOptions
-    from apache_beam.runners.worker import statecache, statesampler
+    from apache_beam.runners.portability.fn_api_runner import execution
+    from apache_beam.runners.worker import bundle_processor, operations, statecache, statesampler
     from apache_beam.transforms import core, ptransform, userstate, util
     from apache_beam.typehints import decorators
     from labeldp.pipelines.runner import kept_by_beam
@@ -57,6 +58,21 @@ def keep_results() -> None:
     # Most transforms of a job are pickled to the same bytes as in the job before.
     keep = functools.lru_cache(maxsize=4096)
     of_pickler.bz2 = SimpleNamespace(compress=keep(bz2.compress), decompress=keep(bz2.decompress))
+    # Of each DoFn that it has loaded, a bundle makes bytes again, with its windows, and loads those twice.
+    of_bundles: Any = bundle_processor
+    of_operations: Any = operations
+    of_bundles.pickler = SimpleNamespace(
+        **{**vars(bundle_processor.pickler), "dumps": _Made, "loads": _load_unless_made(bundle_processor.pickler.loads)}
+    )
+    of_operations.pickler = SimpleNamespace(**{**vars(operations.pickler), "loads": of_bundles.pickler.loads})
+    # Each bundle makes its operations in a thread, which is stopped after an hour.
+    futures = SimpleNamespace(ThreadPoolExecutor=_SameThread, TimeoutError=TimeoutError)
+    of_bundles.concurrent = SimpleNamespace(futures=futures)
+    # Each bundle reports four times of each stage, which are zero without the samplers.
+    of_bundles.BundleProcessor.monitoring_infos = _infos_without_times
+    # Each bundle gets copies of all collections of the job, and takes them apart twice.
+    contexts: Any = execution.BundleContextManager
+    contexts._build_process_bundle_descriptor = _descriptor_of_stage
 
 
 def _shallow_size(*objects: Any) -> int:
@@ -76,6 +92,64 @@ def _stop_without_thread(sampler: Any) -> None:
 
     statesampler.set_current_tracker(None)
     sampler.finished = True
+
+
+class _Made:
+    """What Beam would have made bytes of, to load it in the same bundle."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def _load_unless_made(loads: Any) -> Any:
+    @functools.wraps(loads)
+    def loaded(data: Any, **options: Any) -> Any:
+        return data.value if isinstance(data, _Made) else loads(data, **options)
+
+    return loaded
+
+
+class _SameThread:
+    """Executor of concurrent.futures that calls a function at once."""
+
+    def __init__(self, **_options: Any) -> None:
+        pass
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        pass
+
+    def submit(self, function: Any, *arguments: Any) -> Any:
+        result = function(*arguments)
+        return SimpleNamespace(result=lambda timeout: result)
+
+
+def _infos_without_times(bundle: Any) -> list[Any]:
+    infos: dict[Any, Any] = {}
+    for name, operation in bundle.ops.items():
+        outputs = dict(bundle.process_bundle_descriptor.transforms[name].outputs)
+        infos.update(operation.pcollection_count_monitoring_infos(outputs))
+        infos.update(operation.user_monitoring_infos(name))
+    return list(infos.values())
+
+
+def _descriptor_of_stage(manager: Any) -> Any:
+    from apache_beam.portability.api import beam_fn_api_pb2
+
+    parts, transforms = manager.execution_context.pipeline_components, manager.stage.transforms
+    used = {name for each in transforms for ends in (each.inputs, each.outputs) for name in ends.values()}
+    return beam_fn_api_pb2.ProcessBundleDescriptor(
+        id=manager.bundle_uid,
+        transforms={each.unique_name: each for each in transforms},
+        pcollections={name: parts.pcollections[name] for name in used},
+        coders=dict(parts.coders.items()),
+        windowing_strategies=dict(parts.windowing_strategies.items()),
+        environments=dict(parts.environments.items()),
+        state_api_service_descriptor=manager.state_api_service_descriptor(),
+        timer_api_service_descriptor=manager.data_api_service_descriptor(),
+    )
 
 
 def _keep_specs(get_dofn_specs: Any) -> Any:

@@ -11,8 +11,10 @@ import apache_beam as beam
 import numpy as np
 import pytest
 from apache_beam.coders import VarIntCoder
+from apache_beam.metrics import Metrics
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions, TypeOptions
 from apache_beam.runners.worker import statecache
+from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import core, userstate
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec, TimerSpec, on_timer
 from labeldp.mechanisms.core.prior import Prior
@@ -28,6 +30,18 @@ class Plain(beam.DoFn):
 
     def process(self, element: str, *others: str) -> Any:
         yield element + self.suffix
+
+
+def not_made() -> Any:
+    raise RuntimeError("no setup")
+
+
+class Unmade(beam.DoFn):
+    def process(self, element: Any) -> Any:
+        yield element
+
+    def __reduce__(self) -> Any:
+        return not_made, ()
 
 
 class Stateful(beam.DoFn):
@@ -83,6 +97,33 @@ def test_what_cannot_be_pickled_fails_a_job() -> None:
     cannot = (each for each in "ab")
     with pytest.raises(RuntimeError, match="Unable to translate Map"), beam.Pipeline("FnApiRunner") as pipeline:
         _ = pipeline | beam.Create([1]) | beam.Map(lambda element: (element, next(cannot)))
+
+
+class Numbered(beam.DoFn):
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def process(self, element: str) -> Any:
+        self.seen.append(element)
+        Metrics.counter("kept", element[0]).inc()
+        yield element + str(len(self.seen))
+
+
+def test_each_use_of_a_dofn_is_one_of_its_own_and_its_counters_are_reported() -> None:
+    one = Numbered()
+    for _ in range(2):
+        with beam.Pipeline("FnApiRunner") as pipeline:
+            twice = pipeline | beam.Create(["a"]) | "one" >> beam.ParDo(one) | "other" >> beam.ParDo(one)
+            assert_that(twice | beam.Reshuffle() | "third" >> beam.ParDo(one), equal_to(["a111"]))
+        counters = pipeline.result.metrics().query()["counters"]
+        assert {(each.key.metric.name, each.committed) for each in counters} == {("a", 1)}
+        assert len(counters) == 3
+    assert one.seen == []
+
+
+def test_a_bundle_that_cannot_be_made_fails_the_job() -> None:
+    with pytest.raises(RuntimeError, match="no setup"), beam.Pipeline("FnApiRunner") as pipeline:
+        _ = pipeline | beam.Create([1]) | beam.ParDo(Unmade())
 
 
 def test_a_side_input_is_measured_without_the_modules_of_the_process() -> None:
