@@ -93,7 +93,7 @@ def build(
             for randomizer, binding, suffix in zip(randomizers, bindings, suffixes, strict=True)
         ]
         carried = _only_carried([*centers, *(each for pair in drawing for each in pair), ranges])
-        records: Any = _read_records(pipeline, requests, linears, units, carried)
+        records: Any = _read_records(pipeline, requests, linears, units, carried, ranges)
         privatized: list[Any] = []
         for request, center, pair, suffix in zip(requests, centers, drawing, suffixes, strict=True):
             records = _with_center(records, f"CenterOfRecords{suffix}", center, request.column, None)
@@ -242,6 +242,7 @@ def _read_records(
     linears: Sequence[Any],
     units: BoundedUnits | None,
     carried: Sequence[Carried],
+    ranges: Carried[ShardRanges],
 ) -> PCollection[LabelledBatch]:
     input, column, output = requests[0].input, requests[0].column, requests[0].output
     # Features that are written as they were read need not be decoded.
@@ -256,6 +257,8 @@ def _read_records(
     read = ReadRecordBatches(
         input.pattern, input.format, columns, input.where, column.name,
         encoded, partitions, column.others, split, input.together,
+        # Records of units are read before what they carry is known.
+        shards=ranges if units is None and not partitions else None,
     )  # fmt: skip
     kept = DROP if column.unit is None else column.unit.over_limit
     return _bounded(pipeline, "Records", read, units, column, carried, kept)

@@ -80,6 +80,7 @@ class FilePart:
       parts: Number of parts of the file, >= 1.
       files: Number of files that are read together.
       partitions: Columns that all records of the file have from its folders.
+      cuts: Rows of the file at which the records of another shard begin, ascending, where the reader knows them.
     """
 
     path: str
@@ -88,6 +89,7 @@ class FilePart:
     parts: int = 1
     files: int = 1
     partitions: tuple[Partition, ...] = ()
+    cuts: tuple[int, ...] = ()
 
 
 def file_parts(paths: Sequence[str], format: Format) -> list[FilePart]:

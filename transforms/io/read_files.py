@@ -5,6 +5,7 @@ Files are read in parallel, and so are parts of a large one.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -51,6 +52,8 @@ class ReadRecordBatches(beam.PTransform):
       together: Number of neighboring files that one worker reads one after the other, >= 1. Larger than 1 for many
         small files: neighbors share the segments of their shards. Files that are read together are not split.
       carried: Side inputs that batches carry to later stages. No file is read before all of them are available.
+      shards: That of them which holds the `ShardRanges` of the records, where they all go to one folder. Then parts of
+        a TFRecord file are whole shards, if it has rows of eight or more: no shard has two segments.
     """
 
     pattern: str
@@ -64,6 +67,7 @@ class ReadRecordBatches(beam.PTransform):
     split: bool = True
     together: int = 1
     carried: Sequence[Carried] = ()
+    shards: Carried | None = None
 
     def __post_init__(self) -> None:
         """Checks the options.
@@ -95,7 +99,9 @@ class ReadRecordBatches(beam.PTransform):
             split = beam.FlatMap(_parts_of_file, self._reader).with_output_types(_Run)
             runs = runs | "Split" >> split | "SpreadParts" >> beam.Reshuffle()
         names, values = carried_inputs(self.carried)
-        return runs | "Read" >> beam.ParDo(_ReadFiles(self._reader, names), *values).with_output_types(LabelledBatch)
+        return runs | "Read" >> beam.ParDo(
+            _ReadFiles(self._reader, names, None if self.shards is None else self.shards.name), *values
+        ).with_output_types(LabelledBatch)
 
 
 def _matching_files(pattern: str, format: Format, together: int, splits: FileReader | None) -> list[_Run]:
@@ -115,13 +121,20 @@ def _parts_of_file(run: _Run, reader: FileReader) -> Iterator[_Run]:
 
 
 class _ReadFiles(beam.DoFn):
-    def __init__(self, reader: FileReader, carried: Sequence[str]):
+    def __init__(self, reader: FileReader, carried: Sequence[str], shards: str | None):
         self._reader = reader
         self._carried = carried
+        self._shards = shards
 
     # Beam takes an annotation of `values` for the type of their tuple.
     @redact_errors("reading")
     def process(self, run: _Run, *values) -> Iterator[LabelledBatch]:
         for part in run:
-            for batch in self._reader.read(part):
+            for batch in self._reader.read(self._cut(part, values)):
                 yield batch.carry(self._carried, values)
+
+    def _cut(self, part: FilePart, values: Sequence[Any]) -> FilePart:
+        if self._shards is None or part.parts == 1:
+            return part
+        ranges = values[self._carried.index(self._shards)]
+        return dataclasses.replace(part, cuts=tuple(ranges.of_file(part.path, 0).cuts.tolist()))

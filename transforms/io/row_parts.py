@@ -12,7 +12,7 @@ from .input_format import FilePart
 
 # Rows of a part, at least, and most parts of a file.
 _PART_ROWS, _MOST_PARTS = 1 << 17, 64
-# Where there are as many files, workers are busy with whole ones.
+# Where there are as many files, workers are busy with whole ones; and with whole shards of a file that has as many.
 ENOUGH_FILES = 8
 
 
@@ -45,3 +45,26 @@ def batches_of_part(part: FilePart, batches: int) -> tuple[int, int]:
       (first, stop): the first of them, and the one after the last.
     """
     return batches * part.number // part.parts, batches * (part.number + 1) // part.parts
+
+
+def cuts_of_part(part: FilePart) -> tuple[int, int | None] | None:
+    """Finds which shards of its file are those of a part, so that no shard has rows of two parts.
+
+    A shard of one part is written once, by one worker; the segments of several are copied.
+
+    Args:
+      part: A part by `split_by_rows`.
+
+    Returns:
+      (first, stop): the first row of its shards, and the one after the last, None for the end of the file. Equal for a
+      part without a shard: those come last, so that workers which take parts by turns get equally many shards.
+      None if the file has too few shards to occupy workers; its parts are whole batches then.
+    """
+    starts = (0, *part.cuts)
+    if len(starts) < ENOUGH_FILES:
+        return None
+    parts = min(part.parts, len(starts))
+    if part.number >= parts:
+        return 0, 0
+    first, stop = (len(starts) * number // parts for number in (part.number, part.number + 1))
+    return starts[first], starts[stop] if stop < len(starts) else None

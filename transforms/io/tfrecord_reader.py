@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from ..batches import filter_batch
 from ..errors import InputError, redact_errors
-from ..tfrecord.framing import ALL_ROWS, Frames, batch_offsets, read_records
+from ..tfrecord.framing import ALL_ROWS, Frames, batch_offsets, read_records, skip_records
 from ..tfrecord.wire import warn_if_slow
 from .filesystems import GZIP_MAGIC, GZIP_WITHOUT_NAME, not_opened, open_input
 from .input_format import BATCH_ROWS, FilePart
-from .row_parts import batches_of_part, split_by_rows
+from .row_parts import batches_of_part, cuts_of_part, split_by_rows
 
 SCHEMA_RECORDS = 1 << 10
 """Records of a file that are read for its schema."""
@@ -77,7 +77,7 @@ class TFRecordReader:
         Raises:
           InputError: If the file cannot be read.
         """
-        rows, _ = _rows_of_part(part)
+        rows = _rows_of_part(part)
         return 0 if rows is None else rows.start
 
     def read(self, part: FilePart) -> Iterator[SelectedRecords]:
@@ -100,10 +100,12 @@ class TFRecordReader:
         decoder, columns = ExampleDecoder(part.path), ExampleColumns(part.path, self._columns or ())
         where = ExampleColumns(part.path, [self._where]) if self._where is not None else None
         sizes = FeatureSizes(part.path, self._labels) if self._labels else None
-        rows, offset = _rows_of_part(part)
+        rows = _rows_of_part(part)
+        if rows is not None and not rows:
+            return
         with open_input(part.path) if rows is None else open(part.path, "rb") as file:
             if rows is not None:
-                file.seek(offset)
+                _go_to_row(file, part.path, rows.start)
             for frames in _read_frames(file, part.path, sizes, rows=rows):
                 chosen, rows = frames, np.arange(len(frames))
                 if where is not None and self._matches is not None and self._columns is not None:
@@ -138,15 +140,25 @@ def split_tfrecord(file: FilePart) -> Iterator[FilePart]:
     yield from split_by_rows(file, lambda: _index(file.path)[0])
 
 
-def _rows_of_part(part: FilePart) -> tuple[range | None, int]:
-    """Rows of a part, which are whole batches, and the offset of the first; None for a whole file."""
+def _rows_of_part(part: FilePart) -> range | None:
+    """Rows of a part, which are whole shards or whole batches; None for a whole file."""
     if part.parts == 1:
-        return None, 0
-    offsets = _index(part.path)[1]
-    first, stop = batches_of_part(part, len(offsets))
-    last = part.number == part.parts - 1
+        return None
+    found = cuts_of_part(part)
+    if found is None:
+        first, stop = batches_of_part(part, len(_index(part.path)[1]))
+        found = first * BATCH_ROWS, None if part.number == part.parts - 1 else stop * BATCH_ROWS
     # The last part reads to the end, to find what is wrong there.
-    return range(first * BATCH_ROWS, ALL_ROWS if last else stop * BATCH_ROWS), int(offsets[first])
+    return range(found[0], ALL_ROWS if found[1] is None else found[1])
+
+
+def _go_to_row(file: BinaryIO, path: str, row: int) -> None:
+    """Moves to a record of a local file."""
+    offsets = _index(path)[1]
+    batch = min(row // BATCH_ROWS, len(offsets) - 1)
+    file.seek(int(offsets[batch]))
+    if not skip_records(file, row - batch * BATCH_ROWS):
+        raise InputError(f"{path} has changed while the job ran: run again when the files are complete")
 
 
 def _index(path: str) -> tuple[int, np.ndarray]:

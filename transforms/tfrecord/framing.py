@@ -285,6 +285,27 @@ def batch_offsets(file: BinaryIO, rows: int) -> tuple[int, np.ndarray]:
             return count, np.concatenate(found)
 
 
+def skip_records(file: BinaryIO, count: int) -> bool:
+    """Moves a TFRecord file beyond some records, by their headers alone.
+
+    Args:
+      file: The file, which can seek.
+      count: Number of records, >= 0.
+
+    Returns:
+      False if the file has fewer, up to the first corrupt header.
+    """
+    starts, position = np.empty(_CHUNK // (HEADER_SIZE + FOOTER_SIZE), np.int64), file.tell()
+    while count:
+        followed, length, _ = skim_frames(file.read(_CHUNK), starts)
+        if not followed:
+            return False
+        position += int(starts[count]) if count < followed else length
+        count -= min(count, followed)
+        file.seek(position)
+    return True
+
+
 def _missing(bounds: np.ndarray, batch_size: int) -> int:
     """Bytes that a batch of records like those seen would still take, so that few blocks are joined to one batch."""
     size = int(bounds[-1] - bounds[0])

@@ -8,8 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from labeldp.transforms.io import row_parts
+from labeldp.transforms.io.input_format import BATCH_ROWS
+from labeldp.transforms.shards import shard_writer
+from labeldp.transforms.tfrecord.example_encoder import encode_examples
+from labeldp.transforms.tfrecord.framing import frame
 from scipy.stats import binom
 
 tf: Any = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
@@ -199,3 +206,31 @@ class TestThrough:
         output = release(id_column="id", where="group=1", num_shards=1)
 
         assert set(by_id(records_in(output))) == {row for row in log.usable if row % 2}
+
+
+def test_shards_of_a_large_file_are_written_once(
+    command: Any, invoke: Any, outputs: Path, key_file: Path, tree: Any, monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Its parts are whole shards, so each shard is its only segment, renamed; and the parts do not show."""
+    renamed: list[str] = []
+
+    def watched(segment: Any, final: str) -> None:
+        renamed.append(final)
+        rename(segment, final)
+
+    rename = shard_writer._rename
+    monkeypatch.setattr(shard_writer, "_rename", watched)
+    rows, log = 3 * BATCH_ROWS + 5, tmp_path / "large.tfrecord"
+    table = pa.RecordBatch.from_pydict({"x": np.arange(rows), "y": np.arange(rows) % LABELS})
+    log.write_bytes(frame(encode_examples(table)))
+    flags = DOMAIN | {"input": log, "input_format": "tfrecord", "noise_key_file": key_file, "num_shards": 9}
+    released = []
+    for name, rows_of_part in (("whole", 1 << 20), ("parts", BATCH_ROWS)):
+        monkeypatch.setattr(row_parts, "_PART_ROWS", rows_of_part)
+        for output_format in ("tfrecord", "parquet"):
+            own = {"output": outputs / f"{name}_{output_format}", "output_format": output_format}
+            invoke(command("privatize", flags | own | {"direct_num_workers": 2})).ok()
+            released.append(tree(own["output"] / "data"))
+    assert released[:2] == released[2:]
+    assert len(set(renamed)) == 4 * 9

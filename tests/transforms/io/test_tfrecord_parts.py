@@ -1,11 +1,15 @@
 """Parts of TFRecord files: they tile their file, whatever is in it, and no label counts for where they begin."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from labeldp.transforms import Format, InputError, ReadRecordBatches
 from labeldp.transforms.batches import LabelledBatch
 from labeldp.transforms.io import row_parts, tfrecord_reader
@@ -59,6 +63,56 @@ def test_parts_are_read_in_parallel_and_tile_their_file(log, run):
     batches = sorted(found["log"], key=lambda batch: batch.start)
     assert [batch.start for batch in batches[1:]] == [batch.stop for batch in batches[:-1]]
     assert [batch.start for batch in batches] == list(range(0, ROWS, BATCH_ROWS))
+
+
+@given(st.integers(2, 64), st.lists(st.integers(1, 1000), min_size=7, max_size=70).map(sorted))
+def test_parts_of_a_file_with_many_shards_are_whole_shards(parts: int, cuts: list[int]) -> None:
+    found: list[Any] = [
+        row_parts.cuts_of_part(FilePart("a", "a", number=number, parts=parts, cuts=tuple(cuts)))
+        for number in range(parts)
+    ]
+    taken = [each for each in found if each != (0, 0)]
+    assert found[: len(taken)] == taken, "parts without a shard come last"
+    assert [each[0] for each in taken] == [0, *(each[1] for each in taken[:-1])]
+    assert taken[-1][1] is None
+    assert {each[0] for each in taken} <= {0, *cuts}
+    shards = np.diff([*np.searchsorted(cuts, [each[0] for each in taken], "right"), len(cuts) + 1])
+    if len(set(cuts)) == len(cuts):
+        assert len(taken) == min(parts, len(cuts) + 1)
+        assert max(shards) - min(shards) <= 1
+
+
+def test_few_shards_do_not_decide_where_parts_begin() -> None:
+    assert row_parts.cuts_of_part(FilePart("a", "a", parts=8, cuts=(1, 2, 3, 4, 5, 6))) is None
+
+
+@pytest.mark.parametrize("cuts", [
+    tuple(range(10_000, 80_000, 10_000)), (1, 2, 3, BATCH_ROWS - 1, BATCH_ROWS, BATCH_ROWS + 1, ROWS - 1),
+    tuple(5 * BATCH_ROWS + i for i in range(17)),
+])  # fmt: skip
+@pytest.mark.parametrize("parts", [2, 5, 12, 64])
+def test_whole_shards_are_read_once(log, cuts, parts):
+    path = log()
+    whole = FilePart(path, path)
+    found = [
+        batch
+        for number in range(parts)
+        for batch in read(dataclasses.replace(whole, number=number, parts=parts, cuts=cuts))
+    ]
+    assert [batch.start for batch in found] == [0, *(batch.stop for batch in found[:-1])]
+    assert found[-1].stop == ROWS
+    assert all(len(batch.rows) == batch.batch.num_rows <= BATCH_ROWS for batch in found)
+    records = [pa.Table.from_batches([batch.batch for batch in each]).combine_chunks() for each in (found, read(whole))]
+    assert records[0].equals(records[1])
+
+
+def test_no_shard_begins_after_the_end_of_a_file_that_became_shorter(log):
+    path = Path(log())
+    part = FilePart(str(path), str(path), number=7, parts=8, cuts=tuple(ROWS - 7 + i for i in range(7)))
+    assert [batch.start for batch in read(part)] == [ROWS - 1]
+    path.write_bytes(path.read_bytes()[: int(tfrecord_reader._index(str(path))[1][1])])
+    with pytest.raises(InputError, match="has changed while the job ran: run again when the files are complete"):
+        read(part)
 
 
 def test_parts_do_not_depend_on_how_many_bytes_labels_take(log):
