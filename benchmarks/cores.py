@@ -39,7 +39,7 @@ LAYOUTS = {
     "8_wide_files": Layout(8, _WIDE, "wide"),
     "1_file": Layout(1, _SMALL),
     "1_wide_file": Layout(1, _WIDE, "wide"),
-    "1000_files": Layout(1000, (1_000_000, 2_000_000, 4_000_000)),
+    "1000_files": Layout(1000, _SMALL),
 }
 # By default there are as many shards as input files; 1,000 shards would cost time of their own.
 _SHARDS = 8

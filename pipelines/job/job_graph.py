@@ -22,6 +22,7 @@ from ...transforms.center.append_center import AppendCenter
 from ...transforms.center.fit_center import DesignCenter, FitLinearCenter
 from ...transforms.io.filesystems import write_text
 from ...transforms.io.read_files import ReadRecordBatches
+from ...transforms.io.row_parts import ENOUGH_FILES
 from ...transforms.noise_binding import BindNoise
 from ...transforms.noisy_prior import NoisyPrior
 from ...transforms.privatize_labels import PrivatizeLabels
@@ -213,7 +214,7 @@ def _read_labels(
     input, column = requests[0].input, requests[0].column
     columns = _columns(requests, linears)
     # Where the rows of a CSV file begin takes as long to find as one pass gains.
-    split = input.format.name != "csv" or _reads_parts(input, requests[0].output)
+    split = input.format.name != "csv" or _reads_parts(input, column, requests[0].output)
     read = ReadRecordBatches(
         input.pattern, input.format, columns, input.where, column.name,
         other_labels=column.others, split=split, together=input.together,
@@ -253,24 +254,34 @@ def _read_records(
         centers = [request.column.center for request in requests]
         columns += [center for center in centers if center is not None and center not in columns]
     partitions = output.partitions.names
-    split = _reads_parts(input, output)
+    split = _reads_parts(input, column, output)
     read = ReadRecordBatches(
         input.pattern, input.format, columns, input.where, column.name,
         encoded, partitions, column.others, split, input.together,
-        # Records of units are read before what they carry is known.
-        shards=ranges if units is None and not partitions else None,
+        shards=ranges if _parts_are_shards(column, output) else None,
     )  # fmt: skip
     kept = DROP if column.unit is None else column.unit.over_limit
     return _bounded(pipeline, "Records", read, units, column, carried, kept)
 
 
-def _reads_parts(input: InputSpec, output: OutputSpec) -> bool:
+def _reads_parts(input: InputSpec, column: LabelColumn, output: OutputSpec) -> bool:
     """Whether records of a large TFRecord or CSV file are read in parts.
 
     A shard of several parts is put together from their segments: those of TFRecords are copied, but those of Parquet
-    are encoded then, which takes longer than the parts of a CSV file gain.
+    are encoded then, which takes longer than the parts of a CSV file gain. Of files with enough shards each, parts are
+    whole shards.
     """
-    return output.num_shards > len(input.parts) and (input.format.name != "csv" or output.format == "tfrecord")
+    whole = _parts_are_shards(column, output) and output.num_shards >= ENOUGH_FILES * len(input.parts)
+    cheap = input.format.name != "csv" or output.format == "tfrecord" or whole
+    return cheap and output.num_shards > len(input.parts)
+
+
+def _parts_are_shards(column: LabelColumn, output: OutputSpec) -> bool:
+    """Whether workers know the shards of the records that they read.
+
+    Records of units are read before that, and the folder of a shard is found later.
+    """
+    return column.unit is None and not output.partitions.names
 
 
 def _columns(requests: Sequence[JobRequest], linears: Sequence[Any]) -> list[str]:

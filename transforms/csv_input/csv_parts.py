@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import InputError, redact_errors, unreadable
 from ..io.filesystems import not_opened
 from ..io.input_format import BATCH_ROWS, FilePart
-from ..io.row_parts import batches_of_part, split_by_rows
+from ..io.row_parts import batches_of_part, cuts_of_part, split_by_rows
 from .csv_blocks import row_ends, whole_row_blocks
 from .csv_dialect import Dialect
 
@@ -65,28 +65,27 @@ def split_csv(file: FilePart, labels: Sequence[str], dialect: Dialect) -> Iterat
     yield from split_by_rows(file, count if dialect.encoding == "utf-8" else int)
 
 
-def row_of_part(part: FilePart, labels: Sequence[str], dialect: Dialect) -> int:
-    """Finds where a part begins.
+def rows_of_part(part: FilePart, labels: Sequence[str], dialect: Dialect) -> range:
+    """Finds the rows of a part: whole shards or whole batches.
 
     Args:
-      part: The file, or a part of it by `split_csv`.
+      part: A part by `split_csv`.
       labels: Private columns.
       dialect: Dialect of the file.
 
     Returns:
-      Row of the file.
+      Rows of the file.
 
     Raises:
       InputError: If the file cannot be read.
     """
-    if part.number == 0:
-        return 0
     index = _index(part.path, labels, dialect)
-    return batches_of_part(part, len(index.batches) - 1)[0] * BATCH_ROWS
+    first, stop = cuts_of_part(part) or (batch * BATCH_ROWS for batch in batches_of_part(part, len(index.batches) - 1))
+    return range(first, index.rows if stop is None else min(stop, index.rows))
 
 
 def part_blocks(part: FilePart, labels: Sequence[str], dialect: Dialect) -> Iterator[tuple[bytes, bytes]]:
-    """Reads a part of a CSV file in blocks of whole rows.
+    """Reads the batches of a CSV file that have rows of a part, in blocks of whole rows.
 
     Args:
       part: A part by `split_csv`.
@@ -99,8 +98,10 @@ def part_blocks(part: FilePart, labels: Sequence[str], dialect: Dialect) -> Iter
     Raises:
       InputError: If the file cannot be read, or becomes shorter meanwhile.
     """
-    index = _index(part.path, labels, dialect)
-    at, end = (int(index.batches[batch]) for batch in batches_of_part(part, len(index.batches) - 1))
+    index, rows = _index(part.path, labels, dialect), rows_of_part(part, labels, dialect)
+    if not rows:
+        return
+    at, end = int(index.batches[rows.start // BATCH_ROWS]), int(index.batches[-(-rows.stop // BATCH_ROWS)])
     try:
         with open(part.path, "rb") as file:
             file.seek(at)

@@ -13,10 +13,10 @@ import pyarrow.csv as pa_csv
 
 from ..errors import InputError
 from ..io.hive_partitions import check_no_clash
-from ..io.input_format import FilePart, check_unique_columns, listed
+from ..io.input_format import BATCH_ROWS, FilePart, check_unique_columns, listed
 from .csv_blocks import column_names, first_rows, row_ends, whole_row_blocks
 from .csv_dialect import CANDIDATES, COMMA, Dialect
-from .csv_parts import part_blocks, row_of_part
+from .csv_parts import part_blocks, rows_of_part
 
 _DECLARED = {"date": pa.date32(), "timestamp": pa.timestamp("ms")}
 # A label is a number. A unit before it would not make it one, so a digit may follow a letter.
@@ -62,7 +62,7 @@ class CSVReader:
         Raises:
           InputError: If the file cannot be read.
         """
-        return row_of_part(part, self._labels, self._dialect)
+        return 0 if part.parts == 1 else rows_of_part(part, self._labels, self._dialect).start
 
     def read(self, part: FilePart) -> Iterator[pa.RecordBatch]:
         """Reads one file or part.
@@ -82,10 +82,12 @@ class CSVReader:
         types = self._types[part.first]
         check_no_clash(part.partitions, list(types), part.first)
         if part.parts == 1:
-            blocks = whole_row_blocks(part.path, self._labels, self._dialect)
+            wanted, blocks = None, whole_row_blocks(part.path, self._labels, self._dialect)
         else:
+            wanted = rows_of_part(part, self._labels, self._dialect)
             blocks = part_blocks(part, self._labels, self._dialect)
-        rows = self.first_row(part)
+        # Whole batches are parsed, of which others may have rows, too.
+        rows = 0 if wanted is None else wanted.start // BATCH_ROWS * BATCH_ROWS
         for header, block in blocks:
             own = _column_names(part.path, header, self._dialect)
             if part.path != part.first and sorted(own) != sorted(types):
@@ -97,10 +99,18 @@ class CSVReader:
                 table = parse(block, rows)
             except InputError:
                 table, error = parse.before_error(block, rows)
-                yield from table.to_batches()
+                yield from _within(table, rows, wanted)
                 raise error from None
+            yield from _within(table, rows, wanted)
             rows += table.num_rows
-            yield from table.to_batches()
+
+
+def _within(table: pa.Table, first: int, wanted: range | None) -> list[pa.RecordBatch]:
+    """Those of some rows, of which the first has the number `first`, that are wanted."""
+    if wanted is not None:
+        start, stop = (min(max(row - first, 0), table.num_rows) for row in (wanted.start, wanted.stop))
+        table = table.slice(start, stop - start)
+    return table.to_batches()
 
 
 def csv_schema(

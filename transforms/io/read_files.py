@@ -52,8 +52,9 @@ class ReadRecordBatches(beam.PTransform):
       together: Number of neighboring files that one worker reads one after the other, >= 1. Larger than 1 for many
         small files: neighbors share the segments of their shards. Files that are read together are not split.
       carried: Side inputs that batches carry to later stages. No file is read before all of them are available.
-      shards: That of them which holds the `ShardRanges` of the records, where they all go to one folder. Then parts of
-        a TFRecord file are whole shards, if it has rows of eight or more: no shard has two segments.
+      shards: One of `carried`: the `ShardRanges` of the records, if all shards are in one folder. Parts of a TFRecord
+        file with rows of at least eight shards are whole shards then, so that each shard is written as one segment.
+        None if rows of a shard may be in two parts.
     """
 
     pattern: str

@@ -99,9 +99,11 @@ def test_timestamps_are_categories_in_every_output(job, invoke, outputs, tmp_pat
     assert "every center is the one that the published map predicts" in audited.out
 
 
-@pytest.mark.parametrize(("output_format", "parts"), [("tfrecord", 3), ("parquet", 1)])
-def test_a_large_file_is_read_in_parts_for_tfrecords(
-    command, invoke, outputs, key_file, tree, monkeypatch, tmp_path, output_format, parts
+@pytest.mark.parametrize(
+    ("output_format", "shards", "parts"), [("tfrecord", 2, 3), ("parquet", 2, 1), ("parquet", 8, 3), ("tfrecord", 9, 3)]
+)
+def test_a_large_file_is_read_in_parts_for_tfrecords_or_many_shards(
+    command, invoke, outputs, key_file, tree, monkeypatch, tmp_path, output_format, shards, parts
 ):
     """The parts of a file do not show: the shards are those of the file as a whole."""
     found: list[int] = []
@@ -114,7 +116,7 @@ def test_a_large_file_is_read_in_parts_for_tfrecords(
     monkeypatch.setattr(file_reader, "split_csv", watched)
     log, rows = tmp_path / "large.csv", 3 * BATCH_ROWS + 5
     log.write_text("".join(["f,y\n", *(f'"{i},\n",{i % 5}\n' for i in range(rows))]))
-    flags = {"input": log, "input_format": "csv", "label": "y", "noise_key_file": key_file, "num_shards": 2}
+    flags = {"input": log, "input_format": "csv", "label": "y", "noise_key_file": key_file, "num_shards": shards}
     flags |= {"label_min": 0, "label_max": 4, "label_step": 1, "epsilon": 1, "output_format": output_format}
     released = []
     for name, rows_of_part in (("whole", 1 << 20), ("parts", BATCH_ROWS)):

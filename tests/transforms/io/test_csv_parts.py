@@ -1,10 +1,12 @@
 """Parts of CSV files: they tile their file, whatever is in it, and no label counts for where they begin."""
 
 import codecs
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -91,6 +93,35 @@ def test_parts_are_read_in_parallel_and_tile_their_file(write, run, text):
     batches = sorted(found["log"], key=lambda batch: batch.start)
     assert [batch.start for batch in batches[1:]] == [batch.stop for batch in batches[:-1]]
     assert [batch.start for batch in batches] == list(range(0, batches[-1].stop, BATCH_ROWS))
+
+
+@pytest.mark.parametrize("cuts", [
+    tuple(range(7_000, 49_001, 6_000)), (1, 2, 3, BATCH_ROWS - 1, BATCH_ROWS, BATCH_ROWS + 1, ROWS - 1),
+])  # fmt: skip
+@pytest.mark.parametrize("parts", [2, 12, 64])
+@pytest.mark.parametrize("line_break", ["\n", "\n\n"], ids=["one break", "blank lines"])
+def test_whole_shards_are_read_once(write, text, cuts, parts, line_break):
+    path = write(text.replace("\r\n", "\n").replace("\n", line_break))
+    whole = FilePart(path, path)
+    found = [
+        batch
+        for number in range(parts)
+        for batch in read(dataclasses.replace(whole, number=number, parts=parts, cuts=cuts))
+    ]
+    assert [batch.start for batch in found] == [0, *(batch.stop for batch in found[:-1])]
+    shards, taken = (0, *cuts), min(parts, len(cuts) + 1)
+    assert {shards[len(shards) * number // taken] for number in range(taken)} <= {batch.start for batch in found}
+    records = [pa.Table.from_batches([batch.batch for batch in each]).combine_chunks() for each in (found, read(whole))]
+    assert records[0].equals(records[1])
+
+
+def test_a_bad_row_of_another_shard_in_the_same_batch(write):
+    lines = [f"{number % 5},a" for number in range(ROWS)]
+    path = write("\n".join(["y,t", *lines[:5], "8,a,b,c", *lines[6:]]))
+    one, other = (FilePart(path, path, number=number, parts=8, cuts=tuple(range(10, 80, 10))) for number in (0, 1))
+    for part in (one, other):
+        with pytest.raises(InputError, match="line 7 has 4 fields"):
+            read(part)
 
 
 def test_parts_do_not_depend_on_labels(write):
