@@ -1,4 +1,4 @@
-"""Parts of local files whose rows must be found first: TFRecord and CSV. Parts are whole batches of their file."""
+"""Parts of local files whose rows must be found first: TFRecord and CSV. Parts are whole batches or whole shards."""
 
 from __future__ import annotations
 
