@@ -224,13 +224,18 @@ class _GzipFile(gzip.GzipFile):
         self._compressed.close()
 
 
-def make_directory(path: str) -> None:
-    """Makes a folder and its parents, unless it exists.
+def make_directory(path: str, parents: bool = True) -> None:
+    """Makes a folder, unless it exists.
 
     Args:
       path: The folder. Object stores have none.
+      parents: Whether to make its parents on a local disk, too. A worker that outlives its job must not restore a
+        folder that the end of the job has removed.
     """
-    if not is_store(path) and not FileSystems.exists(path):
+    if not parents and not is_remote(path):
+        with contextlib.suppress(OSError):
+            os.mkdir(path)
+    elif not is_store(path) and not FileSystems.exists(path):
         # Another worker may make it first.
         with contextlib.suppress(OSError):
             FileSystems.mkdirs(path)

@@ -249,8 +249,10 @@ class WriteShards(beam.PTransform):
         ranges: Any = self.rows
         if isinstance(self.rows, PCollection):
             ranges = self.rows | "DivideRows" >> DivideRows(self.num_shards, self.partitions)
+        # A parent that exists now is gone when the job has ended.
+        parents = is_remote(self.temp_directory) or not exists(FileSystems.split(self.temp_directory)[0])
         written = batches | "WriteSegments" >> beam.ParDo(
-            _WriteSegments(self.temp_directory, self.num_shards, layout, self.partitions), as_argument(ranges)
+            _WriteSegments(self.temp_directory, self.num_shards, layout, self.partitions, parents), as_argument(ranges)
         ).with_output_types(tuple[int, Segment])
         schemas: Any = (
             written
@@ -266,7 +268,7 @@ class WriteShards(beam.PTransform):
             | "Gather" >> beam.GroupByKey()
             | "Assemble"
             >> beam.ParDo(
-                _Assemble(self.directory, self.temp_directory, self.num_shards, layout, self.partitions),
+                _Assemble(self.directory, self.temp_directory, self.num_shards, layout, self.partitions, parents),
                 AsSingleton(schemas, default_value=frozenset()),
             ).with_output_types(ShardFile)
         )
@@ -293,14 +295,22 @@ def shard_of_rows(source: str, rows: np.ndarray, num_shards: int) -> np.ndarray:
 class _WriteSegments(beam.DoFn):
     """Writes one segment per shard as long as batches follow each other without a gap, in one source or the next."""
 
-    def __init__(self, temp: str, num_shards: int, layout: Layout, partitions: OutputPartitions = ONE_FOLDER):
+    def __init__(
+        self,
+        temp: str,
+        num_shards: int,
+        layout: Layout,
+        partitions: OutputPartitions = ONE_FOLDER,
+        parents: bool = True,
+    ):
         self._temp = temp
         self._num_shards = num_shards
         self._layout = layout
         self._partitions = partitions
+        self._parents = parents
 
     def start_bundle(self) -> None:
-        make_directory(self._temp)
+        make_directory(self._temp, self._parents)
         self._open: dict[int, _OpenSegment] = {}
         # Source and row after the last record.
         self._next = "", 0
@@ -422,17 +432,24 @@ class _OpenSegment:
 
 class _Assemble(beam.DoFn):
     def __init__(
-        self, directory: str, temp: str, num_shards: int, layout: Layout, partitions: OutputPartitions = ONE_FOLDER
+        self,
+        directory: str,
+        temp: str,
+        num_shards: int,
+        layout: Layout,
+        partitions: OutputPartitions = ONE_FOLDER,
+        parents: bool = True,
     ):
         self._directory = directory
         self._temp = temp
         self._num_shards = num_shards
         self._layout = layout
         self._partitions = partitions
+        self._parents = parents
 
     def setup(self) -> None:
         # Without records, no bundle of segments has made the folder.
-        make_directory(self._temp)
+        make_directory(self._temp, self._parents)
 
     @redact_errors("writing")
     def process(self, element: tuple[int, Iterable[Segment | None]], schemas: frozenset[bytes]) -> Iterator[ShardFile]:

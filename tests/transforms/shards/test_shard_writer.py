@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from apache_beam.pipeline import PipelineVisitor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.transforms import LabelledBatch, ShardFile, WriteParquet, WriteTFRecords
@@ -742,3 +743,28 @@ def test_dictionaries_that_differ_between_files_keep_their_values(written):
     assert table_in(next(iter(found.values()))).column("kind").to_pylist() == [
         text for i in range(3) for text in (f"kind {i}", "common")
     ]
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_worker_that_outlives_its_job_does_not_restore_its_folder(tmp_path: Path, removed: bool) -> None:
+    """The end of an interrupted job removes the folder, and the runner may begin another bundle after that."""
+    work = tmp_path / "work"
+    work.mkdir()
+    pipeline = beam.Pipeline()
+    batches = pipeline | beam.Create([]).with_output_types(LabelledBatch)
+    _ = batches | WriteParquet(str(work / "data"), str(work / "temp"), 2)
+    stages: list[Any] = []
+
+    class Visitor(PipelineVisitor):
+        def visit_transform(self, transform_node: Any) -> None:
+            stages.append(getattr(transform_node.transform, "dofn", None))
+
+    pipeline.visit(Visitor())
+    if removed:
+        work.rmdir()
+    (segments,) = (each for each in stages if isinstance(each, _WriteSegments))
+    (assemble,) = (each for each in stages if isinstance(each, _Assemble))
+    segments.start_bundle()
+    assemble.setup()
+    assert work.exists() is not removed
+    assert (work / "temp").exists() is not removed
