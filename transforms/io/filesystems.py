@@ -232,13 +232,13 @@ def make_directory(path: str, parents: bool = True) -> None:
       parents: Whether to make its parents on a local disk, too. A worker that outlives its job must not restore a
         folder that the end of the job has removed.
     """
-    if not parents and not is_remote(path):
-        with contextlib.suppress(OSError):
-            os.mkdir(path)
-    elif not is_store(path) and not FileSystems.exists(path):
+    if not is_store(path) and not FileSystems.exists(path):
         # Another worker may make it first.
         with contextlib.suppress(OSError):
-            FileSystems.mkdirs(path)
+            if parents or is_remote(path):
+                FileSystems.mkdirs(path)
+            else:
+                os.mkdir(path)
 
 
 def create(path: str) -> BinaryIO:
