@@ -95,7 +95,7 @@ def _stop_without_thread(sampler: Any) -> None:
 
 
 class _Made:
-    """What Beam would have made bytes of, to load it in the same bundle."""
+    """Object in place of its pickled bytes, which would be loaded in the same bundle."""
 
     def __init__(self, value: Any) -> None:
         self.value = value

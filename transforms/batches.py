@@ -37,6 +37,7 @@ from .tfrecord.encoded_batches import is_encoded, with_label
 _METADATA, _CARRIED = b"labeldp.batch", b"labeldp.carried"
 
 T = TypeVar("T")
+_Records = TypeVar("_Records", pa.RecordBatch, pa.Table)
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,6 +193,21 @@ class LabelledBatch:
         """
         place = self.batch.schema.get_field_index(name)
         return None if place < 0 else self.batch.column(place)
+
+
+def slice_rows(records: _Records, first: int, wanted: range) -> _Records:
+    """Takes those of consecutive rows that are wanted.
+
+    Args:
+      records: The rows, a record batch or a table.
+      first: Number of the first one.
+      wanted: Numbers of the rows to take, which may lie outside.
+
+    Returns:
+      The wanted rows, possibly none.
+    """
+    start, stop = (min(max(row - first, 0), records.num_rows) for row in (wanted.start, wanted.stop))
+    return records.slice(start, stop - start)
 
 
 def filter_batch(batch: pa.RecordBatch, indices: np.ndarray) -> pa.RecordBatch:

@@ -277,7 +277,7 @@ def _reads_parts(input: InputSpec, column: LabelColumn, output: OutputSpec) -> b
 
 
 def _parts_are_shards(column: LabelColumn, output: OutputSpec) -> bool:
-    """Whether workers know the shards of the records that they read.
+    """Tells whether workers know the shards of the records that they read.
 
     Records of units are read before that, and the folder of a shard is found later.
     """

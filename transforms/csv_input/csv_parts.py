@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import InputError, redact_errors, unreadable
 from ..io.filesystems import not_opened
 from ..io.input_format import BATCH_ROWS, FilePart
-from ..io.row_parts import batches_of_part, cuts_of_part, split_by_rows
+from ..io.row_parts import bounds_of_part, split_by_rows
 from .csv_blocks import row_ends, whole_row_blocks
 from .csv_dialect import Dialect
 
@@ -80,15 +80,16 @@ def rows_of_part(part: FilePart, labels: Sequence[str], dialect: Dialect) -> ran
       InputError: If the file cannot be read.
     """
     index = _index(part.path, labels, dialect)
-    first, stop = cuts_of_part(part) or (batch * BATCH_ROWS for batch in batches_of_part(part, len(index.batches) - 1))
+    first, stop = bounds_of_part(part, len(index.batches) - 1)
     return range(first, index.rows if stop is None else min(stop, index.rows))
 
 
-def part_blocks(part: FilePart, labels: Sequence[str], dialect: Dialect) -> Iterator[tuple[bytes, bytes]]:
-    """Reads the batches of a CSV file that have rows of a part, in blocks of whole rows.
+def part_blocks(part: FilePart, rows: range, labels: Sequence[str], dialect: Dialect) -> Iterator[tuple[bytes, bytes]]:
+    """Reads the batches of a CSV file that have some rows, in blocks of whole rows.
 
     Args:
       part: A part by `split_csv`.
+      rows: The rows, from `rows_of_part`.
       labels: Private columns.
       dialect: Dialect of the file.
 
@@ -98,9 +99,9 @@ def part_blocks(part: FilePart, labels: Sequence[str], dialect: Dialect) -> Iter
     Raises:
       InputError: If the file cannot be read, or becomes shorter meanwhile.
     """
-    index, rows = _index(part.path, labels, dialect), rows_of_part(part, labels, dialect)
     if not rows:
         return
+    index = _index(part.path, labels, dialect)
     at, end = int(index.batches[rows.start // BATCH_ROWS]), int(index.batches[-(-rows.stop // BATCH_ROWS)])
     try:
         with open(part.path, "rb") as file:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
+from ..batches import slice_rows
 from ..errors import InputError
 from ..io.hive_partitions import check_no_clash
 from ..io.input_format import BATCH_ROWS, FilePart, check_unique_columns, listed
@@ -85,7 +86,7 @@ class CSVReader:
             wanted, blocks = None, whole_row_blocks(part.path, self._labels, self._dialect)
         else:
             wanted = rows_of_part(part, self._labels, self._dialect)
-            blocks = part_blocks(part, self._labels, self._dialect)
+            blocks = part_blocks(part, wanted, self._labels, self._dialect)
         # Whole batches are parsed, of which others may have rows, too.
         rows = 0 if wanted is None else wanted.start // BATCH_ROWS * BATCH_ROWS
         for header, block in blocks:
@@ -107,10 +108,7 @@ class CSVReader:
 
 def _within(table: pa.Table, first: int, wanted: range | None) -> list[pa.RecordBatch]:
     """Those of some rows, of which the first has the number `first`, that are wanted."""
-    if wanted is not None:
-        start, stop = (min(max(row - first, 0), table.num_rows) for row in (wanted.start, wanted.stop))
-        table = table.slice(start, stop - start)
-    return table.to_batches()
+    return (table if wanted is None else slice_rows(table, first, wanted)).to_batches()
 
 
 def csv_schema(

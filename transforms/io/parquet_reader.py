@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..batches import slice_rows
 from ..errors import InputError, redact_errors, unreadable
 from .filesystems import is_remote, not_opened, open_input
 from .hive_partitions import check_no_clash
@@ -164,8 +165,7 @@ def _rows_of_part(starts: np.ndarray, part: FilePart) -> range:
 def _within(batches: Iterator[pa.RecordBatch], row: int, end: int, rows: range, path: str) -> Iterator[pa.RecordBatch]:
     """The wanted rows of batches that have the rows from `row` to `end` of the file."""
     for batch in batches:
-        start, stop = (min(max(bound - row, 0), batch.num_rows) for bound in (rows.start, rows.stop))
-        yield batch.slice(start, stop - start)
+        yield slice_rows(batch, row, rows)
         row += batch.num_rows
         if row >= rows.stop:
             return

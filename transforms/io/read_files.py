@@ -53,8 +53,8 @@ class ReadRecordBatches(beam.PTransform):
         small files: neighbors share the segments of their shards. Files that are read together are not split.
       carried: Side inputs that batches carry to later stages. No file is read before all of them are available.
       shards: One of `carried`: the `ShardRanges` of the records, if all shards are in one folder. Parts of a TFRecord
-        file with rows of at least eight shards are whole shards then, so that each shard is written as one segment.
-        None if rows of a shard may be in two parts.
+        or CSV file with rows of at least eight shards are whole shards then, so that each shard is one segment. None if
+        rows of a shard may be in two parts.
     """
 
     pattern: str

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from apache_beam.io.filesystem import CompressionTypes
 
 from .filesystems import is_remote
-from .input_format import FilePart
+from .input_format import BATCH_ROWS, FilePart
 
 # Rows of a part, at least, and most parts of a file.
 _PART_ROWS, _MOST_PARTS = 1 << 17, 64
@@ -34,37 +34,26 @@ def split_by_rows(file: FilePart, count: Callable[[], int]) -> Iterator[FilePart
         yield dataclasses.replace(file, number=number, parts=parts)
 
 
-def batches_of_part(part: FilePart, batches: int) -> tuple[int, int]:
-    """Finds which batches of its file are those of a part.
+def bounds_of_part(part: FilePart, batches: int) -> tuple[int, int | None]:
+    """Finds the rows of a part, which are whole shards or whole batches of its file.
+
+    A shard of one part is written once, by one worker; the segments of several are copied.
 
     Args:
       part: A part by `split_by_rows`.
       batches: Number of batches of the file.
 
     Returns:
-      (first, stop): the first of them, and the one after the last.
+      (first, stop): the first row, and the one after the last; None for the end of the file. They are equal for a part
+      without a shard: those come last, so that workers which take parts by turns get equally many shards. Parts are
+      whole batches if the file has too few shards to occupy workers.
     """
-    return batches * part.number // part.parts, batches * (part.number + 1) // part.parts
-
-
-def cuts_of_part(part: FilePart) -> tuple[int, int | None] | None:
-    """Finds which shards of its file are those of a part, so that no shard has rows of two parts.
-
-    A shard of one part is written once, by one worker; the segments of several are copied.
-
-    Args:
-      part: A part by `split_by_rows`.
-
-    Returns:
-      (first, stop): the first row of its shards, and the one after the last, None for the end of the file. Equal for a
-      part without a shard: those come last, so that workers which take parts by turns get equally many shards.
-      None if the file has too few shards to occupy workers; its parts are whole batches then.
-    """
-    starts = (0, *part.cuts)
+    starts, parts = (0, *part.cuts), part.parts
     if len(starts) < ENOUGH_FILES:
-        return None
-    parts = min(part.parts, len(starts))
+        starts = range(0, batches * BATCH_ROWS, BATCH_ROWS)
+    else:
+        parts = min(parts, len(starts))
     if part.number >= parts:
         return 0, 0
     first, stop = (len(starts) * number // parts for number in (part.number, part.number + 1))
-    return starts[first], starts[stop] if stop < len(starts) else None
+    return starts[first], starts[stop] if part.number < parts - 1 else None

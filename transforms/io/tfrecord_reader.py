@@ -17,7 +17,7 @@ from ..tfrecord.framing import ALL_ROWS, Frames, batch_offsets, read_records, sk
 from ..tfrecord.wire import warn_if_slow
 from .filesystems import GZIP_MAGIC, GZIP_WITHOUT_NAME, not_opened, open_input
 from .input_format import BATCH_ROWS, FilePart
-from .row_parts import batches_of_part, cuts_of_part, split_by_rows
+from .row_parts import bounds_of_part, split_by_rows
 
 SCHEMA_RECORDS = 1 << 10
 """Records of a file that are read for its schema."""
@@ -144,12 +144,9 @@ def _rows_of_part(part: FilePart) -> range | None:
     """Rows of a part, which are whole shards or whole batches; None for a whole file."""
     if part.parts == 1:
         return None
-    found = cuts_of_part(part)
-    if found is None:
-        first, stop = batches_of_part(part, len(_index(part.path)[1]))
-        found = first * BATCH_ROWS, None if part.number == part.parts - 1 else stop * BATCH_ROWS
+    first, stop = bounds_of_part(part, len(_index(part.path)[1]))
     # The last part reads to the end, to find what is wrong there.
-    return range(found[0], ALL_ROWS if found[1] is None else found[1])
+    return range(first, ALL_ROWS if stop is None else stop)
 
 
 def _go_to_row(file: BinaryIO, path: str, row: int) -> None:

@@ -103,3 +103,14 @@ def assert_tiles() -> Callable[[list[Any], str, int], None]:
             assert len(batch.rows) == batch.batch.num_rows
 
     return check
+
+
+@pytest.fixture(scope="session")
+def cut_parts() -> Callable[..., list[Any]]:
+    """(path, number of parts, first row of each further shard) -> the parts of that file, whose reader knows shards."""
+    from labeldp.transforms.io.input_format import FilePart
+
+    def parts_of(path: str, parts: int, cuts: tuple[int, ...]) -> list[FilePart]:
+        return [FilePart(path, path, number=number, parts=parts, cuts=cuts) for number in range(parts)]
+
+    return parts_of

@@ -1,7 +1,6 @@
 """Parts of CSV files: they tile their file, whatever is in it, and no label counts for where they begin."""
 
 import codecs
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -100,14 +99,10 @@ def test_parts_are_read_in_parallel_and_tile_their_file(write, run, text):
 ])  # fmt: skip
 @pytest.mark.parametrize("parts", [2, 12, 64])
 @pytest.mark.parametrize("line_break", ["\n", "\n\n"], ids=["one break", "blank lines"])
-def test_whole_shards_are_read_once(write, text, cuts, parts, line_break):
+def test_whole_shards_are_read_once(write, text, cut_parts, cuts, parts, line_break):
     path = write(text.replace("\r\n", "\n").replace("\n", line_break))
     whole = FilePart(path, path)
-    found = [
-        batch
-        for number in range(parts)
-        for batch in read(dataclasses.replace(whole, number=number, parts=parts, cuts=cuts))
-    ]
+    found = [batch for part in cut_parts(path, parts, cuts) for batch in read(part)]
     assert [batch.start for batch in found] == [0, *(batch.stop for batch in found[:-1])]
     shards, taken = (0, *cuts), min(parts, len(cuts) + 1)
     assert {shards[len(shards) * number // taken] for number in range(taken)} <= {batch.start for batch in found}

@@ -1,6 +1,5 @@
 """Parts of TFRecord files: they tile their file, whatever is in it, and no label counts for where they begin."""
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,7 +67,7 @@ def test_parts_are_read_in_parallel_and_tile_their_file(log, run):
 @given(st.integers(2, 64), st.lists(st.integers(1, 1000), min_size=7, max_size=70).map(sorted))
 def test_parts_of_a_file_with_many_shards_are_whole_shards(parts: int, cuts: list[int]) -> None:
     found: list[Any] = [
-        row_parts.cuts_of_part(FilePart("a", "a", number=number, parts=parts, cuts=tuple(cuts)))
+        row_parts.bounds_of_part(FilePart("a", "a", number=number, parts=parts, cuts=tuple(cuts)), 1)
         for number in range(parts)
     ]
     taken = [each for each in found if each != (0, 0)]
@@ -83,7 +82,8 @@ def test_parts_of_a_file_with_many_shards_are_whole_shards(parts: int, cuts: lis
 
 
 def test_few_shards_do_not_decide_where_parts_begin() -> None:
-    assert row_parts.cuts_of_part(FilePart("a", "a", parts=8, cuts=(1, 2, 3, 4, 5, 6))) is None
+    part = FilePart("a", "a", number=1, parts=8, cuts=(1, 2, 3, 4, 5, 6))
+    assert row_parts.bounds_of_part(part, 16) == (2 * BATCH_ROWS, 4 * BATCH_ROWS)
 
 
 @pytest.mark.parametrize("cuts", [
@@ -91,14 +91,10 @@ def test_few_shards_do_not_decide_where_parts_begin() -> None:
     tuple(5 * BATCH_ROWS + i for i in range(17)),
 ])  # fmt: skip
 @pytest.mark.parametrize("parts", [2, 5, 12, 64])
-def test_whole_shards_are_read_once(log, cuts, parts):
+def test_whole_shards_are_read_once(log, cut_parts, cuts, parts):
     path = log()
     whole = FilePart(path, path)
-    found = [
-        batch
-        for number in range(parts)
-        for batch in read(dataclasses.replace(whole, number=number, parts=parts, cuts=cuts))
-    ]
+    found = [batch for part in cut_parts(path, parts, cuts) for batch in read(part)]
     assert [batch.start for batch in found] == [0, *(batch.stop for batch in found[:-1])]
     assert found[-1].stop == ROWS
     assert all(len(batch.rows) == batch.batch.num_rows <= BATCH_ROWS for batch in found)
