@@ -26,8 +26,9 @@ _THIRD_PARTY_WARNINGS = (
 _TESTS = Path(__file__).parent
 _keep_results_of_beam = runpy.run_path(str(_TESTS / "kept_between_jobs.py"))["keep_results"]
 _solutions = runpy.run_path(str(_TESTS / "kept_solutions.py"))["KeptSolutions"]()
-# Tests of the solvers, and those that change them.
+# Tests of the solvers, and those that change them; those that use solvers may be answered with what was found before.
 _SOLVE = (_TESTS / "mechanisms", _TESTS / "pipelines" / "attack")
+_USE = tuple(_TESTS / "mechanisms" / name for name in ("analysis", "center", "composition"))
 
 # Hypothesis's own limits of time measure how busy the machine is.
 settings.register_profile("fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -62,7 +63,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Makes Beam and solvers keep their results, as soon as a test has loaded them."""
     _solutions.watch()
-    _solutions.used = not any(item.path.is_relative_to(folder) for folder in _SOLVE)
+    solve, use = (any(item.path.is_relative_to(folder) for folder in folders) for folders in (_SOLVE, _USE))
+    _solutions.used = use or not solve
     if "apache_beam" in sys.modules:
         _keep_results_of_beam()
 

@@ -1,6 +1,6 @@
-"""Keeps the randomizers that the slow solvers found, for tests of jobs: many solve the same priors, several times each.
+"""Keeps the randomizers that the slow solvers found, for tests of what uses them: many solve the same priors.
 
-The same arguments give the same randomizer, as the tests of the mechanisms show; those always solve.
+The same arguments give the same randomizer, as the tests of the solvers show; those always solve.
 """
 
 import copy
