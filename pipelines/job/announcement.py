@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 
 from ...mechanisms.analysis.automatic import CANDIDATES, LABELS
 from ...mechanisms.analysis.release_warnings import release_warnings
@@ -12,17 +14,23 @@ from ...mechanisms.analysis.verdict import debiasing, verdict
 from ...mechanisms.center.truncation import MODEL_PARAMETERS
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.randomizer import Randomizer
+from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.unit_bound import DROP
 from ...transforms.errors import InputError
 from ...transforms.io.parquet_reader import schema_metadata
+from ...transforms.io.row_parts import ENOUGH_FILES, splits
 from ...transforms.io.schema_metadata import published_keys
 from ...transforms.progress_log import LOGGER
 from ..cli.one_line import one_line
 from ..release.job_result import JobResult
 from ..release.mechanism_file import MechanismFile
-from .job_request import InputSpec, JobRequest, ValidationRequest, whole_budget
+from ..runner.runner_options import runs_here
+from .job_graph import reads_parts
+from .job_request import InputSpec, JobRequest, OutputSpec, ValidationRequest, whole_budget
 from .release_steps import ReleasedLabel
 
+# Bytes of a file that one worker reads for seconds.
+_LARGE_FILE = 1 << 28
 _OUTPUTS_SHOWN = 6
 _GROUPS_SHOWN = 8
 
@@ -51,6 +59,27 @@ def announce_metadata(input: InputSpec, output_format: str, labels: Sequence[str
     if dropped:
         # Only the number: a key may hold a label, too.
         LOGGER.info("metadata of the input that may describe the label is dropped: %s", counted(len(dropped), "key"))
+
+
+def announce_readers(input: InputSpec, column: LabelColumn, output: OutputSpec, options: PipelineOptions) -> None:
+    """Logs what lets several workers read large files of rows, where one reads each of a few.
+
+    Args:
+      input: The input files.
+      column: The label.
+      output: The shards.
+      options: Options of the runner.
+    """
+    files, alone = len(input.parts), runs_here(options) and options.view_as(DirectOptions).direct_num_workers == 1
+    if alone or input.format.name == "parquet" or files >= ENOUGH_FILES or input.file_size < _LARGE_FILE:
+        return
+    each = "the input file" if files == 1 else "each input file"
+    enough = dataclasses.replace(output, num_shards=max(output.num_shards, ENOUGH_FILES * files))
+    utf_8 = input.format.name != "csv" or input.format.dialect.encoding == "utf-8"
+    if not (utf_8 and all(map(splits, input.parts)) and reads_parts(input, column, enough)):
+        LOGGER.info("one worker reads %s: its records in %d files are read by several", each, ENOUGH_FILES)
+    elif not reads_parts(input, column, output):
+        LOGGER.info("one worker reads the records of %s: with --num_shards %d, several do", each, enough.num_shards)
 
 
 def warn_of_other_label(request: JobRequest) -> None:

@@ -123,6 +123,26 @@ def build(
     return [*results, *written]
 
 
+def reads_parts(input: InputSpec, column: LabelColumn, output: OutputSpec) -> bool:
+    """Tells whether the records of a large TFRecord or CSV file are read in parts, if its kind of file is split.
+
+    A shard of several parts is put together from their segments: those of TFRecords are copied, but those of Parquet
+    are encoded then, which takes longer than the parts of a CSV file gain. Of files with enough shards each, parts are
+    whole shards.
+
+    Args:
+      input: The input files.
+      column: The label.
+      output: The shards.
+
+    Returns:
+      Whether they are.
+    """
+    whole = _parts_are_shards(column, output) and output.num_shards >= ENOUGH_FILES * len(input.parts)
+    cheap = input.format.name != "csv" or output.format == "tfrecord" or whole
+    return cheap and output.num_shards > len(input.parts)
+
+
 def _carried(name: str, value: Any) -> Any:
     """A side input that batches carry; values, such as those of a mechanism file, stay what they are."""
     return Carried(name, value) if isinstance(value, PCollection) else value
@@ -214,7 +234,7 @@ def _read_labels(
     input, column = requests[0].input, requests[0].column
     columns = _columns(requests, linears)
     # Where the rows of a CSV file begin takes as long to find as one pass gains.
-    split = input.format.name != "csv" or _reads_parts(input, column, requests[0].output)
+    split = input.format.name != "csv" or reads_parts(input, column, requests[0].output)
     read = ReadRecordBatches(
         input.pattern, input.format, columns, input.where, column.name,
         other_labels=column.others, split=split, together=input.together,
@@ -254,7 +274,7 @@ def _read_records(
         centers = [request.column.center for request in requests]
         columns += [center for center in centers if center is not None and center not in columns]
     partitions = output.partitions.names
-    split = _reads_parts(input, column, output)
+    split = reads_parts(input, column, output)
     read = ReadRecordBatches(
         input.pattern, input.format, columns, input.where, column.name,
         encoded, partitions, column.others, split, input.together,
@@ -262,18 +282,6 @@ def _read_records(
     )  # fmt: skip
     kept = DROP if column.unit is None else column.unit.over_limit
     return _bounded(pipeline, "Records", read, units, column, carried, kept)
-
-
-def _reads_parts(input: InputSpec, column: LabelColumn, output: OutputSpec) -> bool:
-    """Whether records of a large TFRecord or CSV file are read in parts.
-
-    A shard of several parts is put together from their segments: those of TFRecords are copied, but those of Parquet
-    are encoded then, which takes longer than the parts of a CSV file gain. Of files with enough shards each, parts are
-    whole shards.
-    """
-    whole = _parts_are_shards(column, output) and output.num_shards >= ENOUGH_FILES * len(input.parts)
-    cheap = input.format.name != "csv" or output.format == "tfrecord" or whole
-    return cheap and output.num_shards > len(input.parts)
 
 
 def _parts_are_shards(column: LabelColumn, output: OutputSpec) -> bool:

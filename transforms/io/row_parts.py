@@ -16,6 +16,21 @@ _PART_ROWS, _MOST_PARTS = 1 << 17, 64
 ENOUGH_FILES = 8
 
 
+def splits(file: FilePart) -> bool:
+    """Tells whether a file of rows is split into parts.
+
+    Only few files are split that are local and not compressed: for others, finding the rows costs as much as it saves.
+
+    Args:
+      file: A whole file.
+
+    Returns:
+      Whether it is.
+    """
+    plain = CompressionTypes.detect_compression_type(file.path) == CompressionTypes.UNCOMPRESSED
+    return file.files < ENOUGH_FILES and plain and not is_remote(file.path)
+
+
 def split_by_rows(file: FilePart, count: Callable[[], int]) -> Iterator[FilePart]:
     """Splits a file into parts that workers read in parallel, by its number of rows.
 
@@ -24,12 +39,9 @@ def split_by_rows(file: FilePart, count: Callable[[], int]) -> Iterator[FilePart
       count: Counts its rows, with another pass over the file.
 
     Yields:
-      Its parts in order, at least one. Only few files are split that are local and not compressed: for others, that
-      pass costs as much as it saves.
+      Its parts in order, at least one.
     """
-    plain = CompressionTypes.detect_compression_type(file.path) == CompressionTypes.UNCOMPRESSED
-    split = file.files < ENOUGH_FILES and plain and not is_remote(file.path)
-    parts = min(max(count() // _PART_ROWS, 1), _MOST_PARTS) if split else 1
+    parts = min(max(count() // _PART_ROWS, 1), _MOST_PARTS) if splits(file) else 1
     for number in range(parts):
         yield dataclasses.replace(file, number=number, parts=parts)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from labeldp.pipelines.job import announcement
 from labeldp.transforms.csv_input.csv_parts import split_csv
 from labeldp.transforms.io import file_reader, row_parts
 from labeldp.transforms.io.input_format import BATCH_ROWS, FilePart
@@ -105,8 +106,9 @@ def test_timestamps_are_categories_in_every_output(job, invoke, outputs, tmp_pat
 def test_a_large_file_is_read_in_parts_for_tfrecords_or_many_shards(
     command, invoke, outputs, key_file, tree, monkeypatch, tmp_path, output_format, shards, parts
 ):
-    """The parts of a file do not show: the shards are those of the file as a whole."""
+    """The parts of a file do not show: the shards are those of the file as a whole. That it has none is logged."""
     found: list[int] = []
+    monkeypatch.setattr(announcement, "_LARGE_FILE", 1)
 
     def watched(*arguments: Any) -> Iterator[FilePart]:
         for part in split_csv(*arguments):
@@ -121,7 +123,9 @@ def test_a_large_file_is_read_in_parts_for_tfrecords_or_many_shards(
     released = []
     for name, rows_of_part in (("whole", 1 << 20), ("parts", BATCH_ROWS)):
         monkeypatch.setattr(row_parts, "_PART_ROWS", rows_of_part)
-        invoke(command("privatize", flags | {"output": outputs / name, "direct_num_workers": 2})).ok()
+        outcome = invoke(command("privatize", flags | {"output": outputs / name, "direct_num_workers": 2})).ok()
+        advice = "one worker reads the records of the input file: with --num_shards 8, several do"
+        assert (advice in outcome.err) == (parts == 1)
         released.append(tree(outputs / name / "data"))
     assert released[0] == released[1]
     assert max(found, default=1) == parts

@@ -1,6 +1,7 @@
 """Conversion of flags to a job request: defaults, the domain, the key, and the flags passed on to Beam."""
 
 import dataclasses
+import logging
 import os
 import stat
 from collections.abc import Callable
@@ -217,6 +218,45 @@ def test_small_files_are_read_together(request_of: Any, files: int, more: int, t
     one = request_of().input
     many = dataclasses.replace(one, parts=one.parts * files, file_size=SMALL_FILE_SIZE + more)
     assert many.together == together
+
+
+READS_RECORDS = "one worker reads the records of the input file: with --num_shards 8, several do"
+READS_FILE = "one worker reads the input file: its records in 8 files are read by several"
+
+
+@pytest.mark.parametrize(
+    ("flags", "workers", "path", "said"),
+    [
+        ({}, 2, None, [READS_RECORDS]),
+        ({}, 1, None, []),
+        ({"num_shards": 8}, 2, None, []),
+        ({"output_format": "tfrecord"}, 2, None, [READS_RECORDS]),
+        ({"output_format": "tfrecord", "num_shards": 2}, 2, None, []),
+        ({"csv_encoding": "latin-1", "num_shards": 8}, 2, None, [READS_FILE]),
+        ({"num_shards": 8}, 2, "log.csv.gz", [READS_FILE]),
+        ({"num_shards": 8}, 2, "gs://bucket/log.csv", [READS_FILE]),
+        ({"num_shards": 8, "unit_column": "f", "max_records_per_unit": 2}, 2, None, [READS_FILE]),
+    ],
+)
+def test_what_lets_several_workers_read_a_large_file(
+    request_of: Any, caplog: Any, monkeypatch: Any, flags: dict[str, Any], workers: int, path: Any, said: list[str]
+) -> None:
+    from apache_beam.options.pipeline_options import PipelineOptions
+    from labeldp.pipelines.job import announcement
+
+    monkeypatch.setattr(logging.getLogger("labeldp"), "propagate", True)
+    caplog.set_level(logging.INFO, "labeldp")
+    found = request_of(**flags)
+    parts = tuple(dataclasses.replace(part, path=path or part.path) for part in found.input.parts)
+    options = PipelineOptions([f"--direct_num_workers={workers}"])
+    for size in (announcement._LARGE_FILE - 1, announcement._LARGE_FILE):
+        large = dataclasses.replace(found.input, parts=parts, file_size=size)
+        announcement.announce_readers(large, found.column, found.output, options)
+    assert caplog.messages == said
+
+    many = dataclasses.replace(large, parts=parts * 8)
+    announcement.announce_readers(many, found.column, found.output, options)
+    assert caplog.messages == said, "eight files occupy workers"
 
 
 def test_the_key_is_in_no_option_that_a_runner_shows(beam_options: Any, key_file: Path, secret: bytes) -> None:
