@@ -107,18 +107,17 @@ class ReadRecordBatches(beam.PTransform):
 
 def _matching_files(pattern: str, format: Format, together: int, splits: FileReader | None) -> list[_Run]:
     files = file_parts(list(match(pattern)), format)
-    if splits is not None and len(files) < ENOUGH_FILES:
-        # To find its parts, each is read: at the same time, as far as the interpreter's lock allows.
-        with ThreadPoolExecutor(len(files)) as threads:
-            parts = threads.map(lambda file: list(splits.split(file)), files)
-            return [(part,) for found in parts for part in found]
-    return [tuple(files[start : start + together]) for start in range(0, len(files), together)]
+    runs: list[_Run] = [tuple(files[start : start + together]) for start in range(0, len(files), together)]
+    if splits is None or len(files) >= ENOUGH_FILES:
+        return runs
+    # To find its parts, each is read: at the same time, as far as the interpreter's lock allows.
+    with ThreadPoolExecutor(len(files)) as threads:
+        return [part for parts in threads.map(lambda run: _parts_of_file(run, splits), runs) for part in parts]
 
 
-def _parts_of_file(run: _Run, reader: FileReader) -> Iterator[_Run]:
+def _parts_of_file(run: _Run, reader: FileReader) -> list[_Run]:
     (file,) = run
-    for part in reader.split(file):
-        yield (part,)
+    return [(part,) for part in reader.split(file)]
 
 
 class _ReadFiles(beam.DoFn):
