@@ -6,9 +6,11 @@ The examples that hypothesis tries are the same in every run; LABELDP_EXPLORE=1 
 import functools
 import gc
 import gettext
+import logging
 import os
 import runpy
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -67,6 +69,19 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     _solutions.used = use or not solve
     if "apache_beam" in sys.modules:
         _keep_results_of_beam()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Restores the loggers that a command configured in this process: a test would find them in another state."""
+    loggers = [logging.getLogger(name) for name in ("labeldp", "apache_beam")]
+    before = [(logger, logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
+    done = yield
+    if loggers[0].propagate != before[0][-1]:
+        for logger, handlers, level, propagate in before:
+            logger.handlers[:], logger.propagate = handlers, propagate
+            logger.setLevel(level)
+    return done
 
 
 @pytest.fixture(scope="session")

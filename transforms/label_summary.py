@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import PCollection
+from apache_beam.utils.shared import Shared
 
 from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.label_counts import LabelSummary, add_summaries, count_labels
@@ -125,10 +126,11 @@ class _Summarize(beam.DoFn):
     def __init__(self, column: LabelColumn, key: NoiseKeyFile):
         self._column = column
         self._key = key
+        self._shared = Shared()
 
     def setup(self) -> None:
         self._secret = self._key.load()
-        self._progress = Progress("counted")
+        self._progress = self._shared.acquire(lambda: Progress("counted"))
 
     @redact_errors("counting labels")
     def process(self, batch: LabelledBatch) -> Iterator[LabelSummary]:

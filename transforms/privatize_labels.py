@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import PCollection, TaggedOutput
+from apache_beam.utils.shared import Shared
 
 from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.noise.input_digest import RawSums, add_sums, digest_sums, input_digest
@@ -222,10 +223,11 @@ class _Randomize(beam.DoFn):
     def __init__(self, column: LabelColumn, key: NoiseKeyFile):
         self._column = column
         self._key = key
+        self._shared = Shared()
 
     def setup(self) -> None:
         self._secret = self._key.load()
-        self._progress = Progress("privatized")
+        self._progress = self._shared.acquire(lambda: Progress("privatized"))
         self._prepared: dict[tuple[bytes, NoiseBinding | StreamBinding], tuple[Randomizer, bytes]] = {}
 
     @redact_errors("privatizing labels")

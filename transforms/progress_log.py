@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 LOGGER = logging.getLogger("labeldp")
 
@@ -12,7 +13,8 @@ _RECORDS_BETWEEN_LINES = 1_000_000
 class Progress:
     """Counts the records that a stage handled in this process, and logs one line per million.
 
-    Lines name rows, never bytes or times. Multiples of a million are the same however records are cut into batches.
+    Lines name rows, never bytes or times. Multiples of a million are the same however records are cut into batches. The
+    threads of a process can share one, by a handle of `apache_beam.utils.shared.Shared`.
     """
 
     def __init__(self, doing: str):
@@ -23,6 +25,7 @@ class Progress:
         """
         self._doing = doing
         self._records = 0
+        self._lock = threading.Lock()
 
     def add(self, records: int) -> None:
         """Adds records and logs the multiples of a million that were reached.
@@ -30,8 +33,9 @@ class Progress:
         Args:
           records: Number of records, >= 0.
         """
-        before = self._records // _RECORDS_BETWEEN_LINES
-        self._records += records
-        reached = self._records // _RECORDS_BETWEEN_LINES
-        for multiple in range(before + 1, reached + 1):
-            LOGGER.info("%s %s records", self._doing, f"{multiple * _RECORDS_BETWEEN_LINES:,}")
+        with self._lock:
+            before = self._records // _RECORDS_BETWEEN_LINES
+            self._records += records
+            reached = self._records // _RECORDS_BETWEEN_LINES
+            for multiple in range(before + 1, reached + 1):
+                LOGGER.info("%s %s records", self._doing, f"{multiple * _RECORDS_BETWEEN_LINES:,}")

@@ -5,7 +5,6 @@ import importlib
 import importlib.util
 import io
 import json
-import logging
 import os
 import sys
 import time
@@ -52,10 +51,6 @@ def jobs_in_process(on_the_path: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.import_module("workspace"), "LABEL_MAX", LABEL_MAX)
     # A benchmark waits for the disk before a run; the figures of a test do not depend on that.
     monkeypatch.setattr(os, "sync", lambda: None)
-    for logger in (logging.getLogger("labeldp"), logging.getLogger("apache_beam")):
-        for name in ("handlers", "level", "propagate"):
-            # A command configures logging globally; restore the configuration for other tests.
-            monkeypatch.setattr(logger, name, getattr(logger, name))
 
     def run(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> Any:
         output = io.StringIO()

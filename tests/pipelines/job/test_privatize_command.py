@@ -478,3 +478,19 @@ class TestOneLabelChanged:
         assert spent(two_versions[0].parent) == pytest.approx(costs[0] + costs[1], rel=1e-12)
         assert costs[0] == pytest.approx(3, rel=1e-9)
         assert max(costs) <= 3
+
+
+def test_workers_of_a_process_log_what_they_did_together(
+    job: Any, invoke: Any, write_csv: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them would log its own thousand, and nobody that all is done."""
+    from labeldp.transforms import progress_log
+
+    monkeypatch.setattr(progress_log, "_RECORDS_BETWEEN_LINES", 1_000)
+    for name in "abcd":
+        write_csv(tmp_path / f"{name}.csv", [f"{row},{row % 5}" for row in range(600)], "f,y")
+    for output in ("once", "again"):
+        outcome = invoke(job(input=tmp_path / "?.csv", output=tmp_path / output, direct_num_workers=2)).ok()
+        for doing in ("counted", "privatized"):
+            lines = [line for line in outcome.err.splitlines() if f" {doing} " in line]
+            assert lines == [f"labeldp: {doing} {records} records" for records in ("1,000", "2,000")]

@@ -1,7 +1,6 @@
 """The compiled loops over bytes give what the reference in Python gives; walks are compared in test_example_values."""
 
 import json
-import logging
 import random
 import subprocess
 import sys
@@ -150,7 +149,7 @@ sys.exit(main(json.loads(sys.argv[1])))
 
 
 def test_a_release_without_the_compiled_part_has_the_same_bytes_and_warns(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import pyarrow as pa
     from labeldp.pipelines.cli.commands import main
@@ -175,9 +174,6 @@ def test_a_release_without_the_compiled_part_has_the_same_bytes_and_warns(
         ]  # fmt: skip
 
     assert wire.COMPILED
-    logger = logging.getLogger("labeldp")  # The command configures it.
-    monkeypatch.setattr(logger, "handlers", logger.handlers[:])
-    monkeypatch.setattr(logger, "propagate", logger.propagate)
     assert main(arguments("compiled")) == 0
     assert "C compiler" not in capsys.readouterr().err
     command = [sys.executable, "-c", FALLBACK, json.dumps(arguments("fallback"))]
