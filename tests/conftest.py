@@ -1,4 +1,4 @@
-"""Configuration of all tests: warnings are errors, except warnings of other projects about themselves on import.
+"""Configuration of all tests: warnings are errors, except some of other projects about themselves.
 
 The examples that hypothesis tries are the same in every run; LABELDP_EXPLORE=1 tries new ones.
 """
@@ -23,6 +23,8 @@ from hypothesis.internal.conjecture import providers
 _THIRD_PARTY_WARNINGS = (
     # Google's libraries warn on import about the end of support for a Python version.
     "ignore:You are using a Python version:FutureWarning:google.api_core._python_version_support",
+    # Threads of servers and runners use it at any time, which hypothesis takes for the strategy that draws then.
+    "ignore:Do not use the `random` module inside strategies:hypothesis.errors.HypothesisDeprecationWarning",
 )
 
 _TESTS = Path(__file__).parent
