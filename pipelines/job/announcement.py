@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 
 from ...mechanisms.analysis.automatic import CANDIDATES, LABELS
 from ...mechanisms.analysis.release_warnings import release_warnings
@@ -14,7 +13,7 @@ from ...mechanisms.analysis.verdict import debiasing, verdict
 from ...mechanisms.center.truncation import MODEL_PARAMETERS
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.randomizer import Randomizer
-from ...mechanisms.release.label_column import LabelColumn
+from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.unit_bound import DROP
 from ...transforms.errors import InputError
 from ...transforms.io.parquet_reader import schema_metadata
@@ -24,13 +23,12 @@ from ...transforms.progress_log import LOGGER
 from ..cli.one_line import one_line
 from ..release.job_result import JobResult
 from ..release.mechanism_file import MechanismFile
-from ..runner.runner_options import runs_here
 from .job_graph import reads_parts
-from .job_request import InputSpec, JobRequest, OutputSpec, ValidationRequest, whole_budget
+from .job_request import InputSpec, JobRequest, ValidationRequest, whole_budget
 from .release_steps import ReleasedLabel
 
-# Bytes of a file that one worker reads for seconds.
-_LARGE_FILE = 1 << 28
+# Records of a large file, on average.
+_LARGE_FILE = 1 << 20
 _OUTPUTS_SHOWN = 6
 _GROUPS_SHOWN = 8
 
@@ -61,25 +59,27 @@ def announce_metadata(input: InputSpec, output_format: str, labels: Sequence[str
         LOGGER.info("metadata of the input that may describe the label is dropped: %s", counted(len(dropped), "key"))
 
 
-def announce_readers(input: InputSpec, column: LabelColumn, output: OutputSpec, options: PipelineOptions) -> None:
-    """Logs what lets several workers read large files of rows, where one reads each of a few.
+def announce_readers(request: JobRequest, binding: NoiseBinding) -> None:
+    """Logs what lets several workers read large files of rows, where one read each of a few.
+
+    Which files are large is told by the number of their records: sizes, and the number of workers that follows from
+    them, may depend on labels.
 
     Args:
-      input: The input files.
-      column: The label.
-      output: The shards.
-      options: Options of the runner.
+      request: The request.
+      binding: What is released of the records.
     """
-    files, alone = len(input.parts), runs_here(options) and options.view_as(DirectOptions).direct_num_workers == 1
-    if alone or input.format.name == "parquet" or files >= ENOUGH_FILES or input.file_size < _LARGE_FILE:
+    input, column, output = request.input, request.column, request.output
+    files, rows = len(input.parts), binding.records + binding.unusable
+    if input.format.name == "parquet" or files >= ENOUGH_FILES or rows < _LARGE_FILE * files:
         return
     each = "the input file" if files == 1 else "each input file"
     enough = dataclasses.replace(output, num_shards=max(output.num_shards, ENOUGH_FILES * files))
     utf_8 = input.format.name != "csv" or input.format.dialect.encoding == "utf-8"
     if not (utf_8 and all(map(splits, input.parts)) and reads_parts(input, column, enough)):
-        LOGGER.info("one worker reads %s: its records in %d files are read by several", each, ENOUGH_FILES)
+        LOGGER.info("one worker read %s: of %d files or more, several can be read at a time", each, ENOUGH_FILES)
     elif not reads_parts(input, column, output):
-        LOGGER.info("one worker reads the records of %s: with --num_shards %d, several do", each, enough.num_shards)
+        LOGGER.info("one worker read the records of %s: with --num_shards %d, several can", each, enough.num_shards)
 
 
 def warn_of_other_label(request: JobRequest) -> None:

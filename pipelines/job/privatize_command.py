@@ -105,7 +105,6 @@ def _release(requests: Sequence[JobRequest], options: PipelineOptions) -> None:
         warn_of_other_label(first)
         if first.command != "fit":
             announce_metadata(input, output.format, labels)
-            announce_readers(input, first.column, output, options)
         if validation is not None:
             check_features(input, labels, validation, output.format, options, staging.release)
         released = run_job(ledger, name, requests, options, staging)
@@ -127,3 +126,5 @@ def _release(requests: Sequence[JobRequest], options: PipelineOptions) -> None:
             else:
                 publish_folder(staging, output.target, manifests)
             announce(output.target, released, validation)
+            if first.command != "fit":
+                announce_readers(first, released[0].result.binding)

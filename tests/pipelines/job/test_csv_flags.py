@@ -124,7 +124,7 @@ def test_a_large_file_is_read_in_parts_for_tfrecords_or_many_shards(
     for name, rows_of_part in (("whole", 1 << 20), ("parts", BATCH_ROWS)):
         monkeypatch.setattr(row_parts, "_PART_ROWS", rows_of_part)
         outcome = invoke(command("privatize", flags | {"output": outputs / name, "direct_num_workers": 2})).ok()
-        advice = "one worker reads the records of the input file: with --num_shards 8, several do"
+        advice = "one worker read the records of the input file: with --num_shards 8, several can"
         assert (advice in outcome.err) == (parts == 1)
         released.append(tree(outputs / name / "data"))
     assert released[0] == released[1]
