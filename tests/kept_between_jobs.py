@@ -70,7 +70,7 @@ def keep_results() -> None:
     of_bundles.concurrent = SimpleNamespace(futures=futures)
     # Each bundle reports four times of each stage, which are zero without the samplers.
     of_bundles.BundleProcessor.monitoring_infos = _infos_without_times
-    # Each bundle gets copies of all collections and coders of the job, and takes them apart twice.
+    # Each bundle gets copies of all collections of the job, and takes them apart twice.
     contexts: Any = execution.BundleContextManager
     contexts._build_process_bundle_descriptor = _descriptor_of_stage
 
@@ -140,66 +140,16 @@ def _descriptor_of_stage(manager: Any) -> Any:
 
     parts, transforms = manager.execution_context.pipeline_components, manager.stage.transforms
     used = {name for each in transforms for ends in (each.inputs, each.outputs) for name in ends.values()}
-    collections = {name: parts.pcollections[name] for name in used}
-    windowings = {each.windowing_strategy_id for each in collections.values()}
-    strategies = {name: parts.windowing_strategies[name] for name in windowings}
-    ports = _coders_of_ports(transforms)
-    if ports is None:
-        coders = dict(parts.coders.items())
-    else:
-        of_collections = {each.coder_id for each in collections.values()}
-        coders = _with_components(
-            ports | of_collections | {each.window_coder_id for each in strategies.values()}, parts
-        )
     return beam_fn_api_pb2.ProcessBundleDescriptor(
         id=manager.bundle_uid,
         transforms={each.unique_name: each for each in transforms},
-        pcollections=collections,
-        coders=coders,
-        windowing_strategies=strategies,
+        pcollections={name: parts.pcollections[name] for name in used},
+        coders=dict(parts.coders.items()),
+        windowing_strategies=dict(parts.windowing_strategies.items()),
         environments=dict(parts.environments.items()),
         state_api_service_descriptor=manager.state_api_service_descriptor(),
         timer_api_service_descriptor=manager.data_api_service_descriptor(),
     )
-
-
-def _coders_of_ports(transforms: Any) -> set[str] | None:
-    """Names of the coders of a stage's inputs and outputs; None if other transforms may name coders, too."""
-    from apache_beam.portability import common_urns
-    from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
-    from apache_beam.runners.worker import bundle_processor
-    from apache_beam.utils.proto_utils import parse_Bytes
-
-    combine = common_urns.combine_components
-    without_coders = {
-        common_urns.primitives.FLATTEN.urn,
-        combine.COMBINE_PER_KEY_PRECOMBINE.urn,
-        combine.COMBINE_PER_KEY_MERGE_ACCUMULATORS.urn,
-        combine.COMBINE_PER_KEY_EXTRACT_OUTPUTS.urn,
-    }
-    found = set()
-    for urn, payload in ((each.spec.urn, each.spec.payload) for each in transforms):
-        if urn in (bundle_processor.DATA_INPUT_URN, bundle_processor.DATA_OUTPUT_URN):
-            found.add(parse_Bytes(payload, beam_fn_api_pb2.RemoteGrpcPort).coder_id)
-        elif urn == common_urns.primitives.PAR_DO.urn:
-            dofn = parse_Bytes(payload, beam_runner_api_pb2.ParDoPayload)
-            if dofn.state_specs or dofn.timer_family_specs or dofn.restriction_coder_id:
-                return None
-        elif urn not in without_coders:
-            return None
-    return found
-
-
-def _with_components(names: set[str], parts: Any) -> dict[str, Any]:
-    """Coders by name, with those that they consist of."""
-    found: dict[str, Any] = {}
-    waiting = list(names)
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found[name] = parts.coders[name]
-            waiting.extend(found[name].component_coder_ids)
-    return found
 
 
 def _keep_specs(get_dofn_specs: Any) -> Any:

@@ -75,8 +75,8 @@ def announce_readers(request: JobRequest, binding: NoiseBinding) -> None:
         return
     each = "the input file" if files == 1 else "each input file"
     enough = dataclasses.replace(output, num_shards=max(output.num_shards, ENOUGH_FILES * files))
-    utf_8 = input.format.name != "csv" or input.format.dialect.encoding == "utf-8"
-    if not (utf_8 and all(map(splits, input.parts)) and reads_parts(input, column, enough)):
+    split = all(splits(part, input.format.dialect.encoding) for part in input.parts)
+    if not (split and reads_parts(input, column, enough)):
         LOGGER.info("one worker read %s: of %d files or more, several can be read at a time", each, ENOUGH_FILES)
     elif not reads_parts(input, column, output):
         LOGGER.info("one worker read the records of %s: with --num_shards %d, several can", each, enough.num_shards)

@@ -50,7 +50,7 @@ def split_csv(file: FilePart, labels: Sequence[str], dialect: Dialect) -> Iterat
     Args:
       file: A whole file.
       labels: Private columns.
-      dialect: Dialect of the file. Only UTF-8 is split: offsets in other encodings are not those of the text.
+      dialect: Dialect of the file.
 
     Yields:
       Its parts in order, at least one; the whole file if a row has no end, which its reader finds in its place.
@@ -62,7 +62,7 @@ def split_csv(file: FilePart, labels: Sequence[str], dialect: Dialect) -> Iterat
         except InputError:
             return 0
 
-    yield from split_by_rows(file, count if dialect.encoding == "utf-8" else int)
+    yield from split_by_rows(file, count, dialect.encoding)
 
 
 def rows_of_part(part: FilePart, labels: Sequence[str], dialect: Dialect) -> range:

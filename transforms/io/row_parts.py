@@ -16,32 +16,34 @@ _PART_ROWS, _MOST_PARTS = 1 << 17, 64
 ENOUGH_FILES = 8
 
 
-def splits(file: FilePart) -> bool:
+def splits(file: FilePart, encoding: str = "utf-8") -> bool:
     """Tells whether a file of rows is split into parts.
 
     Only few files are split that are local and not compressed: for others, finding the rows costs as much as it saves.
 
     Args:
       file: A whole file.
+      encoding: Encoding of a CSV file. Only UTF-8 is split: offsets in other encodings are not those of the text.
 
     Returns:
       Whether it is.
     """
     plain = CompressionTypes.detect_compression_type(file.path) == CompressionTypes.UNCOMPRESSED
-    return file.files < ENOUGH_FILES and plain and not is_remote(file.path)
+    return encoding == "utf-8" and file.files < ENOUGH_FILES and plain and not is_remote(file.path)
 
 
-def split_by_rows(file: FilePart, count: Callable[[], int]) -> Iterator[FilePart]:
+def split_by_rows(file: FilePart, count: Callable[[], int], encoding: str = "utf-8") -> Iterator[FilePart]:
     """Splits a file into parts that workers read in parallel, by its number of rows.
 
     Args:
       file: A whole file.
       count: Counts its rows, with another pass over the file.
+      encoding: Encoding of a CSV file.
 
     Yields:
       Its parts in order, at least one.
     """
-    parts = min(max(count() // _PART_ROWS, 1), _MOST_PARTS) if splits(file) else 1
+    parts = min(max(count() // _PART_ROWS, 1), _MOST_PARTS) if splits(file, encoding) else 1
     for number in range(parts):
         yield dataclasses.replace(file, number=number, parts=parts)
 

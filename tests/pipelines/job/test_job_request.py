@@ -239,11 +239,10 @@ READ_FILE = "one worker read the input file: of 8 files or more, several can be 
     ],
 )
 def test_what_lets_several_workers_read_a_large_file(
-    request_of: Any, caplog: Any, monkeypatch: Any, flags: dict[str, Any], path: Any, said: list[str]
+    request_of: Any, caplog: Any, flags: dict[str, Any], path: Any, said: list[str]
 ) -> None:
     from labeldp.pipelines.job import announcement
 
-    monkeypatch.setattr(logging.getLogger("labeldp"), "propagate", True)
     caplog.set_level(logging.INFO, "labeldp")
     found = request_of(**flags)
     parts = tuple(dataclasses.replace(part, path=path or part.path) for part in found.input.parts)

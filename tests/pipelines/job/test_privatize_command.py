@@ -483,7 +483,7 @@ class TestOneLabelChanged:
 def test_workers_of_a_process_log_what_they_did_together(
     job: Any, invoke: Any, write_csv: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of them would log its own thousand, and nobody that all is done."""
+    """If each counted by itself, both would log 1,000, and no line would say that 2,000 are done."""
     from labeldp.transforms import progress_log
 
     monkeypatch.setattr(progress_log, "_RECORDS_BETWEEN_LINES", 1_000)
