@@ -24,7 +24,7 @@ from labeldp.pipelines.release.job_result import JobResult
 from labeldp.transforms.io.filesystems import match, read_text
 from labeldp.transforms.io.hive_partitions import OutputPartitions
 from labeldp.transforms.io.input_format import Format, file_parts
-from labeldp.transforms.shards.publish_shards import _move
+from labeldp.transforms.shards.publish_shards import MOVED_AT_ONCE, _move
 from labeldp.transforms.shards.shard_ranges import SourceRows, divide_rows
 from labeldp.transforms.shards.shard_writer import ShardFile
 from result_line import print_result, progress
@@ -83,7 +83,10 @@ def _steps(folder: Path, size: int) -> dict[str, float]:
     shards = [ShardFile(str(data / f"part-{n:05d}-of-{size:05d}.parquet"), 1, frozenset(["ab"])) for n in range(size)]
     for shard in shards:
         Path(shard.path).touch()
-    moved = timed("move shards", lambda: [_move(shard, str(released / "data"), 1) for shard in shards])
+    batches = [shards[first : first + MOVED_AT_ONCE] for first in range(0, size, MOVED_AT_ONCE)]
+    moved = timed(
+        "move shards", lambda: [shard for batch in batches for shard in _move(batch, str(released / "data"), 1)]
+    )
     result = str(folder / "job_result.json")
     binding = NoiseBinding(1, "y", tuple(np.arange(3.0).tolist()), BudgetSplit(0.1, 0.9), size, 0, "nearest")
     timed("write the result", lambda: _write_job_result(binding, result, 0, 1, moved, [], None))

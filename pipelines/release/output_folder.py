@@ -16,7 +16,7 @@ from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
 from ...transforms.errors import InputError, StageError, StoreConflict, StoreError, named_file
-from ...transforms.io.filesystems import delete_folder, is_remote
+from ...transforms.io.filesystems import delete_folder, is_remote, make_directory, move_files
 from ...transforms.progress_log import LOGGER
 from ...transforms.stores.lease import Lease
 from ...transforms.stores.object_store import ABSENT, is_store, parent_and_name, store_of
@@ -191,7 +191,7 @@ def publish_folder(staging: Staging, output: str, manifests: Sequence[str] = (MA
     Args:
       staging: The staging folder.
       output: The target, which is new or an empty folder.
-      manifests: Manifests, which a store gets last, in this order. The last one makes the others a release.
+      manifests: Manifests, which a remote target gets last, in this order. The last one makes the others a release.
 
     Raises:
       StageError: If a local target is not empty, or the operating system or the store refuses for another reason.
@@ -202,12 +202,16 @@ def publish_folder(staging: Staging, output: str, manifests: Sequence[str] = (MA
                 _commit(staging, staging.lease, f"{output.rstrip('/')}/{name}", name)
         return
     if is_remote(output):
-        found = FileSystems.match([FileSystems.join(staging.work, "**")])[0].metadata_list
-        moves = [(entry.path, output.rstrip("/") + entry.path[len(staging.work.rstrip("/")) :]) for entry in found]
-        # The manifest is moved last: a folder without one is not a release.
-        moves.sort(key=lambda move: (move[1].endswith(MANIFEST_NAME), -move[1].count("/")))
-        for source, destination in moves:
-            FileSystems.rename([source], [destination])
+        work, target = staging.work.rstrip("/"), output.rstrip("/")
+        found = FileSystems.match([f"{work}/**"])[0].metadata_list
+        last = [f"{work}/{name}" for name in manifests]
+        moves = [(file.path, target + file.path[len(work) :]) for file in found if file.path not in last]
+        # Some filesystems rename only into folders that exist.
+        for folder in sorted({moved.rpartition("/")[0] for _, moved in moves} | {target}):
+            make_directory(folder)
+        move_files(moves)
+        for name in manifests:
+            move_files([(f"{work}/{name}", f"{target}/{name}")])
         return
     # Replaces an empty folder and fails at anything else.
     with named_file("publishing", output):

@@ -375,19 +375,24 @@ def _object_of_run(path: str, temp: str) -> Iterator[tuple[ObjectStore, str]]:
             raise StageError(f"writing {path} failed: another run has written it") from None
 
 
-def move_file(source: str, target: str) -> None:
-    """Moves a file. Object stores cannot rename: there it is copied, within the store, and deleted.
+def move_files(moves: Sequence[tuple[str, str]]) -> None:
+    """Moves files, as many at a time as their filesystem takes.
+
+    Object stores cannot rename: there, files are copied, within the store, and deleted together.
 
     Args:
-      source: The file.
-      target: Its new path, on the same filesystem.
+      moves: Path and new path of each file, all on one filesystem.
     """
-    if is_store(source):
-        store = store_of(source)
-        store.copy(source, target)
-        store.delete([source])
-    else:
-        FileSystems.rename([source], [target])
+    if moves and is_store(moves[0][0]):
+        store = store_of(moves[0][0])
+        for source, target in moves:
+            store.copy(source, target)
+        store.delete([source for source, _ in moves])
+    elif moves:
+        at_once = FileSystems.get_chunk_size(moves[0][0])
+        for first in range(0, len(moves), at_once):
+            sources, targets = zip(*moves[first : first + at_once], strict=True)
+            FileSystems.rename(list(sources), list(targets))
 
 
 def delete_files(paths: Iterable[str]) -> None:

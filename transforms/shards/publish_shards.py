@@ -10,8 +10,11 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import AsSingleton, PCollection
 
 from ..errors import InputError, StageError
-from ..io.filesystems import exists, is_empty_folder, make_directory, move_file
+from ..io.filesystems import exists, is_empty_folder, make_directory, move_files
 from .shard_writer import ShardFile
+
+MOVED_AT_ONCE = 100
+"""Shards of a bundle that are moved together."""
 
 
 @dataclass
@@ -39,7 +42,8 @@ class ReleaseShards(beam.PTransform):
     def expand(self, shards: PCollection[ShardFile]) -> PCollection[ShardFile]:
         require_empty(self.directory)
         digest = AsSingleton(self.digest)
-        return shards | "Move" >> beam.Map(_move, self.directory, digest).with_output_types(ShardFile)
+        batches = shards | "Batch" >> beam.BatchElements(MOVED_AT_ONCE, MOVED_AT_ONCE)
+        return batches | "Move" >> beam.FlatMap(_move, self.directory, digest).with_output_types(ShardFile)
 
 
 def require_digest(digest: int) -> None:
@@ -56,15 +60,19 @@ def require_digest(digest: int) -> None:
         raise StageError("releasing failed: the input digests of the two passes were never compared")
 
 
-def _move(shard: ShardFile, directory: str, digest: int) -> ShardFile:
+def _move(shards: list[ShardFile], directory: str, digest: int) -> list[ShardFile]:
     require_digest(digest)
-    moved = dataclasses.replace(shard, path=FileSystems.join(directory, shard.name))
-    make_directory(FileSystems.split(moved.path)[0])
-    if exists(shard.path):
-        move_file(shard.path, moved.path)
-    elif not exists(moved.path):
-        # If it exists, this is a retry of a bundle that has moved the shard.
-        raise StageError(f"releasing failed: the shard {shard.path} is missing")
+    moved = [dataclasses.replace(shard, path=FileSystems.join(directory, shard.name)) for shard in shards]
+    for folder in sorted({FileSystems.split(shard.path)[0] for shard in moved}):
+        make_directory(folder)
+    moves = []
+    for shard, target in zip(shards, moved, strict=True):
+        if exists(shard.path):
+            moves.append((shard.path, target.path))
+        elif not exists(target.path):
+            # If it exists, this is a retry of a bundle that has moved the shard.
+            raise StageError(f"releasing failed: the shard {shard.path} is missing")
+    move_files(moves)
     return moved
 
 

@@ -28,7 +28,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from ..batches import Carried, LabelledBatch, as_argument, filter_batch
 from ..errors import StageError, named_file, redact_errors
-from ..io.filesystems import complete_file, create, exists, is_remote, join_files, make_directory, move_file, open_file
+from ..io.filesystems import complete_file, create, exists, is_remote, join_files, make_directory, move_files, open_file
 from ..io.hive_partitions import ONE_FOLDER, OutputPartitions
 from ..stores.object_store import is_store
 from .shard_ranges import DivideRows, RowCuts, ShardRanges, SourceRows
@@ -484,7 +484,7 @@ def _rename(segment: Segment, final: str) -> None:
     with open_file(segment.path) as file:
         _check_size(segment, file)
     make_directory(FileSystems.split(final)[0])
-    move_file(segment.path, final)
+    move_files([(segment.path, final)])
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """Output folder: the manifest, fit and apply, staging, publication, and input that changes during a job."""
 
 import json
+import os
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -276,6 +277,55 @@ def test_publishing_never_replaces_anything(outputs: Path) -> None:
     publish_folder(staging, str(outputs / "released"))
     assert [path.name for path in outputs.iterdir()] == ["released"]
     assert (outputs / "released" / "new").read_text() == "new"
+
+
+def test_a_remote_folder_is_published_in_batches_and_manifests_last(outputs: Path, tree: Any) -> None:
+    from apache_beam.io.filesystem import FileMetadata
+    from apache_beam.io.localfilesystem import LocalFileSystem
+    from labeldp.pipelines.release.output_folder import Staging, publish_folder
+
+    renamed: list[list[str]] = []
+
+    class BatchesFileSystem(LocalFileSystem):
+        """Of the paths batches:///..., like one of a cloud that renames into folders that exist."""
+
+        CHUNK_SIZE = 100
+
+        @classmethod
+        def scheme(cls) -> str:  # pyrefly: ignore[bad-override]
+            return "batches"
+
+        def _list(self, dir_or_prefix: str) -> Any:
+            for found in super()._list(local(dir_or_prefix)):
+                yield FileMetadata(f"batches://{found.path}", found.size_in_bytes, found.last_updated_in_seconds)
+
+        def exists(self, path: str) -> bool:
+            return os.path.exists(local(path))
+
+        def mkdirs(self, path: str) -> None:
+            os.makedirs(local(path))
+
+        def rename(self, source_file_names: list[str], destination_file_names: list[str]) -> None:
+            renamed.append([local(path) for path in destination_file_names])
+            for source, target in zip(source_file_names, destination_file_names, strict=True):
+                os.rename(local(source), local(target))
+
+    def local(path: str) -> str:
+        return path.removeprefix("batches://")
+
+    data = outputs / "staging" / "labels" / "y" / "data"
+    data.mkdir(parents=True)
+    for shard in range(250):
+        (data / f"part-{shard:05d}").write_text(str(shard))
+    for folder in (outputs / "staging", data.parent):
+        (folder / "release.json").write_text("a manifest")
+    before = tree(outputs / "staging")
+    work, manifests = f"batches://{outputs}/staging", ["labels/y/release.json", "release.json"]
+    publish_folder(Staging(work, work), f"batches://{outputs}/released/", manifests)
+
+    assert tree(outputs / "released") == before
+    assert [len(batch) for batch in renamed] == [100, 100, 50, 1, 1]
+    assert renamed[3:] == [[f"{outputs}/released/{name}"] for name in manifests]
 
 
 def test_an_output_that_appears_meanwhile_is_kept(

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from labeldp.pipelines.accounting.caps import Window
 from labeldp.pipelines.release.ledger import Caps, Ledger, LedgerEntry
-from labeldp.transforms import InputError, StageError
+from labeldp.transforms import InputError, ShardFile, StageError
 from labeldp.transforms.errors import StoreConflict, StoreNotFound
 from labeldp.transforms.io.filesystems import complete_file, match, open_input
 from labeldp.transforms.noise_key_file import NoiseKeyFile
+from labeldp.transforms.shards.publish_shards import _move
 from labeldp.transforms.stores import lease as lease_module
 from labeldp.transforms.stores.lease import Lease
 from labeldp.transforms.stores.object_store import ABSENT, require_conditions, store_of
@@ -41,6 +42,23 @@ def test_a_write_replaces_the_version_that_it_names_or_nothing(emulator: Any) ->
     assert store.read(url) == (b"2", second)
     require_conditions(store, url)
     assert emulator.objects("a/") == {"x": b"2"}
+
+
+@STORES
+def test_shards_of_a_bundle_are_moved_together(emulator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The originals go in one request, after all copies: a retry finds each shard in one of its two places."""
+    names = [f"part-{shard}" for shard in range(3)]
+    shards = [ShardFile(emulator.put(f"a/{name}", name.encode()), 7) for name in names]
+    store = store_of(shards[0].path)
+    deleted, delete = [], store.delete
+    monkeypatch.setattr(store, "delete", lambda paths: deleted.append(list(paths)))
+    moved = _move(shards, emulator.url("out"), 0)
+    assert [shard.path for shard in moved] == [emulator.url(f"out/{name}") for name in names]
+    assert deleted == [[shard.path for shard in shards]]
+    monkeypatch.setattr(store, "delete", delete)
+    store.delete([shards[1].path])
+    assert _move(shards, emulator.url("out"), 0) == moved
+    assert emulator.objects() == {f"out/{name}": name.encode() for name in names}
 
 
 @STORES

@@ -24,18 +24,28 @@ def test_no_shard_is_released_without_a_digest(failure, tmp_path):
 def test_a_retry_finds_the_shard_moved_already(tmp_path):
     shard = ShardFile(str(tmp_path / "shard"), 7)
     (tmp_path / "shard").write_text("records")
-    once, again = (_move(shard, str(tmp_path / "out"), 0) for _ in range(2))
-    assert once == again == ShardFile(str(tmp_path / "out" / "shard"), 7)
+    once, again = (_move([shard], str(tmp_path / "out"), 0) for _ in range(2))
+    assert once == again == [ShardFile(str(tmp_path / "out" / "shard"), 7)]
     assert (tmp_path / "out" / "shard").read_text() == "records"
     (tmp_path / "out" / "shard").unlink()
     with pytest.raises(StageError, match="is missing"):
-        _move(shard, str(tmp_path / "out"), 0)
+        _move([shard], str(tmp_path / "out"), 0)
+
+
+def test_a_retry_moves_what_is_left_of_a_batch(tmp_path):
+    shards = [ShardFile(str(tmp_path / name), 7) for name in ("a", "b", "c")]
+    for shard in shards:
+        (tmp_path / shard.name).write_text(shard.name)
+    _move([shards[1]], str(tmp_path / "out"), 0)
+    moved = _move(shards, str(tmp_path / "out"), 0)
+    assert [shard.path for shard in moved] == [str(tmp_path / "out" / name) for name in ("a", "b", "c")]
+    assert [(tmp_path / "out" / name).read_text() for name in ("a", "b", "c")] == ["a", "b", "c"]
 
 
 def test_shards_stay_in_the_folders_of_their_partitions(tmp_path):
     (tmp_path / "k=1").mkdir()
     (tmp_path / "k=1" / "shard").write_text("records")
-    moved = _move(ShardFile(str(tmp_path / "k=1" / "shard"), 7, folder="k=1"), str(tmp_path / "out"), 0)
+    (moved,) = _move([ShardFile(str(tmp_path / "k=1" / "shard"), 7, folder="k=1")], str(tmp_path / "out"), 0)
     assert (moved.path, moved.name) == (str(tmp_path / "out" / "k=1" / "shard"), "k=1/shard")
     assert (tmp_path / "out" / "k=1" / "shard").read_text() == "records"
 
