@@ -6,11 +6,11 @@ The examples that hypothesis tries are the same in every run; LABELDP_EXPLORE=1 
 import functools
 import gc
 import gettext
-import logging
 import os
 import runpy
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,6 +30,7 @@ _THIRD_PARTY_WARNINGS = (
 _TESTS = Path(__file__).parent
 _keep_results_of_beam = runpy.run_path(str(_TESTS / "kept_between_jobs.py"))["keep_results"]
 _solutions = runpy.run_path(str(_TESTS / "kept_solutions.py"))["KeptSolutions"]()
+_loggers_restored = runpy.run_path(str(_TESTS / "restored_loggers.py"))["loggers_restored"]
 # Tests of the solvers, and those that change them; those that use solvers may be answered with what was found before.
 _SOLVE = (_TESTS / "mechanisms", _TESTS / "pipelines" / "attack")
 _USE = tuple(_TESTS / "mechanisms" / name for name in ("analysis", "center", "composition"))
@@ -76,14 +77,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol() -> Generator[None, object, object]:
     """Restores the loggers that a command configured in this process: a test would find them in another state."""
-    loggers = [logging.getLogger(name) for name in ("labeldp", "apache_beam")]
-    before = [(logger, logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
-    done = yield
-    if loggers[0].propagate != before[0][-1]:
-        for logger, handlers, level, propagate in before:
-            logger.handlers[:], logger.propagate = handlers, propagate
-            logger.setLevel(level)
-    return done
+    with _loggers_restored():
+        return (yield)
+
+
+@pytest.fixture(scope="session")
+def loggers_restored() -> Callable[[], AbstractContextManager[None]]:
+    """The function of that name in restored_loggers.py."""
+    return _loggers_restored
 
 
 @pytest.fixture(scope="session")

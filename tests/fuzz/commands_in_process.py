@@ -2,10 +2,10 @@
 
 import contextlib
 import io
-import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
+import runpy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ import jinja2
 CANARY = "31337.25"
 """Label of the input files that no message may show."""
 
+_TESTS = Path(__file__).parents[1]
+_loggers_restored = runpy.run_path(str(_TESTS / "restored_loggers.py"))["loggers_restored"]
 _UNFORESEEN = re.compile(r"the job failed: |Error at \S+\.py:\d+")
 
 
@@ -46,7 +48,7 @@ def run(argv: Sequence[str], folder: Path) -> Outcome:
     with (
         mock.patch.dict(os.environ, XDG_CONFIG_HOME=str(folder)),
         mock.patch.object(jinja2.Environment, "compile", _compile),
-        _logging_restored(),
+        _loggers_restored(),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
@@ -63,19 +65,6 @@ def _compile(environment: jinja2.Environment, source: str, *args: Any, **options
     if source not in _compiled:
         _compiled[source] = _compile_template(environment, source, *args, **options)
     return _compiled[source]
-
-
-@contextlib.contextmanager
-def _logging_restored() -> Iterator[None]:
-    loggers = [logging.getLogger(name) for name in ("labeldp", "apache_beam")]
-    before = [(logger, logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
-    try:
-        yield
-    finally:
-        for logger, handlers, level, propagate in before:
-            logger.handlers[:] = handlers
-            logger.setLevel(level)
-            logger.propagate = propagate
 
 
 def checked(argv: Sequence[str], folder: Path) -> Outcome:

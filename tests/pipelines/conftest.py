@@ -8,7 +8,6 @@ import csv
 import hashlib
 import io
 import json
-import logging
 import multiprocessing
 import multiprocessing.forkserver
 import os
@@ -16,7 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -199,7 +198,7 @@ def forked(forks: Any, environment: dict[str, str]) -> Callable[..., Fork]:
 
 
 @pytest.fixture(scope="session")
-def invoke(home: Path) -> Invoke:
+def invoke(home: Path, loggers_restored: Any) -> Invoke:
     """Function (arguments) -> Outcome. Runs `labeldp` in this process."""
     from labeldp.pipelines.cli.commands import main
 
@@ -207,7 +206,7 @@ def invoke(home: Path) -> Invoke:
         out, err = io.StringIO(), io.StringIO()
         with (
             mock.patch.dict(os.environ, XDG_CONFIG_HOME=str(home)),
-            _logging_restored(),
+            loggers_restored(),
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
         ):
@@ -215,20 +214,6 @@ def invoke(home: Path) -> Invoke:
         return Outcome(code, out.getvalue(), err.getvalue())
 
     return run
-
-
-@contextlib.contextmanager
-def _logging_restored() -> Iterator[None]:
-    """Restores the logging configuration, which a command changes for the whole process."""
-    loggers = [logging.getLogger(name) for name in ("labeldp", "apache_beam")]
-    before = [(logger, logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
-    try:
-        yield
-    finally:
-        for logger, handlers, level, propagate in before:
-            logger.handlers[:] = handlers
-            logger.setLevel(level)
-            logger.propagate = propagate
 
 
 def command_line(command: str, flags: Mapping[str, Any]) -> list[str]:
