@@ -64,7 +64,7 @@ def whole_row_blocks(path: str, labels: Sequence[str], dialect: Dialect = COMMA)
         row_ends, header, held, line = _RowEnds(dialect.mark), None, [], 1
         for chunk in _without_mark(dialect.utf8(_chunks(file, path))):
             end = row_ends.last(chunk)
-            if end:
+            if end is not None:
                 whole, held = b"".join([*held, chunk[:end]]), []
                 if header is None:
                     start = _header_end(whole, dialect.mark)
@@ -74,20 +74,24 @@ def whole_row_blocks(path: str, labels: Sequence[str], dialect: Dialect = COMMA)
                 if short:
                     yield header, whole[:short]
                 if short < len(whole):
-                    raise _endless(path, line + _line_breaks(whole[:short]))
+                    raise _endless(path, line + _breaks_before_row(whole, short))
                 line += _line_breaks(whole)
-            held.append(chunk[end:])
+            held.append(chunk[end or 0 :])
             # Such a row is too long however much of it is a label.
             if sum(map(len, held)) > 2 * _CSV_ROW:
                 raise _endless(path, line)
         # The last line may lack its newline. Arrow would read all that follows an open quote as one cell.
-        if not row_ends.last(b"\n"):
+        if row_ends.last(b"\n") != 1:
             raise _endless(path, line)
         rest = b"".join(held)
         if header is None:
             start = _header_end(rest, dialect.mark)
             header, rest = rest[:start], rest[start:]
-        yield header, rest
+            line += _line_breaks(header)
+        short = _before_long_row(rest, header, labels, dialect)
+        yield header, rest[:short]
+        if short < len(rest):
+            raise _endless(path, line + _breaks_before_row(rest, short))
 
 
 def _chunks(file: BinaryIO, path: str) -> Iterator[bytes]:
@@ -233,6 +237,11 @@ def _endless(path: str, line: int) -> InputError:
     )
 
 
+def _breaks_before_row(text: bytes, start: int) -> int:
+    """Line breaks before the first row from a start on. Blank lines there may belong to this text or the one before."""
+    return _line_breaks(text[: len(text) - len(text[start:].lstrip(b"\r\n"))])
+
+
 def _line_breaks(text: bytes) -> int:
     # A file has newlines, carriage returns, or both in pairs.
     codes = np.frombuffer(text, np.uint8)
@@ -267,16 +276,29 @@ class _RowEnds:
         self._inside = False
         self._before = b"\n"
 
-    def last(self, chunk: bytes) -> int:
-        """End of the last row that ends in this chunk, after its line break; 0 if none does. Chunks come in order."""
+    def last(self, chunk: bytes) -> int | None:
+        """Finds the end of the last row that is known to end with this chunk. Chunks come in order.
+
+        Args:
+          chunk: The next bytes.
+
+        Returns:
+          Offset in the chunk after the line break; None if no row ends. It is 0 where the chunk before ended with a
+          carriage return, which this one shows not to be the first byte of a line break of two.
+        """
         text = self._before + chunk
         settled = text.rstrip(b'"')
-        end, self._inside = _last_row_end(settled, self._inside, self._mark)
-        end -= len(self._before)
+        end, inside = _last_row_end(settled, self._inside, self._mark)
         run = len(text) - len(settled)
+        if run and not inside and settled.endswith(b"\r") and len(settled) >= len(self._before):
+            end = len(settled)
+        elif not end and not self._inside and self._before == b"\r" and chunk[:1] not in (b"", b"\n"):
+            end = 1
+        found = end - len(self._before) if end else None
+        self._inside = inside
         # Only the parity of the run matters.
         self._before = settled[-1:] + b'"' * (run and 2 - run % 2)
-        return max(end, 0)
+        return found
 
 
 def _last_row_end(text: bytes, inside: bool, mark: bytes) -> tuple[int, bool]:

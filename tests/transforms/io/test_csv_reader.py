@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from labeldp.transforms import Format, InputError, LabelledBatch, ReadRecordBatches
 from labeldp.transforms.csv_input import csv_blocks, csv_reader
@@ -363,12 +363,14 @@ def test_every_chunk_is_cut_where_its_last_row_ends(text, size, window):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv_blocks, "_CSV_WINDOW", window)
         for start in range(0, len(content), size):
-            chunk = content[start : start + size]
-            # After a carriage return at the end, a newline of the same line break may follow.
-            pending = start + len(chunk.rstrip(b'"')) if chunk.rstrip(b'"').endswith(b"\r") else -1
-            here = [end - start for end in ends if start < end <= start + size and end != pending]
-            assert found.last(chunk) == (here[-1] if here else 0)
-        assert found.last(b"\n") == (not opened)
+            stop = min(start + size, len(content))
+            known = [end for end in ends if start < end <= stop and content[end - 1 : end] == b"\n"]
+            # A carriage return is a row's end if no newline follows, which the next chunk may tell.
+            after = {end: content[end - 1 : end + 1] for end in ends if start <= end < stop}
+            known += [end for end, pair in after.items() if pair[:1] == b"\r" and pair != b"\r\n"]
+            assert found.last(content[start:stop]) == (max(known) - start if known else None)
+            assert found.last(b"") is None
+        assert (found.last(b"\n") == 1) == (not opened)
 
 
 @settings(deadline=None, max_examples=300)
@@ -490,6 +492,11 @@ BAD_ROWS = ["", "1,2", "1,2,3,4", "1,text,x", "text,1,2", f"1,2,{'b' * 40}"]
     st.integers(1, 400),
     st.integers(1, 400),
 )
+# Rows whose carriage return ends a block, and a blank line between a block and a row that is too long.
+@example([("2.5", "2.5")], [(1, BAD_ROWS[-1])], 0, ["0", "0.123456789012345"], 0, "\r", 8, 1, 1)
+@example(
+    [("1", "1"), ("1", '"a, b"'), ("1", "1")], [(3, ""), (4, BAD_ROWS[-1])], 0, ["0", "0.123456789012345"], 0, "\n", 48, 6, 1
+)  # fmt: skip
 def test_one_label_of_another_width_changes_no_batch_no_type_and_no_error(
     rows, bad, place, labels, row, newline, block, sample, most
 ):
