@@ -477,6 +477,7 @@ def outcome(path: str = "a.csv") -> tuple[list[tuple[int, dict[str, str]]], str]
 
 
 FIELDS = ["1", "2.5", "x", '"a, b"', '"two\nlines"', "", "true", "2020-01-31"]
+WIDTHS = ["0", "0.123456789012345"]
 BAD_ROWS = ["", "1,2", "1,2,3,4", "1,text,x", "text,1,2", f"1,2,{'b' * 40}"]
 
 
@@ -493,10 +494,8 @@ BAD_ROWS = ["", "1,2", "1,2,3,4", "1,text,x", "text,1,2", f"1,2,{'b' * 40}"]
     st.integers(1, 400),
 )
 # Rows whose carriage return ends a block, and a blank line between a block and a row that is too long.
-@example([("2.5", "2.5")], [(1, BAD_ROWS[-1])], 0, ["0", "0.123456789012345"], 0, "\r", 8, 1, 1)
-@example(
-    [("1", "1"), ("1", '"a, b"'), ("1", "1")], [(3, ""), (4, BAD_ROWS[-1])], 0, ["0", "0.123456789012345"], 0, "\n", 48, 6, 1
-)  # fmt: skip
+@example([("2.5", "2.5")], [(1, BAD_ROWS[-1])], 0, WIDTHS, 0, "\r", 8, 1, 1)
+@example([("1", "1"), ("1", '"a, b"'), ("1", "1")], [(3, ""), (4, BAD_ROWS[-1])], 0, WIDTHS, 0, "\n", 48, 6, 1)
 def test_one_label_of_another_width_changes_no_batch_no_type_and_no_error(
     rows, bad, place, labels, row, newline, block, sample, most
 ):
