@@ -37,7 +37,13 @@ def ticks(low: float, high: float, max_ticks: int) -> list[float]:
     """
     rough = (high - low) / max_ticks
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * times for times in (1, 2, 5, 10) if power * times >= rough * (1 - 1e-9))
+    steps = [power * times for times in (0.5, 1, 2, 5, 10)]
+    place = next(place for place, step in enumerate(steps) if step >= rough * (1 - 1e-9))
+    # A step longer than the interval may have no multiple in it; the one before has.
+    return _multiples(low, high, steps[place]) or _multiples(low, high, steps[place - 1])
+
+
+def _multiples(low: float, high: float, step: float) -> list[float]:
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     # Through text: three steps of 0.1 are 0.3.
     return [float(f"{place * step:.12g}") for place in range(first, last + 1)]

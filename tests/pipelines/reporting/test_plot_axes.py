@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("markupsafe", reason="the extra evaluation is not installed")
@@ -12,6 +12,7 @@ from labeldp.pipelines.reporting.plot_axes import ticks
 
 @settings(deadline=None)
 @given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e9), st.integers(2, 8))
+@example(1.0, 4e8 + 1, 2)
 def test_ticks_are_round_and_within(low: float, width: float, most: int) -> None:
     high = low + width
     if (high - low) < 1e-9 * abs(low):
