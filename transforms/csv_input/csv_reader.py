@@ -21,7 +21,7 @@ from .csv_parts import part_blocks, rows_of_part
 
 _DECLARED = {"date": pa.date32(), "timestamp": pa.timestamp("ms")}
 # A label is a number. A unit before it would not make it one, so a digit may follow a letter.
-_NAME = re.compile(r"[^\W\d].*", re.DOTALL)
+_NAME = re.compile(r"[^\W\d].*")
 _NO_NAMES = {"nan", "inf", "infinity", "null", "none", "na", "true", "false"}
 # A field may be a whole line, if the file has another delimiter.
 _DIVIDES = re.compile("|".join(map(re.escape, CANDIDATES)))
@@ -233,7 +233,7 @@ def _in_milliseconds(kind: pa.DataType) -> pa.DataType:
 
 
 def _column_names(path: str, header: bytes, dialect: Dialect = COMMA) -> list[str]:
-    """Column names of a header line. Raises InputError when there are none or they are not text."""
+    """Column names of a header line. Raises InputError when there are none, or one is not a line of text."""
     names = column_names(header, dialect)
     if names is None:
         raise InputError(
@@ -241,6 +241,12 @@ def _column_names(path: str, header: bytes, dialect: Dialect = COMMA) -> list[st
         )
     if not names:
         raise InputError(f"{path}: the CSV file is empty: it needs a header line and rows")
+    if any("\n" in name or "\r" in name for name in names):
+        # Where a quote is not closed, the name holds records, and messages show names.
+        raise InputError(
+            f'{path}: a quote (") opens a name in the header line that goes on over a line break: close the quote, or '
+            "write the name on one line"
+        )
     return names
 
 

@@ -254,6 +254,7 @@ BAD_CSV = {
     "line break in quotes": f'id,y,t\n1,2.5,a\n1,"2\n{SENTINEL}",a\n',
     "bytes that are no text": f"id,y,t\n1,2.5,a\n1,{SENTINEL}".encode() + b"\xff\xfe,a\n",
     "header that is no text": f"id,{SENTINEL}".encode() + b"\xff,t\n1,2,3\n",
+    "a quote in the header that a record closes": f'id,y,"t\n1,{SENTINEL},a\n2,3.5,"b\n1,2,a\n',
     "no header": f"1,{SENTINEL},a\n2,3.5,b\n",
     "zeros": f"id,y,t\n1,{SENTINEL}".encode() + bytes(20) + b",a\n",
     "huge cell": f"id,y,t\n1,{SENTINEL * 5_000},a\n",
@@ -274,11 +275,25 @@ def test_no_bad_csv_file_shows_a_cell(tmp_path, monkeypatch, text, block, caplog
     assert "SENTINEL1" not in caplog.text
 
 
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+def test_a_name_over_several_lines_is_refused_in_any_file(tmp_path, newline, read_all):
+    """It may hold records, where a quote is not closed, and later messages and files would show it."""
+    path = csv_file(tmp_path, newline.join(['id,y,"t', f'1,{SENTINEL},a"', "1,2,a", ""]))
+    other = csv_file(tmp_path, "id,y,t\n1,2.5,a\n", "b.csv")
+    for first in (path, other):
+        with pytest.raises(InputError) as caught:
+            read_all(path, "csv", label_column="y", first=first)
+        assert str(caught.value) == (
+            f'{path}: a quote (") opens a name in the header line that goes on over a line break: close the quote, or '
+            "write the name on one line"
+        )
+
+
 CELLS = [
     "", "a", "été", '""', '""""', '"a,b"', '"p\nq"', '"\r\n"', '"\n"', '"say ""hi"", twice"', '"""a"""', '",""\n,"',
     '12" x', 'a"b"', 'a""', ' "a"', '"x"y"z', '"x" ""', '"p\n"q"',
 ]  # fmt: skip
-NAMES = ["t", '"t"', 'the "t"', '"t\n,""u"""', '"t ""u"",\nv"', '"t"u"']
+NAMES = ["t", '"t"', 'the "t"', '"t,""u"""', '"t ""u"", v"', '"t"u"']
 
 
 def records_by_arrow(content: bytes) -> list[tuple[Any, ...]]:
