@@ -27,6 +27,8 @@ JSON_TOKENS = (
 )  # fmt: skip
 """JSON values, and texts that are none."""
 
+# Python refuses to convert longer numbers to text.
+_DIGITS = 4000
 _LENGTHS = (0, 1, 2, 7, 8, 15, 16, 17, 127, 128, 255, 256, 65535, 1 << 20, (1 << 31) - 1, 1 << 31, (1 << 32) - 1,
             1 << 32, 1 << 40, (1 << 62) - 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 16, (1 << 64) - 1)  # fmt: skip
 
@@ -169,7 +171,7 @@ def _mutate_node(draw: st.DrawFn, node: Any) -> None:
         _swap(node, place, other)
     elif kind == 4 and isinstance(child, int | float) and not isinstance(child, bool):
         _put(node, place, _nearby(draw, child))
-    elif kind == 4 and isinstance(child, str) and child.isdigit():
+    elif kind == 4 and isinstance(child, str) and child.isdecimal() and len(child) < _DIGITS:
         _put(node, place, str(int(child) + draw(st.sampled_from([-1, 1, 1 << 32, -(1 << 40)]))))
     else:
         _put(node, place, _token(draw))
