@@ -508,9 +508,11 @@ BAD_ROWS = ["", "1,2", "1,2,3,4", "1,text,x", "text,1,2", f"1,2,{'b' * 40}"]
     st.integers(1, 400),
     st.integers(1, 400),
 )
-# Rows whose carriage return ends a block, and a blank line between a block and a row that is too long.
+# Rows whose carriage return ends a block, a blank line between a block and a row that is too long, and a file with both
+# kinds of line breaks.
 @example([("2.5", "2.5")], [(1, BAD_ROWS[-1])], 0, WIDTHS, 0, "\r", 8, 1, 1)
 @example([("1", "1"), ("1", '"a, b"'), ("1", "1")], [(3, ""), (4, BAD_ROWS[-1])], 0, WIDTHS, 0, "\n", 48, 6, 1)
+@example([('"two\nlines"', '"two\nlines"'), ("1", "1")], [(2, BAD_ROWS[-1])], 0, WIDTHS, 0, "\r", 19, 1, 1)
 def test_one_label_of_another_width_changes_no_batch_no_type_and_no_error(
     rows, bad, place, labels, row, newline, block, sample, most
 ):
