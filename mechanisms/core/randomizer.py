@@ -308,9 +308,9 @@ class Randomizer:
         try:
             document = json.loads(text)
             if document["format"] != FORMAT:
-                raise ValueError(f"format {document['format']!r} is not {FORMAT!r}")
+                raise ValueError(f"its format is not {FORMAT}")
             if document["bits"] != BITS:
-                raise ValueError(f"the weights have {document['bits']} bits, but this version reads {BITS} bits only")
+                raise ValueError(f"its weights do not have {BITS} bits, all that this version reads")
             labels = np.array(document["labels"], np.float64)
             outputs = np.array(document["outputs"], np.float64)
             if labels.size * outputs.size > MAX_CELLS:
