@@ -19,6 +19,7 @@ from .input_format import BATCH_ROWS, FilePart, check_unique_columns, listed
 # shard. The number of parts depends on the numbers of rows and columns alone, never on sizes, which depend on labels.
 _PART_VALUES = 4 << 20
 _MOST_PARTS = 64
+_DAMAGED = "not a Parquet file, or damaged"
 
 
 class ParquetReader:
@@ -185,10 +186,15 @@ def _open_arrow_file(path: str) -> pa.NativeFile:
 def _open_parquet_file(file: pa.NativeFile, path: str) -> pq.ParquetFile:
     try:
         # Arrow would read all row groups of a part ahead, so memory would grow with the file.
-        return pq.ParquetFile(file, pre_buffer=False)
+        parquet = pq.ParquetFile(file, pre_buffer=False)
     # A column's name may be no text in a damaged file.
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
-        raise unreadable(path, error, "not a Parquet file, or damaged") from None
+        raise unreadable(path, error, _DAMAGED) from None
+    # A damaged footer may lack row groups, and Arrow would read the others as the whole file.
+    starts = _group_starts(parquet.metadata)
+    if starts[-1] != parquet.metadata.num_rows or np.any(np.diff(starts) < 0):
+        raise InputError(f"{path}: {_DAMAGED}")
+    return parquet
 
 
 def _without_metadata(schema: pa.Schema) -> pa.Schema:

@@ -60,6 +60,20 @@ def test_a_column_with_fewer_values_than_records(tmp_path, values, read_all):
         read_all(str(path), "parquet")
 
 
+def test_a_footer_with_other_row_groups_than_records(tmp_path, read_all):
+    """Arrow reads the row groups that there are, and reports no error."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"y": [1.5] * 7_777}), path, row_group_size=5_000)
+    content = path.read_bytes()
+    # The number of records in the footer, as a zigzag varint after its tag.
+    records = b"\x16\xc2\x79"
+    assert content.count(records) == 1
+    path.write_bytes(content.replace(records, b"\x16\xc4\x79"))
+    assert (pq.ParquetFile(path).metadata.num_rows, pq.read_table(path).num_rows) == (7_778, 7_777)
+    with pytest.raises(InputError, match="not a Parquet file, or damaged"):
+        read_all(str(path), "parquet")
+
+
 @pytest.mark.parametrize("part", [0.0, 0.01, 0.5, 0.98])
 def test_a_truncated_parquet_file(tmp_path, part, write, read_all):
     path = write(tmp_path / "a", "parquet", {"y": [float(i) for i in range(5_000)], "t": [SENTINEL] * 5_000})
