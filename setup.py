@@ -80,7 +80,6 @@ setup(
         "network": ["tensorflow>=2.16"],
         "evaluation": [
             "jinja2>=3.1",
-            "matplotlib>=3.8",
             "scikit-learn>=1.4",
             "tqdm>=4.66",
         ],
@@ -103,6 +102,7 @@ setup(
             "hypothesis",
             "ipykernel",
             "jsonschema",
+            "matplotlib",  # of the notebook
             "mkdocs-material",
             "mkdocstrings[python]",
             "nbclient",

@@ -1,4 +1,4 @@
-"""Renews the tables and the plot of docs/performance.md from the JSON lines of the benchmarks.
+"""Renews the tables and the plots of docs/performance.md from the JSON lines of the benchmarks.
 
 Sections of benchmarks without a file stay as they are.
 """
@@ -9,21 +9,19 @@ import argparse
 import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import matplotlib
-from matplotlib.figure import Figure
-from performance_tables import NAMES, PLOT, Result, tables
+from labeldp.pipelines.charts.line_chart import Line, draw_lines
+from performance_tables import NAMES, PLOTS, Result, tables
 
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 _DOCS = Path(__file__).parent.parent / "docs"
-_PANELS = {"throughput": "TFRecord", "parquet": "Parquet"}
+_TITLES = {"throughput": "TFRecord: the whole job", "parquet": "Parquet: the whole job"}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Renews the page and the plot.
+    """Renews the page and the plots.
 
     Args:
       argv: Arguments; default those of the process.
@@ -37,14 +35,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         metavar="FILE",
         help="page with the markers (default: docs/performance.md)",
     )
-    parser.add_argument("--images", type=Path, default=_DOCS / "images", metavar="DIR", help="folder of the plot")
+    parser.add_argument("--images", type=Path, default=_DOCS / "images", metavar="DIR", help="folder of the plots")
     args = parser.parse_args(argv)
     results = read_results(args.results)
     page = args.page.read_text(encoding="utf-8")
     args.page.write_text(renewed(page, tables(results)), encoding="utf-8")
-    if any(name in results for name in _PANELS):
-        args.images.mkdir(parents=True, exist_ok=True)
-        plot(results, args.images / PLOT)
+    for name, title in _TITLES.items():
+        if name in results:
+            args.images.mkdir(parents=True, exist_ok=True)
+            (args.images / PLOTS[name]).write_text(plot(results[name], title), encoding="utf-8")
 
 
 def read_results(folder: Path) -> dict[str, Result]:
@@ -107,36 +106,21 @@ def _sections(text: str) -> tuple[str, dict[str, str]]:
     return start, {part.partition("\n")[0]: part for part in parts}
 
 
-def plot(results: Mapping[str, Result], path: Path) -> None:
-    """Plots seconds against records: the medians, and the lines through them.
+def plot(result: Result, title: str) -> str:
+    """Plots seconds against records: the medians of each program.
 
     Args:
-      results: JSON objects of the benchmarks, by name.
-      path: SVG file to write; the same for the same results.
+      result: JSON object of a benchmark.
+      title: Title of the plot.
+
+    Returns:
+      The content of an SVG file; the same for the same result.
     """
-    with matplotlib.rc_context({"svg.hashsalt": "labeldp", "svg.fonttype": "none"}):
-        panels = [name for name in _PANELS if name in results]
-        figure = Figure(figsize=(4.5 * len(panels), 4.6), layout="tight")
-        for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-            _draw(axes, results[panel]["programs"])
-            axes.set_title(_PANELS[panel])
-        figure.savefig(path, metadata={"Date": None})
-
-
-def _draw(axes: Any, programs: Mapping[str, Result]) -> None:
-    largest = max(size for measured in programs.values() for size in measured["sizes"])
-    for name, measured in programs.items():
-        (points,) = axes.plot(
-            [size / 1e6 for size in measured["sizes"]], measured["wall_seconds"], "o", label=NAMES[name]
-        )
-        ends = [0, max(measured["sizes"]), largest]
-        seconds = [measured["fixed_seconds"] + measured["seconds_per_record"] * end for end in ends]
-        # Dots continue the line beyond the largest measured size.
-        axes.plot([end / 1e6 for end in ends[:2]], seconds[:2], "-", color=points.get_color())
-        axes.plot([end / 1e6 for end in ends[1:]], seconds[1:], ":", color=points.get_color())
-    highest = max(second for measured in programs.values() for second in measured["wall_seconds"])
-    axes.set(xlabel="million records", ylabel="seconds", xlim=0, ylim=(0, 1.15 * highest))
-    axes.legend(fontsize="small", frameon=False, loc="upper left", bbox_to_anchor=(0, -0.18))
+    lines = [
+        Line(NAMES[name], [size / 1e6 for size in measured["sizes"]], measured["wall_seconds"])
+        for name, measured in result["programs"].items()
+    ]
+    return draw_lines(lines, title, "million records", "seconds", from_zero=True)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-PLOT = "performance.svg"
+PLOTS = {"throughput": "performance_tfrecord.svg", "parquet": "performance_parquet.svg"}
+"""Names of the plots, by benchmark."""
 
 STORES = {"s3": "S3", "gs": "Google Cloud Storage"}
 """Stores of `stores`, by the scheme of their URLs."""
@@ -77,8 +78,8 @@ def tables(results: Mapping[str, Result]) -> str:
         if name in results:
             for part in known.get(name, _other)(results[name]):
                 sections += [part, _when(results[name])] if part.startswith("### ") else [part]
-            if name == "parquet":
-                sections.append(f"![Seconds against records, a line per program](images/{PLOT})")
+            if name in PLOTS:
+                sections.append(f"![Seconds against records, a line per program](images/{PLOTS[name]})")
     return "\n\n".join(sections)
 
 

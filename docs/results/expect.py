@@ -2,7 +2,7 @@
 
     python docs/results/expect.py
 
-Writes expect.csv and expect.png beside this file and the tables of docs/expect.md; some minutes on one core. `make
+Writes expect.csv and expect.svg beside this file and the tables of docs/expect.md; some minutes on one core. `make
 results` calls this script.
 """
 
@@ -33,9 +33,9 @@ from labeldp.mechanisms.registry import AUTO, default_rounding, mechanism_named
 from labeldp.mechanisms.release.label_column import LabelColumn
 from labeldp.mechanisms.release.prior_release import release_prior
 from labeldp.mechanisms.release.solved_release import solved
+from labeldp.pipelines.charts.line_chart import Line, draw_lines
 from labeldp.pipelines.evaluation.dataset import Dataset, select_records
 from labeldp.pipelines.evaluation.evaluation_cell import CLEAN, LINEAR_CENTER, Cell, Task, score_cell, seed_secret
-from labeldp.pipelines.study.figures import Line, draw_lines
 from labeldp.transforms.batches import LabelledBatch
 from labeldp.transforms.center.feature_sample import DEFAULT_PLACES
 from labeldp.transforms.label_summary import summarize
@@ -490,14 +490,14 @@ def records_needed(rows: Sequence[Loss]) -> str:
     return table(["model", "epsilon", *(f"`{release}`" for release in RELEASES), "rule"], lines)
 
 
-def picture(rows: Sequence[Loss]) -> bytes:
+def picture(rows: Sequence[Loss]) -> str:
     """Draws what models lose against the number of records.
 
     Args:
       rows: All rows.
 
     Returns:
-      A PNG file.
+      The content of an SVG file.
     """
     lines = []
     drawn = [("linear", DEFAULT, epsilon) for epsilon in EPSILONS]
@@ -511,7 +511,7 @@ def picture(rows: Sequence[Loss]) -> bytes:
         lines.append(Line(f"{model}, {short}, epsilon {epsilon:g}", [row.records for row in found], heights))
     title = "Loss of models trained on released labels (simulated)"
     levels = [("a tenth", 10.0), ("nothing learned", 100.0)]
-    return draw_lines("expect.png", lines, title, "records", "percent of the explained variance lost", levels)
+    return draw_lines(lines, title, "records", "percent of the explained variance lost", levels)
 
 
 def write_page(rows: Sequence[Loss]) -> None:
@@ -529,5 +529,5 @@ def write_page(rows: Sequence[Loss]) -> None:
 if __name__ == "__main__":
     write_rows(measure(), HERE / "expect.csv")
     everything = read_rows(HERE / "expect.csv")
-    (HERE / "expect.png").write_bytes(picture(everything))
+    (HERE / "expect.svg").write_text(picture(everything), encoding="utf-8")
     write_page(everything)

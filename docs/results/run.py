@@ -170,7 +170,7 @@ def main(data: str, work: str, names: Sequence[str]) -> None:
             (folder / name / "cells").symlink_to(cells, target_is_directory=True)
         run(command(name, folder))
         for path in sorted((folder / name).glob("results*")):
-            if path.suffix in (".md", ".csv", ".png"):
+            if path.suffix in (".md", ".csv", ".svg"):
                 shutil.copyfile(path, HERE / path.name.replace("results", name, 1))
         if name in PLANNED:
             run(plan(name, folder))

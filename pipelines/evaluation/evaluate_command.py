@@ -203,7 +203,7 @@ def _write(request: EvaluationRequest, scores: dict[Cell, Score], dataset: Datas
     for model in models:
         title = f"{request.title}, {model}"
         picture = draw_evaluation(summaries, model, request.task.loss, title, request.published)
-        request.store.write(f"results-{model}.png", picture)
+        request.store.write(f"results-{model}.svg", picture)
     print(text)
     print(f"\nresults    {one_line(str(request.store.folder))}")
 

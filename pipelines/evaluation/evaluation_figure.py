@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..study.figures import Line, draw_lines
+from ..charts.line_chart import Line, draw_lines
 from .evaluation_cell import CLEAN, MEAN_PREDICTOR
 from .evaluation_table import Summary, center_alone
 from .published_results import PublishedResult, best_published
@@ -14,7 +14,7 @@ _PUBLISHED = "best published"
 
 def draw_evaluation(
     summaries: Sequence[Summary], model: str, loss: str, title: str, published: Sequence[PublishedResult]
-) -> bytes:
+) -> str:
     """Draws the chart of one model: a line for each mechanism, with a band of one standard deviation to each side.
 
     Args:
@@ -26,7 +26,7 @@ def draw_evaluation(
         loss of each center without a model.
 
     Returns:
-      The content of a PNG file.
+      The content of an SVG file.
     """
     private = [each for each in summaries if each.model == model and each.epsilon is not None]
     lines = []
@@ -50,4 +50,4 @@ def draw_evaluation(
         if each.mechanism == mechanism and each.model in (model, MEAN_PREDICTOR) and each.test_loss is not None
     ]
     x_label, y_label = "epsilon, of histogram and labels together", f"test {loss} loss, true labels"
-    return draw_lines(f"{model}.png", lines, title, x_label, y_label, levels)
+    return draw_lines(lines, title, x_label, y_label, levels)

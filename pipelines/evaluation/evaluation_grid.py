@@ -142,7 +142,7 @@ def _centers(args: argparse.Namespace, column: LabelColumn) -> list[str | None]:
 
 
 def _check_extras(args: argparse.Namespace) -> None:
-    check_extra("evaluate", "evaluation", "sklearn", "matplotlib", "tqdm")
+    check_extra("evaluate", "evaluation", "sklearn", "tqdm")
     if "network" in args.model:
         check_extra("--model network", "network", "tensorflow")
     if args.input_format == "tfrecord":

@@ -106,7 +106,7 @@ def _result_flags(parser: CommandParser, mechanism: Add) -> None:
     add = parser.flag_group("Output", "The table is printed.")
     add("--csv", metavar="FILE", help="write the table as CSV")
     add("--json", metavar="FILE", help="write the table as JSON")
-    add("--picture", metavar="FILE", help="plot the expected error: .png, .svg or .pdf")
+    add("--picture", metavar="FILE", help="plot the expected error: an .svg file, which browsers show")
     add("--processes", type=int, default=available_cpus(), metavar="N",
         help="number of worker processes; default CPU count")  # fmt: skip
 

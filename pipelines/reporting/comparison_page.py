@@ -15,9 +15,9 @@ from ...mechanisms.analysis.release_warnings import release_warnings
 from ...mechanisms.analysis.verdict import parameters_of, verdict
 from ...mechanisms.core.exact_bounds import round_up
 from ...mechanisms.release.unit_bound import spent
+from ..charts.number_format import label_range, number, percent, upper_bound
 from ..release.facts_of_release import manifest_facts
-from .chart_data import label_bins
-from .number_format import label_range, number, percent, upper_bound
+from .mechanism_charts import label_bins
 from .release_summary import ledger_rows
 from .report_input import ReportInput
 from .report_page import charts_of, column_name, environment, headline_worth, release_date

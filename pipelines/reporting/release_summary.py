@@ -18,7 +18,7 @@ from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.release.unit_bound import CONSTANT
 from ..accounting.spent_budget import LedgerEntry, SpentBudget, compose
 from ..release.mechanism_file import MechanismFile
-from .chart_data import evenly_spaced
+from .mechanism_charts import evenly_spaced
 
 _MAX_LABEL_ROWS = 21
 _MAX_LISTED_OUTPUTS = 4  # of the example

@@ -33,11 +33,18 @@ from ...mechanisms.core.exact_bounds import round_up
 from ...mechanisms.core.losses import LOSSES
 from ...mechanisms.release.unit_bound import spent
 from ..audit.audit_command import audit_report
+from ..charts import number_format
+from ..charts.svg_plot import page_style
 from ..release.facts_of_release import manifest_facts
-from . import number_format
-from .channel_chart import channel_chart
-from .chart_data import Bin, channel_cells, label_bins
-from .charts import errors_chart, outputs_chart, prior_chart
+from .mechanism_charts import (
+    Bin,
+    channel_cells,
+    channel_chart,
+    errors_chart,
+    label_bins,
+    outputs_chart,
+    prior_chart,
+)  # fmt: skip
 from .release_summary import LedgerRow, attained_ratio, example, label_rows, ledger_rows, remaining_bias
 from .report_input import ReportInput
 
@@ -203,12 +210,13 @@ def charts_of(subject: ReportInput, moments: Utility, bins: list[Bin], tiny: flo
         ("deviation", "noise (averages out)", moments.deviation),
         ("bias", "bias (does not)", np.where(np.abs(moments.bias) > tiny, moments.bias, 0.0)),
     ]
-    return {
+    drawn = {
         "prior": prior_chart(labels, prior.weights, outputs, bins, name),
         "outputs": outputs_chart(labels, outputs, prior.weights @ probabilities, name),
         "channel": channel_chart(channel_cells(labels, outputs, probabilities), name),
         "errors": errors_chart(labels, errors, name, "error, in units of the label"),
     }
+    return {which: Markup(chart) for which, chart in drawn.items()}
 
 
 def environment(tiny: float) -> jinja2.Environment:
@@ -241,4 +249,5 @@ def environment(tiny: float) -> jinja2.Environment:
         "count": lambda value: f"{value:,.0f}",
     }
     found.filters |= filters
+    found.globals.update(chart_style=Markup(page_style()))
     return found

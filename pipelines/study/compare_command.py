@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from ...mechanisms.analysis.quality import Quality, loss_without_labels, quality
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.prior import Prior
+from ..charts.line_chart import Line, draw_lines
 from ..cli.process_pool import map_in_processes
 from ..cli.progress_bar import progress
 from ..flags.study_flags import COMPARED_MECHANISMS
-from .figures import Line, draw_lines
 from .mechanism_spec import MechanismSpec
 from .prior_commands import (
     describe_prior,
@@ -102,7 +102,7 @@ def _compare(args: argparse.Namespace) -> None:
     cells = [ComparisonCell(spec, epsilon, source.prior, args.loss) for epsilon in args.epsilon for spec in specs]
     results = list(progress(map_in_processes(solve_cell, cells, args.processes), len(cells), "solved"))
     rows = [result.row() for result in results]
-    write_results(args, source, rows, lambda path: _picture(path, results, args, source))
+    write_results(args, source, rows, lambda: _picture(results, args, source))
     print(_text(rows, args, source))
     if all(result.quality is None for result in results):
         raise ValueError("no mechanism could be solved: see the reasons in the table")
@@ -141,7 +141,7 @@ def _text(rows: Sequence[Row], args: argparse.Namespace, source: PriorFile) -> s
     return "\n".join(text)
 
 
-def _picture(path: str, results: Sequence[ComparisonResult], args: argparse.Namespace, source: PriorFile) -> bytes:
+def _picture(results: Sequence[ComparisonResult], args: argparse.Namespace, source: PriorFile) -> str:
     epsilons = sorted(args.epsilon)
     found = {(result.cell.spec.text, result.cell.epsilon): result.quality for result in results}
     lines = []
@@ -149,7 +149,6 @@ def _picture(path: str, results: Sequence[ComparisonResult], args: argparse.Name
         qualities = [found[text, epsilon] for epsilon in epsilons]
         lines.append(Line(text, epsilons, [each.loss if each else None for each in qualities]))
     return draw_lines(
-        path,
         lines,
         title=f"Expected loss of privatized labels, {len(source.prior.labels)} labels",
         x_label="epsilon of the labels",

@@ -10,10 +10,10 @@ from ...mechanisms.analysis.planning import ModelPlan, SplitPlan, expected_loss,
 from ...mechanisms.analysis.quality import loss_without_labels
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.prior import Prior
+from ..charts.line_chart import Line, draw_lines
 from ..cli.arguments import UsageError
 from ..cli.process_pool import map_in_processes
 from ..cli.progress_bar import progress
-from .figures import Line, draw_lines
 from .mechanism_spec import MechanismSpec
 from .prior_commands import (
     describe_prior,
@@ -129,7 +129,7 @@ def _plan(args: argparse.Namespace) -> None:
     planned = list(progress(map_in_processes(plan_epsilon, tasks, args.processes), len(tasks), "planned"))
     rows = [each.row() for each in planned]
     write_results(
-        args, source, rows, lambda path: _picture(path, planned, args, source, records),
+        args, source, rows, lambda: _picture(planned, args, source, records),
         records=records, mechanism=args.mechanism, features=args.features, explained=args.explained, draws=args.draws,
     )  # fmt: skip
     print(_text(rows, args, source, records))
@@ -207,9 +207,7 @@ def _readable(row: Row, variance: float) -> Row:
     return {**row, "bias_part": 0.0} if row["bias_part"] and row["bias_part"] < _ROUNDING * variance else row
 
 
-def _picture(
-    path: str, planned: Sequence[PlanResult], args: argparse.Namespace, source: PriorFile, records: int
-) -> bytes:
+def _picture(planned: Sequence[PlanResult], args: argparse.Namespace, source: PriorFile, records: int) -> str:
     ordered = sorted(planned, key=lambda each: each.epsilon)
     epsilons = [each.epsilon for each in ordered]
     splits = [each.split for each in ordered]
@@ -232,7 +230,6 @@ def _picture(
         ),
     ]
     return draw_lines(
-        path,
         lines,
         title=f"Expected loss: {args.mechanism}, {len(source.prior.labels)} labels, {records:,} records",
         x_label="epsilon of histogram and labels together",

@@ -17,7 +17,6 @@ from ..cli.exit_codes import run_command
 from ..cli.local_files import check_file, local_copy, write_file
 from ..cli.one_line import one_line
 from ..cli.optional_extras import check_extra
-from .figures import check_picture
 from .mechanism_spec import MechanismSpec, parse_mechanism_spec
 from .prior_file import PriorFile, read_prior
 from .tables import Row, csv_text, json_text
@@ -68,7 +67,15 @@ def check_study_flags(args: argparse.Namespace) -> None:
             if given is not None and os.path.exists(path) and os.path.samefile(path, given):
                 raise UsageError(f"--{flag} {path} is the file of --prior: name another")
     if args.picture is not None:
-        check_picture("--picture", args.picture)
+        _check_picture(args.picture)
+
+
+def _check_picture(path: str) -> None:
+    if not path.lower().endswith(".svg"):
+        raise UsageError(
+            f"--picture {path} must end in .svg: browsers show SVG and print it as PDF, and `rsvg-convert` makes a "
+            "PNG of it"
+        )
 
 
 def check_unique(flag: str, values: Sequence[Any]) -> None:
@@ -142,7 +149,7 @@ def describe_prior(args: argparse.Namespace, source: PriorFile) -> str:
 
 
 def write_results(
-    args: argparse.Namespace, source: PriorFile, rows: Sequence[Row], draw: Callable[[str], bytes], **facts: Any
+    args: argparse.Namespace, source: PriorFile, rows: Sequence[Row], draw: Callable[[], str], **facts: Any
 ) -> None:
     """Writes the files of --csv, --json and --picture.
 
@@ -150,7 +157,7 @@ def write_results(
       args: The parsed flags.
       source: The prior.
       rows: The table.
-      draw: Draws the picture; takes the path, which tells the format.
+      draw: Draws the picture: the content of an SVG file.
       **facts: Members of the JSON besides the rows.
     """
     if args.csv:
@@ -159,4 +166,4 @@ def write_results(
         about = {"prior": args.prior, "prior_epsilon": source.prior_epsilon, "loss": args.loss}
         write_file(args.json, json_text(rows, **about, **facts))
     if args.picture:
-        write_file(args.picture, draw(args.picture))
+        write_file(args.picture, draw())

@@ -19,6 +19,7 @@ from ...mechanisms.core.prior import Prior
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute
 from ...transforms.noise_key_file import NoiseKeyFile
+from ..charts.line_chart import Line, draw_lines
 from ..cli.arguments import UsageError, log_to_stderr
 from ..cli.exit_codes import SUCCESS, run_command
 from ..cli.optional_extras import check_tfrecord
@@ -34,7 +35,6 @@ from ..release.output_folder import staging_folder
 from ..runner.run_pipeline import describe_failure
 from ..runner.runner_options import runner_name, runner_options, runs_here
 from ..stores.store_access import open_stores
-from ..study.figures import Line, draw_lines
 from ..study.prior_commands import check_study_flags, describe_prior, load_prior, write_results
 from ..study.prior_file import PriorFile
 from ..study.tables import Row, table_lines
@@ -213,7 +213,7 @@ def _report(args: argparse.Namespace, request: _Request, units: dict[int, int]) 
     total, largest = sum(records * number for records, number in units.items()), max(units)
     counted = f"{sum(units.values()):,} units with {total:,} records"
     write_results(
-        args, request.prior, rows, lambda path: _picture(path, plans, request, counted),
+        args, request.prior, rows, lambda: _picture(plans, request, counted),
         label=args.label, unit_column=args.unit_column, units=sum(units.values()), records=total,
         most_records_of_a_unit=largest, parameters=parameters,
     )  # fmt: skip
@@ -233,7 +233,7 @@ def _report(args: argparse.Namespace, request: _Request, units: dict[int, int]) 
         raise ValueError("no epsilon could be planned for: see the reasons in the table")
 
 
-def _picture(path: str, plans: Sequence[UnitsPlan], request: _Request, counted: str) -> bytes:
+def _picture(plans: Sequence[UnitsPlan], request: _Request, counted: str) -> str:
     lines = [
         Line(
             f"epsilon {plan.epsilon:g}: best {best_bound(list(plan.options)).max_records}",
@@ -244,7 +244,6 @@ def _picture(path: str, plans: Sequence[UnitsPlan], request: _Request, counted: 
         if plan.options
     ]
     return draw_lines(
-        path,
         lines,
         title=f"Records per unit: {counted}",
         x_label="most records of a unit (--max_records_per_unit)",

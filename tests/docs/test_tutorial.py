@@ -27,7 +27,7 @@ FENCE = re.compile(r"^```(\w.*?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HASH = re.compile(r"\b[0-9a-f]{32,}\b")
 NUMBER = re.compile(r"[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?")
 
-pytest.importorskip("matplotlib", reason="the extra evaluation is not installed")
+pytest.importorskip("sklearn", reason="the extra evaluation is not installed")
 
 
 class Step(NamedTuple):

@@ -88,7 +88,9 @@ def test_the_whole_grid_is_in_every_table(evaluation: Any, invoke: Any, tmp_path
     assert page.startswith("# A test\n")
     for text in (page, outcome.out, document["warning"], (folder / "results.txt").read_text()):
         assert "not private" in text
-    assert (folder / "results-linear.png").read_bytes().startswith(b"\x89PNG")
+    picture = (folder / "results-linear.svg").read_text()
+    for text in ("A test, linear", "rr_on_bins", "best published", "true labels", "mean predictor"):
+        assert f">{text}</" in picture
     assert len(_cells(tree(folder))) == 2 * (1 + 1 + 4)
     assert "labeldp: evaluated 12 of 12" in outcome.err
 
@@ -296,7 +298,7 @@ def test_the_network_runs(evaluation: Any, forked: Any, invoke: Any, tmp_path: P
     assert losses == {row["mechanism"]: float(row["test_loss"]) for row in _rows(tmp_path / "others")}
     assert losses["clean"] < 0.5 * losses["mean_predictor"]
     assert losses["unbiased"] < 0.7 * losses["mean_predictor"]
-    assert (tmp_path / "output" / "results-network.png").exists()
+    assert (tmp_path / "output" / "results-network.svg").exists()
 
 
 def test_help_says_that_scores_are_not_private(invoke: Any) -> None:

@@ -321,7 +321,7 @@ def test_a_column_of_too_many_values_needs_declared_ones(monkeypatch: pytest.Mon
 
 
 def test_the_report_lists_the_ranges(released: tuple[Path, str], invoke: Any, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("jinja2")
     invoke(["report", str(released[0]), "--output", str(tmp_path / "report.html")]).ok()
     text = (tmp_path / "report.html").read_text()
     assert "Residuals are clipped to a range for each value of the public column" in text
