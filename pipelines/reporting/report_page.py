@@ -228,8 +228,9 @@ def environment(tiny: float) -> jinja2.Environment:
     Returns:
       The environment.
     """
+    styles = jinja2.DictLoader({"charts.css": page_style()})
     found = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        loader=jinja2.ChoiceLoader([jinja2.FileSystemLoader(Path(__file__).parent), styles]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -249,5 +250,4 @@ def environment(tiny: float) -> jinja2.Environment:
         "count": lambda value: f"{value:,.0f}",
     }
     found.filters |= filters
-    found.globals.update(chart_style=Markup(page_style()))
     return found

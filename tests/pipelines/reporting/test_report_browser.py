@@ -15,6 +15,9 @@ from typing import Any
 import pytest
 
 pytest.importorskip("jinja2", reason="the extra evaluation is not installed")
+
+from labeldp.pipelines.charts.line_chart import Line, draw_lines
+
 BROWSERS = ("chromium", "google-chrome", "chromium-browser")
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
@@ -104,6 +107,21 @@ def test_a_browser_shows_it_dark(page_file: Path, browse: Any, tmp_path: Path) -
     assert found.most_common(1)[0][0] == DARK
     assert found[LIGHT] == 0
     assert found[(0x74, 0xA8, 0xE6)] > 100
+
+
+@pytest.mark.parametrize(("scheme", "ground", "line"), [(1, LIGHT, (0, 0x72, 0xB2)), (0, DARK, (0x56, 0xB4, 0xE9))])
+def test_a_browser_shows_a_picture_of_its_own(
+    scheme: int, ground: tuple[int, int, int], line: tuple[int, int, int], browse: Any, tmp_path: Path
+) -> None:
+    drawn = draw_lines([Line("a line", [1, 2, 4], [1.0, 2.0, 2.0])], "A title", "across", "up")
+    (tmp_path / "picture.svg").write_text(drawn)
+    shown = tmp_path / "shown.png"
+    seen = browse(tmp_path / "picture.svg", f"--screenshot={shown}", f"--blink-settings=preferredColorScheme={scheme}")
+
+    assert (seen.console, seen.requests) == ([], [])
+    found = colours(shown)
+    assert found.most_common(1)[0][0] == ground
+    assert found[line] > 100
 
 
 def test_nothing_is_wider_than_a_telephone(page_text: str, browse: Any, tmp_path: Path) -> None:
