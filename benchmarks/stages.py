@@ -24,12 +24,11 @@ from labeldp.mechanisms.core.randomizer import Randomizer
 from labeldp.mechanisms.noise.keyed_words import words
 from labeldp.mechanisms.registry import solve
 from labeldp.mechanisms.release.label_column import LabelColumn
-from labeldp.transforms.batches import LabelledBatch, label_values
+from labeldp.transforms.batches import LabelledBatch, label_values, replace_label
 from labeldp.transforms.io.file_reader import FileReader
 from labeldp.transforms.io.input_format import BATCH_ROWS, FilePart, Format
 from labeldp.transforms.label_summary import summarize
 from labeldp.transforms.privatize_labels import privatize_batch
-from labeldp.transforms.tfrecord.encoded_batches import with_label
 from labeldp.transforms.tfrecord.example_encoder import encode_examples
 from labeldp.transforms.tfrecord.example_values import find_values
 from labeldp.transforms.tfrecord.framing import frame, read_records
@@ -225,7 +224,7 @@ def _with_ids(batch: LabelledBatch, text: str) -> LabelledBatch:
     """The labels of the batch and a column of text ids. text: format of an id, for a row number."""
     ids = pa.array([text.format(row) for row in batch.rows.tolist()])
     labels = pa.array(label_values(batch, LABEL))
-    return dataclasses.replace(batch, batch=pa.RecordBatch.from_arrays([labels, ids], [LABEL, _ID]))
+    return dataclasses.replace(batch, batch=pa.RecordBatch.from_arrays([labels, ids], [LABEL, _ID]), encoded=None)
 
 
 def _codecs(records: Records) -> Iterator[Stage]:
@@ -242,7 +241,7 @@ def _codecs(records: Records) -> Iterator[Stage]:
 
     def relabel() -> None:
         for batch, values in zip(records.batches, records.values, strict=True):
-            with_label(batch.batch, LABEL, values)
+            replace_label(batch, LABEL, values)
 
     def encode() -> None:
         for batch in records.decoded:

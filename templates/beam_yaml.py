@@ -140,7 +140,6 @@ def read_record_batches(
     columns: list[str] | None = None,
     where: str | None = None,
     partitions: str = "hive",
-    metadata: str = "keep",
     csv_delimiter: str = ",",
     csv_encoding: str = "utf-8",
 ) -> beam.PTransform:
@@ -153,7 +152,6 @@ def read_record_batches(
       columns: Columns to read; default all. Fitting needs the label and id columns only.
       where: NAME=VALUE keeps the records whose public feature NAME has this value. NAME must not be the label.
       partitions: "hive" makes columns of folders named KEY=VALUE in the paths of the files; "none" ignores them.
-      metadata: "keep" keeps the schema metadata of Parquet files that does not name the label, "none" drops it.
       csv_delimiter: Character between the fields of CSV files, such as ";" or "\\t".
       csv_encoding: Encoding of CSV files, such as latin-1, cp1252 or utf-16.
 
@@ -168,14 +166,7 @@ def read_record_batches(
         raise ValueError(f"where takes NAME=VALUE, not {where!r}")
     if partitions not in ("hive", "none"):
         raise ValueError(f"partitions must be hive or none, not {partitions!r}")
-    if metadata not in ("keep", "none"):
-        raise ValueError(f"metadata must be keep or none, not {metadata!r}")
-    read = Format(
-        format,
-        partitions=partitions == "hive",
-        metadata=metadata == "keep",
-        dialect=Dialect(csv_delimiter, csv_encoding),
-    )
+    read = Format(format, partitions=partitions == "hive", dialect=Dialect(csv_delimiter, csv_encoding))
     return ReadRecordBatches(input, read, columns, Equals(name, value) if where else None, label)
 
 

@@ -1,6 +1,8 @@
-"""Values of Arrow columns: the single number of each record, and the identities of records by their ids. No Beam."""
+"""Values of Arrow columns, identities of records by their ids, and columns without metadata. No Beam."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +12,58 @@ from ..mechanisms.noise.record_identities import Identities, integer_identities,
 from .errors import InputError
 
 _BYTES_TYPES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Drops the metadata of a schema, of its fields and of fields within them.
+
+    Types stay as they are, with the values and the order of dictionaries and with time zones. Of an extension type,
+    whose name and parameters are metadata, the storage type stays.
+
+    Args:
+      schema: The schema of a file.
+
+    Returns:
+      Names, types and nullability of its columns.
+    """
+    return pa.schema([_plain_field(field) for field in schema])
+
+
+def _plain_field(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, _plain_type(field.type), field.nullable)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _plain_type(kind.storage_type)
+    if pa.types.is_struct(kind):
+        return pa.struct([_plain_field(field) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_plain_field(kind.key_field), _plain_field(kind.item_field), kind.keys_sorted)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_plain_field(kind.value_field), kind.list_size)
+    if pa.types.is_list(kind):
+        return pa.list_(_plain_field(kind.value_field))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_plain_field(kind.value_field))
+    return kind
+
+
+def plain_batch(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    """Makes a batch without metadata.
+
+    Args:
+      columns: Columns of n records, with any metadata in their types.
+      schema: Their `plain_schema`.
+
+    Returns:
+      The batch.
+    """
+    plain = [
+        column if column.type.equals(field.type, check_metadata=True) else column.cast(field.type)
+        for column, field in zip(columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(plain, schema=schema)
 
 
 def is_list(kind: pa.DataType) -> bool:

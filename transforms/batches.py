@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pickle
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -27,14 +28,17 @@ from .arrow_values import (
     column_identities,
     is_list,
     is_number,
+    plain_batch,
+    plain_schema,
     single_numbers,
     single_values,
 )
 from .errors import InputError
-from .io.schema_metadata import released_schema
-from .tfrecord.encoded_batches import is_encoded, with_label
+from .tfrecord.encoded_batches import EncodedRecords, binary_array
 
-_METADATA, _CARRIED = b"labeldp.batch", b"labeldp.carried"
+_LENGTH = struct.Struct("<Q")
+# Arrow reads numbers in place from multiples of this.
+_ALIGNMENT = 8
 
 T = TypeVar("T")
 _Records = TypeVar("_Records", pa.RecordBatch, pa.Table)
@@ -108,13 +112,15 @@ class LabelledBatch:
       start: First row of the source that this batch covers.
       stop: End of the covered rows, exclusive.
       rows: Row of each record, shape (n,), int64, ascending, in [start, stop). Rows that were left out leave gaps.
-      batch: The n records as Arrow columns.
+      batch: Columns of the n records, under the names that they have in the file or get by flags. No name and no
+        metadata of them means anything to the job.
       mechanism: Fingerprint of the randomizer that drew the labels, in hexadecimal digits; of several private columns,
         their fingerprints in the order in which they were drawn, with commas. None for labels as read.
       constant: Records that get one label that says nothing, shape (n,), bool; None if there are none.
       unit: Bound that was put on the records of each unit (`UnitBound.request`); None if none was.
       left_out: Number of records of these rows that were left out for that bound.
       carried: Values of side inputs that later stages use, by name.
+      encoded: The n records as they stand in their TFRecord file; None if they are written from the columns.
     """
 
     source: str
@@ -128,6 +134,7 @@ class LabelledBatch:
     unit: tuple[str, int] | None = None
     left_out: int = 0
     carried: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    encoded: EncodedRecords | None = field(default=None, repr=False)
 
     @classmethod
     def whole(cls, source: str, start: int, batch: pa.RecordBatch) -> LabelledBatch:
@@ -155,9 +162,32 @@ class LabelledBatch:
         """
         if mask.all():
             return self
-        batch = filter_batch(self.batch, np.flatnonzero(mask))
-        constant = None if self.constant is None else self.constant[mask]
-        return dataclasses.replace(self, rows=self.rows[mask], batch=batch, constant=constant)
+        indices = np.flatnonzero(mask)
+        return dataclasses.replace(
+            self,
+            rows=self.rows[mask],
+            batch=filter_batch(self.batch, indices),
+            constant=None if self.constant is None else self.constant[mask],
+            encoded=None if self.encoded is None else self.encoded.take(indices),
+        )
+
+    def slice(self, start: int, stop: int) -> LabelledBatch:
+        """Selects consecutive records, without a copy.
+
+        Args:
+          start: Index of the first one.
+          stop: Index after the last one.
+
+        Returns:
+          A batch that covers the same rows.
+        """
+        return dataclasses.replace(
+            self,
+            rows=self.rows[start:stop],
+            batch=self.batch.slice(start, stop - start),
+            constant=None if self.constant is None else self.constant[start:stop],
+            encoded=None if self.encoded is None else self.encoded.slice(start, stop),
+        )
 
     def carry(self, names: Sequence[str], values: Sequence[Any]) -> LabelledBatch:
         """Adds values for later stages.
@@ -220,56 +250,103 @@ def filter_batch(batch: pa.RecordBatch, indices: np.ndarray) -> pa.RecordBatch:
     Returns:
       A copy of the selected records, not a view.
     """
-    return pa.RecordBatch.from_arrays([column.take(pa.array(indices)) for column in batch.columns], schema=batch.schema)
+    return batch.take(pa.array(indices))
 
 
 class LabelledBatchCoder(beam.coders.Coder):
-    """Coder of LabelledBatch as one Arrow IPC stream. A slice is written without the rest of its parent's buffers.
+    """Coder of LabelledBatch. A slice is written without the rest of its parent's buffers.
 
-    Values that a batch carries are pickled with it, as Beam pickles side inputs.
+    The length of a header comes first, then the header in JSON, then segments whose lengths it lists, each at a
+    multiple of 8 bytes:
+
+    1. the values that the batch carries, pickled as Beam pickles side inputs; empty if there are none
+    2. rows
+    3. marks of constant records
+    4. columns, an Arrow IPC stream
+    5. frames of encoded records, 6. their bounds, and the offsets of each label that the header names
+
+    A segment is known by its place alone. What a file contains is in columns and frames, and as text in the header: it
+    is never unpickled, and does not decide how a segment is read.
     """
 
     def encode(self, value: LabelledBatch) -> bytes:
-        place: dict[str, Any] = {"source": value.source, "start": value.start, "stop": value.stop}
-        place |= {"mechanism": value.mechanism, "unit": value.unit, "left_out": value.left_out}
-        own, fields = [pa.array(value.rows)], [pa.field("row", pa.int64())]
-        if value.constant is not None:
-            own.append(pa.array(value.constant))
-            fields.append(pa.field("constant", pa.bool_()))
-        place["own"] = len(own)
-        fields += value.batch.schema
-        metadata = {**(value.batch.schema.metadata or {}), _METADATA: json.dumps(place).encode()}
-        if value.carried:
-            metadata[_CARRIED] = pickle.dumps(value.carried)
-        table = pa.RecordBatch.from_arrays([*own, *value.batch.columns], schema=pa.schema(fields, metadata=metadata))
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_batch(table)
-        return sink.getvalue().to_pybytes()
+        segments: list[Any] = [
+            pickle.dumps(dict(value.carried)) if value.carried else b"",
+            np.ascontiguousarray(value.rows, np.int64),
+            b"" if value.constant is None else np.ascontiguousarray(value.constant, bool),
+            _columns_to_stream(value.batch),
+        ]
+        labels = None
+        if value.encoded is not None:
+            labels = list(value.encoded.label_offsets)
+            segments += value.encoded.packed()
+            segments += [np.ascontiguousarray(offsets, np.int64) for offsets in value.encoded.label_offsets.values()]
+        header = {
+            "source": value.source,
+            "start": value.start,
+            "stop": value.stop,
+            "mechanism": value.mechanism,
+            "unit": value.unit,
+            "left_out": value.left_out,
+            "constant": value.constant is not None,
+            "labels": labels,
+            "sizes": [memoryview(segment).nbytes for segment in segments],
+        }
+        head = json.dumps(header).encode()
+        parts = [_LENGTH.pack(len(head))]
+        for segment, size in zip([head, *segments], [len(head), *header["sizes"]], strict=True):
+            parts += [segment, bytes(-size % _ALIGNMENT)]
+        return b"".join(parts)
 
     def decode(self, encoded: bytes) -> LabelledBatch:
-        with pa.ipc.open_stream(pa.py_buffer(encoded)) as reader:
-            table = reader.read_next_batch()
-        metadata = dict(table.schema.metadata)
-        place = json.loads(metadata.pop(_METADATA))
-        own, unit = place.pop("own"), place.pop("unit")
-        place["unit"] = None if unit is None else (unit[0], unit[1])
-        if _CARRIED in metadata:
-            place["carried"] = pickle.loads(metadata.pop(_CARRIED))
-        schema = pa.schema(list(table.schema)[own:], metadata=metadata or None)
-        batch = pa.RecordBatch.from_arrays(table.columns[own:], schema=schema)
-        constant = table.column(1).to_numpy(zero_copy_only=False) if own > 1 else None
-        return LabelledBatch(rows=table.column(0).to_numpy(), batch=batch, constant=constant, **place)
+        whole = pa.py_buffer(encoded)
+        (length,) = _LENGTH.unpack_from(encoded)
+        header = json.loads(whole.slice(_LENGTH.size, length).to_pybytes())
+        start, segments = _LENGTH.size + length + -length % _ALIGNMENT, []
+        for size in header["sizes"]:
+            segments.append(whole.slice(start, size))
+            start += size + -size % _ALIGNMENT
+        carried, rows, constant, columns, *rest = segments
+        records = None
+        if header["labels"] is not None:
+            frames, bounds, *offsets = rest
+            label_offsets = {
+                label: np.frombuffer(each, np.int64) for label, each in zip(header["labels"], offsets, strict=True)
+            }
+            records = EncodedRecords(binary_array(frames, np.frombuffer(bounds, np.int64)), label_offsets)
+        with pa.ipc.open_stream(columns) as reader:
+            batch = reader.read_next_batch()
+        return LabelledBatch(
+            header["source"],
+            header["start"],
+            header["stop"],
+            np.frombuffer(rows, np.int64),
+            batch,
+            header["mechanism"],
+            np.frombuffer(constant, bool) if header["constant"] else None,
+            None if header["unit"] is None else (header["unit"][0], header["unit"][1]),
+            header["left_out"],
+            # Only `encode` writes this segment, from values that stages of the job made.
+            pickle.loads(carried) if carried.size else {},
+            records,
+        )
 
     def estimate_size(self, value: LabelledBatch) -> int:
         """Estimates the size in bytes without encoding: runners ask for it even where nothing is encoded."""
-        return value.batch.nbytes + value.rows.nbytes
+        return value.batch.nbytes + value.rows.nbytes + (0 if value.encoded is None else value.encoded.nbytes)
 
     def is_deterministic(self) -> bool:  # pyrefly: ignore[bad-override]
         return True
 
     def to_type_hint(self) -> type[LabelledBatch]:
         return LabelledBatch
+
+
+def _columns_to_stream(batch: pa.RecordBatch) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
 
 
 beam.coders.registry.register_coder(LabelledBatch, LabelledBatchCoder)
@@ -374,12 +451,10 @@ def center_values(batch: LabelledBatch, center: str) -> np.ndarray:
     return single_numbers(column, batch.batch.num_rows)
 
 
-def replace_label(batch: pa.RecordBatch, label: str, values: np.ndarray) -> pa.RecordBatch:
-    """Replaces the values of the label column, which keeps its position.
+def replace_label(batch: LabelledBatch, label: str, values: np.ndarray) -> LabelledBatch:
+    """Replaces the values of the label column, which keeps its position, and the labels within encoded records.
 
-    Of the schema metadata of the input file, only that which does not describe the label is kept (`released_schema`),
-    because writers keep statistics and samples of values there. In a batch of encoded records, the labels are replaced
-    inside the records.
+    Metadata of the columns is dropped, because writers keep statistics and samples of values there.
 
     Args:
       batch: n records.
@@ -387,23 +462,24 @@ def replace_label(batch: pa.RecordBatch, label: str, values: np.ndarray) -> pa.R
       values: New labels, shape (n,), float64.
 
     Returns:
-      The batch with labels as float64, or as float32 in a batch of encoded records. If the column held lists, it holds
+      The batch with labels as float64, or as float32 if its records are encoded. If the column held lists, it holds
       lists of one label of the same kind, of float32 if they were of float32 or as tf.Examples have integers.
     """
-    if is_encoded(batch.schema):
-        return with_label(batch, label, values)
-    place = batch.schema.get_field_index(label)
-    kind, column = batch.schema.field(place).type, pa.array(values, pa.float64())
-    if is_list(kind):
+    place = batch.batch.schema.get_field_index(label)
+    kind, column = batch.batch.schema.field(place).type, pa.array(values, pa.float64())
+    encoded = batch.encoded
+    if encoded is not None:
+        encoded, column = encoded.with_label(label, values), pa.array(values.astype(np.float32))
+    elif is_list(kind):
         large = pa.types.is_large_list(kind)
         # Labels of tf.Examples are large lists, in some files of int64 and in others of float32: one type for all.
         narrow = kind.value_type == pa.float32() or kind == pa.large_list(pa.int64())
         offsets = np.arange(len(values) + 1, dtype=np.int64 if large else np.int32)
         lists = pa.LargeListArray if large else pa.ListArray
         column = lists.from_arrays(pa.array(offsets), pa.array(values.astype(np.float32)) if narrow else column)
-    columns = list(batch.columns)
-    columns[place] = column
-    return pa.RecordBatch.from_arrays(columns, schema=released_schema(batch.schema, pa.field(label, column.type)))
+    columns = [column if number == place else each for number, each in enumerate(batch.batch.columns)]
+    schema = plain_schema(batch.batch.schema.set(place, pa.field(label, column.type)))
+    return dataclasses.replace(batch, batch=plain_batch(columns, schema), encoded=encoded)
 
 
 def record_identities(batch: LabelledBatch, id_column: str | None) -> Identities:

@@ -14,6 +14,7 @@ from apache_beam.typehints.arrow_type_compatibility import arrow_schema_from_bea
 from apache_beam.typehints.row_type import RowTypeConstraint
 from apache_beam.typehints.schemas import named_tuple_to_schema
 
+from .arrow_values import plain_schema
 from .batches import LabelledBatch
 from .errors import InputError, redact_errors
 
@@ -71,7 +72,7 @@ class RowsToBatches(beam.PTransform):
         return (
             rows
             | "Gather" >> beam.BatchElements(min_batch_size=1, max_batch_size=_MOST_ROWS)
-            | "ToArrow" >> beam.ParDo(_ToArrow(schema.remove_metadata())).with_output_types(LabelledBatch)
+            | "ToArrow" >> beam.ParDo(_ToArrow(plain_schema(schema))).with_output_types(LabelledBatch)
         )
 
 
@@ -82,8 +83,9 @@ class _ToArrow(beam.DoFn):
     @redact_errors("gathering rows")
     def process(self, rows: list[Any]) -> Iterator[LabelledBatch]:
         columns = [pa.array([getattr(row, field.name) for row in rows], field.type) for field in self._schema]
-        plain = pa.schema([pa.field(field.name, field.type) for field in self._schema])
-        yield LabelledBatch.whole(_SOURCE, 0, pa.RecordBatch.from_arrays(columns, schema=plain))
+        yield LabelledBatch.whole(
+            _SOURCE, 0, pa.RecordBatch.from_arrays(columns, [field.name for field in self._schema])
+        )
 
 
 @dataclass

@@ -199,11 +199,11 @@ def privatize_batch(
         streaming,
         None if centers is None else centers[own],
     )
-    replaced = replace_label(batch.batch, column.name, outputs)
+    replaced = replace_label(batch, column.name, outputs)
     own_mechanism = randomizer.fingerprint.hex()
     # A stage before this one may have drawn the labels of another private column.
     mechanism = own_mechanism if batch.mechanism is None else f"{batch.mechanism},{own_mechanism}"
-    return dataclasses.replace(batch, batch=replaced, mechanism=mechanism)
+    return dataclasses.replace(replaced, mechanism=mechanism)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,6 @@ DEFAULT_DELIMITER = ","
 DEFAULT_ENCODING = "utf-8"
 PARTITIONS = ("hive", "none")
 """Treatment of folders named KEY=VALUE: columns of the records below them, or not."""
-METADATA = ("keep", "none")
-"""Treatment of the schema metadata of Parquet files."""
 OUTPUT_FORMATS = ("tfrecord", "parquet")
 COMPRESSIONS = ("none", "gzip")
 ROUNDINGS = ("nearest", "randomized")

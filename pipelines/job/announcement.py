@@ -15,48 +15,19 @@ from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.unit_bound import DROP
-from ...transforms.errors import InputError
-from ...transforms.io.parquet_reader import schema_metadata
 from ...transforms.io.row_parts import ENOUGH_FILES, splits
-from ...transforms.io.schema_metadata import published_keys
 from ...transforms.progress_log import LOGGER
 from ..cli.one_line import one_line
 from ..release.job_result import JobResult
 from ..release.mechanism_file import MechanismFile
 from .job_graph import reads_parts
-from .job_request import InputSpec, JobRequest, ValidationRequest, whole_budget
+from .job_request import JobRequest, ValidationRequest, whole_budget
 from .release_steps import ReleasedLabel
 
 # Records of a large file, on average.
 _LARGE_FILE = 1 << 20
 _OUTPUTS_SHOWN = 6
 _GROUPS_SHOWN = 8
-
-
-def announce_metadata(input: InputSpec, output_format: str, labels: Sequence[str]) -> None:
-    """Logs which of the owner's metadata of Parquet files is released, and which is dropped.
-
-    Args:
-      input: The input files.
-      output_format: Format of the shards.
-      labels: Names of the private columns.
-    """
-    if not (input.format.name == output_format == "parquet" and input.format.metadata):
-        return
-    try:
-        metadata = schema_metadata(input.parts[0])
-    except InputError:
-        # The job reports the file.
-        return
-    sorted_keys = [published_keys(metadata, label) for label in labels]
-    dropped = {key for _, keys in sorted_keys for key in keys}
-    kept = [key for key in sorted_keys[0][0] if key not in dropped]
-    if kept:
-        keys = one_line(", ".join(kept))
-        LOGGER.info("metadata of the input is released as it is: %s (--metadata none drops it)", keys)
-    if dropped:
-        # Only the number: a key may hold a label, too.
-        LOGGER.info("metadata of the input that may describe the label is dropped: %s", counted(len(dropped), "key"))
 
 
 def announce_readers(request: JobRequest, binding: NoiseBinding) -> None:

@@ -14,7 +14,7 @@ from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute, match, open_input
 from ...transforms.io.input_format import Equals, Format, file_parts
 from ..cli.arguments import UsageError
-from ..flags.choices import METADATA, PARTITIONS
+from ..flags.choices import PARTITIONS
 from ..release.mechanism_file import MechanismFile
 from .job_request import InputSpec
 
@@ -68,7 +68,7 @@ def check_no_folder(input: InputSpec, flag: str, name: str | None) -> None:
 
 
 def input_format(args: argparse.Namespace) -> Format:
-    """Reads `--input_format`, `--csv_types`, `--csv_delimiter`, `--csv_encoding`, `--partitions` and `--metadata`.
+    """Reads `--input_format`, `--csv_types`, `--csv_delimiter`, `--csv_encoding` and `--partitions`.
 
     Args:
       args: Parsed flags.
@@ -84,8 +84,6 @@ def input_format(args: argparse.Namespace) -> Format:
             args.input_format,
             _csv_types(args.csv_types),
             partitions=args.partitions == PARTITIONS[0],
-            # Commands that write no records do not take it.
-            metadata=getattr(args, "metadata", METADATA[0]) == METADATA[0],
             dialect=Dialect(args.csv_delimiter, args.csv_encoding),
         )
     except ValueError as error:

@@ -15,7 +15,6 @@ from ..flags.choices import (
     LOSSES,
     MECHANISM_LIST,
     MECHANISMS,
-    METADATA,
     OUTPUT_FORMATS,
     OVER_LIMIT,
     PARTITIONS,
@@ -45,7 +44,6 @@ _NOT_TAKEN = {
         "output": "--output is for privatize and apply; fit writes --mechanism_file",
         "num_shards": f"--num_shards {_NO_SHARDS}",
         "compression": f"--compression {_NO_SHARDS}",
-        "metadata": f"--metadata {_NO_SHARDS}",
         "partition_output": f"--partition_output {_NO_SHARDS}",
         "validate": "--validate requires --output, which fit does not take; use --schema to check the features",
     },
@@ -280,9 +278,6 @@ def _output_flags(parser: CommandParser, command: str) -> None:
     add("--output_format", choices=OUTPUT_FORMATS, metavar="FORMAT",
         help=f"format of the {shards}: {', '.join(OUTPUT_FORMATS)}; default: that of the input, or parquet "
         "for csv")  # fmt: skip
-    add("--metadata", choices=METADATA, default=METADATA[0], metavar="HOW",
-        help="schema metadata of Parquet input, in Parquet output: keep releases all that does not name the label, "
-        "none drops it; default keep")  # fmt: skip
     add("--num_shards", type=int, metavar="N",
         help="number of shards; default: number of input files. With --partition_output, of each folder; default: the "
         "largest number of input files of a folder")  # fmt: skip

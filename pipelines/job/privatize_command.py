@@ -22,7 +22,7 @@ from ..runner.run_pipeline import describe_failure
 from ..runner.runner_options import runner_options
 from ..stores.store_access import open_stores
 from ..units.choose_bound import with_chosen_bound
-from .announcement import announce, announce_metadata, announce_readers, counted, warn_of_other_label
+from .announcement import announce, announce_readers, counted, warn_of_other_label
 from .group_flags import with_frequent_groups
 from .job_request import JobRequest, request_id, whole_budget
 from .release_steps import (
@@ -103,8 +103,6 @@ def _release(requests: Sequence[JobRequest], options: PipelineOptions) -> None:
         domains = " and ".join(counted(len(request.column.domain), "label") for request in requests)
         LOGGER.info("%s: %s, %s", first.command, counted(len(input.paths), "input file"), domains)
         warn_of_other_label(first)
-        if first.command != "fit":
-            announce_metadata(input, output.format, labels)
         if validation is not None:
             check_features(input, labels, validation, output.format, options, staging.release)
         released = run_job(ledger, name, requests, options, staging)

@@ -13,13 +13,13 @@ from commands_in_process import CANARY
 from harness import Case, Target
 from hypothesis import strategies as st
 from labeldp.transforms import Format, InputError
-from labeldp.transforms.batches import filter_batch, label_values
+from labeldp.transforms.batches import label_values
 from labeldp.transforms.csv_input import csv_blocks
 from labeldp.transforms.csv_input.csv_dialect import Dialect
 from labeldp.transforms.io.file_reader import FileReader
 from labeldp.transforms.io.input_format import FilePart
 from labeldp.transforms.tfrecord import framing, wire, wire_reference
-from labeldp.transforms.tfrecord.encoded_batches import framed_records, with_label
+from labeldp.transforms.tfrecord.encoded_batches import EncodedRecords
 from labeldp.transforms.tfrecord.example_columns import ExampleColumns
 from labeldp.transforms.tfrecord.example_decoder import ExampleDecoder
 from labeldp.transforms.tfrecord.framing import Frames
@@ -146,21 +146,21 @@ def _check_wire(case: Case) -> bool:
     except InputError:
         found = None
     try:
-        encoded = ExampleColumns("/logs/a", _WANTED).read_encoded(frames, ["y"])
+        columns, encoded = ExampleColumns("/logs/a", _WANTED).read_encoded(frames, ["y"])
     except InputError:
         assert found is None
-        encoded = None
-    if found is None or encoded is None:
+        columns = encoded = None
+    if found is None or columns is None or encoded is None:
         assert encoded is None
         assert parsed is None or _kinds_change(parsed), "refused"
         return False
-    _check_replaced(encoded, parsed)
+    _check_replaced(columns, encoded, parsed)
     if odd:
         return True
     assert parsed is not None, "accepted"
     for name in _WANTED:
         expected = [_single(features.get(name)) for features in parsed]
-        for batch in (found, encoded):
+        for batch in (found, columns):
             place = batch.schema.get_field_index(name)
             got = [None] * len(records) if place < 0 else batch.column(place).to_pylist()
             assert list(map(_comparable, got)) == list(map(_comparable, expected))
@@ -191,18 +191,18 @@ def _check_decoder(records: list[bytes], parsed: list[Features] | None) -> None:
         assert got == {name: list(map(_comparable, values)) for name, (_, values) in features.items() if values}
 
 
-def _check_replaced(encoded: pa.RecordBatch, parsed: list[Features] | None) -> None:
+def _check_replaced(columns: pa.RecordBatch, encoded: EncodedRecords, parsed: list[Features] | None) -> None:
     """Every record with a number as label holds its features and the new label, and nothing else."""
-    place = encoded.schema.get_field_index("y")
+    place = columns.schema.get_field_index("y")
     if place < 0 or not (
-        pa.types.is_floating(encoded.column(place).type) or pa.types.is_integer(encoded.column(place).type)
+        pa.types.is_floating(columns.column(place).type) or pa.types.is_integer(columns.column(place).type)
     ):
         return
-    rows = np.flatnonzero(np.asarray(encoded.column(place).is_valid()))
+    rows = np.flatnonzero(np.asarray(columns.column(place).is_valid()))
     if not len(rows):
         return
-    replaced = with_label(filter_batch(encoded, rows), "y", np.full(len(rows), 48613.75))
-    for record, row in zip(records_of(framed_records(replaced).to_pybytes()), rows.tolist(), strict=True):
+    replaced = encoded.take(rows).with_label("y", np.full(len(rows), 48613.75))
+    for record, row in zip(records_of(replaced.framed().to_pybytes()), rows.tolist(), strict=True):
         found = _with_values(canonical_features(record))
         assert found["y"] == ("float", [(48613.75, 1.0)])
         if parsed is not None:

@@ -31,8 +31,9 @@ def all_targets() -> list[Target]:
     from file_targets import file_targets
     from format_targets import format_targets
     from job_targets import job_targets
+    from name_targets import name_targets
 
-    return [*format_targets(), *file_targets(), *command_targets(), *job_targets(), *center_targets()]
+    return [*format_targets(), *file_targets(), *command_targets(), *job_targets(), *name_targets(), *center_targets()]
 
 
 def table(campaign: Campaign) -> str:

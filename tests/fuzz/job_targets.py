@@ -72,12 +72,20 @@ def _check_job(case: Case) -> bool:
     assert {path.name for path in outputs.iterdir()} == {"released", "labeldp_ledger.jsonl"}
     audit = checked(["audit", str(released)], workspace())
     assert audit.code == 0, audit.out
-    _check_release(released, flags["output_format"])
+    check_release(released, flags["output_format"])
     return True
 
 
-def _check_release(released: Path, output_format: str) -> None:
-    """The shards hold as many records as the manifest says, and labels that the mechanism can give."""
+def check_release(released: Path, output_format: str) -> None:
+    """Checks that shards hold as many records as the manifest says, and labels that the mechanism can give.
+
+    Args:
+      released: The output folder.
+      output_format: Format of the shards.
+
+    Raises:
+      AssertionError: If they do not.
+    """
     manifest = json.loads((released / "release.json").read_text())
     outputs = json.loads((released / "mechanism.json").read_text())["outputs"]
     found = {}

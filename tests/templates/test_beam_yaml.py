@@ -402,11 +402,9 @@ def test_options_of_reading_are_those_of_the_command() -> None:
     from labeldp.transforms import Format
     from labeldp.transforms.csv_input.csv_dialect import Dialect
 
-    options: dict[str, Any] = {
-        "csv_delimiter": "\\t", "csv_encoding": "latin1", "partitions": "none", "metadata": "none",
-    }  # fmt: skip
+    options: dict[str, Any] = {"csv_delimiter": "\\t", "csv_encoding": "latin1", "partitions": "none"}
     read: Any = read_record_batches("in", "csv", "y", **options)
-    assert read.format == Format("csv", partitions=False, metadata=False, dialect=Dialect("\t", "iso8859-1"))
+    assert read.format == Format("csv", partitions=False, dialect=Dialect("\t", "iso8859-1"))
     default: Any = read_record_batches("in", "csv", "y")
     assert default.format == Format("csv")
     for name in options:

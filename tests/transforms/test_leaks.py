@@ -154,7 +154,7 @@ STAGES = [
     (privatize, "input_digest", "csv", "comparing the passes"),
     (label_draws, "words", "tfrecord", "privatizing labels"),
     (privatize, "replace_label", "csv", "privatizing labels"),
-    (shard_writer, "filter_batch", "csv", "writing"),
+    (shard_writer, "shard_of_rows", "csv", "writing"),
     (parquet_writer, "_common_schema", "csv", "writing"),
     (parquet_writer, "_conformed", "csv", "writing"),
 ]

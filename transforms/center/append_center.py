@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
@@ -15,7 +16,6 @@ from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.release.label_column import LabelColumn
 from ..batches import Carried, LabelledBatch, as_argument
 from ..errors import InputError, redact_errors
-from ..tfrecord.encoded_batches import is_encoded, with_feature
 from ..tfrecord.example_encoder import encode_examples
 from .fit_center import center_columns
 
@@ -55,7 +55,7 @@ def append_center(
       batch: n records with the features of the center.
       center: The center.
       column: The private column; its `center` is the name of the new column.
-      only: Columns to keep besides the new one, of a batch that is not encoded; None keeps all.
+      only: Columns to keep besides the new one; None keeps all.
 
     Returns:
       The batch with one more column.
@@ -75,13 +75,15 @@ def append_center(
             "or for apply remove that column from the input"
         )
     values = column.labels[center.indices(center_columns(batch, center.design.map))]
-    if is_encoded(batch.batch.schema):
-        return dataclasses.replace(batch, batch=with_feature(batch.batch, name, values, _example(name)))
-    kept = [each for each in batch.batch.schema.names if only is None or each in only]
-    columns = [*(batch.batch.column(each) for each in kept), pa.array(values)]
-    fields = [*(batch.batch.schema.field(each) for each in kept), pa.field(name, pa.float64())]
-    schema = pa.schema(fields, metadata=batch.batch.schema.metadata)
-    return dataclasses.replace(batch, batch=pa.RecordBatch.from_arrays(columns, schema=schema))
+    kept = (
+        batch.batch if only is None else batch.batch.select([each for each in batch.batch.schema.names if each in only])
+    )
+    encoded, column_of_centers = batch.encoded, pa.array(values)
+    if encoded is not None:
+        encoded, column_of_centers = encoded.with_feature(values, _example(name)), pa.array(values.astype(np.float32))
+    schema = kept.schema.append(pa.field(name, column_of_centers.type))
+    columns = pa.RecordBatch.from_arrays([*kept.columns, column_of_centers], schema=schema)
+    return dataclasses.replace(batch, batch=columns, encoded=encoded)
 
 
 def _example(name: str) -> bytes:

@@ -15,7 +15,7 @@ from ..batches import LabelledBatch
 from ..csv_input.csv_parts import split_csv
 from ..csv_input.csv_reader import CSVReader, csv_schema
 from ..errors import InputError
-from ..tfrecord.encoded_batches import is_encoded, with_columns, with_constants
+from ..tfrecord.encoded_batches import EncodedRecords
 from .hive_partitions import Partition, check_no_clash
 from .input_format import BATCH_ROWS, Equals, FilePart, Format
 from .parquet_reader import ParquetReader, parquet_schema, split_parquet
@@ -95,7 +95,7 @@ class FileReader:
         if columns is not None and where is not None and where.column not in columns:
             columns.append(where.column)
         if self.format.name == "parquet":
-            return ParquetReader(columns or None, self.format.metadata)
+            return ParquetReader(columns or None)
         return CSVReader(columns or None, self._labels, self.format.csv_types, self.format.dialect)
 
     def _own_filter(self, partitions: Sequence[str]) -> Equals | None:
@@ -174,9 +174,10 @@ class FileReader:
             for found in reader.read(part):
                 stop = start + found.total
                 check_no_clash(part.partitions, found.batch.schema.names, part.path)
-                whole = with_partitions(found.batch, only, self.folders)
+                whole = with_partitions(found.batch, only)
                 whole = whole.select([partition.name for partition in only]) if dropped else whole
-                yield LabelledBatch(part.path, start, stop, start + found.rows, whole)
+                encoded = None if found.encoded is None else _with_features(found.encoded, only, self.folders)
+                yield LabelledBatch(part.path, start, stop, start + found.rows, whole, encoded=encoded)
                 start = stop
             return
         for batch in _regular(reader.read(part), self._labels):
@@ -188,34 +189,33 @@ class FileReader:
             yield labelled if where is None else labelled.keep(_matches(batch, where))
 
 
-def with_partitions(
-    batch: pa.RecordBatch, partitions: Sequence[Partition], folders: Sequence[str] = ()
-) -> pa.RecordBatch:
-    """Adds partition columns to a batch, and to the records of an encoded batch.
+def with_partitions(batch: pa.RecordBatch, partitions: Sequence[Partition]) -> pa.RecordBatch:
+    """Adds partition columns to a batch.
 
     Args:
       batch: n records of one file.
       partitions: Partitions of the file.
-      folders: Names of those that the records of an encoded batch do not get as features.
 
     Returns:
       The batch with a column for each of them, at the end.
     """
     if not partitions:
         return batch
-    columns = {partition.name: partition.column(batch.num_rows) for partition in partitions}
-    if is_encoded(batch.schema):
-        # Imports the extra `tfrecord`, as reading TFRecords does.
-        from ..tfrecord.example_encoder import encode_examples
-
-        known = [each for each in partitions if each.value is not None and each.name not in folders]
-        if not known:
-            return with_columns(batch, columns)
-        single = pa.RecordBatch.from_pydict({partition.name: partition.column(1) for partition in known})
-        return with_constants(batch, columns, encode_examples(single)[0])
+    columns = [partition.column(batch.num_rows) for partition in partitions]
     fields = [pa.field(partition.name, partition.type) for partition in partitions]
-    schema = pa.schema([*batch.schema, *fields], metadata=batch.schema.metadata)
-    return pa.RecordBatch.from_arrays([*batch.columns, *columns.values()], schema=schema)
+    return pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=pa.schema([*batch.schema, *fields]))
+
+
+def _with_features(records: EncodedRecords, partitions: Sequence[Partition], folders: Sequence[str]) -> EncodedRecords:
+    """The records with their partitions as features, except those without a value and those of `FileReader.folders`."""
+    known = [each for each in partitions if each.value is not None and each.name not in folders]
+    if not known:
+        return records
+    # Imports the extra `tfrecord`, as reading TFRecords does.
+    from ..tfrecord.example_encoder import encode_examples
+
+    single = pa.RecordBatch.from_pydict({partition.name: partition.column(1) for partition in known})
+    return records.with_constants(encode_examples(single)[0])
 
 
 def _partition_matches(partitions: Sequence[Partition], where: Equals) -> bool:

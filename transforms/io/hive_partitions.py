@@ -16,7 +16,6 @@ from urllib.parse import unquote_to_bytes
 import pyarrow as pa
 
 from ..errors import InputError
-from .schema_metadata import schema_without
 
 _MISSING = "__HIVE_DEFAULT_PARTITION__"
 _INTEGER = re.compile(r"-?[0-9]+", re.ASCII)
@@ -118,12 +117,9 @@ class OutputPartitions:
           batch: n records.
 
         Returns:
-          The other columns, and metadata that does not describe the dropped ones.
+          The other columns.
         """
-        if not self.columns:
-            return batch
-        schema = schema_without(batch.schema, self.names)
-        return pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
+        return batch.select([name for name in batch.schema.names if name not in self.names]) if self.columns else batch
 
 
 ONE_FOLDER = OutputPartitions()

@@ -41,15 +41,12 @@ class Format:
         65,536 rows. The types of other columns are inferred.
       partitions: Whether folders named KEY=VALUE in the path of a file are columns of it (`find_partitions`).
       root: Folder below which such folders are columns; empty for all folders of a path.
-      metadata: Whether batches of Parquet have the schema metadata of the first file (`released_schema` says what of it
-        is released).
       dialect: Delimiter and encoding of CSV files.
     """
 
     name: str
     csv_types: Mapping[str, str] | None = None
     partitions: bool = True
-    metadata: bool = True
     dialect: Dialect = COMMA
     root: str = ""
 

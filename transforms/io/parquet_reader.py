@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..arrow_values import plain_batch, plain_schema
 from ..batches import slice_rows
 from ..errors import InputError, redact_errors, unreadable
 from .filesystems import is_remote, not_opened, open_input
@@ -25,15 +26,13 @@ _DAMAGED = "not a Parquet file, or damaged"
 class ParquetReader:
     """Reads Parquet files, one after the other."""
 
-    def __init__(self, columns: Sequence[str] | None, metadata: bool = False):
+    def __init__(self, columns: Sequence[str] | None):
         """Prepares for a set of columns.
 
         Args:
           columns: Columns to read; None reads all.
-          metadata: Whether batches have the schema metadata of the first file.
         """
         self._columns = columns
-        self._metadata = metadata
 
     def first_row(self, part: FilePart) -> int:
         """Finds where a part begins.
@@ -59,7 +58,7 @@ class ParquetReader:
           part: The file or part.
 
         Yields:
-          Records in order, in pieces of any size.
+          Records in order, in pieces of any size, without metadata.
 
         Raises:
           InputError: If the file cannot be opened, is not Parquet or damaged, has another schema than the first file,
@@ -67,12 +66,11 @@ class ParquetReader:
         """
         with _open_arrow_file(part.path) as file:
             parquet = _open_parquet_file(file, part.path)
-            schema = leading = parquet.schema_arrow
+            schema = leading = plain_schema(parquet.schema_arrow)
             if part.first != part.path:
                 with _open_arrow_file(part.first) as file_of_schema:
-                    leading = _open_parquet_file(file_of_schema, part.first).schema_arrow
+                    leading = plain_schema(_open_parquet_file(file_of_schema, part.first).schema_arrow)
                     _check_schema(schema, leading, part)
-            leading = leading if self._metadata else _without_metadata(leading)
             check_unique_columns(schema.names, part.path)
             check_no_clash(part.partitions, schema.names, part.path)
             _check_columns(schema.names, self._columns or (), part.path)
@@ -93,7 +91,7 @@ class ParquetReader:
 
 
 def parquet_schema(path: str) -> tuple[pa.Schema, int]:
-    """Reads the schema of a file from its footer. No value is read.
+    """Reads the schema of a file from its footer, without its metadata. No value is read.
 
     Args:
       path: The file.
@@ -106,7 +104,7 @@ def parquet_schema(path: str) -> tuple[pa.Schema, int]:
     """
     with _open_arrow_file(path) as file:
         parquet = _open_parquet_file(file, path)
-        return parquet.schema_arrow, parquet.metadata.num_rows
+        return plain_schema(parquet.schema_arrow), parquet.metadata.num_rows
 
 
 @redact_errors("reading")
@@ -128,22 +126,6 @@ def split_parquet(file: FilePart) -> Iterator[FilePart]:
     parts = max(-(-metadata.num_rows // rows), 1)
     for number in range(parts):
         yield dataclasses.replace(file, number=number, parts=parts)
-
-
-def schema_metadata(part: FilePart) -> dict[bytes, bytes] | None:
-    """Reads the schema metadata of a file.
-
-    Args:
-      part: The file.
-
-    Returns:
-      The key-values; None if there are none.
-
-    Raises:
-      InputError: If the file cannot be opened or is not Parquet.
-    """
-    with _open_arrow_file(part.path) as opened:
-        return _open_parquet_file(opened, part.path).schema_arrow.metadata
 
 
 def _group_starts(metadata: pq.FileMetaData) -> np.ndarray:
@@ -197,14 +179,9 @@ def _open_parquet_file(file: pa.NativeFile, path: str) -> pq.ParquetFile:
     return parquet
 
 
-def _without_metadata(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([field.remove_metadata() for field in schema])
-
-
 def _with_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with metadata of the first file, whatever that of its own: one schema for all batches."""
-    fields = [schema.field(name) for name in batch.schema.names]
-    return pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields, metadata=schema.metadata))
+    """The batch with fields of the first file: one schema for all batches."""
+    return plain_batch(batch.columns, pa.schema([schema.field(name) for name in batch.schema.names]))
 
 
 def _check_columns(names: Sequence[str], wanted: Sequence[str], path: str) -> None:
@@ -214,8 +191,8 @@ def _check_columns(names: Sequence[str], wanted: Sequence[str], path: str) -> No
 
 
 def _check_schema(schema: pa.Schema, expected: pa.Schema, part: FilePart) -> None:
-    """Refuses a schema that is not that of the first file; metadata may differ."""
-    if schema.equals(expected, check_metadata=False):
+    """Refuses a schema that is not that of the first file."""
+    if schema.equals(expected):
         return
     for field in schema:
         if expected.get_field_index(field.name) < 0:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ..batches import filter_batch
 from ..errors import InputError, redact_errors
+from ..tfrecord.encoded_batches import EncodedRecords
 from ..tfrecord.framing import ALL_ROWS, Frames, batch_offsets, read_records, skip_records
 from ..tfrecord.wire import warn_if_slow
 from .filesystems import GZIP_MAGIC, GZIP_WITHOUT_NAME, not_opened, open_input
@@ -30,12 +31,14 @@ class SelectedRecords:
     Attributes:
       rows: Their places in the batch, shape (m,), int64, ascending.
       total: Number of records of the batch, n.
-      batch: The m records.
+      batch: Columns of the m records.
+      encoded: The m records as they stand in the file; None unless they were asked for.
     """
 
     rows: np.ndarray
     total: int
     batch: pa.RecordBatch
+    encoded: EncodedRecords | None = None
 
 
 class TFRecordReader:
@@ -107,21 +110,22 @@ class TFRecordReader:
             if rows is not None:
                 _go_to_row(file, part.path, rows.start)
             for frames in _read_frames(file, part.path, sizes, rows=rows):
-                chosen, rows = frames, np.arange(len(frames))
+                chosen, rows, encoded = frames, np.arange(len(frames)), None
                 if where is not None and self._matches is not None and self._columns is not None:
                     chosen, column = where.canonical(frames)
                     rows = np.flatnonzero(self._matches(_with_length(column, len(frames))))
                     chosen = chosen.select(rows) if len(rows) < len(frames) else chosen
                 if self._encoded:
-                    batch = columns.read_encoded(chosen, self._labels)
+                    batch, encoded = columns.read_encoded(chosen, self._labels)
                 elif self._columns is not None:
-                    batch = _with_length(columns.read(chosen), len(chosen))
+                    batch = columns.read(chosen)
                 else:
-                    batch = _with_length(decoder.decode_frames(frames), len(frames))
-                    if self._matches is not None:
-                        rows = np.flatnonzero(self._matches(batch))
-                        batch = filter_batch(batch, rows)
-                yield SelectedRecords(rows, len(frames), batch)
+                    batch = decoder.decode_frames(frames)
+                batch = _with_length(batch, len(chosen))
+                if self._columns is None and self._matches is not None:
+                    rows = np.flatnonzero(self._matches(batch))
+                    batch = filter_batch(batch, rows)
+                yield SelectedRecords(rows, len(frames), batch, encoded)
 
 
 @redact_errors("reading")
@@ -224,7 +228,7 @@ def tfrecord_schema(path: str, labels: Sequence[str]) -> pa.Schema:
 
 
 def _with_length(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
-    """The batch. One without columns has no length, so it gets a column of nulls."""
+    """The batch; one without columns gets the length that it lacks."""
     if batch.num_columns:
         return batch
-    return pa.RecordBatch.from_arrays([pa.nulls(rows)], [""])
+    return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), rows, [None]))

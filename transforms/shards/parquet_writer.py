@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ..batches import LabelledBatch
 from ..errors import InputError
-from ..tfrecord.encoded_batches import is_encoded
 from .shard_writer import (
     Layout,
     Segment,
@@ -55,9 +55,10 @@ class _ParquetLayout:
     def suffix(self) -> str:
         return "parquet"
 
-    def open_segment(self, path: str, schema: pa.Schema, whole: bool) -> SegmentWriter:
-        if is_encoded(schema):
-            raise ValueError("encoded batches can only be written as TFRecords")
+    def open_segment(self, path: str, batch: LabelledBatch, whole: bool) -> SegmentWriter:
+        if batch.encoded is not None:
+            raise ValueError("encoded records can only be written as TFRecords")
+        schema = batch.batch.schema
         if whole and all(_returns(field.type) for field in schema):
             return _ParquetSegment(path, schema, self.compression)
         return _ArrowSegment(path)
@@ -173,10 +174,10 @@ class _ParquetSegment(SegmentWriter):
         self._writer = _GroupWriter(self._file, schema, compression)
 
     def takes(self, schema: pa.Schema) -> bool:
-        return schema.equals(self._writer.schema, check_metadata=True)
+        return schema.equals(self._writer.schema)
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        self._writer.write(batch)
+    def write(self, batch: LabelledBatch) -> None:
+        self._writer.write(batch.batch)
 
     def _finish(self) -> None:
         self._writer.close()
@@ -197,14 +198,15 @@ class _ArrowSegment(SegmentWriter):
         self._schema: pa.Schema | None = None
         self._schemas: set[bytes] = set()
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        if self._writer is None or not batch.schema.equals(self._schema):
+    def write(self, batch: LabelledBatch) -> None:
+        schema = batch.batch.schema
+        if self._writer is None or not schema.equals(self._schema):
             if self._writer is not None:
                 self._writer.close()
-            self._schema = batch.schema
-            self._schemas.add(batch.schema.serialize().to_pybytes())
-            self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, "w"), batch.schema)
-        self._writer.write_batch(batch)
+            self._schema = schema
+            self._schemas.add(schema.serialize().to_pybytes())
+            self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, "w"), schema)
+        self._writer.write_batch(batch.batch)
 
     def _finish(self) -> None:
         if self._writer is not None:

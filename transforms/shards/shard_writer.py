@@ -10,6 +10,7 @@ assembled under its name. Only the names of segments are shuffled.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import uuid
 import zlib
@@ -26,7 +27,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
 
-from ..batches import Carried, LabelledBatch, as_argument, filter_batch
+from ..batches import Carried, LabelledBatch, as_argument
 from ..errors import StageError, named_file, redact_errors
 from ..io.filesystems import complete_file, create, exists, is_remote, join_files, make_directory, move_files, open_file
 from ..io.hive_partitions import ONE_FOLDER, OutputPartitions
@@ -51,12 +52,12 @@ class Layout(Protocol):
         """Extension of shard names, without a leading dot."""
         ...
 
-    def open_segment(self, path: str, schema: pa.Schema, whole: bool) -> SegmentWriter:
+    def open_segment(self, path: str, batch: LabelledBatch, whole: bool) -> SegmentWriter:
         """Opens a new segment file.
 
         Args:
           path: The file.
-          schema: Arrow schema of the first batch.
+          batch: The first batch.
           whole: Whether the segment is expected to have all records of a shard: it is worth its format then.
 
         Returns:
@@ -109,7 +110,7 @@ class SegmentWriter:
         """
         return True
 
-    def write(self, batch: pa.RecordBatch) -> None:
+    def write(self, batch: LabelledBatch) -> None:
         """Appends records.
 
         Args:
@@ -342,25 +343,25 @@ class _WriteSegments(beam.DoFn):
         if not self._continues(batch, ranges, folder):
             yield from self._close_all()
         self._next = after
-        kept = self._partitions.drop(batch.batch)
+        kept = dataclasses.replace(batch, batch=self._partitions.drop(batch.batch))
         if self._cuts is None:
-            parts = self._blocks(batch, kept)
+            parts = self._blocks(kept)
             most = _MAX_OPEN_UPLOADS if is_remote(self._temp) else _MAX_OPEN_SEGMENTS
         else:
-            parts = self._ranges(batch, kept, self._cuts)
+            parts = self._ranges(kept, self._cuts)
             # Rows ascend, and so do their shards.
             most = 1
         for shard, records, whole in parts:
             place = folder * self._num_shards + shard
-            if place in self._open and not self._open[place].writer.takes(records.schema):
+            if place in self._open and not self._open[place].writer.takes(records.batch.schema):
                 yield place, self._open.pop(place).close()
             if place not in self._open:
                 if len(self._open) >= most:
                     yield from self._close_all()
                 path = FileSystems.join(self._temp, f"{place:05d}-{uuid.uuid4().hex}")
-                writer = self._layout.open_segment(path, records.schema, whole)
+                writer = self._layout.open_segment(path, records, whole)
                 self._open[place] = _OpenSegment(batch.source, batch.start, path, writer)
-            self._open[place].write(records, batch.mechanism)
+            self._open[place].write(records)
 
     def _continues(self, batch: LabelledBatch, ranges: ShardRanges | None, folder: int) -> bool:
         """Tells whether no record is between the last one and this batch, and finds the cuts of another source."""
@@ -373,21 +374,19 @@ class _WriteSegments(beam.DoFn):
         # Between folders this may be true wrongly, but there a new shard begins.
         return (row, batch.start) == (before.rows, 0) and self._cuts.follows(before)
 
-    def _blocks(self, batch: LabelledBatch, kept: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch, bool]]:
+    def _blocks(self, batch: LabelledBatch) -> Iterator[tuple[int, LabelledBatch, bool]]:
         """Records for each shard, in blocks of rows in turn, and whether they may be all records of the shard."""
         if self._num_shards == 1:
-            yield 0, kept, False
+            yield 0, batch, False
             return
         shards = shard_of_rows(batch.source, batch.rows, self._num_shards)
         for shard in np.unique(shards).tolist():
-            yield shard, filter_batch(kept, np.flatnonzero(shards == shard)), False
+            yield shard, batch.keep(shards == shard), False
 
-    def _ranges(
-        self, batch: LabelledBatch, kept: pa.RecordBatch, cuts: RowCuts
-    ) -> Iterator[tuple[int, pa.RecordBatch, bool]]:
+    def _ranges(self, batch: LabelledBatch, cuts: RowCuts) -> Iterator[tuple[int, LabelledBatch, bool]]:
         """Records for each shard, in ranges of rows, and whether they may be all records of the shard."""
         for shard, start, stop in cuts.parts(batch.rows):
-            yield shard, kept.slice(start, stop - start), shard in cuts.whole
+            yield shard, batch.slice(start, stop), shard in cuts.whole
 
     @redact_errors("writing")
     def finish_bundle(self) -> Iterator[WindowedValue]:
@@ -411,10 +410,10 @@ class _OpenSegment:
         self._records = 0
         self._mechanisms: set[str | None] = set()
 
-    def write(self, batch: pa.RecordBatch, mechanism: str | None) -> None:
+    def write(self, batch: LabelledBatch) -> None:
         self.writer.write(batch)
-        self._records += batch.num_rows
-        self._mechanisms.add(mechanism)
+        self._records += len(batch.rows)
+        self._mechanisms.add(batch.mechanism)
 
     def close(self) -> Segment:
         size = self.writer.close()

@@ -6,9 +6,7 @@ import gzip
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-import pyarrow as pa
-
-from ..tfrecord.encoded_batches import framed_records, is_encoded
+from ..batches import LabelledBatch
 from ..tfrecord.example_encoder import encode_frames
 from .shard_writer import (
     COPY_BYTES,
@@ -52,7 +50,7 @@ class _TFRecordLayout:
     def suffix(self) -> str:
         return "tfrecord.gz" if self.compression == "gzip" else "tfrecord"
 
-    def open_segment(self, path: str, schema: pa.Schema, whole: bool) -> SegmentWriter:
+    def open_segment(self, path: str, batch: LabelledBatch, whole: bool) -> SegmentWriter:
         return _TFRecordSegment(path, whole and self.compression == "gzip")
 
     def is_shard(self, segments: list[Segment], schemas: frozenset[bytes]) -> bool:
@@ -87,8 +85,8 @@ class _TFRecordSegment(SegmentWriter):
         super().__init__(path)
         self._compressed = _compressed(self._file) if compressed else None
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        framed = framed_records(batch) if is_encoded(batch.schema) else encode_frames(batch)
+    def write(self, batch: LabelledBatch) -> None:
+        framed = encode_frames(batch.batch) if batch.encoded is None else batch.encoded.framed()
         (self._compressed or self._file).write(framed)
 
     def _finish(self) -> None:

@@ -1,13 +1,14 @@
-"""Encoded batches: batches that carry each record as it stands in its TFRecord file, so features need not be decoded.
+"""Encoded records: records as they stand in their TFRecord file, so that features need not be decoded.
 
-Besides the columns that the job reads, an encoded batch has internal columns: the frames of the records, and for each
-label the offset in each frame of its four bytes. Replacing the labels overwrites those bytes and the frame's
-checksum; the writer then copies the frames to its file.
+A batch of these has besides them the columns that the job reads. Replacing a label overwrites its four bytes in each
+frame, and the frame's checksum; the writer then copies the frames to its file.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -23,29 +24,134 @@ from .framing import (
 from .varints import encode_varints, varint, varint_sizes
 from .wire import FEATURES_TAG, FOOTER_SIZE, HEADER_SIZE
 
-# No flag can name these columns, because arguments of a process cannot contain a NUL character.
-_FRAMES, _LABEL_OFFSETS = "\0frames", "\0label offsets"
 
+@dataclass(frozen=True, eq=False)
+class EncodedRecords:
+    """The n records of a batch as they stand in their file, or with labels and features of the job in them.
 
-def encoded_batch(
-    frames: Frames, label_offsets: Mapping[str, np.ndarray], columns: Mapping[str, pa.Array]
-) -> pa.RecordBatch:
-    """Builds an encoded batch.
-
-    Args:
-      frames: The n records.
-      label_offsets: For each label, the offset of its float32 in each frame, -1 where there is none. Shape (n,), int64.
-      columns: The columns that the job reads, each of length n.
-
-    Returns:
-      The columns and the internal ones.
+    Attributes:
+      frames: The frame of each record, a large_binary array without nulls.
+      label_offsets: For each label that was not replaced yet, the offset of its float32 in each frame, -1 where there
+        is none. Shape (n,), int64.
     """
-    first, last = int(frames.bounds[0]), int(frames.bounds[-1])
-    data = pa.py_buffer(frames.content).slice(first, last - first)
-    return pa.RecordBatch.from_arrays(
-        [*columns.values(), *map(pa.array, label_offsets.values()), binary_array(data, frames.bounds - first)],
-        [*columns, *map(_offsets_of, label_offsets), _FRAMES],
-    )
+
+    frames: pa.Array
+    label_offsets: Mapping[str, np.ndarray]
+
+    @classmethod
+    def of(cls, frames: Frames, label_offsets: Mapping[str, np.ndarray]) -> EncodedRecords:
+        """Makes them of frames, without a copy.
+
+        Args:
+          frames: The n records.
+          label_offsets: As in the attributes, for all labels.
+
+        Returns:
+          The records.
+        """
+        first, last = int(frames.bounds[0]), int(frames.bounds[-1])
+        data = pa.py_buffer(frames.content).slice(first, last - first)
+        return cls(binary_array(data, frames.bounds - first), label_offsets)
+
+    def take(self, indices: np.ndarray) -> EncodedRecords:
+        """Copies some records.
+
+        Args:
+          indices: Their indices, shape (m,), integers.
+
+        Returns:
+          The m records.
+        """
+        offsets = {label: offsets[indices] for label, offsets in self.label_offsets.items()}
+        return EncodedRecords(self.frames.take(pa.array(indices)), offsets)
+
+    def slice(self, start: int, stop: int) -> EncodedRecords:
+        """Selects consecutive records, without a copy.
+
+        Args:
+          start: Index of the first one.
+          stop: Index after the last one.
+
+        Returns:
+          These records.
+        """
+        offsets = {label: offsets[start:stop] for label, offsets in self.label_offsets.items()}
+        return EncodedRecords(self.frames.slice(start, stop - start), offsets)
+
+    def packed(self) -> tuple[np.ndarray, np.ndarray]:
+        """The frames in one piece, without a copy.
+
+        Returns:
+          Their bytes, shape (m,), uint8, and the bounds of each frame in these, shape (n + 1,), int64.
+        """
+        return _packed(self.frames)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the frames and of the offsets of labels, in bytes."""
+        return self.frames.nbytes + sum(offsets.nbytes for offsets in self.label_offsets.values())
+
+    def with_label(self, label: str, values: np.ndarray) -> EncodedRecords:
+        """Replaces one label.
+
+        Args:
+          label: Name of a label that was not replaced yet.
+          values: The new labels, shape (n,), float64; rounded to float32.
+
+        Returns:
+          The records with the new labels.
+
+        Raises:
+          ValueError: If a record has no label.
+        """
+        offsets = self.label_offsets[label]
+        if offsets.min(initial=0) < 0:
+            raise ValueError("a record without a label cannot have its label replaced")
+        data, bounds = self.packed()
+        octets = data.copy()
+        overwrite_words(octets, bounds, bounds[:-1] + offsets, values.astype("<f4"))
+        others = {name: offsets for name, offsets in self.label_offsets.items() if name != label}
+        return EncodedRecords(binary_array(pa.py_buffer(octets), bounds), others)
+
+    def with_feature(self, values: np.ndarray, example: bytes) -> EncodedRecords:
+        """Adds a feature of one float as the last map entry of every record.
+
+        The records have no feature of its name, and are in the canonical form of `wire_reference`.
+
+        Args:
+          values: Shape (n,), float64; rounded to float32.
+          example: A canonical tf.Example of this feature alone, with any float, whose four bytes are the last ones.
+
+        Returns:
+          The longer records, which are canonical as well.
+        """
+        return _appended(self, example, values.astype("<f4"))
+
+    def with_constants(self, example: bytes) -> EncodedRecords:
+        """Adds features that have the same values in all records, as their last map entries.
+
+        The records have no features of these names, and are canonical as for `with_feature`.
+
+        Args:
+          example: A canonical tf.Example of these features alone; at least one has a value.
+
+        Returns:
+          The longer records, which are canonical as well.
+        """
+        return _appended(self, example, np.repeat(np.frombuffer(example[-4:], "<f4"), len(self.frames)))
+
+    def framed(self) -> pa.Buffer:
+        """Frames of all records, as they stand in a TFRecord file.
+
+        Returns:
+          The frames, one after the other.
+
+        Raises:
+          ValueError: If a label was not replaced.
+        """
+        if self.label_offsets:
+            raise ValueError("the labels of these records have not been replaced")
+        return pa.py_buffer(self.packed()[0])
 
 
 def binary_array(data: pa.Buffer, offsets: np.ndarray) -> pa.Array:
@@ -62,102 +168,13 @@ def binary_array(data: pa.Buffer, offsets: np.ndarray) -> pa.Array:
     return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
 
 
-def is_encoded(schema: pa.Schema) -> bool:
-    """Tests whether batches of this schema carry frames.
-
-    Args:
-      schema: Schema of a batch.
-
-    Returns:
-      True for encoded batches.
-    """
-    return schema.get_field_index(_FRAMES) >= 0
-
-
-def with_label(batch: pa.RecordBatch, label: str, values: np.ndarray) -> pa.RecordBatch:
-    """Replaces one label of an encoded batch, in its column and in the frames.
-
-    Args:
-      batch: An encoded batch of n records whose values of this label were not replaced yet.
-      label: Name of the label's column.
-      values: The new labels, shape (n,), float64; rounded to float32.
-
-    Returns:
-      An encoded batch, which `framed_records` accepts if this was the last of its labels.
-
-    Raises:
-      ValueError: If a record has no label.
-    """
-    label_offsets = batch.column(batch.schema.get_field_index(_offsets_of(label))).to_numpy()
-    if label_offsets.min(initial=0) < 0:
-        raise ValueError("a record without a label cannot have its label replaced")
-    data, bounds = _frames(batch)
-    octets = data.copy()
-    labels = values.astype("<f4")
-    overwrite_words(octets, bounds, bounds[:-1] + label_offsets, labels)
-    columns = {
-        name: batch.column(place)
-        for place, name in enumerate(batch.schema.names)
-        if name not in (_FRAMES, _offsets_of(label))
-    }
-    columns[label] = pa.array(labels)
-    columns[_FRAMES] = binary_array(pa.py_buffer(octets), bounds)
-    return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
-
-
-def with_feature(batch: pa.RecordBatch, name: str, values: np.ndarray, example: bytes) -> pa.RecordBatch:
-    """Adds a feature of one float to an encoded batch, as a column and as the last map entry of every record.
-
-    Args:
-      batch: An encoded batch of n records without a feature of this name, in the canonical form of `wire_reference`.
-      name: Name of the feature.
-      values: Shape (n,), float64; rounded to float32.
-      example: A canonical tf.Example of this feature alone, with any float, whose four bytes are the last ones.
-
-    Returns:
-      An encoded batch with one more column. Its records are canonical as well.
-    """
-    numbers = values.astype("<f4")
-    return with_columns(batch, {**_appended(batch, example, numbers), name: pa.array(numbers)})
-
-
-def with_constants(batch: pa.RecordBatch, columns: Mapping[str, pa.Array], example: bytes) -> pa.RecordBatch:
-    """Adds features to an encoded batch that have the same values in all records.
-
-    Args:
-      batch: An encoded batch of n records without features of these names, canonical as for `with_feature`.
-      columns: The features as columns, each of length n.
-      example: A canonical tf.Example of these features alone; at least one has a value.
-
-    Returns:
-      An encoded batch with these columns; the features are the last map entries of every record. Its records are
-      canonical as well.
-    """
-    ending = np.frombuffer(example[-4:], "<f4")
-    return with_columns(batch, {**_appended(batch, example, np.repeat(ending, batch.num_rows)), **columns})
-
-
-def with_columns(batch: pa.RecordBatch, changed: Mapping[str, pa.Array]) -> pa.RecordBatch:
-    """Adds or replaces columns of a batch. Encoded records stay as they are.
-
-    Args:
-      batch: n records.
-      changed: Columns by name, each of length n.
-
-    Returns:
-      The batch with these columns.
-    """
-    columns = {**dict(zip(batch.schema.names, batch.columns, strict=True)), **changed}
-    return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
-
-
-def _appended(batch: pa.RecordBatch, example: bytes, numbers: np.ndarray) -> dict[str, pa.Array]:
-    """Columns of an encoded batch that change when the map entries of an example are added to each record.
+def _appended(records: EncodedRecords, example: bytes, numbers: np.ndarray) -> EncodedRecords:
+    """The records with the map entries of an example added to each.
 
     numbers: the last four bytes of the example in each record, (n,), <f4.
     """
     entry = example[int(_prefix_sizes(np.array([len(example)]))[0]) :]
-    frames = batch.column(batch.schema.get_field_index(_FRAMES))
+    frames = records.frames
     lengths = np.diff(_packed(frames)[1]) - HEADER_SIZE - FOOTER_SIZE
     before = _prefix_sizes(lengths)
     bodies = lengths - before
@@ -182,11 +199,10 @@ def _appended(batch: pa.RecordBatch, example: bytes, numbers: np.ndarray) -> dic
     footers = restarted_footers(footers, *_prefix_change(bodies, before, len(entry)), bodies + len(entry))
     _parts(octets, len(entry))[starts] = _items(endings)
     _parts(octets, FOOTER_SIZE)[longer[1:] - FOOTER_SIZE] = _items(footers)
-    changed = {_FRAMES: binary_array(pa.py_buffer(octets), longer)}
-    for name in _offset_columns(batch.schema):
-        offsets = batch.column(batch.schema.get_field_index(name)).to_numpy()
-        changed[name] = pa.array(np.where(offsets < 0, offsets, offsets + gaps))
-    return changed
+    offsets = {
+        label: np.where(offsets < 0, offsets, offsets + gaps) for label, offsets in records.label_offsets.items()
+    }
+    return dataclasses.replace(records, frames=binary_array(pa.py_buffer(octets), longer), label_offsets=offsets)
 
 
 def _prefix_sizes(lengths: np.ndarray) -> np.ndarray:
@@ -222,38 +238,6 @@ def _parts(octets: np.ndarray, size: int) -> np.ndarray:
 def _items(rows: np.ndarray) -> np.ndarray:
     """Each row of bytes as one item."""
     return np.ascontiguousarray(rows).view(f"V{rows.shape[1]}").ravel()
-
-
-def framed_records(batch: pa.RecordBatch) -> pa.Buffer:
-    """Frames of all records, as they stand in a TFRecord file.
-
-    Args:
-      batch: An encoded batch all of whose labels were replaced by `with_label`.
-
-    Returns:
-      The frames, one after the other.
-
-    Raises:
-      ValueError: If the labels were not replaced.
-    """
-    if _offset_columns(batch.schema):
-        raise ValueError("the labels of these records have not been replaced")
-    return pa.py_buffer(_frames(batch)[0])
-
-
-def _offsets_of(label: str) -> str:
-    """Name of the internal column with the offsets of a label."""
-    return f"{_LABEL_OFFSETS} {label}"
-
-
-def _offset_columns(schema: pa.Schema) -> list[str]:
-    """Names of the internal columns of labels that were not replaced yet."""
-    return [name for name in schema.names if name.startswith(_LABEL_OFFSETS)]
-
-
-def _frames(batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
-    """The frames as (m,) uint8, and their (n + 1,) bounds in it."""
-    return _packed(batch.column(batch.schema.get_field_index(_FRAMES)))
 
 
 def _packed(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:

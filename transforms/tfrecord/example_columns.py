@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from .encoded_batches import binary_array, encoded_batch
+from .encoded_batches import EncodedRecords, binary_array
 from .example_decoder import ExampleDecoder, undecodable
 from .example_encoder import encode_examples
 from .example_values import FoundValues, Values, find_values
@@ -65,7 +65,7 @@ class ExampleColumns:
         """
         return pa.RecordBatch.from_pydict(self._columns(*self._found(frames)))
 
-    def read_encoded(self, frames: Frames, labels: Sequence[str]) -> pa.RecordBatch:
+    def read_encoded(self, frames: Frames, labels: Sequence[str]) -> tuple[pa.RecordBatch, EncodedRecords]:
         """Reads the features and carries the records along.
 
         Args:
@@ -73,29 +73,26 @@ class ExampleColumns:
           labels: Features that are going to be replaced, at least one, all among the wanted ones.
 
         Returns:
-          An encoded batch with the columns of `read`.
+          The columns of `read`, and the records.
 
         Raises:
           InputError: As for `read`.
         """
         frames, found = self._found(frames)
-        columns = self._columns(frames, found)
+        columns = pa.RecordBatch.from_pydict(self._columns(frames, found))
         for label in labels:
             if (found.values[label].kinds == INT64).any():
                 frames, offsets = widen_integer_labels(frames, label, found.values[label])
                 if len(labels) == 1:
-                    return encoded_batch(frames, {label: offsets}, columns)
+                    return columns, EncodedRecords.of(frames, {label: offsets})
                 # The other labels have moved.
                 found = self._found(frames)[1]
         places = {label: found.values[label] for label in labels}
-        return encoded_batch(
-            frames,
-            {
-                label: np.where(values.kinds == FLOAT, values.starts - frames.bounds[:-1], -1)
-                for label, values in places.items()
-            },
-            columns,
-        )
+        label_offsets = {
+            label: np.where(values.kinds == FLOAT, values.starts - frames.bounds[:-1], -1)
+            for label, values in places.items()
+        }
+        return columns, EncodedRecords.of(frames, label_offsets)
 
     def _found(self, frames: Frames) -> tuple[Frames, FoundValues]:
         """The records, all made canonical, and the positions of their values."""

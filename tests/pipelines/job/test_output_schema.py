@@ -1,4 +1,4 @@
-"""Output by the command line: its format follows the input, and Parquet keeps types and metadata."""
+"""Output by the command line: its format follows the input, and Parquet keeps types and no metadata of the input."""
 
 import json
 from pathlib import Path
@@ -16,60 +16,63 @@ SPARK = b"org.apache.spark.sql.parquet.row.metadata"
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two files, as pandas and Spark write them, with nullable integers and metadata of the owner."""
+    """Two files, as pandas and Spark write them, with labels in all documents and in metadata of the owner."""
     pd: Any = pytest.importorskip("pandas")
     folder = tmp_path_factory.mktemp("log")
     for name in ("a", "b"):
         frame = pd.DataFrame(
-            {"n": pd.array([1, None] * (ROWS // 2), "Int64"), "f": np.arange(ROWS), "y": np.arange(ROWS) % 5}
+            {
+                "n": pd.array([1, None] * (ROWS // 2), "Int64"),
+                "c": pd.Categorical(["a", "b"] * (ROWS // 2), ["b", "a"], ordered=True),
+                "t": pd.date_range("2024-01-01", periods=ROWS, tz="Europe/Berlin"),
+                "f": np.arange(ROWS),
+                "y": np.arange(ROWS) % 5,
+            },
+            index=pd.Index([f"{name} {row}" for row in range(ROWS)], name="k"),
         )
+        frame.attrs = {"target_mean": SENTINEL}
         table = pa.Table.from_pandas(frame)
         spark = [
-            {"name": "n", "type": "long", "nullable": True, "metadata": {"comment": "a count"}},
-            {"name": "f", "type": "long", "nullable": True, "metadata": {}},
+            {"name": "f", "type": "long", "nullable": True, "metadata": {"target_sum": SENTINEL}},
             {"name": "y", "type": "long", "nullable": True, "metadata": {"ml_attr": {"max": SENTINEL}}},
         ]
+        fields = [field.with_metadata({"y_mean": SENTINEL, "PARQUET:field_id": "7"}) for field in table.schema]
         owner = {
-            "owner": f"ads {name}",
-            f"mean of y {SENTINEL}": SENTINEL,
+            f"owner {SENTINEL}": f"ads {name}",
+            "yMax": SENTINEL,
             SPARK: json.dumps({"type": "struct", "fields": spark}),
         }
-        pq.write_table(
-            table.replace_schema_metadata({**(table.schema.metadata or {}), **owner}), str(folder / f"{name}.parquet")
-        )
+        schema = pa.schema(fields, metadata={**(table.schema.metadata or {}), **owner})
+        pq.write_table(table.cast(schema), str(folder / f"{name}.parquet"))
     return folder
 
 
-def test_parquet_becomes_parquet_with_its_metadata(job, invoke, outputs, log, tree):
+def test_parquet_becomes_parquet_with_its_types_and_without_metadata(job, invoke, outputs, log, tree):
     import pandas as pd
 
     flags = {"input": log / "*.parquet", "input_format": "parquet", "output_format": None, "center": "linear"}
     outcome = invoke(job(**flags, mechanism="unbiased", num_shards=3)).ok()
-    assert "metadata of the input is released as it is: owner (--metadata none drops it)" in outcome.err
-    assert "metadata of the input that may describe the label is dropped: 1 key" in outcome.err
-    assert SENTINEL not in outcome.err + outcome.out
-    files = tree(outputs / "released")
-    assert not any(SENTINEL.encode() in content for content in files.values())
-    missing = 0
+    assert "metadata" not in outcome.err
+    content = b"".join(tree(outputs / "released").values()) + (outcome.err + outcome.out).encode()
+    for text in (SENTINEL, "target_mean", "target_sum", "y_mean", "yMax", "owner"):
+        assert text.encode() not in content
+    frames = []
     for path in sorted((outputs / "released" / "data").iterdir()):
         assert path.suffix == ".parquet"
         schema = pq.read_schema(str(path))
-        assert set(schema.metadata) == {b"pandas", SPARK, b"owner"}
-        assert schema.metadata[b"owner"] == b"ads a"
-        types = {field["name"]: field["type"] for field in json.loads(schema.metadata[SPARK])["fields"]}
-        assert types == {"n": "long", "f": "long", "y": "double", "y_center": "double"}
-        frame = pd.read_parquet(path)
-        assert frame["n"].dtype == "Int64"
-        assert frame["y"].dtype == np.float64
-        missing += frame["n"].isna().sum()
-    assert missing == ROWS
-
-
-def test_metadata_none(job, invoke, outputs, log):
-    flags = {"input": log / "*.parquet", "input_format": "parquet", "metadata": "none"}
-    outcome = invoke(job(**flags)).ok()
-    assert "metadata" not in outcome.err
-    assert pq.read_schema(str(next((outputs / "released" / "data").iterdir()))).metadata is None
+        assert schema.metadata is None
+        assert [field.metadata for field in schema] == [None] * len(schema)
+        # That of the writer alone.
+        assert list(pq.ParquetFile(path).metadata.metadata or {}) == [b"ARROW:schema"]
+        frames.append(pd.read_parquet(path))
+    frame = pd.concat(frames)
+    assert [*frame.columns] == ["n", "c", "t", "f", "y", "k", "y_center"]
+    assert sorted(frame["k"]) == sorted(f"{name} {row}" for name in "ab" for row in range(ROWS))
+    assert frame["n"].isna().sum() == ROWS
+    assert frame["c"].cat.categories.tolist() == ["b", "a"]
+    assert frame["c"].cat.ordered
+    assert str(frame["t"].dt.tz) == "Europe/Berlin"
+    assert frame["y"].dtype == np.float64
 
 
 def test_csv_becomes_parquet_and_integers_with_gaps_stay_integers(job, invoke, outputs, tmp_path, write_csv):

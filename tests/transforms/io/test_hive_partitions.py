@@ -1,6 +1,5 @@
 """Partition columns: as pyarrow.dataset infers them, in every format, and never the label."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -142,14 +141,14 @@ def test_encoded_records_are_those_that_tensorflow_reads(partitioned):
     import glob
 
     import numpy as np
-    from labeldp.transforms.tfrecord.encoded_batches import framed_records, with_label
+    from labeldp.transforms.batches import replace_label
 
     paths = sorted(glob.glob(partitioned("tfrecord")))
     reader = FileReader(Format("tfrecord"), ["y"], label_column="y", encoded=True)
     parts = file_parts(paths, Format("tfrecord"))
-    batches = [with_label(batch.batch, "y", np.zeros(3)) for part in parts for batch in reader.read(part)]
+    batches = [replace_label(batch, "y", np.zeros(3)) for part in parts for batch in reader.read(part)]
     target = Path(paths[0]).parent / "out"
-    target.write_bytes(b"".join(framed_records(batch).to_pybytes() for batch in batches))
+    target.write_bytes(b"".join(batch.encoded.framed().to_pybytes() for batch in batches if batch.encoded is not None))
     kinds = {"m": tensorflow.int64, "k": tensorflow.string, "f": tensorflow.float32, "y": tensorflow.float32}
     features = {name: tensorflow.io.FixedLenFeature([], kind) for name, kind in kinds.items()}
     records = [
@@ -189,18 +188,7 @@ def test_a_file_of_an_unknown_folder_was_added_while_the_job_ran():
     assert OutputPartitions().shard_name(3, 4, "parquet") == "part-00003-of-00004.parquet"
 
 
-def test_columns_of_folders_leave_no_metadata():
-    documents = {
-        "pandas": {"columns": [{"name": "m", "field_name": None}, {"name": None, "field_name": "f"}]},
-        "org.apache.spark.sql.parquet.row.metadata": {"fields": [{"name": "f"}, {"name": "m"}]},
-    }
-    metadata = {key: json.dumps(document) for key, document in documents.items()}
-    batch = pa.RecordBatch.from_pydict({"m": [1], "f": [2]}).replace_schema_metadata({**metadata, "own": "m"})
-    found = OutputPartitions((("m", True),), ("m=1",)).drop(batch)
-    assert found.to_pydict() == {"f": [2]}
-    kept = {key.decode(): value.decode() for key, value in found.schema.metadata.items()}
-    assert kept.pop("own") == "m"
-    assert {key: json.loads(value) for key, value in kept.items()} == {
-        "pandas": {"columns": [{"name": None, "field_name": "f"}]},
-        "org.apache.spark.sql.parquet.row.metadata": {"fields": [{"name": "f"}]},
-    }
+def test_columns_of_folders_are_dropped():
+    batch = pa.RecordBatch.from_pydict({"m": [1], "f": [2]})
+    assert OutputPartitions((("m", True),), ("m=1",)).drop(batch).to_pydict() == {"f": [2]}
+    assert OutputPartitions().drop(batch) is batch

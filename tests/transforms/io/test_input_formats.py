@@ -14,7 +14,6 @@ from labeldp.transforms.batches import label_values, replace_label
 from labeldp.transforms.io import file_reader, parquet_reader, tfrecord_reader
 from labeldp.transforms.io.file_reader import FileReader
 from labeldp.transforms.io.input_format import BATCH_ROWS, FilePart
-from labeldp.transforms.tfrecord.encoded_batches import framed_records
 from labeldp.transforms.tfrecord.example_encoder import encode_examples
 from labeldp.transforms.tfrecord.framing import frame, read_records
 
@@ -163,10 +162,15 @@ def test_encoded_records_come_with_their_columns_and_go_out_as_they_were(
     assert len(plainly) == (50 if where is None else 25)
     found = {}
     for batch in batches:
-        values = label_values(batch, "y")
-        ids = batch.batch.column(batch.batch.schema.get_field_index("id")).to_pylist()
-        framed = framed_records(replace_label(batch.batch, "y", values)).to_pybytes()
-        records = [record for frames in read_records(io.BytesIO(framed), "out", 99) for record in frames]
+        if not batch.batch.num_rows:
+            continue
+        values, column = label_values(batch, "y"), batch.column("id")
+        assert column is not None
+        ids = column.to_pylist()
+        encoded = replace_label(batch, "y", values).encoded
+        assert encoded is not None
+        framed = io.BytesIO(encoded.framed().to_pybytes())
+        records = [record for frames in read_records(framed, "out", 99) for record in frames]
         for row, label, key, record in zip(batch.rows.tolist(), values.tolist(), ids, records, strict=True):
             assert plainly[row]["y"] == label
             assert plainly[row]["id"] == key

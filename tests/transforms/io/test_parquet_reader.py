@@ -1,8 +1,10 @@
 """Parquet: one schema for all files, detection of corruption, and separate reading of row groups."""
 
+import pickle
 from collections.abc import Sequence
 from pathlib import Path
 
+import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -43,6 +45,64 @@ def test_metadata_may_differ_between_parquet_files(tmp_path, read_all, plain):
     for path in paths:
         pq.write_table(pa.table({"y": [1.5]}).replace_schema_metadata({"path": path}), path)
     assert plain(read_all(paths[1], "parquet", first=paths[0])) == {0: {"y": 1.5}}
+
+
+def test_types_are_read_and_metadata_is_not(tmp_path, read_all):
+    """Metadata of the file, of its columns, of fields within them; and the names of extension types."""
+    told = {"k": SENTINEL, "PARQUET:field_id": "7"}
+    ids = pa.ExtensionArray.from_storage(
+        pa.fixed_shape_tensor(pa.int8(), [16]), pa.array([[0] * 16] * 2, pa.list_(pa.int8(), 16))
+    )
+    inner = pa.field("a", pa.int64(), False, told)
+    kinds = {
+        "list": (pa.list_(inner), pa.list_(pa.field("element", pa.int64(), False)), [[1], []]),
+        "large": (pa.large_list(inner), pa.large_list(pa.field("element", pa.int64(), False)), [[1], []]),
+        "fixed": (pa.list_(inner, 1), None, [[1], [2]]),
+        "struct": (pa.struct([inner]), pa.struct([pa.field("a", pa.int64(), False)]), [{"a": 1}, {"a": 2}]),
+        "map": (pa.map_(pa.string(), pa.field("value", pa.int64(), metadata=told)), None, [[("a", 1)], []]),
+        "dictionary": (pa.dictionary(pa.int32(), pa.string(), True), None, ["a", "b"]),
+        "zone": (pa.timestamp("us", "Europe/Berlin"), None, [1, 2]),
+        "y": (pa.float64(), None, [1.5, 2.5]),
+    }
+    columns = {name: pa.array(values, kind) for name, (kind, _, values) in kinds.items()} | {"tensor": ids}
+    fields = [pa.field(name, column.type, metadata=told) for name, column in columns.items()]
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table([*columns.values()], schema=pa.schema(fields, metadata=told)), path)
+    (batch,) = read_all(str(path), "parquet", label_column="y")
+    found = batch.batch
+    found.validate(full=True)
+    assert found.to_pydict() == {name: column.to_pylist() for name, column in columns.items()}
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, found.schema) as stream:
+        stream.write_batch(found)
+    content = sink.getvalue().to_pybytes()
+    assert SENTINEL.encode() not in content
+    assert b"field_id" not in content
+    assert not [column for column in found.columns if SENTINEL in str(pa.schema([("x", column.type)]))]
+    for name, (kind, plain, _) in kinds.items():
+        assert found.schema.field(name).type == (plain or kind)
+    assert found.schema.field("tensor").type == pa.list_(pa.int8(), 16)
+
+
+class Planted:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, path: Path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+def test_no_metadata_is_unpickled_where_batches_are_shuffled(tmp_path, run, records_of):
+    """The key is that under which an earlier coder kept pickled values of its own."""
+    path, ran = tmp_path / "a.parquet", tmp_path / "ran"
+    planted = {"labeldp.carried": pickle.dumps(Planted(ran)), "labeldp.batch": "{}"}
+    pq.write_table(pa.table({"y": [1.5, 2.5]}).replace_schema_metadata(planted), path)
+    read = ReadRecordBatches(str(path), Format("parquet"), label_column="y")
+    found = run(lambda p: {"r": p | read | beam.Reshuffle()})["r"]
+    assert sorted(record["y"] for record in records_of(found).values()) == [1.5, 2.5]
+    assert not ran.exists()
 
 
 @pytest.mark.parametrize("values", [0, 4])

@@ -28,7 +28,7 @@ from labeldp.transforms.shards.parquet_writer import _ParquetLayout
 from labeldp.transforms.shards.shard_ranges import CountRows, ShardRanges, SourceRows, divide_rows
 from labeldp.transforms.shards.shard_writer import _Assemble, _WriteSegments, shard_of_rows
 from labeldp.transforms.shards.tfrecord_writer import _TFRecordLayout
-from labeldp.transforms.tfrecord.encoded_batches import encoded_batch
+from labeldp.transforms.tfrecord.encoded_batches import EncodedRecords
 from labeldp.transforms.tfrecord.framing import Frames, read_records
 
 KINDS = [("tfrecord", "none"), ("tfrecord", "gzip"), ("parquet", "none"), ("parquet", "gzip")]
@@ -534,7 +534,7 @@ def test_a_failing_bundle_leaves_no_file_open(tmp_path, monkeypatch, kind):
     stage.start_bundle()
     list(stage.process(log(1_100)))
     assert len(os.listdir(descriptors)) == before + 4
-    monkeypatch.setattr(write, "filter_batch", lambda *_: {}["gone"])
+    monkeypatch.setattr(write, "shard_of_rows", lambda *_: {}["gone"])
     with pytest.raises(Exception, match="writing failed: KeyError"):
         list(stage.process(log(300, start=1_100)))
     stage.teardown()
@@ -573,13 +573,15 @@ def test_a_segment_that_lost_its_end_is_noticed(tmp_path, kind, part):
 
 
 def test_encoded_records_do_not_become_parquet(tmp_path):
-    """The Parquet file would contain a column of frames."""
+    """The Parquet file would lack the features that were not decoded."""
     pytest.importorskip("google_crc32c")
-    batch = encoded_batch(Frames.of([b"1234"]), {"y": np.array([12])}, {"y": pa.array([0.5], pa.float32())})
+    columns = pa.RecordBatch.from_pydict({"y": pa.array([0.5], pa.float32())})
+    encoded = EncodedRecords.of(Frames.of([b"1234"]), {"y": np.array([12])})
+    batch = dataclasses.replace(LabelledBatch.whole("/logs/a", 0, columns), encoded=encoded)
     stage = _WriteSegments(str(tmp_path), 1, _ParquetLayout("none"))
     stage.start_bundle()
     with pytest.raises(StageError, match="writing failed: ValueError"):
-        list(stage.process(LabelledBatch.whole("/logs/a", 0, batch)))
+        list(stage.process(batch))
 
 
 @pytest.mark.parametrize("kind", ["tfrecord", "parquet"])

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from labeldp.transforms import InputError, LabelledBatch
 from labeldp.transforms.arrow_values import single_values
 from labeldp.transforms.batches import label_values, replace_label
-from labeldp.transforms.tfrecord.encoded_batches import framed_records
 from labeldp.transforms.tfrecord.example_encoder import encode_examples
 from labeldp.transforms.tfrecord.framing import Frames, read_records
 
@@ -48,14 +47,19 @@ def read(records: list[bytes], columns: tuple[str, ...] = ("y", "id")) -> pa.Rec
 
 
 def encoded(records: list[bytes]) -> LabelledBatch:
-    batch = ExampleColumns("/logs/a", ["y", "id"]).read_encoded(Frames.of(records), ["y"])
-    return LabelledBatch.whole("/logs/a", 0, batch)
+    columns, found = ExampleColumns("/logs/a", ["y", "id"]).read_encoded(Frames.of(records), ["y"])
+    return LabelledBatch("/logs/a", 0, len(records), np.arange(len(records)), columns, encoded=found)
+
+
+def framed(batch: LabelledBatch) -> bytes:
+    assert batch.encoded is not None
+    return batch.encoded.framed().to_pybytes()
 
 
 def replaced(batch: LabelledBatch, values: np.ndarray) -> list[bytes]:
     """Returns the records with the new labels as passed to the writer, after a check of their checksums."""
-    framed = framed_records(replace_label(batch.batch, "y", values)).to_pybytes()
-    return [record for frames in read_records(io.BytesIO(framed), "shard", 1000) for record in frames]
+    content = io.BytesIO(framed(replace_label(batch, "y", values)))
+    return [record for frames in read_records(content, "shard", 1000) for record in frames]
 
 
 def singles(batch: pa.RecordBatch, name: str, rows: int) -> list[Any]:
@@ -182,12 +186,12 @@ def test_records_without_a_usable_label_go_nowhere():
     (after,) = replaced(batch.keep(usable), np.array([1.5]))
     assert features_of(after)["id"] == feature("bytes", b"good").SerializeToString()
     with pytest.raises(ValueError, match="a record without a label"):
-        replace_label(batch.batch, "y", np.zeros(5))
+        replace_label(batch, "y", np.zeros(5))
 
 
 def test_labels_must_be_replaced_before_records_are_written():
     with pytest.raises(ValueError, match="the labels of these records have not been replaced"):
-        framed_records(encoded(PLAIN).batch)
+        framed(encoded(PLAIN))
 
 
 # Columns.
