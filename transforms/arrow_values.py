@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from ..mechanisms.noise.record_identities import Identities, integer_identities, packed_identities
 from .errors import InputError
 
-_BYTES_TYPES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
@@ -85,9 +86,61 @@ def is_number(kind: pa.DataType) -> bool:
       kind: Type of the column.
 
     Returns:
-      True for integers, floats and decimals.
+      True for integers, floats, decimals, and booleans, which are 0 and 1.
     """
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
+    return any(test(kind) for test in tests)
+
+
+def is_string(kind: pa.DataType) -> bool:
+    """Tells whether a column holds strings, in any of the layouts that Arrow has for them.
+
+    Args:
+      kind: Type of the column.
+
+    Returns:
+      True for string, large_string and string_view.
+    """
+    return any(test(kind) for test in _TEXTS)
+
+
+def is_binary(kind: pa.DataType) -> bool:
+    """Tells whether a column holds bytes of any length, in any of the layouts that Arrow has for them.
+
+    Args:
+      kind: Type of the column.
+
+    Returns:
+      True for binary, large_binary and binary_view.
+    """
+    return any(test(kind) for test in _BYTES)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Tells whether a column holds text: strings, or bytes of any length, as tf.Examples have it.
+
+    Args:
+      kind: Type of the column.
+
+    Returns:
+      True for these.
+    """
+    return is_string(kind) or is_binary(kind)
+
+
+def value_type(kind: pa.DataType) -> pa.DataType:
+    """Finds the type of the single values of a column.
+
+    Args:
+      kind: Type of the column.
+
+    Returns:
+      That of its values, if it holds lists, a dictionary, or lists of one; otherwise the type itself.
+    """
+    for test in (is_list, pa.types.is_dictionary):
+        if test(kind):
+            kind = kind.value_type
+    return kind
 
 
 def is_time(kind: pa.DataType) -> bool:
@@ -139,30 +192,48 @@ def _time_text(value: pa.Scalar, nanoseconds: int) -> str:
     return f"{text[:place]}{nanoseconds:03}{text[place:]}"
 
 
+def plain_values(column: pa.Array) -> pa.Array:
+    """Replaces layouts that most functions of Arrow do not know.
+
+    Args:
+      column: n values.
+
+    Returns:
+      The values of a dictionary, which may have a null among them, and views as large strings or bytes; any other
+      column as it is.
+    """
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_string_view(column.type):
+        return column.cast(pa.large_string())
+    return column.cast(pa.large_binary()) if pa.types.is_binary_view(column.type) else column
+
+
 def single_values(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
     """Extracts the single value of each record.
 
     Args:
-      column: n records, as a flat column or a column of lists.
+      column: n records, as a flat column, a dictionary or a column of lists.
 
     Returns:
-      The values of the records that have exactly one non-null value, as an Arrow array; and a mask of these records,
-      shape (n,), bool.
+      The values of the records that have exactly one non-null value, as an Arrow array, which is no dictionary; and a
+      mask of these records, shape (n,), bool.
     """
+    column = plain_values(column)
     if not is_list(column.type):
         present = np.asarray(column.is_valid())
         return column.filter(pa.array(present)), present
     lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     present = lengths == 1
     firsts = column.offsets.to_numpy(zero_copy_only=False)[:-1][present]
-    values = column.values.take(pa.array(firsts))
+    values = plain_values(column.values.take(pa.array(firsts)))
     valid = np.asarray(values.is_valid())
     present[np.flatnonzero(present)] = valid
     return values.filter(pa.array(valid)), present
 
 
 def check_label_type(kind: pa.DataType, label: str, source: str) -> None:
-    """Checks that a label column holds numbers or lists of numbers.
+    """Checks that a label column holds numbers or booleans, or lists of them.
 
     Args:
       kind: Type of the column.
@@ -172,7 +243,7 @@ def check_label_type(kind: pa.DataType, label: str, source: str) -> None:
     Raises:
       InputError: If it holds anything else.
     """
-    value = kind.value_type if is_list(kind) else kind
+    value = value_type(kind)
     if not (is_number(value) or pa.types.is_null(value)):
         raise InputError(
             f"{source}: label column {label!r} holds {value}, not numbers: name another column with --label"
@@ -183,7 +254,7 @@ def single_numbers(column: pa.Array | None, rows: int) -> np.ndarray:
     """Extracts the single number of each record.
 
     Args:
-      column: A column of numbers or of lists of numbers; None for no column.
+      column: A column of numbers or booleans, or of lists of them; None for no column.
       rows: Number of records.
 
     Returns:
@@ -203,10 +274,10 @@ def float_values(values: pa.Array) -> np.ndarray:
     """Converts an Arrow array of numbers to float64.
 
     Args:
-      values: Integers, floats or decimals, without nulls.
+      values: Integers, floats, decimals or booleans, without nulls.
 
     Returns:
-      The values, shape (n,), float64.
+      The values, shape (n,), float64. Integers and decimals beyond 2^53 are rounded.
     """
     if not pa.types.is_floating(values.type):
         values = values.cast(pa.float64(), safe=False)
@@ -233,7 +304,7 @@ def column_identities(values: pa.Array, id_column: str) -> Identities | None:
     """
     if pa.types.is_integer(values.type):
         return integer_identities(id_column, values.cast(pa.int64(), safe=False).to_numpy(zero_copy_only=False))
-    if any(is_type(values.type) for is_type in _BYTES_TYPES):
+    if is_text(values.type):
         return packed_identities(id_column, *_packed(values.cast(pa.large_binary())))
     return None
 
@@ -249,11 +320,11 @@ def named_units(column: pa.Array, name: str) -> tuple[Identities, np.ndarray] | 
       Units of the m records that have one, and a mask of these records, shape (n,), bool; None if the column holds
       neither integers nor text.
     """
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
     values, present = single_values(column)
     if pa.types.is_null(values.type):
         values = values.cast(pa.int64())
+    if is_text(values.type):
+        values = values.cast(pa.large_binary())
     identities = column_identities(values, name)
     if identities is None or pa.types.is_integer(values.type):
         return None if identities is None else (identities, present)

@@ -32,6 +32,7 @@ from .arrow_values import (
     plain_schema,
     single_numbers,
     single_values,
+    value_type,
 )
 from .errors import InputError
 from .tfrecord.encoded_batches import EncodedRecords, binary_array
@@ -441,7 +442,7 @@ def center_values(batch: LabelledBatch, center: str) -> np.ndarray:
     """
     column = batch.column(center)
     if column is not None:
-        value = column.type.value_type if is_list(column.type) else column.type
+        value = value_type(column.type)
         if not (is_number(value) or pa.types.is_null(value)):
             raise InputError(
                 f"{batch.source}: center column {center!r} holds {value}, not numbers: "

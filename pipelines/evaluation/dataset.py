@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...mechanisms.center.feature_rows import Categories, Columns
-from ...transforms.arrow_values import float_values, is_time, single_values
+from ...transforms.arrow_values import float_values, is_number, is_text, is_time, single_values
 from ...transforms.batches import LabelledBatch, center_values, label_values
 from ...transforms.center.feature_columns import concatenated, feature_columns
 from ...transforms.errors import InputError
@@ -237,11 +237,9 @@ def _encode(name: str, parts: Sequence[tuple[str, pa.Array | None]]) -> list[tup
     kind = kinds.pop() if kinds else pa.null()
     if pa.types.is_null(kind):
         return []
-    if pa.types.is_boolean(kind):
-        return [(name, _spread(mask, [values.cast(pa.int8()) for values in found]))]
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+    if is_number(kind):
         return [(name, _spread(mask, found))]
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind):
+    if is_text(kind):
         return _one_hot(name, mask, found)
     raise InputError(f"{parts[0][0]}: column {name!r} holds {kind}, not numbers or text: leave it out with --feature")
 

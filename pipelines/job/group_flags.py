@@ -16,8 +16,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.label_groups import MOST_VALUES, LabelGroups
+from ...transforms.arrow_values import value_type
 from ...transforms.batches import LabelledBatch
-from ...transforms.center.feature_columns import value_type
 from ...transforms.center.group_indices import group_values, is_group_type
 from ...transforms.errors import InputError, redact_errors
 from ...transforms.io.filesystems import read_text, write_text

@@ -9,7 +9,17 @@ import numpy as np
 import pyarrow as pa
 
 from ...mechanisms.center.feature_rows import Categories, Columns
-from ..arrow_values import float_values, is_time, single_values, time_texts
+from ..arrow_values import (
+    float_values,
+    is_binary,
+    is_number,
+    is_string,
+    is_text,
+    is_time,
+    single_values,
+    time_texts,
+    value_type,
+)
 from ..batches import LabelledBatch
 from ..errors import InputError
 
@@ -49,9 +59,9 @@ def feature_columns(
                 f"{batch.source}: feature {name!r} holds {kind}, neither numbers nor text: "
                 "leave it out of --center_features"
             )
-        elif name in known if known is not None else _is_text(kind):
+        elif name in known if known is not None else is_text(kind):
             found[name] = _categories(values, present)
-        elif _is_number(kind):
+        elif is_number(kind):
             found[name] = _numbers(values, present)
         elif known is None:
             raise InputError(
@@ -70,8 +80,6 @@ def _values(batch: LabelledBatch, name: str) -> tuple[pa.Array, np.ndarray]:
     column = batch.column(name)
     if column is None:
         return pa.nulls(0), np.zeros(batch.batch.num_rows, bool)
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
     return single_values(column)
 
 
@@ -87,14 +95,14 @@ def _categories(values: pa.Array, present: np.ndarray) -> Categories:
 
 
 def _texts(values: pa.Array) -> tuple[str, ...]:
-    if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
+    if is_binary(values.type):
         # Arrow decodes all at once, if all are UTF-8.
         with contextlib.suppress(pa.ArrowInvalid):
             values = values.cast(pa.large_string())
     if is_time(values.type):
         # As in TFRecords.
         values = time_texts(values)
-    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+    if is_string(values.type):
         return tuple(values.to_pylist())
     return tuple(_text(each) for each in values.to_pylist())
 
@@ -107,8 +115,6 @@ def _text(value: object) -> str:
 
 
 def _numbers(values: pa.Array, present: np.ndarray) -> np.ndarray:
-    if pa.types.is_boolean(values.type):
-        values = values.cast(pa.int8())
     numbers = np.full(len(present), np.nan)
     numbers[present] = float_values(values)
     numbers[~np.isfinite(numbers)] = np.nan
@@ -125,35 +131,7 @@ def is_feature(kind: pa.DataType) -> bool:
       True for numbers, booleans and text, and for lists of them.
     """
     kind = value_type(kind)
-    return _is_text(kind) or _is_number(kind)
-
-
-def value_type(kind: pa.DataType) -> pa.DataType:
-    """Finds the type of the single values of a column.
-
-    Args:
-      kind: Type of the column.
-
-    Returns:
-      That of its values, if it holds lists or a dictionary; otherwise the type itself.
-    """
-    for test in (pa.types.is_list, pa.types.is_large_list, pa.types.is_dictionary):
-        if test(kind):
-            kind = kind.value_type
-    return kind
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return any(
-        test(kind)
-        for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-    )
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return any(
-        test(kind) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
-    )
+    return is_text(kind) or is_number(kind)
 
 
 def concatenated(parts: Sequence[Columns], sizes: Sequence[int]) -> dict[str, np.ndarray | Categories]:

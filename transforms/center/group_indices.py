@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...mechanisms.release.label_groups import LabelGroups
-from ..arrow_values import single_values
+from ..arrow_values import is_text, single_values
 from ..batches import LabelledBatch
 from ..errors import InputError
 
@@ -24,12 +24,7 @@ def is_group_type(kind: pa.DataType) -> bool:
     Returns:
       True for text, bytes, integers and booleans.
     """
-    return pa.types.is_integer(kind) or pa.types.is_boolean(kind) or _is_text(kind)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    types = pa.types
-    return any(test(kind) for test in (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary))
+    return pa.types.is_integer(kind) or pa.types.is_boolean(kind) or is_text(kind)
 
 
 def group_values(batch: LabelledBatch, column: str) -> tuple[pa.Array, np.ndarray]:
@@ -49,8 +44,6 @@ def group_values(batch: LabelledBatch, column: str) -> tuple[pa.Array, np.ndarra
     found = batch.column(column)
     if found is None:
         return pa.nulls(0, pa.int64()), np.zeros(batch.batch.num_rows, bool)
-    if pa.types.is_dictionary(found.type):
-        found = found.cast(found.type.value_type)
     values, present = single_values(found)
     kind = values.type
     if not len(values):
@@ -62,7 +55,7 @@ def group_values(batch: LabelledBatch, column: str) -> tuple[pa.Array, np.ndarra
         )
     if pa.types.is_boolean(kind):
         values = values.cast(pa.int8())
-    if _is_text(kind):
+    if is_text(kind):
         return values.cast(pa.large_binary()), present
     return values.cast(pa.uint64() if kind == pa.uint64() else pa.int64()), present
 
@@ -81,7 +74,7 @@ def group_indices(batch: LabelledBatch, groups: LabelGroups) -> np.ndarray:
       InputError: If the column holds neither text nor integers nor booleans.
     """
     values, present = group_values(batch, groups.column)
-    if _is_text(values.type):
+    if is_text(values.type):
         known = {value.encode(errors="surrogateescape"): place for place, value in enumerate(groups.values)}
     else:
         allowed = _UINT64 if values.type == pa.uint64() else _INT64

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arrow_values import single_values
+from ..arrow_values import is_text, single_values
 from ..batches import LabelledBatch
 from ..csv_input.csv_parts import split_csv
 from ..csv_input.csv_reader import CSVReader, csv_schema
@@ -23,8 +23,6 @@ from .tfrecord_reader import TFRecordReader, split_tfrecord, tfrecord_schema
 
 # A batch ends early at the record with which its features reach this size.
 _BATCH_BYTES = 32 << 20
-
-_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
 
 
 @dataclass
@@ -254,7 +252,7 @@ def _feature_sizes(batch: pa.RecordBatch, labels: Sequence[str]) -> np.ndarray:
     """Bytes of each record's texts apart from its labels, and 8 for each other value. Shape (n,), int64."""
     sizes = np.full(batch.num_rows, 8 * batch.num_columns, np.int64)
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if name not in labels and any(is_text(column.type) for is_text in _TEXTS):
+        if name not in labels and is_text(column.type):
             sizes += np.asarray(pc.binary_length(column).fill_null(0))  # type: ignore[attr-defined]
     return sizes
 

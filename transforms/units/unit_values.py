@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...mechanisms.noise.record_identities import Identities
-from ..arrow_values import is_list, named_units
+from ..arrow_values import named_units, value_type
 from ..batches import LabelledBatch, label_values
 from ..errors import InputError
 
@@ -33,7 +33,7 @@ def unit_identities(batch: LabelledBatch, column: str) -> tuple[Identities, np.n
         found = pa.nulls(0, pa.int64())
     units = named_units(found, column)
     if units is None:
-        kind = found.type.value_type if is_list(found.type) else found.type
+        kind = value_type(found.type)
         raise InputError(
             f"{batch.source}: unit column {column!r} holds {kind}, not integers or text: name another column "
             f"with --unit_column, or for a CSV file give --csv_types {column}=string"

@@ -1,0 +1,182 @@
+"""Columns of several Parquet files that hold the same values in different layouts are of one type."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from labeldp.transforms import InputError
+from labeldp.transforms.io.column_types import common_type, converted, read_type
+from labeldp.transforms.io.file_reader import FileReader
+from labeldp.transforms.io.input_format import Format, file_parts
+
+TEXT = [pa.string(), pa.large_string(), pa.string_view()]
+BINARY = [pa.binary(), pa.large_binary(), pa.binary_view()]
+
+
+def categories(values: list[Any], index: pa.DataType, ordered: bool = False) -> pa.DictionaryArray:
+    found = pa.array(values).dictionary_encode()
+    return pa.DictionaryArray.from_arrays(found.indices.cast(index), found.dictionary, ordered=ordered)
+
+
+def write(folder: Path, *columns: pa.Array | pa.ChunkedArray, **options: Any) -> list[str]:
+    """Files of one column c."""
+    paths = [str(folder / f"{number}.parquet") for number in range(len(columns))]
+    for path, column in zip(paths, columns, strict=True):
+        pq.write_table(pa.table({"c": column}), path, **options)
+    return paths
+
+
+def read(paths: list[str]) -> list[list[pa.Array]]:
+    """Batches of c of each file, as they are read together."""
+    reader = FileReader(Format("parquet"))
+    return [[batch.batch.column(0) for batch in reader.read(part)] for part in file_parts(paths, reader.format)]
+
+
+def whole(batches: list[pa.Array]) -> list[Any]:
+    return [value for batch in batches for value in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("kinds", [TEXT, BINARY], ids=["text", "binary"])
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_layouts_of_text_are_one_type_that_the_first_file_sets(tmp_path, kinds, first):
+    order = [kinds[first], *kinds]
+    values = ["a", None, ""] if kinds is TEXT else [b"a", None, b""]
+    found = read(write(tmp_path, *(pa.array(values, kind) for kind in order)))
+    wanted = kinds[0] if first == 2 else kinds[first]
+    assert {batch.type for batches in found for batch in batches} == {wanted}
+    assert [whole(batches) for batches in found] == [values] * 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "other", "values"),
+    [
+        (pa.list_(pa.string()), pa.large_list(pa.string_view()), [["a", None], None, []]),
+        (pa.struct([("x", pa.large_string())]), pa.struct([("x", pa.string_view())]), [{"x": "a"}, None]),
+        (pa.map_(pa.string(), pa.large_string()), pa.map_(pa.string(), pa.string()), [[("k", "v")], None]),
+        (pa.list_(pa.struct([("x", pa.string())])), pa.list_(pa.struct([("x", pa.string_view())])), [[{"x": "a"}]]),
+    ],
+    ids=str,
+)
+def test_layouts_of_text_within_other_columns(tmp_path, kind, other, values):
+    for pair in ((kind, other), (other, kind)):
+        found = read(write(tmp_path, *(pa.array(values, each) for each in pair)))
+        assert all(batch.type.equals(read_type(pair[0], 2)) for batches in found for batch in batches)
+        assert [whole(batches) for batches in found] == [values] * 2
+
+
+def test_a_file_alone_keeps_its_type(tmp_path):
+    for kind in (pa.string(), pa.large_string(), pa.list_(pa.field("element", pa.int64(), False)), pa.date32()):
+        assert read_type(kind, 1) == kind
+        (found,) = read(write(tmp_path, pa.array([], kind).slice(0)))
+        assert all(batch.type == kind for batch in found)
+
+
+@pytest.mark.parametrize("index", [pa.int8(), pa.uint8(), pa.int16(), pa.uint32(), pa.int64()], ids=str)
+def test_categories_have_indices_that_do_not_depend_on_the_file(tmp_path, index):
+    columns = [categories(["a", "b", None], index), categories(["b", "c"], pa.int32()), pa.array(["d"])]
+    found = read(write(tmp_path, *columns))
+    assert {batch.type for batches in found for batch in batches} == {pa.dictionary(pa.int32(), pa.string())}
+    assert [whole(batches) for batches in found] == [["a", "b", None], ["b", "c"], ["d"]]
+
+
+def test_text_in_the_first_file_and_categories_in_another_are_text(tmp_path):
+    found = read(write(tmp_path, pa.array(["a"], pa.large_string()), categories(["b", None], pa.int8())))
+    assert [(batches[0].type, whole(batches)) for batches in found] == [
+        (pa.large_string(), ["a"]),
+        (pa.large_string(), ["b", None]),
+    ]
+
+
+def test_more_categories_in_a_row_group_than_their_indices_can_count(tmp_path):
+    """Arrow itself cannot read this file: it joins the dictionaries of three chunks."""
+    names = [[f"{part}_{place}" for place in range(100)] for part in range(3)]
+    column = pa.chunked_array([categories(values, pa.int8()) for values in names])
+    paths = write(tmp_path, column, row_group_size=1000)
+    with pytest.raises(pa.ArrowInvalid):
+        pq.read_table(paths[0])
+    (found,) = read(paths)
+    assert whole(found) == sum(names, [])
+
+
+def test_row_groups_of_different_categories_are_one_batch(tmp_path):
+    names = [[f"{part}_{place}" for place in range(100)] for part in range(3)]
+    table = pa.concat_tables([pa.table({"c": categories(values, pa.int8())}) for values in names])
+    path = str(tmp_path / "a.parquet")
+    pq.write_table(table, path, row_group_size=100)
+    (found,) = read([path])
+    assert len(found) == 1
+    assert whole(found) == sum(names, [])
+
+
+def test_the_order_of_categories_is_kept_for_one_file_only(tmp_path):
+    paths = write(tmp_path, *(categories(values, pa.int8(), True) for values in (["low", "high"], ["high", "mid"])))
+    assert [batches[0].type.ordered for batches in read(paths[:1])] == [True]
+    assert [batches[0].type.ordered for batches in read(paths)] == [False, False]
+
+
+def test_nulls_are_allowed_where_a_file_allows_them(tmp_path):
+    paths = [str(tmp_path / name) for name in "ab"]
+    for path, nullable in zip(paths, (False, True), strict=True):
+        inner = pa.list_(pa.field("element", pa.int64(), nullable))
+        fields = [pa.field("c", pa.float64(), nullable), pa.field("d", inner, nullable)]
+        pq.write_table(pa.table([[1.5], [[1]]], schema=pa.schema(fields)), path)
+    reader = FileReader(Format("parquet"))
+    schemas = [next(reader.read(part)).batch.schema for part in file_parts(paths, reader.format)]
+    assert [[field.nullable for field in schema] for schema in schemas] == [[False, False], [True, True]]
+    assert [schema.field("d").type.value_field.nullable for schema in schemas] == [False, True]
+
+
+@pytest.mark.parametrize("empty_first", [True, False])
+def test_a_column_without_a_value_in_one_file_has_the_type_of_another(tmp_path, empty_first):
+    columns = [pa.nulls(2), pa.array(["a", "b"])]
+    found = read(write(tmp_path, *(columns if empty_first else columns[::-1])))
+    values = [whole(batches) for batches in found]
+    assert values == ([[None, None], ["a", "b"]] if empty_first else [["a", "b"], [None, None]])
+    if not empty_first:
+        assert {batches[0].type for batches in found} == {pa.string()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "other"),
+    [
+        (pa.int64(), pa.int32()),
+        (pa.int64(), pa.uint64()),
+        (pa.float32(), pa.float64()),
+        (pa.string(), pa.binary()),
+        (pa.string(), pa.int64()),
+        (pa.dictionary(pa.int32(), pa.string()), pa.int64()),
+        (pa.list_(pa.string()), pa.list_(pa.int64())),
+        (pa.list_(pa.string()), pa.string()),
+        (pa.struct([("x", pa.string())]), pa.struct([("z", pa.string())])),
+        (pa.timestamp("us"), pa.timestamp("us", "UTC")),
+        (pa.timestamp("us"), pa.timestamp("ns")),
+        (pa.decimal128(10, 2), pa.decimal128(12, 2)),
+    ],
+    ids=str,
+)
+def test_types_of_other_values_stay_apart(kind, other):
+    assert common_type(kind, other) is None
+    assert common_type(other, kind) is None
+
+
+def test_the_error_names_the_types_as_they_are_read(tmp_path):
+    paths = write(tmp_path, pa.array(["a"], pa.string_view()), pa.array([1]))
+    with pytest.raises(InputError, match=r"1\.parquet: column 'c' holds int64, but string in .*0\.parquet"):
+        read(paths)
+
+
+def test_nulls_among_the_values_of_a_dictionary_stay_nulls():
+    column = pa.DictionaryArray.from_arrays(pa.array([0, None, 1], pa.int8()), pa.array(["a", None]))
+    for kind in (pa.dictionary(pa.int32(), pa.large_string()), pa.string()):
+        assert converted(column, kind).to_pylist() == ["a", None, None]
+
+
+def test_text_beyond_32_bit_offsets_is_converted_in_pieces(tmp_path, monkeypatch):
+    from labeldp.transforms.io import parquet_reader
+
+    monkeypatch.setattr(parquet_reader, "_CAST_BYTES", 100)
+    values = ["x" * 30 for _ in range(20)]
+    found = read(write(tmp_path, pa.array(["a"]), pa.array(values, pa.large_string())))
+    assert whole(found[1]) == values
