@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...mechanisms.noise.record_identities import Identities, first_repeated
-from ...transforms.arrow_values import column_identities, is_number, named_units, single_numbers
+from ...transforms.arrow_values import column_identities, is_number, named_units, plain_values, single_numbers
 
 KINDS = "a one-dimensional numpy array, a pandas or polars Series, an Arrow array, or a list"
 
@@ -33,7 +33,7 @@ class LabelArray:
 
 
 def read_numbers(data: Any, name: str) -> LabelArray:
-    """Reads a column of numbers.
+    """Reads a column of numbers, of booleans, which are 0 and 1, or of categories of these.
 
     Args:
       data: One of `KINDS`.
@@ -102,11 +102,11 @@ def read_units(data: Any, unit_column: str) -> tuple[Identities, np.ndarray]:
 
 
 def _arrow(data: Any, name: str) -> pa.Array:
-    """The column as one Arrow array. Errors of libraries, whose text may quote a value, are not shown."""
+    """The column as one Arrow array of plain values. Errors of libraries, which may quote a value, are not shown."""
     if isinstance(data, pa.ChunkedArray):
-        return data.combine_chunks() if data.num_chunks != 1 else data.chunk(0)
+        return plain_values(data.combine_chunks() if data.num_chunks != 1 else data.chunk(0))
     if isinstance(data, pa.Array):
-        return data
+        return plain_values(data)
     if not (
         isinstance(data, np.ndarray | list | tuple) or _is(data, "pandas", "Series") or _is(data, "polars", "Series")
     ):
@@ -114,29 +114,35 @@ def _arrow(data: Any, name: str) -> pa.Array:
     if isinstance(data, np.ndarray) and data.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional, not of shape {data.shape}")
     column, kind = None, ""
-    try:
-        column = _converted(data)
-    except Exception as error:
-        # Raised below: inside the block, the library's error would be attached.
-        kind = type(error).__name__
+    # Arrow takes no integers of Python for uint64 by itself.
+    for wanted in (None, pa.uint64()):
+        try:
+            column = _converted(data, wanted)
+            break
+        except Exception as error:
+            # Raised below: inside the block, the library's error would be attached.
+            kind = type(error).__name__
+        if kind != OverflowError.__name__:
+            break
     if column is None:
-        raise ValueError(f"{name} cannot be read as one column of one type ({kind})")
-    return column
+        reason = "it holds integers beyond 64 bits: give texts" if kind == OverflowError.__name__ else kind
+        raise ValueError(f"{name} cannot be read as one column of one type ({reason})")
+    return plain_values(column)
 
 
-def _converted(data: Any) -> pa.Array:
+def _converted(data: Any, kind: pa.DataType | None) -> pa.Array:
     if isinstance(data, np.ma.MaskedArray):
         column = pa.array(np.asarray(data.data), mask=np.ma.getmaskarray(data))
     elif isinstance(data, np.ndarray):
         # None and NaN are both missing in an array of objects.
-        column = pa.array(data, from_pandas=data.dtype == object)
+        column = pa.array(data, kind, from_pandas=data.dtype == object)
     elif _is(data, "polars", "Series"):
         column = data.to_arrow()
     elif isinstance(data, list | tuple):
-        column = pa.array([value.item() if isinstance(value, np.generic) else value for value in data])
+        column = pa.array([value.item() if isinstance(value, np.generic) else value for value in data], kind)
     else:
         # NaN of a float64 Series is a missing value of pandas, but no null: it is restored as NaN.
-        column = pa.array(data, from_pandas=data.dtype == object)
+        column = pa.array(data, kind, from_pandas=data.dtype == object)
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
@@ -177,7 +183,7 @@ def _chunked(column: pa.Array, lengths: list[int]) -> pa.ChunkedArray:
 
 def _pandas_restorer(index: Any, name: Any, dtype: Any, nulls: np.ndarray) -> Callable[[np.ndarray], Any]:
     pandas: Any = sys.modules["pandas"]
-    if isinstance(dtype, np.dtype):
+    if isinstance(dtype, np.dtype | pandas.CategoricalDtype):
         return lambda values: pandas.Series(values, index, name=name)
     if isinstance(dtype, pandas.ArrowDtype):
         kind = pandas.ArrowDtype(pa.float64())

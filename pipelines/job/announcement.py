@@ -28,6 +28,37 @@ from .release_steps import ReleasedLabel
 _LARGE_FILE = 1 << 20
 _OUTPUTS_SHOWN = 6
 _GROUPS_SHOWN = 8
+_COLUMNS_SHOWN = 12
+
+
+def announce_features(request: JobRequest) -> None:
+    """Logs which columns the linear center predicts from, and which it cannot use.
+
+    Args:
+      request: The request.
+    """
+    if request.features is not None:
+        LOGGER.info("center of %s: %s", one_line(request.column.name), one_line(describe_features(request)))
+
+
+def describe_features(request: JobRequest) -> str:
+    """Describes the features of the linear center that a job makes.
+
+    Args:
+      request: The request, with features.
+
+    Returns:
+      Their names, and the columns that are none, with the reasons; of many columns, the first ones.
+    """
+    assert request.features is not None
+    names = request.features.names
+    unused = [f"{name} ({reason})" for name, reason in request.unused.items()]
+    text = f"linear, from {counted(len(names), 'feature')}: {_first_columns(names)}"
+    return f"{text}; not from {_first_columns(unused)}" if unused else text
+
+
+def _first_columns(texts: Sequence[str]) -> str:
+    return ", ".join(texts[:_COLUMNS_SHOWN]) + (", ..." if len(texts) > _COLUMNS_SHOWN else "")
 
 
 def announce_readers(request: JobRequest, binding: NoiseBinding) -> None:

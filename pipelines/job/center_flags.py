@@ -10,10 +10,12 @@ from ...mechanisms.center.feature_rows import MOST_ENCODED
 from ...mechanisms.center.residuals import check_even
 from ...mechanisms.registry import AUTO
 from ...mechanisms.release.label_column import LabelColumn
-from ...transforms.center.feature_columns import is_feature, value_type
+from ...transforms.arrow_values import value_type
+from ...transforms.center.feature_columns import is_feature
 from ...transforms.center.feature_sample import DEFAULT_PLACES, CenterFeatures
 from ...transforms.io.file_reader import FileReader
 from ...transforms.io.input_format import listed
+from ...transforms.progress_log import LOGGER
 from ..cli.arguments import UsageError
 from ..cli.suggestions import did_you_mean
 from .job_request import InputSpec
@@ -60,6 +62,7 @@ def center_features(
     name = new_center(args)
     chosen, categories = _chosen(args, input, column, found)
     if not chosen and not asked:
+        LOGGER.info("no center: %s has no column of numbers or text besides the label", input.paths[0])
         return None
     if not chosen:
         raise UsageError(f"--center linear: {input.paths[0]} has no column of numbers or texts besides the label")
@@ -108,6 +111,37 @@ def _chosen(
         left_out = {*column.private, column.id_column, unit, where}
         named = tuple(field.name for field in schema if is_feature(field.type) and field.name not in left_out)
     return tuple(dict.fromkeys([*named, *categories])), categories
+
+
+def unused_columns(
+    args: argparse.Namespace, column: LabelColumn, features: CenterFeatures | None, schema: pa.Schema
+) -> dict[str, str]:
+    """Finds the columns that the default features of a linear center leave out.
+
+    Args:
+      args: Parsed flags; reads center_features.
+      column: The label column.
+      features: Features of the linear center; None if the job makes none.
+      schema: Columns of the input.
+
+    Returns:
+      The reason by name of the column; of no column that another flag names, and none where the features are named.
+    """
+    if features is None or args.center_features is not None:
+        return {}
+    return {
+        field.name: _unused(field.type)
+        for field in schema
+        if field.name not in (*features.names, *column.columns) and not is_feature(field.type)
+    }
+
+
+def _unused(kind: pa.DataType) -> str:
+    if pa.types.is_null(kind):
+        return "no value in the first records"
+    if pa.types.is_nested(value_type(kind)):
+        return f"{kind}, neither numbers nor text"
+    return f"{kind}, neither numbers nor text: --center_categories takes it"
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

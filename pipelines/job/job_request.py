@@ -163,6 +163,8 @@ class JobRequest:
       group_column: Column whose most frequent values are to be the groups of `column`; None once they are found, or
         where they were declared.
       choose_bound: Whether the largest number of records of a unit is still to be chosen.
+      unused: Columns that are no features of that center because of their types, with the reasons.
+      unsure: Columns of which only the values tell whether the output can hold them.
     """
 
     command: str
@@ -178,6 +180,8 @@ class JobRequest:
     features: CenterFeatures | None = None
     group_column: str | None = None
     choose_bound: bool = False
+    unused: Mapping[str, str] = field(default_factory=dict)
+    unsure: tuple[str, ...] = ()
 
     @property
     def record_budget(self) -> BudgetRequest:

@@ -27,10 +27,11 @@ from ..cli.optional_extras import check_extra, check_tfrecord
 from ..cli.suggestions import did_you_mean
 from ..flags.choices import AUTO_BOUND
 from ..preview.column_checks import check_columns, read_schema
+from ..preview.value_checks import unsure_columns
 from ..release.mechanism_file import MechanismFile, read_mechanism_file
 from ..study.mechanism_spec import takes_delta
 from ..units.unit_flags import check_record_budget, unit_bound, with_delta
-from .center_flags import center_features, new_center
+from .center_flags import center_features, new_center, unused_columns
 from .group_flags import with_declared_groups
 from .input_flags import input_spec, label_column, label_domain
 from .job_flags import DEFAULTS, check_flags
@@ -86,6 +87,7 @@ def parse_request(
     schema = read_schema(input, column.private) if schema is None else schema
     check_columns(_named_columns(args, mechanism.fitted), input, schema)
     output = _output(args, target, input)
+    unsure = () if command == "fit" else unsure_columns(schema, input, column.private, output.format)
     if mechanism.fitted is not None:
         _check_fitted_center(mechanism.fitted, column)
     features = None
@@ -109,6 +111,8 @@ def parse_request(
         features=features,
         group_column=group_column,
         choose_bound=args.max_records_per_unit == AUTO_BOUND,
+        unused=unused_columns(args, column, features, schema),
+        unsure=unsure,
     )
 
 

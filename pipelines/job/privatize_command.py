@@ -15,6 +15,7 @@ from ..cli.signals import signals_as_interrupts, signals_ignored
 from ..labels.label_requests import parse_requests
 from ..preview.column_checks import read_schema
 from ..preview.dry_run import print_dry_run
+from ..preview.value_checks import check_values
 from ..release.ledger import Ledger
 from ..release.mechanism_file import MECHANISM_NAME
 from ..release.output_folder import publish_file, publish_folder, staging_folder
@@ -22,7 +23,7 @@ from ..runner.run_pipeline import describe_failure
 from ..runner.runner_options import runner_options
 from ..stores.store_access import open_stores
 from ..units.choose_bound import with_chosen_bound
-from .announcement import announce, announce_readers, counted, warn_of_other_label
+from .announcement import announce, announce_features, announce_readers, counted, warn_of_other_label
 from .group_flags import with_frequent_groups
 from .job_request import JobRequest, request_id, whole_budget
 from .release_steps import (
@@ -103,6 +104,9 @@ def _release(requests: Sequence[JobRequest], options: PipelineOptions) -> None:
         domains = " and ".join(counted(len(request.column.domain), "label") for request in requests)
         LOGGER.info("%s: %s, %s", first.command, counted(len(input.paths), "input file"), domains)
         warn_of_other_label(first)
+        for request in requests:
+            announce_features(request)
+        check_values(first, options)
         if validation is not None:
             check_features(input, labels, validation, output.format, options, staging.release)
         released = run_job(ledger, name, requests, options, staging)

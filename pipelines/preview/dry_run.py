@@ -19,7 +19,7 @@ from ...mechanisms.release.unit_bound import DROP
 from ...transforms.io.filesystems import is_remote
 from ...transforms.io.parquet_reader import parquet_schema
 from ..cli.one_line import one_line
-from ..job.announcement import counted
+from ..job.announcement import counted, describe_features
 from ..job.job_request import BudgetRequest, JobRequest, request_id, whole_budget
 from ..job.release_steps import check_caps, earlier_of_requests
 from ..release.ledger import Ledger
@@ -141,9 +141,7 @@ def _units(request: JobRequest) -> str:
 
 def _center(request: JobRequest) -> str:
     if request.features is not None:
-        names = ", ".join(request.features.names[:_MOST_COLUMNS])
-        more = ", ..." if len(request.features.names) > _MOST_COLUMNS else ""
-        return one_line(f"linear, from {counted(len(request.features.names), 'feature')}: {names}{more}")
+        return one_line(describe_features(request))
     return "none" if request.column.center is None else one_line(f"column {request.column.center}")
 
 

@@ -8,6 +8,7 @@ import os
 
 import pyarrow as pa
 
+from ...transforms.arrow_values import value_type
 from ...transforms.csv_input.csv_dialect import Dialect
 from ...transforms.csv_input.csv_reader import are_names, delimiter_advice, missing_column
 from ...transforms.errors import InputError
@@ -80,8 +81,9 @@ def _init(args: argparse.Namespace) -> None:
     # The types of a Parquet file are in its footer; those of other files are in the records.
     types = [str(field.type) if kind == "parquet" else "" for field in schema]
     columns = list(zip(names, types, strict=True))
+    boolean = args.label in names and pa.types.is_boolean(value_type(schema.field(args.label).type))
     input = {"input": args.file, "input_format": kind, **_given_dialect(args)}
-    _write_new(args.output, job_template(args.output, input, columns, args.label))
+    _write_new(args.output, job_template(args.output, input, columns, args.label, boolean))
     print(f"job        {one_line(args.output)}: {kind}, {len(names)} columns; fill in the empty lines")
     print(f"try it     labeldp privatize --config {one_line(args.output)} --dry_run")
 

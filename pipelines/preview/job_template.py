@@ -9,6 +9,7 @@ import yaml
 from ..cli.one_line import one_line
 
 _WIDTH = 100
+_TRUTH_VALUES = {"label_min": 0, "label_max": 1, "label_step": 1}
 
 _TEMPLATE = """\
 # A job of labeldp. Fill in the empty lines, then try it without reading a label or spending budget, and run it:
@@ -33,9 +34,7 @@ _TEMPLATE = """\
 #   prices, durations:              label_max what few labels exceed; label_step for 50 to 500 labels
 #   ratings, classes with a value:  the values themselves, in a file: label_values instead of the three lines below
 # A long tail is better cut: noise grows with the range, and a step below the noise gains nothing.
-label_min:
-label_max:
-label_step:
+{domain}
 
 # ---- Budget: how much one released label may reveal. The odds between any two labels change by at most
 # exp(epsilon): 1 is a common choice, 0.5 protects well, above 8 there is little protection.
@@ -60,7 +59,9 @@ output_format: {output_format}
 """
 
 
-def job_template(file: str, input: Mapping[str, str], columns: Sequence[tuple[str, str]], label: str | None) -> str:
+def job_template(
+    file: str, input: Mapping[str, str], columns: Sequence[tuple[str, str]], label: str | None, boolean: bool = False
+) -> str:
     """Writes a job file for an input.
 
     Args:
@@ -68,6 +69,7 @@ def job_template(file: str, input: Mapping[str, str], columns: Sequence[tuple[st
       input: Flags of the input, as the user gave them; with input and input_format.
       columns: Name and type of each column; an empty type where it is not known without reading values.
       label: Name of the label column; None to leave it open.
+      boolean: Whether the label is true or false, which are 1 and 0. Its domain is filled in then.
 
     Returns:
       The text of the file. It holds no value of any record.
@@ -77,6 +79,7 @@ def job_template(file: str, input: Mapping[str, str], columns: Sequence[tuple[st
         file=one_line(file),
         input=_lines(input),
         columns=_comment(named),
+        domain="\n".join(f"{name}: {value}" if boolean else f"{name}:" for name, value in _TRUTH_VALUES.items()),
         label="label:" if label is None else _lines({"label": label}),
         output_format="tfrecord" if input["input_format"] == "tfrecord" else "parquet",
     )

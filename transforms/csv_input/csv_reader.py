@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from ..io.hive_partitions import check_no_clash
 from ..io.input_format import BATCH_ROWS, FilePart, check_unique_columns, listed
 from .csv_blocks import column_names, first_rows, row_ends, whole_row_blocks
 from .csv_dialect import CANDIDATES, COMMA, Dialect
+from .csv_labels import label_numbers
 from .csv_parts import part_blocks, rows_of_part
 
 _DECLARED = {"date": pa.date32(), "timestamp": pa.timestamp("ms")}
@@ -264,16 +266,30 @@ class _Parser:
     def __call__(self, rows: bytes, before: int) -> pa.Table:
         """Records of some rows. before: number of rows before them. An InputError names the first row."""
         try:
-            return pa_csv.read_csv(
-                pa.BufferReader(self.header + rows),
-                read_options=pa_csv.ReadOptions(use_threads=False, block_size=len(self.header) + len(rows) + 1),
-                parse_options=pa_csv.ParseOptions(delimiter=self.dialect.delimiter, newlines_in_values=True),
-                convert_options=pa_csv.ConvertOptions(column_types=self.types, include_columns=self.columns),
-            )
+            return self._parsed(rows, self.types)
         except (pa.ArrowException, OSError) as error:
+            with contextlib.suppress(pa.ArrowException, OSError):
+                return self._with_truth_values(rows)
             names = column_names(self.header, self.dialect) or []
             message = _safe_message(str(error), names, self.types, self.labels, before + 2, self.dialect)
             raise InputError(f"{self.path}: {message}") from None
+
+    def _parsed(self, rows: bytes, types: Mapping[str, pa.DataType]) -> pa.Table:
+        return pa_csv.read_csv(
+            pa.BufferReader(self.header + rows),
+            read_options=pa_csv.ReadOptions(use_threads=False, block_size=len(self.header) + len(rows) + 1),
+            parse_options=pa_csv.ParseOptions(delimiter=self.dialect.delimiter, newlines_in_values=True),
+            convert_options=pa_csv.ConvertOptions(column_types=types, include_columns=self.columns),
+        )
+
+    def _with_truth_values(self, rows: bytes) -> pa.Table:
+        """As `_parsed`, with labels of true and false as numbers."""
+        labels = [name for name in self.labels if self.types.get(name) == pa.float64()]
+        table = self._parsed(rows, {**self.types, **dict.fromkeys(labels, pa.string())})
+        for name in labels:
+            if (place := table.schema.get_field_index(name)) >= 0:
+                table = table.set_column(place, name, label_numbers(table.column(place)))
+        return table
 
     def before_error(self, rows: bytes, before: int) -> tuple[pa.Table, InputError]:
         """Records before the first row that cannot be parsed, and its error, for rows that cannot be parsed together.

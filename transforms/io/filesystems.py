@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import gzip
 import hashlib
 import importlib
@@ -79,7 +80,10 @@ def absolute(pattern: str) -> str:
 
 
 def match(pattern: str) -> dict[str, int]:
-    """Lists the input files that match a pattern.
+    """Lists the input files that match a pattern, as Spark does: without hidden ones.
+
+    Hidden are files and folders whose names start with . or _, such as _SUCCESS, .part-0.crc and _temporary, but not
+    _KEY=VALUE, unless the pattern has a name that starts so.
 
     Args:
       pattern: A path or glob.
@@ -103,7 +107,23 @@ def match(pattern: str) -> dict[str, int]:
         raise InputError(f"--input {pattern} cannot be listed ({reason}): check the path") from None
     if not found:
         raise InputError(f"--input {pattern} matches no file: check the path and quote the glob")
-    return found
+    shown = {path: size for path, size in found.items() if not _is_hidden(path, pattern)}
+    if not shown:
+        raise InputError(
+            f"--input {pattern} matches only hidden files, whose names or folders start with . or _: "
+            "give a pattern that starts so, too"
+        )
+    return shown
+
+
+def _is_hidden(path: str, pattern: str) -> bool:
+    """Tells whether a name in the path starts with . or _, which none in the pattern does that it matches."""
+    named = [name for name in pattern.split("/") if name.startswith((".", "_"))]
+    return any(
+        name.startswith((".", "_")) and not (name.startswith("_") and "=" in name)
+        for name in path.split("/")
+        if not any(name == own or fnmatch.fnmatchcase(name, own) for own in named)
+    )
 
 
 def _matching_objects(pattern: str) -> list[ObjectInfo]:

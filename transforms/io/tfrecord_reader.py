@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -20,6 +21,7 @@ from .filesystems import GZIP_MAGIC, GZIP_WITHOUT_NAME, not_opened, open_input
 from .input_format import BATCH_ROWS, FilePart
 from .row_parts import bounds_of_part, split_by_rows
 
+_ZLIB_BYTES = 1 << 10
 SCHEMA_RECORDS = 1 << 10
 """Records of a file that are read for its schema."""
 
@@ -193,17 +195,31 @@ def _read_frames(
             yield frames
     except InputError:
         # Only then: a TFRecord may begin with the same bytes.
-        if first and _is_gzip(path):
+        start = _first_bytes(path) if first else b""
+        if start.startswith(GZIP_MAGIC):
             raise InputError(f"{path}: {GZIP_WITHOUT_NAME}") from None
+        if _is_zlib(start):
+            raise InputError(
+                f"{path}: is compressed with zlib, which is not read: write it with GZIP and a name in .gz, or "
+                "decompress it"
+            ) from None
         raise
 
 
-def _is_gzip(path: str) -> bool:
+def _first_bytes(path: str) -> bytes:
     with open_input(path) as file:
         try:
-            return file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+            return file.read(_ZLIB_BYTES)
         except Exception:
-            return False
+            return b""
+
+
+def _is_zlib(start: bytes) -> bool:
+    try:
+        # A TFRecord of the same first two bytes is not likely to be text of zlib for long.
+        return len(zlib.decompressobj().decompress(start, _ZLIB_BYTES)) > 0
+    except zlib.error:
+        return False
 
 
 def tfrecord_schema(path: str, labels: Sequence[str]) -> pa.Schema:

@@ -255,7 +255,13 @@ def _common_schema(schemas: frozenset[bytes]) -> pa.Schema:
     try:
         return pa.unify_schemas(found) if found else pa.schema([])
     except pa.ArrowException:
-        raise InputError("a column changes its type between files: Parquet output needs one type per column") from None
+        kinds: dict[str, set[pa.DataType]] = {}
+        for field in (field for schema in found for field in schema if not pa.types.is_null(field.type)):
+            kinds.setdefault(field.name, set()).add(field.type)
+        names = ", ".join(repr(name) for name, types in sorted(kinds.items()) if len(types) > 1)
+        raise InputError(
+            f"column {names} changes its type between files: Parquet output needs one type per column"
+        ) from None
 
 
 def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from .encoded_batches import EncodedRecords, binary_array
-from .example_decoder import ExampleDecoder, undecodable
+from .example_decoder import ExampleDecoder, changed_type, undecodable
 from .example_encoder import encode_examples
 from .example_values import FoundValues, Values, find_values
 from .framing import Frames
@@ -123,7 +123,7 @@ class ExampleColumns:
         if not kinds:
             return pa.nulls(len(frames))
         if kinds != {self._kinds.setdefault(name, min(kinds))}:
-            raise undecodable(self._source)
+            raise changed_type(self._source, name)
         (kind,) = kinds
         missing = values.kinds <= 0
         starts, stops = (np.where(missing, 0, offsets) for offsets in (values.starts, values.stops))

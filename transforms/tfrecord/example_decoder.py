@@ -73,7 +73,7 @@ class ExampleDecoder:
             both = columns.get(name, pa.nulls(records)), others.get(name, pa.nulls(len(rows)))
             kinds = {array.type for array in both if not pa.types.is_null(array.type)}
             if len(kinds) > 1:
-                raise undecodable(self._source)
+                raise changed_type(self._source, name)
             kind = kinds.pop() if kinds else pa.null()
             merged[name] = pa.concat_arrays([array.cast(kind) for array in both]).take(pa.array(places))
         return merged
@@ -99,7 +99,7 @@ class ExampleDecoder:
                 kind = feature.WhichOneof("kind")
                 if kind is not None:
                     if kinds.setdefault(name, kind) != kind:
-                        raise undecodable(self._source)
+                        raise changed_type(self._source, name)
                     column.extend([None] * (row - len(column)))
                     column.append(list(getattr(feature, kind).value))
         arrays = {name: _array(column, kinds.get(name), len(records)) for name, column in columns.items()}
@@ -164,7 +164,23 @@ def undecodable(source: str) -> InputError:
     Returns:
       The exception, to be raised by the caller.
     """
-    return InputError(f"{source}: a record is not a tf.Example, or a feature changes its type between records")
+    return InputError(f"{source}: a record is not a tf.Example")
+
+
+def changed_type(source: str, name: str) -> InputError:
+    """Error for a feature that is of one type in some records, and of another one in others.
+
+    Args:
+      source: Name of the source.
+      name: Name of the feature.
+
+    Returns:
+      The exception, to be raised by the caller.
+    """
+    return InputError(
+        f"{source}: feature {name!r} changes its type between records (float_list, int64_list, bytes_list): write it "
+        "with one type"
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +205,7 @@ class _Lists:
             return pa.nulls(len(present))
         kind = int(self.kinds[present][0])
         if (self.kinds[present] != kind).any():
-            raise undecodable(source)
+            raise changed_type(source, self.name)
         counts, values = {BYTES: self._texts, FLOAT: self._floats, INT64: self._integers}[kind]()
         offsets = pa.array(np.append(0, np.cumsum(counts)))
         mask = None if present.all() else pa.array(~present)

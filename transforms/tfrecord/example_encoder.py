@@ -1,8 +1,9 @@
 """Encodes Arrow columns as tf.Examples, vectorized over records. Equal batches give equal bytes.
 
 Protocol buffer libraries write the entries of a map in an order that changes from run to run; here features come in the
-order of the columns. tf.Example holds lists of float32, int64 and bytes. Other Arrow types are cast: booleans to int64,
-text to bytes, float64 and decimals to float32, which rounds them to 24 bits. Dates and times become text in ISO 8601.
+order of the columns. tf.Example holds lists of float32, int64 and bytes. Other Arrow types are cast: booleans and
+decimals without a fraction to int64, text to bytes, float64 and other decimals to float32, which rounds them to 24
+bits. Dates and times become text in ISO 8601. A value that is beyond its type is an error.
 
 A batch of records is built from pieces. Each piece is a matrix of bytes with one row per record, and a mask of the
 bytes that belong to the record; the records are the bytes under the masks, row by row.
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ..arrow_values import float_values, is_time, time_texts
+from ..arrow_values import float_values, is_list, is_text, is_time, time_texts, value_type
 from ..errors import InputError
 from .framing import frame_headers
 from .varints import encode_varints, varint
@@ -28,7 +29,57 @@ _MAX_MATRIX_BYTES = 1 << 28
 
 _LENGTH_DELIMITED = 2
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
-_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+
+
+_INTEGERS, _FLOATS, _TEXTS = "integers", "floats", "texts"
+
+
+def kind_of(kind: pa.DataType) -> str | None:
+    """Tells how a tf.Example holds values of a type.
+
+    Args:
+      kind: Type of single values.
+
+    Returns:
+      integers, floats or texts; None if it cannot hold them.
+    """
+    types = pa.types
+    if types.is_null(kind) or types.is_boolean(kind) or types.is_integer(kind):
+        return _INTEGERS
+    if types.is_decimal(kind):
+        return _INTEGERS if kind.scale <= 0 else _FLOATS
+    if types.is_floating(kind):
+        return _FLOATS
+    return _TEXTS if is_text(kind) or is_time(kind) else None
+
+
+def may_not_fit(kind: pa.DataType) -> bool:
+    """Tells whether a column can have values that a tf.Example cannot hold, although it holds others of the type.
+
+    Args:
+      kind: Type of the column.
+
+    Returns:
+      True for integers and decimals without a fraction beyond int64.
+    """
+    kind = value_type(kind)
+    return kind == pa.uint64() or (pa.types.is_decimal(kind) and kind.scale <= 0 and kind.precision - kind.scale > 18)
+
+
+def not_held(name: str, kind: pa.DataType) -> str:
+    """Describes a column that a tf.Example cannot hold.
+
+    Args:
+      name: Name of the column.
+      kind: Type of the column.
+
+    Returns:
+      The error.
+    """
+    return (
+        f"column {name!r} holds {kind}, which tf.Example cannot hold: cast it to numbers, text or lists of them, or "
+        "write Parquet (--output_format parquet)"
+    )
 
 
 def encode_examples(batch: pa.RecordBatch, with_nulls: bool = True) -> list[bytes]:
@@ -179,10 +230,12 @@ def _feature(name: str, column: pa.Array) -> _Feature:
     """A column as lists of one of the three types."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+    if is_list(column.type):
         present = np.asarray(column.is_valid())
         counts = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
         values = column.flatten()
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
     else:
         present = np.asarray(column.is_valid())
         counts = present.astype(np.int64)
@@ -213,24 +266,30 @@ def _packed(octets: np.ndarray, lengths: np.ndarray, counts: np.ndarray) -> tupl
 
 def _values(name: str, values: pa.Array) -> tuple[int, np.ndarray, np.ndarray]:
     """Values on the wire: kind of their list, their bytes, and the size of each."""
-    kind = values.type
-    if pa.types.is_null(kind) or pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+    kind, held = values.type, kind_of(values.type)
+    if held == _INTEGERS:
         try:
-            integers = values.cast(pa.int64()).to_numpy(zero_copy_only=False)
+            integers = _integers(values).to_numpy(zero_copy_only=False)
         except pa.ArrowInvalid:
-            raise InputError(f"column {name!r} holds integers beyond int64, which tf.Example cannot hold") from None
+            raise InputError(
+                f"column {name!r} holds integers beyond int64 ({kind}), which tf.Example cannot hold: cast it to text, "
+                "or write Parquet (--output_format parquet)"
+            ) from None
         return (_INT64_LIST, *encode_varints(integers))
-    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+    if held == _FLOATS:
         floats = float_values(values)
         with np.errstate(over="ignore"):
-            octets = floats.astype("<f4").view(np.uint8)
-        return _FLOAT_LIST, octets, np.full(len(floats), 4)
+            singles = floats.astype("<f4")
+        if np.isinf(singles).any() and np.any(np.isinf(singles) & np.isfinite(floats)):
+            raise InputError(
+                f"column {name!r} holds numbers beyond float32 ({kind}), which tf.Example cannot hold: scale it, or "
+                "write Parquet (--output_format parquet)"
+            )
+        return _FLOAT_LIST, singles.view(np.uint8), np.full(len(floats), 4)
+    if held is None:
+        raise InputError(not_held(name, kind))
     if is_time(kind):
         values = time_texts(values)
-    elif not any(is_kind(kind) for is_kind in _TEXT):
-        raise InputError(
-            f"column {name!r} holds {kind}, which tf.Example cannot hold: cast it to a number or text first"
-        )
     values = values.cast(pa.large_binary())
     _, offsets, data = values.buffers()
     places = np.frombuffer(offsets, "<i8", len(values) + 1, 8 * values.offset)
@@ -239,6 +298,13 @@ def _values(name: str, values: pa.Array) -> tuple[int, np.ndarray, np.ndarray]:
     lengths = np.diff(places)
     headers, sizes = _joined(_field(1, lengths), len(lengths))
     return _BYTES_LIST, _interleaved(headers, sizes, content, lengths), sizes + lengths
+
+
+def _integers(values: pa.Array) -> pa.Array:
+    """Integers of 64 bits. Arrow takes narrow decimals for wide ones when it casts them to integers."""
+    if pa.types.is_decimal(values.type) and not pa.types.is_decimal256(values.type):
+        values = values.cast(pa.decimal128(38, values.type.scale))
+    return values.cast(pa.int64())
 
 
 def _interleaved(headers: np.ndarray, sizes: np.ndarray, bodies: np.ndarray, lengths: np.ndarray) -> np.ndarray:

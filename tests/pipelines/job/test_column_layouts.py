@@ -1,0 +1,239 @@
+"""Columns of Parquet files in layouts that other writers choose: their values come out as they are, or the run stops."""
+
+import datetime
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+ROWS = 600
+FAR = [datetime.datetime(1000, 1, 1), datetime.datetime(9999, 12, 31), datetime.datetime(2000, 1, 1)]
+
+
+def labels(rows: int = ROWS) -> list[int]:
+    return [row % 5 for row in range(rows)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "log"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def release(job: Any, invoke: Any, outputs: Path, folder: Path) -> Any:
+    """Function (flag=value, ...) -> the released records of all files of the folder, and the outcome."""
+
+    def run(**flags: Any) -> tuple[pa.Table, Any]:
+        outcome = invoke(job(input=f"{folder}/*", input_format="parquet", output_format=None, **flags)).ok()
+        return pq.read_table(outputs / "released" / "data"), outcome
+
+    return run
+
+
+@pytest.fixture
+def refused(job: Any, invoke: Any, outputs: Path, folder: Path) -> Any:
+    """Function (exit code, parts of the error, flag=value, ...): the run ends so, before a label is counted."""
+
+    def run(code: int, *named: str, more: Sequence[str] = (), **flags: Any) -> None:
+        outcome = invoke([*job(input=f"{folder}/*", input_format="parquet", **flags), *more])
+        assert outcome.code == code, outcome.err
+        assert all(text in outcome.error for text in named), outcome.error
+        assert "counted" not in outcome.err
+        assert "prior" not in outcome.err
+        assert not list(outputs.iterdir())
+
+    return run
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_categories_of_several_files(folder: Path, release: Any, shards: int) -> None:
+    """Their indices of 8 bits, which pandas chooses, overflow where the categories of all files are joined."""
+    names = [[f"v{day}_{row % 100}" for row in range(ROWS)] for day in range(3)]
+    for day, values in enumerate(names):
+        pd.DataFrame({"c": pd.Categorical(values), "y": labels()}).to_parquet(folder / f"day{day}.parquet")
+    table, _ = release(num_shards=shards)
+    assert table["c"].to_pylist() == sum(names, [])
+    assert table.schema.field("c").type == pa.dictionary(pa.int32(), pa.string())
+
+
+def test_nullability_differs(folder: Path, release: Any) -> None:
+    for name, nullable in (("a", False), ("b", True)):
+        inner = pa.list_(pa.field("element", pa.int64(), nullable))
+        fields = [pa.field("v", pa.float64(), nullable), pa.field("w", inner, nullable), pa.field("y", pa.int64())]
+        values = [None if nullable else 0.5, *np.arange(ROWS - 1.0)]
+        lists = [[None] if nullable else [1], *([[2]] * (ROWS - 1))]
+        schema = pa.schema(fields)
+        pq.write_table(pa.table([values, lists, labels()], schema=schema), folder / f"{name}.parquet")
+    table, _ = release(num_shards=1)
+    assert table["v"].to_pylist() == [0.5, *range(ROWS - 1), None, *range(ROWS - 1)]
+    assert table["w"].to_pylist() == [[1], *([[2]] * (ROWS - 1)), [None], *([[2]] * (ROWS - 1))]
+
+
+def test_columns_that_all_files_require_stay_required(folder: Path, release: Any) -> None:
+    schema = pa.schema([pa.field("v", pa.float64(), False), pa.field("y", pa.int64(), False)])
+    for name in "ab":
+        pq.write_table(pa.table([np.arange(float(ROWS)), labels()], schema=schema), folder / name)
+    table, _ = release()
+    assert not table.schema.field("v").nullable
+
+
+@pytest.mark.parametrize(
+    "kinds", [(pa.string(), pa.string_view()), (pa.string_view(),), (pa.large_string(), pa.string())]
+)
+def test_layouts_of_text_are_features_of_the_center(folder: Path, release: Any, kinds: Any) -> None:
+    for name, kind in zip("ab", kinds, strict=False):
+        text = pa.array([f"c{row % 5}" for row in range(ROWS)], kind)
+        pq.write_table(pa.table({"v": np.arange(float(ROWS)), "c": text, "y": labels()}), folder / name)
+    table, outcome = release(mechanism="auto", num_shards=1)
+    assert table["c"].to_pylist() == [f"c{row % 5}" for row in range(ROWS)] * len(kinds)
+    assert table.schema.field("c").type == (pa.large_string() if kinds[0] == pa.large_string() else pa.string())
+    assert "labeldp: center of y: linear, from 2 features: v, c\n" in outcome.err
+
+
+def test_every_kind_of_column_is_a_feature_or_said_to_be_none(folder: Path, job: Any, invoke: Any) -> None:
+    large = pa.array(["a", "b"] * (ROWS // 2), pa.large_string())
+    columns = {
+        "text": large,
+        "category": large.dictionary_encode(),
+        "flag": [True, False] * (ROWS // 2),
+        "price": pa.array([Decimal("1.25")] * ROWS),
+        "day": [datetime.date(2024, 1, 31)] * ROWS,
+        "nested": [{"a": 1}] * ROWS,
+        "nothing": pa.nulls(ROWS),
+        "wait": pa.array([datetime.timedelta(1)] * ROWS),
+        "y": labels(),
+    }
+    pq.write_table(pa.table(columns), folder / "a")
+    arguments = job(input=folder / "a", input_format="parquet", mechanism="auto")
+    used = "linear, from 4 features: text, category, flag, price"
+    unused = (
+        "not from day (date32[day], neither numbers nor text: --center_categories takes it), nested (struct<a: int64>, "
+        "neither numbers nor text), nothing (no value in the first records), wait (duration[us], neither numbers nor "
+        "text: --center_categories takes it)"
+    )
+    assert f"center     {used}; {unused}\n" in invoke([*arguments, "--dry_run"]).ok().out
+    assert f"labeldp: center of y: {used}; {unused}\n" in invoke(arguments).ok().err
+
+
+def test_without_a_feature_it_is_said_that_there_is_no_center(folder: Path, release: Any) -> None:
+    pq.write_table(pa.table({"day": [datetime.date(2024, 1, 31)] * ROWS, "y": labels()}), folder / "a")
+    _, outcome = release(mechanism="auto")
+    assert f"no center: {folder}/a has no column of numbers or text besides the label" in outcome.err
+
+
+def test_int96_timestamps_beyond_nanoseconds(folder: Path, release: Any) -> None:
+    times = pa.array(FAR * (ROWS // 3), pa.timestamp("us"))
+    pq.write_table(pa.table({"t": times, "y": labels()}), folder / "a", use_deprecated_int96_timestamps=True)
+    table, _ = release()
+    assert table["t"].to_pylist() == FAR * (ROWS // 3)
+
+
+@pytest.mark.parametrize("format", ["parquet", "tfrecord"])
+def test_int96_timestamps_with_nanoseconds_stop_the_run(folder: Path, refused: Any, format: str) -> None:
+    times = pa.array(np.arange(ROWS)).cast(pa.timestamp("ns"))
+    for name, unit in (("a", "us"), ("b", "ns")):
+        table = pa.table({"t": times.cast(pa.timestamp(unit), safe=False), "y": labels()})
+        pq.write_table(table, folder / name, use_deprecated_int96_timestamps=True)
+    refused(1, f"{folder}/b: column 't' holds a time that microseconds cannot hold", "TIMESTAMP", output_format=format)
+
+
+def test_hidden_files_in_a_folder(folder: Path, release: Any, job: Any, invoke: Any) -> None:
+    pq.write_table(pa.table({"v": np.arange(ROWS), "y": labels()}), folder / "part-0.parquet")
+    (folder / "_SUCCESS").touch()
+    (folder / ".part-0.parquet.crc").write_bytes(b"crc\0\0\0\2\0")
+    (folder / "_temporary").mkdir()
+    (folder / "_temporary" / "part-1.parquet").write_bytes(b"half")
+    table, _ = release()
+    assert table["v"].to_pylist() == list(range(ROWS))
+
+
+# TFRecord output.
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([{"a": 1}]),
+        pa.array([[{"a": 1}]]),
+        pa.array([[[1]]]),
+        pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())),
+        pa.array([datetime.timedelta(1)]),
+        pa.array([b"ab"], pa.binary(2)),
+        pa.array([[1.5, 2.5]], pa.list_(pa.float32(), 2)),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_a_type_that_tfrecords_cannot_hold_is_refused_before_anything_is_read(
+    folder: Path, refused: Any, column: pa.Array
+) -> None:
+    pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
+    pq.write_table(pa.table({"odd": column.take(pa.array([0] * ROWS)), "y": labels()}), folder / "a")
+    named = ("--output_format tfrecord", "column 'odd' holds", "--output_format parquet")
+    refused(2, *named, output_format="tfrecord")
+    refused(2, *named, more=["--dry_run"], output_format="tfrecord")
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([2**64 - 1, 5], pa.uint64()),
+        pa.array([[2**64 - 1], [5]], pa.list_(pa.uint64())),
+        pa.array([Decimal(10) ** 20, Decimal(5)], pa.decimal128(38, 0)),
+        pa.array([Decimal(10) ** 40, Decimal(5)], pa.decimal256(60, 0)),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_integers_beyond_int64_stop_the_run_for_tfrecords_only(
+    folder: Path, refused: Any, release: Any, column: pa.Array
+) -> None:
+    pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
+    values = column.take(pa.array([0, 1] * (ROWS // 2)))
+    pq.write_table(pa.table({"user": values, "y": labels()}), folder / "a")
+    named = f"{folder}/a: column 'user' holds integers beyond int64"
+    refused(1, named, "--output_format parquet", output_format="tfrecord")
+    table, _ = release()
+    assert table["user"].to_pylist() == values.to_pylist()
+
+
+def test_integers_of_wide_types_are_integers_in_tfrecords(
+    folder: Path, job: Any, invoke: Any, outputs: Path, read_examples: Any, shard_paths: Any
+) -> None:
+    big = [2**53 + 1 + row for row in range(ROWS)]
+    columns = {
+        "a": pa.array(big, pa.uint64()),
+        "b": pa.array([Decimal(value) for value in big], pa.decimal128(38, 0)),
+        "c": pa.array([Decimal(row) for row in range(ROWS)], pa.decimal32(9, 0)),
+        "flag": [row % 2 == 0 for row in range(ROWS)],
+        "y": labels(),
+    }
+    pq.write_table(pa.table(columns), folder / "a")
+    invoke(job(input=folder / "a", input_format="parquet", output_format="tfrecord", num_shards=1)).ok()
+    (path,) = shard_paths(outputs / "released")
+    found = read_examples(path, {"a": int, "b": int, "c": int, "flag": int, "y": float})
+    assert found["a"].tolist() == found["b"].tolist() == big
+    assert found["c"].tolist() == list(range(ROWS))
+    assert found["flag"].tolist() == [1, 0] * (ROWS // 2)
+
+
+def test_a_column_that_changes_its_type_is_named(folder: Path, job: Any, invoke: Any) -> None:
+    """Each type may follow a file without a value, which has no type."""
+    for name, column in (("a", pa.nulls(ROWS)), ("b", pa.array([1] * ROWS)), ("c", pa.array(["x"] * ROWS))):
+        pq.write_table(pa.table({"odd": column, "y": labels()}), folder / name)
+    outcome = invoke(job(input=f"{folder}/*", input_format="parquet"))
+    assert outcome.code == 1
+    assert "column 'odd' changes its type between files" in outcome.error
+
+
+def test_a_column_without_a_value_in_the_first_file(folder: Path, release: Any) -> None:
+    for name, column in (("a", pa.nulls(ROWS)), ("b", pa.array(["x"] * ROWS))):
+        pq.write_table(pa.table({"k": column, "y": labels()}), folder / name)
+    table, _ = release(num_shards=1)
+    assert table["k"].to_pylist() == [None] * ROWS + ["x"] * ROWS
