@@ -349,11 +349,10 @@ def test_label_values_are_those_that_python_sees(column):
         pa.array([[SENTINEL]]),
         pa.array([SENTINEL.encode()]),
         pa.array(["48613.71529"]),
-        pa.array([True]),
         pa.array([datetime.date(2020, 1, 1)]),
         pa.array([{"a": 1}]),
         pa.array([[[1.0]]]),
-        pa.array([1, 2]).dictionary_encode(),
+        pa.array(["a"]).dictionary_encode(),
         pa.array([[1.0]], pa.list_(pa.float64(), 1)),
     ],
     ids=lambda column: str(column.type),
@@ -364,6 +363,24 @@ def test_labels_that_are_no_numbers_are_refused_without_their_values(column):
         label_values(batch, "y")
     for text in (SENTINEL, "48613", "2020"):
         assert text not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([True, False, None]),
+        pa.array([[True], [False], [True, False]]),
+        pa.array([1, 0, None], pa.int8()).dictionary_encode(),
+        pa.array([True, False, None]).dictionary_encode(),
+        pa.DictionaryArray.from_arrays(pa.array([1, 2, 0], pa.int8()), pa.array([None, 1.0, 0.0])),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_booleans_and_categories_of_numbers_are_labels(column):
+    batch = LabelledBatch.whole("/logs/a", 0, pa.RecordBatch.from_arrays([column], ["y"]))
+    np.testing.assert_array_equal(label_values(batch, "y"), [1, 0, np.nan])
+    drawn = replace_label(batch.batch, "y", np.array([2.5, 0.5, 1.5])).column(0)
+    assert drawn.to_pylist() == ([[2.5], [0.5], [1.5]] if pa.types.is_list(column.type) else [2.5, 0.5, 1.5])
 
 
 def test_without_a_label_column_no_record_has_a_label(labelled):

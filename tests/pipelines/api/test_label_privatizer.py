@@ -291,6 +291,71 @@ def test_the_same_kind_comes_out(privatizer: Any, kind: str) -> None:
     assert str(before) == str(given), "the input was changed"
 
 
+@pytest.mark.parametrize(
+    ("kind", "restored"),
+    [
+        ("numpy", "float64"),
+        ("numpy objects", "float64"),
+        ("pandas", "float64"),
+        ("pandas nullable", "Float64"),
+        ("pandas categories", "float64"),
+        ("pandas categories of numbers", "float64"),
+        ("polars", "Float64"),
+        ("arrow", "double"),
+        ("arrow dictionary", "double"),
+        ("list", None),
+    ],
+)
+def test_booleans_and_categories_are_labels_of_0_and_1(privatizer: Any, kind: str, restored: str | None) -> None:
+    pandas: Any = pytest.importorskip("pandas")
+    polars: Any = pytest.importorskip("polars")
+    truth: list[Any] = [row % 3 == 0 for row in range(ROWS)]
+    numbers = [int(each) for each in truth]
+    given = {
+        "numpy": lambda: np.array(truth),
+        "numpy objects": lambda: np.array(truth, object),
+        "pandas": lambda: pandas.Series(truth),
+        "pandas nullable": lambda: pandas.Series(truth, dtype="boolean"),
+        "pandas categories": lambda: pandas.Series(pandas.Categorical(truth)),
+        # The codes are not the values.
+        "pandas categories of numbers": lambda: pandas.Series(pandas.Categorical(numbers, [7, 1, 0])),
+        "polars": lambda: polars.Series(truth),
+        "arrow": lambda: pa.array(truth),
+        "arrow dictionary": lambda: pa.array(numbers).dictionary_encode(),
+        "list": lambda: truth,
+    }[kind]()
+    released = privatizer(label_max=1).fit_transform(given)
+    assert type(released) is type(given) or kind.startswith("arrow")
+    assert restored is None or str(getattr(released, "dtype", getattr(released, "type", None))) == restored
+    values = np.asarray(released.to_numpy() if hasattr(released, "to_numpy") else released, np.float64)
+    np.testing.assert_array_equal(values, privatizer(label_max=1).fit_transform(np.array(numbers, np.float64)))
+
+
+@pytest.mark.parametrize("column", ["ids", "units"])
+def test_ids_and_units_of_64_bits_without_a_sign(privatizer: Any, column: str) -> None:
+    pandas: Any = pytest.importorskip("pandas")
+    polars: Any = pytest.importorskip("polars")
+    plain = [2**64 - 1 - row for row in range(ROWS)]
+    named = {"ids": {"id_column": "user"}, "units": {"unit_column": "user", "max_records_per_unit": 1}}[column]
+    released = []
+    for given in (
+        np.array(plain, np.uint64),
+        plain,
+        tuple(plain),
+        np.array(plain, object),
+        pandas.Series(plain),
+        pandas.Series(plain, dtype="UInt64"),
+        pandas.Series(pandas.Categorical(plain)),
+        polars.Series(plain, dtype=polars.UInt64),
+        pa.array(plain, pa.uint64()),
+    ):
+        released.append(privatizer(**named).fit_transform(LABELS, **{column: given}))
+    assert all(np.array_equal(released[0], other) for other in released[1:])
+    assert np.isfinite(released[0]).all()
+    with pytest.raises(ValueError, match=rf"{column} cannot be read as one column of one type \(.* beyond 64 bits"):
+        privatizer(**named).fit_transform(LABELS, **{column: [*plain[:-1], 2**64]})
+
+
 def test_infinite_labels_are_missing_labels(privatizer: Any) -> None:
     labels = LABELS.copy()
     labels[[4, 9]] = np.inf, -np.inf
@@ -303,7 +368,7 @@ def test_infinite_labels_are_missing_labels(privatizer: Any) -> None:
         (np.zeros((3, 1)), ValueError, r"labels must be one-dimensional, not of shape \(3, 1\)"),
         (["31415.926", "271.8281"], ValueError, "labels holds string, not numbers"),
         ([31415.926, "271.8281"], ValueError, r"labels cannot be read as one column of one type \(Arrow\w+\)"),
-        ([True, False], ValueError, "labels holds bool, not numbers"),
+        ([2**70], ValueError, r"labels cannot be read as one column of one type \(it holds integers beyond 64 bits"),
         ([[31415.926]], ValueError, "labels holds list<item: double>, not numbers"),
         ({31415.926}, TypeError, "labels must be a one-dimensional numpy array, .*, not set"),
         ([], ValueError, "there are no records"),

@@ -497,7 +497,7 @@ def test_features_that_an_example_cannot_hold(
     pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
     path = tmp_path / "in.parquet"
     pq.write_table(pa.table(columns | {"y": [1.0]}), path)
-    refused(job(input=path, input_format="parquet", output_format="tfrecord"), 1, "'s'", "tf.Example")
+    refused(job(input=path, input_format="parquet", output_format="tfrecord"), 2, "'s'", "tf.Example")
     gc.collect()  # a file that is left open would make a warning here
 
 

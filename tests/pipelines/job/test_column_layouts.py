@@ -1,4 +1,4 @@
-"""Columns of Parquet files in layouts that other writers choose: their values come out as they are, or the run stops."""
+"""Columns of Parquet files in the layouts of other writers: their values come out as they are, or the run stops."""
 
 import datetime
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ def test_categories_of_several_files(folder: Path, release: Any, shards: int) ->
     for day, values in enumerate(names):
         pd.DataFrame({"c": pd.Categorical(values), "y": labels()}).to_parquet(folder / f"day{day}.parquet")
     table, _ = release(num_shards=shards)
-    assert table["c"].to_pylist() == sum(names, [])
+    assert table["c"].to_pylist() == [name for values in names for name in values]
     assert table.schema.field("c").type == pa.dictionary(pa.int32(), pa.string())
 
 

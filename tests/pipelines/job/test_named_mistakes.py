@@ -1,7 +1,9 @@
 """Mistakes that are named for what they are: another label, several labels, gzip without .gz, a tiny epsilon."""
 
+import base64
 import gzip
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +90,54 @@ def test_tfrecords_in_gzip_without_its_name(job, invoke, tmp_path):
     (tmp_path / "a.tfrecord").write_bytes(gzip.compress(frame([b""] * 5)))
     error = invoke(job(input=tmp_path / "a.tfrecord", input_format="tfrecord")).error
     assert "a.tfrecord: is compressed with gzip, but its name does not end in .gz" in error
+
+
+@pytest.mark.parametrize("level", [1, 6, 9])
+def test_tfrecords_in_zlib(job, invoke, tmp_path, level):
+    pytest.importorskip("google_crc32c")
+    from labeldp.transforms.tfrecord.framing import frame
+
+    (tmp_path / "a.tfrecord").write_bytes(zlib.compress(frame([b""] * 5000), level))
+    error = invoke(job(input=tmp_path / "a.tfrecord", input_format="tfrecord")).error
+    assert "a.tfrecord: is compressed with zlib, which is not read: write it with GZIP" in error
+
+
+def test_a_feature_that_changes_its_type(job, invoke, tmp_path):
+    pytest.importorskip("google_crc32c")
+    from labeldp.transforms.tfrecord.example_encoder import encode_examples
+    from labeldp.transforms.tfrecord.framing import frame
+
+    path, records = tmp_path / "a.tfrecord", []
+    for values in ([1.5] * ROWS, ["x"] * ROWS):
+        records += encode_examples(pa.RecordBatch.from_pydict({"odd": values, "y": [1] * ROWS}))
+    path.write_bytes(frame(records))
+    error = invoke(job(input=path, input_format="tfrecord", center="linear", center_features="odd")).error
+    assert f"{path}: feature 'odd' changes its type between records" in error
+
+
+@pytest.mark.parametrize("plaintext_footer", [True, False])
+def test_an_encrypted_parquet_file(job, invoke, tmp_path, plaintext_footer):
+    encryption: Any = pytest.importorskip("pyarrow.parquet.encryption")
+
+    class Plain(encryption.KmsClient):
+        """Keys that are wrapped by encoding them."""
+
+        def wrap_key(self, key_bytes, master_key_identifier):
+            return base64.b64encode(key_bytes)
+
+        def unwrap_key(self, wrapped_key, master_key_identifier):
+            return base64.b64decode(wrapped_key)
+
+    keys = encryption.EncryptionConfiguration(
+        footer_key="k", column_keys={"k": ["f"]}, plaintext_footer=plaintext_footer
+    )
+    factory = encryption.CryptoFactory(lambda configuration: Plain())
+    properties = factory.file_encryption_properties(encryption.KmsConnectionConfig(), keys)
+    table = pa.table({"f": [1.5] * ROWS, "y": [1] * ROWS})
+    with pq.ParquetWriter(tmp_path / "a.parquet", table.schema, encryption_properties=properties) as writer:
+        writer.write_table(table)
+    error = invoke(job(input=tmp_path / "a.parquet", input_format="parquet")).error
+    assert f"{tmp_path}/a.parquet: the Parquet file is encrypted, and labeldp takes no keys" in error
 
 
 def test_a_tfrecord_that_begins_like_gzip(read_first_frame):

@@ -719,7 +719,7 @@ def test_a_parquet_column_of_two_types_is_refused_without_values(run, failure, t
     batches = [batch_of("/logs/a", y=[48613.5]), batch_of("/logs/b", y=values)]
     transform = WriteParquet(str(tmp_path / "data"), str(tmp_path / "temp"), 1)
     text = failure(lambda p: {"files": p | beam.Create(batches) | transform})
-    assert "InputError: a column changes its type between files: Parquet output needs one type per column" in text
+    assert "InputError: column 'y' changes its type between files: Parquet output needs one type per column" in text
     assert "SENTINEL" not in text
     assert "48613" not in text
 

@@ -58,6 +58,11 @@ FLAT = [
     (pa.array([0.1, None, 16777217.0]), "float", [float(np.float32(0.1)), None, 16777216.0]),
     (pa.array([decimal.Decimal("1.25"), None, decimal.Decimal("-7.50")]), "float", [1.25, None, -7.5]),
     (pa.array([decimal.Decimal("1.25"), None], pa.decimal256(50, 2)), "float", [1.25, None]),
+    (pa.array([decimal.Decimal(2**63 - 1), None], pa.decimal128(38, 0)), "int64", [2**63 - 1, None]),
+    (pa.array([decimal.Decimal(-(2**63)), None], pa.decimal256(70, 0)), "int64", [-(2**63), None]),
+    (pa.array([decimal.Decimal(-7), None], pa.decimal32(9, 0)), "int64", [-7, None]),
+    (pa.array([decimal.Decimal(10**18 - 1), None], pa.decimal64(18, 0)), "int64", [10**18 - 1, None]),
+    (pa.array([decimal.Decimal(1200), None], pa.decimal128(4, -2)), "int64", [1200, None]),
     (pa.array(["a", "", None, "é"]), "bytes", [b"a", b"", None, "é".encode()]),
     (pa.array(["a", None], pa.large_string()), "bytes", [b"a", None]),
     (pa.array([b"\x00\xff", None]), "bytes", [b"\x00\xff", None]),
@@ -145,6 +150,23 @@ def test_what_tf_example_cannot_hold_is_refused_by_name(column):
     with pytest.raises(InputError, match="column 'odd' holds ") as caught:
         encode_examples(batch)
     assert SENTINEL not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        (pa.array([1, 2**63], pa.uint64()), "integers beyond int64"),
+        (pa.array([[1], [2**64 - 1]], pa.list_(pa.uint64())), "integers beyond int64"),
+        (pa.array([decimal.Decimal(2**63)], pa.decimal128(38, 0)), "integers beyond int64"),
+        (pa.array([decimal.Decimal(10) ** 60], pa.decimal256(70, 0)), "integers beyond int64"),
+        (pa.array([1.0, 1e39]), "numbers beyond float32"),
+        (pa.array([decimal.Decimal(10) ** 45], pa.decimal256(70, 2)), "numbers beyond float32"),
+    ],
+    ids=lambda value: str(getattr(value, "type", "")),
+)
+def test_a_value_beyond_its_type_is_refused_by_name(column, text):
+    with pytest.raises(InputError, match=f"column 'c' holds {text} .*--output_format parquet"):
+        encoded(column)
 
 
 @pytest.mark.parametrize(

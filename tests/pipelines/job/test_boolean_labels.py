@@ -1,0 +1,159 @@
+"""Labels of true and false are labels of 1 and 0: the release is that of the same file with numbers."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+ROWS = 2000
+CLICKS = np.random.default_rng(4).random(ROWS) < 0.3
+GRID: dict[str, Any] = {"label": "click", "label_max": 1}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / "log").mkdir()
+    return tmp_path / "log" / "in"
+
+
+def table(label: Any, **columns: Any) -> pa.Table:
+    return pa.table({"user": np.arange(ROWS) // 4, "v": np.arange(ROWS) % 7, "click": label, **columns})
+
+
+@pytest.fixture
+def released(job: Any, invoke: Any, outputs: Path, path: Path) -> Any:
+    """Function (file format, command=..., flag=value, ...) -> the released records of `path`, audited."""
+
+    def run(kind: str, output: str, **flags: Any) -> pa.Table:
+        common = {"input": path, "input_format": kind} | {name: flags[name] for name in GRID.keys() & flags.keys()}
+        target = outputs / output
+        invoke(job(**(GRID | common | flags), output=target, ledger=outputs / f"{output}.jsonl")).ok()
+        invoke(["audit", str(target), "--data"]).ok()
+        return pq.read_table(target / "data")
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        pa.array(CLICKS),
+        pa.array([[each] for each in CLICKS.tolist()]),
+        pa.array(CLICKS).dictionary_encode(),
+    ],
+    ids=lambda label: str(label.type),
+)
+def test_parquet(released: Any, path: Path, label: pa.Array) -> None:
+    found = []
+    for number, column in enumerate((label, pa.array(CLICKS.astype(np.int64)))):
+        pq.write_table(table(column), path)
+        found.append(released("parquet", f"released{number}", num_shards=1))
+    boolean, numbers = (each["click"].to_pylist() for each in found)
+    assert boolean == ([[each] for each in numbers] if pa.types.is_list(label.type) else numbers)
+    assert found[1].schema.field("click").type == pa.float64()
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"unit_column": "user", "max_records_per_unit": 2},
+        {"label": "click,y", "label_max": "1,4"},
+        {"center": "linear", "label_max": 4},
+        {"label_min": None, "label_max": None, "label_step": None, "label_values": "values"},
+    ],
+    ids=lambda flags: next(iter(flags)),
+)
+def test_with_other_flags(released: Any, path: Path, tmp_path: Path, flags: dict[str, Any]) -> None:
+    (tmp_path / "values").write_text("0 1")
+    flags = {name: tmp_path / value if value == "values" else value for name, value in flags.items()}
+    found = []
+    for number, column in enumerate((CLICKS, CLICKS.astype(np.int8))):
+        pq.write_table(table(column, y=np.arange(ROWS) % 5), path)
+        found.append(released("parquet", f"released{number}", num_shards=1, **flags))
+    assert found[0]["click"].equals(found[1]["click"])
+
+
+def test_fit_and_apply(job: Any, invoke: Any, outputs: Path, path: Path) -> None:
+    pq.write_table(table(CLICKS), path)
+    flags = {"input": path, "input_format": "parquet", "label": "click"}
+    invoke(job("fit", **flags, label_max=1)).ok()
+    invoke(job("apply", **flags)).ok()
+    assert pq.read_table(outputs / "released" / "data")["click"].type == pa.float64()
+
+
+def test_tfrecord_output(
+    job: Any, invoke: Any, outputs: Path, path: Path, read_examples: Any, shard_paths: Any, mechanism_of: Any
+) -> None:
+    pq.write_table(table(CLICKS), path)
+    invoke(job(**GRID, input=path, input_format="parquet", output_format="tfrecord", num_shards=1)).ok()
+    (shard,) = shard_paths(outputs / "released")
+    drawn = read_examples(shard, {"click": float})["click"]
+    assert set(drawn.tolist()) == set(mechanism_of(outputs / "released")[1].astype(np.float32).tolist())
+
+
+SPELLINGS = [
+    ("true", "false"),
+    ("True", "False"),
+    ("TRUE", "FALSE"),
+    ('"true"', '"false"'),
+]
+
+
+@pytest.mark.parametrize("words", [*SPELLINGS, "mixed"], ids=str)
+def test_csv(released: Any, path: Path, words: Any) -> None:
+    """Also where some are words and others numbers, in any order: each is read by itself."""
+    mixed = [*SPELLINGS, ("1", "0"), ("1.0", "0.0"), ("1e0", "-0")]
+    texts = [(mixed[row % len(mixed)] if words == "mixed" else words)[not click] for row, click in enumerate(CLICKS)]
+    found = []
+    for number, column in enumerate((texts, CLICKS.astype(int).tolist())):
+        path.write_text("user,click,v\n" + "".join(f"{row},{each},{row % 7}\n" for row, each in enumerate(column)))
+        found.append(released("csv", f"released{number}"))
+    assert found[0]["click"].equals(found[1]["click"])
+    assert found[0]["v"].equals(found[1]["v"])
+
+
+def test_missing_labels_among_truth_values_of_csv(job: Any, invoke: Any, path: Path) -> None:
+    texts = ["true", "", "NA", "null", "false"] * 20
+    path.write_text("v,click\n" + "".join(f"{row},{text}\n" for row, text in enumerate(texts)))
+    outcome = invoke(job(**GRID, input=path, max_unusable_fraction=0.7)).ok()
+    assert "records    40 in 1 shard; 60 without a usable label left out" in outcome.out
+
+
+@pytest.mark.parametrize("text", ["yes", "tru", "truefalse", "true false"])
+def test_other_texts_among_truth_values_of_csv(job: Any, invoke: Any, path: Path, text: str) -> None:
+    texts = ["true", "false", "1"] * 20 + [text] + ["true"] * 20
+    path.write_text("v,click\n" + "".join(f"{row},{each}\n" for row, each in enumerate(texts)))
+    outcome = invoke(job(**GRID, input=path))
+    assert outcome.code == 1
+    assert f"{path}: label column 'click' holds text on line 62, not a number" in outcome.error
+    assert text not in outcome.error.replace(str(path), "")
+
+
+def test_init_fills_in_the_domain(invoke: Any, path: Path, tmp_path: Path) -> None:
+    pq.write_table(table(CLICKS), path)
+    for label, domain in (("click", (0, 1, 1)), ("v", (None, None, None))):
+        target = tmp_path / f"{label}.yaml"
+        invoke(["init", str(path), f"--label={label}", f"--output={target}"]).ok()
+        flags = yaml.safe_load(target.read_text())
+        assert (flags["label_min"], flags["label_max"], flags["label_step"]) == domain
+
+
+def test_domain_and_evaluate(invoke: Any, path: Path, tmp_path: Path, key_file: Path) -> None:
+    flags = [f"--input={path}", "--input_format=parquet", "--label=click"]
+    found = []
+    for column in (CLICKS, CLICKS.astype(np.int8)):
+        pq.write_table(table(column), path)
+        target = tmp_path / f"domain{len(found)}.json"
+        outcome = invoke(
+            ["domain", *flags, "--epsilon=1", f"--domain_file={target}", f"--noise_key_file={key_file}"]
+        ).ok()
+        found.append([line for line in outcome.out.splitlines() if not line.startswith("released")])
+    assert found[0] == found[1]
+    pytest.importorskip("sklearn", reason="the extra evaluation is not installed")
+    grid = ["--label_min=0", "--label_max=1", "--label_step=1", "--epsilon=1", "--mechanism=rr", "--seeds=1"]
+    pq.write_table(table(CLICKS), path)
+    invoke(["evaluate", *flags, *grid, f"--output={tmp_path / 'evaluated'}"]).ok()
