@@ -22,6 +22,8 @@ def read_type(kind: pa.DataType, files: int) -> pa.DataType:
       The type with `string` and `binary` for views, and with indices of int32 for categories: shorter ones cannot hold
       the categories of several files or row groups together. Categories of several files have no common order.
     """
+    if pa.types.is_primitive(kind):
+        return kind
     if pa.types.is_dictionary(kind):
         return pa.dictionary(pa.int32(), read_type(kind.value_type, files), kind.ordered and files == 1)
     if pa.types.is_string_view(kind):

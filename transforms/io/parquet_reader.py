@@ -24,6 +24,8 @@ _MOST_PARTS = 64
 _DAMAGED = "not a Parquet file, or damaged"
 _CORRUPT = "the Parquet file is corrupt"
 _ENCRYPTED = "the Parquet file is encrypted, and labeldp takes no keys of columns: decrypt it first"
+# Arrow's own words, which are not shown.
+_NO_KEYS = ("Could not read encrypted metadata", "Cannot decrypt ColumnMetadata")
 # Nanoseconds reach from 1677 to 2262, and Arrow lets other years overflow.
 _INT96_UNIT = "us"
 # A cast to 32-bit offsets needs less than 2 GiB of text.
@@ -77,8 +79,8 @@ class ParquetReader:
             schema = leading = _read_schema(parquet.schema_arrow, part.files)
             if part.first != part.path:
                 with _open_arrow_file(part.first) as file_of_schema:
-                    first = _open_parquet_file(file_of_schema, part.first).schema_arrow
-                    leading = _common_schema(schema, _read_schema(first, part.files), part)
+                    other = _open_parquet_file(file_of_schema, part.first).schema_arrow
+                    leading = _common_schema(schema, _read_schema(other, part.files), part)
             check_no_clash(part.partitions, schema.names, part.path)
             _check_columns(schema.names, self._columns or (), part.path)
             starts = _group_starts(parquet.metadata)
@@ -267,8 +269,7 @@ def _are_exact(micros: pa.Array, nanos: pa.Array, seconds: pa.Array) -> bool:
 
 
 def _reason(error: BaseException, otherwise: str) -> str:
-    # Arrow's own words, which are looked at but not shown.
-    return _ENCRYPTED if "crypt" in str(error).lower() else otherwise
+    return _ENCRYPTED if str(error).startswith(_NO_KEYS) else otherwise
 
 
 def _with_schema(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -302,6 +303,8 @@ def _common_schema(schema: pa.Schema, first: pa.Schema, part: FilePart) -> pa.Sc
 
     Refuses a file with other columns, or with a type that does not hold the same values.
     """
+    if schema.equals(first):
+        return first
     fields = []
     for field in schema:
         if first.get_field_index(field.name) < 0:
