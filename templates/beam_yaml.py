@@ -142,6 +142,10 @@ def read_record_batches(
     partitions: str = "hive",
     csv_delimiter: str = ",",
     csv_encoding: str = "utf-8",
+    csv_decimal: str = ".",
+    csv_thousands: str = "",
+    csv_columns: list[str] | None = None,
+    csv_types: dict[str, str] | None = None,
 ) -> beam.PTransform:
     """Reads files into record batches.
 
@@ -154,6 +158,10 @@ def read_record_batches(
       partitions: "hive" makes columns of folders named KEY=VALUE in the paths of the files; "none" ignores them.
       csv_delimiter: Character between the fields of CSV files, such as ";" or "\\t".
       csv_encoding: Encoding of CSV files, such as latin-1, cp1252 or utf-16.
+      csv_decimal: Decimal mark of numbers in CSV files, "." or ",".
+      csv_thousands: Mark of thousands in numbers of CSV files, such as "." or ","; default none.
+      csv_columns: Names of the columns of CSV files without a header line, in their order.
+      csv_types: Types of CSV columns by name, such as string or uint64; those of other columns are inferred.
 
     Returns:
       A transform from the pipeline to LabelledBatch.
@@ -166,7 +174,12 @@ def read_record_batches(
         raise ValueError(f"where takes NAME=VALUE, not {where!r}")
     if partitions not in ("hive", "none"):
         raise ValueError(f"partitions must be hive or none, not {partitions!r}")
-    read = Format(format, partitions=partitions == "hive", dialect=Dialect(csv_delimiter, csv_encoding))
+    read = Format(
+        format,
+        csv_types,
+        partitions=partitions == "hive",
+        dialect=Dialect(csv_delimiter, csv_encoding, csv_decimal, csv_thousands, tuple(csv_columns or ())),
+    )
     return ReadRecordBatches(input, read, columns, Equals(name, value) if where else None, label)
 
 

@@ -21,6 +21,7 @@ from ...transforms.progress_log import LOGGER
 from ...transforms.stores.object_store import is_store
 from ..cli.arguments import UsageError
 from ..flags.command_parser import CommandParser
+from ..job.announcement import announce_csv_columns
 from ..job.job_flags import privatize_flags
 from ..job.job_graph import build, job_result_path
 from ..job.job_request import JobRequest, request_id
@@ -105,6 +106,7 @@ class PrivatizeFiles(beam.PTransform):
             _create_key(self._args.noise_key_file)
             requests = parse_requests("privatize", self._args)
             request = requests[0]
+            announce_csv_columns(request.input, request.column.private)
             if len(requests) > 1:
                 raise UsageError(f"--label {self._args.label}: PrivatizeFiles takes one label; use labeldp privatize")
             _check_places(request, runs_here(pipeline.options))

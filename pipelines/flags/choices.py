@@ -6,9 +6,10 @@ They are those of the mechanisms and transforms, which load numpy, scipy or Beam
 from __future__ import annotations
 
 INPUT_FORMATS = ("tfrecord", "parquet", "csv")
-CSV_TYPES = ("int64", "float64", "string", "date", "timestamp")
+CSV_TYPES = ("int64", "uint64", "float64", "string", "date", "timestamp")
 DEFAULT_DELIMITER = ","
 DEFAULT_ENCODING = "utf-8"
+DEFAULT_DECIMAL = "."
 PARTITIONS = ("hive", "none")
 """Treatment of folders named KEY=VALUE: columns of the records below them, or not."""
 OUTPUT_FORMATS = ("tfrecord", "parquet")

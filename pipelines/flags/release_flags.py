@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .choices import DEFAULT_DELIMITER, DEFAULT_ENCODING, INPUT_FORMATS
+from .choices import DEFAULT_DECIMAL, DEFAULT_DELIMITER, DEFAULT_ENCODING, INPUT_FORMATS
 from .command_parser import Add, CommandParser
 
 REPORT_NAME = "report.html"
@@ -19,6 +19,12 @@ def dialect_flags(add: Add) -> None:
         help=f"character between the fields of CSV, such as ';' or '\\t'; default '{DEFAULT_DELIMITER}'")  # fmt: skip
     add("--csv_encoding", metavar="NAME", default=DEFAULT_ENCODING,
         help=f"encoding of CSV, such as latin-1, cp1252 or utf-16; default {DEFAULT_ENCODING}")  # fmt: skip
+    add("--csv_decimal", metavar="MARK", default=DEFAULT_DECIMAL,
+        help=f"decimal mark of numbers in CSV, a point or a comma; default '{DEFAULT_DECIMAL}'")  # fmt: skip
+    add(
+        "--csv_thousands", metavar="MARK", help="mark of thousands in numbers of CSV, such as '.' or ','; default: none"
+    )
+    add("--csv_columns", metavar="NAME,...", help="names of the columns of CSV without a header line, in their order")
 
 
 def init_flags(parser: CommandParser) -> None:

@@ -15,13 +15,15 @@ from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.unit_bound import DROP
+from ...transforms.errors import InputError
+from ...transforms.io.file_reader import FileReader
 from ...transforms.io.row_parts import ENOUGH_FILES, splits
 from ...transforms.progress_log import LOGGER
 from ..cli.one_line import one_line
 from ..release.job_result import JobResult
 from ..release.mechanism_file import MechanismFile
 from .job_graph import reads_parts
-from .job_request import JobRequest, ValidationRequest, whole_budget
+from .job_request import InputSpec, JobRequest, ValidationRequest, whole_budget
 from .release_steps import ReleasedLabel
 
 # Records of a large file, on average.
@@ -29,6 +31,23 @@ _LARGE_FILE = 1 << 20
 _OUTPUTS_SHOWN = 6
 _GROUPS_SHOWN = 8
 _COLUMNS_SHOWN = 12
+
+
+def announce_csv_columns(input: InputSpec, labels: Sequence[str]) -> None:
+    """Warns of columns of numbers that CSV files have as text.
+
+    Args:
+      input: The input files.
+      labels: Names of the private columns.
+    """
+    reader = FileReader(input.format, label_column=labels[0], other_labels=labels[1:])
+    try:
+        notes = reader.notes(input.parts[0])
+    except InputError:
+        # The job reports the file.
+        return
+    for note in notes:
+        LOGGER.warning("warning: %s", one_line(note))
 
 
 def announce_features(request: JobRequest) -> None:

@@ -68,7 +68,7 @@ def check_no_folder(input: InputSpec, flag: str, name: str | None) -> None:
 
 
 def input_format(args: argparse.Namespace) -> Format:
-    """Reads `--input_format`, `--csv_types`, `--csv_delimiter`, `--csv_encoding` and `--partitions`.
+    """Reads `--input_format`, `--csv_types`, the flags of the CSV dialect and `--partitions`.
 
     Args:
       args: Parsed flags.
@@ -84,8 +84,27 @@ def input_format(args: argparse.Namespace) -> Format:
             args.input_format,
             _csv_types(args.csv_types),
             partitions=args.partitions == PARTITIONS[0],
-            dialect=Dialect(args.csv_delimiter, args.csv_encoding),
+            dialect=csv_dialect(args),
         )
+    except ValueError as error:
+        raise UsageError(f"--{error}") from None
+
+
+def csv_dialect(args: argparse.Namespace) -> Dialect:
+    """Reads the flags of the CSV dialect.
+
+    Args:
+      args: Parsed flags.
+
+    Returns:
+      The dialect.
+
+    Raises:
+      UsageError: If a flag is wrong; names the flag.
+    """
+    columns = () if args.csv_columns is None else tuple(args.csv_columns.split(","))
+    try:
+        return Dialect(args.csv_delimiter, args.csv_encoding, args.csv_decimal, args.csv_thousands or "", columns)
     except ValueError as error:
         raise UsageError(f"--{error}") from None
 

@@ -23,7 +23,14 @@ from ..runner.run_pipeline import describe_failure
 from ..runner.runner_options import runner_options
 from ..stores.store_access import open_stores
 from ..units.choose_bound import with_chosen_bound
-from .announcement import announce, announce_features, announce_readers, counted, warn_of_other_label
+from .announcement import (
+    announce,
+    announce_csv_columns,
+    announce_features,
+    announce_readers,
+    counted,
+    warn_of_other_label,
+)
 from .group_flags import with_frequent_groups
 from .job_request import JobRequest, request_id, whole_budget
 from .release_steps import (
@@ -82,6 +89,7 @@ def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) ->
         open_stores(vars(args), runner_flags)
         requests = parse_requests(command, args)
         input = requests[0].input
+        announce_csv_columns(input, requests[0].column.private)
         if args.dry_run:
             print_dry_run(requests, read_schema(input, requests[0].column.private))
             return

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from ...transforms.csv_input.csv_reader import are_names, delimiter_advice, missing_column
+from ...transforms.csv_input.csv_header import are_names, delimiter_advice, missing_column, spaced_names
 from ...transforms.io.file_reader import FileReader
 from ...transforms.io.input_format import listed
 from ...transforms.progress_log import LOGGER
@@ -62,7 +62,9 @@ def check_columns(named: Mapping[str, str | None], input: InputSpec, schema: pa.
 
 def _describe(flag: str, name: str, input: InputSpec, names: list[str]) -> str:
     dialect = input.format.dialect
-    if input.format.name == "csv" and (not are_names(names) or delimiter_advice(name, names, dialect)):
+    if input.format.name == "csv" and (
+        dialect.columns or not are_names(names) or delimiter_advice(name, names, dialect) or spaced_names(name, names)
+    ):
         return f"--{flag}: {input.paths[0]}: {missing_column(name, names, dialect)}" + (
             did_you_mean(name, names) if are_names(names) else ""
         )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import os
 
 import pyarrow as pa
 
 from ...transforms.arrow_values import value_type
-from ...transforms.csv_input.csv_dialect import Dialect
-from ...transforms.csv_input.csv_reader import are_names, delimiter_advice, missing_column
+from ...transforms.csv_input.csv_blocks import column_names, first_rows
+from ...transforms.csv_input.csv_dialect import CANDIDATES, Dialect
+from ...transforms.csv_input.csv_header import are_names, delimiter_advice, missing_column, spaced_names
 from ...transforms.errors import InputError
 from ...transforms.io.file_reader import FileReader
 from ...transforms.io.filesystems import absolute, match, open_input
@@ -21,14 +23,16 @@ from ..cli.local_files import check_file
 from ..cli.one_line import one_line
 from ..cli.optional_extras import check_tfrecord
 from ..cli.suggestions import did_you_mean
-from ..flags.choices import DEFAULT_DELIMITER, DEFAULT_ENCODING
+from ..flags.choices import DEFAULT_DECIMAL, DEFAULT_DELIMITER, DEFAULT_ENCODING
+from ..job.input_flags import csv_dialect
 from .job_template import job_template
 
 _ENDINGS = {
-    ".csv": "csv",
+    ".csv": "csv", ".tsv": "csv", ".tab": "csv",
     ".parquet": "parquet", ".pq": "parquet",
     ".tfrecord": "tfrecord", ".tfrecords": "tfrecord", ".tfrec": "tfrecord",
 }  # fmt: skip
+_TABS = (".tsv", ".tab")
 _PARQUET_MAGIC = b"PAR1"
 
 
@@ -58,7 +62,11 @@ def _init(args: argparse.Namespace) -> None:
     kind = args.input_format or _format_of(path)
     if kind == "tfrecord":
         check_tfrecord("a TFRecord file")
-    format = Format(kind, dialect=_dialect(args, kind))
+    dialect = _dialect(args, kind)
+    if kind == "csv" and args.csv_delimiter == DEFAULT_DELIMITER:
+        args.csv_delimiter = _delimiter(path, args.label, dialect)
+        dialect = _dialect(args, kind)
+    format = Format(kind, dialect=dialect)
     # Without a label, no type of a CSV column is inferred: that would read values.
     (part,) = file_parts([path], format)
     schema = FileReader(format).schema(part)
@@ -70,13 +78,13 @@ def _init(args: argparse.Namespace) -> None:
     if kind == "csv" and args.label not in names and not are_names(names):
         # They may be a record. A user who knows one of them knows that they are names.
         raise UsageError(
-            f"{path}: the first line does not look like column names: add a header line, or name one of them with "
-            "--label"
+            f"{path}: the first line does not look like column names: add a header line, name the columns with "
+            "--csv_columns, or name one of them with --label"
         )
     if args.label is not None and names and args.label not in names:
         problem = f"there is no column {args.label!r} in {path}; it has: {listed(names)}"
-        if kind == "csv" and delimiter_advice(args.label, names, format.dialect):
-            problem = f"{path}: {missing_column(args.label, names, format.dialect)}"
+        if kind == "csv" and (delimiter_advice(args.label, names, dialect) or spaced_names(args.label, names)):
+            problem = f"{path}: {missing_column(args.label, names, dialect)}"
         raise UsageError(f"--label: {problem}{did_you_mean(args.label, names)}")
     # The types of a Parquet file are in its footer; those of other files are in the records.
     types = [str(field.type) if kind == "parquet" else "" for field in schema]
@@ -90,7 +98,10 @@ def _init(args: argparse.Namespace) -> None:
 
 def _given_dialect(args: argparse.Namespace) -> dict[str, str]:
     """Flags of the CSV dialect that are not the defaults, as they were given."""
-    flags = {"csv_delimiter": DEFAULT_DELIMITER, "csv_encoding": DEFAULT_ENCODING}
+    flags = {
+        "csv_delimiter": DEFAULT_DELIMITER, "csv_encoding": DEFAULT_ENCODING, "csv_decimal": DEFAULT_DECIMAL,
+        "csv_thousands": None, "csv_columns": None,
+    }  # fmt: skip
     return {name: getattr(args, name) for name, default in flags.items() if getattr(args, name) != default}
 
 
@@ -98,10 +109,26 @@ def _dialect(args: argparse.Namespace, kind: str) -> Dialect:
     given = _given_dialect(args)
     if given and kind != "csv":
         raise UsageError(f"--{next(iter(given))} is for CSV, but {args.file} is {kind}: leave it out")
-    try:
-        return Dialect(args.csv_delimiter, args.csv_encoding)
-    except ValueError as error:
-        raise UsageError(f"--{error}") from None
+    return csv_dialect(args)
+
+
+def _delimiter(path: str, label: str | None, dialect: Dialect) -> str:
+    """The delimiter that divides the header line into column names, and most of them; the given one if none does.
+
+    Where the file name ends in .tsv or .tab, it is a tab.
+    """
+    if os.path.splitext(path.lower().removesuffix(".gz"))[1] in _TABS:
+        return "\\t"
+    if dialect.columns:
+        return dialect.delimiter
+    found = {}
+    for mark in CANDIDATES:
+        tried = dataclasses.replace(dialect, delimiter=mark)
+        names = column_names(first_rows(path, (), tried)[0], tried) or []
+        if are_names(names) and (label is None or label in names):
+            found[mark] = len(names)
+    mark = max(found, key=lambda mark: found[mark], default=dialect.delimiter)
+    return mark.replace("\t", "\\t") if found and found[mark] > 1 else dialect.delimiter
 
 
 def _format_of(path: str) -> str:

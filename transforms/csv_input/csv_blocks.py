@@ -22,6 +22,8 @@ from .csv_dialect import COMMA, Dialect
 
 # Bytes read at a time.
 _CSV_BLOCK = 8 << 20
+# Bytes read at a time to find the first row.
+_FIRST_BLOCK = 1 << 16
 # Longest row in bytes, without its label. It limits the memory that is held while the end of a row is searched for.
 _CSV_ROW = 64_000_000
 # Bytes before the last quote of a chunk in which the end of a row is searched for first.
@@ -30,6 +32,18 @@ _CSV_WINDOW = 1 << 16
 # Rows whose values determine the types of columns; fewer where their features, without the label, reach this size.
 _SAMPLE_ROWS = 1 << 16
 _SAMPLE_BYTES = 6 << 20
+
+_PARQUET_MAGIC = b"PAR1"
+# First bytes of files of other formats, and of text in other encodings; the longer ones come first.
+_OTHER_FORMATS = {
+    GZIP_MAGIC: GZIP_WITHOUT_NAME,
+    _PARQUET_MAGIC: "is a Parquet file: give --input_format parquet",
+    b"PK\x03\x04": "is a ZIP archive, such as an Excel workbook: extract the CSV file, or save the sheet as CSV",
+}
+_OTHER_MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
+}  # fmt: skip
 
 
 @functools.cache
@@ -45,24 +59,27 @@ def _row_pattern(mark: bytes) -> re.Pattern[bytes]:
     return re.compile(rb"%b(?:%b%b)*(?:\r\n?|\n)?" % (field, mark, field))
 
 
-def whole_row_blocks(path: str, labels: Sequence[str], dialect: Dialect = COMMA) -> Iterator[tuple[bytes, bytes]]:
+def whole_row_blocks(
+    path: str, labels: Sequence[str], dialect: Dialect = COMMA, size: int | None = None
+) -> Iterator[tuple[bytes, bytes]]:
     """Reads a CSV file in blocks of whole rows.
 
     Args:
       path: The file.
       labels: Private columns, which do not count for the length of a row.
       dialect: Dialect of the file.
+      size: Bytes that are read at a time; None for some megabytes.
 
     Yields:
-      (header, block): the header line and rows of some megabytes, in UTF-8. At least one block, which may be empty. All
-      rows before the place of an error come before the error.
+      (header, block): the header line, or that of the dialect, and rows of some megabytes, in UTF-8. At least one
+      block, which may be empty. All rows before the place of an error come before the error.
 
     Raises:
       InputError: If the file cannot be read, a quote is never closed, or a row has more than 64 MB.
     """
     with open_input(path) as file:
-        row_ends, header, held, line = _RowEnds(dialect.mark), None, [], 1
-        for chunk in _without_mark(dialect.utf8(_chunks(file, path))):
+        row_ends, header, held, line = _RowEnds(dialect.mark), dialect.header or None, [], 1
+        for chunk in _without_mark(dialect.utf8(_chunks(file, path, dialect, size or _CSV_BLOCK))):
             end = row_ends.last(chunk)
             if end is not None:
                 whole, held = b"".join([*held, chunk[:end]]), []
@@ -94,14 +111,37 @@ def whole_row_blocks(path: str, labels: Sequence[str], dialect: Dialect = COMMA)
             raise _endless(path, line + _breaks_before_row(rest, short))
 
 
-def _chunks(file: BinaryIO, path: str) -> Iterator[bytes]:
-    """Parts of a file, some megabytes each."""
-    chunk = _read_some(file, path)
-    if chunk.startswith(GZIP_MAGIC):
-        raise InputError(f"{path}: {GZIP_WITHOUT_NAME}")
+def _chunks(file: BinaryIO, path: str, dialect: Dialect, size: int) -> Iterator[bytes]:
+    """Parts of a file, of some bytes each."""
+    chunk = _read_some(file, path, size)
+    for magic, problem in _OTHER_FORMATS.items():
+        # A column may be named PAR1, but no text has a zero byte.
+        if chunk.startswith(magic) and (magic != _PARQUET_MAGIC or 0 in chunk):
+            raise InputError(f"{path}: {problem}")
+    if dialect.encoding == "utf-8":
+        for mark, name in _OTHER_MARKS.items():
+            if chunk.startswith(mark):
+                raise InputError(f"{path}: begins with the byte order mark of {name}: give --csv_encoding {name}")
     while chunk:
         yield chunk
-        chunk = _read_some(file, path)
+        chunk = _read_some(file, path, size)
+
+
+def has_rows(path: str, dialect: Dialect = COMMA) -> bool:
+    """Tells whether a file has more than a header line.
+
+    Args:
+      path: The file.
+      dialect: Dialect of the file.
+
+    Returns:
+      False if it is a header line alone. True also for a file that cannot be read: its reader finds that.
+    """
+    try:
+        blocks = whole_row_blocks(path, (), dialect, _FIRST_BLOCK)
+        return any(block.strip(b"\r\n") or not header.strip(b"\r\n") for header, block in blocks)
+    except InputError:
+        return True
 
 
 def _without_mark(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -247,9 +287,9 @@ def _line_breaks(text: bytes) -> int:
     return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
 
 
-def _read_some(file: BinaryIO, path: str) -> bytes:
+def _read_some(file: BinaryIO, path: str, size: int) -> bytes:
     try:
-        return file.read(_CSV_BLOCK)
+        return file.read(size)
     except Exception as error:
         raise unreadable(path, error, "cannot be read or decompressed") from None
 

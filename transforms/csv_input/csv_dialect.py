@@ -1,13 +1,19 @@
-"""Dialect of CSV files: the character between fields, and the encoding of the text."""
+"""Dialect of CSV files: the character between fields, the encoding of the text, marks of numbers, and a header."""
 
 from __future__ import annotations
 
 import codecs
+import csv
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 CANDIDATES = (",", ";", "\t", "|")
 """Delimiters that a header line is tried with, to name the one that is missing."""
+DECIMALS = (".", ",")
+"""Decimal marks."""
+THOUSANDS = (".", ",", "'", "\u2019", " ", "\u00a0", "\u202f", "_")
+"""Marks of thousands: the apostrophe and the space in all forms that spreadsheets write."""
 
 _INVALID = "labeldp.invalid"
 # Of codecs that Python calls text encodings, those that no file is written in.
@@ -31,16 +37,22 @@ class Dialect:
     Attributes:
       delimiter: Character between fields: ASCII, neither letter nor digit; backslash and t stand for a tab.
       encoding: A text encoding of Python, such as utf-8, latin-1, cp1252 or utf-16.
+      decimal: Decimal mark of numbers, a point or a comma.
+      thousands: Mark between groups of three digits; empty for none.
+      columns: Names of the columns, for files without a header line; none for files with one.
     """
 
     delimiter: str = ","
     encoding: str = "utf-8"
+    decimal: str = "."
+    thousands: str = ""
+    columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Checks the options, and puts them in one form.
 
         Raises:
-          ValueError: If the delimiter cannot be one, or the encoding is unknown.
+          ValueError: If a delimiter or mark cannot be one, the encoding is unknown, or the columns need other names.
         """
         if self.delimiter == "\\t":
             object.__setattr__(self, "delimiter", "\t")
@@ -62,6 +74,31 @@ class Dialect:
                 f"csv_encoding must be a text encoding, such as latin-1, cp1252 or utf-16, not {self.encoding!r}"
             )
         object.__setattr__(self, "encoding", name)
+        if self.decimal not in DECIMALS:
+            raise ValueError(f"csv_decimal must be one of {' '.join(DECIMALS)}, not {self.decimal!r}")
+        if self.thousands == self.decimal or self.thousands not in ("", *THOUSANDS):
+            raise ValueError(
+                f"csv_thousands must be a point, a comma, an apostrophe, a space or _, and another than the decimal "
+                f"mark, not {self.thousands!r}"
+            )
+        object.__setattr__(self, "columns", tuple(self.columns))
+        broken = {"\r", "\n", "\0"} & {*"".join(self.columns)}
+        if broken or not all(self.columns) or len(self.columns) > len({*self.columns}):
+            raise ValueError("csv_columns must be names of columns, each of one line and another than the others")
+
+    @property
+    def marked(self) -> bool:
+        """Whether numbers are written with other marks than a decimal point."""
+        return self.decimal != "." or bool(self.thousands)
+
+    @property
+    def header(self) -> bytes:
+        """The header line that the files lack, in UTF-8; empty for files with one."""
+        if not self.columns:
+            return b""
+        line = io.StringIO()
+        csv.writer(line, delimiter=self.delimiter, lineterminator="\n").writerow(self.columns)
+        return line.getvalue().encode()
 
     @property
     def mark(self) -> bytes:
@@ -89,4 +126,4 @@ class Dialect:
 
 
 COMMA = Dialect()
-"""Fields between commas, in UTF-8."""
+"""Fields between commas, in UTF-8, below a header line."""

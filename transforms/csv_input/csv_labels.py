@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
@@ -9,21 +11,16 @@ import pyarrow.csv as pa_csv
 _MISSING = pa.array(pa_csv.ConvertOptions().null_values, pa.string())
 _TRUTH = {"true": "1", "false": "0"}
 
+Texts = TypeVar("Texts", pa.Array, pa.ChunkedArray)
 
-def label_numbers(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Converts labels. Each text is converted by itself, whatever the others are.
 
-    Args:
-      texts: Labels of n records as they stand in the file, without spaces around them where they are truth values.
+def with_truth_numbers(texts: Texts) -> Texts:
+    """Replaces truth values among labels by texts of numbers, and texts of missing numbers by nulls.
 
-    Returns:
-      The numbers, float64; null where the text is one of those that Arrow takes for a missing number.
-
-    Raises:
-      pa.ArrowInvalid: If a text is neither a number nor a truth value.
+    Each text is replaced by itself, whatever the others are. It has no spaces around it where it is a truth value.
     """
     texts = pc.if_else(pc.is_in(texts, _MISSING), None, texts)  # type: ignore[attr-defined]
     lower = pc.utf8_lower(texts)  # type: ignore[attr-defined]
     for word, number in _TRUTH.items():
         texts = pc.if_else(pc.equal(lower, word), number, texts)  # type: ignore[attr-defined]
-    return pc.ascii_trim_whitespace(texts).cast(pa.float64())  # type: ignore[attr-defined]
+    return texts

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ..arrow_values import is_text, single_values
 from ..batches import LabelledBatch
 from ..csv_input.csv_parts import split_csv
-from ..csv_input.csv_reader import CSVReader, csv_schema
+from ..csv_input.csv_reader import CSVReader, csv_notes, csv_schema
 from ..errors import InputError
 from ..tfrecord.encoded_batches import EncodedRecords
 from .hive_partitions import Partition, check_no_clash
@@ -114,7 +114,7 @@ class FileReader:
         Raises:
           InputError: If the file cannot be read, or has a column of the name of a folder.
         """
-        schema = self._own_schema(part.path)
+        schema = self._own_schema(part)
         if not schema.names:
             return schema
         check_no_clash(part.partitions, schema.names, part.path)
@@ -122,12 +122,28 @@ class FileReader:
             schema = schema.append(pa.field(partition.name, partition.type))
         return schema
 
-    def _own_schema(self, path: str) -> pa.Schema:
+    def _own_schema(self, part: FilePart) -> pa.Schema:
         if self.format.name == "parquet":
-            return parquet_schema(path)[0]
+            return parquet_schema(part.path)[0]
         if self.format.name == "csv":
-            return csv_schema(path, self._labels, self.format.csv_types, self.format.dialect)
-        return tfrecord_schema(path, self._labels)
+            return csv_schema(part, self._labels, self.format.csv_types, self.format.dialect)
+        return tfrecord_schema(part.path, self._labels)
+
+    def notes(self, part: FilePart) -> tuple[str, ...]:
+        """Describes columns of numbers that CSV files have as text, as may not be meant.
+
+        Args:
+          part: One of the files.
+
+        Returns:
+          Texts that name columns, lines and flags; none of other formats.
+
+        Raises:
+          InputError: If the file cannot be read.
+        """
+        if self.format.name != "csv" or not self._labels:
+            return ()
+        return csv_notes(part, self._labels, self.format.csv_types, self.format.dialect)
 
     def split(self, file: FilePart) -> Iterator[FilePart]:
         """Splits a large file into parts that workers read in parallel.

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..csv_input.csv_blocks import has_rows
 from ..csv_input.csv_dialect import COMMA, Dialect
 from ..errors import InputError
 from .hive_partitions import Partition, find_partitions
 
 FORMATS = ("tfrecord", "parquet", "csv")
-CSV_TYPES = ("int64", "float64", "string", "date", "timestamp")
+CSV_TYPES = ("int64", "uint64", "float64", "string", "date", "timestamp")
 BATCH_ROWS = 1 << 14
 SMALL_FILE_SIZE = 1 << 19
 """In bytes. For smaller files, what Beam and Python do for each of them costs more than its records."""
 
 _MOST_LISTED = 20
+# CSV files that are looked at for the type of a column without a value in the first ones.
+_SAMPLED_FILES = 8
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Format:
         65,536 rows. The types of other columns are inferred.
       partitions: Whether folders named KEY=VALUE in the path of a file are columns of it (`find_partitions`).
       root: Folder below which such folders are columns; empty for all folders of a path.
-      dialect: Delimiter and encoding of CSV files.
+      dialect: Delimiter, encoding, marks of numbers and columns of CSV files.
     """
 
     name: str
@@ -72,11 +75,12 @@ class FilePart:
 
     Attributes:
       path: The file.
-      first: The file whose schema this one must have: the first one that matched.
+      first: The file whose schema this one must have: the first one that matched, of CSV the first one with a record.
       number: Number of this part of the file, from 0.
       parts: Number of parts of the file, >= 1.
       files: Number of files that are read together.
       partitions: Columns that all records of the file have from its folders.
+      samples: `first` and files after it, of CSV, whose first rows determine the types of columns.
       cuts: Rows of the file at which the records of another shard begin, ascending, where the reader knows them.
     """
 
@@ -86,6 +90,7 @@ class FilePart:
     parts: int = 1
     files: int = 1
     partitions: tuple[Partition, ...] = ()
+    samples: tuple[str, ...] = ()
     cuts: tuple[int, ...] = ()
 
 
@@ -93,7 +98,7 @@ def file_parts(paths: Sequence[str], format: Format) -> list[FilePart]:
     """Describes files that are read together.
 
     Args:
-      paths: The files; the first one sets the schema.
+      paths: The files; the first one sets the schema, of CSV the first one with a record.
       format: Their format.
 
     Returns:
@@ -103,7 +108,20 @@ def file_parts(paths: Sequence[str], format: Format) -> list[FilePart]:
       InputError: If the partition columns of the files differ.
     """
     found = find_partitions(paths, format.root) if format.partitions else [()] * len(paths)
-    return [FilePart(path, paths[0], files=len(paths), partitions=own) for path, own in zip(paths, found, strict=True)]
+    samples = _samples(paths, format.dialect) if format.name == "csv" else ()
+    first = samples[0] if samples else paths[0]
+    return [
+        FilePart(path, first, files=len(paths), partitions=own, samples=samples)
+        for path, own in zip(paths, found, strict=True)
+    ]
+
+
+def _samples(paths: Sequence[str], dialect: Dialect) -> tuple[str, ...]:
+    """The first CSV file with a record, and files after it; the first files if none has one."""
+    begin = 0
+    if len(paths) > 1:
+        begin = next((place for place, path in enumerate(paths) if has_rows(path, dialect)), 0)
+    return tuple(paths[begin : begin + _SAMPLED_FILES])
 
 
 def listed(names: Sequence[str]) -> str:

@@ -416,7 +416,7 @@ def test_an_id_that_occurs_twice(fails: Any, tmp_path: Path, write_csv: Any) -> 
         ("labeldp.transforms.privatize_labels", "digest_sums", "privatizing labels"),
         ("labeldp.transforms.shards.parquet_writer", "_returns", "writing"),
         # The columns are read before the job, too.
-        ("labeldp.transforms.csv_input.csv_reader", "_csv_types", "the job"),
+        ("labeldp.transforms.csv_input.csv_reader", "find_types", "the job"),
     ],
 )
 def test_a_library_that_quotes_labels(

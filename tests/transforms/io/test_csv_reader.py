@@ -17,7 +17,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from labeldp.transforms import Format, InputError, LabelledBatch, ReadRecordBatches
-from labeldp.transforms.csv_input import csv_blocks, csv_reader
+from labeldp.transforms.csv_input import csv_blocks, csv_header, csv_reader
 from labeldp.transforms.io import file_reader
 from labeldp.transforms.io.file_reader import FileReader
 from labeldp.transforms.io.input_format import FilePart
@@ -80,7 +80,7 @@ def test_csv_types_come_from_the_first_file_for_all(tmp_path, read_all, plain):
     with pytest.raises(InputError) as caught:
         read_all(other, "csv", first=first, label_column="y")
     message = str(caught.value)
-    assert message.startswith(f"{other}: column 'id' on line 3 is not a int64")
+    assert message.startswith(f"{other}: column 'id' on line 3 is not an int64")
     assert "--csv_types id=string" in message
     assert SENTINEL not in message
 
@@ -90,14 +90,14 @@ def test_csv_types_are_learned_once_for_all_files(tmp_path, run, monkeypatch):
     for i in range(5):
         csv_file(tmp_path, f"id,y\n{i},2\n", f"{i}.csv")
     seen = tmp_path / "seen"
-    learn = csv_reader._csv_types
+    learn = csv_reader.find_types
 
-    def counting(first: str, *rest: Any) -> Any:
+    def counting(part: FilePart, *rest: Any) -> Any:
         with seen.open("a") as file:
-            file.write(f"{first}\n")
-        return learn(first, *rest)
+            file.write(f"{part.first}\n")
+        return learn(part, *rest)
 
-    monkeypatch.setattr(csv_reader, "_csv_types", counting)
+    monkeypatch.setattr(csv_reader, "find_types", counting)
     found = run(lambda p: {"out": p | ReadRecordBatches(f"{tmp_path}/*.csv", Format("csv"))})["out"]
     assert sorted(batch.batch.to_pydict()["id"][0] for batch in found) == [0, 1, 2, 3, 4]
     assert seen.read_text().splitlines() == [str(tmp_path / "0.csv")]
@@ -333,7 +333,7 @@ def test_quotes_anywhere_are_read_as_arrow_reads_the_whole_file(name, rows, newl
     with pytest.MonkeyPatch.context() as patch:
         in_blocks(patch, content, block, window)
         (names,) = {
-            tuple(csv_reader._column_names("a.csv", header)) for header, _ in csv_blocks.whole_row_blocks("a.csv", [])
+            tuple(csv_header.column_names_of("a.csv", header)) for header, _ in csv_blocks.whole_row_blocks("a.csv", [])
         }
         layout = Format("csv", dict.fromkeys(names, "string"))
         found = [
@@ -548,7 +548,7 @@ def test_one_wider_label_at_eight_megabytes_changes_nothing(tmp_path, label):
     assert (size <= 8 << 20) == (label == "9")
     path = csv_file(tmp_path, "t,n,y\n" + "".join(lines))
     batches, text = outcome(path)
-    assert text == f"{path}: column 'n' on line {inside + 1} is not a int64: correct it, or give --csv_types n=string"
+    assert text == f"{path}: column 'n' on line {inside + 1} is not an int64: correct it, or give --csv_types n=string"
     assert [rows for rows, _ in batches] == [16_384] * 4
 
 
@@ -561,7 +561,7 @@ def test_the_sample_ends_with_a_row_and_no_label_counts(tmp_path, label, read_al
         if released:
             assert types_of(read_all(path, "csv", label_column="y"))["n"] == "string"
         else:
-            with pytest.raises(InputError, match="column 'n' on line 65538 is not a int64"):
+            with pytest.raises(InputError, match="column 'n' on line 65538 is not an int64"):
                 read_all(path, "csv", label_column="y")
 
 

@@ -1,0 +1,194 @@
+"""Types of the columns of CSV files: declared, or inferred from the first records. Labels take no part in that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import InputError
+from ..io.input_format import FilePart, check_unique_columns, listed
+from .csv_blocks import first_rows
+from .csv_dialect import Dialect
+from .csv_header import column_names_of, missing_column
+from .csv_numbers import MISSING, plain_texts
+from .csv_parser import ColumnTypes, Parser, is_numbers, line_of, one_array
+
+_DECLARED = {"date": pa.date32(), "timestamp": pa.timestamp("ms")}
+# Texts that show whether a column of text seems to be one of numbers; their share, and that of all, then.
+_HEAD, _MOST, _NEARLY_ALL = 1000, 0.5, 0.9
+_NUMBER = r"^[ \t]*-?(0|[1-9][0-9]*)(\.[0-9]*)?[ \t]*$"
+# Numbers with a decimal comma, and those with commas between thousands. Some are both.
+_DECIMAL_COMMA = r"^[ \t]*[+-]?([0-9]+|[1-9][0-9]{0,2}(\.[0-9]{3})+)(,[0-9]+)?[ \t]*$"
+_COMMAS = r"^[ \t]*[+-]?([0-9]+|[1-9][0-9]{0,2}(,[0-9]{3})+)(\.[0-9]*)?[ \t]*$"
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """Texts of a column in the first rows of a file, and their type by Arrow's rules. texts: None for other types."""
+
+    path: str
+    guess: pa.DataType
+    texts: pa.Array | None
+
+
+def find_types(
+    part: FilePart, columns: Sequence[str] | None, labels: Sequence[str], declared: Mapping[str, str], dialect: Dialect
+) -> ColumnTypes:
+    """Finds the type of every column.
+
+    Args:
+      part: One of the files. The first rows of `first` decide, those of the other `samples` for columns without a value
+        there.
+      columns: Columns that the files must have; None for the labels alone.
+      labels: Private columns, which are float64.
+      declared: Column name to type.
+      dialect: Dialect of the files.
+
+    Returns:
+      The types, and notes on columns of numbers that became text.
+
+    Raises:
+      InputError: If the first file cannot be read, or lacks a column.
+    """
+    header, rows = first_rows(part.first, labels, dialect)
+    names = column_names_of(part.first, header, dialect)
+    for name in columns or labels:
+        if name not in names:
+            raise InputError(f"{part.first}: {missing_column(name, names, dialect)}")
+    check_unique_columns(names, part.first)
+    for name in declared:
+        if name not in names:
+            raise InputError(f"--csv_types names {name!r}, which is not in {part.first}")
+    inferred = [name for name in names if name not in declared and name not in labels]
+    samples = _samples(part.first, header, rows, inferred, labels, dialect)
+    for path in part.samples[1:]:
+        empty = [name for name in inferred if pa.types.is_null(samples[name].guess)]
+        if not empty:
+            break
+        samples |= _later_samples(path, empty, labels, dialect)
+    kinds = dict.fromkeys(names, pa.string())
+    kinds |= {name: _kind(sample, dialect) for name, sample in samples.items()}
+    kinds |= {name: _DECLARED.get(kind) or pa.type_for_alias(kind) for name, kind in declared.items()}
+    kinds |= {name: pa.float64() for name in labels if name in kinds}
+    rounded = frozenset(name for name, kind in declared.items() if kind == "float64")
+    texts = {name: sample for name, sample in samples.items() if kinds[name] == pa.string()}
+    return ColumnTypes(kinds, rounded, tuple(_notes(texts, dialect)))
+
+
+def _samples(
+    path: str, header: bytes, rows: bytes, names: Sequence[str], labels: Sequence[str], dialect: Dialect
+) -> dict[str, _Sample]:
+    if not names:
+        return {}
+    parser = Parser(path, header, ColumnTypes({}), names, labels, dialect)
+    guessed = _readable(parser, rows)
+    kinds = dict(zip(guessed.column_names, guessed.schema.types, strict=True))
+    numbers = [name for name, kind in kinds.items() if kind in (pa.int64(), pa.float64())]
+    texts = {name: guessed.column(name) for name, kind in kinds.items() if pa.types.is_string(kind)}
+    if numbers:
+        as_text = ColumnTypes(dict.fromkeys(numbers, pa.binary()))
+        read = _readable(replace(parser, types=as_text, columns=numbers), rows)
+        texts |= {name: read.column(name) for name in numbers}
+    binary = {name: one_array(column).cast(pa.binary()) for name, column in texts.items()}
+    return {name: _Sample(path, kind, binary.get(name)) for name, kind in kinds.items()}
+
+
+def _later_samples(path: str, names: Sequence[str], labels: Sequence[str], dialect: Dialect) -> dict[str, _Sample]:
+    """Samples of a further file. Its reader finds what is wrong with it, in its place."""
+    try:
+        header, rows = first_rows(path, labels, dialect)
+        if {*names} - {*column_names_of(path, header, dialect)}:
+            return {}
+        return _samples(path, header, rows, names, labels, dialect)
+    except InputError:
+        return {}
+
+
+def _readable(parser: Parser, rows: bytes) -> pa.Table:
+    """The records before the first error, which the reader of the file finds in its place."""
+    try:
+        return parser(rows, 0)
+    except InputError:
+        return parser.before_error(rows, 0)[0]
+
+
+def _kind(sample: _Sample, dialect: Dialect) -> pa.DataType:
+    """Type of a column: the first of int64 and float64 that keeps all texts, a type of times, bool, or text."""
+    kind, texts = sample.guess, sample.texts
+    if texts is not None:
+        # Arrow reads marked numbers as text, or as other numbers.
+        tried = (pa.int64(), pa.float64()) if dialect.marked else (kind,) if not pa.types.is_string(kind) else ()
+        return next((each for each in tried if is_numbers(texts, each, dialect)), pa.string())
+    # A column without a value has no type to infer. Text that is not in the encoding is refused where it stands.
+    if pa.types.is_null(kind) or pa.types.is_binary(kind):
+        return pa.string()
+    # Parquet has no times in seconds, and fractions do not fit them.
+    if pa.types.is_timestamp(kind) and kind.unit == "s":
+        return pa.timestamp("ms", kind.tz)
+    return pa.time32("ms") if kind == pa.time32("s") else kind
+
+
+def _notes(samples: Mapping[str, _Sample], dialect: Dialect) -> list[str]:
+    """Notes on columns of text that seem to be columns of numbers."""
+    notes: list[str] = []
+    marked: dict[str, list[str]] = {}
+    for name, sample in samples.items():
+        if sample.texts is None or not len(sample.texts):
+            continue
+        texts = sample.texts.cast(pa.string())
+        flags = _marks(texts, dialect)
+        if flags:
+            marked.setdefault(flags, []).append(name)
+        elif _share(texts[:_HEAD], _NUMBER, dialect) >= _MOST:
+            notes += _note_on_numbers(name, sample.path, texts, dialect)
+    for flags, names in marked.items():
+        which = listed([repr(name) for name in names])
+        notes.append(f"text that looks like numbers, in column {which}: to read it as numbers, give {flags}")
+    return notes
+
+
+def _note_on_numbers(name: str, path: str, texts: pa.Array, dialect: Dialect) -> list[str]:
+    matches, missing = _matches(texts, _NUMBER, dialect)
+    if matches.sum() < _MOST * (~missing).sum():
+        return []
+    others = np.flatnonzero(~matches & ~missing)
+    if not len(others):
+        return [
+            f"column {name!r} is text: some of its numbers have more digits than int64 or float64 keeps; --csv_types "
+            f"{name}=float64 rounds them, {name}=uint64 reads whole numbers below 2^64"
+        ]
+    return [
+        f"column {name!r} is text because of line {line_of(int(others[0]), dialect)} of {path}, which holds no plain "
+        f"number there: if that is a footer, remove it; --csv_types {name}=float64 reads numbers alone"
+    ]
+
+
+def _marks(texts: pa.Array, dialect: Dialect) -> str:
+    """Flags of marks with which nearly all texts are numbers; empty if there are none."""
+    head = texts[:_HEAD]
+    if dialect.thousands or not pc.any(pc.match_substring(head, "," if dialect.decimal == "." else ".")).as_py():
+        return ""
+    decimal = _share(head, _DECIMAL_COMMA) >= _NEARLY_ALL and _share(texts, _DECIMAL_COMMA) >= _NEARLY_ALL
+    if dialect.decimal == ",":
+        return "--csv_thousands ." if decimal else ""
+    commas = _share(head, _COMMAS) >= _NEARLY_ALL and _share(texts, _COMMAS) >= _NEARLY_ALL
+    points = " --csv_thousands ." if pc.any(pc.match_substring(texts, ".")).as_py() else ""
+    found = [f"--csv_decimal ,{points}"] if decimal else []
+    return " or ".join(found + (["--csv_thousands ,"] if commas else []))
+
+
+def _share(texts: pa.Array, pattern: str, dialect: Dialect | None = None) -> float:
+    """Share of the texts that match, of those that are not missing."""
+    matches, missing = _matches(texts, pattern, dialect)
+    return float(matches.sum() / max((~missing).sum(), 1))
+
+
+def _matches(texts: pa.Array, pattern: str, dialect: Dialect | None) -> tuple[np.ndarray, np.ndarray]:
+    """(matches, missing): the texts that match a pattern once marks are as usual, and those that are missing."""
+    missing = np.asarray(pc.is_in(texts, MISSING))
+    plain = plain_texts(texts, dialect) if dialect is not None and dialect.marked else texts
+    return np.asarray(pc.match_substring_regex(plain, pattern)) & ~missing, missing
