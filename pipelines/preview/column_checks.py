@@ -66,7 +66,7 @@ def _describe(flag: str, name: str, input: InputSpec, names: list[str]) -> str:
         dialect.columns or not are_names(names) or delimiter_advice(name, names, dialect) or spaced_names(name, names)
     ):
         return f"--{flag}: {input.paths[0]}: {missing_column(name, names, dialect)}" + (
-            did_you_mean(name, names) if are_names(names) else ""
+            did_you_mean(name, names) if are_names(names) and not spaced_names(name, names) else ""
         )
     records = "the first records of " if input.format.name == "tfrecord" else ""
     where = f"{records}{input.paths[0]}"

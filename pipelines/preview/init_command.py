@@ -83,7 +83,9 @@ def _init(args: argparse.Namespace) -> None:
         )
     if args.label is not None and names and args.label not in names:
         problem = f"there is no column {args.label!r} in {path}; it has: {listed(names)}"
-        if kind == "csv" and (delimiter_advice(args.label, names, dialect) or spaced_names(args.label, names)):
+        if kind == "csv" and spaced_names(args.label, names):
+            raise UsageError(f"--label: {path}: {missing_column(args.label, names, dialect)}")
+        if kind == "csv" and delimiter_advice(args.label, names, dialect):
             problem = f"{path}: {missing_column(args.label, names, dialect)}"
         raise UsageError(f"--label: {problem}{did_you_mean(args.label, names)}")
     # The types of a Parquet file are in its footer; those of other files are in the records.

@@ -402,9 +402,14 @@ def test_options_of_reading_are_those_of_the_command() -> None:
     from labeldp.transforms import Format
     from labeldp.transforms.csv_input.csv_dialect import Dialect
 
-    options: dict[str, Any] = {"csv_delimiter": "\\t", "csv_encoding": "latin1", "partitions": "none"}
+    options: dict[str, Any] = {
+        "csv_delimiter": "\\t", "csv_encoding": "latin1", "csv_decimal": ",", "csv_thousands": ".",
+        "partitions": "none",
+    }  # fmt: skip
     read: Any = read_record_batches("in", "csv", "y", **options)
-    assert read.format == Format("csv", partitions=False, dialect=Dialect("\t", "iso8859-1"))
+    assert read.format == Format("csv", partitions=False, dialect=Dialect("\t", "iso8859-1", ",", "."))
+    named: Any = read_record_batches("in", "csv", "y", csv_columns=["f", "y"], csv_types={"f": "uint64"})
+    assert named.format == Format("csv", {"f": "uint64"}, dialect=Dialect(columns=("f", "y")))
     default: Any = read_record_batches("in", "csv", "y")
     assert default.format == Format("csv")
     for name in options:

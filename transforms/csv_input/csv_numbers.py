@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +16,13 @@ from .csv_dialect import Dialect
 MISSING = pa.array(pa_csv.ConvertOptions().null_values, pa.string())
 """Texts that are missing values in columns of numbers, such as NA and the empty text."""
 
+_TOGETHER = 1 << 13
 # Significant digits that doubles are written with: each double has its own text of that many.
 _DIGITS = 17
 # Doubles below hold every integer; others are written with at least so many digits.
 _WHOLE, _WHOLE_DIGITS = 2.0**53, 16
 _LEAST_NORMAL = np.finfo(np.float64).tiny
-_MINUS, _PLUS, _POINT, _ZERO, _NINE = b"-+.09"
+_MINUS, _PLUS, _POINT, _ZERO, _NINE, _EXPONENT, _LOWER = b"-+.09e "
 # No number, whatever the marks are.
 _INVALID = pa.scalar("?")
 
@@ -45,16 +48,25 @@ def read_numbers(texts: pa.Array, kind: pa.DataType, dialect: Dialect, rounded: 
             raise pa.ArrowInvalid
         numbers = texts.cast(kind)
         # Most spellings are no numbers, but some are NaN.
-        again = pa.types.is_floating(kind) and bool(np.isnan(_values(numbers)).any())
+        again = kind == pa.float64() and bool(np.isnan(_values(numbers)).any())
     except pa.ArrowInvalid:
         again = True
     if again:
-        texts = pc.ascii_trim(_without(texts, MISSING), " \t")  # type: ignore[attr-defined]
-        texts = plain_texts(texts, dialect) if dialect.marked else texts
-        numbers = texts.cast(kind)
-    present, values = texts.drop_null(), _values(numbers.drop_null())
-    if len(present) and not (_canonical(present) if kind != pa.float64() else _kept(present, values, rounded)):
-        raise pa.ArrowInvalid
+        texts = _without(texts, MISSING)
+        if dialect.marked:
+            texts = plain_texts(pc.ascii_trim(texts, " \t"), dialect)  # type: ignore[attr-defined]
+        try:
+            numbers = texts.cast(kind)
+        except pa.ArrowInvalid:
+            texts = pc.ascii_trim(texts, " \t")  # type: ignore[attr-defined]
+            numbers = texts.cast(kind)
+    # Missing values are texts that no check looks at. Few texts at a time stay in the processor's cache.
+    for begin in range(0, len(texts), _TOGETHER):
+        some = texts.slice(begin, _TOGETHER)
+        fields = _Fields.of(some)
+        values = _values(numbers.slice(begin, _TOGETHER))
+        if not (_canonical(fields) if kind != pa.float64() else _kept(some, fields, values, rounded)):
+            raise pa.ArrowInvalid
     return numbers
 
 
@@ -97,64 +109,96 @@ def plain_texts(texts: pa.Array, dialect: Dialect) -> pa.Array:
     return texts
 
 
-def _bytes(texts: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(codes, starts, lengths): the bytes of texts of numbers, where each begins after its sign, and their number."""
-    _, places, content = texts.buffers()
-    offsets = np.frombuffer(places, np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    codes = np.frombuffer(content, np.uint8)
-    signed = codes[offsets[:-1]] == _MINUS
-    return codes, offsets[:-1] + signed, np.diff(offsets) - signed
+@dataclass(frozen=True)
+class _Fields:
+    """Bytes of n texts of numbers. Those of a missing one may be those of the next text.
+
+    Attributes:
+      codes: All bytes, and one more.
+      begins: Place of each text, then the end of the last, shape (n + 1,).
+      heads: First byte of each, shape (n,).
+      signed: Whether each begins with a minus, shape (n,).
+    """
+
+    codes: np.ndarray
+    begins: np.ndarray
+    heads: np.ndarray
+    signed: np.ndarray
+
+    @classmethod
+    def of(cls, texts: pa.Array) -> _Fields:
+        _, offsets, content = texts.buffers()
+        begins = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.intp)
+        codes = np.frombuffer(content, np.uint8) if content is not None and content.size else np.zeros(1, np.uint8)
+        heads = codes.take(begins[:-1], mode="clip")
+        return cls(codes, begins, heads, heads == _MINUS)
+
+    @functools.cached_property
+    def starts(self) -> np.ndarray:
+        """Place of each number, behind its sign, shape (n,)."""
+        return self.begins[:-1] + self.signed if self.signed.any() else self.begins[:-1]
+
+    @functools.cached_property
+    def lengths(self) -> np.ndarray:
+        """Length of each number without its sign, shape (n,)."""
+        lengths = np.diff(self.begins)
+        return np.maximum(lengths - self.signed, 0) if self.signed.any() else lengths
+
+    @functools.cached_property
+    def first(self) -> np.ndarray:
+        """First byte of each number, behind its sign, shape (n,)."""
+        return self.codes.take(self.starts, mode="clip") if self.signed.any() else self.heads
 
 
-def _canonical(texts: pa.Array) -> bool:
+def _canonical(fields: _Fields) -> bool:
     """Tells whether texts of integers are what these are written as: without leading zeros, and none is -0."""
-    codes, starts, lengths = _bytes(texts)
-    zero = codes[starts] == _ZERO
-    if not zero.any():
-        return True
-    negative = starts[zero] > 0
-    negative[negative] = codes[starts[zero][negative] - 1] == _MINUS
-    # The byte before may be the end of the text before, but this one is not a minus.
-    return bool((lengths[zero] == 1).all() and not negative.any())
+    zero = fields.first == _ZERO
+    return not zero.any() or not (zero & (fields.signed & (fields.lengths > 0) | (fields.lengths > 1))).any()
 
 
-def _kept(texts: pa.Array, values: np.ndarray, rounded: bool) -> bool:
+def _kept(texts: pa.Array, fields: _Fields, values: np.ndarray, rounded: bool) -> bool:
     """Tells whether doubles keep their texts: digits, exponent, and a magnitude that is neither too large nor small."""
-    codes, starts, lengths = _bytes(texts)
-    first = codes[starts]
-    if (np.isinf(values) & (first <= _NINE)).any():
+    first, lengths = fields.first, fields.lengths
+    sizes = np.abs(values)
+    if sizes.max(initial=0) == np.inf and ((sizes == np.inf) & (first <= _NINE)).any():
         return False
     if rounded:
         return True
     # A number begins with one zero at most, before its point.
-    longer = np.flatnonzero((first == _ZERO) & (lengths > 1))
-    if (codes[starts[longer] + 1] != _POINT).any() or (first == _PLUS).any():
+    zero = first == _ZERO
+    longer = zero & (lengths > 1)
+    if (longer & (fields.codes.take(fields.starts + 1, mode="clip") != _POINT)).any():
         return False
-    begin, end = int(starts[0]), int(starts[-1] + lengths[-1])
-    content = codes[begin:end].tobytes()
-    long = lengths >= _WHOLE_DIGITS
-    if b"e" in content or b"E" in content:
-        exponents = pc.match_substring(texts, "e", ignore_case=True)  # type: ignore[attr-defined]
-        points = pc.match_substring_regex(texts, r"^-?[0-9]*\.[0-9]*[eE]")  # type: ignore[attr-defined]
-        if pc.any(pc.and_not(exponents, points)).as_py():  # type: ignore[attr-defined]
-            return False
-        scaled = np.asarray(exponents)
-    else:
-        scaled = np.zeros(len(texts), bool)
-    sizes = np.abs(values)
-    # Doubles of this magnitude are no longer all integers.
-    if (long & ~scaled & (sizes >= _WHOLE)).any():
+    if (fields.heads == _PLUS).any() and ((fields.heads == _PLUS) & (lengths > 0)).any():
         return False
-    long |= scaled
-    if not long.any():
+    long, scaled = lengths >= _WHOLE_DIGITS, _scaled(fields)
+    if not len(scaled) and not long.any():
         return True
+    whole = long.copy()
+    if len(scaled):
+        if not pc.all(pc.match_substring_regex(texts.take(pa.array(scaled)), r"^-?[0-9]*\.[0-9]*[eE]")).as_py():  # type: ignore[attr-defined]
+            return False
+        whole[scaled], long[scaled] = False, True
+    # Doubles of this magnitude are no longer all integers.
+    if (whole & (sizes >= _WHOLE)).any():
+        return False
     # Zeros before the first other digit do not count, and neither does the point.
     digits = lengths - 1
-    small = first == _ZERO
     for bound in (1.0, 0.1, 0.01, 0.001):
-        digits = digits - (small & (sizes < bound))
+        if not (long & (digits > _DIGITS)).any():
+            break
+        digits = digits - (zero & (sizes < bound))
     doubtful = np.flatnonzero(long & ((digits > _DIGITS) | (sizes < _LEAST_NORMAL)))
     return not len(doubtful) or _short(texts.take(pa.array(doubtful)), sizes[doubtful])
+
+
+def _scaled(fields: _Fields) -> np.ndarray:
+    """Indices of the texts with an exponent, ascending."""
+    begin, end = fields.begins[0], fields.begins[-1]
+    codes = fields.codes[begin:end]
+    places = np.flatnonzero((codes | _LOWER) == _EXPONENT)
+    # No missing value, and no text of infinity, has this letter.
+    return np.unique(np.searchsorted(fields.begins, places + begin, side="right") - 1)
 
 
 def _short(texts: pa.Array, sizes: np.ndarray) -> bool:

@@ -1,5 +1,6 @@
 """`labeldp init`: a commented job file from the format and the column names of a file, and from no value of it."""
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,41 @@ def test_a_dialect_is_in_the_job_file(
     assert pq.read_table(outputs / "released" / "data").schema.names == ["gr\u00f6\u00dfe", "y"]
 
 
+@pytest.mark.parametrize(
+    ("name", "mark", "delimiter"),
+    [
+        ("a.csv", ";", ";"),
+        ("a.csv", "|", "|"),
+        ("a.tsv", "\t", "\\t"),
+        ("a.csv", "\t", "\\t"),
+        ("a.tsv.gz", "\t", "\\t"),
+    ],
+)
+def test_the_delimiter_is_found(
+    invoke: Any, tmp_path: Path, target: Path, job: Any, outputs: Path, name: str, mark: str, delimiter: str
+) -> None:
+    rows = ["name, of a kind", "f", "y"], *([f"k{i % 3}", str(i), str(i % 5)] for i in range(300))
+    content = "".join(mark.join(row) + "\n" for row in rows).encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    invoke(["init", str(tmp_path / name), f"--output={target}"]).ok()
+    assert yaml.safe_load(target.read_text())["csv_delimiter"] == delimiter
+    invoke([*job(input=None, input_format=None), f"--config={target}"]).ok()
+    assert pq.read_table(outputs / "released" / "data").schema.names == ["name, of a kind", "f", "y"]
+
+
+def test_columns_and_marks_are_in_the_job_file(
+    invoke: Any, tmp_path: Path, target: Path, job: Any, outputs: Path
+) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("".join(f"{i},25;1.000,5;{i % 5},0\n" for i in range(300)))
+    flags = ["--csv_delimiter=;", "--csv_columns=f,g,y", "--csv_decimal=,", "--csv_thousands=."]
+    invoke(["init", str(path), f"--output={target}", *flags]).ok()
+    invoke([*job(input=None, input_format=None), f"--config={target}"]).ok()
+    table = pq.read_table(outputs / "released" / "data").to_pydict()
+    assert table["f"] == [i + 0.25 for i in range(300)]
+    assert table["g"] == [1000.5] * 300
+
+
 def test_every_commented_flag_exists() -> None:
     from labeldp.pipelines.cli.commands import command_parser
     from labeldp.pipelines.preview.job_template import job_template
@@ -149,7 +185,12 @@ def test_names_that_would_break_the_file(invoke: Any, tmp_path: Path, target: Pa
         (["{folder}/log.csv", "--csv_delimiter=ab"], "--csv_delimiter must be one character"),
         (["{folder}/log.csv", "--csv_encoding=hex"], "--csv_encoding must be a text encoding"),
         (["{folder}/log.parquet", "--csv_delimiter=;"], "--csv_delimiter is for CSV, but {folder}/log.parquet is parq"),
-        (["{folder}/semicolons.csv", "--label=weeks"], "--csv_delimiter ';'"),
+        (["{folder}/semicolons.csv", "--label=week"], "which has only one, because it has no ',': --csv_delimiter"),
+        (["{folder}/spaces.csv", "--label=weeks"], "but ' weeks', with a space that is part of the name"),
+        (
+            ["{folder}/log.parquet", "--csv_columns=a,b"],
+            "--csv_columns is for CSV, but {folder}/log.parquet is pa",
+        ),
         (["{folder}/log.csv", "--output=/nowhere/job.yaml"], "--output"),
     ],
 )
@@ -160,6 +201,7 @@ def test_what_is_refused(
     folder = logs["csv"].parent
     (folder / "other").write_text("a,b\n1,2\n")
     (folder / "semicolons.csv").write_text(f"age;weeks\n1;{SECRET_LABEL}\n")
+    (folder / "spaces.csv").write_text(f"age, weeks\n1, {SECRET_LABEL}\n")
     (folder / "numbers.csv").write_text(f"1,{SECRET_LABEL}\n2,3\n")
     outcome = invoke(["init", *(part.format(folder=folder) for part in argv)])
 

@@ -1,0 +1,166 @@
+"""Values of CSV files are released as they are, or the job stops before anything is charged, by the command line."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+ROWS = 300
+
+
+def write(path: Path, header: str, rows: list[str], kind: str = "plain") -> Path:
+    newline = "\r\n" if kind == "crlf" else "\n"
+    if kind == "quoted":
+        rows = [",".join(f'"{cell}"' for cell in row.split(",")) for row in rows]
+    content = newline.join([header, *rows, ""]).encode()
+    content = b"\xef\xbb\xbf" + content if kind == "bom" else content
+    path = path.with_name(f"{path.name}.gz") if kind == "gz" else path
+    path.write_bytes(gzip.compress(content) if kind == "gz" else content)
+    return path
+
+
+def released(outputs: Path) -> dict[str, list[Any]]:
+    return pq.read_table(outputs / "released" / "data").to_pydict()
+
+
+@pytest.mark.parametrize("kind", ["plain", "gz", "quoted", "crlf", "bom"])
+def test_texts_that_look_like_numbers_stay_text(job, invoke, outputs, tmp_path, kind):
+    cells = [[str(2**64 - 1 - i), f"{10000 + i}e{i % 100:02}", f"{i:05}"] for i in range(ROWS)]
+    path = write(
+        tmp_path / "a.csv", "id,hash,zip,y", [",".join([*row, str(i % 5)]) for i, row in enumerate(cells)], kind
+    )
+    outcome = invoke(job(input=path, center="none")).ok()
+    table = released(outputs)
+    assert list(map(list, zip(table["id"], table["hash"], table["zip"], strict=True))) == cells
+    assert "column 'id' is text: some of its numbers have more digits than int64" in outcome.err
+
+
+def test_ids_of_64_bits(job, invoke, outputs, tmp_path):
+    path = write(tmp_path / "a.csv", "id,y", [f"{2**64 - 1 - i},{i % 5}" for i in range(ROWS)])
+    invoke(job(input=path, csv_types="id=uint64")).ok()
+    assert released(outputs)["id"] == [2**64 - 1 - i for i in range(ROWS)]
+    refused = invoke(job(input=path, csv_types="id=int64", output=outputs / "other"))
+    assert refused.code == 1
+    assert "column 'id' on line 2 is a number that int64 does not keep as it is written" in refused.error
+    assert "give --csv_types id=uint64" in refused.error
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_late_value_stops_the_job_before_the_charge(job, invoke, outputs, tmp_path, several):
+    rows = [f"{i},{i % 5}" for i in range(70_000)]
+    rows[69_000] = "00501,1"
+    if several:
+        write(tmp_path / "a.csv", "zip,y", rows[:100])
+    path = write(tmp_path / "b.csv", "zip,y", rows)
+    outcome = invoke(job(input=tmp_path / "*.csv", center="none"))
+    assert outcome.code == 1
+    assert f"{path}: column 'zip' on line 69002 is a number that int64 does not keep as it is written" in outcome.error
+    assert "give --csv_types zip=string" in outcome.error
+    assert list(outputs.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["plain", "gz", "crlf", "bom"])
+def test_a_first_file_of_a_header_alone(job, invoke, outputs, tmp_path, kind):
+    write(tmp_path / "1.csv", "v,k,y", [], kind)
+    write(tmp_path / "2.csv", "v,k,y", [f"{i / 8},{'ab'[i % 2]},{i % 5}" for i in range(ROWS)], kind)
+    flags = {"input": tmp_path / "*.csv*", "mechanism": "rr", "center": "linear"}
+    assert "v (double), k (text)" in invoke([*job(**flags), "--dry_run"]).ok().out
+    invoke(job(**flags)).ok()
+    table = pq.read_table(outputs / "released" / "data").to_pydict()
+    assert sorted(table["v"]) == [i / 8 for i in range(ROWS)]
+    assert table["k"].count("b") == ROWS // 2
+
+
+@pytest.mark.parametrize("how", ["flags", "config"])
+def test_decimal_commas_and_thousands(job, invoke, outputs, tmp_path, how):
+    rows = [f"{i % 7},{i % 100:02};1.{i % 900 + 100},50;{i % 4},50" for i in range(ROWS)]
+    path = write(tmp_path / "a.csv", "v;w;y", rows)
+    outcome = invoke(job(input=path, csv_delimiter=";", center="none"))
+    assert outcome.code == 1
+    assert "in column 'v': to read it as numbers, give --csv_decimal ,\n" in outcome.err
+    assert "in column 'w': to read it as numbers, give --csv_decimal , --csv_thousands .\n" in outcome.err
+    assert "label column 'y' holds text on line 2" in outcome.error
+    assert "give --csv_decimal ','" in outcome.error
+    marks = {"csv_delimiter": ";", "csv_decimal": ",", "csv_thousands": "."}
+    if how == "config":
+        (tmp_path / "job.yaml").write_text(yaml.safe_dump(marks))
+        invoke([*job(input=path, center="none"), f"--config={tmp_path / 'job.yaml'}"]).ok()
+    else:
+        invoke(job(input=path, center="none", **marks)).ok()
+    table = released(outputs)
+    assert table["v"] == [float(f"{i % 7}.{i % 100:02}") for i in range(ROWS)]
+    assert table["w"] == [1000.5 + i % 900 + 100 for i in range(ROWS)]
+
+
+def test_the_labels_with_commas_are_those_with_points(job, invoke, outputs, tmp_path):
+    """Same key and the same input, but for the marks: the digest is of values, so the released labels are the same."""
+    data = []
+    for mark in ".,":
+        folder = tmp_path / f"{ord(mark)}"
+        folder.mkdir()
+        path = write(tmp_path / "a.csv", "v;y", [f"{i};{i % 4}{mark}5" for i in range(ROWS)])
+        flags = {"csv_delimiter": ";", "csv_decimal": mark, "center": "none", "output": folder / "out"}
+        invoke(job(input=path, **flags)).ok()
+        data.append(pq.read_table(folder / "out" / "data").to_pydict())
+    assert data[0] == data[1]
+
+
+def test_a_space_after_the_comma(job, invoke, outputs, tmp_path):
+    path = write(tmp_path / "a.csv", "user, age, y", [f"{i}, {20 + i % 50}, {i % 5}" for i in range(ROWS)])
+    outcome = invoke(job(input=path))
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "there is no column 'y' in the header line, but ' y', with a space that is part of the name" in outcome.error
+    invoke(job(input=path, label=" y", center="none")).ok()
+    assert released(outputs)[" age"] == [20 + i % 50 for i in range(ROWS)]
+
+
+@pytest.mark.parametrize("how", ["flags", "config"])
+def test_a_file_without_a_header(job, invoke, outputs, tmp_path, how):
+    path = tmp_path / "a.csv"
+    path.write_text("".join(f"{i},{i % 5}\n" for i in range(ROWS)))
+    assert "name the columns with --csv_columns" in invoke(job(input=path)).error
+    if how == "config":
+        (tmp_path / "job.yaml").write_text("csv_columns: [f, y]\n")
+        invoke([*job(input=path), f"--config={tmp_path / 'job.yaml'}"]).ok()
+    else:
+        invoke(job(input=path, csv_columns="f,y")).ok()
+    assert released(outputs)["f"] == list(range(ROWS))
+    outcome = invoke(job(input=path, csv_columns="f,z", output=outputs / "other"))
+    assert "there is no column 'y' among the columns of --csv_columns: f, z" in outcome.error
+
+
+def test_a_footer_is_named(job, invoke, outputs, tmp_path):
+    path = write(tmp_path / "a.csv", "v,w,y", [*(f"{i},{i / 8},{i % 5}" for i in range(ROWS)), "Total,9,4861"])
+    for extra in (["--dry_run"], []):
+        outcome = invoke([*job(input=path, center="none"), *extra]).ok()
+        assert outcome.err.count(f"column 'v' is text because of line {ROWS + 2} of {path}") == 1
+        assert "4861" not in outcome.err
+    refused = invoke(job(input=path, csv_types="v=float64", output=outputs / "other"))
+    assert f"column 'v' on line {ROWS + 2} is not a float64" in refused.error
+
+
+def test_python_takes_the_same_flags(outputs, tmp_path, key_file):
+    import apache_beam as beam
+    from labeldp import PrivatizeFiles
+
+    path = tmp_path / "a.csv"
+    path.write_text("".join(f"{i},5;{2**64 - 1 - i};{i % 5},0\n" for i in range(ROWS)))
+    with beam.Pipeline() as pipeline:
+        pipeline | PrivatizeFiles(
+            path, outputs / "released", label="y", epsilon=1, label_min=0, label_max=4, label_step=1,
+            input_format="csv", noise_key_file=key_file, center="none", csv_delimiter=";", csv_decimal=",",
+            csv_columns=["v", "id", "y"], csv_types={"id": "uint64"},
+        )  # fmt: skip
+    table = released(outputs)
+    assert table["v"] == [i + 0.5 for i in range(ROWS)]
+    assert table["id"] == [2**64 - 1 - i for i in range(ROWS)]
+
+
+@pytest.mark.parametrize(("flag", "value"), [("csv_decimal", ";"), ("csv_thousands", "x"), ("csv_columns", "f,,y")])
+def test_bad_flags(job, invoke, flag, value):
+    outcome = invoke(job(**{flag: value}))
+    assert outcome.code == 2
+    assert f"--{flag} must be" in outcome.error
