@@ -88,7 +88,7 @@ class Dialect:
 
     @property
     def marked(self) -> bool:
-        """Whether numbers are written with other marks than a decimal point."""
+        """True if numbers are written with other marks than a decimal point."""
         return self.decimal != "." or bool(self.thousands)
 
     @property

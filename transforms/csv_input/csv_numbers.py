@@ -5,13 +5,17 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 import pyarrow.csv as pa_csv
 
 from .csv_dialect import Dialect
+
+# Its functions are made when it is imported: type checkers do not know them.
+pc: Any = pyarrow.compute
 
 MISSING = pa.array(pa_csv.ConvertOptions().null_values, pa.string())
 """Texts that are missing values in columns of numbers, such as NA and the empty text."""
@@ -43,22 +47,15 @@ def read_numbers(texts: pa.Array, kind: pa.DataType, dialect: Dialect, rounded: 
       pa.ArrowInvalid: If a text is no number, or another one than the number is written as.
     """
     texts = _without(texts.view(pa.string()), None)
-    try:
-        if dialect.marked:
-            raise pa.ArrowInvalid
-        numbers = texts.cast(kind)
-        # Most spellings are no numbers, but some are NaN.
-        again = kind == pa.float64() and bool(np.isnan(_values(numbers)).any())
-    except pa.ArrowInvalid:
-        again = True
-    if again:
+    numbers = None if dialect.marked else _numbers(texts, kind)
+    # Most spellings of missing values are no numbers, but some are NaN.
+    if numbers is None or (kind == pa.float64() and np.isnan(_values(numbers)).any()):
         texts = _without(texts, MISSING)
         if dialect.marked:
-            texts = plain_texts(pc.ascii_trim(texts, " \t"), dialect)  # type: ignore[attr-defined]
-        try:
-            numbers = texts.cast(kind)
-        except pa.ArrowInvalid:
-            texts = pc.ascii_trim(texts, " \t")  # type: ignore[attr-defined]
+            texts = plain_texts(pc.ascii_trim(texts, " \t"), dialect)
+        numbers = _numbers(texts, kind)
+        if numbers is None:
+            texts = pc.ascii_trim(texts, " \t")
             numbers = texts.cast(kind)
     # Missing values are texts that no check looks at. Few texts at a time stay in the processor's cache.
     for begin in range(0, len(texts), _TOGETHER):
@@ -70,6 +67,13 @@ def read_numbers(texts: pa.Array, kind: pa.DataType, dialect: Dialect, rounded: 
     return numbers
 
 
+def _numbers(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    try:
+        return texts.cast(kind)
+    except pa.ArrowInvalid:
+        return None
+
+
 def _values(numbers: pa.Array) -> np.ndarray:
     return np.asarray(numbers.fill_null(0))
 
@@ -77,9 +81,9 @@ def _values(numbers: pa.Array) -> np.ndarray:
 def _without(texts: pa.Array, spellings: pa.Array | None) -> pa.Array:
     """The texts, null where they are one of some spellings; without these, where they are empty."""
     if spellings is None:
-        missing = np.asarray(pc.binary_length(texts)) == 0  # type: ignore[attr-defined]
+        missing = np.asarray(pc.binary_length(texts)) == 0
     else:
-        missing = np.asarray(pc.is_in(texts, spellings).fill_null(False))  # type: ignore[attr-defined]
+        missing = np.asarray(pc.is_in(texts, spellings).fill_null(False))
         missing |= np.asarray(texts.is_null())
     if not missing.any():
         return texts
@@ -176,7 +180,7 @@ def _kept(texts: pa.Array, fields: _Fields, values: np.ndarray, rounded: bool) -
         return True
     whole = long.copy()
     if len(scaled):
-        if not pc.all(pc.match_substring_regex(texts.take(pa.array(scaled)), r"^-?[0-9]*\.[0-9]*[eE]")).as_py():  # type: ignore[attr-defined]
+        if not pc.all(pc.match_substring_regex(texts.take(pa.array(scaled)), r"^-?[0-9]*\.[0-9]*[eE]")).as_py():
             return False
         whole[scaled], long[scaled] = False, True
     # Doubles of this magnitude are no longer all integers.
@@ -203,8 +207,8 @@ def _scaled(fields: _Fields) -> np.ndarray:
 
 def _short(texts: pa.Array, sizes: np.ndarray) -> bool:
     """Tells whether no text has too many significant digits, and none but zeros is zero."""
-    mantissas = pc.replace_substring_regex(texts, "[eE].*$", "")  # type: ignore[attr-defined]
+    mantissas = pc.replace_substring_regex(texts, "[eE].*$", "")
     # Zeros at the end say nothing more: whole numbers that are too large were refused already.
-    digits = pc.ascii_trim(pc.replace_substring_regex(mantissas, "[-.]", ""), "0")  # type: ignore[attr-defined]
-    counts = np.asarray(pc.binary_length(digits))  # type: ignore[attr-defined]
+    digits = pc.ascii_trim(pc.replace_substring_regex(mantissas, "[-.]", ""), "0")
+    counts = np.asarray(pc.binary_length(digits))
     return bool((counts <= _DIGITS).all() and ((sizes >= _LEAST_NORMAL) | (counts == 0)).all())

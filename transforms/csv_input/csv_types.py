@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 
 from ..errors import InputError
 from ..io.input_format import FilePart, check_unique_columns, listed
@@ -17,6 +18,8 @@ from .csv_header import column_names_of, missing_column
 from .csv_numbers import MISSING, plain_texts
 from .csv_parser import ColumnTypes, Parser, is_numbers, line_of, one_array
 
+# Its functions are made when it is imported: type checkers do not know them.
+pc: Any = pyarrow.compute
 _DECLARED = {"date": pa.date32(), "timestamp": pa.timestamp("ms")}
 # Texts that show whether a column of text seems to be one of numbers; their share, and that of all, then.
 _HEAD, _MOST, _NEARLY_ALL = 1000, 0.5, 0.9
