@@ -379,7 +379,7 @@ def test_labels_that_are_no_numbers_are_refused_without_their_values(column):
 def test_booleans_and_categories_of_numbers_are_labels(column):
     batch = LabelledBatch.whole("/logs/a", 0, pa.RecordBatch.from_arrays([column], ["y"]))
     np.testing.assert_array_equal(label_values(batch, "y"), [1, 0, np.nan])
-    drawn = replace_label(batch.batch, "y", np.array([2.5, 0.5, 1.5])).column(0)
+    drawn = replace_label(batch, "y", np.array([2.5, 0.5, 1.5])).batch.column(0)
     assert drawn.to_pylist() == ([[2.5], [0.5], [1.5]] if pa.types.is_list(column.type) else [2.5, 0.5, 1.5])
 
 
