@@ -173,7 +173,7 @@ def _compare_walks(frames: Frames) -> None:
     for walk in (wire.walk_examples, wire_reference.walk_examples):
         canonical, found = np.empty(len(frames), bool), np.zeros((len(_WANTED), 3, len(frames)), np.int64)
         names = tuple(name.encode() for name in _WANTED)
-        listed = walk(frames.content, frames.starts, frames.stops, names, canonical, found, True)
+        listed = walk(frames.content, frames.starts, frames.stops, names, canonical, found, True, bytes(range(16)))
         answers.append((canonical.tolist(), found.tolist(), listed))
     assert answers[0] == answers[1]
 

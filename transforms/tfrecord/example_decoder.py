@@ -234,7 +234,8 @@ def _features_of(octets: np.ndarray, entries: Entries, odd: np.ndarray) -> Itera
     """Features of the canonical records. odd: (n,) bool, records to leave out; more may be added."""
     order = np.argsort(entries.hashes, kind="stable")
     ends = np.flatnonzero(np.diff(entries.hashes[order])) + 1
-    groups = [group for group in np.split(order, ends) if len(group)]
+    # By the first entry of each: the order of the hashes differs from process to process.
+    groups = sorted((group for group in np.split(order, ends) if len(group)), key=lambda group: group[0])
     tags = np.where(entries.lists == entries.stops, 0, octets[np.minimum(entries.lists, len(octets) - 1)])
     # A list with a text has its tag, its length, and at least the text's tag and length.
     filled = entries.stops - entries.lists > 2

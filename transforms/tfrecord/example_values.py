@@ -5,6 +5,7 @@ Only records in the canonical form of `wire_reference` are located; all others a
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,9 @@ from typing import Any
 import numpy as np
 
 from .wire import walk_examples
+
+# Only hashes depend on it, and they leave no process.
+_SEED = os.urandom(16)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +65,7 @@ class Entries:
 
     Attributes:
       rows: Index of each entry's record, int64.
-      hashes: Hash of its key, int64; equal keys have equal hashes.
+      hashes: Hash of its key, int64; equal keys have equal hashes in one process.
       names: Offset of the key's first byte, int64.
       names_stops: Offset after the key's last byte, int64.
       lists: Offset of the Feature's first byte, int64.
@@ -95,7 +99,7 @@ def find_values(
       Offsets into the content for the records in canonical form.
     """
     canonical, found = np.empty(len(starts), bool), np.zeros((len(names), 3, len(starts)), np.int64)
-    walk_examples(content, starts, stops, tuple(name.encode() for name in names), canonical, found, False)
+    walk_examples(content, starts, stops, tuple(name.encode() for name in names), canonical, found, False, _SEED)
     return FoundValues(canonical, {name: Values(*found[place]) for place, name in enumerate(names)})
 
 
@@ -112,5 +116,6 @@ def list_entries(content: bytes | memoryview, starts: np.ndarray, stops: np.ndar
       are, record by record.
     """
     canonical = np.empty(len(starts), bool)
-    listed = walk_examples(content, starts, stops, (), canonical, np.zeros((0, 3, len(starts)), np.int64), True)
+    found = np.zeros((0, 3, len(starts)), np.int64)
+    listed = walk_examples(content, starts, stops, (), canonical, found, True, _SEED)
     return canonical, Entries(*np.ascontiguousarray(np.frombuffer(listed, np.int64).reshape(-1, 8).T))

@@ -148,11 +148,14 @@ typedef struct {
 
 /* Takes an array of int64. Returns 0, or -1 with an exception. */
 static int take_numbers(PyObject *object, int writable, Numbers *numbers) {
-    if (PyObject_GetBuffer(object, &numbers->buffer, PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0)) < 0)
+    int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
+    if (PyObject_GetBuffer(object, &numbers->buffer, flags) < 0)
         return -1;
     numbers->items = numbers->buffer.buf;
     numbers->length = numbers->buffer.len / 8;
-    if (numbers->buffer.itemsize == 8 && (uintptr_t)numbers->items % 8 == 0)
+    const char *format = numbers->buffer.format;
+    int is_integer = format != NULL && (!strcmp(format, "l") || !strcmp(format, "q"));
+    if (is_integer && numbers->buffer.itemsize == 8 && (uintptr_t)numbers->items % 8 == 0)
         return 0;
     PyBuffer_Release(&numbers->buffer);
     PyErr_SetString(PyExc_ValueError, "an array of int64 is needed");
@@ -211,7 +214,7 @@ static PyObject *follow_frames(PyObject *self, PyObject *arguments) {
         PyBuffer_Release(&content);
         return NULL;
     }
-    if (position < 0 || stop > content.len) {
+    if (position < 0 || stop < 0 || stop > content.len) {
         PyErr_SetString(PyExc_ValueError, "offsets beyond the content");
     } else {
         const uint8_t *octets = content.buf;
@@ -317,7 +320,8 @@ static PyObject *write_footers(PyObject *self, PyObject *arguments) {
     Py_BEGIN_ALLOW_THREADS
     for (Py_ssize_t i = 0; good && i + 1 < bounds.length; i++) {
         int64_t start = bounds.items[i], stop = bounds.items[i + 1];
-        good = start >= 0 && stop <= content.len && stop - start >= HEADER_SIZE + FOOTER_SIZE;
+        /* Of numbers that are not negative, the difference is one. */
+        good = start >= 0 && stop >= 0 && stop <= content.len && stop - start >= HEADER_SIZE + FOOTER_SIZE;
         if (good) {
             size_t size = (size_t)(stop - start - HEADER_SIZE - FOOTER_SIZE);
             uint32_t check = masked(crc32c(octets + start + HEADER_SIZE, size));
@@ -361,7 +365,7 @@ static PyObject *shift_checksums(PyObject *self, PyObject *arguments) {
     (void)self;
     if (take_arguments(arguments, "w*O", &checksums, 0, &counts) < 0)
         return NULL;
-    if (checksums.len / 4 != counts.length || (uintptr_t)checksums.buf % 4 != 0) {
+    if (checksums.itemsize != 4 || checksums.len / 4 != counts.length || (uintptr_t)checksums.buf % 4) {
         PyErr_SetString(PyExc_ValueError, "as many counts as checksums are needed");
     } else {
         uint32_t *items = checksums.buf;
@@ -397,6 +401,11 @@ enum { BYTES = 0x0A, FLOAT = 0x12, INT64 = 0x1A };
 /* Columns of an entry, in the order of `example_values.Entries`. */
 enum { ROW, HASH, NAME, NAME_STOP, LIST, KIND, START, STOP, COLUMNS };
 
+/* Key of SipHash, which is drawn for each process: names in a file cannot be chosen so that their hashes are equal. */
+typedef struct {
+    uint64_t words[2];
+} Seed;
+
 typedef struct {
     uint64_t hash;
     const uint8_t *key;
@@ -416,6 +425,7 @@ typedef struct {
 
 typedef struct {
     const uint8_t *octets, *limit;
+    Seed seed;
     /* Names that are wanted. */
     Py_ssize_t names;
     const char **name;
@@ -485,21 +495,53 @@ static int is_utf8(const uint8_t *at, int64_t size) {
     return 1;
 }
 
-/* Hash of a key, and the union of its words. Where words may be loaded up to `limit`, the key's last one is one load. */
-static uint64_t hash_of(const uint8_t *at, int64_t size, const uint8_t *limit, uint64_t *bits) {
-    uint64_t hash = (uint64_t)size;
-    *bits = 0;
-    for (; size > 0; at += 8, size -= 8) {
+#define ROTATED(word, by) ((word) << (by) | (word) >> (64 - (by)))
+
+static inline __attribute__((always_inline)) void sip_round(uint64_t v[4]) {
+    v[0] += v[1];
+    v[2] += v[3];
+    v[1] = ROTATED(v[1], 13) ^ v[0];
+    v[3] = ROTATED(v[3], 16) ^ v[2];
+    v[0] = ROTATED(v[0], 32);
+    v[2] += v[1];
+    v[0] += v[3];
+    v[1] = ROTATED(v[1], 17) ^ v[2];
+    v[3] = ROTATED(v[3], 21) ^ v[0];
+    v[2] = ROTATED(v[2], 32);
+}
+
+/* SipHash-1-3 of a key, and the union of its words. Where words may be loaded up to `limit`, the key's last one is one
+ * load. */
+static uint64_t hash_of(Seed seed, const uint8_t *at, int64_t size, const uint8_t *limit, uint64_t *bits) {
+    uint64_t v[4] = {
+        seed.words[0] ^ 0x736F6D6570736575u, seed.words[1] ^ 0x646F72616E646F6Du,
+        seed.words[0] ^ 0x6C7967656E657261u, seed.words[1] ^ 0x7465646279746573u,
+    };
+    uint64_t last = (uint64_t)size << 56, all = 0;
+    for (; size >= 8; at += 8, size -= 8) {
+        uint64_t word = load64(at);
+        all |= word;
+        v[3] ^= word;
+        sip_round(v);
+        v[0] ^= word;
+    }
+    if (size) {
         uint64_t word = 0;
         if (limit - at >= 8)
-            word = size < 8 ? load64(at) & (((uint64_t)1 << 8 * size) - 1) : load64(at);
+            word = load64(at) & (((uint64_t)1 << 8 * size) - 1);
         else
-            memcpy(&word, at, size < 8 ? (size_t)size : 8);
-        *bits |= word;
-        hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
-        hash ^= hash >> 29;
+            memcpy(&word, at, (size_t)size);
+        all |= word;
+        last |= word;
     }
-    return hash;
+    v[3] ^= last;
+    sip_round(v);
+    v[0] ^= last;
+    v[2] ^= 0xFF;
+    for (int round = 0; round < 3; round++)
+        sip_round(v);
+    *bits = all;
+    return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
 static int64_t count_varints(const uint8_t *octets, int64_t at, int64_t stop) {
@@ -716,7 +758,7 @@ static int read_record(Walk *walk, Py_ssize_t row, Py_ssize_t n, int64_t at, int
                     return 0;
                 follows = 0;
                 uint64_t bits;
-                own.hash = hash_of(key, size, walk->limit, &bits);
+                own.hash = hash_of(walk->seed, key, size, walk->limit, &bits);
                 if ((bits & HIGH_BITS && !is_utf8(key, size)) || !add_key(walk, own.hash, key, size))
                     return 0;
                 own.wanted = number_of(walk, own.hash, key, size);
@@ -771,11 +813,13 @@ static PyObject *walk_examples(PyObject *self, PyObject *arguments) {
     Py_buffer content, canonical = {0};
     PyObject *starts_object, *stops_object, *names, *found_object, *result = NULL;
     Numbers starts = {0}, stops = {0}, found = {0};
+    const char *seed;
+    Py_ssize_t seed_size, positions;
     Walk walk = {.slot_bits = 6};
     int done = 0;
     (void)self;
-    if (!PyArg_ParseTuple(arguments, "y*OOO!w*Op", &content, &starts_object, &stops_object, &PyTuple_Type, &names,
-                          &canonical, &found_object, &walk.listing))
+    if (!PyArg_ParseTuple(arguments, "y*OOO!w*Opy#", &content, &starts_object, &stops_object, &PyTuple_Type, &names,
+                          &canonical, &found_object, &walk.listing, &seed, &seed_size))
         return NULL;
     if (take_numbers(starts_object, 0, &starts) < 0 || take_numbers(stops_object, 0, &stops) < 0 ||
         take_numbers(found_object, 1, &found) < 0)
@@ -783,11 +827,16 @@ static PyObject *walk_examples(PyObject *self, PyObject *arguments) {
     walk.octets = content.buf;
     walk.limit = walk.octets + content.len;
     walk.names = PyTuple_GET_SIZE(names);
-    if (stops.length != starts.length || canonical.len != starts.length ||
-        found.length != 3 * walk.names * starts.length) {
+    if (stops.length != starts.length || canonical.itemsize != 1 || canonical.len != starts.length ||
+        __builtin_mul_overflow(3 * walk.names, starts.length, &positions) || found.length != positions) {
         PyErr_SetString(PyExc_ValueError, "arrays differ in length");
         goto release;
     }
+    if (seed_size != sizeof walk.seed) {
+        PyErr_SetString(PyExc_ValueError, "a seed has 16 bytes");
+        goto release;
+    }
+    memcpy(&walk.seed, seed, sizeof walk.seed);
     walk.name = calloc((size_t)walk.names + 1, sizeof(char *));
     walk.name_size = calloc((size_t)walk.names + 1, sizeof(Py_ssize_t));
     walk.name_hash = calloc((size_t)walk.names + 1, sizeof(uint64_t));
@@ -801,7 +850,7 @@ static PyObject *walk_examples(PyObject *self, PyObject *arguments) {
             goto release;
         walk.name[i] = name;
         uint64_t bits;
-        walk.name_hash[i] = hash_of((const uint8_t *)name, walk.name_size[i], (const uint8_t *)name, &bits);
+        walk.name_hash[i] = hash_of(walk.seed, (const uint8_t *)name, walk.name_size[i], (const uint8_t *)name, &bits);
     }
     Py_BEGIN_ALLOW_THREADS
     done = read_records(&walk, content.len, starts, stops, canonical.buf, found.items);

@@ -16,7 +16,8 @@ second entry under the same key, a list that a later one overwrites, or an unkno
 sees.
 
 Source: tensorflow/core/lib/io/record_writer.h, tensorflow/core/example/example.proto and feature.proto, and the
-protocol buffer wire format; RFC 3720, appendix B.4, for the polynomial of checksums.
+protocol buffer wire format; RFC 3720, appendix B.4, for the polynomial of checksums; Aumasson and Bernstein 2012,
+SipHash, for the hash of names.
 """
 
 from __future__ import annotations
@@ -196,6 +197,7 @@ def walk_examples(
     canonical: np.ndarray,
     found: np.ndarray,
     listing: bool,
+    seed: bytes,
 ) -> bytes:
     """Walks through n serialized tf.Examples and finds the values of some features.
 
@@ -208,6 +210,7 @@ def walk_examples(
       found: Zeros; receives kind, start and stop of the values, as in `example_values.Values`; shape (f, 3, n), int64.
         It stays zero for records that are not canonical.
       listing: Whether all map entries of the canonical records are wanted.
+      seed: Key of the hashes of names, 16 bytes. Where it is random, no file is slow because of the names in it.
 
     Returns:
       The entries, record by record in their order, if they are wanted: rows of the eight numbers of
@@ -228,7 +231,7 @@ def walk_examples(
             if key in names:
                 found[names.index(key), :, row] = kind if single else -1, begin, end
             if listing:
-                entries.append((row, _hash(key), name, name_stop, at, kind, begin, end))
+                entries.append((row, _hash(key, seed), name, name_stop, at, kind, begin, end))
     return np.array(entries, np.int64).tobytes()
 
 
@@ -244,13 +247,36 @@ def _footer(record: bytes) -> bytes:
     return _masked(crc32c(record)).to_bytes(4, "little")
 
 
-def _hash(key: bytes) -> int:
-    """Hash of a key, as a signed number."""
-    mixed = len(key)
-    for place in range(0, len(key), 8):
-        mixed = (mixed ^ int.from_bytes(key[place : place + 8], "little")) * 0x9E3779B97F4A7C15 & _LOW
-        mixed ^= mixed >> 29
+def _hash(key: bytes, seed: bytes) -> int:
+    """SipHash-1-3 of a key, as a signed number."""
+    first, second = int.from_bytes(seed[:8], "little"), int.from_bytes(seed[8:], "little")
+    v0, v1 = first ^ 0x736F6D6570736575, second ^ 0x646F72616E646F6D
+    v2, v3 = first ^ 0x6C7967656E657261, second ^ 0x7465646279746573
+
+    def mix(rounds: int) -> None:
+        nonlocal v0, v1, v2, v3
+        for _ in range(rounds):
+            v0, v2 = v0 + v1 & _LOW, v2 + v3 & _LOW
+            v1, v3 = _rotated(v1, 13) ^ v0, _rotated(v3, 16) ^ v2
+            v0 = _rotated(v0, 32)
+            v2, v0 = v2 + v1 & _LOW, v0 + v3 & _LOW
+            v1, v3 = _rotated(v1, 17) ^ v2, _rotated(v3, 21) ^ v0
+            v2 = _rotated(v2, 32)
+
+    padded = key + bytes(7 - len(key) % 8) + bytes([len(key) & 0xFF])
+    for place in range(0, len(padded), 8):
+        word = int.from_bytes(padded[place : place + 8], "little")
+        v3 ^= word
+        mix(1)
+        v0 ^= word
+    v2 ^= 0xFF
+    mix(3)
+    mixed = v0 ^ v1 ^ v2 ^ v3
     return mixed - (mixed >> 63 << 64)
+
+
+def _rotated(word: int, by: int) -> int:
+    return (word << by | word >> 64 - by) & _LOW
 
 
 def _read_record(octets: bytes, at: int, stop: int) -> dict[bytes, tuple[int, int, int, int, bool, int, int]]:

@@ -4,6 +4,7 @@ import itertools
 import random
 import re
 import struct
+import time
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from labeldp.transforms.tfrecord.wire import BYTES, FLOAT, INT64
 
 tf: Any = pytest.importorskip("tensorflow")
 
+SEED = bytes(range(16))
 KINDS = {"bytes_list": BYTES, "float_list": FLOAT, "int64_list": INT64}
 NAMES = ["y", "id", "a name that is longer than a word", "a name that is longer than a worD", "", "été", "x" * 130]
 
@@ -60,7 +62,7 @@ def assert_same(records: list[bytes], names: tuple[str, ...] = ("y", "id")) -> N
 
     def answer(walk: Any, listing: bool) -> tuple[Any, ...]:
         canonical, found = np.empty(len(records), bool), np.zeros((len(names), 3, len(records)), np.int64)
-        listed = walk(b"".join(records), ends[:-1], ends[1:], wanted, canonical, found, listing)
+        listed = walk(b"".join(records), ends[:-1], ends[1:], wanted, canonical, found, listing, SEED)
         return canonical.tolist(), found.tolist(), listed
 
     expected = answer(wire_reference.walk_examples, True)
@@ -292,7 +294,7 @@ def test_a_record_beyond_the_content_is_not_read():
     for walk in (wire.walk_examples, wire_reference.walk_examples):
         canonical, found = np.empty(4, bool), np.zeros((1, 3, 4), np.int64)
         starts, stops = np.array([0, -1, 3, 0]), np.array([len(record), len(record), 2, len(record) + 1])
-        walk(record, starts, stops, (b"y",), canonical, found, False)
+        walk(record, starts, stops, (b"y",), canonical, found, False, SEED)
         assert canonical.tolist() == [True, False, False, False]
         assert not found[:, :, 1:].any()
 
@@ -306,11 +308,15 @@ def test_arrays_that_do_not_fit_are_refused(content):
         (number, number, np.empty(2, bool), found),
         (number, number, flags, np.zeros((1, 2, 1), np.int64)),
         (number.astype(np.int32), number, flags, found),
+        (number.astype(np.float64), number, flags, found),
+        (number, number.astype(np.uint64), flags, found),
+        (number.astype(">i8"), number, flags, found),
+        (np.zeros(8, np.int64), np.zeros(8, np.int64), np.zeros(1, np.int64), np.zeros((1, 3, 8), np.int64)),
         (np.zeros((2, 2), np.int64)[:, 0], np.zeros(2, np.int64), np.empty(2, bool), np.zeros((1, 3, 2), np.int64)),
     ]:
         starts, stops, canonical, places = arrays
         with pytest.raises(ValueError, match=r"int64|length|contiguous"):
-            wire.walk_examples(content, starts, stops, (b"y",), canonical, places, False)
+            wire.walk_examples(content, starts, stops, (b"y",), canonical, places, False, SEED)
 
 
 # Some bits of a varint have no meaning: 6 of the 70 bits of ten bytes, and trailing zeros.
@@ -472,9 +478,51 @@ def test_a_key_with_a_value_beside_the_same_key_with_several():
 def test_the_reference_lists_only_what_is_wanted():
     record, canonical, found = example(entry("y", Y)), np.empty(1, bool), np.zeros((1, 3, 1), np.int64)
     bounds = np.array([0]), np.array([len(record)])
-    assert wire_reference.walk_examples(record, *bounds, (b"y",), canonical, found, False) == b""
+    assert wire_reference.walk_examples(record, *bounds, (b"y",), canonical, found, False, SEED) == b""
     assert canonical.all()
     assert found.any()
+
+
+# The first two of the vectors for SipHash-1-3 in the tests of Rust's library, of the key 00 01 ... 0f.
+@pytest.mark.parametrize(("key", "expected"), [(b"", "dcc40f055801acab"), (b"\0", "93ca577df39bf4c9")])
+def test_names_are_hashed_by_siphash(key, expected):
+    record = example(entry(key, Y))
+    bounds = np.array([0]), np.array([len(record)])
+    hashes = []
+    for walk in (wire.walk_examples, wire_reference.walk_examples):
+        for seed in (SEED, bytes(16)):
+            found = np.zeros((0, 3, 1), np.int64)
+            listed = walk(record, *bounds, (), np.empty(1, bool), found, True, seed)
+            hashes.append(np.frombuffer(listed, np.int64)[1].tobytes().hex())
+    assert hashes == [expected, hashes[1]] * 2
+    assert hashes[1] != expected
+
+
+def test_names_with_equal_hashes_cannot_be_written_into_a_file():
+    """Names that all met in one place of the table when hashes were not seeded took seconds."""
+
+    def mixed(words: np.ndarray) -> np.ndarray:
+        words = words * np.uint64(0x9E3779B97F4A7C15)
+        return words ^ words >> np.uint64(29)
+
+    # The second word is what makes the hash a constant; it is a name if it is ASCII.
+    firsts = np.arange(8_000_000).astype("U8").astype("S8")
+    firsts = np.frombuffer(np.char.rjust(firsts, 8, b"0").tobytes(), np.uint64)
+    seconds = mixed(firsts ^ np.uint64(16)) ^ np.uint64(12345)
+    ascii_only = seconds & np.uint64(0x8080808080808080) == 0
+    names = np.stack([firsts, seconds], axis=1)[ascii_only]
+    assert len(names) > 20_000
+    assert len(set(mixed(mixed(names[:, 0] ^ np.uint64(16)) ^ names[:, 1]).tolist())) == 1
+
+    def seconds_for(keys: list[bytes]) -> float:
+        record = example(*(entry(key, Y) for key in keys))
+        begin = time.perf_counter()
+        assert find([record], ("y",)).canonical.all()
+        return time.perf_counter() - begin
+
+    colliding = [name.tobytes() for name in names]
+    ordinary = [b"%016d" % number for number in range(len(names))]
+    assert min(seconds_for(colliding) for _ in range(3)) < 10 * min(seconds_for(ordinary) for _ in range(3))
 
 
 def test_entries_are_those_of_the_canonical_records():

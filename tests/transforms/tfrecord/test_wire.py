@@ -92,7 +92,22 @@ def test_footers_are_written_alike(records):
         assert octets.tobytes() == framed
 
 
-@pytest.mark.parametrize("bounds", [[0, 41], [-1, 20], [0, 15], [20, 4], [0, 20, 30]])
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        [0, 41],
+        [-1, 20],
+        [0, 15],
+        [20, 4],
+        [0, 20, 30],
+        [16, -1 << 63],
+        [0, -1 << 63],
+        [-1 << 63, 20],
+        [(1 << 63) - 1, 40],
+        [0, (1 << 63) - 1],
+        [0, 20, (1 << 63) - 1, -1 << 63],
+    ],
+)
 def test_no_footer_is_written_beyond_the_frames(bounds):
     for functions in (wire, wire_reference):
         with pytest.raises(ValueError, match="bounds"):
@@ -130,8 +145,26 @@ def test_counts_out_of_range_shift_no_checksum(counts):
             functions.shift_checksums(np.ones(2, np.uint32), np.array(counts, np.int64))
 
 
+def test_arrays_of_other_types_are_refused():
+    """Tests that no array is read as one of int64 that is none: 8 bytes an item, in the processor's order."""
+    for kind in (np.float64, np.uint64, ">i8", "M8[s]", np.int32):
+        numbers = np.zeros(3, kind)
+        with pytest.raises(ValueError):
+            wire.follow_frames(bytes(40), 0, 40, numbers)
+        with pytest.raises(ValueError):
+            wire.skim_frames(bytes(40), numbers)
+        with pytest.raises(ValueError):
+            wire.write_footers(np.zeros(40, np.uint8), numbers)
+        with pytest.raises(ValueError):
+            wire.shift_checksums(np.zeros(3, np.uint32), numbers)
+    with pytest.raises(ValueError, match="contiguous"):
+        wire.skim_frames(bytes(40), np.zeros(6, np.int64)[::2])
+    with pytest.raises(ValueError, match="as many"):
+        wire.shift_checksums(np.zeros(12, np.uint8), np.zeros(3, np.int64))
+
+
 def test_offsets_beyond_the_content_are_refused():
-    for position, stop in [(-1, 4), (0, 41)]:
+    for position, stop in [(-1, 4), (0, 41), (0, -1), ((1 << 63) - 1, -1 << 63), (16, -1 << 63), (-1 << 63, 40)]:
         with pytest.raises(ValueError, match="offsets"):
             wire.follow_frames(bytes(40), position, stop, np.zeros(1, np.int64))
     with pytest.raises(TypeError, match="bytes"):
