@@ -50,8 +50,18 @@ test: setup browser postgres
 		wait $$types || { cat build/pyrefly.txt; exit 1; }; exit $$tests
 
 # Random mutations of input files, mechanism files, ledgers and command lines, for FUZZ_SECONDS, 600 unless set. Inputs
-# that fail are kept below build/fuzz.
+# that fail are kept below build/fuzz. First the targets of the compiled part, for SANITIZED_SECONDS, under sanitizers: all
+# memory of Python comes from malloc then, whose bounds AddressSanitizer knows.
+SANITIZED_SECONDS ?= 60
+SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=all
+
 fuzz: setup
+	@mkdir -p build/sanitized
+	gcc -shared -fPIC -O1 -g -Wall -Wextra $(SANITIZERS) -o build/sanitized/_wire.so transforms/tfrecord/wire.c \
+		-I$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('include'))")
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" PYTHONMALLOC=malloc \
+		ASAN_OPTIONS=detect_leaks=0 $(BIN)/python tests/fuzz/fuzz.py --wire $(CURDIR)/build/sanitized/_wire.so \
+		--seconds $(SANITIZED_SECONDS) --target tfrecord tf_example wire || { tail -n 40 build/fuzz/stderr.log; exit 1; }
 	$(BIN)/python tests/fuzz/fuzz.py
 
 # The documentation site, below build/site; warnings are errors, which --quiet would hide. `make test` builds it, too.

@@ -2,8 +2,10 @@
 
 import csv
 import io
+import itertools
 import math
 import struct
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -178,6 +180,55 @@ def _compare_walks(frames: Frames) -> None:
     assert answers[0] == answers[1]
 
 
+# Arguments of the compiled functions.
+
+_POWERS = [sign * (1 << bits) + more for sign in (1, -1) for bits in (31, 32, 33, 48, 62) for more in (-1, 0, 1)]
+_NUMBERS = st.integers(-20, 80) | st.sampled_from(_POWERS) | st.sampled_from([-1 << 63, (1 << 63) - 1])
+
+
+@st.composite
+def wire_arguments(draw: st.DrawFn) -> Case:
+    records = draw(st.lists(_wire_records(), max_size=3))
+    bounds = [0, *itertools.accumulate(len(record) + 16 for record in records)]
+    numbers = draw(st.lists(_NUMBERS, max_size=6)) if draw(st.booleans()) else bounds
+    for at in draw(st.lists(st.integers(0, 5), max_size=2)):
+        numbers[at : at + 1] = [draw(_NUMBERS)]
+    return {"file": framing.frame(records), "numbers": np.array(numbers, np.int64).tobytes()}
+
+
+def _check_arguments(case: Case) -> bool:
+    """The compiled functions refuse the arguments that those of the reference refuse, and do the same with others."""
+    numbers = np.frombuffer(case["numbers"], np.int64)
+    starts = numbers[: len(numbers) // 2]
+    answers = []
+    for functions in (wire, wire_reference):
+        octets, checksums = np.frombuffer(case["file"], np.uint8).copy(), np.arange(len(numbers), dtype=np.uint32)
+        canonical, found = np.empty(len(starts), bool), np.zeros((1, 3, len(starts)), np.int64)
+        stops = numbers[len(starts) : 2 * len(starts)]
+        listed = functions.walk_examples(octets, starts, stops, (b"y",), canonical, found, True, bytes(range(16)))
+        answers.append([
+            listed, canonical.tolist(), found.tolist(),
+            _unless_refused(functions.write_footers, octets, numbers),
+            _unless_refused(functions.shift_checksums, checksums, numbers),
+        ])  # fmt: skip
+    assert answers[0] == answers[1]
+    for position, stop in itertools.pairwise(numbers.tolist()):
+        ends = np.zeros(3, np.int64)
+        try:
+            assert 0 <= wire.follow_frames(case["file"], position, stop, ends)[0] <= 3
+        except ValueError:
+            assert not (position >= 0 and 0 <= stop <= len(case["file"]))
+    return answers[0][3] is not None
+
+
+def _unless_refused(function: Callable[..., None], changed: np.ndarray, numbers: np.ndarray) -> bytes | None:
+    try:
+        function(changed, numbers)
+    except ValueError:
+        return None
+    return changed.tobytes()
+
+
 def _check_decoder(records: list[bytes], parsed: list[Features] | None) -> None:
     try:
         decoded = ExampleDecoder("/logs/a").decode(records).to_pylist()
@@ -333,6 +384,7 @@ def format_targets() -> list[Target]:
     return [
         Target("tfrecord", framings(), _check_framing, 200),
         Target("tf_example", wires(), _check_wire, 250),
+        Target("wire", wire_arguments(), _check_arguments, 200),
         Target("csv", csvs(), _check_csv, 250),
         Target("parquet", parquet_files(), _check_parquet, 200),
     ]

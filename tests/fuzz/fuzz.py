@@ -1,11 +1,13 @@
 """Fuzzes the readers, the files and the command line of labeldp: `make fuzz`.
 
 Runs all targets in turn on new random inputs for FUZZ_SECONDS seconds, prints how many were tried, accepted and
-refused, and writes inputs that fail below build/fuzz. `--replay FILE` tries one of those again.
+refused, and writes inputs that fail below build/fuzz. `--replay FILE` tries one of those again. `--wire FILE` takes another build of wire.c, such as
+one with sanitizers.
 """
 
 import argparse
 import faulthandler
+import importlib.util
 import os
 import random
 import sys
@@ -81,6 +83,21 @@ def _replay(path: Path) -> int:
     return 0
 
 
+def _load_wire(path: Path) -> None:
+    """Loads a build of wire.c in place of the installed one, before any other module does."""
+    # It is for this process alone: others would start slowly with the library of a sanitizer.
+    os.environ.pop("LD_PRELOAD", None)
+    name = "labeldp.transforms.tfrecord._wire"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[name])
+    from labeldp.transforms.tfrecord import wire
+
+    assert vars(wire)["_functions"].__file__ == str(path)
+
+
 def _fuzz(seconds: float, names: list[str]) -> int:
     targets = [target for target in all_targets() if not names or target.name in names]
     campaign, number = Campaign(FOLDER), random.SystemRandom().getrandbits(32)
@@ -116,7 +133,10 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float(os.environ.get("FUZZ_SECONDS", "600")), metavar="S")
     parser.add_argument("--target", nargs="*", default=[], metavar="NAME", help="only these targets")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="try one input that failed")
+    parser.add_argument("--wire", type=Path, metavar="FILE", help="compiled wire.c in place of the installed one")
     args = parser.parse_args()
+    if args.wire:
+        _load_wire(args.wire)
     if args.replay:
         return _replay(args.replay)
     # Libraries in C++ write to standard error what they find wrong with an input.

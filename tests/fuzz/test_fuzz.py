@@ -9,7 +9,7 @@ from fuzz import all_targets
 from harness import Campaign, Target, case_text, read_case
 from hypothesis import strategies as st
 
-TARGETS = ("tfrecord", "tf_example", "csv", "parquet", "mechanism", "manifest", "ledger", "prior", "schema",
+TARGETS = ("tfrecord", "tf_example", "wire", "csv", "parquet", "mechanism", "manifest", "ledger", "prior", "schema",
            "command_line", "job", "names", "center_mechanism", "center_job")  # fmt: skip
 
 
