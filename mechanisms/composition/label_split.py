@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from ..center.truncation import COARSE, coarse_randomizer
-from ..core.exact_bounds import round_down
+from ..core.exact_bounds import round_down, within_decimal
 from ..core.losses import SQUARED
 from ..core.prior import Prior
 from ..core.reproducible import dot
@@ -95,7 +95,9 @@ def split_exactly(total: float, shares: Sequence[Fraction]) -> list[float]:
       shares: m positive shares, which sum to 1.
 
     Returns:
-      The m parts. Their exact sum, rounded up to a float, is the total.
+      The m parts. Their exact sum, rounded up to a float, is the total, or the float below if the total is above the
+      decimal that it was read from.
     """
+    total = within_decimal(total)
     parts = [round_down(Fraction(total) * share) for share in shares[:-1]]
     return [*parts, round_down(Fraction(total) - sum(map(Fraction, parts)))]

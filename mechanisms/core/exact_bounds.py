@@ -1,4 +1,4 @@
-"""Exact rational bounds on logarithms and exponentials, and directed rounding of rationals to floats."""
+"""Exact bounds on logarithms and exponentials, directed rounding to floats, and the decimals that floats mean."""
 
 from __future__ import annotations
 
@@ -9,6 +9,47 @@ from fractions import Fraction
 # Decimal digits of exp and ln. The decimal module rounds both correctly (to half a unit in the last place), so the next
 # decimal below or above the result is a bound.
 _DIGITS = 60
+_DECIMAL_DIGITS = 15
+"""Different decimals of so many digits are different floats."""
+
+
+def decimal_value(number: float) -> Fraction:
+    """Reads a budget as it was written.
+
+    Args:
+      number: A finite float, or an integer.
+
+    Returns:
+      The decimal of at most 15 significant digits that the float was read from, such as 1/10 of 0.1. The float itself
+      if there is none: a computed bound counts as it is.
+    """
+    decimal = Decimal(repr(number))
+    return Fraction(decimal) if len(decimal.normalize().as_tuple().digits) <= _DECIMAL_DIGITS else Fraction(number)
+
+
+def within_decimal(number: float) -> float:
+    """Rounds a budget down where its float is above the decimal that was written.
+
+    Args:
+      number: A finite float.
+
+    Returns:
+      The largest float that is neither above the number nor above its `decimal_value`.
+    """
+    return round_down(min(Fraction(number), decimal_value(number)))
+
+
+def shown_above(exact: Fraction) -> float:
+    """Rounds a sum of budgets to a float that is written as no less.
+
+    Args:
+      exact: Any rational within the range of floats.
+
+    Returns:
+      The nearest float if its `decimal_value` is at least the sum, such as 0.3 for 3/10; else the next one above.
+    """
+    nearest = float(exact)
+    return nearest if decimal_value(nearest) >= exact else math.nextafter(nearest, math.inf)
 
 
 def round_down(exact: Fraction) -> float:

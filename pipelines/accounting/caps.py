@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from fractions import Fraction
 
+from ...mechanisms.core.exact_bounds import decimal_value, shown_above
 from .spent_budget import SpentBudget
 
 _SECONDS = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
@@ -74,7 +74,10 @@ class Caps:
         """
         where = (f" per {unit}" if unit is not None else "") + (f" within {self.window.text}" if self.window else "")
         for name, cap, sum in (("epsilon", self.epsilon, spent.epsilon), ("delta", self.delta, spent.delta)):
-            if cap is not None and sum > Fraction(cap):
-                now = f"with this run the {name} spent{where} is {float(sum):g}"
+            if cap is not None and sum > decimal_value(cap):
+                # Six digits, or as many as show that it is more.
+                short = f"{float(sum):g}"
+                shown = short if float(short) > cap else repr(shown_above(sum))
+                now = f"with this run the {name} spent{where} is {shown}"
                 return f"--{name}_cap {cap:g} would be exceeded: {now}"
         return None

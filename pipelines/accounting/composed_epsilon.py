@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 
-from ...mechanisms.core.exact_bounds import round_up
+from ...mechanisms.core.exact_bounds import decimal_value, shown_above
 from .spent_budget import SpentBudget, total
 
 SMALLEST_DELTA = 1e-10
@@ -44,7 +44,7 @@ def composed_epsilon(spent: Sequence[SpentBudget], delta: float) -> float | None
       ImportError: If dp-accounting is not installed.
     """
     sums = total(spent)
-    basic = round_up(sums.epsilon) if sums.delta <= Fraction(delta) else math.inf
+    basic = shown_above(sums.epsilon) if sums.delta <= decimal_value(delta) else math.inf
     found = basic
     if sums.epsilon and max(cost.epsilon for cost in spent) <= _LARGEST_EPSILON:
         found = min(basic, _by_loss_distributions(spent, float(sums.epsilon), delta))

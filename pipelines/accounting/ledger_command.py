@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import calendar
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from typing import Any
 
-from ...mechanisms.core.exact_bounds import round_down, round_up
+from ...mechanisms.core.exact_bounds import decimal_value, shown_above
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import is_remote
 from ...transforms.progress_log import LOGGER
@@ -174,8 +175,8 @@ def _row(document: dict[str, Any], run: ChargedRun) -> Row:
         "command": one_line(str(document.get("command", ""))),
         "label": one_line(str(document.get("label", ""))),
         "unit": "record" if run.unit is None else f"{one_line(run.unit)} (at most {run.max_records})",
-        "epsilon": round_up(spent.epsilon),
-        "delta": round_up(spent.delta),
+        "epsilon": shown_above(spent.epsilon),
+        "delta": shown_above(spent.delta),
         "output": one_line(str(document.get("output", ""))),
     }
 
@@ -187,15 +188,21 @@ def _facts(args: argparse.Namespace, sums: LedgerSums) -> dict[str, Any]:
         "releases": sums.releases,
     }  # fmt: skip
     for name, spent in (("", sums.spent), ("largest_", sums.largest)):
-        facts[f"{name}epsilon"] = None if spent is None else round_up(spent.epsilon)
-        facts[f"{name}delta"] = None if spent is None else round_up(spent.delta)
+        facts[f"{name}epsilon"] = None if spent is None else shown_above(spent.epsilon)
+        facts[f"{name}delta"] = None if spent is None else shown_above(spent.delta)
     facts |= {"composed_epsilon": sums.composed, "composed_delta": args.delta, "epsilon_cap": args.epsilon_cap}
     remaining = None if args.epsilon_cap is None or sums.spent is None else _remaining(args.epsilon_cap, sums.spent)
-    return facts | {"epsilon_remaining": None if remaining is None else round_down(remaining)}
+    return facts | {"epsilon_remaining": None if remaining is None else _shown_below(remaining)}
+
+
+def _shown_below(exact: Fraction) -> float:
+    """The nearest float if as a decimal it is no more, else the next one below."""
+    nearest = float(exact)
+    return nearest if decimal_value(nearest) <= exact else math.nextafter(nearest, 0)
 
 
 def _remaining(cap: float, spent: SpentBudget) -> Fraction:
-    return max(Fraction(cap) - spent.epsilon, Fraction(0))
+    return max(decimal_value(cap) - spent.epsilon, Fraction(0))
 
 
 def _lines(args: argparse.Namespace, caps: Caps, sums: LedgerSums) -> list[tuple[str, str]]:
@@ -222,7 +229,7 @@ def _lines(args: argparse.Namespace, caps: Caps, sums: LedgerSums) -> list[tuple
         lines.append(("largest", f"{_text(sums.largest)} within any {args.cap_window}"))
     if caps.epsilon is not None:
         remaining = _decimal(_remaining(caps.epsilon, sums.spent), ROUND_FLOOR)
-        excess = " (it is exceeded)" if sums.spent.epsilon > Fraction(caps.epsilon) else ""
+        excess = " (it is exceeded)" if sums.spent.epsilon > decimal_value(caps.epsilon) else ""
         lines.append(("remains", f"{remaining} of --epsilon_cap {caps.epsilon:g}{excess}"))
     return lines
 

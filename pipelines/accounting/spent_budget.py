@@ -1,4 +1,8 @@
-"""Budget of single releases, and of several together by basic composition: epsilons add up, and so do deltas."""
+"""Budget of single releases, and of several together by basic composition: epsilons add up, and so do deltas.
+
+Budgets that people write are decimals and add up as decimals: three times 0.1 is 0.3. Computed bounds, which have more
+digits, add up as the floats that they are.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
+
+from ...mechanisms.core.exact_bounds import decimal_value
 
 # Far above every budget; sums of numbers up to it are finite as floats.
 _LARGEST = 1e9
@@ -81,7 +87,9 @@ def costs(entries: Iterable[LedgerEntry]) -> dict[str, SpentBudget]:
     found: dict[str, SpentBudget] = {}
     for entry in entries:
         epsilon, delta = found.get(entry.release, SpentBudget(Fraction(0), Fraction(0)))
-        found[entry.release] = SpentBudget(max(Fraction(entry.epsilon), epsilon), max(Fraction(entry.delta), delta))
+        found[entry.release] = SpentBudget(
+            max(decimal_value(entry.epsilon), epsilon), max(decimal_value(entry.delta), delta)
+        )
     return found
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from ...mechanisms.core.exact_bounds import round_up
+from ...mechanisms.core.exact_bounds import round_up, within_decimal
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.center.feature_sample import CenterFeatures
 from ...transforms.io.hive_partitions import ONE_FOLDER, OutputPartitions
@@ -185,10 +186,10 @@ class JobRequest:
 
     @property
     def record_budget(self) -> BudgetRequest:
-        """The budget that the stages take: that of one record."""
+        """The budget that the stages take: that of one record, which is not above the decimals that were asked for."""
         unit, budget = self.column.unit, self.budget
         if unit is None:
-            return budget
+            return dataclasses.replace(budget, epsilon=within_decimal(budget.epsilon))
         prior = None if budget.prior_epsilon is None else unit.record_share(budget.prior_epsilon)
         return BudgetRequest(unit.record_share(budget.epsilon), unit.record_share(budget.delta), prior, budget.caps)
 

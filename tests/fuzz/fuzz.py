@@ -1,8 +1,8 @@
 """Fuzzes the readers, the files and the command line of labeldp: `make fuzz`.
 
 Runs all targets in turn on new random inputs for FUZZ_SECONDS seconds, prints how many were tried, accepted and
-refused, and writes inputs that fail below build/fuzz. `--replay FILE` tries one of those again. `--wire FILE` takes another build of wire.c, such as
-one with sanitizers.
+refused, and writes inputs that fail below build/fuzz. `--replay FILE` tries one of those again. `--wire FILE` takes
+another build of wire.c, such as one with sanitizers.
 """
 
 import argparse

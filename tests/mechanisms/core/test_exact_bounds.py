@@ -1,18 +1,22 @@
 """Exact bounds: exp and ln bounded by rationals, and rationals rounded to floats in a direction."""
 
 import math
+from decimal import Decimal
 from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms.core.exact_bounds import (
+    decimal_value,
     exp_above,
     exp_below,
     log_above,
     round_down,
     round_up,
     satisfies_epsilon,
+    shown_above,
+    within_decimal,
 )
 
 EXPONENT = st.one_of(
@@ -102,3 +106,42 @@ def test_rounding_down_and_up_enclose_tightly(exact):
 @given(st.floats(-1e300, 1e300))
 def test_a_float_rounds_to_itself(value):
     assert round_down(Fraction(value)) == round_up(Fraction(value)) == value
+
+
+# The decimals that floats mean.
+
+
+@pytest.mark.parametrize("text", ["0.1", "0.3", "1", "30", "1e-06", "2.5e-9", "0.123456789012345", "1.1", "0.0", "1e9"])
+def test_a_decimal_counts_as_it_was_written(text):
+    assert decimal_value(float(text)) == Fraction(text)
+    assert within_decimal(float(text)) <= Fraction(text) < math.nextafter(within_decimal(float(text)), math.inf)
+
+
+def test_a_whole_number_counts_as_it_is():
+    assert decimal_value(3) == 3
+
+
+@settings(deadline=None)
+@given(digits=st.integers(0, 10**15 - 1), exponent=st.integers(-40, 9))
+def test_every_decimal_of_15_digits_is_told_from_its_float(digits, exponent):
+    assert decimal_value(float(f"{digits}e{exponent}")) == Fraction(f"{digits}e{exponent}")
+
+
+@settings(deadline=None)
+@given(number=st.floats(0, 1e9))
+def test_a_computed_bound_counts_as_it_is(number):
+    digits = len(Decimal(repr(number)).normalize().as_tuple().digits)
+    assert decimal_value(number) == (Fraction(repr(number)) if digits <= 15 else Fraction(number))
+    assert within_decimal(number) in (number, math.nextafter(number, 0))
+
+
+@settings(deadline=None)
+@given(exact=st.fractions(0, 100) | st.floats(0, 100).map(Fraction))
+def test_a_sum_is_shown_as_no_less_and_closely(exact):
+    shown = shown_above(exact)
+    assert decimal_value(shown) >= exact
+    assert shown in (float(exact), math.nextafter(float(exact), math.inf))
+
+
+def test_a_sum_of_decimals_is_shown_as_a_decimal():
+    assert shown_above(3 * Fraction(1, 10)) == 0.3

@@ -90,7 +90,9 @@ def spent_in(charges: Sequence[tuple[int, Sequence[LedgerEntry]]], inside: Calla
     """Brute force: the sum over the releases that have a charge inside, each at its largest epsilon anywhere."""
     names = {entry.release for at, entries in charges if inside(at) for entry in entries}
     every = [entry for _, entries in charges for entry in entries]
-    return sum((max(Fraction(each.epsilon) for each in every if each.release == name) for name in names), Fraction(0))
+    return sum(
+        (max(Fraction(str(each.epsilon)) for each in every if each.release == name) for name in names), Fraction(0)
+    )
 
 
 epsilons = st.sampled_from([0.1, 0.25, 0.3, 0.5, 1.0])
@@ -111,7 +113,7 @@ def test_a_run_is_admitted_if_its_window_has_room(sequence: Any, cap: float) -> 
         now += gap
         entries = labels(*releases)
         start = now - WINDOW.seconds - MARGIN
-        fits = spent_in([*charged, (now, entries)], lambda at, start=start: at > start) <= Fraction(cap)
+        fits = spent_in([*charged, (now, entries)], lambda at, start=start: at > start) <= Fraction(str(cap))
         assert charge(ledger, now, entries, Caps(cap, None, WINDOW)) == fits
         if fits:
             charged.append((now, entries))
@@ -133,7 +135,7 @@ def test_no_window_is_above_the_cap_whatever_the_clock_shows(sequence: Any, cap:
             return first <= at < first + WINDOW.seconds
 
         last = max(place for place, (at, _) in enumerate(charged) if inside(at))
-        assert spent_in(charged[: last + 1], inside) <= Fraction(cap)
+        assert spent_in(charged[: last + 1], inside) <= Fraction(str(cap))
 
 
 @settings(deadline=None)
@@ -148,7 +150,7 @@ def test_a_clock_that_is_set_back_hides_no_run(sequence: Any, cap: float) -> Non
         if charge(ledger, shown, entries, Caps(cap, None, WINDOW)):
             charged.append((now, entries))
             start = now - WINDOW.seconds
-            assert spent_in(charged, lambda at, start=start: at > start) <= Fraction(cap)
+            assert spent_in(charged, lambda at, start=start: at > start) <= Fraction(str(cap))
 
 
 def test_a_run_of_the_future_stays_in_every_window() -> None:
@@ -209,7 +211,7 @@ def test_sums_for_a_unit_have_what_was_charged_for_it_or_none(
 
     names = {entry.release for run in counted for entry in run.entries}
     bounds = {
-        name: [Fraction(entry.epsilon) for run in runs if unit in (None, run.unit) for entry in run.entries
+        name: [Fraction(str(entry.epsilon)) for run in runs if unit in (None, run.unit) for entry in run.entries
                if entry.release == name]
         for name in names
     }  # fmt: skip

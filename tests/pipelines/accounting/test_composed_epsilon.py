@@ -22,7 +22,7 @@ targets = st.sampled_from([1e-9, 1e-6, 1e-4, 1e-2, 0.2])
 
 
 def budgets(spent: list[tuple[float, float]]) -> list[SpentBudget]:
-    return [SpentBudget(Fraction(epsilon), Fraction(delta)) for epsilon, delta in spent]
+    return [SpentBudget(Fraction(str(epsilon)), Fraction(str(delta))) for epsilon, delta in spent]
 
 
 def exact_delta(spent: list[tuple[float, float]], epsilon: float) -> float:

@@ -67,7 +67,7 @@ def test_sums_of_all_time(ledger: Any, invoke: Any, tmp_path: Path) -> None:
     assert outcome.out.splitlines()[-3:] == [
         "runs       10, with 9 distinct releases",
         "epsilon    0.9 with delta 0 per record, by basic composition",
-        "remains    0.0999999 of --epsilon_cap 1",
+        "remains    0.1 of --epsilon_cap 1",
     ]
     document = json.loads(table.read_text())
     assert len(document["rows"]) == document["runs_counted"] == 10
@@ -75,9 +75,8 @@ def test_sums_of_all_time(ledger: Any, invoke: Any, tmp_path: Path) -> None:
         "day": document["rows"][0]["day"], "command": "privatize", "label": "weeks", "unit": "record", "epsilon": 0.1,
         "delta": 0.0, "output": "out/0",
     }  # fmt: skip
-    # Nine times the float 0.1 is above the float 0.9.
-    assert document["epsilon"] == 0.9000000000000001
-    assert document["epsilon_remaining"] == 0.09999999999999995
+    assert document["epsilon"] == 0.9
+    assert document["epsilon_remaining"] == 0.1
     assert (document["releases"], document["composed_epsilon"], document["largest_epsilon"]) == (9, None, None)
     assert (
         "remains    0 of --epsilon_cap 0.5 (it is exceeded)" in invoke(["ledger", path, "--epsilon_cap=0.5"]).ok().out

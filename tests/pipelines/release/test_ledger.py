@@ -76,6 +76,41 @@ def test_the_cap_lets_through_what_fits_exactly(
     assert outcome.code == 2
 
 
+@pytest.mark.parametrize(
+    ("epsilons", "cap", "flags"),
+    [
+        ([0.1] * 3, 0.3, {}),
+        ([0.1] * 3, 0.3, {"cap_window": "30d"}),
+        ([1.1] * 3, 3.3, {"mechanism": "rr"}),  # its certificate leaves nothing of the budget
+        ([0.1, 0.2, 0.4], 0.7, {"mechanism": "rr", "prior_epsilon": 0.05}),
+        ([0.8, 0.9], 1.7, {"mechanism": "rr"}),
+    ],
+)
+def test_decimal_budgets_add_up_as_they_are_written(
+    job: Any, invoke: Any, outputs: Path, tmp_path: Path, write_csv: Any, spent: Any,
+    epsilons: list[float], cap: float, flags: dict[str, Any],
+) -> None:  # fmt: skip
+    for number, epsilon in enumerate(epsilons):
+        log = write_csv(tmp_path / f"{number}.csv", [f"{row},{(row + number) % 5}" for row in range(300)])
+        named = {"input": log, "output": outputs / str(number), "center": "none"} | flags
+        invoke(job(epsilon=epsilon, epsilon_cap=cap, **named)).ok()
+        assert spent(outputs) <= sum(Fraction(str(epsilon)) for epsilon in epsilons[: number + 1])
+    refused = invoke(
+        job(epsilon=1e-6, epsilon_cap=cap, **(named | {"output": outputs / "more", "prior_epsilon": 5e-7}))
+    )
+    assert refused.code == 2
+    assert f"--epsilon_cap {cap} would be exceeded" in refused.error
+
+
+def test_fit_and_apply_of_a_decimal_budget_fit_under_it(job: Any, invoke: Any, outputs: Path, spent: Any) -> None:
+    for epsilon in (0.1, 0.7, 1.1):
+        where = outputs / str(epsilon)
+        named = {"mechanism_file": where / "m.json", "ledger": where / "ledger", "epsilon_cap": epsilon}
+        where.mkdir()
+        invoke(job("fit", epsilon=epsilon, mechanism="rr", **named)).ok()
+        invoke(job("apply", output=where / "released", **named)).ok()
+
+
 def test_fit_and_apply_fit_under_the_cap_of_one_privatize(job: Any, invoke: Any, outputs: Path, spent: Any) -> None:
     invoke(job("fit", epsilon_cap=1)).ok()
     invoke(job("apply", epsilon_cap=1)).ok()
@@ -169,7 +204,7 @@ def test_a_release_counts_at_the_most_that_it_was_charged(tmp_path: Path) -> Non
     ledger = Ledger(str(tmp_path / "ledger"))
     ledger.charge([LedgerEntry("labels", 0.5, "a", 1e-6)], Caps(), request="one")
     ledger.charge([LedgerEntry("labels", 0.25, "a", 2e-6)], Caps(), request="two")
-    assert ledger.spent() == (Fraction(0.5), Fraction(2e-6))
+    assert ledger.spent() == (Fraction(1, 2), Fraction("2e-6"))
 
 
 def test_a_ledger_whose_last_line_has_no_end_is_gone_on_with(tmp_path: Path) -> None:
@@ -227,15 +262,18 @@ def test_the_ledger_adds_up_exactly(tmp_path: Path) -> None:
     ledger = Ledger(str(tmp_path / "ledger"))
     assert ledger.spent() == (0, 0)
     for i in range(10):
-        ledger.charge([LedgerEntry("labels", 0.1, f"release {i}")], Caps(), request=f"{i}")
-    assert ledger.spent().epsilon == 10 * Fraction(0.1) > 1  # ten times the float 0.1 is slightly above 1
+        # The sum of the floats is slightly above 1.
+        ledger.charge([LedgerEntry("labels", 0.1, f"release {i}")], Caps(1.0), request=f"{i}")
+    assert ledger.spent().epsilon == 1
     assert ledger.spent([LedgerEntry("labels", 0.1, "release 3")]) == ledger.spent()
 
     before = (tmp_path / "ledger").read_bytes()
+    with pytest.raises(InputError, match=r"--epsilon_cap 1 would be exceeded: .* spent is 1\.0000000000000002 \("):
+        ledger.charge([LedgerEntry("labels", 1e-17, "more")], Caps(1.0), request="more")
     with pytest.raises(InputError, match="--epsilon_cap 1 would be exceeded"):
-        ledger.charge([LedgerEntry("labels", 0.1, "release 3")], Caps(1.0), request="again")
+        ledger.charge([LedgerEntry("labels", 0.1, "release 3")], Caps(float(np.nextafter(1, 0))), request="again")
     assert (tmp_path / "ledger").read_bytes() == before
-    ledger.charge([LedgerEntry("labels", 0.1, "release 3")], Caps(float(np.nextafter(1, 2))), request="again")
+    ledger.charge([LedgerEntry("labels", 0.1, "release 3")], Caps(1.0), request="again")
     assert ledger.has_request("again")
     assert not ledger.has_request("never")
 
@@ -248,7 +286,7 @@ def test_deltas_have_a_sum_and_a_cap_of_their_own(tmp_path: Path) -> None:
     for i in range(2):
         ledger.charge([LedgerEntry("labels", 0.5, f"release {i}", 1e-6)], Caps(), request=f"{i}")
     ledger.charge([LedgerEntry("prior", 0.25, "pure")], Caps(1.25, 2e-6), request="pure")
-    assert ledger.spent() == (Fraction(1.25), 2 * Fraction(1e-6))
+    assert ledger.spent() == (Fraction(5, 4), Fraction("2e-6"))
     with pytest.raises(InputError, match="--delta_cap 2e-06 would be exceeded: with this run the delta spent is"):
         ledger.charge([LedgerEntry("labels", 0.5, "one more", 1e-7)], Caps(None, 2e-6), request="more")
 
@@ -419,4 +457,4 @@ def test_two_processes_cannot_exceed_the_cap_together(tmp_path: Path) -> None:
     thread.join(WAIT_SECONDS)
 
     assert len(refusals) == 1
-    assert ledger.spent() == (Fraction(0.7), 0)
+    assert ledger.spent() == (Fraction("0.7"), 0)

@@ -149,13 +149,13 @@ def test_arrays_of_other_types_are_refused():
     """Tests that no array is read as one of int64 that is none: 8 bytes an item, in the processor's order."""
     for kind in (np.float64, np.uint64, ">i8", "M8[s]", np.int32):
         numbers = np.zeros(3, kind)
-        with pytest.raises(ValueError, match="int64|buffer"):
+        with pytest.raises(ValueError, match=r"int64|buffer"):
             wire.follow_frames(bytes(40), 0, 40, numbers)
-        with pytest.raises(ValueError, match="int64|buffer"):
+        with pytest.raises(ValueError, match=r"int64|buffer"):
             wire.skim_frames(bytes(40), numbers)
-        with pytest.raises(ValueError, match="int64|buffer"):
+        with pytest.raises(ValueError, match=r"int64|buffer"):
             wire.write_footers(np.zeros(40, np.uint8), numbers)
-        with pytest.raises(ValueError, match="int64|buffer"):
+        with pytest.raises(ValueError, match=r"int64|buffer"):
             wire.shift_checksums(np.zeros(3, np.uint32), numbers)
     with pytest.raises(ValueError, match="contiguous"):
         wire.skim_frames(bytes(40), np.zeros(6, np.int64)[::2])
