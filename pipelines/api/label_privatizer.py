@@ -36,6 +36,7 @@ from .label_arrays import LabelArray, read_identities, read_numbers, read_units
 from .label_request import LabelRequest, check_request, in_python, ledger_place, load_key, python_errors
 
 _KEY_LEFT_OUT = "left out of the copy"
+_NAME_WITH_IDS = "labels"
 
 
 class ReleaseWarning(UserWarning):
@@ -68,6 +69,7 @@ class _Release:
     """The latest release: what the report is about."""
 
     command: str
+    source: str
     binding: NoiseBinding
     mechanism: MechanismFile
     epsilon: float
@@ -87,10 +89,12 @@ class LabelPrivatizer:
     `fit_transform` gives the labels of `labeldp privatize --center none`, `fit` and `transform` those of `labeldp fit
     --center none` and `labeldp apply`. With `id_column` and `ids`, ids take the place of the file and its rows.
 
-    Privacy. The noise is a function of the key, the labels and the parameters. The same call over the same labels under
-    the same key repeats the release and costs nothing; if one label changed, all noise is fresh. Each release is
-    charged to the ledger before the labels are returned. Anyone who has the key can remove the noise. An estimator
-    holds no label; a pickled one does not hold `noise_key`.
+    Privacy. Without `source` and ids each call of `fit`, `transform` and `fit_transform` is a release of its own, with
+    fresh noise and a charge, also over equal labels: they may be those of others. With `source`, or ids, the noise is a
+    function of the key, the labels and the parameters: the same call over the same labels under the same key repeats
+    the release and costs nothing; if one label changed, all noise is fresh. Each release is charged to the ledger
+    before the labels are returned. Anyone who has the key can remove the noise. An estimator holds no label; a pickled
+    one does not hold `noise_key`.
 
     Attributes:
       randomizer_: The randomizer, with its certificate.
@@ -100,6 +104,8 @@ class LabelPrivatizer:
       verdict_: Verdict on what the labels can be used for.
       warnings_: Warnings about the release, as `ReleaseWarning` shows them.
       records_: Number of records with a usable label.
+      source_: Name of the input of the latest release, which the ledger has as well: given as `source`, it repeats the
+        release.
       labels_: The public label domain, shape (k,), float64.
     """
 
@@ -110,6 +116,7 @@ class LabelPrivatizer:
     verdict_: Verdict
     warnings_: list[Warn]
     records_: int
+    source_: str
     labels_: np.ndarray
 
     def __init__(
@@ -128,7 +135,7 @@ class LabelPrivatizer:
         prior_epsilon: float | None = None,
         rounding: str | None = None,
         label: str = "label",
-        source: str = "labels",
+        source: str | None = None,
         id_column: str | None = None,
         center_column: str | None = None,
         unit_column: str | None = None,
@@ -160,8 +167,9 @@ class LabelPrivatizer:
           prior_epsilon: Part of epsilon for the histogram; None for the default split.
           rounding: Rounding between grid points, "nearest" or "randomized"; None for the default of the mechanism.
           label: Name of the label column, to which the noise is bound.
-          source: Name of the input, to which records without ids are bound: for the bytes of the command line, the
-            absolute path of its only input file.
+          source: Name of the input, to which records without ids are bound. Two calls with the same one are about the
+            same records, so that equal labels are the same release: for the bytes of the command line, the absolute
+            path of its only input file. None for a random name for each call.
           id_column: Name of the column of `ids`; None to identify records by source and row.
           center_column: Name of the column of `center`, a public prediction of each label; None for no center.
           unit_column: Name of the column of `units`, for all labels of one of which epsilon then holds; None for the
@@ -259,15 +267,15 @@ class LabelPrivatizer:
         """
         request, secret = self._request()
         records = _read(request, request.column, secret, labels, center, ids, units)
-        release = _Release("fit", *_fitted(request, records, secret), request.epsilon, records.counts)
+        release = _Release("fit", request.source, *_fitted(request, records, secret), request.epsilon, records.counts)
         self._publish(request, release, fitted=True)
         return self
 
     def transform(self, labels: Any, *, center: Any = None, ids: Any = None, units: Any = None) -> Any:
         """Releases labels that the fitted mechanism randomizes, as `labeldp apply`.
 
-        The ledger is charged for the labels, whether they are those of `fit` or others. For those of `fit`, they are
-        the labels of `fit_transform`.
+        The ledger is charged for the labels, whether they are those of `fit` or others, and again for each call without
+        `source` and ids. With them, the labels of those of `fit` are those of `fit_transform`.
 
         Args:
           labels: The labels of n records.
@@ -295,7 +303,9 @@ class LabelPrivatizer:
         binding = make_binding(records.summary, column, mechanism.budget, secret)
         drawn = _drawn(records, column, mechanism.randomizer, binding, secret)
         epsilon = mechanism.total_epsilon(mechanism.labels_budget[0])
-        self._publish(request, _Release("apply", binding, mechanism, epsilon, records.counts), fitted=False)
+        self._publish(
+            request, _Release("apply", request.source, binding, mechanism, epsilon, records.counts), fitted=False
+        )
         return drawn
 
     def fit_transform(self, labels: Any, *, center: Any = None, ids: Any = None, units: Any = None) -> Any:
@@ -321,7 +331,7 @@ class LabelPrivatizer:
         records = _read(request, request.column, secret, labels, center, ids, units)
         binding, mechanism = _fitted(request, records, secret)
         drawn = _drawn(records, request.column, mechanism.randomizer, binding, secret)
-        release = _Release("privatize", binding, mechanism, request.epsilon, records.counts)
+        release = _Release("privatize", request.source, binding, mechanism, request.epsilon, records.counts)
         self._publish(request, release, fitted=True)
         return drawn
 
@@ -373,7 +383,7 @@ class LabelPrivatizer:
         with python_errors():
             write_report(
                 os.fspath(path), release.command, release.binding, release.mechanism, release.epsilon,
-                self._facts(release), Ledger(ledger_place(self.ledger)).runs(), self.source, self.id_column,
+                self._facts(release), Ledger(ledger_place(self.ledger)).runs(), release.source, self.id_column,
                 release.counts,
             )  # fmt: skip
 
@@ -395,7 +405,11 @@ class LabelPrivatizer:
             raise ValueError(
                 "this copy has no noise_key, which is not pickled: set_params(noise_key=...), or use a file"
             )
-        request = check_request(self.get_params())
+        parameters = self.get_params()
+        if self.source is None:
+            # Under ids it names the request alone.
+            parameters["source"] = _NAME_WITH_IDS if self.id_column is not None else f"call {os.urandom(16).hex()}"
+        request = check_request(parameters)
         return request, load_key(self.noise_key, self.noise_key_file)
 
     def _latest(self) -> _Release:
@@ -427,7 +441,7 @@ class LabelPrivatizer:
                     output=f"LabelPrivatizer: {request.source}",
                 )
         facts = self._facts(release)
-        self._release = release
+        self._release, self.source_ = release, release.source
         if fitted:
             self.randomizer_, self.prior_, self.budget_ = mechanism.randomizer, mechanism.prior, binding.budget
             self.certificate_, self.labels_ = mechanism.randomizer.certificate(), np.array(mechanism.domain)

@@ -1,6 +1,7 @@
 """LabelPrivatizer: the labels and charges of the command line, scikit-learn's conventions, no Beam."""
 
 import copy
+import itertools
 import json
 import os
 import pickle
@@ -130,7 +131,7 @@ def charges(ledger: Path) -> list[Any]:
 @pytest.fixture
 def privatizer(tmp_path: Path, secret: bytes) -> Callable[..., LabelPrivatizer]:
     """Function (parameters) -> a LabelPrivatizer with the key of the tests and a ledger of its own."""
-    standard: dict[str, Any] = {"label": "y", "noise_key": secret, "ledger": tmp_path / "ledger.jsonl"}
+    standard = {"label": "y", "source": "labels", "noise_key": secret, "ledger": tmp_path / "ledger.jsonl"}
     return lambda **parameters: LabelPrivatizer(**{**standard, **request(), **parameters})
 
 
@@ -206,6 +207,63 @@ def test_a_repetition_is_the_same_and_free_and_changed_labels_get_fresh_noise(pr
     other = privatizer().fit_transform(changed)
     assert np.mean(other != first) > 0.5
     assert 1.9 * once < spent(ledger) <= 4
+
+
+def test_without_a_source_every_call_is_a_release_of_its_own(privatizer: Any, tmp_path: Path) -> None:
+    """Groups with equal labels, as in groupby().transform: with the same noise, twice epsilon would tell of both."""
+    labels, ledger = np.tile([0.0, 0.5, 1.5, 3.5], 1000), tmp_path / "ledger.jsonl"
+    made = privatizer(source=None, mechanism="rr", prior_epsilon=0.2)
+    first, source = made.fit_transform(labels), made.source_
+    once = spent(ledger)
+    second = made.fit_transform(labels)
+
+    assert 1.9 * once < spent(ledger) <= 4
+    assert made.source_ != source
+    assert [json.loads(line)["output"] for line in ledger.read_text().splitlines()] == [
+        f"LabelPrivatizer: {name}" for name in (source, made.source_)
+    ]
+    # Independent: for records with one label, each pair of outputs is as frequent as the product of both. The largest
+    # of some hundred deviations of about a standard normal, with a false alarm in a million runs.
+    assert len(set(first.tolist())) > 2
+    for label, one, other in itertools.product(set(labels.tolist()), set(first.tolist()), set(first.tolist())):
+        of_one, of_other = (drawn[labels == label] for drawn in (first, second))
+        expected = (of_one == one).mean() * (of_other == other).mean() * len(of_one)
+        assert abs(((of_one == one) & (of_other == other)).sum() - expected) < 6.5 * max(expected, 1) ** 0.5 + 3
+    again = privatizer(source=source, mechanism="rr", prior_epsilon=0.2).fit_transform(labels)
+    before = spent(ledger)
+    np.testing.assert_array_equal(again, first)
+    assert spent(ledger) == before
+
+
+def test_without_a_source_fit_and_each_transform_are_charged(privatizer: Any, tmp_path: Path) -> None:
+    fitted = privatizer(source=None).fit(LABELS)
+    outputs = [fitted.transform(LABELS) for _ in range(2)]
+    assert np.mean(outputs[0] != outputs[1]) > 0.3
+    names = [[charge["release"] for charge in run] for _, run in charges(tmp_path / "ledger.jsonl")]
+    # The histogram is one release, each transform another.
+    assert names[0] == names[1][:1] == names[2][:1]
+    assert len({name for run in names for name in run}) == 3
+    assert spent(tmp_path / "ledger.jsonl") <= 2 * 2
+
+
+def test_with_ids_and_without_a_source_a_call_is_repeated(privatizer: Any, tmp_path: Path) -> None:
+    made = privatizer(source=None, id_column="id")
+    first = made.fit_transform(LABELS, ids=IDS)
+    once = spent(tmp_path / "ledger.jsonl")
+    order = np.random.default_rng(1).permutation(ROWS)
+    again = made.fit_transform(LABELS[order], ids=[IDS[row] for row in order])
+    np.testing.assert_array_equal(again, first[order])
+    assert spent(tmp_path / "ledger.jsonl") == once
+
+
+def test_groups_of_pandas_are_independent(privatizer: Any) -> None:
+    pandas = pytest.importorskip("pandas")
+    log = pandas.DataFrame({"group": np.repeat(["a", "b"], ROWS), "y": np.tile(LABELS, 2)})
+    for source, share in ((None, 0.0), ("one log", 1.0)):
+        made = privatizer(source=source, mechanism="unbiased", epsilon=1)
+        released = log.groupby("group")["y"].transform(made.fit_transform).to_numpy()
+        same = (released[:ROWS] == released[ROWS:]).mean()
+        assert same == 1 if share else same < 0.7
 
 
 @pytest.mark.parametrize("changed", ["label", "source", "epsilon", "label_max", "noise_key"])
