@@ -84,7 +84,7 @@ def add_flags(parser: Any) -> None:
         "Recompute epsilon, bias and fingerprint of a mechanism file from its integer weights. "
         "Of a release, check the manifest against it too, and the records with --data."
     )
-    parser.epilog = "Exit status: 0 every check holds, 1 a check fails, 2 bad usage."
+    parser.epilog = "Exit status: 0 every check holds, 1 a check fails, 2 bad usage, 74 the report cannot be written."
     group = parser.add_argument_group("Input")
     group.add_argument(
         "path", metavar="FILE|FOLDER", help="a mechanism file, release.json or output folder; on s3:// or gs:// too"

@@ -16,7 +16,7 @@ from labeldp import __version__
 
 from ..flags.command_parser import CommandParser
 from .arguments import BAD_USAGE, ArgumentParser, UsageError
-from .exit_codes import FAILURE, SUCCESS
+from .exit_codes import FAILURE, SUCCESS, with_standard_streams
 from .one_line import one_line
 from .signals import sigterm_as_interrupt
 
@@ -185,9 +185,15 @@ def main(argv: Sequence[str] | None = None) -> int:
       argv: The arguments without the program's name; default those of the process.
 
     Returns:
-      The exit code: 0 success, 1 the job or an audit failed, 2 bad usage.
+      The exit code: 0 success, 1 the job or an audit failed, 2 bad usage, 74 success whose results standard output did
+      not take. That a reader of the output ends early changes nothing.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    prog = f"labeldp {arguments[0]}" if arguments and arguments[0] in COMMANDS else "labeldp"
+    return with_standard_streams(prog, lambda: _run(arguments))
+
+
+def _run(arguments: Sequence[str]) -> int:
     if not arguments:
         print(_MainParser("labeldp").format_help(), file=sys.stderr, end="")
         return BAD_USAGE

@@ -1,10 +1,12 @@
-"""Exit codes of commands, and the one place where exceptions become one-line errors."""
+"""Exit codes of commands, the one place where exceptions become one-line errors, and the ends of standard output."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable
+from typing import Any, TextIO
 
 from .arguments import BAD_USAGE, UsageError
 from .one_line import one_line
@@ -12,6 +14,8 @@ from .signals import was_signalled
 
 SUCCESS = 0
 FAILURE = 1
+OUTPUT_LOST = 74
+"""Success of the work, whose results could not be written to standard output: a full disk. EX_IOERR of sysexits.h."""
 
 
 def run_command(
@@ -62,3 +66,63 @@ def _interrupted(prog: str, state: str) -> int:
         # Threads that a runner leaves running must not keep the process alive.
         os._exit(FAILURE)
     return FAILURE
+
+
+class _Stream:
+    """Standard stream that nobody has to read: after its first error, what is written to it is dropped."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+        self.error: OSError | None = None
+
+    def write(self, text: str) -> int:
+        self._attempt(lambda: self._stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._attempt(self._stream.flush)
+
+    def _attempt(self, work: Callable[[], object]) -> None:
+        if self.error is not None:
+            return
+        try:
+            work()
+        except OSError as error:
+            self.error = error
+            # Python would write what is left in its buffer at the end of the process, and fail again.
+            with contextlib.suppress(OSError, ValueError):
+                null = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null, self._stream.fileno())
+                os.close(null)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def with_standard_streams(prog: str, work: Callable[[], int]) -> int:
+    """Runs a command whose readers may end before it does, as in `labeldp audit FOLDER | head -1`.
+
+    Args:
+      prog: The command as the user typed it.
+      work: The command; it returns its exit code.
+
+    Returns:
+      The exit code of the work, also if its readers have ended; 74 in place of 0 if a result could not be written.
+    """
+    streams = sys.stdout, sys.stderr
+    # A stream that was closed before the start is None, and `print` writes nothing to it.
+    output, errors = (None if stream is None else _Stream(stream) for stream in streams)
+    sys.stdout, sys.stderr = output, errors  # pyrefly: ignore[bad-assignment]
+    try:
+        code = work()
+        if output is not None:
+            output.flush()
+            if output.error is not None and not isinstance(output.error, BrokenPipeError):
+                reason = output.error.strerror or type(output.error).__name__
+                _fail(prog, f"error: standard output cannot be written ({reason}); the command itself has ended", code)
+                code = code or OUTPUT_LOST
+        if errors is not None:
+            errors.flush()
+    finally:
+        sys.stdout, sys.stderr = streams
+    return code

@@ -199,3 +199,64 @@ def test_the_exit_code_reaches_the_shell(environment: dict[str, str]) -> None:
     for argv, code in ((["--help"], 0), (["audit", __file__], 1), (["unknown"], 2), (["audit"], 2)):
         command = [sys.executable, "-m", "labeldp", *argv]
         assert subprocess.run(command, check=False, env=environment, capture_output=True).returncode == code
+
+
+# Readers that end before the command does.
+
+
+def piped(command: str, environment: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs a shell command; `labeldp` stands for the program, whose exit code is in the file code."""
+    script = f'labeldp() {{ {sys.executable} -m labeldp "$@"; echo $? > code; }}\n{command}'
+    return subprocess.run(
+        ["bash", "-c", script], check=False, env=environment, cwd=folder, capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.fixture
+def released(job: Any, invoke: Any, outputs: Path) -> Path:
+    """Folder of a release."""
+    invoke(job(output=outputs / "released")).ok()
+    return outputs / "released"
+
+
+def test_a_reader_that_ends_early_is_no_failure(
+    released: Path, environment: dict[str, str], tmp_path: Path, job: Any, outputs: Path
+) -> None:
+    again = " ".join(f"'{argument}'" for argument in job(output=outputs / "again"))
+    for command in (
+        f"labeldp audit --data {released} | true",
+        f"labeldp {again} | head -1",
+        "labeldp privatize --help | head -1",
+        "labeldp --help | true",
+        "labeldp completion bash | head -1",
+        f"labeldp ledger {outputs / 'labeldp_ledger.jsonl'} 2>&1 | true",
+    ):
+        done = piped(command, environment, tmp_path)
+        assert done.stderr == "" or again in command, command
+        assert "error" not in done.stderr
+        assert "Traceback" not in done.stderr
+        assert (tmp_path / "code").read_text() == "0\n", command
+    assert (outputs / "again" / "release.json").exists()
+
+
+def test_a_check_that_fails_fails_without_a_reader(released: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    manifest = released / "release.json"
+    manifest.write_text(manifest.read_text().replace('"records": ', '"records": 1'))
+    done = piped(f"labeldp audit {released} | true; labeldp audit {released} >&-", environment, tmp_path)
+    assert done.stderr == ""
+    assert (tmp_path / "code").read_text() == "1\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_results_that_cannot_be_written_are_an_error_of_its_own(
+    released: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    for command in (f"labeldp audit {released} > /dev/full", "labeldp --help > /dev/full"):
+        done = piped(command, environment, tmp_path)
+        assert (tmp_path / "code").read_text() == "74\n"
+        assert done.stderr.startswith("labeldp")
+        assert done.stderr.count("\n") == 1
+        assert "standard output cannot be written (No space left on device)" in done.stderr
+    # Nobody can be told of an error on standard error.
+    assert piped("labeldp privatize --epsilon=1 2> /dev/full", environment, tmp_path).stderr == ""
+    assert (tmp_path / "code").read_text() == "2\n"
