@@ -9,11 +9,12 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 
 import numpy as np
 
-from ..core.budget import MIN_EPSILON, split_budget
+from ..core.budget import LEAST_RESIDUAL_SHARE, MIN_EPSILON, RESIDUAL_SHARE, split_budget
 from ..core.losses import Loss
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
@@ -85,7 +86,13 @@ def expected_loss(prior: Prior, loss: Loss) -> Measure:
 
 
 def plan_split(
-    mechanism: Mechanism, prior: Prior, records: int, epsilon: float, measure: Measure, draws: int
+    mechanism: Mechanism,
+    prior: Prior,
+    records: int,
+    epsilon: float,
+    measure: Measure,
+    draws: int,
+    residuals: bool = False,
 ) -> SplitPlan:
     """Finds the best split of epsilon between the histogram and the labels by simulation.
 
@@ -101,6 +108,7 @@ def plan_split(
       epsilon: Total budget of histogram and labels.
       measure: Objective to minimize.
       draws: Simulated histograms per share, >= 1.
+      residuals: Whether the labels are residuals around a center, whose histogram gets another share by default.
 
     Returns:
       The default and the best split.
@@ -108,8 +116,10 @@ def plan_split(
     Raises:
       ValueError: If `split_budget`, the mechanism or the measure does not support the arguments.
     """
-    most = prior_share(getattr(mechanism, "name", ""))
-    default = split_budget(epsilon, len(prior.labels), records, most=most).prior
+    most, least = prior_share(getattr(mechanism, "name", "")), Fraction(0)
+    if residuals:
+        most, least = RESIDUAL_SHARE, LEAST_RESIDUAL_SHARE
+    default = split_budget(epsilon, len(prior.labels), records, most=most, least=least).prior
     searched, fresh = range(draws), range(draws, 2 * draws)
 
     def share(prior_epsilon: float, numbers: Sequence[int]) -> PriorShare:
@@ -122,10 +132,10 @@ def plan_split(
         return share(prior_epsilon, searched).value
 
     # Halvings are rounded to three digits, so the last one may be a little below this many halvings.
-    least = max(MIN_EPSILON, 0.98 * default / 2**_MAX_HALVINGS)
+    smallest = max(MIN_EPSILON, 0.98 * default / 2**_MAX_HALVINGS)
 
     def tried(prior_epsilon: float, best: float) -> float:
-        within = least <= prior_epsilon <= _LARGEST_SHARE * epsilon
+        within = smallest <= prior_epsilon <= _LARGEST_SHARE * epsilon
         return prior_epsilon if within and value(prior_epsilon) < value(best) else best
 
     best = default
@@ -228,7 +238,13 @@ class ModelPlan:
 
 
 def plan_model(
-    prior: Prior, records: int, epsilon: float, features: int, explained: float | None, draws: int
+    prior: Prior,
+    records: int,
+    epsilon: float,
+    features: int,
+    explained: float | None,
+    draws: int,
+    residuals: bool = False,
 ) -> ModelPlan:
     """Finds the mechanism with the smallest `linear_error`, then its best split.
 
@@ -243,6 +259,7 @@ def plan_model(
       features: Number of features of the model.
       explained: Share of the label variance that the features explain, in [0, 1]; None if unknown.
       draws: Simulated histograms per share, >= 1.
+      residuals: Whether the labels are residuals around a center.
 
     Returns:
       The better of the two mechanisms with its split.
@@ -257,7 +274,7 @@ def plan_model(
         return error.total, error.bias, error.variance
 
     def split_for(mechanism: Mechanism) -> SplitPlan:
-        return plan_split(mechanism, prior, records, epsilon, measure, draws)
+        return plan_split(mechanism, prior, records, epsilon, measure, draws, residuals)
 
     advice = recommend(prior, epsilon, records, features, explained)
     bins = split_for(RROnBins())

@@ -17,6 +17,7 @@ from ..flags.study_flags import COMPARED_MECHANISMS
 from .mechanism_spec import MechanismSpec
 from .prior_commands import (
     describe_prior,
+    explain_residuals,
     load_prior,
     parse_mechanisms,
     run_prior_command,
@@ -138,7 +139,7 @@ def _text(rows: Sequence[Row], args: argparse.Namespace, source: PriorFile) -> s
         if place and mechanisms > 1 and place % mechanisms == 0:
             text.append("")
         text.append(line)
-    return "\n".join(text)
+    return "\n".join([*text, *explain_residuals(source)])
 
 
 def _picture(results: Sequence[ComparisonResult], args: argparse.Namespace, source: PriorFile) -> str:
@@ -150,7 +151,8 @@ def _picture(results: Sequence[ComparisonResult], args: argparse.Namespace, sour
         lines.append(Line(text, epsilons, [each.loss if each else None for each in qualities]))
     return draw_lines(
         lines,
-        title=f"Expected loss of privatized labels, {len(source.prior.labels)} labels",
+        title=f"Expected loss of privatized labels, {len(source.prior.labels)} "
+        f"{'labels' if source.residuals is None else 'residuals'}",
         x_label="epsilon of the labels",
         y_label=f"expected {args.loss} loss",
         levels=[("one output for all", loss_without_labels(source.prior, loss_named(args.loss)))],

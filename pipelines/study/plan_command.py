@@ -17,6 +17,7 @@ from ..cli.progress_bar import progress
 from .mechanism_spec import MechanismSpec
 from .prior_commands import (
     describe_prior,
+    explain_residuals,
     load_prior,
     parse_mechanisms,
     run_prior_command,
@@ -45,6 +46,7 @@ class PlanTask:
       draws: Histograms to simulate for each split, >= 1.
       features: Features of the linear model; None for no recommendation.
       explained: R^2 of the features, in [0, 1]; None where it is unknown.
+      residuals: Whether the prior is that of residuals around a center.
     """
 
     spec: MechanismSpec
@@ -55,6 +57,7 @@ class PlanTask:
     draws: int
     features: int | None
     explained: float | None
+    residuals: bool = False
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,17 @@ def _plan(args: argparse.Namespace) -> None:
     source = load_prior(args)
     records = _check_records(args, source)
     tasks = [
-        PlanTask(spec, args.loss, source.prior, records, epsilon, args.draws, args.features, args.explained)
+        PlanTask(
+            spec,
+            args.loss,
+            source.prior,
+            records,
+            epsilon,
+            args.draws,
+            args.features,
+            args.explained,
+            source.residuals is not None,
+        )
         for epsilon in args.epsilon
     ]
     planned = list(progress(map_in_processes(plan_epsilon, tasks, args.processes), len(tasks), "planned"))
@@ -167,10 +180,12 @@ def plan_epsilon(task: PlanTask) -> PlanResult:
     measure = expected_loss(task.prior, loss_named(task.loss))
     try:
         mechanism = task.spec.mechanism(task.loss)
-        split = plan_split(mechanism, task.prior, task.records, task.epsilon, measure, task.draws)
+        split = plan_split(mechanism, task.prior, task.records, task.epsilon, measure, task.draws, task.residuals)
         model = None
         if task.features is not None:
-            model = plan_model(task.prior, task.records, task.epsilon, task.features, task.explained, task.draws)
+            model = plan_model(
+                task.prior, task.records, task.epsilon, task.features, task.explained, task.draws, task.residuals
+            )
     except (ValueError, ArithmeticError, MemoryError) as error:
         return PlanResult(task.epsilon, reason=str(error) or type(error).__name__)
     return PlanResult(task.epsilon, split, model)
@@ -178,10 +193,11 @@ def plan_epsilon(task: PlanTask) -> PlanResult:
 
 def _text(rows: Sequence[Row], args: argparse.Namespace, source: PriorFile, records: int) -> str:
     reason = ["reason"] if any(row["reason"] for row in rows) else []
+    what = "label" if source.residuals is None else "residual"
     text = [
         f"expected over {describe_prior(args, source)}; {records:,} records",
         "",
-        f"{args.loss} loss of a label, {args.mechanism}: e1 of epsilon for the histogram, the rest for the labels",
+        f"{args.loss} loss of a {what}, {args.mechanism}: e1 of epsilon for the histogram, the rest for the {what}s",
         *table_lines(rows, [*_SPLIT_COLUMNS, *reason]),
     ]
     if args.features is not None:
@@ -189,17 +205,17 @@ def _text(rows: Sequence[Row], args: argparse.Namespace, source: PriorFile, reco
         if args.explained is None:
             given, scale = "at most, whatever they explain", ""
         else:
-            given = f"which is regularized, if they explain {args.explained:g} of the labels' variance"
+            given = f"which is regularized, if they explain {args.explained:g} of the {what}s' variance"
             scale = f"; the features explain {args.explained * variance:.5g} of it"
         true_labels = (args.features + 1) / records * (1 - (args.explained or 0.0)) * variance
         text += [
             "",
             f"squared error that training on such labels adds to a linear model of {args.features} features, {given}",
             *table_lines([_readable(row, variance) for row in rows], _MODEL_COLUMNS),
-            f"for scale: the labels' variance is {variance:.5g}{scale}; "
+            f"for scale: the {what}s' variance is {variance:.5g}{scale}; "
             f"true labels would add at most {true_labels:.5g}",
         ]
-    return "\n".join(text)
+    return "\n".join([*text, *explain_residuals(source)])
 
 
 def _readable(row: Row, variance: float) -> Row:

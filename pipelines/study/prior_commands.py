@@ -142,10 +142,40 @@ def describe_prior(args: argparse.Namespace, source: PriorFile) -> str:
       source: The prior.
 
     Returns:
-      File, number of labels, and the epsilon that its release spent.
+      File, number of labels or range of residuals, and the epsilon that its release spent.
     """
     cost = f"noised with epsilon {source.prior_epsilon:.6g}" if source.prior_epsilon else "taken as public"
-    return f"{one_line(args.prior)}: {len(source.prior.labels)} labels, {cost}"
+    labels, found = source.prior.labels, source.residuals
+    if found is None:
+        return f"{one_line(args.prior)}: {len(labels)} labels, {cost}"
+    around = f"around the center {one_line(found.center)}"
+    return f"{one_line(args.prior)}: {len(labels)} residuals from {labels[0]:g} to {labels[-1]:g} {around}, {cost}"
+
+
+def explain_residuals(source: PriorFile) -> list[str]:
+    """Explains results for residuals around a center.
+
+    Args:
+      source: The prior.
+
+    Returns:
+      Lines of text; none for a prior of labels.
+    """
+    found = source.residuals
+    if found is None:
+        return []
+    lines = [
+        "",
+        "these are errors of residuals, the differences between labels and the center, to which the noise is added: a "
+        "released label is the center plus a released residual, so its error is the same",
+        "residuals are clipped to this range, which a job chooses anew for each epsilon",
+    ]
+    if found.clipping is not None:
+        squared, share = found.clipping.squared, 100 * found.clipping.share
+        lines[-1] += f"; that adds an expected squared error of {squared:.5g}, for {share:.3g} % of the records"
+    if found.center_epsilon:
+        lines.append(f"epsilon is without that of the center, which spent {found.center_epsilon:.6g}")
+    return lines
 
 
 def write_results(

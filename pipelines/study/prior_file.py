@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from ...mechanisms.center.truncation import ClippingError, clipping_error
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.noise.noisy_histogram import estimated_prior
 from ..cli.arguments import UsageError
+from ..release.center_statement import CenterStatement
 
 _MOST_COUNT = 1 << 62
 # Relative to the largest weight. Weights have the same bits on every CPU; another numpy may add in another order.
@@ -83,6 +85,21 @@ class NoisedCounts:
 
 
 @dataclass(frozen=True)
+class ReleasedResiduals:
+    """Residuals around a center, over which a mechanism file states its prior.
+
+    Attributes:
+      center: Name of the center column.
+      center_epsilon: Epsilon that a linear center has spent; 0 for a column of the input.
+      clipping: Error of clipping residuals to the range of the mechanism; None with groups, which have several ranges.
+    """
+
+    center: str
+    center_epsilon: float
+    clipping: ClippingError | None
+
+
+@dataclass(frozen=True)
 class PriorFile:
     """Prior with the facts that its file states about it.
 
@@ -92,6 +109,7 @@ class PriorFile:
       release: Name of that release in ledgers, 32 hexadecimal digits, where the file states it.
       records: Number of records that the prior was counted from, where a release folder states it.
       noised: The noised counts that the prior was estimated from, where the file states them.
+      residuals: The residuals that the prior is about; None for labels.
     """
 
     prior: Prior
@@ -99,6 +117,7 @@ class PriorFile:
     release: str | None = None
     records: int | None = None
     noised: NoisedCounts | None = None
+    residuals: ReleasedResiduals | None = None
 
 
 def read_prior(path: str, name: str | None = None) -> PriorFile:
@@ -113,7 +132,7 @@ def read_prior(path: str, name: str | None = None) -> PriorFile:
 
     Raises:
       UsageError: If the file cannot be read.
-      ValueError: If it is not a prior, or one of residuals around a center. Both messages name the file.
+      ValueError: If it is not a prior. The message names the file.
     """
     name, folder = name or path, path if os.path.isdir(path) else None
     text = _read_text(*(os.path.join(each, "mechanism.json") if folder else each for each in (path, name)))
@@ -122,12 +141,6 @@ def read_prior(path: str, name: str | None = None) -> PriorFile:
     except ValueError as error:
         raise ValueError(f"--prior {name}: {error}") from None
     document = _json_object(text)
-    if "center" in document:
-        # Without its center, a mechanism for these residuals would be applied to labels.
-        raise ValueError(
-            f"--prior {name}: its prior is that of residuals around a center, clipped to the range of its mechanism, "
-            "not one of labels: name another file, or use labeldp fit --center_column for another mechanism"
-        )
     member = document.get("prior")
     stated = {"epsilon": 0.0} | member if isinstance(member, dict) else {"epsilon": 0.0}
     try:
@@ -135,11 +148,21 @@ def read_prior(path: str, name: str | None = None) -> PriorFile:
         noised = NoisedCounts.from_document(stated)
         if noised is not None:
             noised.check(prior, epsilon)
+        residuals = _residuals(document["center"], prior, epsilon) if "center" in document else None
     except ValueError as error:
         raise ValueError(f"--prior {name}: {error}") from None
     manifest = os.path.join(folder, "release.json") if folder else ""
     records = _json_object(_read_text(manifest, name)).get("records") if os.path.exists(manifest) else None
-    return PriorFile(prior, epsilon, release, records if isinstance(records, int) and records > 0 else None, noised)
+    records = records if isinstance(records, int) and records > 0 else None
+    return PriorFile(prior, epsilon, release, records, noised, residuals)
+
+
+def _residuals(document: Any, prior: Prior, epsilon: float) -> ReleasedResiduals:
+    statement = CenterStatement.from_document(document, epsilon)
+    clipping = None
+    if statement.groups is None:
+        clipping = clipping_error(statement.prior, float(prior.labels[0]), float(prior.labels[-1]))
+    return ReleasedResiduals(statement.column, statement.epsilon, clipping)
 
 
 def parse_prior_release(noised: dict[str, Any]) -> tuple[float, str | None]:

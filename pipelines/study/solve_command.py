@@ -44,6 +44,12 @@ def _solve(args: argparse.Namespace) -> str:
     if os.path.lexists(output):
         raise UsageError(f"--output {output} exists: name another file, or delete it")
     source = load_prior(args)
+    if source.residuals is not None:
+        # Without its center, a mechanism for these residuals would be applied to labels.
+        raise UsageError(
+            f"--prior {args.prior}: its prior is that of residuals around a center, clipped to the range of its "
+            "mechanism, not one of labels: name another file, or use labeldp fit for another mechanism"
+        )
     prior = source.prior
     started = time.perf_counter()
     try:

@@ -54,17 +54,77 @@ def centered(invoke: Any, command: Any, key_file: Path, tmp_path_factory: pytest
 
 
 @pytest.mark.parametrize("file", ["", "mechanism.json"])
-@pytest.mark.parametrize("subcommand", ["solve", "plan", "compare"])
-def test_a_prior_of_residuals_is_refused(
-    centered: Path, invoke: Any, tmp_path: Path, subcommand: str, file: str
+def test_no_mechanism_is_solved_for_a_prior_of_residuals(
+    centered: Path, invoke: Any, tmp_path: Path, file: str
 ) -> None:
     """`solve` would write a mechanism of residuals without their center, which `apply` would give labels to."""
-    flags = ["--epsilon=1", f"--prior={centered / file}"]
-    outcome = invoke([subcommand, *flags, *([f"--output={tmp_path / 'm.json'}"] if subcommand == "solve" else [])])
-    assert outcome.code in (1, 2)
+    outcome = invoke(["solve", "--epsilon=1", f"--prior={centered / file}", f"--output={tmp_path / 'm.json'}"])
+    assert outcome.code == 2
     assert f"--prior {centered / file}" in outcome.error
     assert "its prior is that of residuals around a center" in outcome.error
     assert not (tmp_path / "m.json").exists()
+
+
+@pytest.fixture(scope="module")
+def default_release(invoke: Any, command: Any, key_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release of 2,000 records as the README makes it: around a linear center."""
+    folder = tmp_path_factory.mktemp("default")
+    rows = "".join(f"{i % 7},{(i % 7 + i % 3) % 9}\n" for i in range(2000))
+    (folder / "log.csv").write_text("x,y\n" + rows)
+    flags = {"input": folder / "log.csv", "input_format": "csv", "output_format": "parquet", "label": "y"}
+    grid = {"label_min": 0, "label_max": 8, "label_step": 1, "epsilon": 1, "for": "models"}
+    invoke(command("privatize", flags | grid | {"output": folder / "released", "noise_key_file": key_file})).ok()
+    return folder / "released"
+
+
+def test_mechanisms_are_compared_for_the_residuals_of_a_default_release(
+    default_release: Path, invoke: Any, tmp_path: Path
+) -> None:
+    """The first of the README's two commands. The released mechanism's error is that of its manifest."""
+    document = json.loads((default_release / "mechanism.json").read_text())
+    manifest = json.loads((default_release / "release.json").read_text())
+    spec = document["mechanism"] + "".join(f":bias={bias}" for bias in [document["parameters"].get("bias")] if bias)
+    mechanisms = ["rr_on_bins", "bias_limited:bias=0.05", "unbiased", *({spec} - {"rr_on_bins", "unbiased"})]
+    flags = ["--mechanism", *mechanisms, "--epsilon", "1", repr(manifest["randomizer_epsilon"])]
+    found = invoke(
+        [
+            "compare",
+            f"--prior={default_release}",
+            *flags,
+            f"--json={tmp_path / 'c.json'}",
+            f"--picture={tmp_path}/c.svg",
+        ]
+    ).ok()
+
+    rows = json.loads((tmp_path / "c.json").read_text())["rows"]
+    (own,) = [r for r in rows if r["mechanism"] == spec and r["epsilon"] == manifest["randomizer_epsilon"]]
+    assert own["mse"] == pytest.approx(manifest["expected_loss"]["squared"], rel=1e-6)
+    low, high = document["labels"][0], document["labels"][-1]
+    assert f"{len(document['labels'])} residuals from {low:g} to {high:g} around the center y_center" in found.out
+    assert (
+        "clipped to this range, which a job chooses anew for each epsilon; that adds an expected squared" in found.out
+    )
+    assert f"without that of the center, which spent {manifest['center_epsilon']:.6g}" in found.out
+    assert (tmp_path / "c.svg").exists()
+
+
+def test_a_budget_is_planned_for_the_residuals_of_a_default_release(
+    default_release: Path, invoke: Any, tmp_path: Path
+) -> None:
+    """The second of the README's two commands. Its default split is that of a job."""
+    manifest = json.loads((default_release / "release.json").read_text())
+    rest = manifest["epsilon"] - manifest["center_epsilon"]
+    found = invoke(
+        ["plan", f"--prior={default_release}", "--features=10", f"--epsilon={rest!r}", "--draws=2",
+         f"--json={tmp_path / 'p.json'}", f"--picture={tmp_path}/p.svg"]
+    ).ok()  # fmt: skip
+
+    (row,) = json.loads((tmp_path / "p.json").read_text())["rows"]
+    assert rest / 32 <= row["default_e1"] * 1.001
+    assert row["default_e1"] <= rest / 8
+    assert "2,000 records" in found.out
+    assert "for scale: the residuals' variance is" in found.out
+    assert "these are errors of residuals" in found.out
 
 
 def test_a_folder_that_is_no_release(tmp_path: Path) -> None:
