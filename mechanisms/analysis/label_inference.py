@@ -16,6 +16,9 @@ import numpy as np
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
 
+# Probabilities are sums in floats; a gain below this part of them is none.
+_ROUNDING = 1e-12
+
 
 @dataclass(frozen=True)
 class LabelInference:
@@ -36,8 +39,9 @@ class LabelInference:
 
     @property
     def advantage(self) -> float:
-        """The gain in probability that the released label gives, >= 0."""
-        return max(self.informed - self.uninformed, 0.0)
+        """The gain in probability that the released label gives, >= 0; 0 where only rounding errors are left of it."""
+        gain = self.informed - self.uninformed
+        return gain if gain > _ROUNDING * self.uninformed else 0.0
 
 
 def label_inference(randomizer: Randomizer, prior: Prior, tolerance: float = 0.0) -> LabelInference:

@@ -20,12 +20,14 @@ class CenterFacts:
       missing: Number of records whose center is missing; None if unknown.
       grouped: Whether groups of records have ranges of their own. The randomizer's labels are then positions in the
         ranges, scaled so that its mean squared errors are those of all records.
+      label_variance: Estimated variance of the labels, from the released sums of a linear center; None if unknown.
     """
 
     prior: Prior
     domain: tuple[float, float]
     missing: int | None
     grouped: bool = False
+    label_variance: float | None = None
 
 
 @dataclass(frozen=True)
@@ -61,3 +63,14 @@ class ReleasedFacts:
     def whole_utility(self) -> Utility:
         """Moments of the outputs for all labels; with a center, for residuals before they are clipped."""
         return self.utility if self.center is None else clipped_utility(self.randomizer, self.center.prior)
+
+    @property
+    def label_variance(self) -> float:
+        """Variance that losses are stated as shares of: of the labels; around a center column, of the residuals."""
+        estimated = None if self.center is None else self.center.label_variance
+        return self.whole_utility.variance if estimated is None else estimated
+
+    @property
+    def of_what(self) -> str:
+        """Names what has that variance."""
+        return "labels" if self.center is None or self.center.label_variance is not None else "residuals"

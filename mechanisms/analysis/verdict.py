@@ -66,8 +66,9 @@ class Worth:
 
     Attributes:
       records_per_parameter: Records n divided by parameters p of the model.
-      error: Error of the model beyond that of the best model, as a share of the label variance; a bound.
+      error: Error of the model beyond that of the best model, as a share of `ReleasedFacts.label_variance`; a bound.
       bias: Part of it that is bias.
+      less_than_nothing: Whether the model is worse than the mean of the noised histogram, for which no label is needed.
       worth: True labels that one released label is equivalent to, whatever the features explain.
       by_share: The same for features that explain `EXPLAINED_SHARES` of the label variance.
     """
@@ -75,13 +76,9 @@ class Worth:
     records_per_parameter: float
     error: float
     bias: float
+    less_than_nothing: bool
     worth: float
     by_share: tuple[float, ...]
-
-    @property
-    def less_than_nothing(self) -> bool:
-        """True if the model is worse than the mean of the noised histogram, for which no label is needed."""
-        return self.error >= 1
 
 
 def worth_of_label(facts: ReleasedFacts, records_per_parameter: float) -> Worth | None:
@@ -95,13 +92,14 @@ def worth_of_label(facts: ReleasedFacts, records_per_parameter: float) -> Worth 
       The worth; None if the prior has a single label.
     """
     moments = facts.whole_utility
-    if not moments.variance > 0:
+    if not (moments.variance > 0 and facts.label_variance > 0):
         return None
     error, _ = moments.best_use(records_per_parameter)
     return Worth(
         records_per_parameter,
-        error.total / moments.variance,
-        error.bias / moments.variance,
+        error.total / facts.label_variance,
+        error.bias / facts.label_variance,
+        error.total >= moments.variance,
         moments.worth(records_per_parameter),
         tuple(moments.worth(records_per_parameter, share) for share in EXPLAINED_SHARES),
     )
@@ -129,21 +127,22 @@ def verdict(facts: ReleasedFacts) -> Verdict:
       The verdict.
     """
     moments, parameters = facts.whole_utility, parameters_of(facts)
-    what = "residuals" if facts.center is not None else "labels"
-    if not moments.variance > 0:
-        return Verdict("none", f"not usable: the noised histogram has a single value, and the {what} say no more")
-    needed = moments.records_per_parameter(LOSS * moments.variance)
+    variance, what = facts.label_variance, facts.of_what
+    if not (moments.variance > 0 and variance > 0):
+        randomized = "labels" if facts.center is None else "residuals"
+        return Verdict("none", f"not usable: the noised histogram has a single value, and the {randomized} say no more")
+    needed = moments.records_per_parameter(LOSS * variance)
     if facts.records is None:
         return _without_records(facts, needed, what)
     error, _ = moments.best_use(facts.records / parameters)
-    share = error.total / moments.variance
+    share = error.total / variance
     costs = f"a model of {parameters} parameters loses at most about {percent(share)} of the variance of the {what}"
     most = int(facts.records / needed)
     if most >= parameters:
         source = "noise" if error.bias < 0.01 * error.total else "noise and bias"
-        return Verdict("good", f"good for training: {costs} to {source}")
+        return Verdict("good", f"good for training: {costs} to {source}{_beside_center(facts, error.total)}")
     if math.isinf(needed):
-        bias = percent(min(_least_bias(moments) / moments.variance, 1.0))
+        bias = percent(min(_least_bias(moments) / variance, 1.0))
         level = "bias"
         text = f"biased: a model keeps a bias of up to {bias} of the variance of the {what}, which no number of "
         text += "records averages out; use its predictions for their order only"
@@ -167,6 +166,15 @@ def _without_records(facts: ReleasedFacts, needed: float, what: str) -> Verdict:
     )
 
 
+def _beside_center(facts: ReleasedFacts, error: float) -> str:
+    """What the center alone misses, in the same shares; empty where the variance of the labels is unknown."""
+    if facts.center is None or facts.center.label_variance is None:
+        return ""
+    missed = facts.whole_utility.variance
+    better = ", and predicts better than such a model may" if error >= missed else ""
+    return f"; the center alone misses about {percent(missed / facts.label_variance)}{better}"
+
+
 def _least_bias(moments: Utility) -> float:
     return min(moments.training_error(1.0, debiased=debiased).bias for debiased in moments.uses)
 
@@ -176,26 +184,28 @@ def _proposals(facts: ReleasedFacts, records: float) -> Iterator[str]:
     assert facts.records is not None
     moments, parameters, ratio = facts.whole_utility, parameters_of(facts), facts.records / parameters_of(facts)
     epsilon = facts.randomizer.epsilon
-    present = moments.best_use(ratio)[0].total / moments.variance
+    # Shares of the variance of the residuals are this many of that of the labels.
+    scale = moments.variance / facts.label_variance
+    present = moments.best_use(ratio)[0].total / facts.label_variance
     mechanism: Mechanism = Unbiased(_GAP)
     unbiased = _solved(facts, mechanism, epsilon)
     if facts.utility.unbiased:
         mechanism, flag = _own_mechanism(facts), ""
     else:
         flag = "--mechanism unbiased"
-        share = _share(unbiased, ratio)
+        share = _share(unbiased, ratio) * scale
         if share <= LOSS:
             yield f"with {flag}, the same epsilon costs a model {percent(share)}"
             return
         if share < _BETTER * present:
             yield f"{flag} at the same epsilon ({percent(share)})"
         if unbiased is not None:
-            needed = unbiased.records_per_parameter(LOSS * unbiased.variance) * parameters
+            needed = unbiased.records_per_parameter(LOSS * unbiased.variance / scale) * parameters
             records = min(records, needed)
     larger = [epsilon * 2 ** (step / 2) for step in range(1, _STEPS_OF_EPSILON + 1)]
     larger = [each for each in larger if each <= MAX_EPSILON]
     # The loss falls with epsilon.
-    step = bisect_left(larger, True, key=lambda each: _share(_solved(facts, mechanism, each), ratio) <= LOSS)
+    step = bisect_left(larger, True, key=lambda each: _share(_solved(facts, mechanism, each), ratio) * scale <= LOSS)
     if step < len(larger):
         total = _round_up((larger[step] + facts.prior_epsilon) * facts.records_per_unit)
         yield f"raise --epsilon to about {total:g}{' with ' + flag if flag else ''}"

@@ -281,18 +281,7 @@ class LinearCenter:
         """
         if not sums:
             return cls(design, labels, (), (0,))
-        gram = design.gram / (ROW_UNIT**2 * design.sampled)
-        scale = float(noise_scale(design.map.norm, labels, design.epsilon))
-        # In steps of the domain: sums have twice the label, and rows the unit ROW_UNIT.
-        unit = 2 * ROW_UNIT * design.records
-        moments, error = np.array([each / unit for each in sums]), scale / unit
-        # Not a power, which C libraries round in several ways.
-        noise = 2 * (error * error)
-        signal = np.array(design.signal) * (labels - 1) ** 2
-        signal *= _strength(moments[1:] - gram[1:, 0] * moments[0] / gram[0, 0], signal, noise)
-        constant = _VARIANCE * (labels - 1) ** 2
-        normal = stacked_matmul(gram[None], gram[None])[0] / noise
-        normal += np.diag(1 / np.concatenate([[constant], signal]))
+        gram, moments, noise, normal = _system(design, labels, sums)
         found = _solved(normal, (gram * moments).sum(axis=1) / noise)
         if not np.isfinite(found).all():
             raise ValueError("the moments of the center's features are out of range")
@@ -303,6 +292,36 @@ class LinearCenter:
     def epsilon(self) -> float:
         """Budget that the center has spent."""
         return self.design.epsilon
+
+    def label_variance(self, residual_variance: float) -> float | None:
+        """Estimates the variance of the labels from what is released.
+
+        Var y = Var r + 2 Cov(c, y) - Var c, for residuals r = y - c of a center c. The variance of c follows from the
+        coefficients and the moments of the sample of features, its covariance with y from the noised sums. The noise of
+        these is in the coefficients as well; what the two add to the covariance on average is subtracted, and so is a
+        standard error, because errors are stated as shares of this variance. Clamping of labels and predictions to the
+        domain is left out, and the standard deviation is kept within the bounds that those of c and r give.
+
+        Args:
+          residual_variance: Variance of the residuals, in squared steps of the domain.
+
+        Returns:
+          The variance in squared steps of the domain; None without sums.
+        """
+        if not self.sums:
+            return None
+        gram, moments, noise, normal = _system(self.design, self.labels, self.sums)
+        coefficients = np.array(self.coefficients) / COEFFICIENT_UNIT
+        own = dot(coefficients, (gram * coefficients).sum(axis=1)) - dot(gram[0], coefficients) ** 2
+        own = max(own, 0.0)
+        # Coefficients are a linear function of the moments, and so is the covariance of each with its own moment.
+        size = len(moments)
+        traced = sum(_solved(normal, gram[place] / noise)[place] for place in range(size))
+        covariance = dot(coefficients, moments) - noise * traced - dot(gram[0], coefficients) * moments[0]
+        error = math.sqrt(noise * dot(coefficients[1:], coefficients[1:]))
+        found = residual_variance + 2 * (covariance - error) - own
+        deviations = math.sqrt(own), math.sqrt(residual_variance)
+        return min(max(found, (deviations[0] - deviations[1]) ** 2), (deviations[0] + deviations[1]) ** 2)
 
     def indices(self, columns: Columns) -> np.ndarray:
         """Predicts labels.
@@ -332,6 +351,25 @@ class LinearCenter:
     def _sums(self, columns: Columns) -> np.ndarray:
         rows = self.design.map.rows(columns)
         return rows @ np.array(self.coefficients, np.int64)
+
+
+def _system(
+    design: CenterDesign, labels: int, sums: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
+    """Moments of the rows, of rows and labels, the variance of the latter's noise, and the normal matrix, in steps."""
+    gram = design.gram / (ROW_UNIT**2 * design.sampled)
+    scale = float(noise_scale(design.map.norm, labels, design.epsilon))
+    # In steps of the domain: sums have twice the label, and rows the unit ROW_UNIT.
+    unit = 2 * ROW_UNIT * design.records
+    moments, error = np.array([each / unit for each in sums]), scale / unit
+    # Not a power, which C libraries round in several ways.
+    noise = 2 * (error * error)
+    signal = np.array(design.signal) * (labels - 1) ** 2
+    signal *= _strength(moments[1:] - gram[1:, 0] * moments[0] / gram[0, 0], signal, noise)
+    constant = _VARIANCE * (labels - 1) ** 2
+    normal = stacked_matmul(gram[None], gram[None])[0] / noise
+    normal += np.diag(1 / np.concatenate([[constant], signal]))
+    return gram, moments, noise, normal
 
 
 def _strength(moments: np.ndarray, signal: np.ndarray, noise: float) -> float:

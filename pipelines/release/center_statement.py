@@ -17,6 +17,7 @@ from ...mechanisms.center.truncation import ClippingError, clipping_error
 from ...mechanisms.core.budget import MIN_EPSILON
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
+from ...mechanisms.core.reproducible import dot
 from ...mechanisms.release.label_groups import LabelGroups
 from ...mechanisms.release.prior_release import PriorRelease
 from ...mechanisms.release.solved_release import grouped_prior, restricted_prior
@@ -166,6 +167,16 @@ class CenterStatement:
         if self.groups is not None:
             return self.histogram.pooled
         return self.residuals.prior(np.array(self.counts), self.prior_epsilon)
+
+    @cached_property
+    def label_variance(self) -> float | None:
+        """Estimated variance of the labels, in squared units of the label; None for a column of the input."""
+        if self.linear is None:
+            return None
+        step = float(self.residuals.grid[-1]) / self.residuals.most
+        labels, weights = self.prior.labels / step, self.prior.weights
+        found = self.linear.label_variance(dot(weights, (labels - dot(weights, labels)) ** 2))
+        return None if found is None else found * step**2
 
     def mechanism_prior(self, randomizer: Randomizer) -> Prior:
         """Computes the distribution that a mechanism was solved for.

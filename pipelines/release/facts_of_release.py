@@ -50,6 +50,7 @@ def released_facts(
             (center.domain[0], center.domain[-1]),
             missing_centers,
             center.groups is not None,
+            center.label_variance,
         ),
         1 if mechanism.unit is None else mechanism.unit.max_records,
     )

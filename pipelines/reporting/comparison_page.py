@@ -97,8 +97,10 @@ def _column(subject: ReportInput, name: str) -> Column:
         "root mean squared error of one label": number(math.sqrt(moments.squared_error)),
         "standard deviation of what is randomized": number(math.sqrt(moments.variance)),
         "largest bias": number(certificate.max_bias if certificate.max_bias > tiny else 0.0),
-        "loss of a model: share of the label variance": (
-            f"{percent(worth.error)}, for {parameters_of(facts)} parameters" if worth and manifest else missing
+        "loss of a model": (
+            f"{percent(worth.error)} of the variance of the {facts.of_what}, for {parameters_of(facts)} parameters"
+            if worth and manifest
+            else missing
         ),
         "worth of one released label": (
             missing

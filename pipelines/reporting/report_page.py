@@ -114,6 +114,7 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
             typical_error=math.sqrt(moments.squared_error),
             label_deviation=math.sqrt(moments.variance),
             whole=facts.whole_utility,
+            of_what=facts.of_what,
             verdict=verdict(facts),
             warnings=release_warnings(facts),
             debiasing=debiasing(facts),

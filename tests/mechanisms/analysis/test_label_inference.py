@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms import Prior, Randomizer, solve
-from labeldp.mechanisms.analysis.label_inference import label_inference, label_inferences
+from labeldp.mechanisms.analysis.label_inference import LabelInference, label_inference, label_inferences
 from labeldp.mechanisms.core.alias_table import TOTAL
 
 
@@ -116,3 +116,12 @@ def test_a_tolerance_that_changes_nothing_is_left_out() -> None:
         prior = Prior(np.arange(float(labels)), np.ones(labels))
         found = label_inferences(solve("rr", prior, 1.0), prior)
         assert [each.tolerance for each in found] == [0.0, (labels - 1) / 20][:attacks]
+
+
+def test_rounding_errors_are_no_advantage() -> None:
+    """The best guess is the same for every output, and the sums of its probabilities differ in their last digits."""
+    prior = Prior(np.arange(40.0), np.r_[np.full(39, 0.1 / 39), 0.9])
+    found = [label_inference(solve("laplace", prior, epsilon), prior) for epsilon in (0.1, 0.3, 0.5, 0.7)]
+    assert {each.advantage for each in found} == {0.0}
+    assert LabelInference(0.0, 0.5 + 1.11e-16, 0.5, None).advantage == 0
+    assert LabelInference(0.0, 0.5 + 1e-9, 0.5, None).advantage > 0

@@ -109,6 +109,31 @@ def test_around_a_center_the_bias_of_clipping_counts() -> None:
     assert verdict(ReleasedFacts(randomizer, inner, 0.1, 10**7)).level == "good"
 
 
+def test_around_a_linear_center_losses_are_shares_of_the_variance_of_the_labels() -> None:
+    """A bias of clipping that is a fifth of the residuals' variance may be one percent of that of the labels."""
+    whole = Prior(np.arange(-52.0, 53), np.exp(-np.abs(np.arange(-52.0, 53)) / 6))
+    inner = Prior(whole.labels[48:57], whole.weights[48:57])
+    randomizer = solve("unbiased", inner, 4.0)
+    spread = float(whole.weights @ whole.labels**2)
+    center = CenterFacts(whole, (0.0, 52.0), 0, label_variance=20 * spread)
+    known = ReleasedFacts(randomizer, inner, 0.1, 10**7, center=center)
+    unknown = ReleasedFacts(randomizer, inner, 0.1, 10**7, center=CenterFacts(whole, (0.0, 52.0), 0))
+
+    assert (verdict(unknown).level, verdict(known).level) == ("bias", "good")
+    parts = [worth_of_label(facts, 1e5) for facts in (known, unknown)]
+    assert parts[0] is not None
+    assert parts[1] is not None
+    assert parts[0].error == pytest.approx(parts[1].error / 20)
+    assert parts[0].bias == pytest.approx(parts[1].bias / 20)
+    assert parts[0].worth == parts[1].worth
+    text = verdict(known).text
+    assert f"at most about {percent(parts[0].error)} of the variance of the labels to noise and bias" in text
+    assert text.endswith("; the center alone misses about 5 %")
+    # A model that errs by more than all residuals is worse than the center.
+    few = verdict(ReleasedFacts(randomizer, inner, 0.1, 30, center=center)).text
+    assert "the center alone misses about 5 %, and predicts better than such a model may" in few
+
+
 def test_a_single_value_is_not_usable() -> None:
     prior = Prior(np.arange(2.0), np.array([1.0, 0.0]))
     facts = ReleasedFacts(solve("rr", prior, 1.0), prior, 0.1, 1000)

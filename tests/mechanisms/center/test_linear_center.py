@@ -339,3 +339,33 @@ def test_without_information_there_is_no_center(columns: dict[str, Any]):
     assert (design.epsilon, design.map.size) == (0, 1)
     center = LinearCenter.fit(design, 8, ())
     assert center.indices({"other": np.zeros(3)}).tolist() == [4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("labels", "epsilon", "slope"), [(53, 1.0, 1.0), (401, 1.0, 1.0), (53, 1.0, 0.3), (101, 2.0, 0.0)]
+)
+def test_the_variance_of_the_labels_is_estimated_from_what_is_released(labels: int, epsilon: float, slope: float):
+    random = np.random.default_rng(5)
+    features = random.normal(size=(40_000, 4))
+    true = slope * features @ np.array([1.0, 0.5, -0.7, 0.2]) + random.normal(size=40_000) * 0.4
+    steps = np.rint((true - true.mean()) / true.std() * labels / 8 + labels / 2)
+    indices = np.clip(steps, 0, labels - 1).astype(np.int64)
+    columns = {name: features[:, place] for place, name in enumerate("abcd")}
+    design = design_center({name: column[:MOST_SAMPLE] for name, column in columns.items()}, 40_000, epsilon, 32)
+    sums = moment_sums(design.map.rows(columns), indices, labels)
+    shares = []
+    for number in range(10):
+        noised = noised_sums(sums, design.map.norm, labels, design.epsilon, bytes([number]) * 32)
+        center = LinearCenter.fit(design, labels, noised)
+        residuals = indices - center.indices(columns)
+        found = center.label_variance(residuals.var())
+        assert found is not None
+        shares.append(found / indices.var())
+    # Low by about a standard error, of a few percent here.
+    assert 0.8 < np.mean(shares) < 1.03
+    assert min(shares) > 0.7
+    assert max(shares) < 1.15
+
+
+def test_without_sums_there_is_no_estimate():
+    assert LinearCenter(design_center({}, 100, 1.0, 32), 5, (), (0,)).label_variance(1.0) is None

@@ -116,6 +116,12 @@ def test_the_budget_of_a_release_with_a_linear_center_adds_up(
     assert "noisy histogram of the residuals" in prior[2]
     assert "the audit computed its coefficients from them again" in page.text
     assert "must not have been computed" not in page.text
+    document = json.loads((tmp_path / "released" / "mechanism.json").read_text())
+    most = len(document["center"]["domain"]) - 1
+    clipped = len(document["labels"]) < 2 * most + 1
+    assert ("from clipping" in page.text) == clipped
+    assert ("Bias none" in " ".join(page.text.split())) != clipped
+    assert "loss: share of the variance of the labels" in page.text
 
 
 def test_the_best_label_inference_attack_is_that_of_the_integers(page: Any, released: Path) -> None:
