@@ -111,16 +111,18 @@ def mechanism_named(name: str, **parameters: Any) -> Mechanism:
     return family(**parameters)
 
 
-def default_rounding(name: str) -> str:
+def default_rounding(name: str, coarser: bool = False) -> str:
     """Looks up the default rounding of a mechanism's labels to the label domain.
 
     Args:
       name: Name of a mechanism, or AUTO: labels that models are trained on must not be biased by rounding either.
+      coarser: Whether the domain is a coarser grid than the declared one (`working_grid`). Declared labels may then be
+        halfway between two of the grid, so they are rounded at random, for every mechanism.
 
     Returns:
       "nearest" or "randomized"; "nearest" for unknown names.
     """
-    if name == AUTO:
+    if name == AUTO or coarser:
         return RANDOMIZED
     return getattr(MECHANISMS.get(name), "rounding", NEAREST)
 

@@ -15,9 +15,8 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsList, AsSingleton, PCollection
 
-from ..mechanisms.core.budget import remaining_epsilon
-from ..mechanisms.core.label_grid import label_grid
-from ..mechanisms.core.label_rounding import NEAREST
+from ..mechanisms.core.budget import MIN_EPSILON, remaining_epsilon
+from ..mechanisms.core.label_grid import label_grid, working_grid
 from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.registry import AUTO, default_rounding
 from ..mechanisms.release.label_groups import LabelGroups
@@ -79,11 +78,13 @@ def label_column(
     label_step: float | None = None,
     label_values: Sequence[float] | None = None,
     id_column: str | None = None,
-    rounding: str = NEAREST,
+    rounding: str | None = None,
     center_column: str | None = None,
     center_groups: str | None = None,
     unit_column: str | None = None,
     max_records_per_unit: int | None = None,
+    epsilon: float | None = None,
+    mechanism: str = "rr_on_bins",
 ) -> LabelColumn:
     """Makes the private column from flat arguments.
 
@@ -94,24 +95,40 @@ def label_column(
       label_step: Spacing of the label grid.
       label_values: All labels of the domain, ascending, instead of the three arguments above.
       id_column: Column of unique ids; by default records are identified by file and row.
-      rounding: "nearest" or "randomized".
+      rounding: "nearest" or "randomized"; by default that of the mechanism, or randomized for a finer grid than it
+        uses.
       center_column: Column of public predictions, around which labels are privatized.
       center_groups: NAME=V1,V2,... gives records a range of residuals by their value of the public column NAME.
       unit_column: Public column that names the privacy unit of each record; by default epsilon is for single records.
       max_records_per_unit: Largest number of records of a unit. Needed with `unit_column`.
+      epsilon: Total budget of histogram and labels, which decides how many labels of a fine grid are used. Needed for a
+        grid of more than 512 steps.
+      mechanism: Name of the mechanism.
 
     Returns:
       The private column.
 
     Raises:
-      ValueError: If neither or both forms of the domain are given, or the domain, the groups or the unit are invalid.
+      ValueError: If neither or both forms of the domain are given, the domain, the groups or the unit are invalid, or
+        epsilon is missing.
     """
     grid = (label_min, label_max, label_step)
     if (label_values is None) == any(bound is None for bound in grid):
         raise ValueError("the public label domain: give label_min, label_max and label_step, or label_values")
     domain = np.array(label_values, np.float64) if label_values is not None else label_grid(*map(str, grid))
     groups, unit = _groups(center_groups), _unit(unit_column, max_records_per_unit)
-    return LabelColumn(label, tuple(domain.tolist()), id_column, rounding, center_column, groups, unit)
+    if epsilon is None:
+        labels, declared = working_grid(domain, MIN_EPSILON)
+        if declared is not None:
+            raise ValueError(
+                f"{declared.labels:,} labels are more than mechanisms use: give epsilon, the same as for NoisyPrior, "
+                "which decides how many of them are used"
+            )
+    else:
+        labels, declared = working_grid(domain, epsilon)
+    rounding = rounding or default_rounding(mechanism, declared is not None)
+    named = (label, tuple(labels.tolist()), id_column, rounding, center_column, groups, unit)
+    return LabelColumn(*named, declared=declared)
 
 
 def _unit(column: str | None, max_records: int | None) -> UnitBound | None:
@@ -193,7 +210,7 @@ def noisy_prior(
     label_values: list[float] | None = None,
     id_column: str | None = None,
     prior_epsilon: float | None = None,
-    rounding: str = NEAREST,
+    rounding: str | None = None,
     center_column: str | None = None,
     mechanism: str = "rr_on_bins",
     center_groups: str | None = None,
@@ -212,7 +229,8 @@ def noisy_prior(
       label_values: All labels of the domain, ascending, instead of the three arguments above.
       id_column: Column of unique ids; by default records are identified by file and row.
       prior_epsilon: Budget of the histogram; by default sqrt(k / n), at most the mechanism's share of epsilon.
-      rounding: Rounding of labels that are not in the domain, nearest or randomized.
+      rounding: Rounding of labels that are not in the domain, nearest or randomized; by default nearest, and randomized
+        for a grid of more labels than mechanisms use.
       center_column: Column of public predictions, around which labels are privatized.
       mechanism: Name of the mechanism that is solved for next; it decides the default of prior_epsilon.
       center_groups: NAME=V1,V2,... gives records a range of residuals by their value of the public column NAME.
@@ -226,7 +244,7 @@ def noisy_prior(
       ValueError: If the domain or the budget is invalid.
     """
     grid, unit = (label_min, label_max, label_step, label_values), (unit_column, max_records_per_unit)
-    column = label_column(label, *grid, id_column, rounding, center_column, center_groups, *unit)
+    column = label_column(label, *grid, id_column, rounding, center_column, center_groups, *unit, epsilon)
     share, prior = _of_record(epsilon, column.unit), _of_record(prior_epsilon, column.unit)
     assert share is not None
     return NoisyPrior(column, share, NoiseKeyFile(noise_key_file), prior, mechanism=mechanism)
@@ -308,11 +326,12 @@ class PrivatizeRecordBatches(beam.PTransform):
         label_step: float | None = None,
         label_values: list[float] | None = None,
         id_column: str | None = None,
-        rounding: str = NEAREST,
+        rounding: str | None = None,
         center_column: str | None = None,
         center_groups: str | None = None,
         unit_column: str | None = None,
         max_records_per_unit: int | None = None,
+        epsilon: float | None = None,
     ):
         """Checks the arguments, which must be equal to those of `noisy_prior`.
 
@@ -324,18 +343,22 @@ class PrivatizeRecordBatches(beam.PTransform):
           label_step: Spacing of the label grid.
           label_values: All labels of the domain, ascending, instead of the three arguments above.
           id_column: Column of unique ids; by default records are identified by file and row.
-          rounding: Rounding of labels that are not in the domain, nearest or randomized.
+          rounding: Rounding of labels that are not in the domain, nearest or randomized; by default nearest, and
+            randomized for a grid of more labels than mechanisms use.
           center_column: Column of public predictions, around which labels are privatized.
           center_groups: NAME=V1,V2,... gives records a range of residuals by their value of the public column NAME.
           unit_column: Public column that names the privacy unit of each record.
           max_records_per_unit: Largest number of records of a unit.
+          epsilon: Total budget of histogram and labels, which decides how many labels of a fine grid are used. Needed
+            for a grid of more than 512 steps.
 
         Raises:
-          ValueError: If the domain or the unit is invalid.
+          ValueError: If the domain or the unit is invalid, or epsilon is missing.
         """
         super().__init__()
         grid, unit = (label_min, label_max, label_step, label_values), (unit_column, max_records_per_unit)
-        self._column = label_column(label, *grid, id_column, rounding, center_column, center_groups, *unit)
+        named = (id_column, rounding, center_column, center_groups)
+        self._column = label_column(label, *grid, *named, *unit, epsilon)
         self._key = NoiseKeyFile(noise_key_file)
 
     def expand(self, pcolls: dict[str, PCollection[Any]]) -> dict[str, PCollection[Any]]:
@@ -506,9 +529,9 @@ class LabelDP(beam.PTransform):
             )
             center_column = center_column or f"{label}_center"
         mechanism = mechanism or AUTO
-        rounding = rounding or default_rounding(mechanism)
         grid, unit = (label_min, label_max, label_step, label_values), (unit_column, max_records_per_unit)
-        self._column = label_column(label, *grid, id_column, rounding, center_column, center_groups, *unit)
+        named = (id_column, rounding, center_column, center_groups)
+        self._column = label_column(label, *grid, *named, *unit, epsilon, mechanism)
         self._epsilon = epsilon
         self._key = NoiseKeyFile(noise_key_file)
         share, prior = _of_record(epsilon, self._column.unit), _of_record(prior_epsilon, self._column.unit)

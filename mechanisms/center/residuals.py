@@ -13,12 +13,10 @@ from functools import cached_property
 
 import numpy as np
 
-from ..core.label_grid import check_domain
+from ..core.label_grid import check_domain, is_even
 from ..core.prior import Prior
 from ..noise.noisy_histogram import HISTOGRAM_SENSITIVITY
 
-# Relative to the label range: labels of a grid are rounded decimals.
-_SPACING_TOLERANCE = 1e-9
 # A cell at a distance of s steps from 0 spans s / _GROWTH of them.
 _GROWTH = 4
 # Differences of this many standard deviations of the noise are taken as real: of the two sides, and of single cells
@@ -39,8 +37,7 @@ def check_even(labels: np.ndarray) -> None:
     check_domain(labels)
     if len(labels) < 2:
         raise ValueError("a center needs a domain of at least two labels")
-    even = np.linspace(labels[0], labels[-1], len(labels))
-    if np.max(np.abs(labels - even)) > _SPACING_TOLERANCE * (labels[-1] - labels[0]):
+    if not is_even(labels):
         raise ValueError("a center needs evenly spaced labels, so that differences of labels form a grid")
 
 

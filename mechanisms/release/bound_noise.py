@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core.budget import BudgetSplit
+from ..core.label_grid import DeclaredGrid
 from ..core.label_rounding import NEAREST
 from ..noise.input_digest import input_digest
 from ..noise.keyed_words import derive_noise_key, keyed_hash
@@ -36,6 +37,7 @@ class NoiseBinding:
       missing_centers: Number of records with a usable label, but with a missing or infinite center.
       groups: Groups of records; None without groups.
       unit: Privacy unit; None for single records. The budget is that of one record.
+      declared: The declared grid, if `domain` is a coarser one; else None. It does not enter the noise key.
     """
 
     digest: int
@@ -49,6 +51,7 @@ class NoiseBinding:
     missing_centers: int = 0
     groups: LabelGroups | None = None
     unit: UnitBound | None = None
+    declared: DeclaredGrid | None = None
 
     def noise_key(self, secret: bytes) -> bytes:
         """Derives the noise key of this release.
@@ -90,6 +93,7 @@ def make_binding(summary: LabelSummary, column: LabelColumn, budget: BudgetSplit
         missing_centers=summary.missing_centers,
         groups=column.groups,
         unit=column.unit,
+        declared=column.declared,
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..center.residuals import ResidualDomain, check_even
 from ..core.budget import BudgetSplit
-from ..core.label_grid import check_domain
+from ..core.label_grid import DeclaredGrid, check_domain
 from ..core.label_rounding import NEAREST, ROUNDINGS, LabelRounder
 from ..noise.keyed_words import Groups, Unit, words
 from ..noise.record_identities import Identities
@@ -35,6 +35,8 @@ class LabelColumn:
         records of which no unit has too many (`BoundUnits`), and budgets of one record.
       others: Further private columns of the same records, which are released together with this one. Only records with
         a usable label in all of them are released.
+      declared: The declared grid, if `domain` is a coarser one that was chosen for it (`working_grid`); else None.
+        Noise is bound to `domain` alone: two declared grids with the same working grid are one request.
     """
 
     name: str
@@ -45,12 +47,20 @@ class LabelColumn:
     groups: LabelGroups | None = None
     unit: UnitBound | None = None
     others: tuple[str, ...] = ()
+    declared: DeclaredGrid | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError for an invalid domain, a column in two roles, an unknown rounding, or an uneven domain."""
         check_domain(np.array(self.domain, np.float64))
         if self.rounding not in ROUNDINGS:
             raise ValueError(f"rounding must be {' or '.join(ROUNDINGS)}, not {self.rounding!r}")
+        if self.declared is not None and self.rounding == NEAREST:
+            # Many declared labels are halfway between two of the grid.
+            raise ValueError(
+                f"rounding must be randomized for {self.declared.labels:,} labels, of which the mechanism uses "
+                f"{len(self.domain)}: the nearest of these would be biased. Leave it out, or give a label_step of "
+                f"{self.domain[1] - self.domain[0]:.12g}"
+            )
         if self.id_column == self.name:
             raise ValueError("id_column must not be the label column")
         if self.center == self.name:

@@ -106,7 +106,7 @@ class LabelPrivatizer:
       records_: Number of records with a usable label.
       source_: Name of the input of the latest release, which the ledger has as well: given as `source`, it repeats the
         release.
-      labels_: The public label domain, shape (k,), float64.
+      labels_: The label domain that the mechanism uses, shape (k,), float64: the declared one, or a coarser grid.
     """
 
     randomizer_: Randomizer
@@ -297,7 +297,7 @@ class LabelPrivatizer:
         center_column = None if mechanism.center is None else mechanism.center.column
         column = LabelColumn(
             request.column.name, mechanism.domain, request.column.id_column, mechanism.rounding, center_column,
-            unit=_unit_of(request, mechanism),
+            unit=_unit_of(request, mechanism), declared=mechanism.declared,
         )  # fmt: skip
         records = _read(request, column, secret, labels, center, ids, units)
         binding = make_binding(records.summary, column, mechanism.budget, secret)

@@ -16,7 +16,7 @@ import numpy as np
 from ...mechanisms.analysis.automatic import default_mechanism
 from ...mechanisms.core.budget import split_budget
 from ...mechanisms.core.exact_bounds import within_decimal
-from ...mechanisms.core.label_grid import check_domain, label_grid
+from ...mechanisms.core.label_grid import DeclaredGrid, check_domain, label_grid, working_grid
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.noise.keyed_words import KEY_BYTES
 from ...mechanisms.registry import AUTO, MECHANISMS, default_rounding, mechanism_named
@@ -139,10 +139,10 @@ def check_request(parameters: Mapping[str, Any]) -> LabelRequest:
     own = _mechanism_parameters(mechanism, get("mechanism_parameters"), loss, share)
     epsilon, prior_epsilon = float(get("epsilon")), get("prior_epsilon")
     split_budget(epsilon, 1, 1, prior_epsilon)
-    rounding = default_rounding(mechanism) if get("rounding") is None else get("rounding")
-    column = LabelColumn(
-        _text(parameters, "label"), _domain(parameters), get("id_column"), rounding, get("center_column"), unit=unit
-    )
+    domain, declared = _domain(parameters, epsilon)
+    rounding = default_rounding(mechanism, declared is not None) if get("rounding") is None else get("rounding")
+    named = (_text(parameters, "label"), domain, get("id_column"), rounding, get("center_column"))
+    column = LabelColumn(*named, unit=unit, declared=declared)
     loss_named(loss).check(column.labels if column.center is None else column.residuals.grid)
     if not 0 <= get("max_unusable_fraction") <= 1:
         raise ValueError(f"max_unusable_fraction must be between 0 and 1, not {get('max_unusable_fraction'):g}")
@@ -186,20 +186,26 @@ def _text(parameters: Mapping[str, Any], name: str) -> str:
     return parameters[name]
 
 
-def _domain(parameters: Mapping[str, Any]) -> tuple[float, ...]:
+def _domain(parameters: Mapping[str, Any], epsilon: float) -> tuple[tuple[float, ...], DeclaredGrid | None]:
+    """The labels that a mechanism uses, and the declared grid if it is finer."""
+    labels, declared = working_grid(_declared_domain(parameters), epsilon)
+    return tuple(labels.tolist()), declared
+
+
+def _declared_domain(parameters: Mapping[str, Any]) -> np.ndarray:
     grid = [parameters[name] for name in ("label_min", "label_max", "label_step")]
     if parameters["label_values"] is not None:
         if any(bound is not None for bound in grid):
             raise ValueError("label_values replaces label_min, label_max and label_step: give one or the other")
         labels = np.array(parameters["label_values"], np.float64)
         check_domain(labels)
-        return tuple(labels.tolist())
+        return labels
     if any(bound is None for bound in grid):
         raise ValueError(
             "the public label domain is missing: give label_min, label_max and label_step, or label_values"
         )
     # The text of a float is the shortest decimal that it is read from: 0.1 is exactly one tenth.
-    return tuple(label_grid(*map(str, grid)).tolist())
+    return label_grid(*map(str, grid))
 
 
 def _mechanism_parameters(name: str, given: Mapping[str, Any] | None, loss: str, delta: float | None) -> dict[str, Any]:

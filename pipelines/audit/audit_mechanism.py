@@ -48,6 +48,7 @@ _TEXT = re.compile(r"[ -~]{0,64}")
 _RELEASE_NAME = re.compile(r"[0-9a-f]{32}")
 _MAX_PARAMETERS = 64
 _SUM_TOLERANCE = 1e-9
+_MOST_DECLARED, _MOST_EPSILON, _SPACING = 1 << 20, 30, 1e-8
 _ROUNDINGS = ("nearest", "randomized")
 
 
@@ -192,6 +193,8 @@ def audit_document(document: dict[str, Any]) -> Audit:
         else:
             problems += _center_problems(center["center.domain"], labels)
         problems += center_sum_problems(document)
+    if "declared_grid" in document:
+        problems += _grid_problems(document, read_center(document)["center.domain"] if "center" in document else labels)
     signed = {"bits": bits, "columns": columns, "labels": labels, "outputs": outputs, **signed_ranges(document)}
     canonical = json.dumps(signed, sort_keys=True, separators=(",", ":"))
     fingerprint = hashlib.blake2b(canonical.encode(), digest_size=32).hexdigest()
@@ -287,6 +290,34 @@ def _center_problems(domain: list[float], labels: list[float]) -> Iterator[str]:
     first = bisect_left(grid, labels[0])
     if grid[first : first + len(labels)] != labels:
         yield "labels are not consecutive residuals of center.domain"
+
+
+def _grid_problems(document: dict[str, Any], domain: list[float]) -> Iterator[str]:
+    """Checks that the label domain is the working grid of the declared one, by the public rule."""
+    stated = {f"declared_grid.{key}": value for key, value in read_member(document, "declared_grid", dict).items()}
+    if set(stated) != {"declared_grid.labels", "declared_grid.epsilon"}:
+        raise RefusedDocument("declared_grid does not have exactly labels and epsilon")
+    declared = read_count(stated, "declared_grid.labels") - 1
+    epsilon = read_nonnegative(stated, "declared_grid.epsilon")
+    if not 1 <= declared < _MOST_DECLARED or epsilon > _MOST_EPSILON:
+        raise RefusedDocument("declared_grid is not of 2 to 2^20 labels, for an epsilon of at most 30")
+    if "delta" not in document.get("unit", {}) and epsilon < read_nonnegative(document, "epsilon"):
+        yield "declared_grid.epsilon is below epsilon: it is that of the whole release"
+    # Another library may compute the other integer beside the limit.
+    enough = 20 * math.sinh(float(epsilon) / 2)
+    limits = {min(max(2 * math.ceil(enough * (1 + error)), 512), 1024) for error in (-1e-12, 1e-12)}
+    steps = len(domain) - 1
+    if not any(declared > limit and steps == _working_steps(declared, limit) for limit in limits):
+        yield "the label domain is not the working grid of declared_grid"
+    first, span = domain[0], domain[-1] - domain[0]
+    if any(abs(label - first - span * i / steps) > _SPACING * span for i, label in enumerate(domain)):
+        yield "the label domain of a declared_grid is not evenly spaced"
+
+
+def _working_steps(declared: int, limit: int) -> int:
+    """Steps of the working grid: the most that divide those declared, unless these are at most half of the limit."""
+    found = max(steps for steps in range(1, limit + 1) if declared % steps == 0)
+    return found if found > limit // 2 else limit
 
 
 def _scaled(value: float, scale: int) -> int:

@@ -223,6 +223,9 @@ def statement_problems(release: dict[str, Any], mechanism: dict[str, Any], audit
         yield "release.choice is not that of mechanism.json"
     if release.get("release.rounding") != mechanism.get("rounding"):
         yield "release.rounding is not that of mechanism.json"
+    # As text: 1 and 1.0 are equal numbers.
+    if json.dumps(release.get("release.declared_grid")) != json.dumps(mechanism.get("declared_grid")):
+        yield "release.declared_grid is not that of mechanism.json"
     domain = {f"release.domain.{key}": value for key, value in read_member(release, "release.domain", dict).items()}
     labels = mechanism["labels"]
     stated = [read_member(domain, f"release.domain.{key}", object) for key in ("min", "max", "labels")]

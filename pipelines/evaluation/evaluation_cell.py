@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from ...mechanisms.analysis.utility import utility
 from ...mechanisms.core.budget import remaining_epsilon
+from ...mechanisms.core.label_grid import working_grid
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
@@ -257,7 +258,10 @@ def find_center(cell: Cell, task: Task, dataset: Dataset) -> Center | None:
 def _column(cell: Cell, task: Task) -> LabelColumn:
     spec = parse_mechanism_spec(cell.mechanism, task.loss, task.delta, auto=True)
     center = None if cell.center is None else f"center of {task.label}"
-    return LabelColumn(task.label, task.domain, rounding=task.rounding or default_rounding(spec.name), center=center)
+    assert cell.epsilon is not None
+    labels, declared = working_grid(np.array(task.domain), cell.epsilon)
+    rounding = task.rounding or default_rounding(spec.name, declared is not None)
+    return LabelColumn(task.label, tuple(labels.tolist()), rounding=rounding, center=center, declared=declared)
 
 
 def privatize_labels(batch: LabelledBatch, cell: Cell, task: Task, center: Center | None = None) -> ReleasedLabels:

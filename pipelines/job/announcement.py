@@ -171,13 +171,22 @@ def _announce_label(released: ReleasedLabel) -> None:
             f"loss of clipping {error.squared:.6g}, for {100 * error.share:.3g} % of the records"
         )
         _announce_groups(mechanism)
-    print(f"mechanism  {randomizer.mechanism}: {counted(len(randomizer.labels), 'label')} to {_outputs(randomizer)}")
+    labels = counted(len(randomizer.labels), "label")
+    print(f"mechanism  {randomizer.mechanism}: {labels} to {_outputs(randomizer)}{_grid(binding)}")
     if randomizer.choice is not None:
         print(f"chosen     {_chosen(**randomizer.choice)}")
     print(f"certified  epsilon {certificate.epsilon!r}{delta} for the labels, largest bias {certificate.max_bias:.6g}")
     print(f"expected   {loss.name} loss {randomizer.expected_loss(mechanism.prior, loss):.6g}, under {under}")
     print(f"debias     {debiasing(facts).line}")
     print(f"verdict    {verdict(facts).line}")
+
+
+def _grid(binding: NoiseBinding) -> str:
+    """Says which of the declared labels the mechanism uses; empty if all of them."""
+    if binding.declared is None:
+        return ""
+    step = binding.domain[1] - binding.domain[0]
+    return f"; grid of {len(binding.domain):,} labels, {step:.6g} apart, for {binding.declared.labels:,} declared ones"
 
 
 def _announce_units(result: JobResult, mechanism: MechanismFile) -> None:

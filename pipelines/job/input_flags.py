@@ -6,7 +6,8 @@ import argparse
 
 import numpy as np
 
-from ...mechanisms.core.label_grid import check_domain, label_grid
+from ...mechanisms.core.label_grid import DeclaredGrid, check_domain, label_grid, working_grid
+from ...mechanisms.core.label_rounding import NEAREST
 from ...mechanisms.registry import default_rounding
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.csv_input.csv_dialect import Dialect
@@ -150,15 +151,17 @@ def label_column(
     mechanism: str,
     fitted: MechanismFile | None,
     others: tuple[str, ...] = (),
+    declared: DeclaredGrid | None = None,
 ) -> LabelColumn:
     """Reads the flags of the label column.
 
     Args:
       args: Parsed flags.
-      domain: The public label domain.
+      domain: The labels that the mechanism uses.
       mechanism: Mechanism name, which sets the default rounding.
       fitted: Mechanism file of `apply`, which sets rounding and center; None for the other commands.
       others: Further private columns that are released with this one.
+      declared: The declared grid, if the domain is a coarser one.
 
     Returns:
       The label column.
@@ -171,15 +174,19 @@ def label_column(
     if fitted is not None:
         center, rounding = None if fitted.center is None else fitted.center.column, fitted.rounding
     else:
-        center, rounding = args.center_column, args.rounding or default_rounding(mechanism)
+        center, rounding = args.center_column, args.rounding or default_rounding(mechanism, declared is not None)
     if center == args.label:
         named = "--center_column must be" if fitted is None else "the center of --mechanism_file must be"
         raise UsageError(f"{named} another column than --label: the center is released as it is")
     try:
         groups = None if fitted is None or fitted.center is None else fitted.center.groups
-        return LabelColumn(args.label, domain, args.id_column, rounding, center, groups, others=others)
+        return LabelColumn(
+            args.label, domain, args.id_column, rounding, center, groups, others=others, declared=declared
+        )
     except ValueError as error:
         flag = "--center_column" if fitted is None else f"--mechanism_file {args.mechanism_file}"
+        if fitted is None and declared is not None and rounding == NEAREST:
+            flag = "--rounding"
         raise UsageError(f"{flag}: {error}") from None
 
 
@@ -208,6 +215,28 @@ def label_domain(args: argparse.Namespace) -> tuple[float, ...]:
         return tuple(label_grid(*grid).tolist())
     except ValueError as error:
         raise UsageError(f"--{error}") from None
+
+
+def working_domain(args: argparse.Namespace, epsilon: float) -> tuple[tuple[float, ...], DeclaredGrid | None]:
+    """Reads the public label domain, and chooses the labels of it that a mechanism uses.
+
+    Args:
+      args: Parsed flags; reads label_min, label_max, label_step and label_values.
+      epsilon: Budget of the label.
+
+    Returns:
+      The labels, strictly ascending, and the declared grid; None if all of it is used.
+
+    Raises:
+      UsageError: If the domain is missing, given twice or malformed, or epsilon is out of range.
+    """
+    domain = label_domain(args)
+    try:
+        labels, declared = working_grid(np.array(domain), epsilon)
+    except ValueError as error:
+        place = "" if str(error).startswith("epsilon") else f"label_values {args.label_values}: "
+        raise UsageError(f"--{place}{error}") from None
+    return tuple(labels.tolist()), declared
 
 
 def _label_values(path: str) -> np.ndarray:

@@ -33,7 +33,7 @@ from ..study.mechanism_spec import takes_delta
 from ..units.unit_flags import check_record_budget, unit_bound, with_delta
 from .center_flags import center_features, new_center, unused_columns
 from .group_flags import with_declared_groups
-from .input_flags import input_spec, label_column, label_domain
+from .input_flags import input_spec, label_column, working_domain
 from .job_flags import DEFAULTS, check_flags
 from .job_request import BudgetRequest, InputSpec, JobRequest, MechanismRequest, OutputSpec, ValidationRequest
 from .target_checks import check_target, resolve_ledger, resolve_noise_key
@@ -77,8 +77,12 @@ def parse_request(
     mechanism = _mechanism(args, fitted, unit)
     if unit is not None and fitted is None and args.delta is not None and not takes_delta(mechanism.name):
         unit = with_delta(unit, args.delta)
-    domain = label_domain(args) if mechanism.fitted is None else mechanism.fitted.domain
-    column = dataclasses.replace(label_column(args, domain, mechanism.name, mechanism.fitted, others), unit=unit)
+    if mechanism.fitted is None:
+        domain, declared = working_domain(args, args.epsilon)
+    else:
+        domain, declared = mechanism.fitted.domain, mechanism.fitted.declared
+    column = label_column(args, domain, mechanism.name, mechanism.fitted, others, declared)
+    column = dataclasses.replace(column, unit=unit)
     _check_loss(mechanism, column)
     budget = _budget(args, mechanism.fitted, unit)
     validation = _validation(args, column.private)

@@ -16,7 +16,7 @@ from ...mechanisms.registry import AUTO, Mechanism, mechanism_named
 from ..cli.arguments import UsageError
 from ..flags.choices import AUTO_BOUND
 from ..flags.command_parser import GRID
-from ..job.input_flags import check_no_folder, input_spec, label_domain
+from ..job.input_flags import check_no_folder, input_spec, working_domain
 from ..job.job_flags import DEFAULTS
 from ..job.job_request import InputSpec, JobRequest
 from ..job.parse_request import parse_request
@@ -55,7 +55,7 @@ def parse_requests(command: str, args: argparse.Namespace) -> list[JobRequest]:
     for name in names:
         check_no_folder(input, "label", name)
     parts = _namespaces(args, names)
-    domains = [np.array(label_domain(part)) for part in parts]
+    domains = [np.array(working_domain(part, args.epsilon)[0]) for part in parts]
     mechanism = _planned_mechanism(parts[0])
     for part, epsilon, delta, prior in zip(parts, *_budgets(args, domains, mechanism), strict=True):
         part.epsilon, part.delta, part.prior_epsilon = epsilon, delta, prior

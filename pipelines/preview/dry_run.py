@@ -26,8 +26,8 @@ from ..release.ledger import Ledger
 
 _EXAMPLE_RECORDS = (10_000, 1_000_000)
 """Numbers of records to show the split for, where the number is not known without reading records."""
-_MOST_LABELS = 500
-"""Labels up to which mechanisms are solved for a flat prior: more take minutes."""
+_MOST_LABELS = 513
+"""Labels up to which mechanisms are solved for a flat prior, all of most working grids: more take longer."""
 _MOST_FOOTERS = 1000
 """Parquet files whose footers are read for their number of records."""
 _MOST_COLUMNS = 12
@@ -124,8 +124,9 @@ def _label(request: JobRequest) -> str:
     even = len(steps) > 0 and np.allclose(steps, steps[0], rtol=1e-9)
     spaced = f", {steps[0]:g} apart" if even else ", unevenly spaced" if len(steps) else ""
     identity = column.id_column or "file and row"
+    of = "" if column.declared is None else f" chosen for the {column.declared.labels:,} declared ones"
     return one_line(
-        f"{column.name}: {counted(len(column.domain), 'label')}, {ends}{spaced}; rounding {column.rounding}; "
+        f"{column.name}: {counted(len(column.domain), 'label')}{of}, {ends}{spaced}; rounding {column.rounding}; "
         f"records are identified by {identity}"
     )
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 from ...mechanisms.core.budget import BudgetSplit
+from ...mechanisms.core.label_grid import DeclaredGrid
 from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.label_groups import LabelGroups
 from ...mechanisms.release.unit_bound import UnitBound, UnitCounts
@@ -52,6 +53,7 @@ class JobResult:
                 "missing_centers": self.binding.missing_centers,
                 "groups": None if self.binding.groups is None else self.binding.groups.request,
                 "unit": None if unit is None else [unit.column, unit.max_records, unit.over_limit, unit.delta],
+                "declared": None if self.binding.declared is None else astuple(self.binding.declared),
                 "units": None if counts is None else [counts.units, counts.left_out, counts.without_unit],
                 "digest_applied": None if self.digest_applied is None else f"{self.digest_applied:064x}",
                 "shards": self.shards,
@@ -84,6 +86,7 @@ class JobResult:
             result["missing_centers"],
             None if result["groups"] is None else LabelGroups(result["groups"][0], tuple(result["groups"][1])),
             None if result["unit"] is None else UnitBound(*result["unit"]),
+            None if result["declared"] is None else DeclaredGrid(*result["declared"]),
         )
         counts = None if result["units"] is None else UnitCounts(*result["units"])
         mechanisms = frozenset(result["mechanisms_applied"])

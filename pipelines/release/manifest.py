@@ -9,7 +9,7 @@ import json
 import math
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -77,6 +77,7 @@ def make_manifest(
         "parameters": randomizer.parameters,
         "mechanism_fingerprint": randomizer.fingerprint.hex(),
         "domain": {"min": binding.domain[0], "max": binding.domain[-1], "labels": len(binding.domain)},
+        **({} if binding.declared is None else {"declared_grid": asdict(binding.declared)}),
         "rounding": binding.rounding,
         **_center(result, mechanism),
         "records": binding.records,

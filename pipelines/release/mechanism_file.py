@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -16,8 +16,9 @@ from ...mechanisms.analysis.automatic import CANDIDATES
 from ...mechanisms.center.center_document import center_document
 from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.composition.closed_form import optimal_delta
-from ...mechanisms.core.budget import MAX_EPSILON, BudgetSplit
+from ...mechanisms.core.budget import MAX_EPSILON, BudgetSplit, check_epsilon
 from ...mechanisms.core.exact_bounds import round_up
+from ...mechanisms.core.label_grid import MOST_LABELS, DeclaredGrid
 from ...mechanisms.core.label_rounding import NEAREST, ROUNDINGS
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
@@ -51,6 +52,7 @@ class MechanismFile:
       unit: Privacy unit of the histogram, and of the labels that the mechanism is applied to; None for single records.
         Epsilons are those of one record.
       unit_epsilon: Epsilon of all labels of a unit, with the unit's delta; None where epsilons of records add up.
+      declared: The declared label grid, if the label domain is a coarser one that was chosen for it; else None.
     """
 
     randomizer: Randomizer
@@ -63,6 +65,7 @@ class MechanismFile:
     label: str | None = None
     unit: UnitBound | None = None
     unit_epsilon: float | None = None
+    declared: DeclaredGrid | None = None
 
     @classmethod
     def of_release(cls, randomizer: Randomizer, release: PriorRelease) -> MechanismFile:
@@ -79,8 +82,8 @@ class MechanismFile:
         prior = release.prior if center is None else center.mechanism_prior(randomizer)
         name = prior_release_name(release)
         noised = NoisedCounts(release.counts, release.records) if center is None else None
-        unit, prior_epsilon, label = (release.unit, release.unit_epsilon), release.budget.prior, release.column
-        return cls(randomizer, prior, prior_epsilon, release.rounding, name, center, noised, label, *unit)
+        rest = (release.column, release.unit, release.unit_epsilon, release.declared)
+        return cls(randomizer, prior, release.budget.prior, release.rounding, name, center, noised, *rest)
 
     @property
     def center_epsilon(self) -> float:
@@ -138,7 +141,8 @@ class MechanismFile:
             unit = {"unit": {"column": self.unit.column, "max_records": self.unit.max_records}}
         if self.unit is not None and self.unit_epsilon is not None:
             unit["unit"] |= {"epsilon": self.unit_epsilon, "delta": self.unit.delta}
-        return self.randomizer.to_json(prior=released, rounding=self.rounding, **center, **unit) + "\n"
+        declared = {} if self.declared is None else {"declared_grid": asdict(self.declared)}
+        return self.randomizer.to_json(prior=released, rounding=self.rounding, **declared, **center, **unit) + "\n"
 
     @property
     def domain(self) -> tuple[float, ...]:
@@ -178,8 +182,8 @@ def read_mechanism_file(path: str) -> MechanismFile:
         label = prior.get("label")
         if label is not None and not isinstance(label, str):
             raise InputError(f"{path} cannot be used: its label is not a name")
-        unit = _stated_unit(document.get("unit"), randomizer)
-        return MechanismFile(randomizer, found, epsilon, rounding, name, center, noised, label, *unit)
+        rest = (label, *_stated_unit(document.get("unit"), randomizer), _stated_grid(document.get("declared_grid")))
+        return MechanismFile(randomizer, found, epsilon, rounding, name, center, noised, *rest)
     except (KeyError, TypeError):
         raise InputError(f"{path} has no prior: it was not written by fit, solve or privatize") from None
     except (ValueError, OverflowError) as error:
@@ -205,6 +209,21 @@ def _stated_unit(stated: Any, randomizer: Randomizer) -> tuple[UnitBound | None,
     if not randomizer.pure or optimal_delta(randomizer.certificate().epsilon, most, epsilon) > Fraction(delta):
         raise ValueError("the labels of its unit do not have the stated epsilon and delta")
     return unit, epsilon
+
+
+def _stated_grid(stated: Any) -> DeclaredGrid | None:
+    """The declared label grid. The audit checks that the label domain follows from it."""
+    if stated is None:
+        return None
+    if not isinstance(stated, dict) or set(stated) != {"labels", "epsilon"}:
+        raise ValueError("its declared_grid must have labels and epsilon")
+    labels, epsilon = stated["labels"], stated["epsilon"]
+    if type(labels) is not int or not 2 <= labels <= MOST_LABELS:
+        raise ValueError("the labels of its declared_grid are not a whole number of labels")
+    if type(epsilon) not in (int, float):
+        raise ValueError("the epsilon of its declared_grid is not a number")
+    check_epsilon(epsilon)
+    return DeclaredGrid(labels, epsilon)
 
 
 def _check_stated(randomizer: Randomizer, centered: bool) -> None:

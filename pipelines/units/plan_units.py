@@ -27,7 +27,7 @@ from ..cli.process_pool import map_in_processes
 from ..cli.progress_bar import progress
 from ..cli.signals import signals_as_interrupts
 from ..flags.command_parser import GRID
-from ..job.input_flags import input_spec, label_domain
+from ..job.input_flags import input_spec, label_domain, working_domain
 from ..job.job_request import InputSpec
 from ..job.target_checks import resolve_noise_key
 from ..preview.column_checks import check_columns, read_schema
@@ -157,14 +157,15 @@ def _parse(args: argparse.Namespace) -> _Request:
 def _prior(args: argparse.Namespace) -> PriorFile:
     """The prior of --prior, or a flat one over the label domain."""
     if args.prior is None:
-        labels = np.array(label_domain(args))
+        labels = np.array(working_domain(args, max(args.epsilon))[0])
         return PriorFile(Prior(labels, np.ones(len(labels))))
     try:
         found = load_prior(args)
     except ValueError as error:
         raise InputError(str(error)) from None
     given = [name for name in (*GRID, "label_values") if getattr(args, name) is not None]
-    if given and label_domain(args) != tuple(found.prior.labels.tolist()):
+    labels = tuple(found.prior.labels.tolist())
+    if given and labels not in (label_domain(args), *(working_domain(args, each)[0] for each in args.epsilon)):
         raise UsageError(f"--prior {args.prior} is over other labels than --{given[0]} says: leave one of them out")
     return found
 
