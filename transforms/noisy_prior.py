@@ -13,9 +13,9 @@ from ..mechanisms.center.linear_center import LinearCenter
 from ..mechanisms.core.budget import remaining_epsilon, split_budget
 from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.label_counts import LabelSummary
-from ..mechanisms.release.prior_release import PriorRelease, release_prior
+from ..mechanisms.release.prior_release import PriorRelease, TooFewRecords, release_prior
 from .batches import LabelledBatch
-from .errors import redact_errors
+from .errors import InputError, redact_errors
 from .label_summary import SummarizeLabels
 from .noise_binding import Threshold, after_unique_ids, check_centers
 from .noise_key_file import NoiseKeyFile
@@ -102,7 +102,10 @@ class _AddNoise(beam.DoFn):
         remaining = remaining_epsilon(self._epsilon, 0.0 if linear is None else linear.epsilon)
         check_centers(summary, self._column)
         secret = self._key.load()
-        release = release_prior(summary, self._column, remaining, self._prior_epsilon, secret, self._mechanism)
+        try:
+            release = release_prior(summary, self._column, remaining, self._prior_epsilon, secret, self._mechanism)
+        except TooFewRecords as error:
+            raise InputError(f"--epsilon: {error}") from None
         labels, records = f"{len(self._column.domain):,}", f"{summary.records:,}"
         LOGGER.info("released the prior of %s labels over %s records", labels, records)
         yield dataclasses.replace(release, linear=linear)

@@ -12,10 +12,11 @@ from typing import Any
 
 from ..center.group_ranges import ChosenRanges, choose_group_ranges
 from ..center.grouped_histogram import GroupedHistogram
-from ..center.truncation import MOST_RESIDUALS, ResidualRange, choose_range, training_error
+from ..center.truncation import MOST_RESIDUALS, ResidualRange, choose_range, clipped_prior, training_error
 from ..core.losses import SQUARED
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
+from ..core.reproducible import expm1
 from ..registry import AUTO, Mechanism
 from ..response.rr_on_bins import RROnBins
 from ..unbiased.optimal_unbiased import BiasLimited, Unbiased
@@ -38,13 +39,22 @@ class Choice:
 
     Attributes:
       name: Its name in `CANDIDATES`.
-      range: Indices of the labels that it is for; all of them without a center.
-      errors: Expected squared error of a model, by candidate; infinite where a candidate supports no such prior.
+      ranges: Indices of the labels that each candidate is for, all of them without a center; and the expected squared
+        error of a model, infinite where a candidate supports no such prior.
     """
 
     name: str
-    range: ResidualRange
-    errors: dict[str, float]
+    ranges: dict[str, ResidualRange]
+
+    @property
+    def range(self) -> ResidualRange:
+        """Indices of the labels that the chosen mechanism is for."""
+        return self.ranges[self.name]
+
+    @property
+    def errors(self) -> dict[str, float]:
+        """Expected squared error of a model, by candidate."""
+        return {name: found.error for name, found in self.ranges.items()}
 
     @property
     def mechanism(self) -> Mechanism:
@@ -95,9 +105,49 @@ def choose_mechanism(prior: Prior, epsilon: float, records: int, residuals: bool
             small = len(prior.labels) <= MOST_RESIDUALS or name == LABELS
             error = training_error(prior, mechanism, epsilon, records) if small else math.inf
             ranges[name] = ResidualRange(0, len(prior.labels) - 1, error)
-    errors = {name: found.error for name, found in ranges.items()}
-    best = _best(errors)
-    return Choice(best, ranges[best], errors)
+    return Choice(_best({name: found.error for name, found in ranges.items()}), ranges)
+
+
+def least_records(epsilon: float) -> int:
+    """Finds the number of records from which labels for models can be of use, from public facts.
+
+    Randomized response between the two ends of a domain of length L, without bias, has a variance of
+    L^2 / 4 (coth(epsilon / 2)^2 - 1 / 3) on average over the domain. With fewer records, the mean of all released
+    labels has a larger squared error than a label drawn from the domain has from its middle, L^2 / 12.
+
+    Args:
+      epsilon: Budget of the labels.
+
+    Returns:
+      3 coth(epsilon / 2)^2 - 1, rounded up.
+    """
+    growth = float(expm1(epsilon))
+    return math.ceil(3 * (1 + 2 / growth) ** 2 - 1)
+
+
+def solve_choice(prior: Prior, epsilon: float, choice: Choice) -> Randomizer:
+    """Solves for the chosen mechanism, or the next one if that has a single output for all labels.
+
+    A constant has the least error where labels are few and the noise is large, but says nothing about the labels.
+
+    Args:
+      prior: Noised distribution that the choice was made for.
+      epsilon: Budget of the mechanism.
+      choice: The choice.
+
+    Returns:
+      The randomizer; it states the choice.
+    """
+    clipped = clipped_prior(prior, choice.range.first, choice.range.last)
+    randomizer = choice.mechanism.solve(clipped, epsilon)
+    if len(randomizer.outputs) == 1 and len(prior.labels) > 1:
+        others = {name: math.inf if name == choice.name else error for name, error in choice.errors.items()}
+        choice = Choice(_best(others), choice.ranges)
+        clipped = clipped_prior(prior, choice.range.first, choice.range.last)
+        randomizer = choice.mechanism.solve(clipped, epsilon)
+    # The main program says why it was chosen, and does not choose again.
+    randomizer.choice = choice.to_document()
+    return randomizer
 
 
 def solve_for_groups(histogram: GroupedHistogram, epsilon: float, mechanism: Mechanism | None) -> Randomizer:
@@ -120,6 +170,10 @@ def solve_for_groups(histogram: GroupedHistogram, epsilon: float, mechanism: Mec
     errors = {name: chosen.error for name, chosen in found.items()}
     best = _best(errors)
     randomizer = _solved(CANDIDATES[best], histogram, found[best], epsilon)
+    if len(randomizer.outputs) == 1:
+        # As in `solve_choice`.
+        best = _best({name: math.inf if name == best else error for name, error in errors.items()})
+        randomizer = _solved(CANDIDATES[best], histogram, found[best], epsilon)
     randomizer.choice = _document(best, errors)
     return randomizer
 

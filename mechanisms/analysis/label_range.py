@@ -3,6 +3,9 @@
 The cells are public and fixed, so the histogram has the same sensitivity as one over a label domain. What follows from
 the noised counts is post-processing and costs nothing. A cell that is empty has noise as well. So only counts that are
 too large for noise say where labels are: with a probability of at least 1 - `FALSE_ALARM`, no empty cell has one.
+
+Each cell ends at a round number, which belongs to it, and 0 is a cell of its own. So labels that end at a round number,
+such as clicks of 0 and 1 or percentages, get a domain that ends there.
 """
 
 from __future__ import annotations
@@ -18,22 +21,22 @@ from ..noise.noisy_histogram import HISTOGRAM_SENSITIVITY
 FALSE_ALARM = 0.01
 """Largest probability that noise extends the range beyond the cells that have labels."""
 
-_MANTISSAS = ("1", "1.5", "2", "3", "5", "7")
+_MANTISSAS = ("1", "1.2", "1.5", "2", "2.5", "3", "4", "5", "6", "8")
 _EXPONENTS = range(-6, 13)
 _FEWEST_STEPS = 50
 # A lower end this close to 0, relative to the upper one, is moved to 0, where most labels have their natural end.
 _CLOSE_TO_ZERO = 0.25
-# The cell of 0 has ends this close to it, relative to the other end of the range.
+# An end this close to 0, relative to the other one, is moved to 0.
 _ZERO = 1e-3
 # From this ratio of the upper end to the median on, most labels are within a few steps of the lower end.
 _SKEWED = 50
 
 
 def log_spaced_labels() -> np.ndarray:
-    """Lists the labels to which every label is rounded, one in the middle of each cell.
+    """Lists the labels to which every label is rounded, away from 0: the outer end of each cell.
 
     Returns:
-      0, and the numbers of both signs from 1e-6 to 7e12, six to a decade; ascending, shape (229,), float64.
+      0, and the numbers of both signs from 1e-6 to 8e12, ten to a decade; ascending, shape (381,), float64.
     """
     positive = [float(f"{mantissa}e{exponent}") for exponent in _EXPONENTS for mantissa in _MANTISSAS]
     return np.array([*(-value for value in reversed(positive)), 0.0, *positive])
@@ -47,10 +50,10 @@ class DomainProposal:
       low: Smallest label.
       high: Largest label.
       step: Spacing.
-      below: Estimated share of the labels below `low`.
-      above: Estimated share of the labels above `high`.
+      below: Estimated share of the labels below `low`; if `low` is above 0, of those at it, too.
+      above: Estimated share of the labels above `high`; if `high` is below 0, of those at it, too.
       error: Largest standard deviation of these two shares, from the noise of the histogram.
-      median: Middle of the cell in which half of the labels are reached; 0 if it is within half a step of 0.
+      median: Outer end of the cell in which half of the labels are reached; 0 if it is within half a step of 0.
       skewed: Whether most labels are within a small part of the domain, so that their logarithm has a better one.
     """
 
@@ -78,7 +81,7 @@ def propose_domain(noised: np.ndarray, records: int, epsilon: float, clamped: fl
     """Proposes a label domain.
 
     Args:
-      noised: Noised counts of the cells of `log_spaced_labels`, shape (229,), integers.
+      noised: Noised counts of the cells of `log_spaced_labels`, shape (381,), integers.
       records: Number of records n, >= 1; public.
       epsilon: Budget that the counts have spent, > 0.
       clamped: Largest share of the labels that shall lie outside, in [0, 1).
@@ -88,7 +91,7 @@ def propose_domain(noised: np.ndarray, records: int, epsilon: float, clamped: fl
       tell, rounded outwards to round numbers.
 
     Raises:
-      ValueError: If no cell has more labels than noise.
+      ValueError: If no cell has more labels than noise, or only the cell of 0 has.
     """
     labels, scale = log_spaced_labels(), HISTOGRAM_SENSITIVITY / epsilon
     counts = np.clip(np.asarray(noised, np.int64), 0, records)
@@ -105,10 +108,19 @@ def propose_domain(noised: np.ndarray, records: int, epsilon: float, clamped: fl
         last -= 1
     while first < last and counts[found[0] : first + 1].sum() <= spare:
         first += 1
-    edges = [-math.inf, *((labels[:-1] + labels[1:]) / 2).tolist(), math.inf]
-    ends = float(edges[first]), float(edges[last + 1])
-    low, high, step = _round_domain(*(float(np.clip(end, labels[0], labels[-1])) for end in ends))
-    outside = [np.asarray(noised)[labels < float(low)], np.asarray(noised)[labels > float(high)]]
+    # A cell above 0 begins after the end of the one below it, and reversed below 0.
+    lower, upper = np.minimum(labels, 0), np.maximum(labels, 0)
+    lower[labels > 0], upper[labels < 0] = upper[:-1][labels[1:] > 0], lower[1:][labels[:-1] < 0]
+    if lower[first] == upper[last]:
+        raise ValueError(
+            "all labels that can be told from noise are 0: use a larger epsilon or more records, or declare the label "
+            "domain from what is known"
+        )
+    low, high, step = _round_domain(float(lower[first]), float(upper[last]))
+    outside = [
+        np.asarray(noised)[(upper <= float(low)) & (lower < float(low))],
+        np.asarray(noised)[(lower >= float(high)) & (upper > float(high))],
+    ]
     below, above = (max(float(part.sum()), 0.0) / records for part in outside)
     error = math.sqrt(2 * max(map(len, outside))) * scale / records
     inside = np.cumsum(counts[first : last + 1])
@@ -124,8 +136,9 @@ def _round_domain(low: float, high: float) -> tuple[Decimal, Decimal, Decimal]:
         low = 0.0
     if abs(high) <= _ZERO * -low or 0 < -high <= _CLOSE_TO_ZERO * -low:
         high = 0.0
-    exponent = math.floor(math.log10((high - low) / _FEWEST_STEPS))
+    # The ends of cells are round decimals.
+    first, last = Decimal(repr(low)), Decimal(repr(high))
+    exponent = ((last - first) / _FEWEST_STEPS).adjusted()
     steps = [Decimal(digit).scaleb(exponent) for digit in (1, 2, 5)]
-    step = max(each for each in steps if float(each) * _FEWEST_STEPS <= (high - low) * (1 + 1e-9))
-    ends = math.floor(low / float(step)), math.ceil(high / float(step))
-    return step * ends[0], step * ends[1], step
+    step = max(each for each in steps if each * _FEWEST_STEPS <= last - first)
+    return step * math.floor(first / step), step * math.ceil(last / step), step

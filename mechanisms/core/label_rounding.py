@@ -23,7 +23,10 @@ from collections.abc import Callable
 import numpy as np
 
 NEAREST, RANDOMIZED = ROUNDINGS = ("nearest", "randomized")
-"""Names of the two kinds of rounding."""
+"""Names of the two kinds of rounding of labels that are released."""
+
+OUTWARD = "outward"
+"""Rounding of labels that are only counted: away from 0, so that each label of the domain ends a cell."""
 
 # A word's high 53 bits, as a fraction of 2^53, are a uniform float in [0, 1).
 _UNUSED_BITS = np.uint64(11)
@@ -60,6 +63,19 @@ class LabelRounder:
           Shape (n,), integer indices in [0, k).
         """
         return self._nearest.find(values)
+
+    def outward(self, values: np.ndarray) -> np.ndarray:
+        """Rounds away from 0, to the closest label that is not closer to 0.
+
+        Args:
+          values: Shape (n,), float64, finite.
+
+        Returns:
+          Shape (n,), integer indices in [0, k).
+        """
+        above = np.searchsorted(self._labels, values, side="left")
+        below = np.searchsorted(self._labels, values, side="right") - 1
+        return np.clip(np.where(values >= 0, above, below), 0, len(self._labels) - 1)
 
     def randomized(self, values: np.ndarray, words: Callable[[], np.ndarray]) -> np.ndarray:
         """Rounds without bias to one of the two neighboring labels.

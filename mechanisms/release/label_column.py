@@ -10,7 +10,7 @@ import numpy as np
 from ..center.residuals import ResidualDomain, check_even
 from ..core.budget import BudgetSplit
 from ..core.label_grid import DeclaredGrid, check_domain
-from ..core.label_rounding import NEAREST, ROUNDINGS, LabelRounder
+from ..core.label_rounding import NEAREST, OUTWARD, ROUNDINGS, LabelRounder
 from ..noise.keyed_words import Groups, Unit, words
 from ..noise.record_identities import Identities
 from .label_groups import LabelGroups
@@ -27,7 +27,8 @@ class LabelColumn:
       id_column: Column of unique ids, which stay with a record when it moves to another file or row. None to identify
         records by file and row.
       rounding: "nearest" maps a label to the closest one of the domain; "randomized" draws one of the two neighbors,
-        so that rounding is unbiased (see `label_rounding`).
+        so that rounding is unbiased (see `label_rounding`). "outward", away from 0, is for labels that are only
+        counted.
       center: Column of public predictions of the label, around which labels are privatized: the randomizer gets the
         label minus its center. None for labels without a center.
       groups: Groups of records, whose residuals have ranges of their own; None for one range. Needs a center.
@@ -52,7 +53,7 @@ class LabelColumn:
     def __post_init__(self) -> None:
         """Raises ValueError for an invalid domain, a column in two roles, an unknown rounding, or an uneven domain."""
         check_domain(np.array(self.domain, np.float64))
-        if self.rounding not in ROUNDINGS:
+        if self.rounding not in (*ROUNDINGS, OUTWARD):
             raise ValueError(f"rounding must be {' or '.join(ROUNDINGS)}, not {self.rounding!r}")
         if self.declared is not None and self.rounding == NEAREST:
             # Many declared labels are halfway between two of the grid.
@@ -106,6 +107,8 @@ class LabelColumn:
         """
         if self.rounding == NEAREST:
             return self._rounder.nearest(values)
+        if self.rounding == OUTWARD:
+            return self._rounder.outward(values)
         purpose = f"rounding {self.name}".encode()
         return self._rounder.randomized(values, lambda: words(secret, purpose, identities))
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..analysis.automatic import least_records
 from ..center.grouped_histogram import GroupedHistogram, merged_counts, supports_histograms
 from ..center.linear_center import LinearCenter
 from ..core.budget import LEAST_RESIDUAL_SHARE, RESIDUAL_SHARE, BudgetSplit, split_budget
 from ..core.prior import Prior
 from ..noise.noisy_histogram import estimated_prior, noisy_counts
-from ..registry import prior_share
+from ..registry import AUTO, prior_share
 from .bound_noise import NoiseBinding, make_binding
 from .label_column import LabelColumn
 from .label_counts import LabelSummary
 from .unit_bound import UnitBound
+
+
+class TooFewRecords(ValueError):
+    """Too few records for a release of use, as public facts tell."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,15 +63,17 @@ def release_prior(
       The prior and the binding of its noise.
 
     Raises:
+      TooFewRecords: If the mechanism is chosen automatically, and there are too few records for any.
       ValueError: If there are no records, or a budget is out of range.
     """
     shares = {"most": prior_share(mechanism)}
     if column.center is not None:
         shares = {"most": RESIDUAL_SHARE, "least": LEAST_RESIDUAL_SHARE}
     if column.groups is not None:
-        return _release_groups(summary, column, epsilon, prior_epsilon, secret)
+        return _release_groups(summary, column, epsilon, prior_epsilon, secret, mechanism)
     budget = split_budget(epsilon, column.cells, summary.records, prior_epsilon, **shares)
     budget, unit_epsilon = _of_units(budget, column.unit)
+    _check_records(budget, summary.records, mechanism)
     binding = make_binding(summary, column, budget, secret)
     counts = noisy_counts(summary.counts, budget.prior, binding.noise_key(secret))
     if column.center is None:
@@ -74,6 +81,17 @@ def release_prior(
     else:
         prior = column.residuals.prior(counts, budget.prior)
     return PriorRelease(**vars(binding), prior=prior, counts=tuple(counts.tolist()), unit_epsilon=unit_epsilon)
+
+
+def _check_records(budget: BudgetSplit, records: int, mechanism: str) -> None:
+    """Refuses an automatic release that cannot be of use. The number of records is public."""
+    least = least_records(budget.labels)
+    if mechanism == AUTO and records < least:
+        raise TooFewRecords(
+            f"{records:,} records are too few for the epsilon of the labels, {budget.labels:.4g} after center and "
+            f"histogram: even the mean of all released labels would say nothing. Release at least {least:,}, raise "
+            "epsilon, leave out the center, or name a mechanism in place of auto, which takes any number of records"
+        )
 
 
 def _of_units(budget: BudgetSplit, unit: UnitBound | None) -> tuple[BudgetSplit, float | None]:
@@ -84,7 +102,12 @@ def _of_units(budget: BudgetSplit, unit: UnitBound | None) -> tuple[BudgetSplit,
 
 
 def _release_groups(
-    summary: LabelSummary, column: LabelColumn, epsilon: float, prior_epsilon: float | None, secret: bytes
+    summary: LabelSummary,
+    column: LabelColumn,
+    epsilon: float,
+    prior_epsilon: float | None,
+    secret: bytes,
+    mechanism: str,
 ) -> PriorRelease:
     """Releases the histograms of groups: of all of them, or of as many as records are enough for."""
     assert column.groups is not None
@@ -98,6 +121,7 @@ def _release_groups(
     possible = range(int((records > 0).sum()), 0, -1)
     histograms = next(h for h in possible if supports_histograms(h, summary.records, split(h).prior))
     budget, unit_epsilon = _of_units(split(histograms), column.unit)
+    _check_records(budget, summary.records, mechanism)
     binding = make_binding(summary, column, budget, secret)
     merged = merged_counts(summary.counts, records.tolist(), histograms)
     counts = noisy_counts(merged, budget.prior, binding.noise_key(secret)).tolist()

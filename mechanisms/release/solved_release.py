@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..analysis.automatic import CANDIDATES, choose_mechanism, solve_for_groups
+from ..analysis.automatic import CANDIDATES, choose_mechanism, solve_choice, solve_for_groups
 from ..center.group_positions import MOST_POSITIONS, GroupRanges
 from ..center.grouped_histogram import GroupedHistogram
 from ..center.residuals import ResidualDomain
@@ -145,11 +145,7 @@ def solved(release: PriorRelease, mechanism: Mechanism | None) -> Randomizer:
     if release.groups is not None:
         return solve_for_groups(histogram_of(release), epsilon, mechanism)
     if mechanism is None:
-        choice = choose_mechanism(prior, epsilon, release.records, residuals)
-        randomizer = choice.mechanism.solve(clipped_prior(prior, choice.range.first, choice.range.last), epsilon)
-        # The main program says why it was chosen, and does not choose again.
-        randomizer.choice = choice.to_document()
-        return randomizer
+        return solve_choice(prior, epsilon, choose_mechanism(prior, epsilon, release.records, residuals))
     if residuals:
         found = choose_range(prior, mechanism, epsilon, release.records)
         prior = clipped_prior(prior, found.first, found.last)

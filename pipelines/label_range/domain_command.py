@@ -19,6 +19,7 @@ from apache_beam.pvalue import AsSingleton
 from ...mechanisms.analysis.label_range import DomainProposal, log_spaced_labels, propose_domain
 from ...mechanisms.core.budget import MIN_EPSILON, check_epsilon
 from ...mechanisms.core.exact_bounds import round_up, within_decimal
+from ...mechanisms.core.label_rounding import OUTWARD
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.prior_release import PriorRelease
 from ...mechanisms.release.unit_bound import UnitCounts
@@ -51,7 +52,8 @@ from ..stores.store_access import open_stores
 from ..units.bounded_input import bound_units, without_excess
 from ..units.unit_flags import unit_bound
 
-FORMAT = "labeldp-domain-1"
+FORMAT = "labeldp-domain-2"
+"""Cells end at round numbers; those of the first format had these numbers in the middle."""
 _RELEASE_NAME, _DOMAIN_NAME = "release.json", "domain.json"
 
 
@@ -61,7 +63,7 @@ class DomainRequest:
 
     Attributes:
       input: Input files.
-      column: Label column; its domain are the middles of the cells.
+      column: Label column; its domain are the ends of the cells.
       threshold: Tolerated fraction of records without a usable label.
       budget: Budget of the histogram, and caps.
       clamped: Share of the labels that may lie outside the proposed domain.
@@ -146,7 +148,7 @@ def _parse(args: argparse.Namespace) -> DomainRequest:
     check_columns(named, input, read_schema(input, [args.label]))
     return DomainRequest(
         input=input,
-        column=LabelColumn(args.label, tuple(log_spaced_labels().tolist()), args.id_column, unit=unit),
+        column=LabelColumn(args.label, tuple(log_spaced_labels().tolist()), args.id_column, OUTWARD, unit=unit),
         threshold=threshold,
         budget=BudgetRequest(args.epsilon, 0.0, args.epsilon, caps),
         clamped=args.clamped,
@@ -271,7 +273,9 @@ def _announce(request: DomainRequest, result: JobResult, proposal: DomainProposa
         f"clamped    {100 * proposal.above:.2g} % of the labels above it and {100 * proposal.below:.2g} % below it, "
         f"each with a standard deviation of {100 * proposal.error:.2g} %"
     )
-    print(f"median     in the cell around {proposal.median:g}")
+    print(f"median     in the cell that ends at {proposal.median:g}")
+    if proposal.step < 1 and proposal.low % 1 == proposal.high % 1 == 0:
+        print("step       --label_step 1, if the labels are whole numbers: the histogram cannot tell")
     if proposal.error > request.clamped:
         LOGGER.warning(
             "warning: shares of %.2g %% cannot be told from noise here: use a larger --epsilon, or allow more with "

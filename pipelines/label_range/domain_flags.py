@@ -13,7 +13,7 @@ def domain_flags(parser: CommandParser) -> None:
       parser: The parser of the command.
     """
     parser.description = (
-        "Propose a label domain: release a histogram of the labels over fixed cells, six to a decade, with noise, and "
+        "Propose a label domain: release a histogram of the labels over fixed cells, ten to a decade, with noise, and "
         "say which range of it holds them. Use it where the range is not known in general. Costs epsilon."
     )
     parser.epilog = """Example:

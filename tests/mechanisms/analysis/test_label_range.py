@@ -13,10 +13,10 @@ CELLS = log_spaced_labels()
 
 
 def counts_of(labels: np.ndarray) -> np.ndarray:
-    """Labels per cell, each rounded to the nearest middle of a cell, by brute force."""
-    nearest = [int(np.abs(CELLS - label).argmin()) for label in np.unique(labels)]
+    """Labels per cell, each rounded away from 0, by brute force."""
+    ends = [min(CELLS[label <= CELLS]) if label >= 0 else max(CELLS[label >= CELLS]) for label in np.unique(labels)]
     found = np.zeros(len(CELLS), np.int64)
-    np.add.at(found, nearest, np.unique(labels, return_counts=True)[1])
+    np.add.at(found, np.searchsorted(CELLS, ends), np.unique(labels, return_counts=True)[1])
     return found
 
 
@@ -27,10 +27,10 @@ def noise(epsilon: float, seed: int) -> np.ndarray:
 
 
 def test_cells_are_round_numbers_of_both_signs() -> None:
-    assert len(CELLS) == 229
+    assert len(CELLS) == 381
     assert np.array_equal(CELLS, -CELLS[::-1])
     assert (np.diff(CELLS) > 0).all()
-    assert {1.5e-6, 1.0, 7.0, 1e12} <= set(CELLS.tolist())
+    assert {1.5e-6, 1.0, 8.0, 1e12} <= set(CELLS.tolist())
 
 
 LABELS = {
@@ -52,7 +52,9 @@ def test_at_most_the_share_is_outside(name: str, epsilon: float) -> None:
         # Counts below the limit of noise, at most 12 of them in the cells of one sign and one end, are not seen.
         unseen = 12 * (2 / epsilon) * np.log(len(CELLS) / (2 * FALSE_ALARM)) / len(labels)
         assert max(outside) <= 0.01 + 6 * found.error + unseen
-        assert np.abs(np.array([found.below, found.above]) - outside).max() <= 6 * found.error + 1e-12
+        # A label at the outer end of a cell is in it.
+        cells = [np.mean(labels <= float(found.low)) if found.low > 0 else outside[0], outside[1]]
+        assert np.abs(np.array([found.below, found.above]) - cells).max() <= 6 * found.error + 1e-12
         length = float(found.high - found.low)
         # Cells are at most a factor of 1.5 wide on each side.
         assert length <= 4 * max(float(np.quantile(labels, 0.999)), 0) - 4 * min(float(np.quantile(labels, 0.001)), 0)
@@ -70,6 +72,31 @@ def test_natural_ends_are_at_zero() -> None:
     assert exact["weeks"].flags == "--label_min 0 --label_max 60 --label_step 1"
     assert exact["weeks"].median == 30
     assert not exact["weeks"].skewed
+
+
+@pytest.mark.parametrize(
+    ("labels", "flags"),
+    [
+        ([0, 1], "--label_min 0.00 --label_max 1.00 --label_step 0.02"),
+        ([-1, 0, 1], "--label_min -1.00 --label_max 1.00 --label_step 0.02"),
+        ([1, 2, 3, 4, 5], "--label_min 0.0 --label_max 5.0 --label_step 0.1"),
+        ([0, 12], "--label_min 0.0 --label_max 12.0 --label_step 0.2"),
+        ([0, 1, 50, 100], "--label_min 0 --label_max 100 --label_step 2"),
+        ([-4, -1], "--label_min -4.00 --label_max 0.00 --label_step 0.05"),
+    ],
+)
+def test_round_numbers_are_ends_of_the_domain(labels: list[int], flags: str) -> None:
+    counts = counts_of(np.repeat(np.array(labels, float), 2000))
+    for seed in range(10):
+        found = propose_domain(counts + noise(0.2, seed), int(counts.sum()), 0.2, 0.01)
+        assert found.flags == flags
+        assert max(found.below, found.above) <= 6 * found.error
+
+
+def test_labels_that_are_all_zero_have_no_domain() -> None:
+    counts = counts_of(np.zeros(1000))
+    with pytest.raises(ValueError, match="all labels that can be told from noise are 0"):
+        propose_domain(counts + noise(1, 1), 1000, 1.0, 0.01)
 
 
 def test_labels_over_several_orders_of_magnitude_are_skewed() -> None:
@@ -95,7 +122,7 @@ def test_too_few_records_are_said_to_be_too_few(epsilon: float) -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(-50, 100_000), min_size=229, max_size=229), st.floats(0.05, 20), st.floats(0, 0.5))
+@given(st.lists(st.integers(-50, 100_000), min_size=381, max_size=381), st.floats(0.05, 20), st.floats(0, 0.5))
 def test_any_counts_give_a_domain_or_none(counts: list[int], epsilon: float, clamped: float) -> None:
     try:
         found = propose_domain(np.array(counts), max(sum(counts), 1), epsilon, clamped)

@@ -51,11 +51,10 @@ def test_the_counts_have_the_noise_of_the_budget(released: tuple[Path, Any]) -> 
     document = json.loads(released[0].read_text())
     cells = log_spaced_labels()
     assert document["cells"] == cells.tolist()
-    # Halfway between two cells, a label belongs to the upper one.
-    nearest = [len(cells) - 1 - int(np.abs(cells - label)[::-1].argmin()) for label in weeks().tolist()]
-    exact = np.bincount(nearest, minlength=len(cells))
+    # A label belongs to the cell that ends at it, or beyond it.
+    exact = np.bincount([int((cells < label).sum()) for label in weeks().tolist()], minlength=len(cells))
     noise = np.array(document["counts"]) - exact
-    # P(|noise| > 40) = 2e-9 for each of 229 counts of scale 2; its mean square is 8, and that of 229 within 5 to 13.
+    # P(|noise| > 40) = 2e-9 for each of 381 counts of scale 2; its mean square is 8, and that of 381 within 5 to 13.
     assert np.abs(noise).max() <= 40
     assert 4 < np.mean(noise**2) < 14
     assert np.count_nonzero(noise) > 100
@@ -99,6 +98,14 @@ def test_a_release_may_use_the_domain_and_adds_up(
     invoke(arguments(flags, tmp_path / "domain.json")).ok()
     invoke(["privatize", *(f"--{name}={value}" for name, value in given.items())]).ok()
     assert spent(tmp_path) == pytest.approx(2)
+
+
+def test_clicks_get_the_domain_from_0_to_1(flags: dict[str, Any], invoke: Any, write_csv: Any, tmp_path: Path) -> None:
+    clicks = write_csv(tmp_path / "clicks.csv", [f"{row % 3},{int(row % 10 == 0)}" for row in range(RECORDS)])
+    outcome = invoke(arguments(flags, tmp_path / "domain.json", input=clicks)).ok()
+    lines = outcome.out.splitlines()
+    assert "domain     --label_min 0.00 --label_max 1.00 --label_step 0.02 (51 labels)" in lines
+    assert "step       --label_step 1, if the labels are whole numbers: the histogram cannot tell" in lines
 
 
 def test_too_few_records_are_charged_and_told(
