@@ -13,7 +13,7 @@ from ..mechanisms.center.linear_center import LinearCenter
 from ..mechanisms.core.budget import remaining_epsilon, split_budget
 from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.label_counts import LabelSummary
-from ..mechanisms.release.prior_release import PriorRelease, TooFewRecords, release_prior
+from ..mechanisms.release.prior_release import PriorRelease, RefusedRelease, release_prior
 from .batches import LabelledBatch
 from .errors import InputError, redact_errors
 from .label_summary import SummarizeLabels
@@ -104,8 +104,8 @@ class _AddNoise(beam.DoFn):
         secret = self._key.load()
         try:
             release = release_prior(summary, self._column, remaining, self._prior_epsilon, secret, self._mechanism)
-        except TooFewRecords as error:
-            raise InputError(f"--epsilon: {error}") from None
+        except RefusedRelease as error:
+            raise InputError(str(error)) from None
         labels, records = f"{len(self._column.domain):,}", f"{summary.records:,}"
         LOGGER.info("released the prior of %s labels over %s records", labels, records)
         yield dataclasses.replace(release, linear=linear)

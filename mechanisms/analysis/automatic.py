@@ -25,6 +25,7 @@ LABELS = "rr_on_bins"
 """The candidate with the least error of single labels. It supports any number of labels."""
 CLOSE = 1.05
 """Errors up to this multiple of the least one are close to it."""
+_EQUAL = 1e-6
 CANDIDATES: dict[str, Mechanism] = {
     "unbiased": Unbiased(),
     **{f"bias_limited:bias={bias:g}": BiasLimited(bias) for bias in (0.02, 0.05, 0.1, 0.2, 0.3)},
@@ -126,7 +127,7 @@ def least_records(epsilon: float) -> int:
 
 
 def solve_choice(prior: Prior, epsilon: float, choice: Choice) -> Randomizer:
-    """Solves for the chosen mechanism, or the next one if that has a single output for all labels.
+    """Solves for the chosen mechanism, or for the next one if that has the same output for all labels.
 
     A constant has the least error where labels are few and the noise is large, but says nothing about the labels.
 
@@ -140,7 +141,7 @@ def solve_choice(prior: Prior, epsilon: float, choice: Choice) -> Randomizer:
     """
     clipped = clipped_prior(prior, choice.range.first, choice.range.last)
     randomizer = choice.mechanism.solve(clipped, epsilon)
-    if len(randomizer.outputs) == 1 and len(prior.labels) > 1:
+    if len(prior.labels) > 1 and _is_constant(randomizer):
         others = {name: math.inf if name == choice.name else error for name, error in choice.errors.items()}
         choice = Choice(_best(others), choice.ranges)
         clipped = clipped_prior(prior, choice.range.first, choice.range.last)
@@ -148,6 +149,12 @@ def solve_choice(prior: Prior, epsilon: float, choice: Choice) -> Randomizer:
     # The main program says why it was chosen, and does not choose again.
     randomizer.choice = choice.to_document()
     return randomizer
+
+
+def _is_constant(randomizer: Randomizer) -> bool:
+    """True if all outputs are equal, up to a millionth of the label range."""
+    length = float(randomizer.labels[-1] - randomizer.labels[0])
+    return float(randomizer.outputs[-1] - randomizer.outputs[0]) <= _EQUAL * length
 
 
 def solve_for_groups(histogram: GroupedHistogram, epsilon: float, mechanism: Mechanism | None) -> Randomizer:
@@ -170,7 +177,7 @@ def solve_for_groups(histogram: GroupedHistogram, epsilon: float, mechanism: Mec
     errors = {name: chosen.error for name, chosen in found.items()}
     best = _best(errors)
     randomizer = _solved(CANDIDATES[best], histogram, found[best], epsilon)
-    if len(randomizer.outputs) == 1:
+    if _is_constant(randomizer):
         # As in `solve_choice`.
         best = _best({name: math.inf if name == best else error for name, error in errors.items()})
         randomizer = _solved(CANDIDATES[best], histogram, found[best], epsilon)

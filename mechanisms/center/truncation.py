@@ -37,7 +37,8 @@ MODEL_PARAMETERS = 100
 """Parameters p of the model for which a range is chosen: between a linear model of few features and boosted trees."""
 
 MOST_RESIDUALS = 1 << 12
-"""Largest number of residuals in a range, the most that `unbiased` supports."""
+"""Largest number of residuals of a domain, the most that `unbiased` supports: whether a mechanism supports a range must
+not depend on the noised histogram, because a job that fails is not charged."""
 
 COARSE = 33
 """Errors are computed on at most this many residuals."""
@@ -128,10 +129,9 @@ def choose_range(
       parameters: Parameters p of the model, >= 1.
 
     Returns:
-      The range; the widest one that is tried if the mechanism supports none. It has at most `MOST_RESIDUALS` residuals.
+      The range; the widest one that is tried if the mechanism supports none.
     """
-    # Whether a mechanism supports the range must not depend on the noised histogram: a job that fails is not charged.
-    ranges = [(first, last) for first, last in candidate_ranges(prior) if last - first < MOST_RESIDUALS]
+    ranges = list(candidate_ranges(prior))
     squares = np.array([(prior.labels[last] - prior.labels[first]) ** 2 for first, last in ranges])
     clipping = np.array([clipping_error(prior, *prior.labels[list(ends)].tolist()).squared for ends in ranges])
     share = noise_share(records, parameters)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from ..analysis.automatic import least_records
 from ..center.grouped_histogram import GroupedHistogram, merged_counts, supports_histograms
 from ..center.linear_center import LinearCenter
+from ..center.truncation import MOST_RESIDUALS
 from ..core.budget import LEAST_RESIDUAL_SHARE, RESIDUAL_SHARE, BudgetSplit, split_budget
 from ..core.prior import Prior
 from ..noise.noisy_histogram import estimated_prior, noisy_counts
@@ -17,8 +18,8 @@ from .label_counts import LabelSummary
 from .unit_bound import UnitBound
 
 
-class TooFewRecords(ValueError):
-    """Too few records for a release of use, as public facts tell."""
+class RefusedRelease(ValueError):
+    """A release that cannot be of use, as public facts tell."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +64,8 @@ def release_prior(
       The prior and the binding of its noise.
 
     Raises:
-      TooFewRecords: If the mechanism is chosen automatically, and there are too few records for any.
+      RefusedRelease: If the mechanism is chosen automatically, and there are too few records for any; or there are too
+        many labels for a center.
       ValueError: If there are no records, or a budget is out of range.
     """
     shares = {"most": prior_share(mechanism)}
@@ -71,6 +73,11 @@ def release_prior(
         shares = {"most": RESIDUAL_SHARE, "least": LEAST_RESIDUAL_SHARE}
     if column.groups is not None:
         return _release_groups(summary, column, epsilon, prior_epsilon, secret, mechanism)
+    if column.center is not None and len(column.residuals.grid) > MOST_RESIDUALS:
+        raise RefusedRelease(
+            f"{len(column.domain):,} labels have more residuals around a center than the {MOST_RESIDUALS:,} that "
+            "mechanisms support: use a coarser grid (`working_grid` chooses one)"
+        )
     budget = split_budget(epsilon, column.cells, summary.records, prior_epsilon, **shares)
     budget, unit_epsilon = _of_units(budget, column.unit)
     _check_records(budget, summary.records, mechanism)
@@ -87,7 +94,7 @@ def _check_records(budget: BudgetSplit, records: int, mechanism: str) -> None:
     """Refuses an automatic release that cannot be of use. The number of records is public."""
     least = least_records(budget.labels)
     if mechanism == AUTO and records < least:
-        raise TooFewRecords(
+        raise RefusedRelease(
             f"{records:,} records are too few for the epsilon of the labels, {budget.labels:.4g} after center and "
             f"histogram: even the mean of all released labels would say nothing. Release at least {least:,}, raise "
             "epsilon, leave out the center, or name a mechanism in place of auto, which takes any number of records"

@@ -269,3 +269,10 @@ def test_a_center_that_rounds_to_the_same_label_is_the_same_release(labelled, se
     rounded = np.clip(np.floor(columns["c"].astype(np.float32).astype(float) + 0.5), 0, 20)
     first, other = ([labelled(columns | {"c": centers})] for centers in (columns["c"], rounded))
     assert digest_of(first, COLUMN, secret) == digest_of(other, COLUMN, secret)
+
+
+def test_too_many_labels_for_a_center_are_refused_before_any_noise(labelled, release):
+    """A shorter range for the sake of the mechanism would clip residuals; `working_grid` has fewer labels."""
+    column = LabelColumn("y", tuple(np.linspace(0, 20, 4001).tolist()), center="c")
+    with pytest.raises(InputError, match=r"4,001 labels have more residuals around a center than the 4,096"):
+        release([labelled(columns_of())], column)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from labeldp.mechanisms import Prior
-from labeldp.mechanisms.analysis.automatic import CANDIDATES, CLOSE, choose_mechanism
+from labeldp.mechanisms.analysis.automatic import CANDIDATES, CLOSE, choose_mechanism, least_records, solve_choice
 from labeldp.mechanisms.analysis.quality import variances
 from labeldp.mechanisms.center.truncation import MODEL_PARAMETERS
 
@@ -53,3 +53,30 @@ def test_uneven_domains_are_summed_up_between_their_own_labels() -> None:
     exact = CANDIDATES["unbiased"].solve(Prior(labels, np.ones(80)), 2.0)
     noise = float(np.mean(variances(exact))) * MODEL_PARAMETERS / 10**6
     assert choice.errors["unbiased"] == pytest.approx(noise, rel=0.05)
+
+
+@pytest.mark.parametrize("rest", [0.0, 1e-12])
+@pytest.mark.parametrize("records", [20, 60])
+def test_labels_for_models_are_never_a_constant(records: int, rest: float) -> None:
+    """With few records a constant has the least error, and says nothing."""
+    labels = np.arange(-10.0, 11.0)
+    prior = Prior(labels, np.where(labels == 2, 1.0, rest))
+    choice = choose_mechanism(prior, 0.3, records, residuals=True)
+    assert np.ptp(choice.mechanism.solve(prior, 0.3).outputs) < 1e-9
+    randomizer = solve_choice(prior, 0.3, choice)
+    assert np.ptp(randomizer.outputs) >= 1
+    assert randomizer.choice is not None
+    assert randomizer.choice["mechanism"] != choice.name
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.3, 1.0, 4.0])
+def test_the_least_number_of_records_tells_the_mean_as_well_as_the_domain(epsilon: float) -> None:
+    """Randomized response between the ends, for labels that are equally often each one of the domain."""
+    labels = np.linspace(0, 1, 2001)
+    keep = 1 / (1 + np.exp(-epsilon))
+    low = 0.5 - 0.5 / (2 * keep - 1)
+    above = labels * keep + (1 - labels) * (1 - keep)
+    variance = above * (1 - above) * (1 - 2 * low) ** 2
+    assert np.allclose(low + above * (1 - 2 * low), labels)
+    needed = float(variance.mean()) / np.var(labels)
+    assert needed - 0.01 <= least_records(epsilon) <= 1.01 * needed + 1.01

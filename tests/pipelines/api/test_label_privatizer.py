@@ -617,7 +617,7 @@ from labeldp import LabelPrivatizer, NotFittedError, ReleaseWarning
 made = LabelPrivatizer(label_min=0, label_max=4, label_step=1, epsilon=1, center_column="c", noise_key_file="noise.key",
     max_unusable_fraction=0.5)
 released = made.fit_transform([0, 1, 2, None, 3] * 50, center=[1.0] * 250)
-LabelPrivatizer(**made.get_params()).fit([2.0] * 9, center=[1.0] * 9).transform([1] * 9, center=[1.0] * 9)
+LabelPrivatizer(**made.get_params()).fit([2.0] * 90, center=[1.0] * 90).transform([1] * 9, center=[1.0] * 9)
 made.debias(released, center=[1.0] * 250), made.verdict_, made.write_mechanism("m.json")
 heavy = {"apache_beam", "tensorflow", "sklearn", "jinja2", "polars"}
 print(sorted(heavy & {name.split(".")[0] for name in sys.modules}))

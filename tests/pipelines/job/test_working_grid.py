@@ -1,0 +1,240 @@
+"""Label grids finer than mechanisms use, end to end: as good and as fast as coarse ones, stated and audited."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from labeldp import LabelPrivatizer
+
+pytestmark = [pytest.mark.xdist_group("working grid"), pytest.mark.filterwarnings("ignore::labeldp.ReleaseWarning")]
+RECORDS = 12_000
+RNG = np.random.default_rng(1)
+SCORES = np.round(RNG.random(RECORDS), 5)
+REVENUE = np.round(np.clip(60 * SCORES + np.exp(RNG.normal(2.5, 1.0, RECORDS)), 0, 400), 2)
+FALSE_ALARM = 1e-6
+# Deviations of a mean of RECORDS numbers, in standard deviations; normal, up to far smaller differences.
+DEVIATIONS = 5.5
+
+
+@pytest.fixture(scope="module")
+def flags(tmp_path_factory: pytest.TempPathFactory, key_file: Path) -> dict[str, Any]:
+    path = tmp_path_factory.mktemp("revenue") / "log.csv"
+    rows = [f"{score:.5f},{revenue:.2f}" for score, revenue in zip(SCORES.tolist(), REVENUE.tolist(), strict=True)]
+    path.write_text("\n".join(["score,revenue", *rows]) + "\n")
+    return {
+        "input": path,
+        "input_format": "csv",
+        "label": "revenue",
+        "label_min": 0,
+        "label_max": 400,
+        "label_step": 0.01,
+        "epsilon": 2,
+        "noise_key_file": key_file,
+    }
+
+
+@pytest.fixture(scope="module")
+def release(flags: dict[str, Any], invoke: Any, command: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Function (flag=value, ...) -> the output folder."""
+
+    def run(**others: Any) -> Path:
+        output = tmp_path_factory.mktemp("grid") / "released"
+        invoke(command("privatize", flags | {"output": output} | others)).ok()
+        return output
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def cents(release: Any) -> Path:
+    """A release of 40,001 declared labels, with the default center and mechanism."""
+    return release(center="linear")
+
+
+@pytest.fixture(scope="module")
+def million(release: Any) -> Path:
+    """A release of 1,000,001 declared labels."""
+    return release(label_max=1_000_000, label_step=1, center="none")
+
+
+def documents(output: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """release.json and mechanism.json."""
+    return json.loads((output / "release.json").read_text()), json.loads((output / "mechanism.json").read_text())
+
+
+def labels_of(output: Path, name: str = "revenue") -> np.ndarray:
+    return pq.read_table(output / "data").column(name).to_numpy()
+
+
+def assert_unbiased(output: Path, clipping: float = 0.0) -> None:
+    """The mean is that of the true labels, up to noise and the stated error of clipping."""
+    manifest, mechanism = documents(output)
+    grid = manifest["domain"]
+    step = (grid["max"] - grid["min"]) / (grid["labels"] - 1)
+    assert mechanism["certificate"]["max_bias"] < 1e-6 * (grid["max"] - grid["min"])
+    # The loss is that under the noised histogram; the largest one is that of an end of the range.
+    length = mechanism["outputs"][-1] - mechanism["outputs"][0]
+    deviation = math.sqrt((length**2 / 4 + step**2 / 4) / RECORDS)
+    assert abs(labels_of(output).mean() - REVENUE.mean()) <= DEVIATIONS * deviation + clipping
+
+
+def test_cents_are_as_good_as_a_coarse_step(cents: Path, release: Any) -> None:
+    manifest, mechanism = documents(cents)
+    assert manifest["domain"] == {"min": 0.0, "max": 400.0, "labels": 501}
+    assert manifest["declared_grid"] == mechanism["declared_grid"] == {"labels": 40_001, "epsilon": 2.0}
+    assert manifest["rounding"] == "randomized"
+    clipping = manifest["center"]["clipping"]
+    assert clipping["share"] < 0.1
+    assert_unbiased(cents, math.sqrt(clipping["squared_error"]))
+    coarse, _ = documents(release(label_step=1, center="linear"))
+    assert "declared_grid" not in coarse
+    # Ranges are chosen from two noised histograms.
+    assert manifest["expected_loss"]["squared"] < 2 * coarse["expected_loss"]["squared"]
+
+
+def test_a_million_labels_are_released(million: Path) -> None:
+    manifest, mechanism = documents(million)
+    assert manifest["domain"] == {"min": 0.0, "max": 1e6, "labels": 501}
+    assert manifest["declared_grid"]["labels"] == 1_000_001
+    assert mechanism["labels"] == np.arange(0, 1_000_001, 2000.0).tolist()
+    assert_unbiased(million)
+
+
+@pytest.mark.parametrize("name", ["cents", "million"])
+def test_the_audit_holds(name: str, request: pytest.FixtureRequest, invoke: Any) -> None:
+    outcome = invoke(["audit", str(request.getfixturevalue(name)), "--data"]).ok()
+    assert outcome.out.splitlines()[-1] == "PASS"
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"labels": 30_002}, "the label domain is not the working grid of declared_grid"),
+        ({"labels": 501}, "the label domain is not the working grid of declared_grid"),
+        ({"epsilon": 9.0}, "the label domain is not the working grid of declared_grid"),
+        ({"epsilon": 0.5}, "declared_grid.epsilon is below epsilon"),
+        ({"epsilon": 31.0}, "declared_grid is not of 2 to 2^20 labels"),
+        ({"labels": 40_001.0}, "declared_grid.labels is not an integer"),
+        ({"step": 0.01}, "declared_grid does not have exactly labels and epsilon"),
+    ],
+)
+def test_the_audit_recomputes_the_grid(
+    cents: Path, tmp_path: Path, invoke: Any, changed: dict[str, Any], problem: str
+) -> None:
+    _, mechanism = documents(cents)
+    mechanism["declared_grid"] |= changed
+    path = tmp_path / "mechanism.json"
+    path.write_text(json.dumps(mechanism))
+    outcome = invoke(["audit", str(path)])
+    assert outcome.code == 1
+    assert problem in outcome.out + outcome.err
+
+
+def test_the_manifest_states_the_grid_of_the_mechanism(cents: Path, tmp_path: Path, invoke: Any) -> None:
+    manifest, mechanism = documents(cents)
+    del manifest["declared_grid"]
+    for name, document in (("release", manifest), ("mechanism", mechanism)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(document))
+    (tmp_path / "center.json").write_text((cents / "center.json").read_text())
+    outcome = invoke(["audit", str(tmp_path)])
+    assert outcome.code == 1
+    assert "release.declared_grid is not that of mechanism.json" in outcome.out
+
+
+def test_a_dry_run_states_the_grid(flags: dict[str, Any], invoke: Any, command: Any, tmp_path: Path) -> None:
+    outcome = invoke([*command("privatize", flags | {"output": tmp_path / "released"}), "--dry_run"]).ok()
+    assert "501 labels chosen for the 40,001 declared ones, 0 to 400, 0.8 apart; rounding randomized" in outcome.out
+
+
+def test_fit_and_apply_give_the_labels_of_privatize(
+    cents: Path, flags: dict[str, Any], invoke: Any, command: Any, tmp_path: Path
+) -> None:
+    file, output = tmp_path / "mechanism.json", tmp_path / "released"
+    invoke(command("fit", flags | {"mechanism_file": file, "center": "linear"})).ok()
+    own = {name: flags[name] for name in ("input", "input_format", "label", "noise_key_file")}
+    invoke(command("apply", own | {"mechanism_file": file, "output": output})).ok()
+    assert file.read_bytes() == (cents / "mechanism.json").read_bytes()
+    assert documents(output)[0]["declared_grid"] == {"labels": 40_001, "epsilon": 2.0}
+    for shard in sorted((cents / "data").iterdir()):
+        assert (output / "data" / shard.name).read_bytes() == shard.read_bytes()
+    assert invoke(["audit", str(output), "--data"]).ok()
+
+
+@pytest.mark.parametrize("mechanism", ["unbiased", "rr_on_bins"])
+def test_labels_in_memory_are_those_of_the_command(
+    flags: dict[str, Any], release: Any, tmp_path: Path, mechanism: str
+) -> None:
+    output = release(center="none", mechanism=mechanism)
+    made = LabelPrivatizer(
+        label_min=0, label_max=400, label_step="0.01", epsilon=2, mechanism=mechanism, label="revenue",
+        source=str(flags["input"]), noise_key_file=flags["noise_key_file"], ledger=tmp_path / "ledger.jsonl",
+    )  # fmt: skip
+    assert np.array_equal(made.fit_transform(REVENUE), labels_of(output))
+    assert len(made.labels_) == 501
+    # The mechanism file is that of the command, and transform reads the grid from the mechanism.
+    made.write_mechanism(tmp_path / "mechanism.json")
+    assert (tmp_path / "mechanism.json").read_bytes() == (output / "mechanism.json").read_bytes()
+    assert np.array_equal(made.fit(REVENUE).transform(REVENUE), labels_of(output))
+
+
+def test_two_steps_with_one_grid_are_one_release(release: Any, spent: Any, tmp_path: Path) -> None:
+    """Noise is bound to the working grid: the second release repeats the first one and costs nothing."""
+    own = {"center": "none", "mechanism": "unbiased", "ledger": tmp_path / "labeldp_ledger.jsonl"}
+    fine, finer = release(**own, label_step=0.1), release(**own, label_step=0.01)
+    assert np.array_equal(labels_of(fine), labels_of(finer))
+    assert [documents(each)[0]["declared_grid"]["labels"] for each in (fine, finer)] == [4001, 40_001]
+    assert spent(tmp_path) == pytest.approx(2)
+
+
+def test_rounding_to_the_nearest_is_refused_before_anything_is_charged(
+    flags: dict[str, Any], invoke: Any, command: Any, tmp_path: Path
+) -> None:
+    outcome = invoke(command("privatize", flags | {"output": tmp_path / "released", "rounding": "nearest"}))
+    assert outcome.code == 2
+    assert "--rounding: rounding must be randomized for 40,001 labels" in outcome.error
+    assert "label_step of 0.8" in outcome.error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_many_uneven_labels_are_refused(flags: dict[str, Any], invoke: Any, command: Any, tmp_path: Path) -> None:
+    values = tmp_path / "values.txt"
+    values.write_text("\n".join(str(label**2) for label in range(5000)))
+    own = {name: value for name, value in flags.items() if name not in ("label_min", "label_max", "label_step")}
+    outcome = invoke(command("privatize", own | {"label_values": values, "output": tmp_path / "released"}))
+    assert outcome.code == 2
+    assert f"--label_values {values}: 5,000 labels that are not evenly spaced" in outcome.error
+
+
+def test_each_of_several_labels_has_its_own_grid(release: Any, invoke: Any, tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    rows = [f"{score},{revenue},{round(10 * score)}" for score, revenue in zip(SCORES, REVENUE, strict=True)]
+    path.write_text("\n".join(["score,revenue,stars", *rows]) + "\n")
+    own = {"label": "revenue,stars", "label_max": "400,10", "label_step": "0.01,1", "center": "none"}
+    output = release(input=path, **own)
+    revenue, stars = (json.loads((output / f"labels/{name}/release.json").read_text()) for name in ("revenue", "stars"))
+    assert (revenue["domain"]["labels"], stars["domain"]["labels"]) == (501, 11)
+    assert revenue["declared_grid"]["labels"] == 40_001
+    assert "declared_grid" not in stars
+    assert invoke(["audit", str(output), "--data"]).ok()
+
+
+def test_groups_and_units_take_a_fine_grid(release: Any, invoke: Any, tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    rows = [f"{score},{'ab'[i % 2]},{i // 2},{y}" for i, (score, y) in enumerate(zip(SCORES, REVENUE, strict=True))]
+    path.write_text("\n".join(["score,kind,user,revenue", *rows]) + "\n")
+    own = {
+        "center_groups": "kind=a,b",
+        "center": "linear",
+        "center_features": "score",
+        "unit_column": "user",
+        "max_records_per_unit": 1,
+    }
+    output = release(input=path, **own)
+    manifest, _ = documents(output)
+    assert manifest["declared_grid"]["labels"] == 40_001
+    assert manifest["center"]["clipping"]["share"] < 0.15
+    assert invoke(["audit", str(output), "--data"]).ok()
