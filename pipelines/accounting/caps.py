@@ -46,6 +46,9 @@ class Window:
 class Caps:
     """Upper bounds on the budget that a ledger adds up to.
 
+    The caps hold in windows of the times that the ledger has. What a wrong clock does to these is said in
+    `charged_runs`.
+
     Attributes:
       epsilon: Cap on epsilon; None for no cap.
       delta: Cap on delta; None for no cap.

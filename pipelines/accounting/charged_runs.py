@@ -10,6 +10,10 @@ shows a clock that was set back; its own time says nothing, so that it counts as
 time can be trusted, or now. Times of different machines may differ by `CLOCK_TOLERANCE`, and windows are longer by
 twice as much. A run without a time counts always.
 
+A clock that was set back, but not before the time of a run in the ledger, cannot be recognized: the ledger is empty, or
+its newest run is older than the false time. Such a run counts from the false time, so it leaves a window early, but not
+earlier than if it had been charged at the time of the newest run before it; the first run of a ledger at any time.
+
 Adjacency. The epsilon of a unit, such as a person, bounds what is learned about each of its records, so sums for
 records count all runs. The epsilon of a record says nothing about a unit, nor that of another kind of unit.
 """

@@ -140,7 +140,7 @@ def test_no_window_is_above_the_cap_whatever_the_clock_shows(sequence: Any, cap:
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(gaps, runs_of_releases, st.booleans()), min_size=2, max_size=12), caps_on_epsilon)
-def test_a_clock_that_is_set_back_hides_no_run(sequence: Any, cap: float) -> None:
+def test_a_clock_that_is_set_back_before_a_run_of_the_ledger_hides_no_run(sequence: Any, cap: float) -> None:
     """Windows of the true times stay within the cap: some runs see a clock before the first run."""
     ledger, charged, now = new_ledger(), [], START
     for number, (gap, releases, wrong) in enumerate(sequence):
@@ -151,6 +151,32 @@ def test_a_clock_that_is_set_back_hides_no_run(sequence: Any, cap: float) -> Non
             charged.append((now, entries))
             start = now - WINDOW.seconds
             assert spent_in(charged, lambda at, start=start: at > start) <= Fraction(str(cap))
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(gaps, runs_of_releases, st.integers(0, 4 * DAY)), min_size=2, max_size=12), caps_on_epsilon)
+def test_a_run_counts_from_the_newest_time_before_it_whatever_its_clock_shows(sequence: Any, cap: float) -> None:
+    """Clocks are set back by any time, also in an empty ledger: a run counts as if charged with the newest one."""
+    ledger, charged, now, newest = new_ledger(), [], START, -float("inf")
+    for gap, releases, back in sequence:
+        now += gap
+        entries = labels(*releases)
+        if charge(ledger, now - back, entries, Caps(cap, None, WINDOW)):
+            newest = max(newest, now - back)
+            charged.append((newest, entries))
+            start = now - WINDOW.seconds
+            assert spent_in(charged, lambda at, start=start: at > start) <= Fraction(cap)
+
+
+def test_a_clock_that_is_set_back_behind_no_run_of_the_ledger_is_not_recognized() -> None:
+    """The limit that the guide states: such a run leaves the window early."""
+    caps = Caps(1.0, None, WINDOW)
+    for before, admitted in (([], True), ([START - 9 * DAY], True), ([START - DAY], False)):
+        ledger = new_ledger()
+        for place, at in enumerate(before):
+            assert charge(ledger, at, labels((f"before {place}", 0.1)), caps)
+        assert charge(ledger, START - 5 * DAY, labels(("set back", 0.6)), caps)
+        assert charge(ledger, START, labels(("next", 0.6)), caps) == admitted
 
 
 def test_a_run_of_the_future_stays_in_every_window() -> None:
