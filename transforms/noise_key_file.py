@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from ..mechanisms.noise.keyed_words import KEY_BYTES
 from .errors import InputError, StoreConflict, system_text
 from .io.filesystems import is_remote, open_file
+from .io.local_sync import make_folders
 from .stores.object_store import ABSENT, is_store, require_conditions, store_of
 
 
@@ -88,7 +89,7 @@ class NoiseKeyFile:
         """
         if is_store(self.path):
             return self._create_object()
-        os.makedirs(os.path.dirname(self.path) or ".", mode=0o700, exist_ok=True)
+        make_folders(os.path.dirname(self.path) or ".", mode=0o700)
         self._remove_second_names()
         # Written completely under a temporary name first: no other process ever reads a partial key.
         partial = f"{self.path}.{secrets.token_hex(8)}"
@@ -120,6 +121,14 @@ def default_key_path() -> str:
 
     Returns:
       Path of `labeldp/noise.key` in the user's configuration folder.
+
+    Raises:
+      InputError: If the user has none: HOME is not set, and the system does not know the user.
     """
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    if not os.path.isabs(home):
+        raise InputError(
+            "the default noise key file has no place, because neither HOME nor XDG_CONFIG_HOME names an absolute "
+            "folder: name the file of the secret key with --noise_key_file"
+        )
     return os.path.join(home, "labeldp", "noise.key")

@@ -36,7 +36,7 @@ from ..job.release_steps import (
 from ..labels.label_requests import parse_requests
 from ..release.ledger import Ledger, is_database
 from ..release.manifest import MANIFEST_NAME
-from ..release.output_folder import Staging, publish_folder, staging_folder
+from ..release.output_folder import Staging, publish_folder, publishing, staging_folder, sync_staged
 from ..runner.runner_options import runs_here
 from ..runner.runner_safety import forbid_ports, forbid_sampling
 
@@ -201,7 +201,10 @@ class _Release(beam.DoFn):
             released = read_results([request], staging)
             write_manifests(released, staging)
             remove_segments(staging)
-            charge_ledger(Ledger(request.ledger), request_id([request]), released)
+            sync_staged(staging)
+            ledger = Ledger(request.ledger)
+            with ledger.locked(), publishing(staging, request.output.target):
+                charge_ledger(ledger, request_id([request]), released)
             for warning in release_warnings(released[0].facts):
                 LOGGER.warning("warning: %s", warning.text)
             FileSystems.delete([path])

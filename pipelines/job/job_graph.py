@@ -80,7 +80,7 @@ def build(
         batches = _with_center(labels, f"Center{suffix}", centers[place], column, tuple(column.columns))
         binding, randomizer, text = _solved(request, batches, linear, earlier[place], suffix)
         path = released_path(staging.release, folders[place], MECHANISM_NAME)
-        written.append(text | f"WriteMechanism{suffix}" >> beam.Map(_write, path))
+        written.append(text | f"WriteMechanism{suffix}" >> beam.Map(_write, path, staging.work))
         bindings.append(binding)
         randomizers.append(randomizer)
     digests: list[Any] = [None] * len(requests)
@@ -105,7 +105,9 @@ def build(
         # The first stage leaves out every record that lacks a usable label in any of the columns.
         unusable: Any = bindings[0] | "Unusable" >> beam.Map(lambda found: found.unusable).with_output_types(int)
         shards = _write_shards(records, ranges, first.output, staging)
-        letters = privatized[0].dead_letters | "WriteDeadLetters" >> WriteDeadLetters(staging.release, unusable)
+        letters = privatized[0].dead_letters | "WriteDeadLetters" >> WriteDeadLetters(
+            staging.release, unusable, staging.work
+        )
     results: list[Any] = [
         binding
         | f"WriteJobResult{suffixes[place]}"
@@ -323,8 +325,8 @@ def _mechanism_text(randomizer: Randomizer, release: PriorRelease) -> str:
     return MechanismFile.of_release(randomizer, release).to_text()
 
 
-def _write(text: str, path: str) -> None:
-    write_text(path, text)
+def _write(text: str, path: str, temp: str) -> None:
+    write_text(path, text, temp)
 
 
 def _write_job_result(

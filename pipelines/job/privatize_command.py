@@ -18,7 +18,7 @@ from ..preview.dry_run import print_dry_run
 from ..preview.value_checks import check_values
 from ..release.ledger import Ledger
 from ..release.mechanism_file import MECHANISM_NAME
-from ..release.output_folder import publish_file, publish_folder, staging_folder
+from ..release.output_folder import publish_file, publish_folder, publishing, staging_folder, sync_staged
 from ..runner.run_pipeline import describe_failure
 from ..runner.runner_options import runner_options
 from ..stores.store_access import open_stores
@@ -116,7 +116,7 @@ def _release(requests: Sequence[JobRequest], options: PipelineOptions) -> None:
             announce_features(request)
         check_values(first, options)
         if validation is not None:
-            check_features(input, labels, validation, output.format, options, staging.release)
+            check_features(input, labels, validation, output.format, options, staging.work)
         released = run_job(ledger, name, requests, options, staging)
         manifests: tuple[str, ...] = ()
         if first.command != "fit":
@@ -124,17 +124,16 @@ def _release(requests: Sequence[JobRequest], options: PipelineOptions) -> None:
             remove_segments(staging)
             if validation is not None:
                 mechanisms = {each.request.column.name: each.mechanism for each in released}
-                check_output(output, mechanisms, options, staging.release)
-        if staging.lease is not None:
-            # A run that another one has replaced must not charge what it cannot release.
-            staging.lease.check()
-        charge_ledger(ledger, name, released)
-        # An interrupt from here on would be reported as "nothing is released" when something is.
-        with signals_ignored():
-            if first.command == "fit":
-                publish_file(staging, MECHANISM_NAME, output.target)
-            else:
-                publish_folder(staging, output.target, manifests)
-            announce(output.target, released, validation)
-            if first.command != "fit":
-                announce_readers(first, released[0].result.binding)
+                check_output(output, mechanisms, options, staging)
+        sync_staged(staging)
+        with ledger.locked(), publishing(staging, output.target):
+            charge_ledger(ledger, name, released)
+            # An interrupt from here on would be reported as "nothing is released" when something is.
+            with signals_ignored():
+                if first.command == "fit":
+                    publish_file(staging, MECHANISM_NAME, output.target)
+                else:
+                    publish_folder(staging, output.target, manifests)
+                announce(output.target, released, validation)
+                if first.command != "fit":
+                    announce_readers(first, released[0].result.binding)

@@ -147,6 +147,8 @@ def read_results(requests: Sequence[JobRequest], staging: Staging) -> list[Relea
     Raises:
       InputError: If a check fails, or a staged shard cannot be read.
     """
+    # On a store, the files are those of another run if it has taken over.
+    staging.check()
     folders, released = label_folders([request.column.name for request in requests]), []
     for place, (request, folder) in enumerate(zip(requests, folders, strict=True)):
         result = JobResult.from_json(read_text(job_result_path(staging, place)))
@@ -190,7 +192,8 @@ def write_manifests(released: Sequence[ReleasedLabel], staging: Staging) -> tupl
         center = each.mechanism.center
         if center is not None and center.linear is not None:
             model = CenterModel(center.column, center.domain, center.linear)
-            write_text(released_path(staging.release, folder, CENTER_NAME), json.dumps(model.to_document()) + "\n")
+            path = released_path(staging.release, folder, CENTER_NAME)
+            write_text(path, json.dumps(model.to_document()) + "\n", staging.work)
     if len(released) == 1:
         return (MANIFEST_NAME,)
     whole = labels_manifest(documents, folders, whole_budget([each.request for each in released]).epsilon)
@@ -234,7 +237,7 @@ def remove_segments(staging: Staging) -> None:
 
 
 def charge_ledger(ledger: Ledger, request_name: str, released: Sequence[ReleasedLabel]) -> None:
-    """Charges a release to the ledger, under its lock: all its labels in one entry.
+    """Charges a release to the ledger, whose lock the caller holds: all its labels in one entry.
 
     Args:
       ledger: The ledger.
@@ -251,30 +254,29 @@ def charge_ledger(ledger: Ledger, request_name: str, released: Sequence[Released
         for entry in release_entries(each.result.binding, each.mechanism, with_labels=request.command != "fit")
     ]
     digest = ",".join(f"{each.result.binding.digest:064x}" for each in released)
-    with ledger.locked():
-        # `apply` takes its mechanism from a file: another file is another release.
-        fitted = request.mechanism.fitted is not None
-        lost = None if fitted else lost_release(ledger, request_name, digest, entries)
-        again = (
-            f"this run repeats the release {lost}, but its labels are a charge of their own: that release is "
-            "no longer there or was changed, and the mechanism that was computed now is another one"
-            if lost is not None
-            else None
+    # `apply` takes its mechanism from a file: another file is another release.
+    fitted = request.mechanism.fitted is not None
+    lost = None if fitted else lost_release(ledger, request_name, digest, entries)
+    again = (
+        f"this run repeats the release {lost}, but its labels are a charge of their own: that release is "
+        "no longer there or was changed, and the mechanism that was computed now is another one"
+        if lost is not None
+        else None
+    )
+    try:
+        ledger.charge(
+            entries,
+            request.budget.caps,
+            command=request.command,
+            request=request_name,
+            label=",".join(each.request.column.name for each in released),
+            **unit_details(request.column.unit),
+            records=result.binding.records,
+            input_digest=digest,
+            mechanism_fingerprint=",".join(each.mechanism.randomizer.fingerprint.hex() for each in released),
+            output=request.output.target,
         )
-        try:
-            ledger.charge(
-                entries,
-                request.budget.caps,
-                command=request.command,
-                request=request_name,
-                label=",".join(each.request.column.name for each in released),
-                **unit_details(request.column.unit),
-                records=result.binding.records,
-                input_digest=digest,
-                mechanism_fingerprint=",".join(each.mechanism.randomizer.fingerprint.hex() for each in released),
-                output=request.output.target,
-            )
-        except InputError as error:
-            raise InputError(f"{error}; {again}" if again else str(error)) from None
+    except InputError as error:
+        raise InputError(f"{error}; {again}" if again else str(error)) from None
     if again:
         LOGGER.warning("%s", again)

@@ -17,14 +17,22 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from ...mechanisms.center.group_positions import GroupRanges
 from ...transforms.errors import InputError, named_file
-from ...transforms.io.filesystems import create, delete_files, make_directory, read_text, write_text
+from ...transforms.io.filesystems import (
+    complete_file,
+    create,
+    delete_files,
+    make_directory,
+    open_file,
+    read_text,
+    write_text,
+)
 from ...transforms.io.input_format import Format
 from ...transforms.io.read_files import ReadRecordBatches
 from ...transforms.progress_log import LOGGER
 from ...transforms.validation.schema_protos import parse_anomalies, with_center, with_privatized_label
 from ...transforms.validation.validate_examples import ValidateExamples, Validation
 from ..release.mechanism_file import MechanismFile
-from ..release.output_folder import DATA_NAME, VALIDATION_NAME
+from ..release.output_folder import DATA_NAME, VALIDATION_NAME, Staging
 from ..runner.run_pipeline import run_single_threaded
 from .job_request import InputSpec, OutputSpec, ValidationRequest
 
@@ -44,9 +52,9 @@ def check_features(
     validation: ValidationRequest,
     output_format: str,
     options: PipelineOptions,
-    staging: str,
+    work: str,
 ) -> None:
-    """Validates the features and writes their statistics and schema into the staging folder.
+    """Validates the features and writes their statistics and schema into the folder of temporary files.
 
     Args:
       input: The input files.
@@ -54,12 +62,12 @@ def check_features(
       validation: Schema of the features, if one was given.
       output_format: Format of the shards; TFRecord has single precision.
       options: Options of the runner.
-      staging: The staging folder.
+      work: Folder of temporary files.
 
     Raises:
       InputError: If the features do not match the schema; names the features.
     """
-    folder = FileSystems.join(staging, VALIDATION_NAME)
+    folder = FileSystems.join(work, VALIDATION_NAME)
     make_directory(folder)
 
     def wire(pipeline: beam.Pipeline) -> None:
@@ -77,11 +85,11 @@ def check_features(
 
 
 def check_output(
-    output: OutputSpec, mechanisms: Mapping[str, MechanismFile], options: PipelineOptions, staging: str
+    output: OutputSpec, mechanisms: Mapping[str, MechanismFile], options: PipelineOptions, staging: Staging
 ) -> None:
     """Validates the staged shards, writes their statistics and adds the privatized labels to the schema.
 
-    The columns of linear centers are added as well.
+    The columns of linear centers are added as well. Then the files of both passes are those of the release.
 
     Args:
       output: Format and folders of the shards.
@@ -92,12 +100,12 @@ def check_output(
     Raises:
       InputError: If the privatized records do not match the schema.
     """
-    folder = FileSystems.join(staging, VALIDATION_NAME)
+    folder = FileSystems.join(staging.work, VALIDATION_NAME)
     schema = read_text(FileSystems.join(folder, SCHEMA_NAME))
     for label, mechanism in mechanisms.items():
         schema = _with_label(schema, label, mechanism)
 
-    data, folders = FileSystems.join(staging, DATA_NAME), output.partitions.columns
+    data, folders = FileSystems.join(staging.release, DATA_NAME), output.partitions.columns
     format = Format(output.format, partitions=bool(folders), root=data)
 
     def wire(pipeline: beam.Pipeline) -> None:
@@ -111,6 +119,15 @@ def check_output(
     LOGGER.info("validating the privatized records")
     run_single_threaded(options, wire)
     _check_anomalies(folder, "the privatized records", "nothing is released")
+    if staging.release != staging.work:
+        for name in (FEATURE_STATISTICS_NAME, OUTPUT_STATISTICS_NAME, SCHEMA_NAME, ANOMALIES_NAME):
+            path = FileSystems.join(staging.release, VALIDATION_NAME, name)
+            with (
+                named_file("writing", path),
+                open_file(FileSystems.join(folder, name)) as file,
+                complete_file(path, staging.work) as copy,
+            ):
+                copy.write(file.read())
 
 
 def _with_label(schema: str, label: str, mechanism: MechanismFile) -> str:

@@ -45,7 +45,7 @@ from ..preview.column_checks import check_columns, read_schema
 from ..release.job_result import JobResult
 from ..release.ledger import Ledger, LedgerEntry, unit_details
 from ..release.mechanism_file import prior_release_name
-from ..release.output_folder import publish_file, staging_folder
+from ..release.output_folder import publish_file, publishing, staging_folder, sync_staged
 from ..runner.run_pipeline import describe_failure, run_pipeline
 from ..runner.runner_options import runner_options
 from ..stores.store_access import open_stores
@@ -172,15 +172,14 @@ def _release(request: DomainRequest, options: PipelineOptions) -> None:
         result, counts = JobResult.from_json(released["result"]), np.array(released["counts"])
         # Whether there is a proposal follows from the released counts: they are charged before it is said.
         proposal, reason = _proposed(counts, result.binding.records, request)
-        if staging.lease is not None:
-            # A run that another one has replaced must not charge what it cannot release.
-            staging.lease.check()
-        _charge(ledger, request, result)
-        with signals_ignored():
-            document = _document(request, result, counts, proposal)
-            write_text(FileSystems.join(staging.release, _DOMAIN_NAME), json.dumps(document, indent=2) + "\n")
-            publish_file(staging, _DOMAIN_NAME, request.target)
-            _announce(request, result, proposal, reason)
+        document = _document(request, result, counts, proposal)
+        write_text(FileSystems.join(staging.release, _DOMAIN_NAME), json.dumps(document, indent=2) + "\n")
+        sync_staged(staging)
+        with ledger.locked(), publishing(staging, request.target):
+            _charge(ledger, request, result)
+            with signals_ignored():
+                publish_file(staging, _DOMAIN_NAME, request.target)
+                _announce(request, result, proposal, reason)
 
 
 def build(pipeline: beam.Pipeline, request: DomainRequest, path: str) -> None:
@@ -216,18 +215,17 @@ def _proposed(counts: np.ndarray, records: int, request: DomainRequest) -> tuple
 
 def _charge(ledger: Ledger, request: DomainRequest, result: JobResult) -> None:
     binding = result.binding
-    with ledger.locked():
-        ledger.charge(
-            [LedgerEntry("domain", request.budget.epsilon, prior_release_name(binding))],
-            request.budget.caps,
-            command="domain",
-            request=request.name,
-            label=request.column.name,
-            **unit_details(request.column.unit),
-            records=binding.records,
-            input_digest=f"{binding.digest:064x}",
-            output=request.target,
-        )
+    ledger.charge(
+        [LedgerEntry("domain", request.budget.epsilon, prior_release_name(binding))],
+        request.budget.caps,
+        command="domain",
+        request=request.name,
+        label=request.column.name,
+        **unit_details(request.column.unit),
+        records=binding.records,
+        input_digest=f"{binding.digest:064x}",
+        output=request.target,
+    )
 
 
 def _document(

@@ -23,6 +23,8 @@ from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from ...transforms.errors import InputError
+from ...transforms.io.filesystems import absolute
+from ...transforms.io.local_sync import make_folders, sync_folder
 from ..accounting.charged_runs import same_time
 from .ledger import corrupt
 
@@ -96,7 +98,10 @@ def parse_database_url(text: str) -> sa.URL:
             raise ValueError("the URL of a SQLite database is sqlite:///FILE, or sqlite:////FILE for an absolute path")
         if set(url.query) - {"ledger"}:
             raise ValueError("the URL of a SQLite database takes ?ledger=NAME and nothing else")
-        return url.set(database=os.path.abspath(url.database))
+        try:
+            return url.set(database=absolute(url.database))
+        except InputError as error:
+            raise ValueError(str(error)) from None
     if rest.count("@") > 1:
         # SQLAlchemy would take the rest of such a password for the host, which messages name.
         raise ValueError("the URL of the database has more than one @: write %40 for one that belongs to a password")
@@ -193,7 +198,11 @@ class LedgerDatabase:
             connection.execute(_RUNS.insert().values(values | ({"run": f"{key} {run['time']}"} if again else {})))
 
         if self._file is not None:
-            os.makedirs(os.path.dirname(self._file), exist_ok=True)
+            make_folders(os.path.dirname(self._file))
+            if not os.path.exists(self._file):
+                # SQLite would create it for everyone to read.
+                os.close(os.open(self._file, os.O_RDWR | os.O_CREAT, 0o600))
+                sync_folder(os.path.dirname(self._file))
         self._transaction(charge, patient=True)
 
     def _values(self, run: dict[str, Any]) -> dict[str, Any]:

@@ -11,10 +11,11 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 from ...transforms.errors import named_file
 from ...transforms.io.filesystems import read_text
+from ...transforms.io.local_sync import make_folders, sync_folder
 
 _PENDING = ".pending"
 """Extension of the second file. It lies beside the ledger while a line is appended."""
@@ -55,8 +56,8 @@ class LedgerFile:
         """
         import fcntl
 
-        os.makedirs(os.path.dirname(os.path.abspath(self.name)), exist_ok=True)
-        with open(self.name, "ab") as file:
+        make_folders(os.path.dirname(os.path.abspath(self.name)))
+        with _opened(self.name) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
@@ -107,7 +108,10 @@ def append_line(path: str, line: str) -> None:
     # An editor may have left out the newline at the end of the last line.
     newline = "" if (before + torn).endswith("\n") or not before else "\n"
     pending = path + _PENDING
-    with named_file("charging the ledger", path), open(path, "ab") as ledger:
+    with named_file("charging the ledger", path), _opened(path) as ledger:
+        if not before:
+            # The name of a new ledger: a release must not outlive its charge.
+            sync_folder(os.path.dirname(os.path.abspath(path)))
         if torn:
             _write_all(ledger.fileno(), torn)
         # A folder that is not writable has no second file; a torn line is reported as corrupt then.
@@ -132,6 +136,11 @@ def _missing(path: str, text: str) -> str:
         return ""
     line = read_text(pending)
     return line[len(last) :] if line.startswith(last) and line.endswith("\n") else ""
+
+
+def _opened(path: str) -> BinaryIO:
+    """Opens a ledger for appending. A new one is open to its owner only; the mode of an old one stays."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600), "ab")
 
 
 def _create(path: str, text: str, mode: int) -> None:

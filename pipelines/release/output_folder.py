@@ -16,17 +16,17 @@ from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
 from ...transforms.errors import InputError, StageError, StoreConflict, StoreError, named_file
-from ...transforms.io.filesystems import delete_folder, is_remote, make_directory, move_files
+from ...transforms.io.filesystems import delete_folder, is_empty_folder, is_remote, make_directory, move_files
+from ...transforms.io.local_sync import open_mode, sync_folder, sync_tree
 from ...transforms.progress_log import LOGGER
-from ...transforms.stores.lease import Lease
-from ...transforms.stores.object_store import ABSENT, is_store, parent_and_name, store_of
+from ...transforms.stores.lease import Lease, lease_path, staging_of
+from ...transforms.stores.object_store import ABSENT, is_store, store_of
 from ..labels.label_folders import LABELS_NAME
 from .manifest import CENTER_NAME, MANIFEST_NAME
 from .staging_locks import locked_staging, remove_leftovers
 
 DATA_NAME = "data"
 VALIDATION_NAME = "validation"
-_LEASE_NAME = "lease.json"
 _DELETIONS = 3
 # Names below a target that a run writes.
 _OWN = re.compile(
@@ -49,6 +49,16 @@ class Staging:
     work: str
     release: str
     lease: Lease | None = field(default=None, repr=False)
+
+    def check(self) -> None:
+        """Checks that the run may still write to the target, before it reads or charges what it has written there.
+
+        Raises:
+          StageError: If another run has taken over.
+          StoreError: If the store does not answer.
+        """
+        if self.lease is not None:
+            self.lease.check()
 
 
 def released_path(folder: str, label_folder: str, name: str) -> str:
@@ -103,7 +113,7 @@ def staging_folder(target: str, single_file: bool = False) -> Iterator[Staging]:
 @contextlib.contextmanager
 def _staging_on_store(target: str, single_file: bool) -> Iterator[Staging]:
     folder, store = staging_of(target), store_of(target)
-    lease = Lease(store, f"{folder}/{_LEASE_NAME}")
+    lease = Lease(store, lease_path(target))
     with named_file("creating a staging folder for", target):
         killed = lease.acquire(
             lambda: LOGGER.info("%s: another run may be writing there; waiting for up to a minute", target)
@@ -112,7 +122,7 @@ def _staging_on_store(target: str, single_file: bool) -> Iterator[Staging]:
         # If it refuses to remove them, the next run still knows that a run was killed.
         lease.left = lease.idle = killed
         with named_file("removing what a killed run has left in", target):
-            _remove_leftovers(target, folder, single_file, killed)
+            _remove_leftovers(target, folder, single_file, killed, lease)
         lease.left = lease.idle = False
         work = f"{folder}/{lease.run}"
         try:
@@ -120,7 +130,7 @@ def _staging_on_store(target: str, single_file: bool) -> Iterator[Staging]:
         except BaseException as error:
             # Threads of a runner that was interrupted may write after this process has deleted what they wrote.
             lease.left = not isinstance(error, Exception)
-            if not single_file:
+            if not single_file and not lease.published:
                 _retract(target, lease)
             raise
         finally:
@@ -129,19 +139,6 @@ def _staging_on_store(target: str, single_file: bool) -> Iterator[Staging]:
                 with contextlib.suppress(StoreError):
                     store.abort_uploads(f"{work}/")
                     delete_folder(work)
-
-
-def staging_of(target: str) -> str:
-    """Names the staging folder of a target on an object store.
-
-    Args:
-      target: URL of the output.
-
-    Returns:
-      URL of the folder, beside the target.
-    """
-    parent, name = parent_and_name(target)
-    return f"{parent}/.{name}.labeldp"
 
 
 def leftovers_exist(target: str) -> bool:
@@ -153,40 +150,95 @@ def leftovers_exist(target: str) -> bool:
     Returns:
       True if its lease is there.
     """
-    return store_of(target).head(f"{staging_of(target)}/{_LEASE_NAME}") is not None
+    return store_of(target).head(lease_path(target)) is not None
 
 
-def _remove_leftovers(target: str, folder: str, single_file: bool, killed: bool) -> None:
+def _remove_leftovers(target: str, folder: str, single_file: bool, killed: bool, lease: Lease) -> None:
     store = store_of(target)
-    old = [info.path for info in store.list(f"{folder}/") if not info.path.endswith(f"/{_LEASE_NAME}")]
-    store.abort_uploads(f"{folder}/")
+    # A stopped run of which these are left writes nothing below the target from here on, also when it continues. So
+    # they are removed before anyone looks there.
     if not single_file:
         store.abort_uploads(f"{target}/")
+    with contextlib.suppress(StoreError):
+        store.abort_uploads(f"{folder}/")
+    old = [info.path for info in store.list(f"{folder}/") if info.path != lease_path(target)]
+    store.delete(old)
+    if not single_file:
         found = {info.path[len(target) + 1 :]: info.path for info in store.list(f"{target}/")}
         others = sorted(name for name in found if not _OWN.fullmatch(name))
         if MANIFEST_NAME in found or others or (found and not killed):
             first = MANIFEST_NAME if MANIFEST_NAME in found else next(iter(others or found))
+            if first == MANIFEST_NAME:
+                # A complete release has no leftovers.
+                lease.left = False
             raise InputError(f"{target}/{first} exists: name another --output, or delete it")
-        old += found.values()
+        if found:
+            with lease.held():
+                store.delete(found.values())
+            old += found.values()
     if old:
-        store.delete(old)
         LOGGER.info("removed %d objects in %s and %s, which a killed run had left behind", len(old), target, folder)
 
 
 def _retract(target: str, lease: Lease) -> None:
     """Deletes the files of a run that failed: the manifest first, without which the others are no release."""
     store = store_of(target)
-    for _ in range(_DELETIONS):
-        with contextlib.suppress(StoreError, StageError):
-            # Another run that has taken over deletes them itself, and writes its own.
-            lease.check()
-            store.delete([f"{target}/{MANIFEST_NAME}"])
-            store.abort_uploads(f"{target}/")
-            delete_folder(target)
+    # Another run that has taken over deletes them itself, and writes its own.
+    with contextlib.suppress(StoreError, StageError), lease.held():
+        for _ in range(_DELETIONS):
+            with contextlib.suppress(StoreError):
+                store.delete([f"{target}/{MANIFEST_NAME}"])
+                store.abort_uploads(f"{target}/")
+                delete_folder(target)
+
+
+def sync_staged(staging: Staging) -> None:
+    """Syncs the complete files of a local staging folder to disk, so that none is empty when the folder is published.
+
+    Nobody but the owner may write to them, whatever the umask says. Called before the ledger is charged.
+
+    Args:
+      staging: The staging folder.
+
+    Raises:
+      StageError: If the operating system refuses.
+    """
+    if not is_remote(staging.work):
+        with named_file("syncing", staging.work):
+            sync_tree(staging.work)
+
+
+@contextlib.contextmanager
+def publishing(staging: Staging, target: str) -> Iterator[None]:
+    """Makes sure that what is charged in a block can be published at its end.
+
+    On an object store no other run takes over during the block. Elsewhere, runs exclude each other by the lock of the
+    ledger, if it is a file. Without it, another run that publishes during the block makes `publish_folder` fail, after
+    the charge.
+
+    Args:
+      staging: The staging folder.
+      target: Path of the output.
+
+    Yields:
+      Nothing.
+
+    Raises:
+      StageError: If another run has taken over, or has published to the target.
+    """
+    with contextlib.ExitStack() as block:
+        if staging.lease is not None:
+            with named_file("publishing", target):
+                block.enter_context(staging.lease.held())
+        elif not is_empty_folder(target):
+            raise StageError(f"publishing {target} failed: another run has written it")
+        yield
 
 
 def publish_folder(staging: Staging, output: str, manifests: Sequence[str] = (MANIFEST_NAME,)) -> None:
     """Makes a complete staging folder a release; on a local disk in one atomic step, on a store by its manifest.
+
+    The folder is as open to readers as the umask says; nobody but its owner may write to it.
 
     Args:
       staging: The staging folder.
@@ -199,7 +251,8 @@ def publish_folder(staging: Staging, output: str, manifests: Sequence[str] = (MA
     if staging.lease is not None:
         with named_file("publishing", output):
             for name in manifests:
-                _commit(staging, staging.lease, f"{output.rstrip('/')}/{name}", name)
+                _commit(staging, f"{output.rstrip('/')}/{name}", name)
+        staging.lease.published = True
         return
     if is_remote(output):
         work, target = staging.work.rstrip("/"), output.rstrip("/")
@@ -215,11 +268,13 @@ def publish_folder(staging: Staging, output: str, manifests: Sequence[str] = (MA
         return
     # Replaces an empty folder and fails at anything else.
     with named_file("publishing", output):
+        os.chmod(staging.work, (os.stat(staging.work).st_mode & 0o7000) | open_mode(0o755))
         os.rename(staging.work, output)
+        _sync_parent(output)
 
 
 def publish_file(staging: Staging, name: str, target: str) -> None:
-    """Moves one file of a staging folder to its target.
+    """Moves one file of a staging folder to its target, which must not exist.
 
     Args:
       staging: The staging folder.
@@ -227,22 +282,45 @@ def publish_file(staging: Staging, name: str, target: str) -> None:
       target: Path of the target.
 
     Raises:
-      StageError: If the operating system or the store refuses.
+      StageError: If another run has written it, or the operating system or the store refuses.
     """
     with named_file("publishing", target):
         if staging.lease is not None:
-            _commit(staging, staging.lease, target, name)
-        else:
+            _commit(staging, target, name)
+        elif is_remote(target):
             FileSystems.rename([FileSystems.join(staging.work, name)], [target])
+        else:
+            _publish_local_file(os.path.join(staging.work, name), target)
 
 
-def _commit(staging: Staging, lease: Lease, target: str, name: str) -> None:
-    """Writes a file of the staging folder to its target, unless another run has."""
+def _publish_local_file(staged: str, target: str) -> None:
+    try:
+        try:
+            # Unlike renaming, this replaces no file.
+            os.link(staged, target)
+        except FileExistsError:
+            raise
+        except OSError:
+            # The filesystem may have no hard links. An empty file that could be created is this run's.
+            os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            os.replace(staged, target)
+    except FileExistsError:
+        raise StageError(f"publishing {target} failed: another run has written it") from None
+    _sync_parent(target)
+
+
+def _sync_parent(target: str) -> None:
+    # It is released, whether this succeeds or not.
+    with contextlib.suppress(OSError):
+        sync_folder(os.path.dirname(os.path.abspath(target)))
+
+
+def _commit(staging: Staging, target: str, name: str) -> None:
+    """Writes a file of the staging folder to its target, unless another run has. The lease is held."""
     store = store_of(target)
     found = store.read(f"{staging.work}/{name}")
     if found is None:
         raise StageError(f"publishing {target} failed: the staged {name} is missing")
-    lease.check()
     try:
         store.write(target, found[0], ABSENT)
     except StoreConflict:

@@ -18,6 +18,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from ...transforms.errors import describe
 from ...transforms.io.filesystems import is_remote
+from ...transforms.io.local_sync import make_folders
 from ...transforms.progress_log import LOGGER
 
 _State = Literal["locked", "held", "no locks", "gone"]
@@ -26,6 +27,8 @@ _State = Literal["locked", "held", "no locks", "gone"]
 @contextlib.contextmanager
 def locked_staging(target: str) -> Iterator[str]:
     """Creates an empty staging folder beside a target, and holds its lock until the block ends.
+
+    A local one is open to its owner only.
 
     Args:
       target: Path of the output.
@@ -38,15 +41,24 @@ def locked_staging(target: str) -> Iterator[str]:
     """
     while True:
         folder = _new_name(target)
-        FileSystems.mkdirs(folder)
         if is_remote(folder):
+            FileSystems.mkdirs(folder)
             yield folder
             return
+        _make_private(folder)
         with _locked(folder) as state:
             # Another run may have removed the folder before it was locked.
             if state in ("locked", "no locks") and os.path.isdir(folder):
                 yield folder
                 return
+
+
+def _make_private(folder: str) -> None:
+    try:
+        os.mkdir(folder, 0o700)
+    except FileNotFoundError:
+        make_folders(os.path.dirname(folder))
+        os.mkdir(folder, 0o700)
 
 
 def remove_leftovers(target: str) -> None:

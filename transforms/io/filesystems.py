@@ -15,7 +15,8 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ..errors import InputError, StageError, StoreConflict, describe, named_file, system_text
+from ..errors import InputError, StageError, StoreConflict, StoreError, StoreNotFound, describe, named_file, system_text
+from ..stores.lease import LeaseHold
 from ..stores.object_store import ObjectInfo, ObjectStore, is_store, store_of
 
 if TYPE_CHECKING:
@@ -75,7 +76,14 @@ def absolute(pattern: str) -> str:
 
     Returns:
       The absolute pattern; remote ones stay as they are.
+
+    Raises:
+      InputError: If it begins with a home folder that nobody has expanded.
     """
+    if re.match(r"~[^/]*/|~$", pattern):
+        raise InputError(
+            f"{pattern}: the shell has not expanded ~: write the whole path, or ./{pattern} for a folder of that name"
+        )
     return pattern if is_remote(pattern) else os.path.abspath(pattern)
 
 
@@ -317,17 +325,24 @@ def read_text(path: str) -> str:
         raise InputError(f"{path} cannot be read: {system_text(error) or 'check the path'}") from None
 
 
-def write_text(path: str, text: str) -> None:
+def write_text(path: str, text: str, temp: str | None = None) -> None:
     """Writes a text file under a temporary name, then renames it. On an object store, it appears whole anyway.
 
     Args:
       path: The file, in a folder that exists.
       text: Its content.
+      temp: Temporary folder of the run, for a file of its output, as in `complete_file`. None for a file in that
+        folder, which no other run writes.
 
     Raises:
-      StageError: If the operating system or the store refuses, for example because the disk is full.
+      StageError: If the operating system or the store refuses, for example because the disk is full, or because
+        another run writes to this output.
     """
     with named_file("writing", path):
+        if is_store(path) and temp is not None:
+            with complete_file(path, temp) as file:
+                file.write(text.encode())
+            return
         if is_store(path):
             store_of(path).write(path, text.encode())
             return
@@ -345,7 +360,8 @@ def complete_file(path: str, temp: str) -> Iterator[BinaryIO]:
     """Writes a file that appears under its name when it is complete.
 
     On an object store it is written under its name: an object appears whole, and one that another run has written is
-    not replaced. Elsewhere it is written in the temporary folder and renamed.
+    not replaced. If the run has a lease, it appears only while the run holds the lease (`transforms/stores/lease`).
+    Elsewhere it is written in the temporary folder and renamed.
 
     Args:
       path: The file. Bundles that are repeated write it again, with the same bytes.
@@ -355,10 +371,10 @@ def complete_file(path: str, temp: str) -> Iterator[BinaryIO]:
       A stream to write to.
 
     Raises:
-      StageError: If the store has an object of this name that another run has written.
+      StageError: If the store has an object of this name that another run has written, or the lease was lost.
     """
     if is_store(path):
-        with _object_of_run(path, temp) as (store, run), store.create(path, run) as file:
+        with _object_of_run(path, temp) as (store, run, hold), store.create(path, run, hold) as file:
             yield file
         return
     partial = FileSystems.join(temp, f"{FileSystems.split(path)[1]}-{uuid.uuid4().hex}")
@@ -377,21 +393,33 @@ def join_files(sources: Sequence[tuple[str, int]], path: str, temp: str) -> None
       temp: Temporary folder of the run; names the run.
 
     Raises:
-      StageError: If the store has an object of this name that another run has written.
+      StageError: If the store has an object of this name that another run has written, or the lease was lost.
     """
-    with _object_of_run(path, temp) as (store, run):
-        store.join(sources, path, run)
+    with _object_of_run(path, temp) as (store, run, hold):
+        store.join(sources, path, run, hold)
 
 
 @contextlib.contextmanager
-def _object_of_run(path: str, temp: str) -> Iterator[tuple[ObjectStore, str]]:
-    """The store of an object that a block creates, and the name of the run. Creating it again changes nothing."""
-    store, run = store_of(path), hashlib.blake2b(temp.encode(), digest_size=16).hexdigest()
+def _object_of_run(path: str, temp: str) -> Iterator[tuple[ObjectStore, str, LeaseHold | None]]:
+    """The store of an object that a block creates, the name of the run and its lease.
+
+    Creating it again changes nothing.
+    """
+    hold = LeaseHold.of_temporary(temp)
+    # Files of one run are written from several folders in its temporary folder.
+    name = temp if hold is None else hold.run
+    store, run = store_of(path), hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
     try:
-        yield store, run
-    except StoreConflict:
+        yield store, run, hold
+    except StoreError as error:
+        if hold is not None:
+            hold.check(store)
+        if not isinstance(error, StoreConflict | StoreNotFound):
+            raise
         found = store.head(path)
-        if found is None or found.tag != run:
+        if found is None:
+            raise
+        if found.tag != run:
             raise StageError(f"writing {path} failed: another run has written it") from None
 
 

@@ -48,10 +48,12 @@ class WriteDeadLetters(beam.PTransform):
       directory: Folder of the files.
       expected: Exactly one integer, the number of records without a usable label in the first pass: it sets the number
         of files.
+      temp_directory: Temporary folder of the run, if other runs may write to `directory`.
     """
 
     directory: str
     expected: PCollection[int]
+    temp_directory: str | None = None
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -63,7 +65,10 @@ class WriteDeadLetters(beam.PTransform):
         return (
             spread
             | "Gather" >> beam.GroupByKey()
-            | "Write" >> beam.ParDo(_Write(self.directory), AsSingleton(self.expected)).with_output_types(LetterFile)
+            | "Write"
+            >> beam.ParDo(_Write(self.directory, self.temp_directory), AsSingleton(self.expected)).with_output_types(
+                LetterFile
+            )
         )
 
 
@@ -107,8 +112,9 @@ class _Spread(beam.DoFn):
 
 
 class _Write(beam.DoFn):
-    def __init__(self, directory: str):
+    def __init__(self, directory: str, temp: str | None = None):
         self._directory = directory
+        self._temp = temp
 
     @redact_errors("writing dead letters")
     def process(self, element: tuple[int, Iterable[_Rows]], expected: int) -> Iterator[LetterFile]:
@@ -117,5 +123,5 @@ class _Write(beam.DoFn):
         name = "dead_letters.jsonl" if files == 1 else f"dead_letters-{number:05d}-of-{files:05d}.jsonl"
         letters = sorted((part.source, row, part.stage, part.error) for part in found for row in part.rows.tolist())
         text = "".join(f"{DeadLetter(*each).to_json()}\n" for each in letters)
-        write_text(FileSystems.join(self._directory, name), text)
+        write_text(FileSystems.join(self._directory, name), text, self._temp)
         yield LetterFile(name, len(letters))

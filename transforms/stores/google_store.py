@@ -21,6 +21,7 @@ from google.cloud.storage.exceptions import InvalidResponse
 from google.cloud.storage.retry import DEFAULT_RETRY
 
 from ..errors import StoreConflict, StoreError, StoreNotFound
+from .lease import LeaseHold
 from .object_store import ABSENT, ObjectInfo, ObjectStore, split_url
 from .object_streams import ObjectReader, Upload
 
@@ -159,13 +160,15 @@ class GoogleStore(ObjectStore):
             )
         return str(blob.generation)
 
-    def _upload(self, path: str, tag: str | None) -> Upload:
-        return _Upload(self._new_blob(path, tag), tag)
+    def _upload(self, path: str, tag: str | None, hold: LeaseHold | None) -> Upload:
+        if hold is None:
+            return _Upload(self._new_blob(path, tag), tag)
+        return _HeldUpload(self, path, tag or hold.run, hold)
 
-    def join(self, sources: Sequence[tuple[str, int]], path: str, tag: str) -> None:
+    def join(self, sources: Sequence[tuple[str, int]], path: str, tag: str, hold: LeaseHold | None = None) -> None:
         names = [source for source, size in sources if size]
         if not names:
-            self._upload(path, tag).finish(b"")
+            self._upload(path, tag, hold).finish(b"")
             return
         intermediate: list[str] = []
         try:
@@ -176,13 +179,17 @@ class GoogleStore(ObjectStore):
                 for group, joined in zip(groups, names, strict=True):
                     self._compose(group, joined, None)
                     intermediate.append(joined)
+            if hold is not None:
+                # The next run deletes what is joined when it takes over.
+                hold.check(self)
             if len(names) == 1:
                 self._rewrite(names[0], path, tag)
             else:
                 self._compose(names, path, tag)
         finally:
-            with contextlib.suppress(StoreError):
-                self.delete(intermediate)
+            if intermediate:
+                with contextlib.suppress(StoreError):
+                    self.delete(intermediate)
 
     def _compose(self, sources: Sequence[str], path: str, tag: str | None) -> None:
         with _reasons():
@@ -211,9 +218,6 @@ class GoogleStore(ObjectStore):
             blob.metadata = {_TAG: tag}
         return blob
 
-    def copy(self, source: str, target: str) -> None:
-        self._rewrite(source, target, None)
-
     def delete(self, paths: Iterable[str]) -> None:
         waiting = list(paths)
         client = self._client
@@ -227,8 +231,14 @@ class GoogleStore(ObjectStore):
                 if answer.status_code >= 400 and answer.status_code != 404:
                     raise _failure(answer.status_code, "")
 
+    def delete_version(self, path: str, version: str) -> None:
+        with contextlib.suppress(StoreNotFound), _reasons():
+            self._blob(path).delete(if_generation_match=int(version), retry=_PATIENT, timeout=_TIMEOUT)
+
     def abort_uploads(self, prefix: str) -> None:
-        """Does nothing: the store itself drops unfinished uploads after a week, and does not charge for them.
+        """Does nothing: a run with a lease uploads to its temporary folder, which the next run deletes.
+
+        The store itself drops unfinished uploads after a week, and does not charge for them.
 
         Args:
           prefix: What their URLs begin with.
@@ -304,6 +314,35 @@ class _Upload:
         if self._writer is not None:
             with _reasons():
                 self._writer.terminate()
+
+
+class _HeldUpload:
+    """An object that is written to the temporary folder of its run, and copied by the store while the lease is held."""
+
+    def __init__(self, store: GoogleStore, path: str, tag: str, hold: LeaseHold):
+        self._store = store
+        self._path = path
+        self._tag = tag
+        self._hold = hold
+        self._staged = hold.new_temporary()
+        self._upload = _Upload(store._new_blob(self._staged, None), None)
+
+    def part_bytes(self) -> int:
+        return self._upload.part_bytes()
+
+    def add(self, content: bytes) -> None:
+        self._upload.add(content)
+
+    def finish(self, rest: bytes) -> None:
+        self._upload.finish(rest)
+        self._hold.check(self._store)
+        self._store._rewrite(self._staged, self._path, self._tag)
+        # Otherwise it goes with the temporary folder.
+        with contextlib.suppress(StoreError):
+            self._store.delete([self._staged])
+
+    def give_up(self) -> None:
+        self._upload.give_up()
 
 
 def _new_of(tag: str | None) -> int | None:

@@ -4,6 +4,13 @@ Object stores have no locks that end with a process. A lease is an object that i
 that stays the same for a minute, or whose process is known to be gone, is that of a killed run, and is taken over.
 Every write of it has a condition, so that of two runs only one gets it, and a run that was suspended finds out that it
 lost its lease.
+
+A run that is suspended right after it has looked at its lease must not change what the next run has written. No request
+to a store has a condition on another object than its own. So a run writes below its target in two steps, of which
+another run undoes the first when it takes over: it prepares an object (an unfinished upload of S3, else an object in
+its temporary folder), checks its lease (`LeaseHold`), and finishes the upload or has the store copy the object.
+Deletions, the charge and the manifests cannot be prepared. They are done within `Lease.held`, while no other run takes
+the lease over unless this process is known to be gone.
 """
 
 from __future__ import annotations
@@ -11,19 +18,102 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import socket
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InputError, StageError, StoreConflict, StoreError, StoreNotFound
-from .object_store import ABSENT, ObjectStore, require_conditions
+from .object_store import ABSENT, ObjectStore, parent_and_name, require_conditions
 
 _RENEWAL_SECONDS = 10.0
 _PATIENCE_SECONDS = 60.0
 _POLL_SECONDS = 2.0
+
+_NAME = "lease.json"
+_TEMPORARY = re.compile(r"((?:s3|gs)://.+/\.[^/]+\.labeldp)/([0-9a-f]{32})(?:/.*)?", re.DOTALL)
+
+
+def staging_of(target: str) -> str:
+    """Names the staging folder of a target.
+
+    Args:
+      target: URL of the output.
+
+    Returns:
+      URL of the folder, beside the target.
+    """
+    parent, name = parent_and_name(target)
+    return f"{parent}/.{name}.labeldp"
+
+
+def lease_path(target: str) -> str:
+    """Names the lease of a target.
+
+    Args:
+      target: URL of the output.
+
+    Returns:
+      URL of the lease, in the staging folder.
+    """
+    return f"{staging_of(target)}/{_NAME}"
+
+
+@dataclass(frozen=True)
+class LeaseHold:
+    """Reference to the lease of a run, for its workers.
+
+    Attributes:
+      folder: Staging folder of the target, in which the lease is.
+      run: Name of the run.
+    """
+
+    folder: str
+    run: str
+
+    @classmethod
+    def of_temporary(cls, folder: str) -> LeaseHold | None:
+        """Finds the lease under which a run works.
+
+        Args:
+          folder: Temporary folder of the run, or a folder in it.
+
+        Returns:
+          The reference; None for a temporary folder of a run without a lease.
+        """
+        found = _TEMPORARY.fullmatch(folder)
+        return None if found is None else cls(found[1], found[2])
+
+    def new_temporary(self) -> str:
+        """Names an object in the temporary folder of the run, which the next run deletes when it takes over.
+
+        Returns:
+          A URL that no other object has.
+        """
+        return f"{self.folder}/{self.run}/{uuid.uuid4().hex}"
+
+    def check(self, store: ObjectStore) -> None:
+        """Checks that the run still has the lease.
+
+        Args:
+          store: The store.
+
+        Raises:
+          StageError: If another run has taken over.
+          StoreError: If the store does not answer.
+        """
+        path = f"{self.folder}/{_NAME}"
+        found = store.read(path)
+        if found is None or json.loads(found[0]).get("run") != self.run:
+            raise _lost(path)
+
+
+def _lost(path: str) -> StageError:
+    return StageError(f"this run was stopped for so long that another one has taken over ({path})")
 
 
 class Lease:
@@ -33,6 +123,7 @@ class Lease:
       run: Name of the run: 32 hexadecimal digits.
       left: True to leave the lease behind, as a killed run does, so that the next run looks for what is left of this.
       idle: True if this process no longer writes, so that the next run need not wait for its end.
+      published: True once the output is released, which is not deleted then.
     """
 
     def __init__(self, store: ObjectStore, path: str):
@@ -44,12 +135,14 @@ class Lease:
         """
         self.left = False
         self.idle = False
+        self.published = False
         self.run = uuid.uuid4().hex
         self._store = store
         self._path = path
         self._version = ABSENT
         self._renewals = 0
         self._lost = False
+        self._held = False
         self._lock = threading.Lock()
         self._ended = threading.Event()
 
@@ -63,7 +156,7 @@ class Lease:
           True if a killed run had held it.
 
         Raises:
-          InputError: If another run holds it, or the store ignores conditions.
+          InputError: If another run holds it, or was stopped within `held`, or if the store ignores conditions.
         """
         require_conditions(self._store, self._path)
         found = self._store.read(self._path)
@@ -75,6 +168,7 @@ class Lease:
                 now = self._store.read(self._path)
                 if now is None or now[1] != found[1]:
                     raise InputError(f"another run is writing there ({self._path}): wait for its end")
+            _require_free(found[0], self._path)
         try:
             self._write(ABSENT if found is None else found[1])
         except (StoreConflict, StoreNotFound):
@@ -103,7 +197,7 @@ class Lease:
             if found is None or found[1] != self._version:
                 return
             if not self.left:
-                self._store.delete([self._path])
+                self._store.delete_version(self._path, self._version)
             elif self.idle:
                 self._write(self._version)
 
@@ -121,7 +215,30 @@ class Lease:
                 except (StoreConflict, StoreNotFound):
                     self._lost = not self._is_ours()
             if self._lost:
-                raise StageError(f"this run was stopped for so long that another one has taken over ({self._path})")
+                raise _lost(self._path)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keeps the lease during a block, however long this process is stopped in it.
+
+        Until the block ends, another run takes over only if it knows that this process is gone.
+
+        Yields:
+          Nothing.
+
+        Raises:
+          StageError: If the lease was lost before.
+          StoreError: If the store does not answer.
+        """
+        self._held = True
+        try:
+            self.check()
+            yield
+        finally:
+            self._held = False
+            # Otherwise the next renewal says so, or the end of the lease.
+            with contextlib.suppress(StoreError, StageError):
+                self.check()
 
     def _is_ours(self) -> bool:
         """A write whose answer was lost leaves the lease with a version that this process does not know."""
@@ -141,7 +258,7 @@ class Lease:
         # Counted, so that every renewal changes the ETag, which is a hash of the content.
         self._renewals += 1
         idle = self.idle and self._ended.is_set()
-        holder = {"run": self.run, "renewals": self._renewals, "idle": idle, **_this_process()}
+        holder = {"run": self.run, "renewals": self._renewals, "idle": idle, "held": self._held, **_this_process()}
         self._version = self._store.write(self._path, json.dumps(holder).encode(), replaces)
 
 
@@ -167,6 +284,21 @@ def _start(process: int) -> str | None:
     except OSError:
         return None
     return None if fields[0] in "ZX" else fields[19]
+
+
+def _require_free(lease: bytes, path: str) -> None:
+    """Refuses the lease of a run that was stopped within `Lease.held`, and may delete or publish when it continues."""
+    try:
+        holder = json.loads(lease)
+        held = holder["held"] is True
+    except (ValueError, KeyError, TypeError):
+        return
+    if held:
+        raise InputError(
+            f"another run was stopped while it published its release or deleted files ({path}: process "
+            f"{holder.get('process')} on {holder.get('host')}): wait for its end; if it is gone for good, delete this "
+            "object and what is below the output"
+        )
 
 
 def _is_gone(lease: bytes) -> bool:

@@ -7,16 +7,20 @@ its writer gave up. Options and credentials are those of Beam: its flags, or the
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import re
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal
 
 from ..errors import InputError, StoreConflict, StoreError, StoreNotFound
 from .object_streams import ObjectReader, ObjectWriter, Upload
+
+if TYPE_CHECKING:
+    from .lease import LeaseHold
 
 Scheme = Literal["s3", "gs"]
 EXTRAS: dict[str, str] = {"s3": "aws", "gs": "gcp"}
@@ -139,39 +143,54 @@ class ObjectStore(ABC):
           StoreConflict: If it has another version; it is not written then.
         """
 
-    def create(self, path: str, tag: str | None = None) -> BinaryIO:
+    def create(self, path: str, tag: str | None = None, hold: LeaseHold | None = None) -> BinaryIO:
         """Creates an object, which appears when the stream is closed.
 
         Args:
           path: The object.
           tag: Name of the run. If given, the object must not exist: closing the stream raises StoreConflict then.
+          hold: Lease of the run, with a tag. If given, the run must hold it until the object appears: closing the
+            stream raises StageError, StoreConflict or StoreNotFound then.
 
         Returns:
           A stream to write to. As a context manager it gives the object up if the block raises.
         """
-        return ObjectWriter(self._upload(path, tag))  # type: ignore[return-value]
+        return ObjectWriter(self._upload(path, tag, hold))  # type: ignore[return-value]
 
     @abstractmethod
-    def join(self, sources: Sequence[tuple[str, int]], path: str, tag: str) -> None:
+    def join(self, sources: Sequence[tuple[str, int]], path: str, tag: str, hold: LeaseHold | None = None) -> None:
         """Creates an object that has the bytes of others, one after the other, as far as possible within the store.
 
         Args:
           sources: The others, with their sizes in bytes.
           path: The object, which must not exist, in the bucket of the others.
           tag: Name of the run.
+          hold: Lease of the run, as in `create`; the others are in its temporary folder.
 
         Raises:
           StoreConflict: If it exists.
         """
 
-    @abstractmethod
     def copy(self, source: str, target: str) -> None:
-        """Copies an object within the store.
+        """Copies an object within its bucket, unless it was copied before.
 
         Args:
           source: The object.
           target: URL of the copy.
+
+        Raises:
+          StoreNotFound: If there is no such object.
+          StoreConflict: If the target exists and is no copy of it.
         """
+        info, tag = self.head(source), hashlib.blake2b(source.encode(), digest_size=16).hexdigest()
+        if info is None:
+            raise StoreNotFound("no such object")
+        try:
+            self.join([(source, info.size)], target, tag)
+        except StoreConflict:
+            found = self.head(target)
+            if found is None or (found.tag, found.size) != (tag, info.size):
+                raise
 
     @abstractmethod
     def delete(self, paths: Iterable[str]) -> None:
@@ -182,8 +201,20 @@ class ObjectStore(ABC):
         """
 
     @abstractmethod
+    def delete_version(self, path: str, version: str) -> None:
+        """Deletes an object if it has a version.
+
+        Args:
+          path: The object.
+          version: The version.
+
+        Raises:
+          StoreConflict: If it has another version.
+        """
+
+    @abstractmethod
     def abort_uploads(self, prefix: str) -> None:
-        """Gives up the unfinished uploads that killed writers have left behind, as far as that is permitted.
+        """Gives up the unfinished uploads of other writers, none of which makes an object from then on.
 
         Args:
           prefix: What their URLs begin with.
@@ -198,7 +229,7 @@ class ObjectStore(ABC):
         """Reader of the version that was described: an object that is replaced meanwhile is not read in parts."""
 
     @abstractmethod
-    def _upload(self, path: str, tag: str | None) -> Upload:
+    def _upload(self, path: str, tag: str | None, hold: LeaseHold | None) -> Upload:
         """Takes the parts of an object that is created."""
 
 
@@ -327,15 +358,20 @@ def require_conditions(store: ObjectStore, place: str) -> None:
     Raises:
       InputError: If it does not.
     """
+    # Another run that takes over deletes what it finds there, and then a store that honors conditions seems not to.
+    if not (_honors_conditions(store, place) or _honors_conditions(store, place)):
+        raise InputError(
+            f"{place.partition('://')[0]}://{split_url(place)[0]}: this store ignores the conditions of writes "
+            "(If-None-Match, If-Match or generation), without which two runs can overwrite each other: use another "
+            "store, and for a ledger sqlite:///FILE or postgresql://USER@HOST/DATABASE"
+        )
+
+
+def _honors_conditions(store: ObjectStore, place: str) -> bool:
     path = f"{place}.probe-{uuid.uuid4().hex}"
     try:
         store.write(path, _PROBE, ABSENT)
-        if not (_conflicts(store, path, ABSENT) and _conflicts(store, path, WRONG)):
-            raise InputError(
-                f"{place.partition('://')[0]}://{split_url(place)[0]}: this store ignores the conditions of writes "
-                "(If-None-Match, If-Match or generation), without which two runs can overwrite each other: use another "
-                "store, and for a ledger sqlite:///FILE or postgresql://USER@HOST/DATABASE"
-            )
+        return _conflicts(store, path, ABSENT) and _conflicts(store, path, WRONG)
     finally:
         with contextlib.suppress(StoreError):
             store.delete([path])

@@ -15,6 +15,7 @@ from botocore.config import Config
 
 from ..errors import StoreConflict, StoreError, StoreNotFound
 from .joined_parts import LEAST_PART, Part, Range, joined_parts
+from .lease import LeaseHold
 from .object_store import ABSENT, ObjectInfo, ObjectStore, split_url
 from .object_streams import ObjectReader, Upload
 
@@ -56,7 +57,7 @@ _CLASSES: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
     ((boto.ParamValidationError,), "this is no valid name of a bucket or an object"),
 )  # fmt: skip
 _ANSWERS = ("412", "PreconditionFailed", "409", "ConditionalRequestConflict", "OperationAborted")
-_MISSING = ("404", "NoSuchKey", "NotFound")
+_MISSING = ("404", "NoSuchKey", "NotFound", "NoSuchUpload")
 
 
 @contextlib.contextmanager
@@ -161,11 +162,11 @@ class S3Store(ObjectStore):
         with _reasons():
             return self._client.put_object(Bucket=bucket, Key=name, Body=content, **_condition(replaces))["ETag"]
 
-    def _upload(self, path: str, tag: str | None) -> Upload:
-        return _Upload(self._client, path, tag)
+    def _upload(self, path: str, tag: str | None, hold: LeaseHold | None) -> Upload:
+        return _Upload(self, path, tag, hold)
 
-    def join(self, sources: Sequence[tuple[str, int]], path: str, tag: str) -> None:
-        parts, upload = joined_parts(sources), _Upload(self._client, path, tag)
+    def join(self, sources: Sequence[tuple[str, int]], path: str, tag: str, hold: LeaseHold | None = None) -> None:
+        parts, upload = joined_parts(sources), _Upload(self, path, tag, hold)
         try:
             if len(parts) == 1 and not parts[0].copied:
                 upload.finish(self._bytes(parts[0]))
@@ -193,11 +194,6 @@ class S3Store(ObjectStore):
             raise StoreError("the object ended early")
         return found
 
-    def copy(self, source: str, target: str) -> None:
-        (from_bucket, from_name), (bucket, name) = split_url(source), split_url(target)
-        with _reasons():
-            self._client.copy({"Bucket": from_bucket, "Key": from_name}, bucket, name)
-
     def delete(self, paths: Iterable[str]) -> None:
         buckets: dict[str, list[str]] = {}
         for path in paths:
@@ -212,19 +208,30 @@ class S3Store(ObjectStore):
                 if failed:
                     raise _failure(failed[0], "")
 
+    def delete_version(self, path: str, version: str) -> None:
+        bucket, name = split_url(path)
+        with contextlib.suppress(StoreNotFound), _reasons():
+            self._client.delete_object(Bucket=bucket, Key=name, IfMatch=version)
+
     def abort_uploads(self, prefix: str) -> None:
         bucket, name = split_url(prefix)
-        with contextlib.suppress(StoreError), _reasons():
+        with _reasons():
             for page in self._client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=name):
                 for upload in page.get("Uploads", ()):
-                    self._client.abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
+                    # Its writer may finish it, or give it up, at the same time.
+                    with contextlib.suppress(StoreNotFound), _reasons():
+                        self._client.abort_multipart_upload(
+                            Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+                        )
 
 
 class _Upload:
-    """An object that is written: in one request if it is small, else in parts."""
+    """An object that is written: in one request if it is small and needs no lease, else in parts."""
 
-    def __init__(self, client: Any, path: str, tag: str | None):
-        self._client = client
+    def __init__(self, store: S3Store, path: str, tag: str | None, hold: LeaseHold | None):
+        self._client = store._client
+        self._store = store
+        self._hold = hold
         bucket, name = split_url(path)
         self._where = {"Bucket": bucket, "Key": name}
         self._options = {} if tag is None else {"Metadata": {_TAG: tag}}
@@ -262,12 +269,15 @@ class _Upload:
         self._parts.append({"ETag": etag, "PartNumber": len(self._parts) + 1})
 
     def finish(self, rest: bytes) -> None:
-        if self._id is None:
+        if self._id is None and self._hold is None:
             with _reasons():
                 self._client.put_object(**self._where, Body=rest, **self._options, **self._condition)
             return
-        if rest:
+        if rest or self._id is None:
             self.add(rest)
+        if self._hold is not None:
+            # The next run aborts the upload when it takes over.
+            self._hold.check(self._store)
         with _reasons():
             self._client.complete_multipart_upload(
                 **self._where, UploadId=self._id, MultipartUpload={"Parts": self._parts}, **self._condition

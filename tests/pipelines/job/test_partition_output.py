@@ -190,7 +190,7 @@ def test_fit_writes_no_shards(job, invoke):
 
 def test_a_run_that_fails_after_its_shards_leaves_nothing(partitioned, invoke, outputs, monkeypatch):
     def fail(*_: Any) -> None:
-        (staging,) = outputs.iterdir()
+        (staging,) = outputs.glob(".released.*")
         assert len(shards_of(staging)) == 2 * len(MONTHS)
         raise InputError("refused")
 
@@ -198,4 +198,5 @@ def test_a_run_that_fails_after_its_shards_leaves_nothing(partitioned, invoke, o
     outcome = invoke(partitioned())
     assert outcome.code == 1
     assert "refused" in outcome.error
-    assert not list(outputs.iterdir())
+    # The ledger is locked, and so exists, when a run is charged.
+    assert [(path.name, path.read_text()) for path in outputs.iterdir()] == [("labeldp_ledger.jsonl", "")]

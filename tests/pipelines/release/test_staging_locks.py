@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from apache_beam.io.filesystem import FileMetadata, MatchResult
-from apache_beam.io.filesystems import FileSystems
 from labeldp.pipelines.release import staging_locks
 from labeldp.pipelines.release.staging_locks import locked_staging, remove_leftovers
 
@@ -74,15 +73,15 @@ def test_a_target_whose_parent_does_not_exist(tmp_path: Path) -> None:
 
 def test_a_folder_that_another_run_removes_before_it_is_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target, made = str(tmp_path / "released"), []
-    mkdirs = FileSystems.mkdirs
+    mkdir = os.mkdir
 
-    def mkdirs_then_removed(path: str) -> None:
-        mkdirs(path)
+    def mkdir_then_removed(path: str, mode: int) -> None:
+        mkdir(path, mode)
         made.append(path)
         if len(made) == 1:
             remove_leftovers(target)
 
-    monkeypatch.setattr(FileSystems, "mkdirs", mkdirs_then_removed)
+    monkeypatch.setattr(os, "mkdir", mkdir_then_removed)
     with locked_staging(target) as folder:
         assert made == [made[0], folder]
         assert [str(path) for path in tmp_path.iterdir()] == [folder]

@@ -83,14 +83,21 @@ def tfrecord_file() -> bytes:
 def s3_server() -> Iterator[dict[str, str]]:
     """moto's server. It handles one write at a time, so that conditions are atomic, as S3 promises.
 
-    It lists the folders of all its services in each request; here, once.
+    Parts of an upload that was given up are refused, as S3 does. It lists the folders of all its services in each
+    request; here, once.
     """
     from moto import backends
+    from moto.s3.exceptions import NoSuchUpload
+    from moto.s3.models import s3_backends
     from moto.s3.responses import S3Response
     from moto.server import ThreadedMotoServer
 
     logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
     lock, put = threading.Lock(), S3Response.put_object
+
+    class Uploads(dict[str, Any]):
+        def __missing__(self, upload: str) -> Any:
+            raise NoSuchUpload(upload)
 
     def put_alone(self: Any) -> Any:
         with lock:
@@ -114,6 +121,8 @@ def s3_server() -> Iterator[dict[str, str]]:
         for name, value in variables.items():
             patched.setenv(name, value)
         boto3.client("s3").create_bucket(Bucket=BUCKET)
+    bucket: Any = s3_backends["123456789012"]["aws"].buckets[BUCKET]
+    bucket.multiparts = Uploads()
     yield variables
     server.stop()
     patch.undo()
@@ -162,10 +171,16 @@ def google_server() -> Iterator[dict[str, str]]:
                 # Metadata of the request replace those of the source.
                 objects._patch(storage, bucket, name, {"metadata": req.data.get("metadata", {})})
 
-    with_conditions = {each: new for new in (insert, compose, rewrite) for each in [getattr(objects, new.__name__)]}
+    def delete(req: Any, res: Any, storage: Any) -> None:
+        if not refused(req, res, storage, req.params["object_id"]):
+            objects.delete(req, res, storage)
+
+    checked = (insert, compose, rewrite, delete)
+    with_conditions = {each: new for new in checked for each in [getattr(objects, new.__name__)]}
     routes: Any = server.HANDLERS
     for _, handlers in routes:
-        handlers["POST"] = with_conditions.get(handlers.get("POST"), handlers.get("POST"))
+        for method in ("POST", "DELETE"):
+            handlers[method] = with_conditions.get(handlers.get(method), handlers.get(method))
     patch = pytest.MonkeyPatch()
     # After each change it would encode the metadata of all objects, with those that it keeps for a week after deletion.
     patch.setattr(Storage, "_write_config_to_file", lambda _: None)
