@@ -260,7 +260,10 @@ def load_key(noise_key: bytes | None, noise_key_file: Any) -> bytes:
         if not isinstance(noise_key, bytes) or len(noise_key) != KEY_BYTES:
             raise ValueError(f"noise_key must be {KEY_BYTES} bytes from the operating system, as os.urandom gives them")
         return noise_key
-    key = NoiseKeyFile(default_key_path() if noise_key_file is None else absolute(str(noise_key_file)))
+    try:
+        key = NoiseKeyFile(default_key_path() if noise_key_file is None else absolute(str(noise_key_file)))
+    except InputError as error:
+        raise InputError(in_python(str(error))) from None
     if not is_remote(key.path):
         try:
             created = key.create()

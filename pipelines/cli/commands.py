@@ -16,7 +16,7 @@ from labeldp import __version__
 
 from ..flags.command_parser import CommandParser
 from .arguments import BAD_USAGE, ArgumentParser, UsageError
-from .exit_codes import FAILURE, SUCCESS, with_standard_streams
+from .exit_codes import FAILURE, SUCCESS, with_standard_streams, without_temporary_folder
 from .one_line import one_line
 from .signals import sigterm_as_interrupt
 
@@ -211,6 +211,13 @@ def _run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         # During imports and while flags are parsed. A command that has begun its work reports this itself.
         print(f"labeldp {arguments[0]}: interrupted; nothing was done", file=sys.stderr)
+        return FAILURE
+    except FileNotFoundError as error:
+        # While libraries are imported.
+        missing = without_temporary_folder(error)
+        if missing is None:
+            raise
+        print(f"labeldp {arguments[0]}: error: {missing}", file=sys.stderr)
         return FAILURE
     except SystemExit as exit:
         return exit.code if isinstance(exit.code, int) else SUCCESS if exit.code is None else BAD_USAGE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from typing import Any, TextIO
 
@@ -44,8 +45,11 @@ def run_command(
     except KeyboardInterrupt:
         return _interrupted(prog, interrupted)
     except shown as error:
-        return _fail(prog, f"error: {error}", FAILURE)
+        return _fail(prog, f"error: {without_temporary_folder(error) or error}", FAILURE)
     except Exception as error:
+        missing = without_temporary_folder(error)
+        if missing is not None:
+            return _fail(prog, f"error: {missing}", FAILURE)
         if was_signalled():
             # A runner wraps the KeyboardInterrupt of a signal in errors of its own.
             return _interrupted(prog, interrupted)
@@ -53,6 +57,24 @@ def run_command(
             raise
         return _fail(prog, f"error: the job failed: {redact(error)}", FAILURE)
     return SUCCESS
+
+
+def without_temporary_folder(error: BaseException) -> str | None:
+    """Finds out whether a command failed because there is no folder for temporary files.
+
+    Args:
+      error: The error of the command, or of importing its libraries, which look for the folder.
+
+    Returns:
+      Text that says what to do; None if there is a folder.
+    """
+    if not isinstance(error, FileNotFoundError):
+        return None
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:
+        return "no folder for temporary files can be written to: name one in the environment variable TMPDIR"
+    return None
 
 
 def _fail(prog: str, text: str, code: int) -> int:

@@ -33,8 +33,8 @@ def input_spec(args: argparse.Namespace) -> InputSpec:
       UsageError: If a flag is wrong or no file matches; names the flag.
     """
     format, where = input_format(args), where_filter(args.where, args.label)
-    pattern = absolute(args.input)
     try:
+        pattern = absolute(args.input)
         sizes = match(pattern)
         parts = tuple(file_parts(list(sizes), format))
     except InputError as error:

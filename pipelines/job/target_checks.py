@@ -31,6 +31,7 @@ def check_target(flag: str, target: str) -> None:
     """
     if not target.strip():
         raise UsageError(f"{flag} is empty: name a path")
+    _absolute(flag, target)
     if set(target) & set("*?[]"):
         raise UsageError(f"{flag} {target}: Beam reads *, ?, [ and ] as a glob; name a path without them")
     if is_store(target):
@@ -77,7 +78,7 @@ def resolve_ledger(path: str | None, target: str) -> str:
         return _resolve_database(path, target)
     if path and is_remote(path):
         _check_scheme(path)
-    found = absolute(path) if path else default_ledger_path(absolute(target))
+    found = _absolute("--ledger", path) if path else default_ledger_path(absolute(target))
     if is_store(found):
         if _inside(found, target):
             raise UsageError(f"--ledger {found} lies inside --output, which is released: name an object outside it")
@@ -144,7 +145,10 @@ def resolve_noise_key(path: str | None, target: str, create: bool = True) -> Noi
     Raises:
       UsageError: If the key file cannot be used, or lies inside the output.
     """
-    key = NoiseKeyFile(absolute(path) if path else default_key_path())
+    try:
+        key = NoiseKeyFile(_absolute("--noise_key_file", path) if path else default_key_path())
+    except InputError as error:
+        raise UsageError(str(error)) from None
     if path is None and not create and not os.path.lexists(key.path):
         return key
     if path is None and _created(key):
@@ -166,6 +170,13 @@ def _created(key: NoiseKeyFile) -> bool:
             f"--noise_key_file is missing, and {key.path} cannot be created ({error.strerror}): name a file of 32 "
             "secret bytes, mode 0600"
         ) from None
+
+
+def _absolute(flag: str, path: str) -> str:
+    try:
+        return absolute(path)
+    except InputError as error:
+        raise UsageError(f"{flag} {error}") from None
 
 
 def _inside(path: str, folder: str) -> bool:
