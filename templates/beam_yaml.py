@@ -45,7 +45,7 @@ from ..transforms import (
     row_fields,
 )
 from ..transforms.center.append_center import AppendCenter
-from ..transforms.center.feature_sample import DEFAULT_PLACES, CenterFeatures
+from ..transforms.center.feature_sample import CenterFeatures
 from ..transforms.center.fit_center import DesignCenter, FitLinearCenter
 from ..transforms.csv_input.csv_dialect import Dialect
 from ..transforms.errors import OTHER_MECHANISM
@@ -482,8 +482,6 @@ class LabelDP(beam.PTransform):
         center_column: str | None = None,
         center: str | None = None,
         center_features: list[str] | None = None,
-        center_categories: list[str] | None = None,
-        center_places: int = DEFAULT_PLACES,
         center_groups: str | None = None,
         unit_column: str | None = None,
         max_records_per_unit: int | None = None,
@@ -508,8 +506,6 @@ class LabelDP(beam.PTransform):
             field; by default the label's name and _center.
           center: "linear" to predict labels from `center_features` by a linear model, which costs a part of epsilon.
           center_features: Fields that the predictions are computed from. Text is a category.
-          center_categories: Those that are categories besides texts.
-          center_places: Largest number of places of a category; more values than that are hashed.
           center_groups: NAME=V1,V2,... gives rows a range of residuals by their value of the public field NAME.
           unit_column: Public field that names the privacy unit of each row, for which epsilon then is.
           max_records_per_unit: Largest number of rows of a unit; the others are left out.
@@ -524,9 +520,7 @@ class LabelDP(beam.PTransform):
                 raise ValueError("a center that the job makes needs center: linear, and center_features")
             if {label, id_column} & {*center_features}:
                 raise ValueError("center_features must name neither the label nor the id_column")
-            self._features = CenterFeatures(
-                tuple(center_features), tuple(center_categories or ()), center_places, id_column
-            )
+            self._features = CenterFeatures(tuple(center_features), id_column)
             center_column = center_column or f"{label}_center"
         mechanism = mechanism or AUTO
         grid, unit = (label_min, label_max, label_step, label_values), (unit_column, max_records_per_unit)

@@ -37,7 +37,6 @@ from labeldp.pipelines.charts.line_chart import Line, draw_lines
 from labeldp.pipelines.evaluation.dataset import Dataset, select_records
 from labeldp.pipelines.evaluation.evaluation_cell import CLEAN, LINEAR_CENTER, Cell, Task, score_cell, seed_secret
 from labeldp.transforms.batches import LabelledBatch
-from labeldp.transforms.center.feature_sample import DEFAULT_PLACES
 from labeldp.transforms.label_summary import summarize
 from summary import replace_blocks, table
 
@@ -262,7 +261,7 @@ def expected(name: str, records: int, epsilon: float, population: Dataset, seed:
 def _center(population: Dataset, records: int, epsilon: float, secret: bytes) -> LinearCenter:
     """Linear center of a log in which each record of the population occurs equally often."""
     sample = select_records(population.columns, np.arange(min(MOST_SAMPLE, len(population.labels))))
-    design = design_center(sample, records, epsilon, DEFAULT_PLACES)
+    design = design_center(sample, records, epsilon)
     size = len(DOMAIN)
     if not design.epsilon:
         return LinearCenter.fit(design, size, ())

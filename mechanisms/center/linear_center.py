@@ -37,6 +37,8 @@ from .truncation import MODEL_PARAMETERS
 MOST_SAMPLE = 1 << 14
 """Largest number of records whose features are sampled to choose the map."""
 MOST_COMPONENTS = 48
+PLACES = 64
+"""Largest number of places of a category. The names of requests in the ledger hold it."""
 MOST_LABELS = 1 << 20
 """Largest number of labels of the domain, that of a label grid."""
 COEFFICIENT_UNIT = 1 << 16
@@ -82,7 +84,7 @@ class CenterDesign:
     records: int
 
 
-def design_center(sample: Columns, records: int, epsilon: float, places: int) -> CenterDesign:
+def design_center(sample: Columns, records: int, epsilon: float, places: int = PLACES) -> CenterDesign:
     """Chooses the rows and the budget of a linear center from public facts.
 
     The number of components, the norm of the rows and the share of epsilon minimize the a-priori error of a model that
@@ -96,7 +98,7 @@ def design_center(sample: Columns, records: int, epsilon: float, places: int) ->
       sample: Features of at most `MOST_SAMPLE` records.
       records: Number of records n, >= 1.
       epsilon: Total budget of center, prior and labels.
-      places: Largest number of places of a category.
+      places: Largest number of places of a category; one of more values is hashed to them.
 
     Returns:
       The design.
@@ -112,7 +114,7 @@ def design_center(sample: Columns, records: int, epsilon: float, places: int) ->
     if width > MOST_ENCODED:
         raise ValueError(
             f"the center's features have {width} columns after their encoding, more than {MOST_ENCODED}: "
-            "use fewer features, or fewer places for categories"
+            "use fewer features"
         )
     matrix = EncodedFeatures(encoders, sample)
     if matrix.shape[0] > MOST_SAMPLE:

@@ -110,10 +110,6 @@ class PrivatizeFiles(beam.PTransform):
             if len(requests) > 1:
                 raise UsageError(f"--label {self._args.label}: PrivatizeFiles takes one label; use labeldp privatize")
             _check_places(request, runs_here(pipeline.options))
-            if request.group_column is not None:
-                raise UsageError(f"--center_groups {request.group_column}: list its values, NAME=V1,V2,...")
-            if request.choose_bound:
-                raise UsageError("--max_records_per_unit auto: give a number (labeldp plan --units)")
             ledger, name = Ledger(request.ledger), request_id(requests)
             check_caps(ledger, name, request.budget, None, request.column.unit)
         except (UsageError, InputError) as error:

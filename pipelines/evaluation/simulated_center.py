@@ -9,7 +9,7 @@ from ...mechanisms.center.linear_center import LinearCenter, design_center, mome
 from ...mechanisms.noise.keyed_words import keyed_hash, words
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.batches import LabelledBatch, label_values, record_identities
-from ...transforms.center.feature_sample import DEFAULT_PLACES, smallest
+from ...transforms.center.feature_sample import smallest
 
 
 def simulate_center(
@@ -30,7 +30,7 @@ def simulate_center(
     identities = record_identities(batch, None)
     drawn = words(secret, b"center sample", identities)
     sample = smallest(drawn, columns, len(drawn))
-    design = design_center(sample.columns, sample.records, epsilon, DEFAULT_PLACES)
+    design = design_center(sample.columns, sample.records, epsilon)
     labels = len(column.domain)
     if not design.epsilon:
         return LinearCenter.fit(design, labels, ())

@@ -19,7 +19,6 @@ LOSSES = ("squared", "absolute", "poisson")
 DEFAULT_LOSS = "squared"
 AUTO = "auto"
 OVER_LIMIT = ("drop", "constant")
-AUTO_BOUND = "auto"
 CENTERS = ("linear", "none")
 NO_CENTER = "none"
 """Value of `--center` for labels without a center."""

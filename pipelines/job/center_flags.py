@@ -1,18 +1,20 @@
-"""Flags of the linear center: its features, found in the first records of the input if they are not named."""
+"""Flags of the center: features of a linear one, found in the first records if they are not named, and groups."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 
 import pyarrow as pa
 
-from ...mechanisms.center.feature_rows import MOST_ENCODED
 from ...mechanisms.center.residuals import check_even
 from ...mechanisms.registry import AUTO
 from ...mechanisms.release.label_column import LabelColumn
+from ...mechanisms.release.label_groups import LabelGroups
 from ...transforms.arrow_values import value_type
 from ...transforms.center.feature_columns import is_feature
-from ...transforms.center.feature_sample import DEFAULT_PLACES, CenterFeatures
+from ...transforms.center.feature_sample import CenterFeatures
+from ...transforms.center.group_indices import is_group_type
 from ...transforms.io.file_reader import FileReader
 from ...transforms.io.input_format import listed
 from ...transforms.progress_log import LOGGER
@@ -22,6 +24,7 @@ from .job_request import InputSpec
 
 # Over fewer labels, residuals are not finer than the noise.
 _LEAST_LABELS = 5
+_BOOLEANS = {"true": "1", "false": "0", "1": "1", "0": "0"}
 
 
 def center_features(
@@ -30,7 +33,7 @@ def center_features(
     """Decides whether the job makes a linear center, and finds its features.
 
     Args:
-      args: Parsed flags; reads center, center_column, center_features, center_categories and center_places.
+      args: Parsed flags; reads center, center_column and center_features.
       input: The input files. The first records of the first one are read for their schema.
       column: The label column.
       mechanism: Name of the mechanism; auto has a center by default.
@@ -45,9 +48,7 @@ def center_features(
       UsageError: If a flag is wrong, a feature is not in the input, or the new column is.
       InputError: If the first records cannot be read; names the file.
     """
-    asked = args.center == "linear" or any(
-        flag is not None for flag in (args.center_features, args.center_categories, args.center_places)
-    )
+    asked = args.center == "linear" or args.center_features is not None
     if args.center == "none" or (not asked and (args.center_column is not None or mechanism != AUTO)):
         return None
     try:
@@ -60,7 +61,7 @@ def center_features(
         return None
     found = first_schema(input, column) if schema is None else schema
     name = new_center(args)
-    chosen, categories = _chosen(args, input, column, found)
+    chosen = _chosen(args, input, column, found)
     if not chosen and not asked:
         LOGGER.info("no center: %s has no column of numbers or text besides the label", input.paths[0])
         return None
@@ -71,10 +72,7 @@ def center_features(
             f"--input has a column {name!r}: name the new column of centers with --center linear --center_column NAME, "
             f"or use that column as the center with --center_column {name}"
         )
-    places = DEFAULT_PLACES if args.center_places is None else args.center_places
-    if not 2 <= places <= MOST_ENCODED:
-        raise UsageError(f"--center_places must be from 2 to {MOST_ENCODED:,}, not {places:,}")
-    return CenterFeatures(chosen, categories, places, column.id_column)
+    return CenterFeatures(chosen, column.id_column)
 
 
 def new_center(args: argparse.Namespace) -> str:
@@ -89,28 +87,25 @@ def new_center(args: argparse.Namespace) -> str:
     return args.center_column or f"{args.label}_center"
 
 
-def _chosen(
-    args: argparse.Namespace, input: InputSpec, column: LabelColumn, schema: pa.Schema
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of the features, and of those that are declared as categories."""
-    named, categories = _names(args.center_features), _names(args.center_categories) or ()
-    for flag, given in (("features", named or ()), ("categories", categories)):
-        for name in given:
-            if name in column.private:
-                raise UsageError(f"--center_{flag} must not name the label: centers are released as they are")
-            if name not in schema.names:
-                raise UsageError(
-                    f"--center_{flag}: {input.paths[0]} has no column {name!r} in its first records; it has: "
-                    f"{listed(schema.names)}{did_you_mean(name, schema.names)}"
-                )
-            kind = schema.field(name).type
-            if not (is_feature(kind) or (name in categories and not pa.types.is_nested(value_type(kind)))):
-                raise UsageError(f"--center_{flag}: {name!r} holds {kind}, neither numbers nor text: leave it out")
-    if named is None:
+def _chosen(args: argparse.Namespace, input: InputSpec, column: LabelColumn, schema: pa.Schema) -> tuple[str, ...]:
+    """Names of the features."""
+    if args.center_features is None:
         unit, where = column.unit and column.unit.column, input.where and input.where.column
         left_out = {*column.private, column.id_column, unit, where}
-        named = tuple(field.name for field in schema if is_feature(field.type) and field.name not in left_out)
-    return tuple(dict.fromkeys([*named, *categories])), categories
+        return tuple(field.name for field in schema if is_feature(field.type) and field.name not in left_out)
+    named = args.center_features.split(",")
+    for name in named:
+        if name in column.private:
+            raise UsageError("--center_features must not name the label: centers are released as they are")
+        if name not in schema.names:
+            raise UsageError(
+                f"--center_features: {input.paths[0]} has no column {name!r} in its first records; it has: "
+                f"{listed(schema.names)}{did_you_mean(name, schema.names)}"
+            )
+        kind = schema.field(name).type
+        if not is_feature(kind):
+            raise UsageError(f"--center_features: {name!r} holds {kind}, neither numbers nor text: leave it out")
+    return tuple(dict.fromkeys(named))
 
 
 def unused_columns(
@@ -139,13 +134,7 @@ def unused_columns(
 def _unused(kind: pa.DataType) -> str:
     if pa.types.is_null(kind):
         return "no value in the first records"
-    if pa.types.is_nested(value_type(kind)):
-        return f"{kind}, neither numbers nor text"
-    return f"{kind}, neither numbers nor text: --center_categories takes it"
-
-
-def _names(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(text.split(","))
+    return f"{kind}, neither numbers nor text"
 
 
 def first_schema(input: InputSpec, column: LabelColumn) -> pa.Schema:
@@ -166,3 +155,58 @@ def first_schema(input: InputSpec, column: LabelColumn) -> pa.Schema:
         for batch in reader.read(part):
             return batch.batch.schema
     return pa.schema([])
+
+
+def with_groups(args: argparse.Namespace, input: InputSpec, column: LabelColumn) -> LabelColumn:
+    """Reads `--center_groups`.
+
+    Args:
+      args: Parsed flags.
+      input: The input files. The first records of the first one are read for their schema.
+      column: The label column, with its center.
+
+    Returns:
+      The label column, with the groups; the column itself without the flag.
+
+    Raises:
+      UsageError: If the flag is wrong, there is no center, or the column cannot be grouped by.
+      InputError: If the first records cannot be read; names the file.
+    """
+    if args.center_groups is None:
+        return column
+    name, _, text = args.center_groups.partition("=")
+    if not name or not text:
+        raise UsageError(f"--center_groups takes NAME=V1,V2,..., not {args.center_groups!r}")
+    if column.center is None:
+        raise UsageError("--center_groups needs a center: give --center linear or --center_column")
+    if name in (column.name, column.id_column):
+        flag = "--label" if name == column.name else "--id_column"
+        raise UsageError(f"--center_groups must be another column than {flag}")
+    schema = first_schema(input, column)
+    if name not in schema.names:
+        raise UsageError(f"--center_groups: {input.paths[0]} has no column {name!r} in its first records")
+    kind = value_type(schema.field(name).type)
+    if not (is_group_type(kind) or pa.types.is_null(kind)):
+        raise UsageError(
+            f"--center_groups: {name!r} holds {kind}, neither text nor integers nor booleans: name another column, or "
+            f"for a CSV file give --csv_types {name}=string"
+        )
+    try:
+        values = tuple(_canonical(value, kind) for value in text.split(","))
+        return dataclasses.replace(column, groups=LabelGroups(name, values))
+    except ValueError as error:
+        raise UsageError(f"--center_groups: {error}") from None
+
+
+def _canonical(value: str, kind: pa.DataType) -> str:
+    """The value as records of that type have it."""
+    if pa.types.is_boolean(kind):
+        if value.lower() not in _BOOLEANS:
+            raise ValueError(f"{value!r} is neither true nor false")
+        return _BOOLEANS[value.lower()]
+    if pa.types.is_integer(kind):
+        try:
+            return str(int(value))
+        except ValueError:
+            raise ValueError(f"the column holds integers, and {value!r} is none") from None
+    return value

@@ -30,17 +30,14 @@ DEFAULTS = {"loss": DEFAULT_LOSS}
 
 _SET_BY_MECHANISM_FILE = (
     "label_min", "label_max", "label_step", "label_values", "rounding", "epsilon", "prior_epsilon",
-    "mechanism", "for", "mechanism_parameters", "loss", "center_column", "center", "center_features",
-    "center_categories", "center_places", "center_groups",
+    "mechanism", "for", "mechanism_parameters", "loss", "center_column", "center", "center_features", "center_groups",
 )  # fmt: skip
 _NO_SHARDS = "is for privatize and apply; fit writes no shards"
-_ONE_LABEL = "is for privatize, which takes several labels"
 _NOT_TAKEN = {
     "privatize": {
         "mechanism_file": "--mechanism_file is for fit and apply; privatize writes mechanism.json to --output"
     },
     "fit": {
-        "label_shares": f"--label_shares {_ONE_LABEL}",
         "output": "--output is for privatize and apply; fit writes --mechanism_file",
         "num_shards": f"--num_shards {_NO_SHARDS}",
         "compression": f"--compression {_NO_SHARDS}",
@@ -49,7 +46,6 @@ _NOT_TAKEN = {
     },
     "apply": {
         **{name: f"--{name} is set by the mechanism file; leave it out" for name in _SET_BY_MECHANISM_FILE},
-        "label_shares": f"--label_shares {_ONE_LABEL}",
         "dry_run": "--dry_run is for privatize and fit; what apply charges is in its mechanism file",
     },
 }
@@ -183,9 +179,6 @@ def _budget_flags(parser: CommandParser, command: str) -> None:
         help="part of --epsilon for the label histogram; default: sqrt(labels/records), at most a half, for "
         "mechanisms without bias a 128th, for those without a prior a 256th; "
         "with a center sqrt(cells/records), a 32nd to an eighth")  # fmt: skip
-    add("--label_shares", metavar="S1,S2,...",
-        help="shares of --epsilon of several labels, in any proportion, such as 2,1,1; default: those for which the "
-        "relative errors of the labels add up to the least, by their domains")  # fmt: skip
     budget_record_flags(add)
 
 
@@ -202,10 +195,9 @@ def unit_flags(parser: CommandParser) -> None:
     )
     add("--unit_column", metavar="NAME", help="public column of integers or text that names the unit of each record, "
         "such as a user; records without a unit are left out")  # fmt: skip
-    add("--max_records_per_unit", metavar="M",
+    add("--max_records_per_unit", type=int, metavar="M",
         help="largest number of records of a unit that are released, chosen by a keyed hash of their identities; each "
-        "label gets an M-th of epsilon. auto, not for apply and domain, chooses M from the numbers of records of the "
-        "units")  # fmt: skip
+        "label gets an M-th of epsilon. labeldp plan --units compares values of M")  # fmt: skip
     add("--over_limit", choices=OVER_LIMIT, metavar="HOW",
         help="further records of a unit: drop leaves them out, constant keeps them with one label that says nothing; "
         "default drop")  # fmt: skip
@@ -258,13 +250,11 @@ def _center_flags(parser: CommandParser) -> None:
     add("--center_column", metavar="NAME",
         help="public column with a prediction of the label, from a model that has not seen these labels; needs an even "
         "label domain. With --center linear, name of the new column; default LABEL_center")  # fmt: skip
-    add("--center_features", metavar="NAME,...", help="features of --center; default: all numbers and texts")
-    add("--center_categories", metavar="NAME,...", help="features of --center that are categories, besides texts")
-    add("--center_places", type=int, metavar="N",
-        help="largest number of places of a category; more values than that are hashed; default 64")  # fmt: skip
-    add("--center_groups", metavar="NAME[=V1,V2,...]",
-        help="public column of text, integers or booleans: the residuals of each of its values, and of all others, get "
-        "a range of their own; default values: the 15 most frequent. Needs a center")  # fmt: skip
+    add("--center_features", metavar="NAME,...",
+        help="features of --center: numbers, and texts as categories; default: all of them")  # fmt: skip
+    add("--center_groups", metavar="NAME=V1,V2,...",
+        help="public column of text, integers or booleans, and some of its values: the residuals of each of these, and "
+        "of all others, get a range of their own. Needs a center")  # fmt: skip
 
 
 def _output_flags(parser: CommandParser, command: str) -> None:
@@ -319,8 +309,7 @@ def check_flags(args: argparse.Namespace) -> None:
       UsageError: If two flags exclude each other.
     """
     if args.center == "none":
-        given = [name for name in ("column", "features", "categories", "places")
-                 if getattr(args, f"center_{name}") is not None]  # fmt: skip
+        given = [name for name in ("column", "features") if getattr(args, f"center_{name}") is not None]
         if given:
             raise UsageError(f"--center none has no --center_{given[0]}: leave one of them out")
     if args.validate is False and args.schema is not None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from ...mechanisms.center.linear_center import PLACES
 from ...mechanisms.core.exact_bounds import round_up, within_decimal
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.center.feature_sample import CenterFeatures
@@ -161,9 +162,6 @@ class JobRequest:
       ledger: Path of the ledger, or URL of its database, which may hold a password: never a part of the job graph.
       key: Reference to the secret key; never its bytes.
       features: Features of the linear center that the job makes; None for any other center, or none.
-      group_column: Column whose most frequent values are to be the groups of `column`; None once they are found, or
-        where they were declared.
-      choose_bound: Whether the largest number of records of a unit is still to be chosen.
       unused: Columns that are no features of that center because of their types, with the reasons.
       unsure: Columns of which only the values tell whether the output can hold them.
     """
@@ -179,8 +177,6 @@ class JobRequest:
     ledger: str = field(repr=False)
     key: NoiseKeyFile
     features: CenterFeatures | None = None
-    group_column: str | None = None
-    choose_bound: bool = False
     unused: Mapping[str, str] = field(default_factory=dict)
     unsure: tuple[str, ...] = ()
 
@@ -236,8 +232,8 @@ def _label_request_id(request: JobRequest) -> str:
     if column.center is not None:
         asked.append(column.center)
     if request.features is not None:
-        features = request.features
-        asked.append([features.names, features.categories, features.places])
+        # The empty list names declared categories, which earlier versions had.
+        asked.append([request.features.names, [], PLACES])
     if column.groups is not None:
         asked.append({"groups": column.groups.request})
     if column.unit is not None:

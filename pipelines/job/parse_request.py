@@ -25,14 +25,12 @@ from ..accounting.caps import Caps, Window
 from ..cli.arguments import UsageError, parse_parameters
 from ..cli.optional_extras import check_extra, check_tfrecord
 from ..cli.suggestions import did_you_mean
-from ..flags.choices import AUTO_BOUND
 from ..preview.column_checks import check_columns, read_schema
 from ..preview.value_checks import unsure_columns
 from ..release.mechanism_file import MechanismFile, read_mechanism_file
 from ..study.mechanism_spec import takes_delta
 from ..units.unit_flags import check_record_budget, unit_bound, with_delta
-from .center_flags import center_features, new_center, unused_columns
-from .group_flags import with_declared_groups
+from .center_flags import center_features, new_center, unused_columns, with_groups
 from .input_flags import input_spec, label_column, working_domain
 from .job_flags import DEFAULTS, check_flags
 from .job_request import BudgetRequest, InputSpec, JobRequest, MechanismRequest, OutputSpec, ValidationRequest
@@ -100,11 +98,10 @@ def parse_request(
         features = center_features(args, input, column, mechanism.name, schema if args.dry_run else None)
     if features is not None and column.center is None:
         column = dataclasses.replace(column, center=new_center(args))
-    column, group_column = with_declared_groups(args, input, column)
     return JobRequest(
         command=command,
         input=input,
-        column=column,
+        column=with_groups(args, input, column),
         threshold=threshold,
         budget=budget,
         mechanism=mechanism,
@@ -113,8 +110,6 @@ def parse_request(
         ledger=resolve_ledger(args.ledger, target),
         key=resolve_noise_key(args.noise_key_file, target, create=not args.dry_run),
         features=features,
-        group_column=group_column,
-        choose_bound=args.max_records_per_unit == AUTO_BOUND,
         unused=unused_columns(args, column, features, schema),
         unsure=unsure,
     )
@@ -210,7 +205,7 @@ def _named_columns(args: argparse.Namespace, fitted: MechanismFile | None) -> di
     center = None if fitted is None else fitted.center
     if center is not None and center.linear is None:
         named["mechanism_file"] = center.column
-    elif args.center != "linear" and not any((args.center_features, args.center_categories, args.center_places)):
+    elif args.center != "linear" and not args.center_features:
         # Otherwise it is the name of a column that the job adds.
         named["center_column"] = args.center_column
     return named

@@ -22,7 +22,6 @@ from ..release.output_folder import publish_file, publish_folder, publishing, st
 from ..runner.run_pipeline import describe_failure
 from ..runner.runner_options import runner_options
 from ..stores.store_access import open_stores
-from ..units.choose_bound import with_chosen_bound
 from .announcement import (
     announce,
     announce_csv_columns,
@@ -31,7 +30,6 @@ from .announcement import (
     counted,
     warn_of_other_label,
 )
-from .group_flags import with_frequent_groups
 from .job_request import JobRequest, request_id, whole_budget
 from .release_steps import (
     charge_ledger,
@@ -103,7 +101,6 @@ def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) ->
 
 def _release(requests: Sequence[JobRequest], options: PipelineOptions) -> None:
     """Runs a job up to its release, which is charged after all checks and appears only once it is charged."""
-    requests = [with_chosen_bound(with_frequent_groups(request, options), options) for request in requests]
     first = requests[0]
     input, output, labels, validation = first.input, first.output, first.column.private, first.validation
     ledger, name = Ledger(first.ledger), request_id(requests)

@@ -35,7 +35,6 @@ from ..cli.exit_codes import run_command
 from ..cli.one_line import one_line
 from ..cli.optional_extras import check_tfrecord
 from ..cli.signals import signals_as_interrupts, signals_ignored
-from ..flags.choices import AUTO_BOUND
 from ..job.input_flags import input_spec
 from ..job.job_request import BudgetRequest, InputSpec
 from ..job.parse_request import read_caps, read_threshold
@@ -128,8 +127,6 @@ def _parse(args: argparse.Namespace) -> DomainRequest:
     threshold, caps = read_threshold(args), read_caps(args)
     if not 0 <= args.clamped < 1:
         raise UsageError(f"--clamped must be at least 0 and below 1, not {args.clamped:g}")
-    if args.max_records_per_unit == AUTO_BOUND:
-        raise UsageError("--max_records_per_unit must be a number for domain: auto weighs the labels of a release")
     unit = unit_bound(args, None)
     try:
         check_epsilon(args.epsilon)

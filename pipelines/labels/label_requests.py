@@ -14,17 +14,16 @@ from ...mechanisms.composition.label_split import label_shares, split_exactly
 from ...mechanisms.core.budget import split_budget
 from ...mechanisms.registry import AUTO, Mechanism, mechanism_named
 from ..cli.arguments import UsageError
-from ..flags.choices import AUTO_BOUND
 from ..flags.command_parser import GRID
 from ..job.input_flags import check_no_folder, input_spec, working_domain
 from ..job.job_flags import DEFAULTS
-from ..job.job_request import InputSpec, JobRequest
+from ..job.job_request import JobRequest
 from ..job.parse_request import parse_request
 from ..preview.column_checks import read_schema
 
 _PER_LABEL = (*GRID, "label_values", "center_column")
 """Flags that take one value for all labels, or one for each."""
-_PUBLIC = ("id_column", "unit_column", "center_features", "center_categories", "center_groups", "where")
+_PUBLIC = ("id_column", "unit_column", "center_features", "center_groups", "where")
 """Flags that name public columns, none of which may be a label."""
 _MOST_LABELS = 32
 
@@ -45,12 +44,12 @@ def parse_requests(command: str, args: argparse.Namespace) -> list[JobRequest]:
     """
     names = args.label.split(",")
     if len(names) == 1:
-        return [_single(command, args)]
+        return [parse_request(command, args)]
     input = input_spec(args)
     schema = read_schema(input, names)
     if args.label in schema.names:
         # A column has the whole text as its name.
-        return [_single(command, args, input)]
+        return [parse_request(command, args, input)]
     _check_several(command, args, names)
     for name in names:
         check_no_folder(input, "label", name)
@@ -63,12 +62,6 @@ def parse_requests(command: str, args: argparse.Namespace) -> list[JobRequest]:
         parse_request(command, part, input, schema, tuple(other for other in names if other != part.label))
         for part in parts
     ]
-
-
-def _single(command: str, args: argparse.Namespace, input: InputSpec | None = None) -> JobRequest:
-    if args.label_shares is not None:
-        raise UsageError("--label_shares is for several labels: name them with --label a,b,c, or leave it out")
-    return parse_request(command, args, input)
 
 
 def _check_several(command: str, args: argparse.Namespace, names: Sequence[str]) -> None:
@@ -86,10 +79,6 @@ def _check_several(command: str, args: argparse.Namespace, names: Sequence[str])
         for name in (getattr(args, flag) or "").split(","):
             if name.partition("=")[0] in names:
                 raise UsageError(f"--{flag} must not name the label {name.partition('=')[0]}: it is private")
-    if args.max_records_per_unit == AUTO_BOUND:
-        raise UsageError(
-            "--max_records_per_unit auto is for one label: give a number (labeldp plan --units compares them)"
-        )
 
 
 def _namespaces(args: argparse.Namespace, names: Sequence[str]) -> list[argparse.Namespace]:
@@ -132,25 +121,10 @@ def _budgets(
         split_budget(args.epsilon, 1, 1, args.prior_epsilon)
     except ValueError as error:
         raise UsageError(f"--{error}") from None
-    shares = _given_shares(args.label_shares, count)
-    if shares is None:
-        shares = label_shares(args.epsilon, domains, mechanism)
+    shares = label_shares(args.epsilon, domains, mechanism)
     # A delta out of range is refused for each label.
     deltas: Sequence[float | None] = [args.delta] * count
     if args.delta is not None and 0 < args.delta < 1:
         deltas = split_exactly(args.delta, [Fraction(1, count)] * count)
     priors = [None] * count if args.prior_epsilon is None else split_exactly(args.prior_epsilon, shares)
     return split_exactly(args.epsilon, shares), deltas, priors
-
-
-def _given_shares(text: str | None, count: int) -> list[Fraction] | None:
-    """Reads `--label_shares`, numbers in the proportion of the shares."""
-    if text is None:
-        return None
-    try:
-        numbers = [Fraction(part) for part in text.split(",")]
-    except (ValueError, ZeroDivisionError):
-        numbers = []
-    if len(numbers) != count or min(numbers, default=Fraction(0)) <= 0:
-        raise UsageError(f"--label_shares {text}: give {count} positive numbers, one for each label, such as 2,1,1")
-    return [number / sum(numbers) for number in numbers]

@@ -135,9 +135,9 @@ def _units(request: JobRequest) -> str:
     unit = request.column.unit
     if unit is None:
         return "none: epsilon is for the label of one record (--unit_column)"
-    most = "a number that the job chooses" if request.choose_bound else f"at most {counted(unit.max_records, 'record')}"
+    most = counted(unit.max_records, "record")
     done = "left out" if unit.over_limit == DROP else "kept with a constant label"
-    return one_line(f"{unit.column}: {most} of each, the others are {done}, and so are records without a unit")
+    return one_line(f"{unit.column}: at most {most} of each, the others are {done}, and so are records without a unit")
 
 
 def _center(request: JobRequest) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import apache_beam as beam
 import numpy as np
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
@@ -17,8 +20,10 @@ from ...mechanisms.center.truncation import MODEL_PARAMETERS
 from ...mechanisms.composition.unit_bounds import BoundOption, best_bound, bound_options
 from ...mechanisms.core.prior import Prior
 from ...transforms.errors import InputError
-from ...transforms.io.filesystems import absolute
+from ...transforms.io.filesystems import absolute, read_text, write_text
+from ...transforms.io.read_files import ReadRecordBatches
 from ...transforms.noise_key_file import NoiseKeyFile
+from ...transforms.units.count_units import CountUnits
 from ..charts.line_chart import Line, draw_lines
 from ..cli.arguments import UsageError, log_to_stderr
 from ..cli.exit_codes import SUCCESS, run_command
@@ -32,13 +37,12 @@ from ..job.job_request import InputSpec
 from ..job.target_checks import resolve_noise_key
 from ..preview.column_checks import check_columns, read_schema
 from ..release.output_folder import staging_folder
-from ..runner.run_pipeline import describe_failure
+from ..runner.run_pipeline import describe_failure, run_pipeline
 from ..runner.runner_options import runner_name, runner_options, runs_here
 from ..stores.store_access import open_stores
 from ..study.prior_commands import check_study_flags, describe_prior, load_prior, write_results
 from ..study.prior_file import PriorFile
 from ..study.tables import Row, table_lines
-from .choose_bound import count_units
 
 _COLUMNS = ("epsilon", "max_records", "records", "units_cut", "record_epsilon", "model_error", "best")
 # Numbers of records that are shown for each epsilon, so that their curves can be compared.
@@ -184,10 +188,23 @@ def _count(args: argparse.Namespace, request: _Request, options: PipelineOptions
         )
     with staging_folder(_work_file(folder or tempfile.gettempdir()), single_file=True) as staging:
         path = FileSystems.join(staging.work, "counts.json")
-        units = count_units(request.input, args.label, args.unit_column, request.key, options, path)
+        run_pipeline(options, lambda pipeline: _build(pipeline, args, request, path))
+        units = {int(records): number for records, number in json.loads(read_text(path)).items()}
     if not units:
         raise InputError("no record has both a usable label and a unit: check --label, --unit_column and --where")
     return units
+
+
+def _build(pipeline: beam.Pipeline, args: argparse.Namespace, request: _Request, path: str) -> None:
+    """Reads of a label whether there is one."""
+    input, label, unit = request.input, args.label, args.unit_column
+    read = ReadRecordBatches(input.pattern, input.format, [label, unit], input.where, label)
+    counts: Any = pipeline | "ReadUnits" >> read | "CountUnits" >> CountUnits(label, unit, request.key)
+    _ = counts | "WriteCounts" >> beam.Map(_write_counts, path)
+
+
+def _write_counts(counts: dict[int, int], path: str) -> None:
+    write_text(path, json.dumps(counts))
 
 
 def compare_bounds(task: UnitsTask) -> UnitsPlan:

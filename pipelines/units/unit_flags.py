@@ -8,7 +8,6 @@ import dataclasses
 from ...mechanisms.core.budget import split_budget
 from ...mechanisms.release.unit_bound import DROP, UnitBound
 from ..cli.arguments import UsageError
-from ..flags.choices import AUTO_BOUND
 from ..release.mechanism_file import MechanismFile
 
 
@@ -20,7 +19,7 @@ def unit_bound(args: argparse.Namespace, fitted: MechanismFile | None) -> UnitBo
       fitted: Mechanism file of `apply`, whose unit holds for its labels, too; None for the other commands.
 
     Returns:
-      The unit; with `--max_records_per_unit auto` it has one record, until the number is chosen. None for records.
+      The unit; None for records.
 
     Raises:
       UsageError: If a flag is missing or out of range, or contradicts the mechanism file.
@@ -39,26 +38,18 @@ def unit_bound(args: argparse.Namespace, fitted: MechanismFile | None) -> UnitBo
         raise UsageError("--unit_column must be another column than --label")
     if most is None:
         raise UsageError(
-            "--unit_column needs --max_records_per_unit: a number, or auto, which chooses it from the numbers of "
-            "records of the units"
+            "--unit_column needs --max_records_per_unit, the largest number of records of a unit: labeldp plan --units "
+            "compares numbers"
         )
     if fitted is not None and (fitted.prior_epsilon or fitted.center_epsilon):
         raise UsageError(
             f"--mechanism_file {args.mechanism_file} was fitted without --unit_column: its histogram may hold any "
             "number of records of a unit. Run labeldp fit with --unit_column"
         )
-    if most == AUTO_BOUND:
-        if fitted is not None:
-            raise UsageError("--max_records_per_unit must be a number for apply: the epsilon of the file is fixed")
-        if args.delta is not None:
-            raise UsageError("--max_records_per_unit auto is for pure DP: give a number, or leave --delta out")
-        return UnitBound(name, 1, args.over_limit or DROP)
     try:
-        return UnitBound(name, int(most), args.over_limit or DROP)
+        return UnitBound(name, most, args.over_limit or DROP)
     except ValueError as error:
-        whole = most.lstrip("-").isdigit()
-        reason = str(error) if whole else f"max_records_per_unit must be a number or auto, not {most}"
-        raise UsageError(f"--{reason}") from None
+        raise UsageError(f"--{error}") from None
 
 
 def with_delta(unit: UnitBound, delta: float) -> UnitBound:
@@ -105,7 +96,7 @@ def check_record_budget(epsilon: float, prior_epsilon: float | None, unit: UnitB
 def _check_stated(args: argparse.Namespace, stated: UnitBound) -> None:
     """Compares flags of `apply` with the unit of its mechanism file."""
     given = {"unit_column": args.unit_column, "max_records_per_unit": args.max_records_per_unit}
-    for flag, expected in (("unit_column", stated.column), ("max_records_per_unit", str(stated.max_records))):
+    for flag, expected in (("unit_column", stated.column), ("max_records_per_unit", stated.max_records)):
         if given[flag] not in (None, expected):
             raise UsageError(
                 f"--{flag} {given[flag]} is not that of --mechanism_file, {expected}: leave it out, or fit again"

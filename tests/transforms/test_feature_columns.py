@@ -102,7 +102,7 @@ def test_nested_values_are_no_categories(column: pa.Array):
 
 
 def test_text_in_a_column_of_numbers_is_refused():
-    with pytest.raises(InputError, match=r"'x' holds string, but numbers in other files.*--center_categories"):
+    with pytest.raises(InputError, match=r"'x' holds string, but numbers in other files.*--center_features"):
         feature_columns(batch(x=pa.array(["a"])), ["x"], [])
 
 

@@ -27,7 +27,7 @@ from labeldp.transforms.center.fit_center import (
 
 DOMAIN = tuple(float(label) for label in range(11))
 COLUMN = LabelColumn("y", DOMAIN, center="y_center")
-FEATURES = CenterFeatures(("a", "b", "word"), places=4)
+FEATURES = CenterFeatures(("a", "b", "word"))
 ROWS = 2000
 LABEL = 7361.25
 """Outside the domain, so that no output can be equal to it."""

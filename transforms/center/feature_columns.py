@@ -70,8 +70,8 @@ def feature_columns(
             )
         else:
             raise InputError(
-                f"{batch.source}: feature {name!r} holds {kind}, but numbers in other files: declare it with "
-                "--center_categories, or leave it out of --center_features"
+                f"{batch.source}: feature {name!r} holds {kind}, but numbers in other files: make it numbers in all of "
+                "them, or leave it out of --center_features"
             )
     return found
 
@@ -154,8 +154,8 @@ def concatenated(parts: Sequence[Columns], sizes: Sequence[int]) -> dict[str, np
         kinds = {type(column) for column in columns if column is not None}
         if len(kinds) > 1:
             raise InputError(
-                f"feature {name!r} holds numbers in some records and text in others: declare it with "
-                "--center_categories, or leave it out of --center_features"
+                f"feature {name!r} holds numbers in some records and text in others: make it one of them in all files, "
+                "or leave it out of --center_features"
             )
         category = kinds == {Categories}
         filled = [

@@ -18,9 +18,6 @@ from ..noise_key_file import NoiseKeyFile
 from ..progress_log import Progress
 from .feature_columns import concatenated, feature_columns
 
-DEFAULT_PLACES = 64
-"""Largest number of places of a category, unless another is asked for."""
-
 # Records and samples that an accumulator holds before they are merged.
 _MOST_HELD, _MOST_PARTS = 4 * MOST_SAMPLE, 256
 
@@ -31,14 +28,10 @@ class CenterFeatures:
 
     Attributes:
       names: Names of the columns; text columns are categories.
-      categories: Further columns that are categories, for example of integers.
-      places: Largest number of places of a category; one of more values is hashed to them.
       id_column: Column of unique ids; None for records that are identified by file and row.
     """
 
     names: tuple[str, ...]
-    categories: tuple[str, ...] = ()
-    places: int = DEFAULT_PLACES
     id_column: str | None = None
 
     @property
@@ -173,9 +166,6 @@ class _Sample(beam.DoFn):
             kept = drawn <= self._smallest[-1]
             batch, drawn = batch.keep(kept), drawn[kept]
         self._smallest = np.sort(np.concatenate([self._smallest, drawn]))[:MOST_SAMPLE]
-        declared = [name for name in features.names if name in features.categories]
-        others = [name for name in features.names if name not in features.categories]
-        columns = {**feature_columns(batch, others), **feature_columns(batch, declared, declared)}
-        # The order of the columns decides on that of the encoders: it must not depend on the file.
-        yield smallest(drawn, {name: columns[name] for name in features.names if name in columns}, records)
+        # The order of the columns decides on that of the encoders: it is that of the names in every file.
+        yield smallest(drawn, feature_columns(batch, features.names), records)
         self._progress.add(records)

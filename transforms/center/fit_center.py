@@ -227,7 +227,7 @@ class DesignCenter(beam.PTransform):
         return (
             batches
             | "SampleFeatures" >> SampleFeatures(self.features, self.key)
-            | "Design" >> beam.ParDo(_Design(self.epsilon, self.features.places)).with_output_types(CenterDesign)
+            | "Design" >> beam.ParDo(_Design(self.epsilon)).with_output_types(CenterDesign)
             # With a checkpoint it is computed once for all consumers.
             | "Checkpoint" >> beam.Reshuffle()
         )
@@ -274,13 +274,12 @@ class FitLinearCenter(beam.PTransform):
 
 
 class _Design(beam.DoFn):
-    def __init__(self, epsilon: float, places: int):
+    def __init__(self, epsilon: float):
         self._epsilon = epsilon
-        self._places = places
 
     @redact_errors("designing the center")
     def process(self, sample: FeatureSample) -> Iterator[CenterDesign]:
-        yield design_center(sample.columns, max(sample.records, 1), self._epsilon, self._places)
+        yield design_center(sample.columns, max(sample.records, 1), self._epsilon)
 
 
 class _SumMoments(beam.DoFn):

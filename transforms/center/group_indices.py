@@ -27,20 +27,8 @@ def is_group_type(kind: pa.DataType) -> bool:
     return pa.types.is_integer(kind) or pa.types.is_boolean(kind) or is_text(kind)
 
 
-def group_values(batch: LabelledBatch, column: str) -> tuple[pa.Array, np.ndarray]:
-    """Extracts the single value of each record.
-
-    Args:
-      batch: n records.
-      column: Name of the column.
-
-    Returns:
-      Values of the records that have exactly one: int64, uint64 or large_binary; and a mask of these records, shape
-      (n,), bool.
-
-    Raises:
-      InputError: If the column holds neither text nor integers nor booleans.
-    """
+def _group_values(batch: LabelledBatch, column: str) -> tuple[pa.Array, np.ndarray]:
+    """Values of the records with exactly one, as int64, uint64 or large_binary; and a mask of these records."""
     found = batch.column(column)
     if found is None:
         return pa.nulls(0, pa.int64()), np.zeros(batch.batch.num_rows, bool)
@@ -73,7 +61,7 @@ def group_indices(batch: LabelledBatch, groups: LabelGroups) -> np.ndarray:
     Raises:
       InputError: If the column holds neither text nor integers nor booleans.
     """
-    values, present = group_values(batch, groups.column)
+    values, present = _group_values(batch, groups.column)
     if is_text(values.type):
         known = {value.encode(errors="surrogateescape"): place for place, value in enumerate(groups.values)}
     else:

@@ -31,7 +31,6 @@ from labeldp.pipelines.evaluation.evaluation_cell import (
 )
 from labeldp.pipelines.evaluation.models import MODELS, TrainingLabels, linear
 from labeldp.transforms import LabelledBatch
-from labeldp.transforms.center.feature_sample import DEFAULT_PLACES
 
 RECORDS = 3000
 TASK = Task("y", tuple(float(label) for label in range(21)))
@@ -107,7 +106,7 @@ def test_the_center_is_that_of_the_functions_of_the_job(dataset: Dataset, monkey
         for name, column in dataset.columns.items()
     }
     # All records fit into the sample, and neither encoders nor moments depend on its order.
-    design = design_center(training, len(train), 1.0, DEFAULT_PLACES)
+    design = design_center(training, len(train), 1.0)
     (sums, key), *more = used
     assert not more
     # Randomized rounding: the sums of the labels are those of `column.indices` of the same secret.

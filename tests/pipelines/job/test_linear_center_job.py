@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -252,18 +253,47 @@ def test_categories_missing_values_and_features_without_information(
         .append_column("wide", pa.array([f"v{row % 300}" for row in rows]).dictionary_encode())
     )
     pq.write_table(table, tmp_path / "log.parquet")
-    privatize("out", input=tmp_path / "log.parquet", id_column="id", center_categories="code,day", center_places=8).ok()
+    privatize("out", input=tmp_path / "log.parquet", id_column="id").ok()
     found = {each["name"]: each for each in center_of("out")["linear"]["encoders"]}
-    assert set(found) == {"a", "b", "code", "word", "lists", "flag", "wide", "day"}
-    assert found["code"]["values"] == ["0", "1", "2", "3"]
+    assert set(found) == {"a", "b", "code", "word", "lists", "flag", "wide"}, "dates are no features"
+    assert "values" not in found["code"]
     assert found["word"]["values"] == ["w0", "w1", "w2", "w3"]
-    assert (found["wide"]["values"], len(found["wide"]["shares"])) == ([], 8), "300 values are hashed to 8 places"
-    assert (found["day"]["values"], len(found["day"]["shares"])) == ([], 8)
+    assert (found["wide"]["values"], len(found["wide"]["shares"])) == ([], 64), "300 values are hashed to 64 places"
     invoke(["audit", str(tmp_path / "out"), "--data"]).ok()
-    privatize("two", input=tmp_path / "log.parquet", center_places=2, center_features="wide,a,b", epsilon=8).ok()
-    assert {
-        each["name"]: len(each["shares"]) for each in center_of("two")["linear"]["encoders"] if "shares" in each
-    } == {"wide": 2}
+
+
+def test_files_with_other_categories_and_places_are_applied(
+    privatize: Privatize, center_of: Any, tmp_path: Path, invoke: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Earlier versions made categories of any column, hashed to any number of places. Here they are fitted as texts."""
+    from labeldp.mechanisms.center.linear_center import design_center
+    from labeldp.transforms.center import fit_center
+
+    table, rows = log_table(), np.arange(ROWS)
+    typed = {
+        "code": table["code"], "flag": pa.array(rows % 2 == 0), "wide": pa.array(rows % 300),
+        "day": pa.array(rows % 5, pa.int32()).cast(pa.date32()),
+    }  # fmt: skip
+    common = table.select(["id", "a", "y"]).to_pydict()
+    pq.write_table(pa.table(common | typed), tmp_path / "log.parquet")
+    texts = {name: [str(value) for value in column.to_pylist()] for name, column in typed.items()}
+    pq.write_table(pa.table(common | texts), tmp_path / "texts.parquet")
+    file = tmp_path / "m.json"
+    with monkeypatch.context() as patched:
+        patched.setattr(fit_center, "design_center", partial(design_center, places=8))
+        fit = {"input": tmp_path / "texts.parquet", "id_column": "id", "mechanism_file": file}
+        privatize("m.json", program="fit", **fit, epsilon=8).ok()
+    for name in ("log", "texts"):
+        privatize(name, program="apply", input=tmp_path / f"{name}.parquet", id_column="id", mechanism_file=file).ok()
+        invoke(["audit", str(tmp_path / name), "--data"]).ok()
+    found = {each["name"]: each for each in center_of("log")["linear"]["encoders"] if "values" in each}
+    assert (found["code"]["values"], found["flag"]["values"]) == (["0", "1", "2", "3"], ["False", "True"])
+    assert found["day"]["values"][0] == "1970-01-01"
+    assert (found["wide"]["values"], len(found["wide"]["shares"])) == ([], 8)
+    released, as_texts = (pq.read_table(tmp_path / name / "data") for name in ("log", "texts"))
+    assert len(set(released["y_center"].to_pylist())) > 4
+    for name in ("y", "y_center"):
+        assert released[name].equals(as_texts[name])
 
 
 def test_tfrecords_whose_features_differ(privatize: Privatize, center_of: Any, invoke: Any, tmp_path: Path) -> None:
@@ -285,9 +315,8 @@ def test_tfrecords_whose_features_differ(privatize: Privatize, center_of: Any, i
     write_tfrecords(folder / "2.tfrecord", table.slice(600, 300).set_column(1, "a", texts))
     outcome = privatize("texts", **flags)
     assert outcome.code == 1
-    assert "feature 'a' holds numbers in some records and text in others: declare it with --center_cat" in outcome.error
-    # Declared as a category, it is one in every file.
-    privatize("texts", **flags, center_categories="a").ok()
+    assert "feature 'a' holds numbers in some records and text in others: make it one of them" in outcome.error
+    privatize("texts", **flags, center_features="b,word").ok()
 
 
 def test_a_record_that_has_the_new_column_already_fails_the_job(privatize: Privatize, tmp_path: Path) -> None:
@@ -416,12 +445,10 @@ def test_by_default_there_is_no_center_where_none_can_be(privatize: Privatize, t
         ({"mechanism": "auto", "delta": 1e-6}, "--delta is for mechanisms"),
         ({"for": "models"}, "--for chooses the mechanism"),
         ({"center_features": "y"}, "--center_features must not name the label"),
-        ({"center_categories": "code,y"}, "--center_categories must not name the label"),
         ({"center_features": "a,nothing"}, "--center_features: "),
         ({"center_features": ""}, "has no column ''"),
         ({"center_features": "day"}, "--center_features: 'day' holds date32[day], neither numbers nor text"),
-        ({"center_categories": "struct"}, "--center_categories: 'struct' holds struct"),
-        ({"center_places": 1}, "--center_places must be from 2 to 4,096, not 1"),
+        ({"center_features": "struct"}, "--center_features: 'struct' holds struct"),
         ({"center_column": "y"}, "--center_column must be another column than --label"),
         ({"center_column": "a"}, "--input has a column 'a': name the new column of centers with"),
         ({"center": "none", "center_features": "a"}, "--center none has no --center_features"),

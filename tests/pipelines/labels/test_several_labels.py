@@ -226,19 +226,22 @@ def test_a_repeated_run_gives_the_same_bytes_and_costs_nothing(
     assert first == second
     assert len(entries(outputs)) == 2
     assert Fraction(spent(outputs)) <= 2
-    refused = invoke(command("privatize", flags("parquet", outputs / "third", **shared, label_shares="1,1,1")))
+    refused = invoke(command("privatize", flags("parquet", outputs / "third", **shared, prior_epsilon=0.1)))
     assert refused.code == 2
     assert "epsilon_cap" in refused.error
 
 
-def test_shares_may_be_given(flags: Callable[..., dict[str, Any]], invoke: Any, command: Any, outputs: Path) -> None:
-    shares = flags("parquet", outputs / "shares", label_shares="2,1,0.5", prior_epsilon=0.35)
-    outcome = invoke([*command("privatize", shares), "--dry_run"]).ok()
+def test_each_histogram_gets_the_share_of_its_label(
+    flags: Callable[..., dict[str, Any]], invoke: Any, command: Any, outputs: Path
+) -> None:
+    given = flags("parquet", outputs / "shares", prior_epsilon=0.35)
+    outcome = invoke([*command("privatize", given), "--dry_run"]).ok()
     budgets = [line for line in outcome.out.splitlines() if line.startswith("budget")]
-    assert [float(line.split("epsilon ")[1].split(":")[0]) for line in budgets] == pytest.approx(
-        [8 / 7, 4 / 7, 2 / 7], rel=1e-5
-    )
-    assert [float(line.split(": ")[1].split(" for")[0]) for line in budgets] == pytest.approx([0.2, 0.1, 0.05])
+    epsilons = [float(line.split("epsilon ")[1].split(":")[0]) for line in budgets]
+    histograms = [float(line.split(": ")[1].split(" for")[0]) for line in budgets]
+    assert sum(epsilons) == pytest.approx(2, rel=1e-5)
+    assert epsilons[0] < epsilons[1]
+    assert histograms == pytest.approx([0.35 * epsilon / 2 for epsilon in epsilons], rel=1e-5)
     (charged,) = [line for line in outcome.out.splitlines() if line.startswith("charged ")]
     assert "epsilon 2 to " in charged
 
@@ -280,16 +283,12 @@ def test_validation_reads_no_label(
         ({"label": "click,,minutes"}, "a name between two commas is empty"),
         ({"label": "click,minutes,click"}, "names a column twice"),
         ({"label_max": "1,52"}, "give one value for all labels, or 3, one for each"),
-        ({"label_shares": "1,1"}, "--label_shares 1,1: give 3 positive numbers"),
-        ({"label_shares": "1,0,1"}, "give 3 positive numbers"),
         ({"where": "click=1"}, "--where must not name the label click"),
         ({"unit_column": "minutes", "max_records_per_unit": 2}, "--unit_column must not name the label minutes"),
         ({"center_features": "x,minutes", "center": "linear"}, "--center_features must not name the label minutes"),
         ({"center_column": "x", "center": None}, "give 3 different columns"),
-        ({"unit_column": "user", "max_records_per_unit": "auto"}, "auto is for one label"),
         ({"label": "click,minute,basket.eur"}, "did you mean"),
         ({"epsilon": "nan"}, "--epsilon must be between"),
-        ({"label": "click", "label_max": 1, "label_shares": "1"}, "--label_shares is for several labels"),
     ],
 )
 def test_flags_that_are_refused(

@@ -220,18 +220,6 @@ def test_every_format_and_both_ways_over_the_limit(
         assert labels[middle] >= ROWS - records
 
 
-def test_the_number_of_records_may_be_chosen(flags: dict[str, Any], invoke: Any, command: Any, tmp_path: Path) -> None:
-    for epsilon, most in ((0.5, 1), (29, 8)):
-        # Few labels, because the options are compared by mechanisms that are solved for each.
-        more = {"output": tmp_path / f"{epsilon}", "max_records_per_unit": "auto", "epsilon": epsilon, "label_step": 8}
-        outcome = invoke(command("privatize", flags | UNITS | more | {"mechanism": "unbiased"})).ok()
-        chosen = documents(tmp_path / f"{epsilon}")[0]["unit"]["max_records"]
-        assert chosen == 1 if most == 1 else chosen >= 3
-        total = sum(users_of(log_table()).values())
-        assert f"--max_records_per_unit auto: {chosen}, with which " in outcome.err
-        assert f" of {total:,} records are released" in outcome.err
-
-
 def test_a_dry_run_says_what_a_record_gets(flags: dict[str, Any], invoke: Any, command: Any, tmp_path: Path) -> None:
     outcome = invoke([*command("privatize", flags | UNITS | {"output": tmp_path / "no"}), "--dry_run"]).ok()
     assert "units      user: at most 3 records of each, the others are left out" in outcome.out
@@ -248,9 +236,8 @@ def test_a_dry_run_says_what_a_record_gets(flags: dict[str, Any], invoke: Any, c
         ({"unit_column": "usr"}, "--unit_column: there is no column 'usr'"),
         ({"unit_column": "x"}, "unit column 'x' holds double, not integers or text"),
         ({"max_records_per_unit": 0}, "--max_records_per_unit must be from 1"),
-        ({"max_records_per_unit": "many"}, "--max_records_per_unit must be a number or auto, not many"),
+        ({"max_records_per_unit": "many"}, "--max_records_per_unit: takes a whole number, not 'many'"),
         ({"max_records_per_unit": 2000, "delta": 1e-6}, "with a delta, max_records_per_unit must be at most 1,000"),
-        ({"max_records_per_unit": "auto", "delta": 1e-6}, "--max_records_per_unit auto is for pure DP"),
         ({"delta": 2.0, "mechanism": "unbiased"}, "--delta must be above 0 and below 1"),
         ({"max_records_per_unit": 999_999, "epsilon": 1e-4}, "leaves each record too little of --epsilon 0.0001"),
     ],
@@ -304,10 +291,6 @@ def test_a_label_domain_of_units(flags: dict[str, Any], invoke: Any, tmp_path: P
     # Discrete Laplace noise of scale 2 * 3 / 5 in about 1,000 cells without a label: its absolute value has the
     # mean 1.07 and the deviation 1.25, so the mean over the cells lies 6 of its deviations above the lower bound.
     assert 0.7 * 1.2 < np.abs(np.concatenate(empty)).mean() < 1.4 * 1.2
-    given |= {"max_records_per_unit": "auto", "domain_file": tmp_path / "no.json"}
-    outcome = invoke(["domain", *(f"--{name}={value}" for name, value in given.items())])
-    assert outcome.code == 2
-    assert "--max_records_per_unit must be a number for domain" in outcome.error
 
 
 @pytest.fixture(scope="module")

@@ -116,7 +116,7 @@ def table():
 
 @pytest.fixture(scope="module")
 def released(tmp_path_factory, key_file, invoke, command):
-    """Releases with a linear center, by format."""
+    """Releases with a linear center, by format. `code` and `flag` are categories, as files of earlier versions say."""
     pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
     from labeldp.transforms.tfrecord.example_encoder import encode_examples
     from labeldp.transforms.tfrecord.framing import frame
@@ -126,14 +126,17 @@ def released(tmp_path_factory, key_file, invoke, command):
     pa_csv.write_csv(table(), folder / "log.csv")
     (batch,) = table().to_batches()
     (folder / "log.tfrecord").write_bytes(bytes(frame(encode_examples(batch))))
-    flags = {
-        "label": "y", "label_min": 0, "label_max": 20, "label_step": 1, "epsilon": 1, "noise_key_file": key_file,
-        "center": "linear", "center_categories": "code,flag",
-    }  # fmt: skip
+    fit = {"label": "y", "label_min": 0, "label_max": 20, "label_step": 1, "epsilon": 1, "center": "linear"}
     for name in FORMATS:
-        kind = name.split()[0]
-        output = {"output": folder / name, "output_format": name.split()[-1]}
-        invoke(command("privatize", flags | output | {"input": folder / f"log.{kind}", "input_format": kind})).ok()
+        kind, file, key = name.split()[0], folder / f"{name}.json", {"noise_key_file": key_file}
+        # Texts are categories. TFRecords have no booleans.
+        flags = [str(int(flag) if kind == "tfrecord" else flag) for flag in table()["flag"].to_pylist()]
+        texts = {"code": [*map(str, table()["code"].to_pylist())], "flag": flags}
+        pq.write_table(pa.table(table().to_pydict() | texts), folder / "texts.parquet")
+        source = {"input": folder / "texts.parquet", "input_format": "parquet", "mechanism_file": file}
+        invoke(command("fit", fit | source | key)).ok()
+        output = {"output": folder / name, "output_format": name.split()[-1], "label": "y", "mechanism_file": file}
+        invoke(command("apply", output | key | {"input": folder / f"log.{kind}", "input_format": kind})).ok()
     return {name: folder / name for name in FORMATS}
 
 
