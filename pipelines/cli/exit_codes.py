@@ -134,7 +134,7 @@ def with_standard_streams(prog: str, work: Callable[[], int]) -> int:
     streams = sys.stdout, sys.stderr
     # A stream that was closed before the start is None, and `print` writes nothing to it.
     output, errors = (None if stream is None else _Stream(stream) for stream in streams)
-    sys.stdout, sys.stderr = output, errors  # pyrefly: ignore[bad-assignment]
+    sys.stdout, sys.stderr = output, errors
     try:
         code = work()
         if output is not None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 import pyarrow.csv as pa_csv
 
 from ..errors import InputError
@@ -16,6 +17,9 @@ from .csv_blocks import column_names, row_ends
 from .csv_dialect import Dialect
 from .csv_labels import with_truth_numbers
 from .csv_numbers import read_numbers
+
+# Its functions are made when it is imported: type checkers do not know them.
+pc: Any = pyarrow.compute
 
 NUMBERS = (pa.int64(), pa.uint64(), pa.float64())
 """Types of numbers."""

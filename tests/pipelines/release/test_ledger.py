@@ -90,6 +90,7 @@ def test_decimal_budgets_add_up_as_they_are_written(
     job: Any, invoke: Any, outputs: Path, tmp_path: Path, write_csv: Any, spent: Any,
     epsilons: list[float], cap: float, flags: dict[str, Any],
 ) -> None:  # fmt: skip
+    named: dict[str, Any] = {}
     for number, epsilon in enumerate(epsilons):
         log = write_csv(tmp_path / f"{number}.csv", [f"{row},{(row + number) % 5}" for row in range(300)])
         named = {"input": log, "output": outputs / str(number), "center": "none"} | flags
