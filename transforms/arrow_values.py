@@ -13,6 +13,10 @@ from .errors import InputError
 
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+_LISTS = [(pa.types.is_list, pa.list_), (pa.types.is_large_list, pa.large_list)]
+# pyarrow has these from version 16 on.
+if hasattr(pa, "list_view"):
+    _LISTS += [(pa.types.is_list_view, pa.list_view), (pa.types.is_large_list_view, pa.large_list_view)]
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
@@ -43,10 +47,9 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.map_(_plain_field(kind.key_field), _plain_field(kind.item_field), kind.keys_sorted)
     if pa.types.is_fixed_size_list(kind):
         return pa.list_(_plain_field(kind.value_field), kind.list_size)
-    if pa.types.is_list(kind):
-        return pa.list_(_plain_field(kind.value_field))
-    if pa.types.is_large_list(kind):
-        return pa.large_list(_plain_field(kind.value_field))
+    for test, make in _LISTS:
+        if test(kind):
+            return make(_plain_field(kind.value_field))
     return kind
 
 

@@ -97,7 +97,8 @@ def _parquet(draw: st.DrawFn, columns: dict[str, pa.Array]) -> bytes:
         return {name or "k": draw(values) for name in draw(st.lists(st.sampled_from(_NAMES), max_size=3))}
 
     fields = [pa.field(name, column.type, metadata=metadata()) for name, column in columns.items()]
-    inner = pa.list_(pa.field("element", pa.int64(), metadata={"k": _MARKER, **metadata()}))
+    element = pa.field("element", pa.int64(), metadata={"k": _MARKER, **metadata()})
+    inner = draw(st.sampled_from([pa.list_(element), pa.large_list(element), pa.list_(element, 1)]))
     fields.append(pa.field("nested", inner, metadata={"k": _MARKER}))
     arrays = [*columns.values(), pa.array([[row] for row in range(_ROWS)], inner)]
     schema = pa.schema(fields, metadata={"k": _MARKER, "labeldp.carried": pickle.dumps(_Planted()), **metadata()})
