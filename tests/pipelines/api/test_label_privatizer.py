@@ -131,7 +131,12 @@ def charges(ledger: Path) -> list[Any]:
 @pytest.fixture
 def privatizer(tmp_path: Path, secret: bytes) -> Callable[..., LabelPrivatizer]:
     """Function (parameters) -> a LabelPrivatizer with the key of the tests and a ledger of its own."""
-    standard: dict[str, Any] = {"label": "y", "source": "labels", "noise_key": secret, "ledger": tmp_path / "ledger.jsonl"}
+    standard: dict[str, Any] = {
+        "label": "y",
+        "source": "labels",
+        "noise_key": secret,
+        "ledger": tmp_path / "ledger.jsonl",
+    }
     return lambda **parameters: LabelPrivatizer(**{**standard, **request(), **parameters})
 
 
