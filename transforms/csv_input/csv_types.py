@@ -123,8 +123,8 @@ def _kind(sample: _Sample, dialect: Dialect) -> pa.DataType:
     """Type of a column: the first of int64 and float64 that keeps all texts, a type of times, bool, or text."""
     kind, texts = sample.guess, sample.texts
     if texts is not None:
-        # Arrow reads marked numbers as text, or as other numbers.
-        tried = (pa.int64(), pa.float64()) if dialect.marked else (kind,) if not pa.types.is_string(kind) else ()
+        # Arrow reads marked numbers as text, or as other numbers; and -0, which a writer of doubles writes, as 0.
+        tried = () if pa.types.is_string(kind) and not dialect.marked else (pa.int64(), pa.float64())
         return next((each for each in tried if is_numbers(texts, each, dialect)), pa.string())
     # A column without a value has no type to infer. Text that is not in the encoding is refused where it stands.
     if pa.types.is_null(kind) or pa.types.is_binary(kind):

@@ -115,9 +115,8 @@ def test_every_kind_of_column_is_a_feature_or_said_to_be_none(folder: Path, job:
     arguments = job(input=folder / "a", input_format="parquet", mechanism="auto")
     used = "linear, from 4 features: text, category, flag, price"
     unused = (
-        "not from day (date32[day], neither numbers nor text: --center_categories takes it), nested (struct<a: int64>, "
-        "neither numbers nor text), nothing (no value in the first records), wait (duration[us], neither numbers nor "
-        "text: --center_categories takes it)"
+        "not from day (date32[day], neither numbers nor text), nested (struct<a: int64>, neither numbers nor text), "
+        "nothing (no value in the first records), wait (duration[us], neither numbers nor text)"
     )
     assert f"center     {used}; {unused}\n" in invoke([*arguments, "--dry_run"]).ok().out
     assert f"labeldp: center of y: {used}; {unused}\n" in invoke(arguments).ok().err

@@ -70,7 +70,8 @@ def test_parquet_becomes_parquet_with_its_types_and_without_metadata(job, invoke
     assert sorted(frame["k"]) == sorted(f"{name} {row}" for name in "ab" for row in range(ROWS))
     assert frame["n"].isna().sum() == ROWS
     assert frame["c"].cat.categories.tolist() == ["b", "a"]
-    assert frame["c"].cat.ordered
+    # Categories of several files have no common order.
+    assert not frame["c"].cat.ordered
     assert str(frame["t"].dt.tz) == "Europe/Berlin"
     assert frame["y"].dtype == np.float64
 
