@@ -235,6 +235,10 @@ def single_values(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
     return values.filter(pa.array(valid)), present
 
 
+ENCODE_CLASSES = "encode classes as numbers: --label_min 0 --label_max 1 needs 0 and 1"
+"""Advice for labels that are text."""
+
+
 def check_label_type(kind: pa.DataType, label: str, source: str) -> None:
     """Checks that a label column holds numbers or booleans, or lists of them.
 
@@ -249,7 +253,8 @@ def check_label_type(kind: pa.DataType, label: str, source: str) -> None:
     value = value_type(kind)
     if not (is_number(value) or pa.types.is_null(value)):
         raise InputError(
-            f"{source}: label column {label!r} holds {value}, not numbers: name another column with --label"
+            f"{source}: label column {label!r} holds {value}, not numbers: name another column with --label, or "
+            f"{ENCODE_CLASSES}"
         )
 
 

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from .exact_bounds import round_down, round_up
+from .exact_bounds import round_down, round_up, within_decimal
 
 MIN_EPSILON = 1e-9
 MAX_EPSILON = 30.0
@@ -66,6 +66,18 @@ class BudgetSplit:
     def total(self) -> float:
         """Epsilon of both parts together, rounded up."""
         return round_up(Fraction(self.prior) + Fraction(self.labels))
+
+
+def decimal_budget(epsilon: float) -> float:
+    """Rounds a budget down to the decimal that was written, but for the smallest budgets, whose floats are above it.
+
+    Args:
+      epsilon: Total budget.
+
+    Returns:
+      The largest float that is neither above the budget nor above its decimal; at least 2e-9 where the budget is.
+    """
+    return max(within_decimal(epsilon), min(epsilon, 2 * MIN_EPSILON))
 
 
 def remaining_epsilon(epsilon: float, spent: float) -> float:

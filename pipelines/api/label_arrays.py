@@ -11,7 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from ...mechanisms.noise.record_identities import Identities, first_repeated
-from ...transforms.arrow_values import column_identities, is_number, named_units, plain_values, single_numbers
+from ...transforms.arrow_values import (
+    ENCODE_CLASSES,
+    column_identities,
+    is_number,
+    named_units,
+    plain_values,
+    single_numbers,
+)
 
 KINDS = "a one-dimensional numpy array, a pandas or polars Series, an Arrow array, or a list"
 
@@ -48,7 +55,8 @@ def read_numbers(data: Any, name: str) -> LabelArray:
     """
     column = _arrow(data, name)
     if not (is_number(column.type) or pa.types.is_null(column.type)):
-        raise ValueError(f"{name} holds {column.type}, not numbers")
+        advice = f": {ENCODE_CLASSES.replace('--', '')}" if name == "labels" else ""
+        raise ValueError(f"{name} holds {column.type}, not numbers{advice}")
     nulls = np.asarray(column.is_null())
     return LabelArray(single_numbers(column, len(column)), nulls, _restorer(data, nulls))
 

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...mechanisms.analysis.automatic import default_mechanism
-from ...mechanisms.core.budget import split_budget
-from ...mechanisms.core.exact_bounds import within_decimal
+from ...mechanisms.core.budget import decimal_budget, split_budget
 from ...mechanisms.core.label_grid import DeclaredGrid, check_domain, label_grid, working_grid
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.noise.keyed_words import KEY_BYTES
@@ -86,7 +85,7 @@ class LabelRequest:
         """Epsilon of one record, in all and for the histogram; None for the default split."""
         unit, prior = self.column.unit, self.prior_epsilon
         if unit is None:
-            return within_decimal(self.epsilon), prior
+            return decimal_budget(self.epsilon), prior
         return unit.record_share(self.epsilon), None if prior is None else unit.record_share(prior)
 
     def check_unusable(self, records: int, unusable: int) -> None:

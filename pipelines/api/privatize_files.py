@@ -97,6 +97,10 @@ class PrivatizeFiles(beam.PTransform):
                 raise ValueError(f"PrivatizeFiles has no {name}: run the command labeldp")
         self._args = _parsed({**named, **flags})
 
+    def default_label(self) -> str:
+        """Names the step by its output: two of them in one pipeline need no labels of their own."""
+        return f"{super().default_label()}({self._args.label}, {self._args.output})"
+
     def expand(self, pbegin: PBegin) -> PCollection[str]:
         """Raises ValueError if an argument is wrong, a cap would be exceeded, or the runner would show labels."""
         pipeline = pbegin.pipeline

@@ -14,7 +14,8 @@ from fractions import Fraction
 from typing import Any
 
 from ...mechanisms.center.linear_center import PLACES
-from ...mechanisms.core.exact_bounds import round_up, within_decimal
+from ...mechanisms.core.budget import decimal_budget
+from ...mechanisms.core.exact_bounds import round_up
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.center.feature_sample import CenterFeatures
 from ...transforms.io.hive_partitions import ONE_FOLDER, OutputPartitions
@@ -185,7 +186,7 @@ class JobRequest:
         """The budget that the stages take: that of one record, which is not above the decimals that were asked for."""
         unit, budget = self.column.unit, self.budget
         if unit is None:
-            return dataclasses.replace(budget, epsilon=within_decimal(budget.epsilon))
+            return dataclasses.replace(budget, epsilon=decimal_budget(budget.epsilon))
         prior = None if budget.prior_epsilon is None else unit.record_share(budget.prior_epsilon)
         return BudgetRequest(unit.record_share(budget.epsilon), unit.record_share(budget.delta), prior, budget.caps)
 

@@ -17,8 +17,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsSingleton
 
 from ...mechanisms.analysis.label_range import DomainProposal, log_spaced_labels, propose_domain
-from ...mechanisms.core.budget import MIN_EPSILON, check_epsilon
-from ...mechanisms.core.exact_bounds import round_up, within_decimal
+from ...mechanisms.core.budget import MIN_EPSILON, check_epsilon, decimal_budget
+from ...mechanisms.core.exact_bounds import round_up
 from ...mechanisms.core.label_rounding import OUTWARD
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.prior_release import PriorRelease
@@ -84,7 +84,7 @@ class DomainRequest:
     def record_epsilon(self) -> float:
         """Budget of the histogram for the label of one record."""
         unit, epsilon = self.column.unit, self.budget.epsilon
-        return within_decimal(epsilon) if unit is None else unit.record_share(epsilon)
+        return decimal_budget(epsilon) if unit is None else unit.record_share(epsilon)
 
     @property
     def name(self) -> str:

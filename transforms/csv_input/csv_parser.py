@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.csv as pa_csv
 
+from ..arrow_values import ENCODE_CLASSES
 from ..errors import InputError
 from .csv_blocks import column_names, row_ends
 from .csv_dialect import Dialect
@@ -191,8 +192,8 @@ class Parser:
         if self.dialect.columns and line == 1:
             advice += "; if line 1 is a header line, leave --csv_columns out"
         return (
-            f"label column {name!r} holds text on line {line}, not a number: correct it, or name another column with "
-            f"--label{advice}"
+            f"label column {name!r} holds text on line {line}, not a number: correct it, name another column with "
+            f"--label, or {ENCODE_CLASSES}{advice}"
         )
 
     def _problem(self, name: str, text: pa.Array | None, before: int) -> str:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms import split_budget
-from labeldp.mechanisms.core.budget import PUBLIC_SHARE, UNBIASED_SHARE, BudgetSplit, check_epsilon
+from labeldp.mechanisms.core.budget import PUBLIC_SHARE, UNBIASED_SHARE, BudgetSplit, check_epsilon, decimal_budget
 
 EPSILON = st.floats(2e-9, 30.0)
 
@@ -84,3 +84,12 @@ def test_the_parts_of_a_split_have_a_range_each_and_their_sum_has_none():
 
 def test_the_total_of_a_split_is_rounded_up():
     assert BudgetSplit(1e-20, 1.0).total == math.nextafter(1.0, math.inf)
+
+
+@pytest.mark.parametrize("epsilon", [2e-9, 1e-9, 1e-8, 0.1, 0.3, 1.0, 1.1, 30.0])
+def test_a_budget_is_not_above_its_decimal(epsilon: float) -> None:
+    found = decimal_budget(epsilon)
+    assert found in (epsilon, math.nextafter(epsilon, 0))
+    assert Fraction(found) <= Fraction(str(epsilon)) or epsilon <= 2e-9
+    split = split_budget(found, 5, 1000) if epsilon > 1e-9 else None
+    assert split is None or Fraction(split.prior) + Fraction(split.labels) <= Fraction(found)

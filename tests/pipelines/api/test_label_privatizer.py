@@ -132,11 +132,8 @@ def charges(ledger: Path) -> list[Any]:
 def privatizer(tmp_path: Path, secret: bytes) -> Callable[..., LabelPrivatizer]:
     """Function (parameters) -> a LabelPrivatizer with the key of the tests and a ledger of its own."""
     standard: dict[str, Any] = {
-        "label": "y",
-        "source": "labels",
-        "noise_key": secret,
-        "ledger": tmp_path / "ledger.jsonl",
-    }
+        "label": "y", "source": "labels", "noise_key": secret, "ledger": tmp_path / "ledger.jsonl"
+    }  # fmt: skip
     return lambda **parameters: LabelPrivatizer(**{**standard, **request(), **parameters})
 
 

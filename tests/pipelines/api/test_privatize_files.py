@@ -50,6 +50,16 @@ def test_the_folder_is_that_of_the_command(
     assert "PASS" in invoke(["audit", str(outputs / "released"), "--data"]).ok().out
 
 
+def test_two_in_one_pipeline_need_no_labels(files: Any, outputs: Path, invoke: Any) -> None:
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        for name in ("first", "second"):
+            _ = pipeline | files(output=outputs / name, mechanism="rr", for_=None, epsilon=len(name))
+        _ = pipeline | "Named" >> files(output=outputs / "third")
+    for name in ("first", "second", "third"):
+        assert "PASS" in invoke(["audit", str(outputs / name)]).ok().out
+    assert len(charges(outputs)) == 3
+
+
 def test_a_repetition_costs_nothing_and_a_cap_holds(files: Any, outputs: Path, spent: Any) -> None:
     run(files(epsilon_cap=1.5))
     once = spent(outputs)

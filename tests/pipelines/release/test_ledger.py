@@ -90,15 +90,15 @@ def test_decimal_budgets_add_up_as_they_are_written(
     job: Any, invoke: Any, outputs: Path, tmp_path: Path, write_csv: Any, spent: Any,
     epsilons: list[float], cap: float, flags: dict[str, Any],
 ) -> None:  # fmt: skip
-    named: dict[str, Any] = {}
-    for number, epsilon in enumerate(epsilons):
+    def run(number: int, epsilon: float, **more: Any) -> Any:
         log = write_csv(tmp_path / f"{number}.csv", [f"{row},{(row + number) % 5}" for row in range(300)])
-        named = {"input": log, "output": outputs / str(number), "center": "none"} | flags
-        invoke(job(epsilon=epsilon, epsilon_cap=cap, **named)).ok()
+        named = {"input": log, "output": outputs / str(number), "center": "none", "epsilon_cap": cap}
+        return invoke(job(epsilon=epsilon, **(named | flags | more)))
+
+    for number, epsilon in enumerate(epsilons):
+        run(number, epsilon).ok()
         assert spent(outputs) <= sum(Fraction(str(epsilon)) for epsilon in epsilons[: number + 1])
-    refused = invoke(
-        job(epsilon=1e-6, epsilon_cap=cap, **(named | {"output": outputs / "more", "prior_epsilon": 5e-7}))
-    )
+    refused = run(len(epsilons), 1e-6, prior_epsilon=5e-7)
     assert refused.code == 2
     assert f"--epsilon_cap {cap} would be exceeded" in refused.error
 

@@ -85,6 +85,12 @@ def test_csv_types_come_from_the_first_file_for_all(tmp_path, read_all, plain):
     assert SENTINEL not in message
 
 
+def test_classes_that_are_text_are_to_be_encoded(tmp_path, read_all):
+    path = csv_file(tmp_path, "n,y\n1,yes\n2,no\n")
+    with pytest.raises(InputError, match="encode classes as numbers: --label_min 0 --label_max 1 needs 0 and 1"):
+        read_all(path, "csv", label_column="y")
+
+
 def test_csv_types_are_learned_once_for_all_files(tmp_path, run, monkeypatch):
     """Inference reads the first rows of the first file; repeating it for each of many small files would be slow."""
     for i in range(5):
