@@ -4,6 +4,10 @@ A search solves hundreds of programs of some ten to two hundred variables. `scip
 long to check and to convert one as HiGHS takes to solve it. This module passes programs to the copy of HiGHS in scipy,
 with the options that `linprog` sets. That interface is private to scipy: it is used only if it gives the bits of
 `linprog` for a small program, and `linprog` solves the programs otherwise.
+
+Measured on `labeldp solve` for 53 labels, in CPU time of the whole command: without it mvu takes 1.8 times as long,
+quantizer 1.6, optm 1.3, erm and rqm as long as with it. It can go once scipy has a public interface without these
+checks.
 """
 
 from __future__ import annotations

@@ -25,7 +25,6 @@ from ...transforms.errors import InputError, StageError, describe
 from ..cli.arguments import UsageError
 from ..cli.signals import run_in_thread, signals_as_interrupts
 from .flink_jobs import cancel_flink_jobs
-from .freed_memory import keep_freed_memory
 from .kept_by_beam import keep_results
 from .runner_options import runs_here
 from .runner_safety import forbid_ports, forbid_sampling, warn_of_ports
@@ -50,7 +49,6 @@ def run_pipeline(options: PipelineOptions, wire: Callable[[beam.Pipeline], objec
     wire(pipeline)
     try:
         if local:
-            keep_freed_memory()
             run_in_thread(lambda: pipeline.run().wait_until_finish())
         else:
             _run_on_cluster(pipeline, options)
