@@ -58,7 +58,7 @@ setup(
     ],
     package_data={
         "labeldp": ["py.typed"],
-        "labeldp.pipelines.reporting": ["*.j2", "*.css"],
+        "labeldp.pipelines.report": ["*.j2", "*.css"],
         "labeldp.templates": ["yaml/*.yaml", "dataflow/*", "kubernetes/*.yaml", "flink/**/*"],
     },
     install_requires=[

@@ -20,7 +20,7 @@ from labeldp.mechanisms.core.budget import BudgetSplit
 from labeldp.mechanisms.release.bound_noise import NoiseBinding
 from labeldp.pipelines.audit.shard_files import shard_problems
 from labeldp.pipelines.job.job_graph import _write_job_result
-from labeldp.pipelines.release.job_result import JobResult
+from labeldp.pipelines.publish.job_result import JobResult
 from labeldp.transforms.io.filesystems import match, read_text
 from labeldp.transforms.io.hive_partitions import OutputPartitions
 from labeldp.transforms.io.input_format import Format, file_parts

@@ -11,8 +11,8 @@ import pyarrow as pa
 from labeldp.mechanisms.noise.record_identities import Identities
 from labeldp.mechanisms.release.label_column import LabelColumn
 from labeldp.transforms.batches import LabelledBatch, label_values, record_identities
-from labeldp.transforms.io.file_reader import FileReader
 from labeldp.transforms.io.input_format import BATCH_ROWS, FilePart, Format
+from labeldp.transforms.readers.file_reader import FileReader
 from labeldp.transforms.tfrecord.framing import Frames, read_records
 from log_schema import LABEL, LABEL_MAX
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder

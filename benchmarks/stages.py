@@ -25,10 +25,10 @@ from labeldp.mechanisms.noise.keyed_words import words
 from labeldp.mechanisms.registry import solve
 from labeldp.mechanisms.release.label_column import LabelColumn
 from labeldp.transforms.batches import LabelledBatch, label_values, replace_label
-from labeldp.transforms.io.file_reader import FileReader
 from labeldp.transforms.io.input_format import BATCH_ROWS, FilePart, Format
 from labeldp.transforms.label_summary import summarize
 from labeldp.transforms.privatize_labels import privatize_batch
+from labeldp.transforms.readers.file_reader import FileReader
 from labeldp.transforms.tfrecord.example_encoder import encode_examples
 from labeldp.transforms.tfrecord.example_values import find_values
 from labeldp.transforms.tfrecord.framing import frame, read_records

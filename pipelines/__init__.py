@@ -1,1 +1,1 @@
-"""Commands of labeldp, and the Beam pipelines that they run."""
+"""Whole releases: what a release is, how one happens, and its faces. A folder imports only folders below it."""

@@ -21,9 +21,9 @@ from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.registry import AUTO, default_rounding
 from ..mechanisms.release.label_groups import LabelGroups
 from ..mechanisms.release.unit_bound import UnitBound, UnitCounts
-from ..pipelines.release.job_result import JobResult
-from ..pipelines.release.manifest import make_manifest
-from ..pipelines.release.mechanism_file import MechanismFile
+from ..pipelines.publish.job_result import JobResult
+from ..pipelines.publish.manifest import make_manifest
+from ..pipelines.spec.mechanism_file import MechanismFile
 from ..transforms import (
     BatchesToRows,
     CountRows,
@@ -47,8 +47,8 @@ from ..transforms import (
 from ..transforms.center.append_center import AppendCenter
 from ..transforms.center.feature_sample import CenterFeatures
 from ..transforms.center.fit_center import DesignCenter, FitLinearCenter
-from ..transforms.csv_input.csv_dialect import Dialect
 from ..transforms.errors import OTHER_MECHANISM
+from ..transforms.io.csv_dialect import Dialect
 from ..transforms.io.filesystems import delete_folder
 from ..transforms.shards.publish_shards import require_digest, require_empty
 from ..transforms.units.bound_by_id import BoundUnitsById

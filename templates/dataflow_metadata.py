@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..pipelines.flags.command_parser import CommandParser
-from ..pipelines.job.job_flags import privatize_flags
+from ..pipelines.flags.job_flags import privatize_flags
 
 # A template has its own form for parameters.
 _NOT_OFFERED = ("help", "config", "dry_run")

@@ -22,7 +22,7 @@ def keep_results() -> None:
     from apache_beam.runners.worker import bundle_processor, operations, statecache, statesampler
     from apache_beam.transforms import core, ptransform, userstate, util
     from apache_beam.typehints import decorators
-    from labeldp.pipelines.runner import kept_by_beam
+    from labeldp.pipelines.job import kept_by_beam
 
     # What is replaced has other types.
     of_core: Any = core

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from .beam_rows import BatchesToRows, RowsToBatches, row_fields
     from .errors import InputError, StageError
     from .io.input_format import Equals, Format
-    from .io.read_files import ReadRecordBatches
     from .noise_binding import BindNoise, Threshold
     from .noise_key_file import NoiseKeyFile
     from .noisy_prior import NoisyPrior
     from .privatize_labels import DeadLetter, PrivatizedLabels, PrivatizeLabels
+    from .readers.read_files import ReadRecordBatches
     from .shards.parquet_writer import WriteParquet
     from .shards.publish_shards import ReleaseShards
     from .shards.shard_ranges import CountRows, DivideRows
@@ -46,7 +46,7 @@ _MODULES = {
     ".io.input_format": ("Equals", "Format"),
     ".shards.parquet_writer": ("WriteParquet",),
     ".shards.publish_shards": ("ReleaseShards",),
-    ".io.read_files": ("ReadRecordBatches",),
+    ".readers.read_files": ("ReadRecordBatches",),
     ".shards.shard_ranges": ("CountRows", "DivideRows"),
     ".shards.shard_writer": ("ShardFile",),
     ".shards.tfrecord_writer": ("WriteTFRecords",),

@@ -14,8 +14,8 @@ from apache_beam.utils.shared import Shared
 from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.label_counts import LabelSummary, add_summaries, count_labels
 from .batches import LabelledBatch, center_values, check_bounded, record_identities, several_values, usable_labels
-from .center.group_indices import group_indices
 from .errors import InputError, redact_errors
+from .group_indices import group_indices
 from .noise_key_file import NoiseKeyFile
 from .progress_log import Progress
 

@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from labeldp.mechanisms.analysis.quality import variances
 from labeldp.mechanisms.center.feature_rows import Categories
 from labeldp.mechanisms.center.linear_center import (
     MOST_SAMPLE,
@@ -29,13 +28,14 @@ from labeldp.mechanisms.center.linear_center import (
     noised_sums,
 )
 from labeldp.mechanisms.core.budget import remaining_epsilon
+from labeldp.mechanisms.core.quality import variances
 from labeldp.mechanisms.registry import AUTO, default_rounding, mechanism_named
 from labeldp.mechanisms.release.label_column import LabelColumn
 from labeldp.mechanisms.release.prior_release import release_prior
 from labeldp.mechanisms.release.solved_release import solved
 from labeldp.pipelines.charts.line_chart import Line, draw_lines
-from labeldp.pipelines.evaluation.dataset import Dataset, select_records
-from labeldp.pipelines.evaluation.evaluation_cell import CLEAN, LINEAR_CENTER, Cell, Task, score_cell, seed_secret
+from labeldp.pipelines.study.dataset import Dataset, select_records
+from labeldp.pipelines.study.evaluation_cell import CLEAN, LINEAR_CENTER, Cell, Task, score_cell, seed_secret
 from labeldp.transforms.batches import LabelledBatch
 from labeldp.transforms.label_summary import summarize
 from summary import replace_blocks, table

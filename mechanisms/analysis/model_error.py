@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.prior import Prior
+from ..core.quality import variances
 from ..core.randomizer import Randomizer
 from ..core.reproducible import dot
 from ..registry import Mechanism
 from ..response.rr_on_bins import RROnBins
 from ..unbiased.optimal_unbiased import BiasLimited, Unbiased
-from .quality import variances
 
 # `recommend` tries bias bounds down to the largest one divided by 2 to this power.
 _HALVINGS = 7

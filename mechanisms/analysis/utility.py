@@ -15,11 +15,11 @@ from functools import cached_property
 import numpy as np
 
 from ..core.prior import Prior
+from ..core.quality import variances
 from ..core.randomizer import Randomizer
 from ..core.reproducible import dot
 from .explained_share import ExplainedShare
 from .model_error import ModelError
-from .quality import variances
 
 # A bias below this fraction of the label range comes from the rounding to integer weights.
 _BIAS_TOLERANCE = 1e-9

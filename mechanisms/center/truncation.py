@@ -27,8 +27,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..analysis.quality import variances
 from ..core.prior import Prior
+from ..core.quality import variances
 from ..core.randomizer import Randomizer
 from ..core.reproducible import dot
 from ..registry import Mechanism

@@ -28,12 +28,13 @@ from ...mechanisms.release.label_draws import constant_labels, draw_labels
 from ...mechanisms.release.prior_release import PriorRelease, release_prior
 from ...mechanisms.release.solved_release import public_reason, solved
 from ...mechanisms.release.unit_bound import CONSTANT, DROP, UnitBound, UnitCounts, bounded
-from ..cli.local_files import write_file
-from ..release.facts_of_release import released_facts
-from ..release.ledger import Ledger, release_entries, unit_details
-from ..release.mechanism_file import MechanismFile
+from ..audit.local_files import write_file
+from ..ledger.ledger import Ledger, unit_details
+from ..publish.facts_of_release import released_facts
+from ..publish.manifest import release_entries
+from ..spec.label_request import LabelRequest, check_request, in_python, ledger_place, load_key, python_errors
+from ..spec.mechanism_file import MechanismFile
 from .label_arrays import LabelArray, read_identities, read_numbers, read_units
-from .label_request import LabelRequest, check_request, in_python, ledger_place, load_key, python_errors
 
 _KEY_LEFT_OUT = "left out of the copy"
 _NAME_WITH_IDS = "labels"

@@ -16,11 +16,11 @@ from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.unit_bound import UnitCounts
 from ...transforms.errors import InputError
 from ..audit.audit_release import audit_path
-from ..cli.local_files import write_file
-from ..cli.optional_extras import check_extra
-from ..release.job_result import JobResult
-from ..release.manifest import Manifest, make_manifest, parse_manifest
-from ..release.mechanism_file import MECHANISM_NAME, MechanismFile
+from ..audit.local_files import write_file
+from ..flags.optional_extras import check_extra
+from ..publish.job_result import JobResult
+from ..publish.manifest import Manifest, make_manifest, parse_manifest
+from ..spec.mechanism_file import MECHANISM_NAME, MechanismFile
 
 
 def write_report(
@@ -55,8 +55,8 @@ def write_report(
     """
     check_extra("report", "evaluation", "jinja2")
     # They need jinja2, and Beam for the validation of files.
-    from ..reporting.report_input import ReportInput
-    from ..reporting.report_page import report_page
+    from ..report.report_input import ReportInput
+    from ..report.report_page import report_page
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, MECHANISM_NAME)

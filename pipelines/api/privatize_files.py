@@ -19,13 +19,16 @@ from ...transforms.io.filesystems import absolute, exists, is_remote
 from ...transforms.noise_key_file import NoiseKeyFile
 from ...transforms.progress_log import LOGGER
 from ...transforms.stores.object_store import is_store
-from ..cli.arguments import UsageError
+from ..errors import UsageError
 from ..flags.command_parser import CommandParser
-from ..job.announcement import announce_csv_columns
-from ..job.job_flags import privatize_flags
-from ..job.job_graph import build, job_result_path
-from ..job.job_request import JobRequest, request_id
-from ..job.release_steps import (
+from ..flags.job_flags import privatize_flags
+from ..job.job_graph import build
+from ..job.runner_options import runs_here
+from ..job.runner_safety import forbid_ports, forbid_sampling
+from ..ledger.ledger import Ledger, is_database
+from ..publish.job_result import job_result_path
+from ..publish.output_folder import Staging, publish_folder, publishing, staging_folder, sync_staged
+from ..publish.release_steps import (
     charge_ledger,
     check_caps,
     earlier_of_requests,
@@ -33,12 +36,10 @@ from ..job.release_steps import (
     remove_segments,
     write_manifests,
 )
-from ..labels.label_requests import parse_requests
-from ..release.ledger import Ledger, is_database
-from ..release.manifest import MANIFEST_NAME
-from ..release.output_folder import Staging, publish_folder, publishing, staging_folder, sync_staged
-from ..runner.runner_options import runs_here
-from ..runner.runner_safety import forbid_ports, forbid_sampling
+from ..spec.column_checks import announce_csv_columns
+from ..spec.job_request import JobRequest, request_id
+from ..spec.label_folders import MANIFEST_NAME
+from ..spec.label_requests import parse_requests
 
 _OF_THE_COMMAND_LINE = ("help", "config", "dry_run")
 _OF_THE_COMMAND = ("validate", "schema", "mechanism_file")
@@ -173,7 +174,7 @@ def _create_key(path: str | None) -> None:
 def _check_places(request: JobRequest, here: bool) -> None:
     """Checks that the stage that charges and publishes can do both, and that no password gets into the job graph."""
     if is_database(request.ledger):
-        from ..release.ledger_database import parse_database_url
+        from ..ledger.ledger_database import parse_database_url
 
         if parse_database_url(request.ledger).password is not None:
             raise UsageError("--ledger has a password, which the job graph would show: set PGPASSWORD or ~/.pgpass")

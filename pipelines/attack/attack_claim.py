@@ -13,8 +13,8 @@ from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.release.unit_bound import UnitBound
 from ..audit.audit_release import audit_path
-from ..labels.label_folders import several_labels
-from ..study.prior_file import parse_prior_release
+from ..spec.label_folders import several_labels
+from ..spec.prior_file import parse_prior_release
 from .findings import Claim
 
 

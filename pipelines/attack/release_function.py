@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...mechanisms.center.residuals import ResidualDomain
-from ..cli.arguments import UsageError
+from ..errors import UsageError
 
 ReleaseFunction = Callable[..., Any]
 """Release function (labels, ids, key), or with a center (labels, ids, key, centers), or with groups as well

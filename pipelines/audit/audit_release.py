@@ -6,11 +6,13 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from .audit_mechanism import Audit, audit_document, audit_mechanism
 from .documents import RefusedDocument, load_document, printable
+from .exact_log import rounded_up
 from .label_parts import LABEL_DATA, LABELS_FORMAT, label_folders, whole_problems
 from .manifest_audit import (
     budget_problems,
@@ -132,3 +134,64 @@ def _center_file_problems(path: Path, mechanism: dict[str, Any]) -> Iterator[str
     stated, expected = (json.dumps(document, sort_keys=True) for document in (load_document(path), expected))
     if stated != expected:
         yield "center.json is not the linear center of mechanism.json"
+
+
+def audit_report(audit: Audit) -> str:
+    """Formats an audit as a few lines of plain ASCII.
+
+    Args:
+      audit: The result of an audit.
+
+    Returns:
+      The lines, the last of them "PASS", or "FAIL: " and every problem.
+    """
+    lines = []
+    for label, part in audit.parts:
+        # Without the verdict of the part, which is one of those of the whole.
+        lines += [f"label        '{printable(label)}'", *audit_report(part).splitlines()[:-1]]
+    if audit.parts and audit.total_epsilon is not None:
+        lines.append(f"together     total epsilon {audit.total_epsilon!r} for all {len(audit.parts)} labels")
+    if audit.labels:
+        delta = f"at most {audit.delta!r}; certified {audit.certified_delta!r}, requested {audit.requested_delta!r}"
+        ratio = "unbounded" if audit.ratio is None else f"{audit.ratio.numerator}/{audit.ratio.denominator}"
+        lines += [
+            f"mechanism    {audit.mechanism}: {audit.labels} labels, {audit.outputs} outputs, "
+            f"probabilities in units of 2^-{audit.bits}",
+            f"epsilon      at most {audit.epsilon!r}, recomputed from the weights; "
+            f"certified {audit.certified_epsilon!r}, requested {audit.requested_epsilon!r}",
+            *([f"delta        {delta}"] if audit.requested_delta > 0 else []),
+            f"ratio        {ratio}, the largest ratio of two labels' probabilities of one output",
+            f"bias         at most {audit.max_bias!r} in absolute value, over all labels",
+            f"fingerprint  {audit.fingerprint}",
+            *([audit.center_line] if audit.center_line else []),
+            *([_unit_line(audit, audit.unit_column)] if audit.unit_column is not None else []),
+        ]
+    if audit.total_epsilon is not None and not audit.parts:
+        most, units = audit.records_per_unit, ""
+        if audit.unit_column is not None:
+            units = " for all labels of a unit"
+        prior, center = (
+            rounded_up(most * Fraction(part or 0.0)) for part in (audit.prior_epsilon, audit.center_epsilon)
+        )
+        spent = f"{prior!r} for the prior" + (f" and {center!r} for the center" if center else "")
+        lines.append(f"release      total epsilon {audit.total_epsilon!r}{units}, including {spent}")
+    lines += audit.data_lines
+    lines.append("FAIL: " + "; ".join(audit.problems) if audit.problems else "PASS")
+    return "\n".join(lines)
+
+
+def _unit_line(audit: Audit, column: str) -> str:
+    most = audit.records_per_unit
+    spent = rounded_up(most * Fraction(audit.certified_epsilon))
+    delta = rounded_up(most * Fraction(audit.certified_delta))
+    if audit.unit_labels is not None:
+        composed, delta = audit.unit_labels
+        return (
+            f"unit         column '{printable(column)}', at most {most} records each: for all labels of a unit, the "
+            f"randomizer has epsilon {composed!r} with delta {delta!r}, as stated; for that of one record, as above"
+        )
+    times = f"{spent!r}{f' and delta {delta!r}' if delta else ''}, {most} times that of one record, as above"
+    return (
+        f"unit         column '{printable(column)}', at most {most} {'record' if most == 1 else 'records'} each: for "
+        f"all labels of a unit, the randomizer has epsilon {times}"
+    )

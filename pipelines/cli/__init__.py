@@ -1,1 +1,1 @@
-"""Command line: dispatch, arguments, exit codes, signals and progress."""
+"""Command line: one module for each command, dispatch, exit codes, and what commands print."""

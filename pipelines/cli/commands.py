@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from labeldp import __version__
 
+from ..errors import BAD_USAGE, UsageError, one_line
+from ..flags.arguments import ArgumentParser
 from ..flags.command_parser import CommandParser
-from .arguments import BAD_USAGE, ArgumentParser, UsageError
+from ..publish.signals import sigterm_as_interrupt
 from .exit_codes import FAILURE, SUCCESS, with_standard_streams, without_temporary_folder
-from .one_line import one_line
-from .signals import sigterm_as_interrupt
 
 
 class Command(NamedTuple):
@@ -38,42 +38,42 @@ class Command(NamedTuple):
     runner_flags: bool = False
 
 
-_JOB, _STUDY, _FLAGS = "job.job_flags", "flags.study_flags", "flags.release_flags"
+_JOB, _STUDY, _FLAGS = "flags.job_flags", "flags.study_flags", "flags.release_flags"
 GROUPS = {
     "Release labels": {
-        "init": Command(f"{_FLAGS}:init_flags", "preview.init_command:run",
+        "init": Command(f"{_FLAGS}:init_flags", "cli.init_command:run",
             "write a commented job file for an input file, to complete"),
-        "privatize": Command(f"{_JOB}:privatize_flags", "job.privatize_command:run_privatize",
+        "privatize": Command(f"{_JOB}:privatize_flags", "cli.privatize_command:run_privatize",
             "release a dataset with randomized labels", True),
-        "fit": Command(f"{_JOB}:fit_flags", "job.privatize_command:run_fit",
+        "fit": Command(f"{_JOB}:fit_flags", "cli.privatize_command:run_fit",
             "release the label histogram and write the mechanism file", True),
-        "apply": Command(f"{_JOB}:apply_flags", "job.privatize_command:run_apply",
+        "apply": Command(f"{_JOB}:apply_flags", "cli.privatize_command:run_apply",
             "release a dataset with the mechanism file of fit", True),
     },
     "Choose a mechanism and a budget": {
-        "domain": Command("label_range.domain_flags:domain_flags", "label_range.domain_command:run",
+        "domain": Command("flags.domain_flags:domain_flags", "cli.domain_command:run",
             "propose a label domain, from a histogram with noise", True),
-        "solve": Command(f"{_STUDY}:solve_flags", "stores.store_copies:run",
+        "solve": Command(f"{_STUDY}:solve_flags", "cli.store_copies:run",
             "solve for a mechanism from a public or released prior", True),
-        "compare": Command(f"{_STUDY}:compare_flags", "stores.store_copies:run",
+        "compare": Command(f"{_STUDY}:compare_flags", "cli.store_copies:run",
             "compare mechanisms for one prior: loss, variance, bias", True),
-        "plan": Command(f"{_STUDY}:plan_flags", "stores.store_copies:run",
+        "plan": Command(f"{_STUDY}:plan_flags", "cli.store_copies:run",
             "show the expected error at a privacy budget, and its best split", True),
-        "evaluate": Command("flags.evaluation_flags:evaluation_flags", "evaluation.evaluate_command:run",
+        "evaluate": Command("flags.evaluation_flags:evaluation_flags", "cli.evaluate_command:run",
             "score models that were trained on privatized labels", True),
     },
     "Check and explain a release": {
-        "audit": Command("audit.audit_command:add_flags", "stores.store_copies:run",
+        "audit": Command("cli.audit_command:add_flags", "cli.store_copies:run",
             "recompute the certificate of a mechanism file or a release", True),
-        "attack": Command(f"{_FLAGS}:attack_flags", "stores.store_copies:run",
+        "attack": Command(f"{_FLAGS}:attack_flags", "cli.store_copies:run",
             "attack a mechanism or a sampler as a black box", True),
-        "report": Command(f"{_FLAGS}:report_flags", "stores.store_copies:run",
+        "report": Command(f"{_FLAGS}:report_flags", "cli.store_copies:run",
             "audit a release and explain it in one HTML page", True),
-        "ledger": Command(f"{_FLAGS}:ledger_flags", "accounting.ledger_command:run",
+        "ledger": Command(f"{_FLAGS}:ledger_flags", "cli.ledger_command:run",
             "list what was released and what it costs together", True),
     },
     "Other": {
-        "demo": Command(f"{_FLAGS}:demo_flags", "demo.demo_command:run", "privatize a generated conversion log"),
+        "demo": Command(f"{_FLAGS}:demo_flags", "cli.demo_command:run", "privatize a generated conversion log"),
         "completion": Command(f"{_FLAGS}:completion_flags", "cli.completion_command:run",
             "print a script for the completion of commands and flags in a shell"),
     },
@@ -108,7 +108,10 @@ def make_parser() -> ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=CommandParser)
     for name, command in COMMANDS.items():
         commands.add_parser(
-            name, help=command.summary, make=partial(_call, command.flags), takes_runner_flags=command.runner_flags
+            name,
+            help=command.summary,
+            make=partial(_call, command.flags),
+            runner_flags=_runner_flags if command.runner_flags else None,
         )
     return parser
 
@@ -123,7 +126,8 @@ def command_parser(name: str) -> CommandParser:
       The parser with all flags of the command, except those of the runner.
     """
     command = COMMANDS[name]
-    parser = CommandParser(partial(_call, command.flags), command.runner_flags, prog=f"labeldp {name}")
+    runner_flags = _runner_flags if command.runner_flags else None
+    parser = CommandParser(partial(_call, command.flags), runner_flags, prog=f"labeldp {name}")
     return parser.load()
 
 
@@ -149,16 +153,20 @@ def _check_others(parser: CommandParser, others: Sequence[str]) -> None:
     if advised:
         parser.error(parser.advice(advised[0]))
     unknown, runner_flags = list(others), []
-    if parser.takes_runner_flags:
+    if parser.runner_flags is not None:
         # Loads Beam.
-        options = importlib.import_module("labeldp.pipelines.runner.runner_options")
         try:
-            unknown = options.unknown_flags(others)
+            unknown = _call("job.runner_options:unknown_flags", others)
         except UsageError as error:
             parser.error(str(error))
-        runner_flags = options.runner_flags() if unknown else []
+        runner_flags = [*parser.runner_flags()] if unknown else []
     if unknown:
         parser.error(parser.advice(unknown[0], runner_flags))
+
+
+def _runner_flags() -> list[str]:
+    """Names of the flags of Beam's runners, which is loaded for it."""
+    return _call("job.runner_options:runner_flags")
 
 
 def _call(target: str, *arguments: Any) -> Any:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from ..errors import UsageError
 from ..flags.command_parser import CommandParser
-from .arguments import UsageError
+from ..flags.optional_extras import check_extra
 from .commands import make_parser
 from .exit_codes import run_command
-from .optional_extras import check_extra
 
 _FILES, _FOLDERS = ("FILE", "GLOB", "FILE|FOLDER", "FOLDER|FILE", "FILE|URL"), ("DIR",)
 

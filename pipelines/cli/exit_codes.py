@@ -9,9 +9,8 @@ import tempfile
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from .arguments import BAD_USAGE, UsageError
-from .one_line import one_line
-from .signals import was_signalled
+from ..errors import BAD_USAGE, UsageError, one_line
+from ..publish.signals import was_signalled
 
 SUCCESS = 0
 FAILURE = 1

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..cli.arguments import ArgumentParser, UsageError
-from ..cli.suggestions import did_you_mean
+from ..errors import UsageError
+from .arguments import ArgumentParser
+from .suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from .config_file import Config
@@ -82,12 +82,17 @@ class CommandParser(ArgumentParser):
       mode: Mode with flags of its own; None without one.
     """
 
-    def __init__(self, make: Callable[[CommandParser], None], takes_runner_flags: bool = False, **settings: Any):
+    def __init__(
+        self,
+        make: Callable[[CommandParser], None],
+        runner_flags: Callable[[], Sequence[str]] | None = None,
+        **settings: Any,
+    ):
         """Prepares the parser of a command.
 
         Args:
           make: Adds the flags and the description.
-          takes_runner_flags: Whether the command passes unknown flags to Beam.
+          runner_flags: Lists the names of the runner's flags, if the command passes unknown flags to Beam; loads Beam.
           **settings: Further arguments of argparse's parser.
         """
         super().__init__(**settings, add_help=False, formatter_class=_HelpFormatter)
@@ -95,7 +100,7 @@ class CommandParser(ArgumentParser):
         self.domain_needed = False
         self.hints: Mapping[str, str] = {}
         self.mode: Mode | None = None
-        self.takes_runner_flags = takes_runner_flags
+        self.runner_flags = runner_flags
         self._without: Collection[str] = ()
         self._make: Callable[[CommandParser], None] | None = make
 
@@ -230,7 +235,7 @@ class CommandParser(ArgumentParser):
             return None
         from .config_file import read_config
 
-        return read_config(path, actions, self.hints, _runner_flags if self.takes_runner_flags else tuple)
+        return read_config(path, actions, self.hints, self.runner_flags or tuple)
 
     def _check_needed(self, args: argparse.Namespace, config: Config | None, others: Sequence[str]) -> None:
         actions = self.flags()
@@ -311,11 +316,6 @@ class CommandParser(ArgumentParser):
             initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False,
         )  # fmt: skip
         return f"{self.prog} {text.lstrip()}".replace("\0", " ").replace("%", "%%")
-
-
-def _runner_flags() -> list[str]:
-    """Names of the flags of Beam's runners, which is loaded for it."""
-    return importlib.import_module("labeldp.pipelines.runner.runner_options").runner_flags()
 
 
 def _with_domain(names: Sequence[str]) -> list[str]:

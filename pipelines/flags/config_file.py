@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..cli.arguments import UsageError
-from ..cli.suggestions import did_you_mean
+from ..errors import UsageError
+from .suggestions import did_you_mean
 
 _MOST_BYTES = 1 << 20
 _KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "seq": "a list", "map": "a mapping"}

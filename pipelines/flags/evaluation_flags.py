@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..job.job_flags import input_flags, label_flags, runner_group
 from .choices import DEFAULT_LOSS, LOSSES, MECHANISM_LIST, MODELS, NO_CENTER
 from .command_parser import CommandParser
+from .job_flags import input_flags, label_flags, runner_group
 from .study_flags import DEFAULT_EPSILONS, SPEC_HELP
 
 EVALUATED_MECHANISMS = (

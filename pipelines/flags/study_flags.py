@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..cli.process_pool import available_cpus
-from ..job.job_flags import budget_record_flags, input_flags, label_flags, runner_group
+from .arguments import available_cpus
 from .choices import DEFAULT_LOSS, LOSSES, MECHANISM_LIST, MECHANISMS
 from .command_parser import Add, CommandParser
+from .job_flags import budget_record_flags, input_flags, label_flags, runner_group
 
 DEFAULT_EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 COMPARED_MECHANISMS = ("rr_on_bins", "bias_limited", "unbiased", "rr", "laplace", "staircase")

@@ -1,1 +1,1 @@
-"""Main job of labeldp: the commands `privatize`, `fit` and `apply`."""
+"""Beam graphs of a release, the passes before and after it, and the runners that they run on."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsList, AsSingleton, PCollection
 
 from ...mechanisms.core.budget import remaining_epsilon
@@ -20,12 +21,12 @@ from ...mechanisms.release.unit_bound import DROP, UnitCounts
 from ...transforms.batches import Carried, LabelledBatch
 from ...transforms.center.append_center import AppendCenter
 from ...transforms.center.fit_center import DesignCenter, FitLinearCenter
-from ...transforms.io.filesystems import write_text
-from ...transforms.io.read_files import ReadRecordBatches
+from ...transforms.io.filesystems import delete_files, make_directory, write_text
 from ...transforms.io.row_parts import ENOUGH_FILES
 from ...transforms.noise_binding import BindNoise
 from ...transforms.noisy_prior import NoisyPrior
 from ...transforms.privatize_labels import PrivatizeLabels
+from ...transforms.readers.read_files import ReadRecordBatches
 from ...transforms.shards.dead_letter_writer import LetterFile, WriteDeadLetters
 from ...transforms.shards.parquet_writer import WriteParquet
 from ...transforms.shards.shard_ranges import CountRows, DivideRows, ShardRanges
@@ -33,14 +34,15 @@ from ...transforms.shards.shard_writer import ShardFile
 from ...transforms.shards.tfrecord_writer import WriteTFRecords
 from ...transforms.solve_randomizer import SolveRandomizer
 from ...transforms.units.bound_units import BoundedUnits
-from ..labels.label_folders import label_folders
-from ..release.job_result import JobResult
-from ..release.mechanism_file import MECHANISM_NAME, MechanismFile
-from ..release.output_folder import DATA_NAME, Staging, released_path
-from ..units.bounded_input import bound_units, without_excess
-from .job_request import InputSpec, JobRequest, OutputSpec
-
-SEGMENTS_NAME = "segments"
+from ..ledger.ledger import Ledger
+from ..publish.job_result import SEGMENTS_NAME, JobResult, job_result_path
+from ..publish.output_folder import DATA_NAME, Staging, released_path
+from ..publish.release_steps import ReleasedLabel, earlier_of_requests, read_results
+from ..spec.job_request import InputSpec, JobRequest, OutputSpec
+from ..spec.label_folders import MANIFEST_NAME, label_folders
+from ..spec.mechanism_file import MECHANISM_NAME, MechanismFile
+from .bounded_input import bound_units, without_excess
+from .run_pipeline import run_pipeline
 
 
 def build(
@@ -187,19 +189,6 @@ def _solved(
     return binding, randomizer, text
 
 
-def job_result_path(staging: Staging, place: int) -> str:
-    """Names the temporary file of the job result of one private column.
-
-    Args:
-      staging: The staging folder.
-      place: Place of the column among the requests of the job.
-
-    Returns:
-      Path of the file.
-    """
-    return FileSystems.join(staging.work, f"job_result_{place}.json")
-
-
 def _linear_center(pipeline: beam.Pipeline, request: JobRequest, units: BoundedUnits | None, suffix: str) -> Any:
     """The linear center: exactly one element if the job makes it, a value if it is fitted; None if there is none.
 
@@ -344,3 +333,34 @@ def _write_job_result(
         None if drawn is None else drawn.split(",")[place] for shard in shards for drawn in shard.mechanisms
     )
     write_text(path, JobResult(binding, digest, records, mechanisms, units, dict(sorted(letters))).to_json())
+
+
+def run_job(
+    ledger: Ledger, request_name: str, requests: Sequence[JobRequest], options: PipelineOptions, staging: Staging
+) -> list[ReleasedLabel]:
+    """Runs the main job, which writes shards and mechanism files into the staging folder.
+
+    If it repeats a release of the ledger whose output is still there, it uses the mechanisms of that release.
+
+    Args:
+      ledger: The ledger.
+      request_name: Name of the request, of `request_id`.
+      requests: One request for each label.
+      options: Options of the runner.
+      staging: The staging folder.
+
+    Returns:
+      What is to be released of each label.
+
+    Raises:
+      InputError: If the input is at fault.
+    """
+    earlier = earlier_of_requests(ledger, request_name, requests)
+    for folder in label_folders([request.column.name for request in requests]):
+        # Here and not by a worker, which must not make a folder again that the end of the job has removed.
+        for root in {staging.work, staging.release} if folder else ():
+            make_directory(FileSystems.split(released_path(root, folder, MANIFEST_NAME))[0])
+    run_pipeline(options, lambda pipeline: build(pipeline, requests, staging, earlier))
+    released = read_results(requests, staging)
+    delete_files([job_result_path(staging, place) for place in range(len(requests))])
+    return released

@@ -7,7 +7,7 @@ back from the files that are about to be released, by a pipeline that no raw lab
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -16,7 +16,8 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from ...mechanisms.center.group_positions import GroupRanges
-from ...transforms.errors import InputError, named_file
+from ...transforms.batches import LabelledBatch
+from ...transforms.errors import InputError, named_file, redact_errors
 from ...transforms.io.filesystems import (
     complete_file,
     create,
@@ -27,14 +28,15 @@ from ...transforms.io.filesystems import (
     write_text,
 )
 from ...transforms.io.input_format import Format
-from ...transforms.io.read_files import ReadRecordBatches
 from ...transforms.progress_log import LOGGER
+from ...transforms.readers.read_files import ReadRecordBatches
 from ...transforms.validation.schema_protos import parse_anomalies, with_center, with_privatized_label
 from ...transforms.validation.validate_examples import ValidateExamples, Validation
-from ..release.mechanism_file import MechanismFile
-from ..release.output_folder import DATA_NAME, VALIDATION_NAME, Staging
-from ..runner.run_pipeline import run_single_threaded
-from .job_request import InputSpec, OutputSpec, ValidationRequest
+from ..errors import one_line
+from ..publish.output_folder import DATA_NAME, VALIDATION_NAME, Staging
+from ..spec.job_request import InputSpec, JobRequest, OutputSpec, ValidationRequest
+from ..spec.mechanism_file import MechanismFile
+from .run_pipeline import run_pipeline, run_single_threaded
 
 FEATURE_STATISTICS_NAME = "feature_stats.pb"
 OUTPUT_STATISTICS_NAME = "output_stats.pb"
@@ -189,3 +191,42 @@ def _write(validation: Validation, folder: str, statistics_name: str) -> None:
         create(path) as file,
     ):
         file.write(validation.statistics)
+
+
+def check_values(request: JobRequest, options: PipelineOptions) -> None:
+    """Reads the columns of `JobRequest.unsure`, and encodes them for TFRecord output.
+
+    Args:
+      request: The request.
+      options: Options of the runner.
+
+    Raises:
+      InputError: If the output cannot hold a value exactly; names the file or column and says what to do.
+    """
+    if not request.unsure or request.command == "fit":
+        return
+    input, column = request.input, request.column
+    LOGGER.info("checking the values of %s", one_line(", ".join(request.unsure)))
+    read = ReadRecordBatches(
+        input.pattern, input.format, request.unsure, input.where, column.name,
+        other_labels=column.others, together=input.together,
+    )  # fmt: skip
+
+    def wire(pipeline: beam.Pipeline) -> None:
+        batches = pipeline | "ReadUnsure" >> read
+        if request.output.format == "tfrecord":
+            _ = batches | "CheckValues" >> beam.ParDo(_Encode())
+
+    run_pipeline(options, wire)
+
+
+class _Encode(beam.DoFn):
+    @redact_errors("checking values")
+    def process(self, batch: LabelledBatch) -> Iterator[None]:
+        from ...transforms.tfrecord.example_encoder import encode_frames
+
+        try:
+            encode_frames(batch.batch)
+        except InputError as error:
+            raise InputError(f"{batch.source}: {error}") from None
+        yield from ()

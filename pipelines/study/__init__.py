@@ -1,1 +1,1 @@
-"""Commands that need a prior but no data: `solve`, `compare` and `plan`."""
+"""Studies that release nothing: tables, evaluation of models, and the process pool that they run in."""

@@ -42,7 +42,7 @@ def _remove(path: Path) -> None:
 @contextlib.contextmanager
 def without_job(requests: list[Any]) -> Iterator[None]:
     """Ends `privatize`, `fit` and `apply` where they would start a pipeline; gathers their requests."""
-    from labeldp.pipelines.job import privatize_command
+    from labeldp.pipelines.cli import privatize_command
     from labeldp.transforms import InputError
 
     def stop(_ledger: Any, _name: str, jobs: Any, *_: Any) -> None:

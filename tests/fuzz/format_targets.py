@@ -16,10 +16,10 @@ from harness import Case, Target
 from hypothesis import strategies as st
 from labeldp.transforms import Format, InputError
 from labeldp.transforms.batches import label_values
-from labeldp.transforms.csv_input import csv_blocks
-from labeldp.transforms.csv_input.csv_dialect import Dialect
-from labeldp.transforms.io.file_reader import FileReader
+from labeldp.transforms.io import csv_blocks
+from labeldp.transforms.io.csv_dialect import Dialect
 from labeldp.transforms.io.input_format import FilePart
+from labeldp.transforms.readers.file_reader import FileReader
 from labeldp.transforms.tfrecord import framing, wire, wire_reference
 from labeldp.transforms.tfrecord.encoded_batches import EncodedRecords
 from labeldp.transforms.tfrecord.example_columns import ExampleColumns

@@ -105,9 +105,9 @@ def _read(path: str) -> None:
     import pyarrow.parquet as pq
     from labeldp.transforms import Format
     from labeldp.transforms.batches import label_values
-    from labeldp.transforms.io.file_reader import FileReader
     from labeldp.transforms.io.input_format import FilePart
-    from labeldp.transforms.io.parquet_reader import split_parquet
+    from labeldp.transforms.readers.file_reader import FileReader
+    from labeldp.transforms.readers.parquet_reader import split_parquet
 
     whole = FilePart(path, path)
     batches = [

@@ -181,7 +181,7 @@ def spawn(environment: dict[str, str]) -> Invoke:
 def forks() -> Any:
     """Context of processes that are forked from one with the command's imports, which takes their seconds once."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["labeldp.pipelines.job.privatize_command"])
+    context.set_forkserver_preload(["labeldp.pipelines.cli.privatize_command"])
     with mock.patch.dict(os.environ, PYTHONWARNINGS="ignore"):
         multiprocessing.forkserver.ensure_running()
     return context

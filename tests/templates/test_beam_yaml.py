@@ -400,7 +400,7 @@ def test_a_filter_cannot_look_at_the_label() -> None:
 def test_options_of_reading_are_those_of_the_command() -> None:
     from labeldp.templates.beam_yaml import read_record_batches
     from labeldp.transforms import Format
-    from labeldp.transforms.csv_input.csv_dialect import Dialect
+    from labeldp.transforms.io.csv_dialect import Dialect
 
     options: dict[str, Any] = {
         "csv_delimiter": "\\t", "csv_encoding": "latin1", "csv_decimal": ",", "csv_thousands": ".",

@@ -24,7 +24,7 @@ from labeldp.transforms import (
     StreamBinding,
 )
 from labeldp.transforms.batches import label_values
-from labeldp.transforms.center.group_indices import group_indices
+from labeldp.transforms.group_indices import group_indices
 from labeldp.transforms.label_summary import MergeSummaries, summarize
 
 DOMAIN = tuple(float(label) for label in range(201))

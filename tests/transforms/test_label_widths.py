@@ -14,8 +14,8 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from labeldp.transforms import Format, InputError, LabelColumn, NoisyPrior, ReadRecordBatches
 from labeldp.transforms.batches import LabelledBatchCoder
-from labeldp.transforms.io.file_reader import FileReader
 from labeldp.transforms.io.input_format import Equals, FilePart
+from labeldp.transforms.readers.file_reader import FileReader
 from labeldp.transforms.tfrecord import feature_sizes, framing
 
 ROWS = 40_000

@@ -34,7 +34,7 @@ from labeldp.transforms import (
 )
 from labeldp.transforms import privatize_labels as privatize
 from labeldp.transforms.csv_input import csv_reader
-from labeldp.transforms.io import file_reader, parquet_reader, tfrecord_reader
+from labeldp.transforms.readers import file_reader, parquet_reader, tfrecord_reader
 from labeldp.transforms.shards import parquet_writer, shard_writer
 from labeldp.transforms.tfrecord.example_encoder import encode_examples
 from labeldp.transforms.tfrecord.framing import frame

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.transforms import Format
 from labeldp.transforms import progress_log as progress
-from labeldp.transforms.csv_input import csv_blocks
-from labeldp.transforms.io.file_reader import FileReader
+from labeldp.transforms.io import csv_blocks
 from labeldp.transforms.io.input_format import FilePart
 from labeldp.transforms.progress_log import Progress
+from labeldp.transforms.readers.file_reader import FileReader
 
 
 class Lines(logging.Handler):

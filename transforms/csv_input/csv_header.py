@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 
 from ..errors import InputError
+from ..io.csv_blocks import column_names
+from ..io.csv_dialect import CANDIDATES, COMMA, Dialect
 from ..io.input_format import listed
-from .csv_blocks import column_names
-from .csv_dialect import CANDIDATES, COMMA, Dialect
 
 # A label is a number. A unit before it would not make it one, so a digit may follow a letter.
 _NAME = re.compile(r"[^\W\d].*")

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.csv as pa_csv
 
-from .csv_dialect import Dialect
+from ..io.csv_dialect import Dialect
 
 # Its functions are made when it is imported: type checkers do not know them.
 pc: Any = pyarrow.compute

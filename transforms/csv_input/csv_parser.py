@@ -14,8 +14,8 @@ import pyarrow.csv as pa_csv
 
 from ..arrow_values import ENCODE_CLASSES
 from ..errors import InputError
-from .csv_blocks import column_names, row_ends
-from .csv_dialect import Dialect
+from ..io.csv_blocks import column_names, row_ends
+from ..io.csv_dialect import Dialect
 from .csv_labels import with_truth_numbers
 from .csv_numbers import read_numbers
 

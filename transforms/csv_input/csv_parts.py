@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import InputError, redact_errors, unreadable
+from ..io.csv_blocks import row_ends, whole_row_blocks
+from ..io.csv_dialect import Dialect
 from ..io.filesystems import not_opened
 from ..io.input_format import BATCH_ROWS, FilePart
 from ..io.row_parts import bounds_of_part, split_by_rows
-from .csv_blocks import row_ends, whole_row_blocks
-from .csv_dialect import Dialect
 
 # Bytes of rows that are parsed together, unless one batch of rows, or one row, has more.
 _BLOCK = 8 << 20

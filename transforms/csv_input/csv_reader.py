@@ -8,10 +8,10 @@ import pyarrow as pa
 
 from ..batches import slice_rows
 from ..errors import InputError
+from ..io.csv_blocks import first_rows, whole_row_blocks
+from ..io.csv_dialect import COMMA, Dialect
 from ..io.hive_partitions import check_no_clash
 from ..io.input_format import BATCH_ROWS, FilePart
-from .csv_blocks import first_rows, whole_row_blocks
-from .csv_dialect import COMMA, Dialect
 from .csv_header import column_names_of
 from .csv_parser import Parser
 from .csv_parts import part_blocks, rows_of_part

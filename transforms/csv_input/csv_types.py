@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute
 
 from ..errors import InputError
+from ..io.csv_blocks import first_rows
+from ..io.csv_dialect import Dialect
 from ..io.input_format import FilePart, check_unique_columns, listed
-from .csv_blocks import first_rows
-from .csv_dialect import Dialect
 from .csv_header import column_names_of, missing_column
 from .csv_numbers import MISSING, plain_texts
 from .csv_parser import ColumnTypes, Parser, is_numbers, line_of, one_array

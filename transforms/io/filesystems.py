@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..errors import InputError, StageError, StoreConflict, StoreError, StoreNotFound, describe, named_file, system_text
 from ..stores.lease import LeaseHold
-from ..stores.object_store import ObjectInfo, ObjectStore, is_store, store_of
+from ..stores.object_store import ObjectInfo, ObjectStore, is_store
+from ..stores.open_store import store_of
 
 if TYPE_CHECKING:
     from apache_beam.io.filesystem import CompressedFile, CompressionTypes, FileSystem

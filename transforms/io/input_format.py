@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..csv_input.csv_blocks import has_rows
-from ..csv_input.csv_dialect import COMMA, Dialect
 from ..errors import InputError
+from .csv_blocks import has_rows
+from .csv_dialect import COMMA, Dialect
 from .hive_partitions import Partition, find_partitions
 
 FORMATS = ("tfrecord", "parquet", "csv")

@@ -14,7 +14,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal
+from typing import TYPE_CHECKING, BinaryIO, ClassVar, Literal
 
 from ..errors import InputError, StoreConflict, StoreError, StoreNotFound
 from .object_streams import ObjectReader, ObjectWriter, Upload
@@ -31,9 +31,6 @@ ABSENT = "absent"
 
 WRONG = "1"
 """Version that no object has."""
-
-_STORES: dict[str, tuple[Any, ObjectStore]] = {}
-"""By scheme, the options and the store that they were last asked for with."""
 
 _PROBE = b"labeldp checks that this store honors the conditions of writes\n"
 _SCHEME = re.compile(r"(s3|gs)://")
@@ -243,46 +240,6 @@ def is_store(path: str) -> bool:
       True for s3:// and gs://.
     """
     return _SCHEME.match(path) is not None
-
-
-def store_of(path: str) -> ObjectStore:
-    """Finds the store of a URL.
-
-    Args:
-      path: A URL of `is_store`.
-
-    Returns:
-      The store, with the options that Beam's filesystems have in this process.
-
-    Raises:
-      InputError: If its library is not installed; names the extra.
-    """
-    # Local files need no Beam.
-    from apache_beam.io.filesystems import FileSystems
-    from apache_beam.options.pipeline_options import PipelineOptions
-    from apache_beam.options.value_provider import RuntimeValueProvider
-
-    scheme = path.partition(":")[0]
-    # Beam's own rule: the options of this process, or those that the runner has sent to its worker.
-    options: Any = FileSystems._pipeline_options or RuntimeValueProvider.runtime_options
-    # Parsing options takes some milliseconds, and there is a store for each operation.
-    known = _STORES.get(scheme)
-    if known is not None and known[0] is options:
-        return known[1]
-    if isinstance(options, dict):
-        parsed = PipelineOptions.from_dictionary(options)
-    else:
-        parsed = PipelineOptions([]) if options is None else options
-    try:
-        if scheme == "s3":
-            from .s3_store import S3Store as Store
-        else:
-            from .google_store import GoogleStore as Store
-        store = Store(parsed)
-        _STORES[scheme] = options, store
-        return store
-    except ImportError:
-        raise InputError(f"{scheme}:// needs the extra {EXTRAS[scheme]}: {install(scheme)}") from None
 
 
 def install(scheme: str) -> str:

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 from labeldp.mechanisms.analysis.automatic import CANDIDATES, solve_for_groups
-from labeldp.mechanisms.analysis.quality import variances
 from labeldp.mechanisms.analysis.release_warnings import release_warnings
 from labeldp.mechanisms.analysis.released_facts import CenterFacts, ReleasedFacts
 from labeldp.mechanisms.analysis.verdict import debiasing, verdict
@@ -21,6 +20,7 @@ from labeldp.mechanisms.center.residuals import ResidualDomain
 from labeldp.mechanisms.center.truncation import choose_range, clipped_prior, clipping_error
 from labeldp.mechanisms.core.losses import SQUARED
 from labeldp.mechanisms.core.prior import Prior
+from labeldp.mechanisms.core.quality import variances
 from labeldp.mechanisms.noise.noisy_histogram import noisy_counts
 from labeldp.mechanisms.registry import mechanism_named
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from labeldp.mechanisms import Prior, mechanism_named
-from labeldp.mechanisms.analysis.quality import variances
 from labeldp.mechanisms.center.truncation import choose_range, clipped_prior, clipping_error
+from labeldp.mechanisms.core.quality import variances
 
 WEIGHTS = st.lists(st.integers(0, 9), min_size=3, max_size=21).filter(any)
 UNBIASED = mechanism_named("unbiased")

@@ -13,8 +13,9 @@ from unittest import mock
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from labeldp.pipelines.accounting.caps import Caps, Window
-from labeldp.pipelines.accounting.charged_runs import (
+from labeldp.pipelines.ledger import ledger as ledger_module
+from labeldp.pipelines.ledger.caps import Caps, Window
+from labeldp.pipelines.ledger.charged_runs import (
     CLOCK_TOLERANCE,
     ChargedRun,
     counted_runs,
@@ -24,9 +25,8 @@ from labeldp.pipelines.accounting.charged_runs import (
     spent_by,
     unbounded_runs,
 )
-from labeldp.pipelines.accounting.spent_budget import LedgerEntry, total
-from labeldp.pipelines.release import ledger as ledger_module
-from labeldp.pipelines.release.ledger import Ledger
+from labeldp.pipelines.ledger.ledger import Ledger
+from labeldp.pipelines.ledger.spent_budget import LedgerEntry, total
 from labeldp.transforms import InputError
 
 START = 1_900_000_000

@@ -14,8 +14,8 @@ pytest.importorskip("dp_accounting", reason="the extra ledger is not installed")
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from labeldp.pipelines.accounting.composed_epsilon import SMALLEST_DELTA, composed_epsilon
-from labeldp.pipelines.accounting.spent_budget import SpentBudget
+from labeldp.pipelines.ledger.composed_epsilon import SMALLEST_DELTA, composed_epsilon
+from labeldp.pipelines.ledger.spent_budget import SpentBudget
 
 costs = st.tuples(st.floats(1e-3, 4), st.sampled_from([0.0, 0.0, 1e-9, 1e-6, 1e-3]))
 targets = st.sampled_from([1e-9, 1e-6, 1e-4, 1e-2, 0.2])
@@ -101,7 +101,7 @@ def test_the_smallest_delta_has_room_for_rounding_errors() -> None:
 
 def test_the_library_is_loaded_when_it_is_needed() -> None:
     script = (
-        "import sys; import labeldp.pipelines.accounting.ledger_command\n"
+        "import sys; import labeldp.pipelines.cli.ledger_command\n"
         "assert not {'dp_accounting', 'apache_beam', 'sqlalchemy'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True)

@@ -165,7 +165,7 @@ def test_bad_usage(ledger: Any, invoke: Any, arguments: list[str], said: str) ->
 
 
 def test_without_the_extra_the_error_names_it(ledger: Any, invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from labeldp.pipelines.cli import optional_extras
+    from labeldp.pipelines.flags import optional_extras
 
     monkeypatch.setattr(optional_extras, "_importable", lambda name: name not in ("dp_accounting", "sqlalchemy"))
     path = ledger(line(1, "a"))
@@ -193,7 +193,7 @@ def test_names_in_a_ledger_forge_no_line(ledger: Any, invoke: Any) -> None:
 
 def test_a_database(tmp_path: Path, invoke: Any) -> None:
     pytest.importorskip("sqlalchemy", reason="the extra ledger is not installed")
-    from labeldp.pipelines.release.ledger import Caps, Ledger, LedgerEntry
+    from labeldp.pipelines.ledger.ledger import Caps, Ledger, LedgerEntry
 
     place = f"sqlite:///{tmp_path / 'ledger.sqlite'}"
     assert invoke(["ledger", place]).ok().out.splitlines() == [

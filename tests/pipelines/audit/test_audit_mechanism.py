@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from labeldp.pipelines.audit.audit_command import audit_report
 from labeldp.pipelines.audit.audit_mechanism import Audit, audit_mechanism
+from labeldp.pipelines.audit.audit_release import audit_report
 from labeldp.pipelines.audit.exact_log import ln_at_most
 
 RESPONSE: dict[str, Any] = json.loads(Path(__file__).with_name("response.json").read_text())

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labeldp.pipelines.audit.audit_command import audit_report
-from labeldp.pipelines.audit.audit_release import audit_path
+from labeldp.pipelines.audit.audit_release import audit_path, audit_report
 
 RESPONSE: dict[str, Any] = json.loads(Path(__file__).with_name("response.json").read_text())
 

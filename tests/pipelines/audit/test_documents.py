@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.pipelines.audit import documents
-from labeldp.pipelines.audit.audit_command import audit_report
-from labeldp.pipelines.audit.audit_release import audit_path
+from labeldp.pipelines.audit.audit_release import audit_path, audit_report
 from labeldp.pipelines.cli.commands import main
 
 RESPONSE: dict[str, Any] = json.loads(Path(__file__).with_name("response.json").read_text())

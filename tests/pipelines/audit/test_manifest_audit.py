@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 from labeldp.pipelines.audit import manifest_audit
-from labeldp.pipelines.audit.audit_command import audit_report
-from labeldp.pipelines.audit.audit_release import audit_path
-from labeldp.pipelines.release import manifest
+from labeldp.pipelines.audit.audit_release import audit_path, audit_report
+from labeldp.pipelines.publish import manifest
 
 APPROXIMATE: dict[str, Any] = json.loads(Path(__file__).with_name("approximate.json").read_text())
 RELEASE: dict[str, Any] = json.loads(Path(__file__).with_name("release.json").read_text())

@@ -5,9 +5,10 @@ import signal
 from collections.abc import Callable
 
 import pytest
-from labeldp.pipelines.cli import signals
-from labeldp.pipelines.cli.arguments import ArgumentParser, UsageError
 from labeldp.pipelines.cli.exit_codes import FAILURE, SUCCESS, run_command
+from labeldp.pipelines.errors import UsageError
+from labeldp.pipelines.flags.arguments import ArgumentParser
+from labeldp.pipelines.publish import signals
 
 
 def raising(error: BaseException) -> Callable[[], None]:

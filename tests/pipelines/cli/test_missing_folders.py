@@ -73,7 +73,7 @@ def test_no_folder_is_named_tilde(job: Any, invoke: Any, folder: Path, flag: str
 
 
 def test_no_folder_is_named_tilde_by_other_ways(job: Any, invoke: Any, folder: Path, key_file: Path) -> None:
-    database = pytest.importorskip("labeldp.pipelines.release.ledger_database", reason="no extra ledger")
+    database = pytest.importorskip("labeldp.pipelines.ledger.ledger_database", reason="no extra ledger")
     with pytest.raises(ValueError, match="has not expanded ~"):
         database.parse_database_url("sqlite:///~/ledger.db")
     kinds: list[dict[str, Any]] = [

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from labeldp.pipelines.cli.arguments import ArgumentParser
-from labeldp.pipelines.cli.one_line import one_line
+from labeldp.pipelines.errors import one_line
+from labeldp.pipelines.flags.arguments import ArgumentParser
 
 
 @given(st.text())

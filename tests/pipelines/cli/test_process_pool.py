@@ -6,8 +6,9 @@ import signal
 import time
 
 import pytest
-from labeldp.pipelines.cli.process_pool import available_cpus, map_in_processes
-from labeldp.pipelines.cli.signals import sigterm_as_interrupt
+from labeldp.pipelines.flags.arguments import available_cpus
+from labeldp.pipelines.publish.signals import sigterm_as_interrupt
+from labeldp.pipelines.study.process_pool import map_in_processes
 
 
 def square(number: int) -> tuple[int, int]:

@@ -5,8 +5,8 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from labeldp.pipelines.cli import progress_bar as bars
-from labeldp.pipelines.cli.arguments import UsageError
+from labeldp.pipelines.errors import UsageError
+from labeldp.pipelines.study import progress_bar as bars
 
 
 class Terminal(io.StringIO):

@@ -15,9 +15,9 @@ from labeldp.mechanisms import Randomizer
 from labeldp.mechanisms.center.feature_rows import Categories
 from labeldp.mechanisms.center.linear_center import LinearCenter, design_center, moment_sums, noised_sums
 from labeldp.mechanisms.core.prior import Prior
-from labeldp.pipelines.evaluation import evaluation_cell, simulated_center
-from labeldp.pipelines.evaluation.dataset import Dataset
-from labeldp.pipelines.evaluation.evaluation_cell import (
+from labeldp.pipelines.study import evaluation_cell, simulated_center
+from labeldp.pipelines.study.dataset import Dataset
+from labeldp.pipelines.study.evaluation_cell import (
     LINEAR_CENTER,
     Cell,
     Center,
@@ -29,7 +29,7 @@ from labeldp.pipelines.evaluation.evaluation_cell import (
     score_cell,
     seed_secret,
 )
-from labeldp.pipelines.evaluation.models import MODELS, TrainingLabels, linear
+from labeldp.pipelines.study.models import MODELS, TrainingLabels, linear
 from labeldp.transforms import LabelledBatch
 
 RECORDS = 3000

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from labeldp.pipelines.evaluation.dataset import Dataset, read_dataset
+from labeldp.pipelines.study.dataset import Dataset, read_dataset
 from labeldp.transforms import Equals, Format, InputError
 
 CSV, PARQUET = Format("csv"), Format("parquet")

@@ -109,7 +109,7 @@ def test_means_and_deviations_are_over_the_seeds(evaluation: Any, invoke: Any, t
 def test_only_missing_cells_are_computed(
     evaluation: Any, invoke: Any, tmp_path: Path, tree: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from labeldp.pipelines.evaluation import evaluate_command as evaluate
+    from labeldp.pipelines.cli import evaluate_command as evaluate
 
     invoke(evaluation()).ok()
     before = tree(tmp_path / "output")
@@ -136,7 +136,7 @@ def test_only_missing_cells_are_computed(
 def test_a_finished_grid_is_tabled_without_a_job_and_can_grow(
     evaluation: Any, invoke: Any, tmp_path: Path, tree: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from labeldp.pipelines.evaluation import evaluate_command as evaluate
+    from labeldp.pipelines.cli import evaluate_command as evaluate
 
     invoke(evaluation(epsilon=[1])).ok()
     invoke(evaluation(epsilon=[1, 4])).ok()
@@ -256,10 +256,10 @@ def test_a_corrupt_cell_is_named(evaluation: Any, invoke: Any, tmp_path: Path, t
 
 def test_records_that_change_while_they_are_evaluated_fail_the_job(log: Path, tmp_path: Path) -> None:
     import apache_beam as beam
-    from labeldp.pipelines.evaluation.evaluate_command import EvaluateCells
-    from labeldp.pipelines.evaluation.evaluation_cell import Cell, Task
-    from labeldp.pipelines.evaluation.evaluation_grid import DatasetSource
-    from labeldp.pipelines.evaluation.evaluation_store import CellStore
+    from labeldp.pipelines.cli.evaluate_command import EvaluateCells
+    from labeldp.pipelines.study.evaluation_cell import Cell, Task
+    from labeldp.pipelines.study.evaluation_grid import DatasetSource
+    from labeldp.pipelines.study.evaluation_store import CellStore
     from labeldp.transforms import Format
 
     source = DatasetSource(str(log), Format("csv"), "y", None, None)
@@ -272,7 +272,7 @@ def test_records_that_change_while_they_are_evaluated_fail_the_job(log: Path, tm
 def test_a_failure_shows_no_label(
     evaluation: Any, invoke: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from labeldp.pipelines.evaluation import evaluate_command as evaluate
+    from labeldp.pipelines.cli import evaluate_command as evaluate
 
     def fail(*_: Any) -> None:
         raise RuntimeError("the label is 3.14159")

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from labeldp.mechanisms import MECHANISMS, Randomizer
-from labeldp.pipelines.evaluation.dataset import Dataset
-from labeldp.pipelines.evaluation.evaluation_cell import (
+from labeldp.pipelines.study.dataset import Dataset
+from labeldp.pipelines.study.evaluation_cell import (
     CLEAN,
     MEAN_PREDICTOR,
     Cell,

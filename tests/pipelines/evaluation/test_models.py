@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from labeldp.pipelines.evaluation.models import Standardizer, TrainingLabels, linear
+from labeldp.pipelines.study.models import Standardizer, TrainingLabels, linear
 
 pytest.importorskip("sklearn", reason="the extra evaluation is not installed")
 
@@ -62,7 +62,7 @@ def test_linear_takes_labels_that_are_all_the_same() -> None:
 
 @pytest.mark.parametrize("name", ["linear", "trees"])
 def test_models_learn_through_noise_larger_than_the_signal(name: str) -> None:
-    from labeldp.pipelines.evaluation.models import MODELS
+    from labeldp.pipelines.study.models import MODELS
 
     features, labels, new, truth = _task(noise=9.0)
     predictions = MODELS[name](features, labels, new, 1)
@@ -72,7 +72,7 @@ def test_models_learn_through_noise_larger_than_the_signal(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["linear", "trees"])
 def test_models_predict_the_baseline_when_the_noise_is_all_there_is(name: str) -> None:
-    from labeldp.pipelines.evaluation.models import MODELS
+    from labeldp.pipelines.study.models import MODELS
 
     features, labels, new, truth = _task(noise=1e6)
     predictions = MODELS[name](features, labels, new, 1)
@@ -82,7 +82,7 @@ def test_models_predict_the_baseline_when_the_noise_is_all_there_is(name: str) -
 
 @pytest.mark.parametrize("name", ["linear", "trees"])
 def test_missing_features_are_no_obstacle_and_seeds_settle_everything(name: str) -> None:
-    from labeldp.pipelines.evaluation.models import MODELS
+    from labeldp.pipelines.study.models import MODELS
 
     features, labels, new, _ = _task(noise=1.0)
     features[::3, 2] = np.nan

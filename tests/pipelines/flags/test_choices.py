@@ -4,7 +4,7 @@ from labeldp.mechanisms import LOSSES, MECHANISMS
 from labeldp.mechanisms.core.label_rounding import ROUNDINGS
 from labeldp.mechanisms.registry import AUTO
 from labeldp.pipelines.flags import choices
-from labeldp.transforms.csv_input.csv_dialect import COMMA, Dialect
+from labeldp.transforms.io.csv_dialect import COMMA, Dialect
 from labeldp.transforms.io.input_format import CSV_TYPES, FORMATS
 from labeldp.transforms.shards.shard_writer import COMPRESSIONS
 
@@ -21,6 +21,6 @@ def test_choices_are_those_of_the_code() -> None:
 
 
 def test_models_are_those_of_the_code() -> None:
-    from labeldp.pipelines.evaluation.models import MODELS
+    from labeldp.pipelines.study.models import MODELS
 
     assert tuple(MODELS) == choices.MODELS

@@ -139,7 +139,7 @@ def test_an_unfinished_run_leaves_no_label_and_no_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """Searches the staging folder after all output is written, before temporary files are removed."""
-    from labeldp.pipelines.job import release_steps
+    from labeldp.pipelines.publish import release_steps
 
     kept: dict[str, bytes] = {}
     make_manifest = release_steps.make_manifest
@@ -168,9 +168,9 @@ def test_logs_counters_and_the_job_itself(
     from apache_beam.runners.portability.fn_api_runner import FnApiRunner
     from labeldp.pipelines.cli.commands import parse
     from labeldp.pipelines.job.job_graph import build
-    from labeldp.pipelines.job.parse_request import parse_request
-    from labeldp.pipelines.release.output_folder import Staging
-    from labeldp.pipelines.runner.runner_options import runner_options
+    from labeldp.pipelines.job.runner_options import runner_options
+    from labeldp.pipelines.publish.output_folder import Staging
+    from labeldp.pipelines.spec.parse_request import parse_request
 
     (tmp_path / "staging").mkdir()
     caplog.set_level(logging.DEBUG)
@@ -437,5 +437,5 @@ def test_an_error_outside_of_all_stages(fails: Any, log: Path, monkeypatch: pyte
     def choke(*arguments: Any) -> None:
         raise ZeroDivisionError(f"cannot handle {SENTINELS} {TEXT_SENTINEL}")
 
-    monkeypatch.setattr("labeldp.pipelines.job.release_steps.run_pipeline", choke)
+    monkeypatch.setattr("labeldp.pipelines.publish.release_steps.run_pipeline", choke)
     assert "ZeroDivisionError at test_command_leaks.py:" in fails(input=log / "log.csv")

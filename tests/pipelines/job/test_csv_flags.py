@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from labeldp.pipelines.job import announcement
+from labeldp.pipelines.cli import announcement
 from labeldp.transforms.csv_input.csv_parts import split_csv
-from labeldp.transforms.io import file_reader, row_parts
+from labeldp.transforms.io import row_parts
 from labeldp.transforms.io.input_format import BATCH_ROWS, FilePart
+from labeldp.transforms.readers import file_reader
 
 ROWS = 200
 

@@ -28,7 +28,7 @@ class _TakingSideInputs(PipelineVisitor):
 @pytest.fixture
 def stages_with_side_inputs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the stages of the next job that take batches and side inputs. The job ends once it is wired."""
-    from labeldp.pipelines.job import release_steps
+    from labeldp.pipelines.publish import release_steps
 
     build, visitor = release_steps.build, _TakingSideInputs()
 

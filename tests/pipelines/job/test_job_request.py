@@ -16,7 +16,7 @@ import pytest
 def request_of(job: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Function (command="privatize", flag=value, ...) -> the request of a valid job with those flags."""
     from labeldp.pipelines.cli.commands import parse
-    from labeldp.pipelines.job.parse_request import parse_request
+    from labeldp.pipelines.spec.parse_request import parse_request
 
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
 
@@ -31,7 +31,7 @@ def request_of(job: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> Callabl
 def beam_options(job: Any) -> Callable[..., dict[str, Any]]:
     """Function (argument, ...) -> Beam's options of a job with those additional arguments."""
     from labeldp.pipelines.cli.commands import parse
-    from labeldp.pipelines.runner.runner_options import runner_options
+    from labeldp.pipelines.job.runner_options import runner_options
 
     def options(*more: str, input_format: str = "csv", file_size: float = 0) -> dict[str, Any]:
         return runner_options(parse([*job(), *more])[1], input_format, file_size).get_all_options()
@@ -187,7 +187,7 @@ def test_runner_flags_pass_through(beam_options: Any) -> None:
 def test_two_threads_unless_told_or_files_are_small(
     beam_options: Any, monkeypatch: pytest.MonkeyPatch, flags: Any, more: int, processors: int, workers: int
 ) -> None:
-    from labeldp.pipelines.runner import runner_options as module
+    from labeldp.pipelines.job import runner_options as module
 
     monkeypatch.setattr(module, "available_cpus", lambda: processors)
     assert beam_options(*flags, file_size=module.SMALL_FILE_SIZE + more)["direct_num_workers"] == workers
@@ -197,7 +197,7 @@ def test_two_threads_unless_told_or_files_are_small(
 def test_one_thread_leaves_parquet_to_those_of_arrow(
     beam_options: Any, monkeypatch: pytest.MonkeyPatch, processors: int, workers: int
 ) -> None:
-    from labeldp.pipelines.runner import runner_options as module
+    from labeldp.pipelines.job import runner_options as module
 
     monkeypatch.setattr(module, "available_cpus", lambda: processors)
     assert beam_options(input_format="parquet", file_size=1e9)["direct_num_workers"] == workers
@@ -241,7 +241,7 @@ READ_FILE = "one worker read the input file: of 8 files or more, several can be 
 def test_what_lets_several_workers_read_a_large_file(
     request_of: Any, caplog: Any, flags: dict[str, Any], path: Any, said: list[str]
 ) -> None:
-    from labeldp.pipelines.job import announcement
+    from labeldp.pipelines.cli import announcement
 
     caplog.set_level(logging.INFO, "labeldp")
     found = request_of(**flags)

@@ -214,7 +214,7 @@ def test_the_order_of_files_rows_and_batches_changes_nothing(
     shuffled = table.take(np.random.default_rng(1).permutation(ROWS))
     for place, (start, stop) in enumerate([(0, 0), (0, 100), (100, 101), (101, 640), (640, ROWS)]):
         pq.write_table(shuffled.slice(start, stop - start), folder / f"{place}.parquet", row_group_size=37)
-    from labeldp.transforms.io import file_reader
+    from labeldp.transforms.readers import file_reader
 
     monkeypatch.setattr(file_reader, "BATCH_ROWS", 50)
     privatize("two", input=folder / "*.parquet", id_column="id", direct_num_workers=2, num_shards=2).ok()

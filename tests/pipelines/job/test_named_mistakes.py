@@ -148,7 +148,7 @@ def test_a_tfrecord_that_begins_like_gzip(read_first_frame):
 @pytest.fixture
 def read_first_frame(tmp_path: Path) -> Any:
     pytest.importorskip("google_crc32c")
-    from labeldp.transforms.io.tfrecord_reader import _read_frames
+    from labeldp.transforms.readers.tfrecord_reader import _read_frames
     from labeldp.transforms.tfrecord.framing import frame
 
     def read(size: int) -> int:

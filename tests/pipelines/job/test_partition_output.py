@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
-from labeldp.pipelines.job import privatize_command
+from labeldp.pipelines.cli import privatize_command
 from labeldp.transforms.errors import InputError
 
 ROWS = 600

@@ -300,7 +300,7 @@ class TestDeterminism:
     def test_a_large_parquet_file_read_in_parts_the_same_bytes(
         self, release: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from labeldp.transforms.io import file_reader, parquet_reader
+        from labeldp.transforms.readers import file_reader, parquet_reader
 
         numbers = np.arange(60_000)
         path = tmp_path / "log.parquet"
@@ -340,7 +340,7 @@ class TestDeterminism:
         create = shard_writer.create
         monkeypatch.setattr(shard_writer, "create", lambda path: segments.append(path) or create(path))
         together, few = release(**flags), len(segments)
-        monkeypatch.setattr("labeldp.pipelines.job.job_request._RUNS", 200)
+        monkeypatch.setattr("labeldp.pipelines.spec.job_request._RUNS", 200)
         one_by_one, many = release(**flags), len(segments) - few
 
         assert shard_bytes(together) == shard_bytes(one_by_one)

@@ -12,9 +12,9 @@ import pyarrow.csv as pa_csv
 import pytest
 from labeldp.mechanisms.analysis.release_warnings import release_warnings
 from labeldp.mechanisms.analysis.verdict import debiasing, verdict
-from labeldp.pipelines.release.facts_of_release import feature_columns, manifest_facts
-from labeldp.pipelines.release.manifest import read_manifest
-from labeldp.pipelines.release.mechanism_file import read_mechanism_file
+from labeldp.pipelines.publish.facts_of_release import feature_columns, manifest_facts
+from labeldp.pipelines.publish.manifest import read_manifest
+from labeldp.pipelines.spec.mechanism_file import read_mechanism_file
 
 ROWS = 6_000
 

@@ -168,7 +168,7 @@ def test_apply_does_not_round_in_another_way_than_fit(job: Any, after_job: Any, 
 )
 def test_the_default_is_the_mechanisms(job: Any, mechanism: str, asked: str | None, expected: str) -> None:
     from labeldp.pipelines.cli.commands import parse
-    from labeldp.pipelines.job.parse_request import parse_request
+    from labeldp.pipelines.spec.parse_request import parse_request
 
     args, _ = parse(job(mechanism=mechanism, rounding=asked))
     assert parse_request("privatize", args).column.rounding == expected

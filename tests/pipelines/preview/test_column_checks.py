@@ -47,7 +47,7 @@ def test_the_columns_are_listed(
 
 def test_the_name_of_a_new_center_column_need_not_exist(job: Any, logs: dict[str, Path], outputs: Path) -> None:
     from labeldp.pipelines.cli.commands import parse
-    from labeldp.pipelines.job.parse_request import parse_request
+    from labeldp.pipelines.spec.parse_request import parse_request
 
     flags = {"input": logs["csv"], "label": "weeks", "center": "linear", "center_column": "new"}
     args, _ = parse(job(**flags))
@@ -121,8 +121,8 @@ def test_a_feature_that_the_first_examples_lack_is_warned_of(job: Any, invoke: A
 def test_the_schema_says_nothing_of_the_label(tmp_path: Path) -> None:
     """Its type would be that of values in CSV and TFRecord files."""
     pytest.importorskip("google_crc32c", reason="the extra tfrecord is not installed")
-    from labeldp.transforms.io.file_reader import FileReader
     from labeldp.transforms.io.input_format import FilePart, Format
+    from labeldp.transforms.readers.file_reader import FileReader
     from labeldp.transforms.tfrecord.example_encoder import encode_examples
     from labeldp.transforms.tfrecord.framing import frame
 

@@ -142,7 +142,7 @@ def test_labels_of_any_kind_give_the_same_lines(dry: Any, kind: str) -> None:
 
 
 def test_no_record_is_read_as_a_batch(dry: Any, monkeypatch: pytest.MonkeyPatch, write: Any) -> None:
-    from labeldp.transforms.io.file_reader import FileReader
+    from labeldp.transforms.readers.file_reader import FileReader
 
     def read(*_: Any) -> None:
         pytest.fail("a dry run reads no records")

@@ -154,7 +154,7 @@ def test_columns_and_marks_are_in_the_job_file(
 
 def test_every_commented_flag_exists() -> None:
     from labeldp.pipelines.cli.commands import command_parser
-    from labeldp.pipelines.preview.job_template import job_template
+    from labeldp.pipelines.cli.job_template import job_template
 
     input = {"input": "log.csv", "input_format": "csv", "csv_delimiter": ";", "csv_encoding": "latin-1"}
     lines = job_template("job.yaml", input, [("f", "")], None).splitlines()

@@ -16,7 +16,7 @@ DAY = 86_400
 @pytest.fixture
 def days_ago(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Function (days) that sets the clock of the ledger back from now."""
-    from labeldp.pipelines.release import ledger
+    from labeldp.pipelines.ledger import ledger
 
     now, gmtime = time.time(), time.gmtime
     return lambda days: monkeypatch.setattr(ledger.time, "gmtime", lambda *_: gmtime(now - days * DAY))
@@ -24,8 +24,8 @@ def days_ago(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 @pytest.mark.parametrize("kind", ["file", "sqlite", "postgresql"])
 def test_a_release_a_day_within_a_window(kind: str, new_ledger: Any, days_ago: Any) -> None:
-    from labeldp.pipelines.accounting.caps import Window
-    from labeldp.pipelines.release.ledger import Caps, Ledger, LedgerEntry
+    from labeldp.pipelines.ledger.caps import Window
+    from labeldp.pipelines.ledger.ledger import Caps, Ledger, LedgerEntry
     from labeldp.transforms import InputError
 
     if kind != "file":
@@ -62,7 +62,7 @@ def test_a_release_a_day_within_a_window(kind: str, new_ledger: Any, days_ago: A
 def test_a_job_that_would_exceed_the_window_does_not_start(
     job: Any, invoke: Any, outputs: Path, days_ago: Any, monkeypatch: Any, spent: Any
 ) -> None:
-    from labeldp.pipelines.job import release_steps
+    from labeldp.pipelines.publish import release_steps
 
     capped = {"epsilon_cap": 1, "cap_window": "4w"}
     days_ago(40)

@@ -11,7 +11,7 @@ from dp_accounting.pld.common import DifferentialPrivacyParameters
 from dp_accounting.pld.privacy_loss_distribution import from_privacy_parameters
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from labeldp.pipelines.accounting.spent_budget import LedgerEntry, compose
+from labeldp.pipelines.ledger.spent_budget import LedgerEntry, compose
 
 INTERVAL = 2.0**-10
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labeldp.pipelines.release.ledger_file import append_line
-from labeldp.pipelines.release.output_folder import Staging, publish_file
+from labeldp.pipelines.ledger.ledger_file import append_line
+from labeldp.pipelines.publish.output_folder import Staging, publish_file
 from labeldp.transforms.errors import StageError
 from labeldp.transforms.io.local_sync import make_folders
 
@@ -100,7 +100,7 @@ def test_nobody_else_may_write_and_nobody_reads_before_the_charge(
     folders: int,
     files: int,
 ) -> None:
-    from labeldp.pipelines.job import privatize_command
+    from labeldp.pipelines.cli import privatize_command
 
     target, staged, made = outputs / "new" / "released", [], []
     charge, mkdir = privatize_command.charge_ledger, os.mkdir
@@ -139,8 +139,8 @@ def test_an_existing_ledger_keeps_its_mode(tmp_path: Path) -> None:
 
 def test_a_new_database_is_private(tmp_path: Path, umask: Any) -> None:
     pytest.importorskip("sqlalchemy", reason="the extra ledger is not installed")
-    from labeldp.pipelines.accounting.caps import Caps
-    from labeldp.pipelines.release.ledger import Ledger, LedgerEntry
+    from labeldp.pipelines.ledger.caps import Caps
+    from labeldp.pipelines.ledger.ledger import Ledger, LedgerEntry
 
     umask(0)
     path = tmp_path / "new" / "ledger.db"
@@ -153,7 +153,7 @@ def test_a_new_database_is_private(tmp_path: Path, umask: Any) -> None:
 def test_a_run_whose_output_another_one_has_published_meanwhile_charges_nothing(
     job: Any, invoke: Any, outputs: Path, tree: Any, spent: Any, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    from labeldp.pipelines.job import privatize_command
+    from labeldp.pipelines.cli import privatize_command
 
     theirs = outputs / ("released/release.json" if command == "privatize" else "mechanism.json")
 

@@ -51,7 +51,7 @@ def test_another_mechanism_shares_the_histogram(job: Any, invoke: Any, outputs: 
 def test_the_cap_refuses_before_the_start(
     job: Any, after_job: Any, invoke: Any, outputs: Path, monkeypatch: Any, entries: Any
 ) -> None:
-    from labeldp.pipelines.job import release_steps
+    from labeldp.pipelines.publish import release_steps
 
     after_job(epsilon_cap=1)
     monkeypatch.setattr(release_steps, "run_pipeline", lambda *_: pytest.fail("the job was started"))
@@ -200,7 +200,7 @@ def test_a_prior_costs_a_finite_number(job: Any, after_job: Any, invoke: Any, ou
 
 
 def test_a_release_counts_at_the_most_that_it_was_charged(tmp_path: Path) -> None:
-    from labeldp.pipelines.release.ledger import Caps, Ledger, LedgerEntry
+    from labeldp.pipelines.ledger.ledger import Caps, Ledger, LedgerEntry
 
     ledger = Ledger(str(tmp_path / "ledger"))
     ledger.charge([LedgerEntry("labels", 0.5, "a", 1e-6)], Caps(), request="one")
@@ -210,7 +210,7 @@ def test_a_release_counts_at_the_most_that_it_was_charged(tmp_path: Path) -> Non
 
 def test_a_ledger_whose_last_line_has_no_end_is_gone_on_with(tmp_path: Path) -> None:
     """Some editors save files without a final newline."""
-    from labeldp.pipelines.release.ledger import Caps, Ledger, LedgerEntry
+    from labeldp.pipelines.ledger.ledger import Caps, Ledger, LedgerEntry
 
     path = tmp_path / "ledger"
     ledger = Ledger(str(path))
@@ -257,7 +257,7 @@ def test_what_cannot_be_charged_is_not_released(job: Any, invoke: Any, outputs: 
 
 
 def test_the_ledger_adds_up_exactly(tmp_path: Path) -> None:
-    from labeldp.pipelines.release.ledger import Caps, Ledger, LedgerEntry
+    from labeldp.pipelines.ledger.ledger import Caps, Ledger, LedgerEntry
     from labeldp.transforms import InputError
 
     ledger = Ledger(str(tmp_path / "ledger"))
@@ -280,7 +280,7 @@ def test_the_ledger_adds_up_exactly(tmp_path: Path) -> None:
 
 
 def test_deltas_have_a_sum_and_a_cap_of_their_own(tmp_path: Path) -> None:
-    from labeldp.pipelines.release.ledger import Caps, Ledger, LedgerEntry
+    from labeldp.pipelines.ledger.ledger import Caps, Ledger, LedgerEntry
     from labeldp.transforms import InputError
 
     ledger = Ledger(str(tmp_path / "ledger"))
@@ -307,7 +307,7 @@ def test_deltas_have_a_sum_and_a_cap_of_their_own(tmp_path: Path) -> None:
     ],
 )
 def test_a_line_that_is_no_charge_is_named(tmp_path: Path, charge: dict[str, Any]) -> None:
-    from labeldp.pipelines.release.ledger import Ledger
+    from labeldp.pipelines.ledger.ledger import Ledger
     from labeldp.transforms import InputError
 
     entry = {"request": "r", "charges": [{"what": "labels", "epsilon": 1.0, "release": "a"} | charge]}
@@ -432,7 +432,7 @@ def test_a_delta_has_to_be_accepted_where_it_is_applied(job: Any, invoke: Any, o
 
 def test_two_processes_cannot_exceed_the_cap_together(tmp_path: Path) -> None:
     """Both find an empty ledger at the start; the second one to charge it is rejected."""
-    from labeldp.pipelines.release.ledger import Caps, Ledger, LedgerEntry
+    from labeldp.pipelines.ledger.ledger import Caps, Ledger, LedgerEntry
     from labeldp.transforms import InputError
 
     path = str(tmp_path / "ledger")

@@ -16,9 +16,9 @@ KINDS = ["file", "sqlite", "postgresql"]
 WORKER = """
 import os, threading
 
-from labeldp.pipelines.accounting.caps import Window
-from labeldp.pipelines.release import ledger_database
-from labeldp.pipelines.release.ledger import Caps, Ledger, LedgerEntry
+from labeldp.pipelines.ledger.caps import Window
+from labeldp.pipelines.ledger import ledger_database
+from labeldp.pipelines.ledger.ledger import Caps, Ledger, LedgerEntry
 from labeldp.transforms import InputError
 
 pause, retries = ledger_database._pause, []
@@ -87,7 +87,7 @@ def test_of_a_hundred_charges_at_once_those_that_fit_are_made(
     kind: str, environment: dict[str, str], new_ledger: Any, charge_at_once: Any
 ) -> None:
     """They also find no table: each of them may be the one that makes it."""
-    from labeldp.pipelines.release.ledger import Ledger
+    from labeldp.pipelines.ledger.ledger import Ledger
 
     place = new_ledger(kind)
     errors = charge_at_once(place, [f"release {i}" for i in range(CHARGES)], environment)
@@ -106,7 +106,7 @@ def test_of_a_hundred_charges_at_once_those_that_fit_into_a_window_are_made(
     kind: str, environment: dict[str, str], new_ledger: Any, charge_at_once: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ledger has spent the cap before, in an earlier window; ten releases are in this one."""
-    from labeldp.pipelines.release import ledger
+    from labeldp.pipelines.ledger import ledger
 
     place, now, gmtime = new_ledger(kind), time.time(), time.gmtime
     with monkeypatch.context() as patched:
@@ -130,7 +130,7 @@ def test_a_hundred_charges_at_once_of_one_request_are_one(
     kind: str, environment: dict[str, str], new_ledger: Any, charge_at_once: Any
 ) -> None:
     """A file has a line for each; all name one release, which counts once. A database has one row."""
-    from labeldp.pipelines.release.ledger import Ledger
+    from labeldp.pipelines.ledger.ledger import Ledger
 
     place = new_ledger(kind)
     assert charge_at_once(place, ["release"] * CHARGES, environment) == []

@@ -44,7 +44,7 @@ def execute(request: pytest.FixtureRequest, place: str) -> Execute:
 
 def charge(place: str, release: str, epsilon: float = 0.5, cap: float | None = None, **details: Any) -> None:
     """Charges one release of labels."""
-    from labeldp.pipelines.release.ledger import Caps, Ledger, LedgerEntry
+    from labeldp.pipelines.ledger.ledger import Caps, Ledger, LedgerEntry
 
     ledger = Ledger(place)
     with ledger.locked():
@@ -53,14 +53,14 @@ def charge(place: str, release: str, epsilon: float = 0.5, cap: float | None = N
 
 def spent(place: str) -> Fraction:
     """Epsilon in a ledger."""
-    from labeldp.pipelines.release.ledger import Ledger
+    from labeldp.pipelines.ledger.ledger import Ledger
 
     return Ledger(place).spent().epsilon
 
 
 def refusal(place: str) -> str:
     """Text of the error of reading a ledger."""
-    from labeldp.pipelines.release.ledger import Ledger
+    from labeldp.pipelines.ledger.ledger import Ledger
     from labeldp.transforms import InputError
 
     with pytest.raises(InputError) as found:
@@ -70,7 +70,7 @@ def refusal(place: str) -> str:
 
 
 def test_what_is_charged_is_read_back(place: str, execute: Execute) -> None:
-    from labeldp.pipelines.release.ledger import Caps, Ledger, LedgerEntry
+    from labeldp.pipelines.ledger.ledger import Caps, Ledger, LedgerEntry
 
     ledger = Ledger(place)
     assert ledger.runs() == []
@@ -111,7 +111,7 @@ def test_sums_are_compared_exactly(place: str) -> None:
 
 def test_a_run_again_is_found_and_one_to_another_output_is_written_down(place: str, monkeypatch: Any) -> None:
     """Windows of caps are longer by more than the minutes for which a run is found."""
-    from labeldp.pipelines.release import ledger
+    from labeldp.pipelines.ledger import ledger
 
     def at(minute: int) -> None:
         monkeypatch.setattr(ledger.time, "gmtime", lambda: (2100, 1, 1, 0, minute, 0, 0, 1, 0))
@@ -130,7 +130,7 @@ def test_a_run_that_is_repeated_later_is_written_down_with_its_time(
     place: str, execute: Execute, monkeypatch: Any
 ) -> None:
     """A window has the releases of its time, those that were made before among them."""
-    from labeldp.pipelines.release import ledger
+    from labeldp.pipelines.ledger import ledger
 
     for month in (1, 2, 2, 3):
         monkeypatch.setattr(ledger.time, "gmtime", lambda month=month: (2100, month, 1, 0, 0, 0, 0, 1, 0))
@@ -194,7 +194,7 @@ def test_a_row_that_was_written_by_hand_counts(place: str, execute: Execute) -> 
 def test_a_crash_before_the_publication_leaves_a_charge_that_the_run_again_finds(
     place: str, job: Any, invoke: Any, outputs: Path, execute: Execute, monkeypatch: Any, tree: Any
 ) -> None:
-    from labeldp.pipelines.job import privatize_command
+    from labeldp.pipelines.cli import privatize_command
 
     def crash(*_: Any) -> None:
         raise RuntimeError("power off")
@@ -218,7 +218,7 @@ def test_a_crash_before_the_publication_leaves_a_charge_that_the_run_again_finds
 
 def test_a_charge_survives_a_lost_connection(postgres: Any, postgres_url: str, monkeypatch: Any) -> None:
     """At the end of a long job the server may restart. The answer to the commit is lost here, after it was made."""
-    from labeldp.pipelines.release import ledger_database
+    from labeldp.pipelines.ledger import ledger_database
     from sqlalchemy.dialects.postgresql.psycopg import dialect
 
     commit, attempts = dialect.do_commit, []
@@ -241,7 +241,7 @@ def test_a_first_charge_meets_the_type_of_the_table_of_another(
     postgres: Any, postgres_url: str, monkeypatch: Any
 ) -> None:
     """PostgreSQL looks for a table of the name, then for its type: another run may make both in between."""
-    from labeldp.pipelines.release import ledger_database
+    from labeldp.pipelines.ledger import ledger_database
 
     database, attempts = postgres_url.rpartition("/")[2], []
 
@@ -258,7 +258,7 @@ def test_a_first_charge_meets_the_type_of_the_table_of_another(
 
 def test_charges_are_serializable_and_durable(postgres: Any, monkeypatch: Any) -> None:
     """For all defaults of the server."""
-    from labeldp.pipelines.release.ledger_database import LedgerDatabase
+    from labeldp.pipelines.ledger.ledger_database import LedgerDatabase
     from sqlalchemy import event
 
     monkeypatch.setenv("PGPASSWORD", postgres.password)
@@ -277,7 +277,7 @@ def test_charges_are_serializable_and_durable(postgres: Any, monkeypatch: Any) -
 
 
 def test_another_process_that_keeps_the_file_locked(new_ledger: Any, monkeypatch: Any) -> None:
-    from labeldp.pipelines.release import ledger_database
+    from labeldp.pipelines.ledger import ledger_database
 
     monkeypatch.setattr(ledger_database, "_PATIENCE_SECONDS", 0.1)
     place = new_ledger("sqlite")
@@ -334,7 +334,7 @@ def test_a_sqlite_file_inside_the_output_is_refused(job: Any, invoke: Any, outpu
 def test_without_the_extra_the_error_names_it(
     job: Any, invoke: Any, tmp_path: Path, monkeypatch: Any, kind: str, module: str
 ) -> None:
-    from labeldp.pipelines.cli import optional_extras
+    from labeldp.pipelines.flags import optional_extras
 
     monkeypatch.setattr(optional_extras, "_importable", lambda name: name != module)
     outcome = invoke(job(ledger=f"sqlite:///{tmp_path}/l" if kind == "sqlite" else f"postgresql://u:{SECRET}@h/db"))
@@ -372,7 +372,7 @@ def test_a_ledger_without_its_libraries_names_the_extra(monkeypatch: Any, module
 def test_an_unreachable_server_ends_the_job_before_it_starts(
     job: Any, invoke: Any, outputs: Path, monkeypatch: Any
 ) -> None:
-    from labeldp.pipelines.job import release_steps
+    from labeldp.pipelines.publish import release_steps
 
     monkeypatch.setattr(release_steps, "run_pipeline", lambda *_: pytest.fail("the job was started"))
     outcome = invoke(job(ledger=f"postgresql://u:{SECRET}@127.0.0.1:1/db?ledger=x"))
@@ -421,8 +421,8 @@ def test_a_password_in_the_url_is_used_and_never_shown(
     from urllib.parse import quote
 
     import apache_beam as beam
-    from labeldp.pipelines.job import release_steps
-    from labeldp.pipelines.runner import run_pipeline
+    from labeldp.pipelines.job import run_pipeline
+    from labeldp.pipelines.publish import release_steps
 
     graphs = []
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labeldp.pipelines.release.manifest import Manifest, parse_manifest, read_manifest
+from labeldp.pipelines.publish.manifest import Manifest, parse_manifest, read_manifest
 from labeldp.transforms.errors import InputError
 
 DOCUMENT: dict[str, Any] = {

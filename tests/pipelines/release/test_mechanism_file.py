@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from labeldp.mechanisms import Prior, solve
-from labeldp.pipelines.release.mechanism_file import MechanismFile, read_mechanism_file
+from labeldp.pipelines.spec.mechanism_file import MechanismFile, read_mechanism_file
 from labeldp.transforms import InputError
 
 

@@ -222,7 +222,7 @@ def test_apply_refuses_a_mechanism_that_was_changed(job: Any, invoke: Any, fitte
 
 
 def test_a_job_result_survives_the_way_through_its_file() -> None:
-    from labeldp.pipelines.release.job_result import JobResult
+    from labeldp.pipelines.publish.job_result import JobResult
     from labeldp.transforms import InputError, NoiseBinding
 
     binding = NoiseBinding(2**256 - 1, "y", domain=(0.1, 0.2), budget=BudgetSplit(0.1, 0.9), records=3, unusable=1)
@@ -239,7 +239,7 @@ def test_a_job_result_survives_the_way_through_its_file() -> None:
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, None])
 def test_staging_is_beside_the_target_and_goes_away(outputs: Path, error: type[BaseException] | None) -> None:
-    from labeldp.pipelines.release.output_folder import staging_folder
+    from labeldp.pipelines.publish.output_folder import staging_folder
 
     def use() -> None:
         with staging_folder(str(outputs / "released")) as place:
@@ -261,7 +261,7 @@ def test_staging_is_beside_the_target_and_goes_away(outputs: Path, error: type[B
 
 
 def test_publishing_never_replaces_anything(outputs: Path) -> None:
-    from labeldp.pipelines.release.output_folder import Staging, publish_folder
+    from labeldp.pipelines.publish.output_folder import Staging, publish_folder
     from labeldp.transforms import StageError
 
     staging = Staging(str(outputs / "staging"), str(outputs / "staging"))
@@ -282,7 +282,7 @@ def test_publishing_never_replaces_anything(outputs: Path) -> None:
 def test_a_remote_folder_is_published_in_batches_and_manifests_last(outputs: Path, tree: Any) -> None:
     from apache_beam.io.filesystem import FileMetadata
     from apache_beam.io.localfilesystem import LocalFileSystem
-    from labeldp.pipelines.release.output_folder import Staging, publish_folder
+    from labeldp.pipelines.publish.output_folder import Staging, publish_folder
 
     renamed: list[list[str]] = []
 

@@ -111,7 +111,7 @@ def test_empty_shards_name_no_mechanism_and_are_published(job: Any, invoke: Any,
 
 
 def test_the_result_of_a_job_compares_the_mechanisms() -> None:
-    from labeldp.pipelines.release.job_result import JobResult
+    from labeldp.pipelines.publish.job_result import JobResult
     from labeldp.transforms import InputError, NoiseBinding
 
     binding = NoiseBinding(1, "y", (0.0, 1.0), BudgetSplit(0.1, 0.9), 3, 0)

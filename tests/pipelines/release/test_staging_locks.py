@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 from apache_beam.io.filesystem import FileMetadata, MatchResult
-from labeldp.pipelines.release import staging_locks
-from labeldp.pipelines.release.staging_locks import locked_staging, remove_leftovers
+from labeldp.pipelines.publish import staging_locks
+from labeldp.pipelines.publish.staging_locks import locked_staging, remove_leftovers
 
 DEAD = "0123456789ab"
 
 # A process that stages beside a target until it is killed.
 STAGES = """
 import sys, time
-from labeldp.pipelines.release.staging_locks import locked_staging
+from labeldp.pipelines.publish.staging_locks import locked_staging
 
 with locked_staging(sys.argv[1]) as folder:
     print(folder, flush=True)

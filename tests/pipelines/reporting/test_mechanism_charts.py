@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from labeldp.mechanisms.core.prior import Prior
 from labeldp.mechanisms.registry import solve
 from labeldp.pipelines.charts.svg_plot import text_width
-from labeldp.pipelines.reporting import mechanism_charts as charts
-from labeldp.pipelines.reporting.mechanism_charts import Bin, ChannelCells, channel_cells, channel_chart, label_bins
+from labeldp.pipelines.report import mechanism_charts as charts
+from labeldp.pipelines.report.mechanism_charts import Bin, ChannelCells, channel_cells, channel_chart, label_bins
 
 LABELS = np.array([0.0, 1.0, 2.0, 5.0])
 WEIGHTS = np.array([0.4, 0.3, 0.2, 0.1])

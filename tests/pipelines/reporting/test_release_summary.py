@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from labeldp.mechanisms.core.prior import Prior
 from labeldp.mechanisms.registry import solve
-from labeldp.pipelines.reporting.release_summary import attained_ratio
+from labeldp.pipelines.report.release_summary import attained_ratio
 
 
 def test_where_the_ratio_is_attained() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
-from labeldp.pipelines.runner.flink_jobs import cancel_flink_jobs
+from labeldp.pipelines.job.flink_jobs import cancel_flink_jobs
 
 
 class Flink(BaseHTTPRequestHandler):
@@ -53,7 +53,7 @@ def test_cancels_what_runs_under_the_name_and_waits_for_its_end(
     master: str, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr("labeldp.pipelines.runner.flink_jobs.time.sleep", pauses.append)
+    monkeypatch.setattr("labeldp.pipelines.job.flink_jobs.time.sleep", pauses.append)
     cancel_flink_jobs(scheme + master, "labeldp-1")
     assert Flink.asked == ["/jobs/a?mode=cancel"] * 2
     assert pauses == [0.2] * 2

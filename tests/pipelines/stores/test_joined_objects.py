@@ -14,7 +14,7 @@ from labeldp.transforms import LabelledBatch, WriteParquet, WriteTFRecords
 from labeldp.transforms.errors import StageError, StoreConflict, StoreError
 from labeldp.transforms.io.filesystems import join_files
 from labeldp.transforms.shards.shard_ranges import CountRows
-from labeldp.transforms.stores.object_store import store_of
+from labeldp.transforms.stores.open_store import store_of
 
 pytestmark = pytest.mark.xdist_group("stores")
 

@@ -7,8 +7,8 @@ import time
 from typing import Any
 
 import pytest
-from labeldp.pipelines.accounting.caps import Window
-from labeldp.pipelines.release.ledger import Caps, Ledger, LedgerEntry
+from labeldp.pipelines.ledger.caps import Window
+from labeldp.pipelines.ledger.ledger import Caps, Ledger, LedgerEntry
 from labeldp.transforms import InputError, ShardFile, StageError
 from labeldp.transforms.errors import StoreConflict, StoreNotFound
 from labeldp.transforms.io.filesystems import complete_file, match, open_input
@@ -16,7 +16,8 @@ from labeldp.transforms.noise_key_file import NoiseKeyFile
 from labeldp.transforms.shards.publish_shards import _move
 from labeldp.transforms.stores import lease as lease_module
 from labeldp.transforms.stores.lease import Lease
-from labeldp.transforms.stores.object_store import ABSENT, require_conditions, store_of
+from labeldp.transforms.stores.object_store import ABSENT, require_conditions
+from labeldp.transforms.stores.open_store import store_of
 
 pytestmark = pytest.mark.xdist_group("stores")
 
@@ -240,7 +241,7 @@ def test_charges_that_meet_never_pass_a_cap_together(emulator: Any) -> None:
 
 @STORES
 def test_a_window_of_a_ledger_on_a_store(emulator: Any, invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from labeldp.pipelines.release import ledger
+    from labeldp.pipelines.ledger import ledger
 
     url, caps, now, gmtime = emulator.url("ledger.jsonl"), Caps(2.0, None, Window.parse("7d")), time.time(), time.gmtime
     for day in (9, 8, 1, 0):

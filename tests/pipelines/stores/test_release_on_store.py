@@ -27,7 +27,7 @@ runpy.run_path(kept_between_jobs)["keep_results"]()
 os.dup2(stderr.fileno(), 2)
 os.environ.update(environment)
 from labeldp.pipelines.cli.commands import main
-from labeldp.pipelines.job import privatize_command
+from labeldp.pipelines.cli import privatize_command
 
 setattr(privatize_command, step, lambda *_: os.kill(os.getpid(), number))
 os._exit(main(argv))
@@ -235,7 +235,7 @@ def test_a_schema_and_the_files_of_validation(emulator: Any, on_store: Any, invo
     """Without the validation itself, which takes half a minute and has tests of its own."""
     from labeldp.pipelines.cli.commands import parse
     from labeldp.pipelines.job import validation_passes
-    from labeldp.pipelines.job.parse_request import parse_request
+    from labeldp.pipelines.spec.parse_request import parse_request
     from labeldp.transforms.validation.validate_examples import Validation
 
     malformed = emulator.put("malformed.pbtxt", b"feature {")
@@ -273,7 +273,7 @@ def test_a_run_killed_before_it_is_charged_is_no_release(
     refused = invoke(on_store())
     assert refused.code == 1
     assert "out/released/notes exists" in refused.error
-    from labeldp.transforms.stores.object_store import store_of
+    from labeldp.transforms.stores.open_store import store_of
 
     store_of(emulator.url("")).delete([emulator.url("out/released/notes")])
     assert "which a killed run had left behind" in invoke(on_store(epsilon_cap=1)).ok().err
@@ -303,7 +303,7 @@ def test_a_run_that_fails_leaves_nothing(
     emulator: Any, on_store: Any, invoke: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that exceeds its cap has written its shards; nobody may keep them."""
-    from labeldp.pipelines.job import privatize_command
+    from labeldp.pipelines.cli import privatize_command
 
     monkeypatch.setattr(privatize_command, "check_caps", lambda *_: None)
     refused = invoke(on_store(epsilon_cap=0.5))

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import requests
 from apache_beam.options.pipeline_options import PipelineOptions
-from labeldp.pipelines.accounting.caps import Caps
-from labeldp.pipelines.job.job_request import OutputSpec
-from labeldp.pipelines.release.ledger import Ledger, LedgerEntry
-from labeldp.pipelines.release.output_folder import publish_folder, publishing, staging_folder
+from labeldp.pipelines.ledger.caps import Caps
+from labeldp.pipelines.ledger.ledger import Ledger, LedgerEntry
+from labeldp.pipelines.publish.output_folder import publish_folder, publishing, staging_folder
+from labeldp.pipelines.spec.job_request import OutputSpec
 from labeldp.transforms.errors import InputError, StageError
 from labeldp.transforms.io.filesystems import complete_file, join_files, write_text
 from labeldp.transforms.stores import lease as lease_module
-from labeldp.transforms.stores.object_store import store_of
+from labeldp.transforms.stores.open_store import store_of
 
 pytestmark = pytest.mark.xdist_group("stores")
 httpsession: Any = pytest.importorskip("botocore.httpsession", reason="the extra aws is not installed")
@@ -249,7 +249,8 @@ def test_every_file_of_a_release_but_the_manifests_is_written_under_the_lease(
     emulator: Any, on_store: Any, invoke: Any, stop: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever a job writes: here also the files of several labels, a linear center and the validation."""
-    from labeldp.pipelines.job import privatize_command, validation_passes
+    from labeldp.pipelines.cli import privatize_command
+    from labeldp.pipelines.job import validation_passes
     from labeldp.transforms.validation.validate_examples import Validation
 
     def passed(*_: Any) -> None:

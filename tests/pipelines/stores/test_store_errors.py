@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from botocore import exceptions as boto
 from google.api_core import exceptions as google
-from labeldp.pipelines.cli import optional_extras
+from labeldp.pipelines.flags import optional_extras
 from labeldp.transforms.errors import StoreError
 from labeldp.transforms.stores import google_store, object_store, s3_store
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from labeldp.pipelines.cli.arguments import UsageError
-from labeldp.pipelines.study.prior_file import read_prior
+from labeldp.pipelines.errors import UsageError
+from labeldp.pipelines.spec.prior_file import read_prior
 
 
 def test_a_public_prior_has_spent_nothing(tmp_path: Path) -> None:

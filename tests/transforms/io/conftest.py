@@ -17,8 +17,8 @@ def columns() -> dict[str, list[Any]]:
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits batches to a few records."""
-    from labeldp.transforms.csv_input import csv_blocks
-    from labeldp.transforms.io import file_reader, parquet_reader, tfrecord_reader
+    from labeldp.transforms.io import csv_blocks
+    from labeldp.transforms.readers import file_reader, parquet_reader, tfrecord_reader
 
     for module in (file_reader, parquet_reader, tfrecord_reader):
         monkeypatch.setattr(module, "BATCH_ROWS", 7)
@@ -54,8 +54,8 @@ def write() -> Callable[[Path, str, dict[str, list[Any]]], str]:
 def read_all() -> Callable[..., list[Any]]:
     """(path, format, option=value, ...) -> all batches of that file. first: another file that determines the schema."""
     from labeldp.transforms import Format
-    from labeldp.transforms.io.file_reader import FileReader
     from labeldp.transforms.io.input_format import FilePart
+    from labeldp.transforms.readers.file_reader import FileReader
 
     def read(path: str, format: str | Format, **options: Any) -> list[Any]:
         format = format if isinstance(format, Format) else Format(format)

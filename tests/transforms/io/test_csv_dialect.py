@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.transforms import Format, InputError
-from labeldp.transforms.csv_input import csv_blocks
-from labeldp.transforms.csv_input.csv_dialect import Dialect
-from labeldp.transforms.io.file_reader import FileReader
+from labeldp.transforms.io import csv_blocks
+from labeldp.transforms.io.csv_dialect import Dialect
 from labeldp.transforms.io.input_format import FilePart
+from labeldp.transforms.readers.file_reader import FileReader
 
 SENTINEL = "4861371529"
 DELIMITERS = [",", ";", "\t", "|", " ", ":"]

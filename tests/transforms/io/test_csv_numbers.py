@@ -10,11 +10,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from labeldp.transforms import Format, InputError
-from labeldp.transforms.csv_input import csv_blocks, csv_numbers
-from labeldp.transforms.csv_input.csv_dialect import COMMA, Dialect
+from labeldp.transforms.csv_input import csv_numbers
 from labeldp.transforms.csv_input.csv_numbers import read_numbers
-from labeldp.transforms.io.file_reader import FileReader
+from labeldp.transforms.io import csv_blocks
+from labeldp.transforms.io.csv_dialect import COMMA, Dialect
 from labeldp.transforms.io.input_format import FilePart, file_parts
+from labeldp.transforms.readers.file_reader import FileReader
 
 MISSING = {"", "NA", "nan", "NULL", "#N/A", "-1.#IND"}
 PLAIN = Format("csv")

@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.transforms import Format, InputError, ReadRecordBatches
 from labeldp.transforms.batches import LabelledBatch
-from labeldp.transforms.csv_input import csv_blocks, csv_parts
-from labeldp.transforms.csv_input.csv_dialect import COMMA, Dialect
+from labeldp.transforms.csv_input import csv_parts
 from labeldp.transforms.csv_input.csv_parts import split_csv
-from labeldp.transforms.io import file_reader, row_parts
-from labeldp.transforms.io.file_reader import FileReader
+from labeldp.transforms.io import csv_blocks, row_parts
+from labeldp.transforms.io.csv_dialect import COMMA, Dialect
 from labeldp.transforms.io.input_format import BATCH_ROWS, FilePart
+from labeldp.transforms.readers import file_reader
+from labeldp.transforms.readers.file_reader import FileReader
 
 ROWS = 6 * BATCH_ROWS + 17
 # Line breaks, commas, quotes and nothing in quotes; a stray quote, blank lines, and two rows at once.

@@ -17,10 +17,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from labeldp.transforms import Format, InputError, LabelledBatch, ReadRecordBatches
-from labeldp.transforms.csv_input import csv_blocks, csv_header, csv_reader
-from labeldp.transforms.io import file_reader
-from labeldp.transforms.io.file_reader import FileReader
+from labeldp.transforms.csv_input import csv_header, csv_reader
+from labeldp.transforms.io import csv_blocks
 from labeldp.transforms.io.input_format import FilePart
+from labeldp.transforms.readers import file_reader
+from labeldp.transforms.readers.file_reader import FileReader
 
 SENTINEL = "SENTINEL123"
 
@@ -150,8 +151,8 @@ SLOW_READS = """
 import sys, time
 from apache_beam.io.filesystems import FileSystems
 from labeldp.transforms import Format, InputError
-from labeldp.transforms.csv_input import csv_blocks
-from labeldp.transforms.io.file_reader import FileReader
+from labeldp.transforms.io import csv_blocks
+from labeldp.transforms.readers.file_reader import FileReader
 from labeldp.transforms.io.input_format import FilePart
 
 class Slow:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.transforms import Equals, Format, InputError, ReadRecordBatches
-from labeldp.transforms.io.file_reader import FileReader
 from labeldp.transforms.io.hive_partitions import OutputPartitions, find_partitions, folder_of
 from labeldp.transforms.io.input_format import file_parts
+from labeldp.transforms.readers.file_reader import FileReader
 
 FORMATS = ["tfrecord", "parquet", "csv"]
 VALUES = ["1", "02", "-7", "-0", "2147483647", "2147483648", "-2147483649", "1.5", "2024-01-31", "", "a", "a+b", "b=c",

@@ -11,9 +11,9 @@ import pyarrow.parquet
 import pytest
 from labeldp.transforms import Equals, Format, InputError, ReadRecordBatches
 from labeldp.transforms.batches import label_values, replace_label
-from labeldp.transforms.io import file_reader, parquet_reader, tfrecord_reader
-from labeldp.transforms.io.file_reader import FileReader
 from labeldp.transforms.io.input_format import BATCH_ROWS, FilePart
+from labeldp.transforms.readers import file_reader, parquet_reader, tfrecord_reader
+from labeldp.transforms.readers.file_reader import FileReader
 from labeldp.transforms.tfrecord.example_encoder import encode_examples
 from labeldp.transforms.tfrecord.framing import frame, read_records
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from labeldp.transforms import InputError
-from labeldp.transforms.io.parquet_reader import int96_columns
+from labeldp.transforms.readers.parquet_reader import int96_columns
 
 FAR = ["1000-01-01T00:00:00.000001", "9999-12-31T23:59:59.999999", "1969-12-31T23:59:59.5", "2000-01-01T00:00:00"]
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from labeldp.transforms import Format, InputError, ReadRecordBatches
-from labeldp.transforms.io import parquet_reader
-from labeldp.transforms.io.file_reader import FileReader
 from labeldp.transforms.io.input_format import FilePart
+from labeldp.transforms.readers import parquet_reader
+from labeldp.transforms.readers.file_reader import FileReader
 
 SENTINEL = "SENTINEL123"
 

@@ -10,7 +10,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
 from labeldp.transforms import Carried, Format, LabelledBatch, ReadRecordBatches
-from labeldp.transforms.io import read_files as read
+from labeldp.transforms.readers import read_files as read
 
 SENTINEL = "SENTINEL123"
 FORMATS = ["tfrecord", "parquet", "csv"]

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from labeldp.transforms import Format, InputError, ReadRecordBatches
 from labeldp.transforms.batches import LabelledBatch
-from labeldp.transforms.io import row_parts, tfrecord_reader
-from labeldp.transforms.io.file_reader import FileReader
+from labeldp.transforms.io import row_parts
 from labeldp.transforms.io.input_format import BATCH_ROWS, FilePart
-from labeldp.transforms.io.tfrecord_reader import split_tfrecord
+from labeldp.transforms.readers import tfrecord_reader
+from labeldp.transforms.readers.file_reader import FileReader
+from labeldp.transforms.readers.tfrecord_reader import split_tfrecord
 from labeldp.transforms.tfrecord import framing
 from labeldp.transforms.tfrecord.example_encoder import encode_examples
 from labeldp.transforms.tfrecord.framing import frame

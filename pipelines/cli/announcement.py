@@ -1,0 +1,234 @@
+"""Summary of a release on standard output, and warnings about it on standard error."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ...mechanisms.analysis.automatic import CANDIDATES, LABELS
+from ...mechanisms.analysis.release_warnings import release_warnings
+from ...mechanisms.analysis.verdict import debiasing, verdict
+from ...mechanisms.center.truncation import MODEL_PARAMETERS
+from ...mechanisms.core.losses import loss_named
+from ...mechanisms.core.randomizer import Randomizer
+from ...mechanisms.release.bound_noise import NoiseBinding
+from ...mechanisms.release.unit_bound import DROP
+from ...transforms.io.row_parts import ENOUGH_FILES, splits
+from ...transforms.progress_log import LOGGER
+from ..errors import one_line
+from ..job.job_graph import reads_parts
+from ..publish.job_result import JobResult
+from ..publish.release_steps import ReleasedLabel
+from ..spec.job_request import JobRequest, ValidationRequest, whole_budget
+from ..spec.mechanism_file import MechanismFile
+
+# Records of a large file, on average.
+_LARGE_FILE = 1 << 20
+_OUTPUTS_SHOWN = 6
+_GROUPS_SHOWN = 8
+_COLUMNS_SHOWN = 12
+
+
+def announce_features(request: JobRequest) -> None:
+    """Logs which columns the linear center predicts from, and which it cannot use.
+
+    Args:
+      request: The request.
+    """
+    if request.features is not None:
+        LOGGER.info("center of %s: %s", one_line(request.column.name), one_line(describe_features(request)))
+
+
+def describe_features(request: JobRequest) -> str:
+    """Describes the features of the linear center that a job makes.
+
+    Args:
+      request: The request, with features.
+
+    Returns:
+      Their names, and the columns that are none, with the reasons; of many columns, the first ones.
+    """
+    assert request.features is not None
+    names = request.features.names
+    unused = [f"{name} ({reason})" for name, reason in request.unused.items()]
+    text = f"linear, from {counted(len(names), 'feature')}: {_first_columns(names)}"
+    return f"{text}; not from {_first_columns(unused)}" if unused else text
+
+
+def _first_columns(texts: Sequence[str]) -> str:
+    return ", ".join(texts[:_COLUMNS_SHOWN]) + (", ..." if len(texts) > _COLUMNS_SHOWN else "")
+
+
+def announce_readers(request: JobRequest, binding: NoiseBinding) -> None:
+    """Logs what lets several workers read large files of rows, where one read each of a few.
+
+    Which files are large is told by the number of their records: sizes, and the number of workers that follows from
+    them, may depend on labels.
+
+    Args:
+      request: The request.
+      binding: What is released of the records.
+    """
+    input, column, output = request.input, request.column, request.output
+    files, rows = len(input.parts), binding.records + binding.unusable
+    if input.format.name == "parquet" or files >= ENOUGH_FILES or rows < _LARGE_FILE * files:
+        return
+    each = "the input file" if files == 1 else "each input file"
+    enough = dataclasses.replace(output, num_shards=max(output.num_shards, ENOUGH_FILES * files))
+    split = all(splits(part, input.format.dialect.encoding) for part in input.parts)
+    if not (split and reads_parts(input, column, enough)):
+        LOGGER.info("one worker read %s: of %d files or more, several can be read at a time", each, ENOUGH_FILES)
+    elif not reads_parts(input, column, output):
+        LOGGER.info("one worker read the records of %s: with --num_shards %d, several can", each, enough.num_shards)
+
+
+def warn_of_other_label(request: JobRequest) -> None:
+    """Warns if the mechanism of `apply` was fitted to another label column.
+
+    Its epsilon holds for every column with its domain, but its histogram says nothing about this one.
+
+    Args:
+      request: The request.
+    """
+    fitted, label = request.mechanism.fitted, request.column.name
+    if fitted is not None and fitted.label not in (None, label):
+        LOGGER.warning(
+            "warning: --label is %s, but --mechanism_file was fitted to %s: epsilon holds, but the mechanism is "
+            "optimal for the histogram of %s, and its expected loss and verdict are about that column",
+            *(one_line(str(name)) for name in (label, fitted.label, fitted.label)),
+        )
+
+
+def announce(target: str, released: Sequence[ReleasedLabel], validation: ValidationRequest | None) -> None:
+    """Prints what was released, and what it can be used for, in at most twelve lines a label; logs the warnings.
+
+    Args:
+      target: Output folder or mechanism file.
+      released: What is released of each label; the loss of its facts is the one whose expectation is shown.
+      validation: Validation that was requested; None for none.
+    """
+    result = released[0].result
+    binding, several = result.binding, len(released) > 1
+    shards = f" in {counted(len(result.shards), 'shard')}" if result.shards else ""
+    which = f" in each of {counted(len(released), 'column')}" if several else ""
+    print(f"released   {one_line(target)}")
+    print(f"records    {binding.records:,}{shards}; {binding.unusable:,} without a usable label{which} left out")
+    if several:
+        epsilon = whole_budget([each.request for each in released]).epsilon
+        of = "record" if binding.unit is None else "unit"
+        print(f"together   epsilon {epsilon:g} for all labels of a {of}")
+    for each in released:
+        if several:
+            print(f"label      {one_line(each.request.column.name)}: epsilon {each.request.budget.epsilon:.6g}")
+        _announce_label(each)
+    if validation is not None:
+        print(f"validated  against {'an inferred' if validation.schema is None else 'the given'} schema: no anomalies")
+    for each in released:
+        of = f"{one_line(each.request.column.name)}: " if several else ""
+        for warning in release_warnings(each.facts):
+            LOGGER.warning("warning: %s%s", of, warning.text)
+
+
+def _announce_label(released: ReleasedLabel) -> None:
+    _, result, mechanism, facts = released
+    binding, randomizer = result.binding, mechanism.randomizer
+    budget, certificate, loss = binding.budget, randomizer.certificate(), loss_named(facts.loss or "squared")
+    delta = "" if randomizer.pure else f" with delta {certificate.delta!r}"
+    under = "the noised histogram" if mechanism.prior_epsilon else "the public prior"
+    _announce_units(result, mechanism)
+    center = f"{mechanism.center_epsilon:.6g} for the center + " if mechanism.center_epsilon else ""
+    of_record = ", of one record" if binding.unit is not None else ""
+    parts = f"{center}{budget.prior:.6g} for the histogram + {budget.labels:.6g} for the labels"
+    print(f"budget     epsilon {parts}{of_record}")
+    if mechanism.center is not None:
+        column, labels = one_line(mechanism.center.column), randomizer.labels
+        error = mechanism.center.clipping(randomizer)
+        grouped = mechanism.center.groups is not None
+        ends = "the range of their group" if grouped else f"{labels[0]:.6g}..{labels[-1]:.6g}"
+        print(
+            f"center     {column}: {binding.missing_centers:,} missing; residuals clipped to {ends}, expected squared "
+            f"loss of clipping {error.squared:.6g}, for {100 * error.share:.3g} % of the records"
+        )
+        _announce_groups(mechanism)
+    labels = counted(len(randomizer.labels), "label")
+    print(f"mechanism  {randomizer.mechanism}: {labels} to {_outputs(randomizer)}{_grid(binding)}")
+    if randomizer.choice is not None:
+        print(f"chosen     {_chosen(**randomizer.choice)}")
+    print(f"certified  epsilon {certificate.epsilon!r}{delta} for the labels, largest bias {certificate.max_bias:.6g}")
+    print(f"expected   {loss.name} loss {randomizer.expected_loss(mechanism.prior, loss):.6g}, under {under}")
+    print(f"debias     {debiasing(facts).line}")
+    print(f"verdict    {verdict(facts).line}")
+
+
+def _grid(binding: NoiseBinding) -> str:
+    """Says which of the declared labels the mechanism uses; empty if all of them."""
+    if binding.declared is None:
+        return ""
+    step = binding.domain[1] - binding.domain[0]
+    return f"; grid of {len(binding.domain):,} labels, {step:.6g} apart, for {binding.declared.labels:,} declared ones"
+
+
+def _announce_units(result: JobResult, mechanism: MechanismFile) -> None:
+    """Prints the epsilon of a unit and how many records were left out, in one line."""
+    unit, counts = result.binding.unit, result.units
+    if unit is None or counts is None:
+        return
+    labels, delta = mechanism.labels_budget
+    composed = f" with delta {delta:g}" if delta else ""
+    done = "left out" if unit.over_limit == DROP else "with a constant label"
+    print(
+        f"units      {one_line(unit.column)}: {counts.units:,}, at most {counted(unit.max_records, 'record')} each, "
+        f"{counts.left_out:,} {done}; epsilon {mechanism.total_epsilon(labels):.6g}{composed} for all labels of a unit"
+    )
+    if counts.without_unit:
+        LOGGER.warning(
+            "warning: %s without a unit in %s: %s", counted(counts.without_unit, "record"), one_line(unit.column), done
+        )
+
+
+def _announce_groups(mechanism: MechanismFile) -> None:
+    """Prints the ranges of the groups, in one line; of many groups, the first ones."""
+    if mechanism.center is None or mechanism.center.groups is None:
+        return
+    rows = mechanism.center.group_rows(mechanism.randomizer)
+    shown = [
+        f"{'others' if row.value is None else one_line(row.value)} {row.low:.6g}..{row.high:.6g}"
+        for row in rows[:_GROUPS_SHOWN]
+    ]
+    more = f", and {len(rows) - _GROUPS_SHOWN} more in the mechanism file" if len(rows) > _GROUPS_SHOWN else ""
+    print(f"groups     {one_line(mechanism.center.groups.column)}: {', '.join(shown)}{more}")
+
+
+def _chosen(mechanism: str, model_errors: Mapping[str, float | None]) -> str:
+    """Names the mechanism that was chosen, with its model error and those of the two extremes."""
+    shown = {name: model_errors.get(name) for name in CANDIDATES if name in ("unbiased", LABELS, mechanism)}
+    errors = ", ".join(f"{name} {error:.4g}" for name, error in shown.items() if error is not None)
+    return f"{mechanism}: squared error that labels cause in a model of {MODEL_PARAMETERS} parameters: {errors}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Formats a count with its noun, such as "1 shard" or "2 shards".
+
+    Args:
+      number: The count.
+      noun: The noun in the singular; its plural ends in s.
+
+    Returns:
+      The text.
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _outputs(randomizer: Randomizer) -> str:
+    """Lists the likeliest output of each label if there are few outputs; otherwise only counts the outputs."""
+    count = counted(len(randomizer.outputs), "output")
+    if len(randomizer.outputs) > _OUTPUTS_SHOWN:
+        return count
+    likeliest = randomizer.weights.argmax(axis=1)
+    groups = []
+    for output in np.unique(likeliest):
+        labels = randomizer.labels[likeliest == output]
+        groups.append(f"{labels[0]:g}..{labels[-1]:g} -> {randomizer.outputs[output]:.4g}")
+    return f"{count}: {', '.join(groups)}"

@@ -1,0 +1,130 @@
+"""`labeldp attack`: attacks a mechanism file or a sampler as a black box, and prints what the attacks prove."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from fractions import Fraction
+
+from ...mechanisms.analysis.label_inference import LabelInference, label_inference, label_inferences
+from ...mechanisms.core.exact_bounds import round_up
+from ..attack.attack_claim import read_claim
+from ..attack.center_checks import around_center, check_changed_centers
+from ..attack.channel_checks import check_channel
+from ..attack.findings import Claim, Finding, Setting
+from ..attack.histogram_checks import check_histogram
+from ..attack.independence_checks import check_independence
+from ..attack.keyed_release import KeyedRelease
+from ..attack.release_function import BlackBox, SamplerError, load_sampler
+from ..attack.unit_checks import check_units
+from ..audit.local_files import local_copy
+from ..errors import UsageError
+from .exit_codes import FAILURE, SUCCESS, run_command
+
+_LEAST_DRAWS, _MOST_DRAWS = 1000, 10**9
+_MOST_CHECKS, _MOST_CENTER_CHECKS, _MOST_GROUP_CHECKS, _MOST_UNIT_CHECKS = 7, 2, 1, 2
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command and prints the findings.
+
+    Args:
+      args: Parsed flags.
+
+    Returns:
+      The exit code: 0 if no attack succeeds, 1 if one does or a file cannot be used, 2 for bad usage.
+    """
+    passed = True
+
+    def work() -> None:
+        nonlocal passed
+        passed = _attack(args)
+
+    code = run_command("labeldp attack", work, (ValueError, OSError, MemoryError, SamplerError))
+    return code if code != SUCCESS or passed else FAILURE
+
+
+def _attack(args: argparse.Namespace) -> bool:
+    """Prints the findings; tells whether all checks passed."""
+    _check_flags(args)
+    if args.within is not None and not 0 <= args.within < float("inf"):
+        raise UsageError(f"--within must be finite and not negative, not {args.within:g}")
+    local = local_copy(args, args.path)
+    if not os.path.exists(local):
+        raise UsageError(f"{args.path} does not exist: name a mechanism file or an output folder")
+    function = None if args.sampler is None else load_sampler(args.sampler)
+    claim = read_claim(local, args.path)
+    randomizer = claim.randomizer
+    function = function or KeyedRelease(randomizer, claim.prior_epsilon, claim.residuals, claim.unit)
+    if claim.residuals is None:
+        box = BlackBox(function, randomizer.labels, has_units=claim.unit is not None)
+        attacked, checks = claim, _MOST_CHECKS
+    else:
+        box, attacked = around_center(claim, function, claim.residuals)
+        checks = _MOST_CHECKS + _MOST_CENTER_CHECKS + (0 if randomizer.group_ranges is None else _MOST_GROUP_CHECKS)
+    checks += 0 if claim.unit is None else _MOST_UNIT_CHECKS
+    setting = Setting(args.draws, (1 - args.confidence) / checks, args.seed)
+    lines = [_line("mechanism", _mechanism_text(claim)), _line("sampler", args.sampler or "the keyed path of labeldp")]
+    attacks = label_inferences(randomizer, claim.prior)
+    if args.within is not None:
+        attacks[1:] = [label_inference(randomizer, claim.prior, args.within)]
+    lines += [_line("" if place else "advantage", _advantage_text(found)) for place, found in enumerate(attacks)]
+    failed = []
+    for finding in _findings(box, attacked, claim, setting):
+        lines.append(_line(finding.check, ("" if finding.passed else "FAIL: ") + finding.text))
+        if not finding.passed:
+            failed.append(finding.check)
+    lines.append(f"FAIL: {', '.join(failed)}" if failed else "PASS")
+    print("\n".join(lines))
+    return not failed
+
+
+def _check_flags(args: argparse.Namespace) -> None:
+    if not _LEAST_DRAWS <= args.draws <= _MOST_DRAWS:
+        raise UsageError(f"--draws must be between {_LEAST_DRAWS} and {_MOST_DRAWS}, not {args.draws}")
+    if not 0.5 <= args.confidence < 1:
+        raise UsageError(f"--confidence must be at least 0.5 and below 1, not {args.confidence:g}")
+
+
+def _findings(box: BlackBox, attacked: Claim, claim: Claim, setting: Setting) -> Iterator[Finding]:
+    parts = [("channel", check_channel), ("histogram", check_histogram)]
+    if len(attacked.randomizer.labels) > 1:
+        parts.insert(1, ("independence of the noise", check_independence))
+        if claim.unit is not None:
+            parts.append(("labels of whole units", check_units))
+    for name, check in parts:
+        print(f"labeldp: checking the {name}", file=sys.stderr, flush=True)
+        yield from check(box, attacked, setting)
+    if claim.residuals is not None:
+        print("labeldp: checking the noise around changed centers", file=sys.stderr, flush=True)
+        yield from check_changed_centers(box, claim, setting)
+
+
+def _line(name: str, text: str) -> str:
+    return f"{name:<18} {text}"
+
+
+def _mechanism_text(claim: Claim) -> str:
+    randomizer = claim.randomizer
+    delta = f" with delta {claim.delta:.6g}" if claim.delta else ""
+    prior = f", {claim.prior_epsilon:.6g} for the histogram" if claim.prior_epsilon else ""
+    inputs = "labels" if claim.residuals is None else "residuals"
+    if randomizer.group_ranges is not None:
+        inputs = f"positions in the ranges of {len(randomizer.group_ranges)} groups"
+    size = f"{len(randomizer.labels)} {inputs}, {len(randomizer.outputs)} outputs"
+    claimed = f"{randomizer.mechanism}: {size}; claims epsilon {claim.epsilon:.6g}{delta} for the labels{prior}"
+    if claim.unit is None:
+        return claimed
+    epsilon, unit_delta = claim.of_unit
+    both = round_up(Fraction(epsilon) + claim.unit.total(claim.prior_epsilon))
+    delta, most = f" with delta {unit_delta:.6g}" if unit_delta else "", claim.unit.max_records
+    return f"{claimed}, of one record; {both:.6g}{delta} for both, of all of at most {most} records of a unit"
+
+
+def _advantage_text(found: LabelInference) -> str:
+    guess = f"a guess within {found.tolerance:g} of the label" if found.tolerance else "an exact guess"
+    bound = "" if found.bound is None else f"; at most {found.bound:.4g} at this epsilon"
+    success = f"{found.informed:.4g} with the released label, {found.uninformed:.4g} from the prior"
+    return f"{found.advantage:.4g} for {guess}: {success}{bound}"

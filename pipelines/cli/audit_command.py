@@ -1,0 +1,61 @@
+"""`labeldp audit`: checks a mechanism file or a release and prints a report."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from ..audit.audit_release import NoRecords, audit_path, audit_report
+from ..audit.documents import printable
+
+
+def add_flags(parser: Any) -> None:
+    """Adds the arguments of the command.
+
+    Args:
+      parser: A parser of argparse.
+    """
+    parser.description = (
+        "Recompute epsilon, bias and fingerprint of a mechanism file from its integer weights. "
+        "Of a release, check the manifest against it too, and the records with --data."
+    )
+    parser.epilog = "Exit status: 0 every check holds, 1 a check fails, 2 bad usage, 74 the report cannot be written."
+    group = parser.add_argument_group("Input")
+    group.add_argument(
+        "path", metavar="FILE|FOLDER", help="a mechanism file, release.json or output folder; on s3:// or gs:// too"
+    )
+    group.add_argument(
+        "--data",
+        action="store_true",
+        help="read the shards of a release too: every label must be an output of the mechanism, row counts those of "
+        "the manifest, and the distribution of the labels that of the mechanism for the noised histogram; "
+        "dead letters are counted",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command and prints the report.
+
+    Bad usage, such as a path that does not exist, is one line on standard error.
+
+    Args:
+      args: Parsed arguments: `path` and `data`.
+
+    Returns:
+      The exit code: 0 if every check holds, 1 if one does not, 2 for bad usage.
+    """
+    try:
+        # The local copy of a release on an object store.
+        audit = audit_path(getattr(args, "copies", {}).get(args.path, args.path), args.data)
+    except FileNotFoundError:
+        return _bad_usage(f"{args.path!a} does not exist: name a mechanism file, or a folder with mechanism.json in it")
+    except NoRecords:
+        return _bad_usage(f"--data needs a release, but {args.path!a} is a mechanism file: name an output folder")
+    print(audit_report(audit))
+    return 1 if audit.problems else 0
+
+
+def _bad_usage(message: str) -> int:
+    print(f"labeldp audit: error: {printable(message)} (see `labeldp audit --help`)", file=sys.stderr)
+    return 2

@@ -1,0 +1,245 @@
+"""`--dry_run`: says what a job would do. Reads schemas and the ledger, no label, and writes and charges nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ...mechanisms.analysis.automatic import CANDIDATES, LABELS
+from ...mechanisms.center.linear_center import CENTER_SHARES
+from ...mechanisms.core.budget import LEAST_RESIDUAL_SHARE, RESIDUAL_SHARE, BudgetSplit, split_budget
+from ...mechanisms.core.losses import loss_named
+from ...mechanisms.core.prior import Prior
+from ...mechanisms.registry import AUTO, Mechanism, mechanism_named, prior_share
+from ...mechanisms.release.solved_release import EarlierMechanism
+from ...mechanisms.release.unit_bound import DROP
+from ...transforms.io.filesystems import is_remote
+from ...transforms.readers.parquet_reader import parquet_schema
+from ..errors import one_line
+from ..ledger.ledger import Ledger
+from ..publish.release_steps import check_caps, earlier_of_requests
+from ..spec.job_request import BudgetRequest, JobRequest, request_id, whole_budget
+from .announcement import counted, describe_features
+
+_EXAMPLE_RECORDS = (10_000, 1_000_000)
+"""Numbers of records to show the split for, where the number is not known without reading records."""
+_MOST_LABELS = 513
+"""Labels up to which mechanisms are solved for a flat prior, all of most working grids: more take longer."""
+_MOST_FOOTERS = 1000
+"""Parquet files whose footers are read for their number of records."""
+_MOST_COLUMNS = 12
+
+
+def print_dry_run(requests: Sequence[JobRequest], schema: pa.Schema) -> None:
+    """Prints what a job of `privatize` or `fit` would do.
+
+    Args:
+      requests: The checked requests, one for each label.
+      schema: Columns of the first file, of `read_schema`.
+
+    Raises:
+      UsageError: If a cap of the ledger would be exceeded.
+      InputError: If the ledger is corrupt, or a footer cannot be read.
+    """
+    request = requests[0]
+    ledger, name, budget = Ledger(request.ledger), request_id(requests), whole_budget(requests)
+    check_caps(ledger, name, budget, None, request.column.unit)
+    records = _records(request)
+    earlier = earlier_of_requests(ledger, name, requests)
+    labels = [
+        line
+        for each, mechanisms in zip(requests, earlier, strict=True)
+        for line in (
+            ("label", _label(each)),
+            ("center", _center(each)),
+            ("budget", _budget(each, records)),
+            ("mechanism", _mechanism(each)),
+            ("expected", _expected(each, mechanisms, records)),
+        )
+    ]
+    print("dry run    no label was read; nothing is written or charged")
+    for title, text in [
+        ("input", _input(request, records)),
+        ("columns", _columns(request, schema)),
+        ("units", _units(request)),
+        *labels,
+        ("key", one_line(request.key.path) + _created(request.key.path)),
+        ("charged", _charged(request, budget, ledger, name)),
+        ("output", _output(request)),
+    ]:
+        print(f"{title:<11}{text}")
+
+
+def _created(key: str) -> str:
+    return "" if is_remote(key) or os.path.lexists(key) else ", which the job creates"
+
+
+def _records(request: JobRequest) -> int | None:
+    """Number of records, if the footers of the files tell it."""
+    paths = request.input.paths
+    if request.input.format.name != "parquet" or request.input.where is not None or len(paths) > _MOST_FOOTERS:
+        return None
+    return sum(parquet_schema(path)[1] for path in paths)
+
+
+def _input(request: JobRequest, records: int | None) -> str:
+    input = request.input
+    # Without the sizes of the files, which depend on the labels.
+    rows = "" if records is None else f", {records:,} record{'' if records == 1 else 's'}"
+    where = "" if input.where is None else f", of which those with {input.where.column}={input.where.value}"
+    files = counted(len(input.paths), f"{input.format.name} file")
+    return one_line(f"{files}{rows}: {input.pattern}{where}")
+
+
+def _columns(request: JobRequest, schema: pa.Schema) -> str:
+    several = len(request.column.private) > 1
+    roles = dict.fromkeys(request.column.private, "a label" if several else "the label")
+    if request.column.id_column is not None:
+        roles[request.column.id_column] = "the record's id"
+    if request.column.unit is not None:
+        roles.setdefault(request.column.unit.column, "the record's unit")
+    if request.column.center is not None and request.features is None:
+        roles[request.column.center] = "the center"
+    others = [field for field in schema if field.name not in roles]
+    shown = [field for field in schema if field.name in roles] + others[:_MOST_COLUMNS]
+    texts = [f"{field.name} ({roles.get(field.name, _type(field.type))})" for field in shown]
+    more = f" and {counted(len(others) - _MOST_COLUMNS, 'other')}" if len(others) > _MOST_COLUMNS else ""
+    return one_line(", ".join(texts) + more) if texts else "none: the files have no record"
+
+
+def _type(kind: pa.DataType) -> str:
+    """Name of a type; that of its values for the lists of tf.Examples."""
+    if pa.types.is_large_list(kind):
+        kind = kind.value_type
+    return "text" if pa.types.is_large_binary(kind) or pa.types.is_string(kind) else str(kind)
+
+
+def _label(request: JobRequest) -> str:
+    column = request.column
+    ends = f"{column.domain[0]:g} to {column.domain[-1]:g}"
+    steps = np.diff(column.labels)
+    even = len(steps) > 0 and np.allclose(steps, steps[0], rtol=1e-9)
+    spaced = f", {steps[0]:g} apart" if even else ", unevenly spaced" if len(steps) else ""
+    identity = column.id_column or "file and row"
+    of = "" if column.declared is None else f" chosen for the {column.declared.labels:,} declared ones"
+    return one_line(
+        f"{column.name}: {counted(len(column.domain), 'label')}{of}, {ends}{spaced}; rounding {column.rounding}; "
+        f"records are identified by {identity}"
+    )
+
+
+def _units(request: JobRequest) -> str:
+    unit = request.column.unit
+    if unit is None:
+        return "none: epsilon is for the label of one record (--unit_column)"
+    most = counted(unit.max_records, "record")
+    done = "left out" if unit.over_limit == DROP else "kept with a constant label"
+    return one_line(f"{unit.column}: at most {most} of each, the others are {done}, and so are records without a unit")
+
+
+def _center(request: JobRequest) -> str:
+    if request.features is not None:
+        return one_line(describe_features(request))
+    return "none" if request.column.center is None else one_line(f"column {request.column.center}")
+
+
+def _split(request: JobRequest, records: int) -> BudgetSplit:
+    """The split of the job; with a linear center, that of a center that would take nothing."""
+    column, budget = request.column, request.record_budget
+    shares = {"most": prior_share(request.mechanism.name)}
+    if column.center is not None:
+        shares = {"most": RESIDUAL_SHARE, "least": LEAST_RESIDUAL_SHARE}
+    return split_budget(budget.epsilon, column.cells, records, budget.prior_epsilon, **shares)
+
+
+def _budget(request: JobRequest, records: int | None) -> str:
+    parts = []
+    for number in _EXAMPLE_RECORDS if records is None else (max(records, 1),):
+        split = _split(request, number)
+        parts.append(f"{split.prior:.6g} for the histogram + {split.labels:.6g} for the labels of {number:,} records")
+        if request.budget.prior_epsilon is not None:
+            parts = [f"{split.prior:.6g} for the histogram + {split.labels:.6g} for the labels"]
+    delta = f", delta {request.budget.delta:g}" if request.budget.delta else ""
+    unit, budget = request.column.unit, request.record_budget
+    if unit is not None:
+        delta += f" for all labels of a unit, {budget.epsilon:.6g} for each of at most {unit.max_records} records"
+    first = ""
+    if request.features is not None:
+        least, most = (float(share) * budget.epsilon for share in (CENTER_SHARES[0], CENTER_SHARES[-1]))
+        first = f"{least:.4g} to {most:.4g} for the center, which the features decide; without that part, "
+    return f"epsilon {request.budget.epsilon:g}{delta}: {first}{'; '.join(parts)}"
+
+
+def _mechanism(request: JobRequest) -> str:
+    if request.mechanism.name != AUTO:
+        given = {name: value for name, value in request.mechanism.parameters.items() if name != "loss"}
+        parameters = "".join(f", {name}={value}" for name, value in given.items())
+        return f"{request.mechanism.name}, loss {request.mechanism.loss}{parameters}"
+    names = list(CANDIDATES)
+    return (
+        f"auto: the noised histogram decides between {names[0]}, bias_limited and {LABELS}, by the error of a model "
+        "that is trained on the labels"
+    )
+
+
+def _expected(request: JobRequest, earlier_mechanisms: Sequence[EarlierMechanism], records: int | None) -> str:
+    loss = loss_named(request.mechanism.loss)
+    for earlier in earlier_mechanisms:
+        value = earlier.randomizer.expected_loss(earlier.prior, loss)
+        return f"{loss.name} loss {value:.6g}, as in the earlier release of this request, under its noised histogram"
+    labels = request.column.labels
+    if len(labels) > _MOST_LABELS:
+        return f"not computed here for more than {_MOST_LABELS} labels: see labeldp plan"
+    prior = Prior(labels, np.ones(len(labels)))
+    split = _split(request, max(records or _EXAMPLE_RECORDS[-1], 1))
+    texts = []
+    for title, mechanism in _candidates(request):
+        try:
+            value = mechanism.solve(prior, split.labels).expected_loss(prior, loss)
+        except ValueError:
+            continue
+        texts.append(f"{value:.6g} of {title}")
+    if not texts:
+        return f"{loss.name} loss unknown: the mechanism does not support a flat histogram"
+    around = " and there were no center" if request.column.center is not None else ""
+    return f"{loss.name} loss {', '.join(texts)}, if all labels were equally frequent{around}"
+
+
+def _candidates(request: JobRequest) -> Iterator[tuple[str, Mechanism]]:
+    """The mechanism with its name; the two extremes of auto."""
+    if request.mechanism.name != AUTO:
+        yield request.mechanism.name, mechanism_named(request.mechanism.name, **request.mechanism.parameters)
+        return
+    for name in (next(iter(CANDIDATES)), LABELS):
+        yield name, CANDIDATES[name]
+
+
+def _charged(request: JobRequest, budget: BudgetRequest, ledger: Ledger, name: str) -> str:
+    window = budget.caps.window
+    spent = float(ledger.spent(window=window).epsilon)
+    if ledger.has_request(name):
+        again = "; nothing, if the input has not changed since the release of this request"
+    else:
+        again = ""
+    part = "the parts of histogram and center" if request.features is not None else "the part of the histogram"
+    what = f"{part}, and by apply the rest of epsilon {budget.epsilon:g}," if request.command == "fit" else (
+        f"epsilon {budget.epsilon:g}"
+    )  # fmt: skip
+    since = "so far" if window is None else f"of the last {window.text}"
+    cap = "" if budget.caps.epsilon is None else f", of {budget.caps.epsilon:g} allowed"
+    return one_line(f"{what} to {ledger.path}, which has {spent:.6g} {since}{cap}{again}")
+
+
+def _output(request: JobRequest) -> str:
+    output = request.output
+    if request.command == "fit":
+        return one_line(f"mechanism file {output.target}")
+    compression = "" if output.compression == "none" else f", {output.compression}"
+    shards = counted(output.num_shards, f"{output.format} shard")
+    if output.partitions.columns:
+        folders = counted(len(output.partitions.folders), "folder")
+        shards += f" in each of {folders}, {'/'.join(f'{name}=...' for name in output.partitions.names)}"
+    return one_line(f"{output.target}: {shards}{compression}")

@@ -1,0 +1,184 @@
+"""Shared parts of the commands that study a prior: checks and output files.
+
+These commands need neither Beam nor data: they compute from a prior that is public or was released before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...mechanisms.core.budget import check_epsilon
+from ...mechanisms.core.losses import loss_named
+from ..audit.local_files import check_file, local_copy, write_file
+from ..errors import UsageError, one_line
+from ..flags.arguments import check_unique
+from ..flags.optional_extras import check_extra
+from ..spec.mechanism_spec import MechanismSpec, parse_mechanism_spec
+from ..spec.prior_file import PriorFile, read_prior
+from ..study.tables import Row, csv_text, json_text
+from .exit_codes import run_command
+
+
+def run_prior_command(command: str, args: argparse.Namespace, work: Callable[[argparse.Namespace], None]) -> int:
+    """Checks the flags that these commands share, then runs the command.
+
+    Args:
+      command: Name of the command.
+      args: Parsed flags.
+      work: The command; takes the parsed flags.
+
+    Returns:
+      The exit code.
+    """
+
+    def checked() -> None:
+        check_study_flags(args)
+        work(args)
+
+    return run_command(f"labeldp {command}", checked)
+
+
+def check_study_flags(args: argparse.Namespace) -> None:
+    """Checks the budgets and the files to write.
+
+    Args:
+      args: Parsed flags.
+
+    Raises:
+      UsageError: If a flag is wrong, a file cannot be written, or the extra `evaluation` is not installed.
+    """
+    check_extra("showing progress", "evaluation", "tqdm")
+    for epsilon in args.epsilon:
+        try:
+            check_epsilon(epsilon)
+        except ValueError as error:
+            raise UsageError(f"--{error}") from None
+    check_unique("--epsilon", args.epsilon)
+    if args.processes < 1:
+        raise UsageError(f"--processes must be at least 1, not {args.processes}")
+    for flag in ("csv", "json", "picture"):
+        path = getattr(args, flag)
+        if path is not None:
+            check_file(f"--{flag}", path)
+            given = None if args.prior is None else local_copy(args, args.prior)
+            if given is not None and os.path.exists(path) and os.path.samefile(path, given):
+                raise UsageError(f"--{flag} {path} is the file of --prior: name another")
+    if args.picture is not None:
+        _check_picture(args.picture)
+
+
+def _check_picture(path: str) -> None:
+    if not path.lower().endswith(".svg"):
+        raise UsageError(
+            f"--picture {path} must end in .svg: browsers show SVG and print it as PDF, and `rsvg-convert` makes a "
+            "PNG of it"
+        )
+
+
+def parse_mechanisms(texts: Sequence[str], args: argparse.Namespace) -> list[MechanismSpec]:
+    """Parses the values of --mechanism, with the loss and the delta of the flags.
+
+    Args:
+      texts: NAME or NAME:PARAMETER=VALUE,... each.
+      args: The parsed flags.
+
+    Returns:
+      The mechanisms, in the order given.
+
+    Raises:
+      UsageError: If a value is malformed or repeated, or --delta is given and no mechanism takes it.
+    """
+    check_unique("--mechanism", texts)
+    specs = [parse_mechanism_spec(text, args.loss, args.delta) for text in texts]
+    if args.delta is not None and not any(spec.takes_delta for spec in specs):
+        raise UsageError("--delta is for mechanisms with (epsilon, delta)-DP, such as gaussian; --mechanism names none")
+    return specs
+
+
+def load_prior(args: argparse.Namespace) -> PriorFile:
+    """Reads the prior of --prior and checks that --loss is defined on its labels.
+
+    Args:
+      args: The parsed flags.
+
+    Returns:
+      The prior and the facts about it.
+
+    Raises:
+      UsageError: If the file cannot be read, or the loss is not defined on a label.
+      ValueError: If the file is not a prior.
+    """
+    source = read_prior(local_copy(args, args.prior), args.prior)
+    try:
+        loss_named(args.loss).check(source.prior.labels)
+    except ValueError as error:
+        raise UsageError(f"--loss: {error}") from None
+    return source
+
+
+def describe_prior(args: argparse.Namespace, source: PriorFile) -> str:
+    """Describes the prior for the first line of the output.
+
+    Args:
+      args: The parsed flags.
+      source: The prior.
+
+    Returns:
+      File, number of labels or range of residuals, and the epsilon that its release spent.
+    """
+    cost = f"noised with epsilon {source.prior_epsilon:.6g}" if source.prior_epsilon else "taken as public"
+    labels, found = source.prior.labels, source.residuals
+    if found is None:
+        return f"{one_line(args.prior)}: {len(labels)} labels, {cost}"
+    around = f"around the center {one_line(found.center)}"
+    return f"{one_line(args.prior)}: {len(labels)} residuals from {labels[0]:g} to {labels[-1]:g} {around}, {cost}"
+
+
+def explain_residuals(source: PriorFile) -> list[str]:
+    """Explains results for residuals around a center.
+
+    Args:
+      source: The prior.
+
+    Returns:
+      Lines of text; none for a prior of labels.
+    """
+    found = source.residuals
+    if found is None:
+        return []
+    lines = [
+        "",
+        "these are errors of residuals, the differences between labels and the center, to which the noise is added: a "
+        "released label is the center plus a released residual, so its error is the same",
+        "residuals are clipped to this range, which a job chooses anew for each epsilon",
+    ]
+    if found.clipping is not None:
+        squared, share = found.clipping.squared, 100 * found.clipping.share
+        lines[-1] += f"; that adds an expected squared error of {squared:.5g}, for {share:.3g} % of the records"
+    if found.center_epsilon:
+        lines.append(f"epsilon is without that of the center, which spent {found.center_epsilon:.6g}")
+    return lines
+
+
+def write_results(
+    args: argparse.Namespace, source: PriorFile, rows: Sequence[Row], draw: Callable[[], str], **facts: Any
+) -> None:
+    """Writes the files of --csv, --json and --picture.
+
+    Args:
+      args: The parsed flags.
+      source: The prior.
+      rows: The table.
+      draw: Draws the picture: the content of an SVG file.
+      **facts: Members of the JSON besides the rows.
+    """
+    if args.csv:
+        write_file(args.csv, csv_text(rows))
+    if args.json:
+        about = {"prior": args.prior, "prior_epsilon": source.prior_epsilon, "loss": args.loss}
+        write_file(args.json, json_text(rows, **about, **facts))
+    if args.picture:
+        write_file(args.picture, draw())

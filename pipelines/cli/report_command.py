@@ -1,0 +1,109 @@
+"""`labeldp report`: audits releases or mechanism files, and explains one, or compares two, in one HTML page."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+
+from ...transforms.errors import InputError
+from ...transforms.io.filesystems import is_remote
+from ..audit.audit_release import audit_path
+from ..audit.local_files import check_file, local_copy, write_file
+from ..errors import UsageError, one_line
+from ..flags.optional_extras import check_extra
+from ..flags.release_flags import REPORT_NAME
+from ..report.report_input import read_report_input
+from ..spec.label_folders import LABELS_NAME, label_folders
+from .exit_codes import run_command
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command and prints the path of the page.
+
+    Args:
+      args: Parsed flags.
+
+    Returns:
+      The exit code: 0 if the page was written, 1 if a check failed or a file cannot be read, 2 for bad usage.
+    """
+
+    def work() -> None:
+        check_extra("labeldp report", "evaluation", "jinja2")
+        _check_inputs(args)
+        _check_ledger(args.ledger)
+        pages = {default_output(path): [path] for path in _of_labels(args.paths[0])}
+        if args.output is not None:
+            pages = {args.output: args.paths}
+        for output in pages:
+            _check_output(output)
+        for output, paths in pages.items():
+            _write_page(args, paths, output)
+            print(f"report     {one_line(output)}")
+
+    return run_command("labeldp report", work, (InputError,))
+
+
+def default_output(path: str) -> str:
+    """Path of the page if `--output` is not given.
+
+    Args:
+      path: An output folder or a file.
+
+    Returns:
+      A file in that folder, or beside that file.
+    """
+    return os.path.join(path if os.path.isdir(path) else os.path.dirname(path), REPORT_NAME)
+
+
+def _of_labels(path: str) -> list[str]:
+    """Folders of the labels of a release of several labels, whose audit passes; for any other, the path itself."""
+    folder = path if os.path.isdir(path) else os.path.dirname(path)
+    if not os.path.isdir(os.path.join(folder, LABELS_NAME)):
+        return [path]
+    audit = audit_path(path)
+    if not audit.parts:
+        return [path]
+    if audit.problems:
+        raise InputError(f"{path} fails the audit; no report is written: {'; '.join(audit.problems)}")
+    return [os.path.join(folder, *each.split("/")) for each in label_folders([label for label, _ in audit.parts])]
+
+
+def _check_inputs(args: argparse.Namespace) -> None:
+    if len(args.paths) > 2:
+        raise UsageError(f"{len(args.paths)} releases are given: name one, or two to compare them")
+    if len(args.paths) == 2 and args.output is None:
+        raise UsageError("--output is missing: name the file of the comparison, which belongs to neither folder")
+    if args.output is None and is_remote(args.paths[0]):
+        raise UsageError("--output is missing: name a local file for the page")
+    for path in args.paths:
+        if not os.path.exists(local_copy(args, path)):
+            raise UsageError(f"{path} does not exist: name an output folder or a mechanism file")
+
+
+def _check_ledger(ledger: str | None) -> None:
+    if ledger is not None and not is_remote(ledger) and not os.path.isfile(ledger):
+        raise UsageError(f"--ledger {ledger} is not a file: name the ledger that was charged")
+
+
+def _check_output(output: str) -> None:
+    if not output.strip():
+        raise UsageError("--output is empty: name a file")
+    check_file("--output", output)
+    if os.path.lexists(output):
+        # After a failed run, an older page must not be taken for that of this release.
+        raise UsageError(f"--output {output} exists: name another file, or delete it")
+
+
+def _write_page(args: argparse.Namespace, paths: Sequence[str], output: str) -> None:
+    # They need jinja2, which an extra installs.
+    from ..report.comparison_page import comparison_page
+    from ..report.report_page import report_page
+
+    subjects = [read_report_input(local_copy(args, path), args.ledger, path) for path in paths]
+    text = report_page(subjects[0], args.party) if len(subjects) == 1 else comparison_page(subjects, args.party)
+    try:
+        # JSON can hold surrogates, which UTF-8 cannot.
+        write_file(output, text.encode(errors="backslashreplace"))
+    except OSError as error:
+        raise InputError(f"--output {output} cannot be written: {error.strerror}") from None

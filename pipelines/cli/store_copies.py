@@ -1,0 +1,176 @@
+"""Local copies of files and releases on an object store, for commands that read local files.
+
+`audit`, `attack` and `report` take a release or a mechanism file as their argument, `solve`, `compare` and `plan` take
+a prior. Files on an object store are fetched into a temporary folder first. The auditor itself reads with the standard
+library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import UsageError
+from .exit_codes import run_command
+
+_URL = re.compile(r"(s3|gs)://")
+_DOCUMENTS = ("release.json", "mechanism.json", "center.json")
+_OF_LABEL = re.compile(r"labels/[^/.]+/(release|mechanism|center)\.json")
+# A folder of one of several labels, whose shards are in the release.
+_LABEL = re.compile(r"(.+)/(labels/[^/.]+(?:/release\.json)?)")
+# More than is read of a document, so that the command refuses the rest itself.
+_MOST_BYTES = (128 << 20) + 1
+_VALIDATION = re.compile(r"validation/[a-z_]+\.(pb|pbtxt)")
+# No folder is named . or .., and no file.
+_LETTERS = re.compile(r"dead_letters(-\d{5}-of-\d{5})?\.jsonl")
+_SHARD = re.compile(r"data/([^/=\0]+=[^/\0]*/)*(?!\.{1,2}$)[^/\0]+")
+
+
+def run(args: argparse.Namespace, store_flags: Sequence[str]) -> int:
+    """Runs a command with local copies of what it reads from object stores.
+
+    Args:
+      args: Parsed arguments, with the name of the command.
+      store_flags: Beam's flags for the stores.
+
+    Returns:
+      The exit code.
+    """
+    if getattr(args, "units", False):
+        # It reads no prior but its input, as a job does, and takes the flags of a runner.
+        from .plan_units import run_units
+
+        return run_units(args, store_flags)
+    work = importlib.import_module(f"labeldp.pipelines.cli.{args.command}_command").run
+    named = [*_paths(args), getattr(args, "ledger", None)]
+    if not store_flags and not any(_is_url(path) for path in named):
+        return work(args)
+    codes: list[int] = []
+
+    def with_copies() -> None:
+        _check_urls(named, store_flags)
+        with tempfile.TemporaryDirectory(prefix="labeldp-") as folder:
+            copies = _copies(args, store_flags, Path(folder))
+            codes.append(work(argparse.Namespace(**vars(args), copies=copies)))
+
+    failed = run_command(f"labeldp {args.command}", with_copies, _shown())
+    return failed or codes[0]
+
+
+def _check_urls(named: Sequence[str | None], store_flags: Sequence[str]) -> None:
+    if not any(_is_url(path) for path in named):
+        raise UsageError(f"{store_flags[0]}: flags of an object store need a URL, s3:// or gs://")
+
+
+def _is_url(path: str | None) -> bool:
+    return path is not None and _URL.match(path) is not None
+
+
+def _paths(args: argparse.Namespace) -> list[str]:
+    """Paths that the command reads."""
+    if hasattr(args, "prior"):
+        return [args.prior]
+    return args.paths if hasattr(args, "paths") else [args.path]
+
+
+def _shown() -> tuple[type[Exception], ...]:
+    from ...transforms.errors import InputError
+
+    return (InputError, OSError)
+
+
+def _copies(args: argparse.Namespace, flags: Sequence[str], folder: Path) -> dict[str, str]:
+    """Fetches every URL into a folder of its own; gives the local paths by URL."""
+    from ...transforms.errors import InputError, StoreError
+    from ..spec.store_access import check_store, open_stores
+
+    open_stores({"ledger": getattr(args, "ledger", None)}, flags)
+    flag, copies = "--prior" if hasattr(args, "prior") else "", {}
+    for url in filter(_is_url, _paths(args)):
+        check_store(flag or "the argument", url, listing=True)
+        place = folder / str(len(copies))
+        place.mkdir()
+        try:
+            release, label = _release_of(url.rstrip("/"))
+            local = _fetch(release, flag, getattr(args, "data", False), place)
+            if args.command == "report":
+                _fetch_ledger(release, local)
+        except StoreError as error:
+            raise InputError(f"{url} cannot be read: {error.reason}") from None
+        copies[url] = str(local / label)
+    return copies
+
+
+def _release_of(url: str) -> tuple[str, str]:
+    """The release that a URL is in, and the path below it of one of several labels; else the URL itself and ""."""
+    from ...transforms.stores.open_store import store_of
+
+    of_label = _LABEL.fullmatch(url)
+    if of_label is None or store_of(url).head(f"{of_label[1]}/release.json") is None:
+        return url, ""
+    return of_label[1], of_label[2]
+
+
+def _fetch(url: str, flag: str, data: bool, folder: Path) -> Path:
+    """Fetches a file, or the documents of a release; shards whose records are not read become empty files."""
+    from ...transforms.stores.open_store import store_of
+
+    wanted = url
+    url = url.rstrip("/")
+    store = store_of(url)
+    parent, _, name = url.rpartition("/")
+    if name != "release.json" and store.head(url) is not None:
+        _copy(url, folder / name)
+        return folder / name
+    if name == "release.json":
+        url, name = parent, parent.rpartition("/")[2]
+    found = {info.path[len(url) + 1 :]: info.path for info in store.list(f"{url}/")}
+    if not any(name in found for name in _DOCUMENTS):
+        raise UsageError(f"{f'{flag} ' if flag else ''}{wanted} does not exist: name a mechanism file, or a folder "
+                         "with mechanism.json in it")  # fmt: skip
+    target = folder / name
+    target.mkdir()
+    for path, source in found.items():
+        if path in _DOCUMENTS or _VALIDATION.fullmatch(path) or _OF_LABEL.fullmatch(path):
+            (target / path).parent.mkdir(parents=True, exist_ok=True)
+            _copy(source, target / path, _MOST_BYTES)
+        elif data and _LETTERS.fullmatch(path):
+            _copy(source, target / path)
+        elif _SHARD.fullmatch(path):
+            (target / path).parent.mkdir(parents=True, exist_ok=True)
+            if data:
+                _copy(source, target / path)
+            else:
+                (target / path).touch()
+    return target
+
+
+def _fetch_ledger(url: str, local: Path) -> None:
+    """Fetches the ledger beside a release, where the report looks for it."""
+    from ...transforms.errors import StoreError
+    from ...transforms.stores.open_store import store_of
+    from ..ledger.ledger import default_ledger_path
+
+    ledger = default_ledger_path(url)
+    # A reader of the release need not have access to the ledger of the labels party.
+    with contextlib.suppress(StoreError):
+        if store_of(ledger).head(ledger) is not None:
+            _copy(ledger, Path(default_ledger_path(str(local))))
+
+
+def _copy(path: str, target: Path, most: int | None = None) -> None:
+    from ...transforms.stores.open_store import store_of
+
+    with store_of(path).open(path) as source, target.open("wb") as file:
+        if most is None:
+            shutil.copyfileobj(source, file, 1 << 20)
+        else:
+            file.write(source.read(most))
+    os.chmod(target, 0o600)

@@ -1,1 +1,0 @@
-"""Demo on a generated conversion log: the command `demo`."""

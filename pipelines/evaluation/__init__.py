@@ -1,1 +1,0 @@
-"""Evaluation of models trained on privatized labels: the command `evaluate`."""

@@ -1,0 +1,72 @@
+"""Input of a job, without the records beyond the bounds of their units."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.pvalue import PCollection
+
+from ...mechanisms.release.label_column import LabelColumn
+from ...mechanisms.release.unit_bound import DROP
+from ...transforms.batches import Carried, LabelledBatch
+from ...transforms.noise_key_file import NoiseKeyFile
+from ...transforms.readers.read_files import ReadRecordBatches
+from ...transforms.units.bound_units import BoundedUnits, BoundUnits
+from ...transforms.units.leave_out import LeaveOut
+from ..spec.job_request import InputSpec
+
+# Units are sorted in groups, one for so many bytes of input, so that a group fits into memory.
+_BYTES_A_GROUP = 1 << 26
+
+
+def bound_units(
+    pipeline: beam.Pipeline, input: InputSpec, column: LabelColumn, key: NoiseKeyFile
+) -> BoundedUnits | None:
+    """Finds the records that are left out, by a pass over ids, so that no unit has too many.
+
+    Args:
+      pipeline: Pipeline to add the pass to.
+      input: The input files.
+      column: The private column.
+      key: Reference to the secret key.
+
+    Returns:
+      The rows that are left out, and the counts; None without units.
+    """
+    if column.unit is None:
+        return None
+    columns = [name for name in (*column.private, column.id_column, column.unit.column) if name is not None]
+    batches = pipeline | "ReadUnits" >> ReadRecordBatches(
+        input.pattern, input.format, list(dict.fromkeys(columns)), input.where, column.name, other_labels=column.others
+    )
+    return batches | "BoundUnits" >> BoundUnits(column, key, input.groups(_BYTES_A_GROUP))
+
+
+def without_excess(
+    batches: Any,
+    name: str,
+    units: BoundedUnits | None,
+    column: LabelColumn,
+    over_limit: str = DROP,
+    carried: Sequence[Carried] = (),
+) -> PCollection[LabelledBatch]:
+    """Leaves out the records beyond the bounds of their units, or marks them.
+
+    Args:
+      batches: The records.
+      name: Name of the stage.
+      units: What is left out, of `bound_units`.
+      column: The private column.
+      over_limit: "drop" or "constant".
+      carried: Side inputs that batches carry to later stages.
+
+    Returns:
+      The batches; unchanged without units.
+    """
+    if units is None or column.unit is None:
+        return batches
+    bound = dataclasses.replace(column.unit, over_limit=over_limit)
+    return batches | name >> LeaveOut(units.exclusions, bound, carried)

@@ -1,0 +1,141 @@
+"""Running of a pipeline to its end, in this process or on a cluster, with errors that hold no label."""
+
+from __future__ import annotations
+
+import logging
+import re
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import (
+    DebugOptions,
+    DirectOptions,
+    FlinkRunnerOptions,
+    GoogleCloudOptions,
+    PipelineOptions,
+    SetupOptions,
+    StandardOptions,
+)
+from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from ...transforms.errors import InputError, StageError, describe
+from ..errors import UsageError
+from ..publish.signals import run_in_thread, signals_as_interrupts
+from .flink_jobs import cancel_flink_jobs
+from .kept_by_beam import keep_results
+from .runner_options import runs_here
+from .runner_safety import forbid_ports, forbid_sampling, warn_of_ports
+
+
+def run_pipeline(options: PipelineOptions, wire: Callable[[beam.Pipeline], object]) -> None:
+    """Builds a pipeline and runs it to its end.
+
+    Args:
+      options: Options of the runner.
+      wire: Adds the transforms to an empty pipeline.
+
+    Raises:
+      InputError: If a stage found the input at fault.
+      StageError: If the runner gave up for a reason that no stage reported.
+      UsageError: If the runner's flags are refused.
+    """
+    local = runs_here(options)
+    cloud = options.view_as(GoogleCloudOptions)
+    cloud.job_name = cloud.job_name or f"labeldp-{uuid.uuid4().hex[:12]}"
+    pipeline = make_pipeline(options)
+    wire(pipeline)
+    try:
+        if local:
+            run_in_thread(lambda: pipeline.run().wait_until_finish())
+        else:
+            _run_on_cluster(pipeline, options)
+    except Exception as error:
+        text = f"InputError: {error}" if isinstance(error, InputError) else str(error)
+        found = re.search(r"\bInputError: (.*?)(?: \[while running |\n|$)", text)
+        if found:
+            raise InputError(found[1]) from None
+        if not local and "StageError: " not in text:
+            runner = options.view_as(StandardOptions).runner
+            raise StageError(f"{runner} ended the job ({describe(error)}); see its own log for the reason") from None
+        raise
+
+
+def run_single_threaded(options: PipelineOptions, wire: Callable[[beam.Pipeline], object]) -> None:
+    """Runs a pipeline as `run_pipeline` does, in one thread, so that floating-point sums are reproducible.
+
+    Args:
+      options: Options of the runner.
+      wire: Adds the transforms to an empty pipeline.
+    """
+    direct = options.view_as(DirectOptions)
+    threads = direct.direct_num_workers
+    direct.direct_num_workers = 1
+    try:
+        run_pipeline(options, wire)
+    finally:
+        direct.direct_num_workers = threads
+
+
+def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
+    """Makes an empty pipeline on a runner that shows no label.
+
+    Args:
+      options: Options of the runner; experiments are added in place, among them the one without sampling.
+
+    Returns:
+      The pipeline.
+
+    Raises:
+      UsageError: If Beam does not accept the runner's flags, or they would show labels or the secret key.
+    """
+    keep_results()
+    options.view_as(SetupOptions).save_main_session = False
+    forbid_sampling(options)
+    local = runs_here(options)
+    forbid_ports(options)
+    if local:
+        # The command reports failures itself, in one line.
+        logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
+    else:
+        # Beam would run `pip freeze`, in 0.8 s, show the packages installed here to workers, and leave the list behind.
+        options.view_as(DebugOptions).add_experiment("disable_logging_submission_environment")
+    try:
+        return beam.Pipeline(runner=FnApiRunner() if local else None, options=options)
+    except (ValueError, ImportError, AttributeError) as error:
+        raise UsageError(f"--runner: {error}") from None
+
+
+def describe_failure(error: BaseException) -> str:
+    """Describes an unforeseen error of a job without its message, which could quote a label.
+
+    Args:
+      error: The error.
+
+    Returns:
+      The text of a StageError, which holds no label; for other errors, the class, file and line.
+    """
+    text = f"StageError: {error}" if isinstance(error, StageError) else str(error)
+    found = re.search(r"\bStageError: ([^\n]*)", text)
+    return re.sub(r" \[while running .*", "", found[1]) if found else describe(error)
+
+
+def _run_on_cluster(pipeline: beam.Pipeline, options: PipelineOptions) -> None:
+    """Submits the job to a cluster and waits for it. If this process is told to end, the job is cancelled there."""
+    # A cluster reports a failure in many lines.
+    logging.getLogger().setLevel(logging.CRITICAL)
+    warn_of_ports(options)
+    # In the main thread: a job server that starts here sets signal handlers.
+    result: Any = pipeline.run()
+
+    def cancel() -> None:
+        master = options.view_as(FlinkRunnerOptions).flink_master
+        if master in MAGIC_HOST_NAMES:
+            result.cancel()
+        else:
+            cancel_flink_jobs(master, options.view_as(GoogleCloudOptions).job_name)
+
+    with signals_as_interrupts(cancel):
+        run_in_thread(result.wait_until_finish)

@@ -1,1 +1,0 @@
-"""Jobs for several labels of a record: their flags, the split of the budget between them, and their manifest."""

@@ -1,0 +1,1 @@
+"""Protocol of a release: caps, staging, lease, checks, charge and publication; manifest and output folder."""

@@ -1,0 +1,83 @@
+"""Earlier releases of a request in the ledger: their mechanisms are used again, so that a repeated run costs nothing.
+
+The labels of a release are charged under its input and its mechanism. A solver that gives another result on another
+machine would make the repeated run a second release, which is charged. So the repeated run takes the mechanism from the
+output of the first one, if it is still there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from apache_beam.io.filesystem import BeamIOError
+
+from ...mechanisms.release.solved_release import EarlierMechanism
+from ...transforms.errors import InputError
+from ..ledger.ledger import Ledger, LedgerEntry
+from ..spec.mechanism_file import MECHANISM_NAME, read_mechanism_file
+from .output_folder import released_path
+
+# The mechanisms travel in the job graph. A log that changes between runs has one for each version.
+_MOST_EARLIER = 8
+
+
+def earlier_mechanisms(
+    ledger: Ledger, request_name: str, place: int = 0, label_folder: str = ""
+) -> tuple[EarlierMechanism, ...]:
+    """Reads the mechanisms of the earlier releases of a request, the latest first, at most eight inputs.
+
+    A mechanism file that is missing, does not certify or does not have the fingerprint of the ledger is left out.
+
+    Args:
+      ledger: The ledger.
+      request_name: Name of the request, which binds the mechanism's name and its parameters.
+      place: Place of the label among those of the request.
+      label_folder: Its folder in the release, of `label_folders`.
+
+    Returns:
+      One mechanism for each input digest.
+
+    Raises:
+      InputError: If the ledger is corrupt.
+    """
+    found: dict[int, EarlierMechanism] = {}
+    for run in reversed(ledger.runs()):
+        if run["request"] != request_name or len(found) == _MOST_EARLIER:
+            continue
+        try:
+            digest = int(run["input_digest"].split(",")[place], 16)
+            if digest not in found:
+                found[digest] = _read(run, digest, place, label_folder)
+        except (InputError, BeamIOError, AttributeError, LookupError, TypeError, ValueError):
+            continue
+    return tuple(found.values())
+
+
+def _read(run: dict[str, Any], digest: int, place: int, label_folder: str) -> EarlierMechanism:
+    output = run["output"] if run["command"] == "fit" else released_path(run["output"], label_folder, MECHANISM_NAME)
+    file = read_mechanism_file(output)
+    if file.randomizer.fingerprint.hex() != run["mechanism_fingerprint"].split(",")[place]:
+        raise ValueError("this is another mechanism than the charged one")
+    return EarlierMechanism(digest, file.prior, file.budget, file.rounding, file.randomizer)
+
+
+def lost_release(ledger: Ledger, request_name: str, input_digest: str, entries: Sequence[LedgerEntry]) -> str | None:
+    """Finds the release that a run should have repeated, if its labels are about to be charged again.
+
+    Args:
+      ledger: The ledger.
+      request_name: Name of the request.
+      input_digest: Digest of the input, in hexadecimal digits.
+      entries: Entries that are about to be charged.
+
+    Returns:
+      Output of the latest run of the same request over the same input, whose labels were drawn by another mechanism;
+      None if there is none, or the ledger has all entries already.
+    """
+    runs = ledger.runs()
+    charged = {charge["release"] for run in runs for charge in run["charges"]}
+    if all(entry.release in charged for entry in entries):
+        return None
+    same = [run for run in runs if run["request"] == request_name and run.get("input_digest") == input_digest]
+    return str(same[-1].get("output")) if same else None

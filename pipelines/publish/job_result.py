@@ -1,0 +1,143 @@
+"""Result of a finished job, which its pipeline writes for the main program."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import astuple, dataclass, field
+
+from apache_beam.io.filesystems import FileSystems
+
+from ...mechanisms.core.budget import BudgetSplit
+from ...mechanisms.core.label_grid import DeclaredGrid
+from ...mechanisms.release.bound_noise import NoiseBinding
+from ...mechanisms.release.label_groups import LabelGroups
+from ...mechanisms.release.unit_bound import UnitBound, UnitCounts
+from ...transforms.errors import OTHER_MECHANISM, InputError
+from .output_folder import Staging
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """Result of a job; all of it is safe to publish.
+
+    Attributes:
+      binding: Digest, domain, budget and counts of the first pass over the input.
+      digest_applied: Digest of the labels that the second pass privatized; None for `fit`, which reads once.
+      shards: Number of records by shard name, its path in the folder of all shards.
+      mechanisms_applied: Fingerprints of the randomizers that drew the labels in the shards, in hexadecimal digits.
+      units: Counts of units and of the records that were left out; None without units.
+      dead_letters: Number of records without a usable label by name of the file that lists them.
+    """
+
+    binding: NoiseBinding
+    digest_applied: int | None
+    shards: dict[str, int]
+    mechanisms_applied: frozenset[str | None] = frozenset()
+    units: UnitCounts | None = None
+    dead_letters: dict[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Writes the result as JSON.
+
+        Returns:
+          One line of text.
+        """
+        unit, counts = self.binding.unit, self.units
+        return json.dumps(
+            {
+                "digest": f"{self.binding.digest:064x}",
+                "column": self.binding.column,
+                "domain": list(self.binding.domain),
+                "epsilons": [self.binding.budget.prior, self.binding.budget.labels],
+                "records": self.binding.records,
+                "unusable": self.binding.unusable,
+                "rounding": self.binding.rounding,
+                "center": self.binding.center,
+                "missing_centers": self.binding.missing_centers,
+                "groups": None if self.binding.groups is None else self.binding.groups.request,
+                "unit": None if unit is None else [unit.column, unit.max_records, unit.over_limit, unit.delta],
+                "declared": None if self.binding.declared is None else astuple(self.binding.declared),
+                "units": None if counts is None else [counts.units, counts.left_out, counts.without_unit],
+                "digest_applied": None if self.digest_applied is None else f"{self.digest_applied:064x}",
+                "shards": self.shards,
+                "mechanisms_applied": list(self.mechanisms_applied),
+                "dead_letters": self.dead_letters,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> JobResult:
+        """Reads a result that `to_json` wrote.
+
+        Args:
+          text: The JSON text.
+
+        Returns:
+          The result.
+        """
+        result = json.loads(text)
+        applied = result["digest_applied"]
+        binding = NoiseBinding(
+            int(result["digest"], 16),
+            result["column"],
+            tuple(result["domain"]),
+            BudgetSplit(*result["epsilons"]),
+            result["records"],
+            result["unusable"],
+            result["rounding"],
+            result["center"],
+            result["missing_centers"],
+            None if result["groups"] is None else LabelGroups(result["groups"][0], tuple(result["groups"][1])),
+            None if result["unit"] is None else UnitBound(*result["unit"]),
+            None if result["declared"] is None else DeclaredGrid(*result["declared"]),
+        )
+        counts = None if result["units"] is None else UnitCounts(*result["units"])
+        mechanisms = frozenset(result["mechanisms_applied"])
+        return cls(
+            binding,
+            None if applied is None else int(applied, 16),
+            result["shards"],
+            mechanisms,
+            counts,
+            result["dead_letters"],
+        )
+
+    def check_same_input(self) -> None:
+        """Checks that both passes saw the same input.
+
+        Raises:
+          InputError: If the input changed between the passes.
+        """
+        if self.digest_applied is not None and self.digest_applied != self.binding.digest:
+            raise InputError(
+                "the input changed while the job ran; nothing is released. Run again when the files are complete"
+            )
+
+    def check_same_mechanism(self, fingerprint: str) -> None:
+        """Checks that all labels in the shards were drawn by the mechanism that is to be published.
+
+        Args:
+          fingerprint: Fingerprint of the published mechanism, in hexadecimal digits.
+
+        Raises:
+          InputError: If a label was drawn by another one.
+        """
+        # A job without shards, fit, has drawn no label. Any other job has at least one record.
+        if self.digest_applied is not None and self.mechanisms_applied != {fingerprint}:
+            raise InputError(OTHER_MECHANISM)
+
+
+SEGMENTS_NAME = "segments"
+
+
+def job_result_path(staging: Staging, place: int) -> str:
+    """Names the temporary file of the job result of one private column.
+
+    Args:
+      staging: The staging folder.
+      place: Place of the column among the requests of the job.
+
+    Returns:
+      Path of the file.
+    """
+    return FileSystems.join(staging.work, f"job_result_{place}.json")

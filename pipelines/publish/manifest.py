@@ -1,0 +1,353 @@
+"""Manifest of a release, release.json: its creation, reading and checks.
+
+Manifests are untrusted until their shape has been checked.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ...mechanisms.center.linear_center import LinearCenter
+from ...mechanisms.core.exact_bounds import round_up
+from ...mechanisms.core.losses import LOSSES
+from ...mechanisms.release.bound_noise import NoiseBinding
+from ...mechanisms.release.unit_bound import spent
+from ...transforms.errors import InputError
+from ...transforms.io.filesystems import read_text
+from ..ledger.spent_budget import LedgerEntry
+from ..spec.mechanism_file import MechanismFile, center_release_name, prior_release_name
+from .job_result import JobResult
+
+FORMAT = "labeldp-release-1"
+ADJACENCY = (
+    "label differential privacy: two inputs are adjacent when they differ in the label of one record; "
+    "features, the number of records and which records have a label are public"
+)
+UNIT_ADJACENCY = (
+    "label differential privacy for units: two inputs are adjacent when they differ in the labels of the records of "
+    "one unit, which are those with one value of the unit column; features, units, the number of records and which "
+    "records have a label are public"
+)
+
+
+def make_manifest(
+    result: JobResult, mechanism: MechanismFile, epsilon: float, details: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Makes the manifest of a release.
+
+    Args:
+      result: Result of the job.
+      mechanism: The released mechanism.
+      epsilon: Budget of histogram and labels together.
+      details: Further keys: label, identity, where, loss, features and warnings, and those that a command adds.
+
+    Returns:
+      The document that release.json holds.
+    """
+    binding, randomizer, unit = result.binding, mechanism.randomizer, result.binding.unit
+    certificate = randomizer.certificate()
+    spent_before = Fraction(mechanism.center_epsilon) + Fraction(binding.budget.prior)
+    certified = spent_before + Fraction(certificate.epsilon)
+    losses = {}
+    for name, loss in LOSSES.items():
+        if not loss.nonnegative or randomizer.labels[0] >= 0:
+            value = randomizer.expected_loss(mechanism.prior, loss)
+            losses[name] = value if np.isfinite(value) else None
+    return {
+        "format": FORMAT,
+        "adjacency": ADJACENCY if unit is None else UNIT_ADJACENCY,
+        "epsilon": epsilon,
+        **_unit(result, certified),
+        **({"center_epsilon": mechanism.center_epsilon} if mechanism.center_epsilon else {}),
+        "prior_epsilon": binding.budget.prior,
+        "randomizer_epsilon": binding.budget.labels,
+        "certified_epsilon": mechanism.total_epsilon(mechanism.labels_certified[0]),
+        "delta": mechanism.labels_budget[1],
+        "certified_delta": mechanism.labels_certified[1],
+        "mechanism": randomizer.mechanism,
+        "parameters": randomizer.parameters,
+        "mechanism_fingerprint": randomizer.fingerprint.hex(),
+        "domain": {"min": binding.domain[0], "max": binding.domain[-1], "labels": len(binding.domain)},
+        **({} if binding.declared is None else {"declared_grid": asdict(binding.declared)}),
+        "rounding": binding.rounding,
+        **_center(result, mechanism),
+        "records": binding.records,
+        "records_without_label": binding.unusable,
+        "input_digest": f"{binding.digest:064x}",
+        "expected_loss": losses,
+        "max_bias": certificate.max_bias,
+        **details,
+        "shards": result.shards,
+        **({"dead_letters": result.dead_letters} if result.dead_letters else {}),
+        "versions": versions(),
+    }
+
+
+def _unit(result: JobResult, certified: Fraction) -> dict[str, Any]:
+    """The member `unit`, for a release with privacy units. All epsilons in parts are those of one record."""
+    unit, counts = result.binding.unit, result.units
+    if unit is None or counts is None:
+        return {}
+    return {
+        "unit": {
+            "column": unit.column,
+            "max_records": unit.max_records,
+            "over_limit": unit.over_limit,
+            "units": counts.units,
+            "records_left_out": counts.left_out,
+            "records_without_unit": counts.without_unit,
+            "record_epsilon": round_up(certified),
+        }
+    }
+
+
+def _center(result: JobResult, mechanism: MechanismFile) -> dict[str, Any]:
+    """The member `center`, for labels that were privatized around one."""
+    if mechanism.center is None:
+        return {}
+    labels, error = mechanism.randomizer.labels, mechanism.center.clipping(mechanism.randomizer)
+    return {
+        "center": {
+            "column": mechanism.center.column,
+            "missing": result.binding.missing_centers,
+            "residuals": {"min": float(labels[0]), "max": float(labels[-1]), "labels": len(labels)},
+            "clipping": {"share": error.share, "bias": error.bias, "squared_error": error.squared},
+            **_linear(mechanism.center.linear),
+            **_groups(mechanism),
+        }
+    }
+
+
+def _groups(mechanism: MechanismFile) -> dict[str, Any]:
+    """The groups of a center: the range of each one."""
+    center = mechanism.center
+    if center is None or center.groups is None:
+        return {}
+    rows = [
+        {"value": row.value, "min": row.low, "max": row.high, "records": row.records}
+        for row in center.group_rows(mechanism.randomizer)
+    ]
+    return {"groups": {"column": center.groups.column, "ranges": rows}}
+
+
+def _linear(center: LinearCenter | None) -> dict[str, Any]:
+    """Member `linear`: a summary of a linear center; mechanism.json and center.json have all of it."""
+    if center is None:
+        return {}
+    rows = center.design.map
+    return {"linear": {"features": rows.columns, "components": rows.size - 1, "epsilon": center.epsilon}}
+
+
+def versions() -> dict[str, str]:
+    """Collects the versions that a release is made with.
+
+    Returns:
+      Version by package name, and that of Python.
+    """
+    try:
+        own = version("labeldp")
+    except PackageNotFoundError:
+        own = "unknown"
+    return {
+        "labeldp": own,
+        "python": platform.python_version(),
+        "apache-beam": version("apache-beam"),
+        "numpy": np.__version__,
+        "pyarrow": str(pa.__version__),
+    }
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest that was read back and checked.
+
+    Attributes:
+      label: Name of the label column.
+      where: Filter on the records, NAME=VALUE; None for all records.
+      identity: Id column, or "file and row".
+      adjacency: Definition of neighboring datasets.
+      mechanism: Mechanism name.
+      records: Number of released records.
+      records_without_label: Number of records left out because their label is unusable.
+      epsilon: Budget of histogram and labels together.
+      prior_epsilon: Share of the label histogram.
+      randomizer_epsilon: Share of the labels.
+      certified_epsilon: Shares of center and histogram and certified epsilon of the randomizer together.
+      delta: Delta of the budget; 0 for pure DP.
+      certified_delta: Certified delta of the randomizer.
+      max_bias: Largest bias of the randomizer over the labels.
+      domain: Smallest label, largest label and number of labels.
+      expected_loss: Expected loss under the released prior, by loss name; None if it is not finite.
+      mechanism_fingerprint: Fingerprint of the randomizer, in hexadecimal digits.
+      input_digest: Keyed digest of the input, in hexadecimal digits.
+      shards: Number of records by shard file name.
+      versions: Version by package name.
+      center: Name of the center column; None for labels without a center.
+      missing_centers: Number of records whose center is missing.
+      center_epsilon: Share of the linear center; 0 without one.
+      loss: Name of the loss that was asked for; None for releases of versions that did not state it.
+      features: Number of feature columns: neither label, nor id, nor center; None if unknown.
+      warnings: Names of the warnings, of `release_warnings`; None for releases of versions that did not state them.
+    """
+
+    label: str
+    where: str | None
+    identity: str
+    adjacency: str
+    mechanism: str
+    records: int
+    records_without_label: int
+    epsilon: float
+    prior_epsilon: float
+    randomizer_epsilon: float
+    certified_epsilon: float
+    delta: float
+    certified_delta: float
+    max_bias: float
+    domain: tuple[float, float, int]
+    expected_loss: Mapping[str, float | None]
+    mechanism_fingerprint: str
+    input_digest: str
+    shards: Mapping[str, int]
+    versions: Mapping[str, str]
+    center: str | None = None
+    missing_centers: int = 0
+    center_epsilon: float = 0.0
+    loss: str | None = None
+    features: int | None = None
+    warnings: tuple[str, ...] | None = None
+
+
+def read_manifest(path: str) -> Manifest:
+    """Reads and checks a release.json.
+
+    Args:
+      path: Path on any filesystem.
+
+    Returns:
+      The manifest.
+
+    Raises:
+      InputError: If the file is not a manifest; names the file and the key.
+    """
+    try:
+        return parse_manifest(json.loads(read_text(path)))
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise InputError(f"{path} is not a release manifest: {error}") from None
+
+
+def parse_manifest(document: Any) -> Manifest:
+    """Checks the shape of a manifest.
+
+    Args:
+      document: The parsed JSON.
+
+    Returns:
+      The manifest.
+
+    Raises:
+      ValueError: If a key is missing or its value has the wrong type; names the key.
+    """
+    domain = _get(document, "domain", dict)
+    center = None if document.get("center") is None else _get(document, "center", dict)
+    return Manifest(
+        label=_get(document, "label", str),
+        where=None if document.get("where") is None else _get(document, "where", str),
+        identity=_get(document, "identity", str),
+        adjacency=_get(document, "adjacency", str),
+        mechanism=_get(document, "mechanism", str),
+        records=_count(document, "records"),
+        records_without_label=_count(document, "records_without_label"),
+        epsilon=_number(document, "epsilon"),
+        prior_epsilon=_number(document, "prior_epsilon"),
+        randomizer_epsilon=_number(document, "randomizer_epsilon"),
+        certified_epsilon=_number(document, "certified_epsilon"),
+        # Releases made before (epsilon, delta)-DP was supported have no delta.
+        delta=_number({"delta": 0.0, **document}, "delta"),
+        certified_delta=_number({"certified_delta": 0.0, **document}, "certified_delta"),
+        max_bias=_number(document, "max_bias"),
+        domain=(_number(domain, "min"), _number(domain, "max"), _count(domain, "labels")),
+        expected_loss=_members(document, "expected_loss", lambda d, key: None if d[key] is None else _number(d, key)),
+        mechanism_fingerprint=_get(document, "mechanism_fingerprint", str),
+        input_digest=_get(document, "input_digest", str),
+        shards=_members(document, "shards", _count),
+        versions=_members(document, "versions", lambda d, key: _get(d, key, str)),
+        center=None if center is None else _get(center, "column", str),
+        missing_centers=0 if center is None else _count(center, "missing"),
+        center_epsilon=_number({"center_epsilon": 0.0, **document}, "center_epsilon"),
+        loss=None if document.get("loss") is None else _get(document, "loss", str),
+        features=None if document.get("features") is None else _count(document, "features"),
+        warnings=None if document.get("warnings") is None else _names(document, "warnings"),
+    )
+
+
+def _get(document: Any, key: str, kind: Any) -> Any:
+    if not isinstance(document, dict) or key not in document:
+        raise ValueError(f"{key} is missing")
+    if not isinstance(document[key], kind) or isinstance(document[key], bool):
+        raise ValueError(f"{key} is not of the right type")
+    return document[key]
+
+
+def _number(document: Any, key: str) -> float:
+    value = _get(document, key, int | float)
+    if not math.isfinite(value):
+        raise ValueError(f"{key} is not finite")
+    return float(value)
+
+
+def _count(document: Any, key: str) -> int:
+    value = _get(document, key, int)
+    if value < 0:
+        raise ValueError(f"{key} is negative")
+    return value
+
+
+def _names(document: Any, key: str) -> tuple[str, ...]:
+    names = _get(document, key, list)
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{key} is not a list of names")
+    return tuple(names)
+
+
+def _members(document: Any, key: str, read: Any) -> dict[str, Any]:
+    inner = _get(document, key, dict)
+    return {name: read(inner, name) for name in inner}
+
+
+def release_entries(binding: NoiseBinding, mechanism: MechanismFile, with_labels: bool) -> list[LedgerEntry]:
+    """Makes the ledger entries of a release: of a linear center, of the prior, unless it is public, and of the labels.
+
+    Releases are named by what their noise is bound to. A repeated run over the same input under the same key has the
+    names of the first and costs nothing; any other run is charged. A prior that was released before, and is published
+    again with the mechanism, keeps its name, so that it costs nothing where the ledger has it.
+
+    Args:
+      binding: Binding of the release's noise.
+      mechanism: The released mechanism.
+      with_labels: False for `fit`, which releases no labels.
+
+    Returns:
+      Up to three entries; none for `fit` with a public prior and without a center of its own.
+    """
+    own, unit = prior_release_name(binding), binding.unit
+    prior_epsilon = spent(unit, mechanism.prior_epsilon)
+    entries = [LedgerEntry("prior", prior_epsilon, mechanism.prior_release or own)] if prior_epsilon else []
+    if mechanism.center is not None and mechanism.center.linear is not None and mechanism.center_epsilon:
+        center_epsilon = spent(unit, mechanism.center_epsilon)
+        entries.insert(0, LedgerEntry("center", center_epsilon, center_release_name(mechanism.center.linear)))
+    if with_labels:
+        name = f"{own}-{mechanism.randomizer.fingerprint.hex()[:32]}"
+        epsilon, delta = mechanism.labels_certified
+        entries.append(LedgerEntry("labels", epsilon, name, delta))
+    return entries

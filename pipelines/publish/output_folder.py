@@ -1,0 +1,318 @@
+"""Output folder: staged beside its target, and moved there when it is complete.
+
+On an object store, which cannot move, the files of a release are written under their final names, and the manifest
+last: without release.json there is no release. Temporary files are staged beside the target there, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from apache_beam.io.filesystem import BeamIOError
+from apache_beam.io.filesystems import FileSystems
+
+from ...transforms.errors import InputError, StageError, StoreConflict, StoreError, named_file
+from ...transforms.io.filesystems import delete_folder, is_empty_folder, is_remote, make_directory, move_files
+from ...transforms.io.local_sync import open_mode, sync_folder, sync_tree
+from ...transforms.progress_log import LOGGER
+from ...transforms.stores.lease import Lease, lease_path, staging_of
+from ...transforms.stores.object_store import ABSENT, is_store
+from ...transforms.stores.open_store import store_of
+from ..spec.label_folders import CENTER_NAME, LABELS_NAME, MANIFEST_NAME
+from .staging_locks import locked_staging, remove_leftovers
+
+DATA_NAME = "data"
+VALIDATION_NAME = "validation"
+_DELETIONS = 3
+# Names below a target that a run writes.
+_OWN = re.compile(
+    rf"{DATA_NAME}/([^/=]+=[^/]*/)*part-\d{{5}}-of-\d{{5}}\.(tfrecord|tfrecord\.gz|parquet)|{VALIDATION_NAME}/[a-z_]+\.(pb|pbtxt)"
+    rf"|({LABELS_NAME}/[^/]+/)?(mechanism\.json|{re.escape(CENTER_NAME)})|dead_letters(-\d{{5}}-of-\d{{5}})?\.jsonl"
+    rf"|{LABELS_NAME}/[^/]+/{re.escape(MANIFEST_NAME)}"
+)
+
+
+@dataclass(frozen=True)
+class Staging:
+    """Place of a run's files until they are released.
+
+    Attributes:
+      work: Folder of temporary files.
+      release: Folder in which the files of the release are written: the same one, but on an object store the target.
+      lease: Lease on the target, on an object store.
+    """
+
+    work: str
+    release: str
+    lease: Lease | None = field(default=None, repr=False)
+
+    def check(self) -> None:
+        """Checks that the run may still write to the target, before it reads or charges what it has written there.
+
+        Raises:
+          StageError: If another run has taken over.
+          StoreError: If the store does not answer.
+        """
+        if self.lease is not None:
+            self.lease.check()
+
+
+def released_path(folder: str, label_folder: str, name: str) -> str:
+    """Joins the path of a file of one label.
+
+    Args:
+      folder: The release, or its staging folder.
+      label_folder: Folder of the label, of `label_folders`.
+      name: Name of the file.
+
+    Returns:
+      The path.
+    """
+    return FileSystems.join(folder, f"{label_folder}/{name}" if label_folder else name)
+
+
+@contextlib.contextmanager
+def staging_folder(target: str, single_file: bool = False) -> Iterator[Staging]:
+    """Creates a hidden folder beside the target, and deletes what is left of it when the block ends.
+
+    What killed runs with this target have left behind is removed first. On an object store, the files under the target
+    are deleted as well when the block raises.
+
+    Args:
+      target: Path of the output.
+      single_file: True if the output is one file.
+
+    Yields:
+      The staging folder.
+
+    Raises:
+      StageError: If it cannot be created.
+      InputError: If, on an object store, another run is writing to the target.
+    """
+    if is_store(target):
+        with _staging_on_store(target.rstrip("/"), single_file) as staging:
+            yield staging
+        return
+    remove_leftovers(target)
+    with contextlib.ExitStack() as until_the_end:
+        with named_file("creating a folder beside", target):
+            folder = until_the_end.enter_context(locked_staging(target))
+        try:
+            yield Staging(folder, folder)
+        finally:
+            # Repeated, because a runner that was interrupted may still be writing.
+            for _ in range(_DELETIONS):
+                with contextlib.suppress(BeamIOError, OSError):
+                    delete_folder(folder)
+
+
+@contextlib.contextmanager
+def _staging_on_store(target: str, single_file: bool) -> Iterator[Staging]:
+    folder, store = staging_of(target), store_of(target)
+    lease = Lease(store, lease_path(target))
+    with named_file("creating a staging folder for", target):
+        killed = lease.acquire(
+            lambda: LOGGER.info("%s: another run may be writing there; waiting for up to a minute", target)
+        )
+    with lease.renewed():
+        # If it refuses to remove them, the next run still knows that a run was killed.
+        lease.left = lease.idle = killed
+        with named_file("removing what a killed run has left in", target):
+            _remove_leftovers(target, folder, single_file, killed, lease)
+        lease.left = lease.idle = False
+        work = f"{folder}/{lease.run}"
+        try:
+            yield Staging(work, work if single_file else target, lease)
+        except BaseException as error:
+            # Threads of a runner that was interrupted may write after this process has deleted what they wrote.
+            lease.left = not isinstance(error, Exception)
+            if not single_file and not lease.published:
+                _retract(target, lease)
+            raise
+        finally:
+            # Repeated, because a runner that was interrupted may still be writing.
+            for _ in range(_DELETIONS):
+                with contextlib.suppress(StoreError):
+                    store.abort_uploads(f"{work}/")
+                    delete_folder(work)
+
+
+def _remove_leftovers(target: str, folder: str, single_file: bool, killed: bool, lease: Lease) -> None:
+    store = store_of(target)
+    # A stopped run of which these are left writes nothing below the target from here on, also when it continues. So
+    # they are removed before anyone looks there.
+    if not single_file:
+        store.abort_uploads(f"{target}/")
+    with contextlib.suppress(StoreError):
+        store.abort_uploads(f"{folder}/")
+    old = [info.path for info in store.list(f"{folder}/") if info.path != lease_path(target)]
+    store.delete(old)
+    if not single_file:
+        found = {info.path[len(target) + 1 :]: info.path for info in store.list(f"{target}/")}
+        others = sorted(name for name in found if not _OWN.fullmatch(name))
+        if MANIFEST_NAME in found or others or (found and not killed):
+            first = MANIFEST_NAME if MANIFEST_NAME in found else next(iter(others or found))
+            if first == MANIFEST_NAME:
+                # A complete release has no leftovers.
+                lease.left = False
+            raise InputError(f"{target}/{first} exists: name another --output, or delete it")
+        if found:
+            with lease.held():
+                store.delete(found.values())
+            old += found.values()
+    if old:
+        LOGGER.info("removed %d objects in %s and %s, which a killed run had left behind", len(old), target, folder)
+
+
+def _retract(target: str, lease: Lease) -> None:
+    """Deletes the files of a run that failed: the manifest first, without which the others are no release."""
+    store = store_of(target)
+    # Another run that has taken over deletes them itself, and writes its own.
+    with contextlib.suppress(StoreError, StageError), lease.held():
+        for _ in range(_DELETIONS):
+            with contextlib.suppress(StoreError):
+                store.delete([f"{target}/{MANIFEST_NAME}"])
+                store.abort_uploads(f"{target}/")
+                delete_folder(target)
+
+
+def sync_staged(staging: Staging) -> None:
+    """Syncs the complete files of a local staging folder to disk, so that none is empty when the folder is published.
+
+    Nobody but the owner may write to them, whatever the umask says. Called before the ledger is charged.
+
+    Args:
+      staging: The staging folder.
+
+    Raises:
+      StageError: If the operating system refuses.
+    """
+    if not is_remote(staging.work):
+        with named_file("syncing", staging.work):
+            sync_tree(staging.work)
+
+
+@contextlib.contextmanager
+def publishing(staging: Staging, target: str) -> Iterator[None]:
+    """Makes sure that what is charged in a block can be published at its end.
+
+    On an object store no other run takes over during the block. Elsewhere, runs exclude each other by the lock of the
+    ledger, if it is a file. Without it, another run that publishes during the block makes `publish_folder` fail, after
+    the charge.
+
+    Args:
+      staging: The staging folder.
+      target: Path of the output.
+
+    Yields:
+      Nothing.
+
+    Raises:
+      StageError: If another run has taken over, or has published to the target.
+    """
+    with contextlib.ExitStack() as block:
+        if staging.lease is not None:
+            with named_file("publishing", target):
+                block.enter_context(staging.lease.held())
+        elif not is_empty_folder(target):
+            raise StageError(f"publishing {target} failed: another run has written it")
+        yield
+
+
+def publish_folder(staging: Staging, output: str, manifests: Sequence[str] = (MANIFEST_NAME,)) -> None:
+    """Makes a complete staging folder a release; on a local disk in one atomic step, on a store by its manifest.
+
+    The folder is as open to readers as the umask says; nobody but its owner may write to it.
+
+    Args:
+      staging: The staging folder.
+      output: The target, which is new or an empty folder.
+      manifests: Manifests, which a remote target gets last, in this order. The last one makes the others a release.
+
+    Raises:
+      StageError: If a local target is not empty, or the operating system or the store refuses for another reason.
+    """
+    if staging.lease is not None:
+        with named_file("publishing", output):
+            for name in manifests:
+                _commit(staging, f"{output.rstrip('/')}/{name}", name)
+        staging.lease.published = True
+        return
+    if is_remote(output):
+        work, target = staging.work.rstrip("/"), output.rstrip("/")
+        found = FileSystems.match([f"{work}/**"])[0].metadata_list
+        last = [f"{work}/{name}" for name in manifests]
+        moves = [(file.path, target + file.path[len(work) :]) for file in found if file.path not in last]
+        # Some filesystems rename only into folders that exist.
+        for folder in sorted({moved.rpartition("/")[0] for _, moved in moves} | {target}):
+            make_directory(folder)
+        move_files(moves)
+        for name in manifests:
+            move_files([(f"{work}/{name}", f"{target}/{name}")])
+        return
+    # Replaces an empty folder and fails at anything else.
+    with named_file("publishing", output):
+        os.chmod(staging.work, (os.stat(staging.work).st_mode & 0o7000) | open_mode(0o755))
+        os.rename(staging.work, output)
+        _sync_parent(output)
+
+
+def publish_file(staging: Staging, name: str, target: str) -> None:
+    """Moves one file of a staging folder to its target, which must not exist.
+
+    Args:
+      staging: The staging folder.
+      name: Name of the file in it.
+      target: Path of the target.
+
+    Raises:
+      StageError: If another run has written it, or the operating system or the store refuses.
+    """
+    with named_file("publishing", target):
+        if staging.lease is not None:
+            _commit(staging, target, name)
+        elif is_remote(target):
+            FileSystems.rename([FileSystems.join(staging.work, name)], [target])
+        else:
+            _publish_local_file(os.path.join(staging.work, name), target)
+
+
+def _publish_local_file(staged: str, target: str) -> None:
+    try:
+        try:
+            # Unlike renaming, this replaces no file.
+            os.link(staged, target)
+        except FileExistsError:
+            raise
+        except OSError:
+            # The filesystem may have no hard links. An empty file that could be created is this run's.
+            os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            os.replace(staged, target)
+    except FileExistsError:
+        raise StageError(f"publishing {target} failed: another run has written it") from None
+    _sync_parent(target)
+
+
+def _sync_parent(target: str) -> None:
+    # It is released, whether this succeeds or not.
+    with contextlib.suppress(OSError):
+        sync_folder(os.path.dirname(os.path.abspath(target)))
+
+
+def _commit(staging: Staging, target: str, name: str) -> None:
+    """Writes a file of the staging folder to its target, unless another run has. The lease is held."""
+    store = store_of(target)
+    found = store.read(f"{staging.work}/{name}")
+    if found is None:
+        raise StageError(f"publishing {target} failed: the staged {name} is missing")
+    try:
+        store.write(target, found[0], ABSENT)
+    except StoreConflict:
+        # Written by an attempt whose answer was lost, if it is the same.
+        existing = store.read(target)
+        if existing is None or existing[0] != found[0]:
+            raise StageError(f"publishing {target} failed: another run has written it") from None

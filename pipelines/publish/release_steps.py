@@ -1,0 +1,248 @@
+"""Steps of a release, in order: check the caps, run the job, write the manifest, charge the ledger."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from apache_beam.io.filesystems import FileSystems
+
+from ...mechanisms.analysis.release_warnings import release_warnings
+from ...mechanisms.analysis.released_facts import ReleasedFacts
+from ...mechanisms.center.center_model import CenterModel
+from ...mechanisms.release.solved_release import EarlierMechanism
+from ...mechanisms.release.unit_bound import UnitBound, spent
+from ...transforms.errors import InputError
+from ...transforms.io.filesystems import delete_folder, read_text, write_text
+from ...transforms.progress_log import LOGGER
+from ..errors import UsageError
+from ..ledger.ledger import Ledger, LedgerEntry, unit_details
+from ..spec.job_request import BudgetRequest, JobRequest, whole_budget
+from ..spec.label_folders import CENTER_NAME, DATA_OF_LABEL, MANIFEST_NAME, label_folders
+from ..spec.mechanism_file import MECHANISM_NAME, MechanismFile, center_release_name, read_mechanism_file
+from .earlier_release import earlier_mechanisms, lost_release
+from .facts_of_release import feature_columns, released_facts
+from .job_result import SEGMENTS_NAME, JobResult, job_result_path
+from .labels_manifest import labels_manifest
+from .manifest import make_manifest, release_entries
+from .output_folder import DATA_NAME, Staging, released_path
+
+
+class ReleasedLabel(NamedTuple):
+    """One label as a job has made it, before it is charged and published.
+
+    Attributes:
+      request: The request.
+      result: Result of the job.
+      mechanism: The mechanism that it solved for or applied.
+      facts: Released and public facts.
+    """
+
+    request: JobRequest
+    result: JobResult
+    mechanism: MechanismFile
+    facts: ReleasedFacts
+
+
+def check_caps(
+    ledger: Ledger, request_name: str, budget: BudgetRequest, fitted: MechanismFile | None, unit: UnitBound | None
+) -> None:
+    """Refuses to start a run that would exceed a cap. The ledger checks again before anything is released.
+
+    A request that is in the ledger may start: over unchanged input it is the same release, which costs nothing.
+
+    Args:
+      ledger: The ledger.
+      request_name: Name of the request, of `request_id`.
+      budget: Budget and caps.
+      fitted: Mechanism file of `apply`, whose prior is published again; None for the other commands.
+      unit: Privacy unit that the budget is for; None for single records.
+
+    Raises:
+      UsageError: If a cap would be exceeded.
+      InputError: If the ledger is corrupt.
+    """
+    requested = [LedgerEntry("request", budget.epsilon, f"request {request_name}", budget.delta)]
+    if fitted is not None:
+        prior = fitted.prior_release or f"prior of request {request_name}"
+        requested.append(LedgerEntry("prior", spent(fitted.unit, fitted.prior_epsilon), prior))
+        if fitted.center is not None and fitted.center.linear is not None:
+            name = center_release_name(fitted.center.linear)
+            requested.append(LedgerEntry("center", spent(fitted.unit, fitted.center_epsilon), name))
+    # The ledger is read without caps as well: a corrupt one is to be found before the job runs.
+    exceeded = ledger.exceeded(budget.caps, requested, None if unit is None else unit.column)
+    if exceeded and not ledger.has_request(request_name):
+        raise UsageError(f"{exceeded}; ledger {ledger.path} lists what was spent before")
+
+
+def earlier_of_requests(
+    ledger: Ledger, request_name: str, requests: Sequence[JobRequest]
+) -> list[tuple[EarlierMechanism, ...]]:
+    """Reads the mechanisms of earlier releases of a job, for each of its labels.
+
+    Args:
+      ledger: The ledger.
+      request_name: Name of the request, of `request_id`.
+      requests: One request for each label.
+
+    Returns:
+      Mechanisms of each label; none of `apply`, whose mechanism is given.
+
+    Raises:
+      InputError: If the ledger is corrupt.
+    """
+    folders = label_folders([request.column.name for request in requests])
+    return [
+        earlier_mechanisms(ledger, request_name, place, folders[place]) if request.mechanism.fitted is None else ()
+        for place, request in enumerate(requests)
+    ]
+
+
+def read_results(requests: Sequence[JobRequest], staging: Staging) -> list[ReleasedLabel]:
+    """Reads what the job has written, and checks that both passes saw the same input and workers the same mechanisms.
+
+    Args:
+      requests: One request for each label.
+      staging: The staging folder.
+
+    Returns:
+      What is to be released of each label.
+
+    Raises:
+      InputError: If a check fails, or a staged shard cannot be read.
+    """
+    # On a store, the files are those of another run if it has taken over.
+    staging.check()
+    folders, released = label_folders([request.column.name for request in requests]), []
+    for place, (request, folder) in enumerate(zip(requests, folders, strict=True)):
+        result = JobResult.from_json(read_text(job_result_path(staging, place)))
+        mechanism = read_mechanism_file(released_path(staging.release, folder, MECHANISM_NAME))
+        result.check_same_input()
+        result.check_same_mechanism(mechanism.randomizer.fingerprint.hex())
+        released.append(ReleasedLabel(request, result, mechanism, _facts(requests, result, mechanism, place, staging)))
+    return released
+
+
+def _facts(
+    requests: Sequence[JobRequest], result: JobResult, mechanism: MechanismFile, place: int, staging: Staging
+) -> ReleasedFacts:
+    """Collects the released and public facts of a label, for warnings and the verdict."""
+    request, binding = requests[place], result.binding
+    # The column of the groups is a feature like any other.
+    others = [name for each in requests for name in dataclasses.replace(each.column, groups=None).columns]
+    data = FileSystems.join(staging.release, DATA_NAME)
+    features = feature_columns(data, result.shards, others, request.output.partitions.names)
+    return released_facts(mechanism, binding.records, features, request.mechanism.loss, binding.missing_centers)
+
+
+def write_manifests(released: Sequence[ReleasedLabel], staging: Staging) -> tuple[str, ...]:
+    """Writes release.json into the staging folder, and center.json for a linear center; of several labels, for each.
+
+    Args:
+      released: What is to be released of each label.
+      staging: The staging folder.
+
+    Returns:
+      Paths of the manifests below the release, the one that makes it a release last.
+    """
+    folders = label_folders([each.request.column.name for each in released])
+    documents = []
+    for each, folder in zip(released, folders, strict=True):
+        document = _manifest(each)
+        if folder:
+            document["data"] = DATA_OF_LABEL
+        _write_json(document, staging.work, folder, MANIFEST_NAME)
+        documents.append(document)
+        center = each.mechanism.center
+        if center is not None and center.linear is not None:
+            model = CenterModel(center.column, center.domain, center.linear)
+            path = released_path(staging.release, folder, CENTER_NAME)
+            write_text(path, json.dumps(model.to_document()) + "\n", staging.work)
+    if len(released) == 1:
+        return (MANIFEST_NAME,)
+    whole = labels_manifest(documents, folders, whole_budget([each.request for each in released]).epsilon)
+    _write_json(whole, staging.work, "", MANIFEST_NAME)
+    return *(f"{folder}/{MANIFEST_NAME}" for folder in folders), MANIFEST_NAME
+
+
+def _write_json(document: dict[str, Any], root: str, folder: str, name: str) -> None:
+    write_text(released_path(root, folder, name), json.dumps(document, indent=2) + "\n")
+
+
+def _manifest(released: ReleasedLabel) -> dict[str, Any]:
+    """The manifest of one label."""
+    request, result, mechanism, facts = released
+    where, validation = request.input.where, request.validation
+    details: dict[str, Any] = {
+        "label": request.column.name,
+        "identity": request.column.id_column or "file and row",
+        "where": where and f"{where.column}={where.value}",
+        "loss": facts.loss,
+        "features": facts.features,
+        "warnings": [warning.name for warning in release_warnings(facts)],
+    }
+    if mechanism.randomizer.choice is not None:
+        details["choice"] = mechanism.randomizer.choice
+    if validation is not None:
+        details["validation"] = "inferred schema" if validation.schema is None else "given schema"
+    # A fitted mechanism costs all its parts, whatever was asked for when it was fitted.
+    fitted = request.mechanism.fitted is not None
+    epsilon = mechanism.total_epsilon(mechanism.labels_budget[0]) if fitted else request.budget.epsilon
+    return make_manifest(result, mechanism, epsilon, details)
+
+
+def remove_segments(staging: Staging) -> None:
+    """Deletes the temporary segments that shards were made from.
+
+    Args:
+      staging: The staging folder.
+    """
+    delete_folder(FileSystems.join(staging.work, SEGMENTS_NAME))
+
+
+def charge_ledger(ledger: Ledger, request_name: str, released: Sequence[ReleasedLabel]) -> None:
+    """Charges a release to the ledger, whose lock the caller holds: all its labels in one entry.
+
+    Args:
+      ledger: The ledger.
+      request_name: Name of the request, of `request_id`.
+      released: What is released of each label.
+
+    Raises:
+      InputError: If a cap would be exceeded; nothing is written then.
+    """
+    request, result = released[0].request, released[0].result
+    entries = [
+        entry
+        for each in released
+        for entry in release_entries(each.result.binding, each.mechanism, with_labels=request.command != "fit")
+    ]
+    digest = ",".join(f"{each.result.binding.digest:064x}" for each in released)
+    # `apply` takes its mechanism from a file: another file is another release.
+    fitted = request.mechanism.fitted is not None
+    lost = None if fitted else lost_release(ledger, request_name, digest, entries)
+    again = (
+        f"this run repeats the release {lost}, but its labels are a charge of their own: that release is "
+        "no longer there or was changed, and the mechanism that was computed now is another one"
+        if lost is not None
+        else None
+    )
+    try:
+        ledger.charge(
+            entries,
+            request.budget.caps,
+            command=request.command,
+            request=request_name,
+            label=",".join(each.request.column.name for each in released),
+            **unit_details(request.column.unit),
+            records=result.binding.records,
+            input_digest=digest,
+            mechanism_fingerprint=",".join(each.mechanism.randomizer.fingerprint.hex() for each in released),
+            output=request.output.target,
+        )
+    except InputError as error:
+        raise InputError(f"{error}; {again}" if again else str(error)) from None
+    if again:
+        LOGGER.warning("%s", again)

@@ -1,1 +1,0 @@
-"""Parts of a release: manifest, mechanism file, ledger and output folder."""

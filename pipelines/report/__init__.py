@@ -1,0 +1,1 @@
+"""HTML report on a release or a mechanism file, or on two of them."""

@@ -1,0 +1,254 @@
+"""HTML page of the report, rendered from a template with charts as inline SVG.
+
+The page has no script and refers to nothing outside itself; all text from files is escaped. Needs the extra
+`evaluation`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+from markupsafe import Markup
+
+from ...mechanisms.analysis.label_inference import label_inferences
+from ...mechanisms.analysis.release_warnings import release_warnings
+from ...mechanisms.analysis.released_facts import ReleasedFacts
+from ...mechanisms.analysis.utility import Utility
+from ...mechanisms.analysis.verdict import (
+    EXPLAINED_SHARES,
+    Worth,
+    debiasing,
+    parameters_of,
+    verdict,
+    worth_of_label,
+)
+from ...mechanisms.core.alias_table import BITS, TOTAL
+from ...mechanisms.core.exact_bounds import round_up
+from ...mechanisms.core.losses import LOSSES
+from ...mechanisms.release.unit_bound import spent
+from ..audit.audit_release import audit_report
+from ..charts import number_format
+from ..charts.svg_plot import page_style
+from ..publish.facts_of_release import manifest_facts
+from .mechanism_charts import (
+    Bin,
+    channel_cells,
+    channel_chart,
+    errors_chart,
+    label_bins,
+    outputs_chart,
+    prior_chart,
+)  # fmt: skip
+from .release_summary import LedgerRow, attained_ratio, example, label_rows, ledger_rows, remaining_bias
+from .report_input import ReportInput
+
+_TEMPLATE = "report.html.j2"
+
+_MAX_FEATURES = 60
+_MAX_LEDGER_ROWS = 30
+_MAX_NAME = 32  # characters of a column name on an axis
+_MAX_TEXT = 80  # characters of any other text that users chose
+
+# Models in the table of the worth of a label: their parameters, or without records, the records per parameter.
+_PARAMETERS = (1, 10, 100, 1000)
+_RECORDS_PER_PARAMETER = (10, 100, 1000, 10_000, 100_000)
+
+
+def report_page(subject: ReportInput, party: str | None = None) -> str:
+    """Renders the report.
+
+    Args:
+      subject: A release or a mechanism file.
+      party: Who released it, as the page shall say; None to leave it out.
+
+    Returns:
+      The HTML text; the same for the same input.
+    """
+    mechanism, manifest, audit = subject.mechanism, subject.manifest, subject.audit
+    randomizer, prior = mechanism.randomizer, mechanism.prior
+    facts = manifest_facts(mechanism, manifest)
+    moments = facts.utility
+    tiny = 1e-9 * float(moments.labels[-1] - moments.labels[0])
+    bins = label_bins(randomizer.labels, randomizer.outputs, randomizer.probabilities())
+    losses = {name: loss for name, loss in LOSSES.items() if not loss.nonnegative or randomizer.labels[0] >= 0}
+    ledger = ledger_rows(subject.ledger, audit.fingerprint, None if manifest else mechanism.prior_release)
+    # The ledger of the party that applied a mechanism file may lack the prior, which fit charged to another ledger.
+    before = Fraction(mechanism.center_epsilon) + Fraction(mechanism.prior_epsilon)
+    of_record = before + Fraction(audit.certified_epsilon)
+    labels_epsilon, labels_delta = mechanism.labels_certified
+    least = Fraction(mechanism.total_epsilon(labels_epsilon)) if manifest else Fraction(0)
+    return (
+        environment(tiny)
+        .get_template(_TEMPLATE)
+        .render(
+            name=subject.name,
+            column=column_name(subject),
+            party=party,
+            date=release_date(ledger),
+            audit=audit,
+            audit_report=audit_report(audit),
+            manifest=manifest,
+            mechanism=mechanism,
+            randomizer=randomizer,
+            center=subject.mechanism.center,
+            groups=center.group_rows(randomizer) if (center := subject.mechanism.center) else [],
+            clipping=center.clipping(randomizer) if (center := subject.mechanism.center) else None,
+            certificate=randomizer.certificate(),
+            ratio_at=attained_ratio(randomizer, audit.ratio) if audit.ratio and randomizer.pure else None,
+            bits=BITS,
+            total=TOTAL,
+            total_epsilon=manifest.certified_epsilon if manifest else None,
+            unit=subject.unit,
+            record_epsilon=round_up(of_record),
+            delta=manifest.certified_delta if manifest else labels_delta,
+            labels_epsilon=labels_epsilon,
+            of_unit=lambda epsilon: spent(mechanism.unit, epsilon),
+            inferences=label_inferences(randomizer, prior),
+            utility=moments,
+            typical_error=math.sqrt(moments.squared_error),
+            label_deviation=math.sqrt(moments.variance),
+            whole=facts.whole_utility,
+            of_what=facts.of_what,
+            verdict=verdict(facts),
+            warnings=release_warnings(facts),
+            debiasing=debiasing(facts),
+            parameters=parameters_of(facts),
+            headline=headline_worth(facts),
+            explained_shares=EXPLAINED_SHARES,
+            worths=_worths(facts),
+            losses={name: randomizer.expected_loss(prior, loss) for name, loss in losses.items()},
+            remaining=remaining_bias(facts.whole_utility),
+            example=example(randomizer, prior),
+            bins=bins,
+            rows=label_rows(randomizer, moments),
+            validation=subject.validation,
+            max_features=_MAX_FEATURES,
+            expected_mean=float(moments.weights @ (moments.labels + moments.bias)),
+            ledger=ledger[-_MAX_LEDGER_ROWS:],
+            ledger_rows_before=len(ledger[:-_MAX_LEDGER_ROWS]),
+            ledger_is_complete=any(row.this for row in ledger) and ledger[-1].spent.epsilon >= least,
+            charts=charts_of(subject, moments, bins, tiny),
+        )
+    )
+
+
+def release_date(ledger: Sequence[LedgerRow]) -> str | None:
+    """Finds the day of a release.
+
+    Args:
+      ledger: Rows of its ledger.
+
+    Returns:
+      Year, month and day of the last run that made it, in UTC; None if the ledger does not have it.
+    """
+    return next((row.time[:10] for row in reversed(ledger) if row.this and row.time), None)
+
+
+def headline_worth(facts: ReleasedFacts) -> Worth | None:
+    """Computes the worth of a label for the model of the verdict.
+
+    Args:
+      facts: Facts of the release.
+
+    Returns:
+      The worth; without records, that where noise has averaged out for most uses. None if there is none.
+    """
+    if facts.records is None:
+        return worth_of_label(facts, _RECORDS_PER_PARAMETER[2])
+    return worth_of_label(facts, facts.records / parameters_of(facts))
+
+
+def _worths(facts: ReleasedFacts) -> list[tuple[int | None, Worth | None]]:
+    """Rows of the table of worths: parameters of a model, None where the records are unknown, and the worth."""
+    if facts.records is None:
+        return [(None, worth_of_label(facts, ratio)) for ratio in _RECORDS_PER_PARAMETER]
+    linear = () if facts.features is None else (facts.features + 1,)
+    models = sorted({*_PARAMETERS, *linear})
+    return [(each, worth_of_label(facts, facts.records / each)) for each in models if each <= facts.records]
+
+
+def column_name(subject: ReportInput) -> str:
+    """Names the label column.
+
+    Args:
+      subject: A release or a mechanism file.
+
+    Returns:
+      Its name; "label" where no file names it.
+    """
+    return subject.manifest.label if subject.manifest else "label"
+
+
+def _axis_name(subject: ReportInput) -> str:
+    """Name of what the mechanism randomizes: the label, or the label minus its center."""
+    center = subject.mechanism.center
+    return column_name(subject) if center is None else f"{column_name(subject)} - {center.column}"
+
+
+def charts_of(subject: ReportInput, moments: Utility, bins: list[Bin], tiny: float) -> dict[str, Markup]:
+    """Draws the charts.
+
+    Args:
+      subject: A release or a mechanism file.
+      moments: Moments of its mechanism.
+      bins: Bins of its mechanism.
+      tiny: Biases up to it come from rounding and are drawn as 0.
+
+    Returns:
+      The pictures of prior, outputs, channel and errors, by these names.
+    """
+    randomizer, prior = subject.mechanism.randomizer, subject.mechanism.prior
+    labels, outputs, probabilities = randomizer.labels, randomizer.outputs, randomizer.probabilities()
+    name = number_format.clipped(_axis_name(subject), _MAX_NAME)
+    errors = [
+        ("error", "total error", moments.error),
+        ("deviation", "noise (averages out)", moments.deviation),
+        ("bias", "bias (does not)", np.where(np.abs(moments.bias) > tiny, moments.bias, 0.0)),
+    ]
+    drawn = {
+        "prior": prior_chart(labels, prior.weights, outputs, bins, name),
+        "outputs": outputs_chart(labels, outputs, prior.weights @ probabilities, name),
+        "channel": channel_chart(channel_cells(labels, outputs, probabilities), name),
+        "errors": errors_chart(labels, errors, name, "error, in units of the label"),
+    }
+    return {which: Markup(chart) for which, chart in drawn.items()}
+
+
+def environment(tiny: float) -> jinja2.Environment:
+    """Makes Jinja with the filters of the templates.
+
+    Args:
+      tiny: Values below it come from rounding and are shown as 0.
+
+    Returns:
+      The environment.
+    """
+    styles = jinja2.DictLoader({"charts.css": page_style()})
+    found = jinja2.Environment(
+        loader=jinja2.ChoiceLoader([jinja2.FileSystemLoader(Path(__file__).parent), styles]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters: dict[str, Callable[..., Any]] = {
+        "number": number_format.number,
+        "small": lambda value: number_format.number(value if abs(value) > tiny else 0.0),
+        "exact": number_format.exact,
+        "percent": number_format.percent,
+        "upper_bound": number_format.upper_bound,
+        "all_digits": number_format.all_digits,
+        "certainty": lambda epsilon: f"{number_format.upper_bound(100 / (1 + math.exp(-epsilon)))}%",
+        "odds_factor": lambda epsilon: number_format.upper_bound(math.exp(epsilon)),
+        "short": lambda value: number_format.clipped(str(value), _MAX_TEXT),
+        "label_range": lambda ends: number_format.label_range(*ends),
+        "count": lambda value: f"{value:,.0f}",
+    }
+    found.filters |= filters
+    return found

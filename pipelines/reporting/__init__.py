@@ -1,1 +1,0 @@
-"""HTML report on a release or a mechanism file: the command `report`."""

@@ -1,0 +1,48 @@
+"""Folders of the labels in a release of several. Needs neither Beam nor pyarrow, as the attack does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import quote
+
+from ..errors import one_line
+
+LABELS_NAME = "labels"
+"""Folder of a release of several labels, with a folder for each of them."""
+DATA_OF_LABEL = "../../data"
+"""The shards, as seen from the folder of a label."""
+
+
+def label_folders(labels: Sequence[str]) -> list[str]:
+    """Names the folder of each label in a release, with its mechanism and manifest.
+
+    Args:
+      labels: Names of the label columns.
+
+    Returns:
+      Paths below the release: labels/NAME with the name as in a URL; the release itself, "", for one label.
+    """
+    if len(labels) == 1:
+        return [""]
+    # "." and ".." would be other folders.
+    return [f"{LABELS_NAME}/{quote(label, safe='').replace('.', '%2E')}" for label in labels]
+
+
+def several_labels(path: str, labels: Sequence[str]) -> str:
+    """Describes that a release has several labels, for commands that take one.
+
+    Args:
+      path: The release, as it was named.
+      labels: Names of its labels.
+
+    Returns:
+      The text of an error, which names the folders of the labels.
+    """
+    folders = ", ".join(one_line(folder) for folder in label_folders(labels))
+    return f"{path} holds {len(labels)} labels: name the folder of one of them below it, of {folders}"
+
+
+MANIFEST_NAME = "release.json"
+
+
+CENTER_NAME = "center.json"

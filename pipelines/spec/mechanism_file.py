@@ -1,0 +1,285 @@
+"""Mechanism file: written by `fit`, `solve` and `privatize`, read by `apply`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from ...mechanisms.analysis.automatic import CANDIDATES
+from ...mechanisms.center.center_document import center_document
+from ...mechanisms.center.linear_center import LinearCenter
+from ...mechanisms.composition.closed_form import optimal_delta
+from ...mechanisms.core.budget import MAX_EPSILON, BudgetSplit, check_epsilon
+from ...mechanisms.core.exact_bounds import round_up
+from ...mechanisms.core.label_grid import MOST_LABELS, DeclaredGrid
+from ...mechanisms.core.label_rounding import NEAREST, ROUNDINGS
+from ...mechanisms.core.prior import Prior
+from ...mechanisms.core.randomizer import Randomizer
+from ...mechanisms.registry import default_rounding
+from ...mechanisms.release.bound_noise import NoiseBinding
+from ...mechanisms.release.prior_release import PriorRelease
+from ...mechanisms.release.unit_bound import UnitBound, spent
+from ...transforms.errors import InputError
+from ...transforms.io.filesystems import read_text
+from .center_statement import CenterStatement
+from .prior_file import NoisedCounts, parse_prior_release
+
+MECHANISM_NAME = "mechanism.json"
+
+
+@dataclass(frozen=True)
+class MechanismFile:
+    """Contents of a mechanism file.
+
+    Attributes:
+      randomizer: The randomizer.
+      prior: Prior that it was solved for.
+      prior_epsilon: Epsilon that the release of the prior spent; 0 for a public prior.
+      rounding: Rounding of labels that are not in the domain: nearest or randomized.
+      prior_release: Name of the prior's release (`prior_release_name`); None if the file does not name it.
+      center: Center of the labels, whose residuals the randomizer takes; None for a randomizer of labels.
+      noised: Noised counts of the labels, from which the prior follows; None with a center, which has counts of its
+        own, for a public prior, and in files of earlier versions.
+      label: Name of the label column whose histogram the prior is; None for a public prior, and in files of earlier
+        versions.
+      unit: Privacy unit of the histogram, and of the labels that the mechanism is applied to; None for single records.
+        Epsilons are those of one record.
+      unit_epsilon: Epsilon of all labels of a unit, with the unit's delta; None where epsilons of records add up.
+      declared: The declared label grid, if the label domain is a coarser one that was chosen for it; else None.
+    """
+
+    randomizer: Randomizer
+    prior: Prior
+    prior_epsilon: float
+    rounding: str = NEAREST
+    prior_release: str | None = None
+    center: CenterStatement | None = None
+    noised: NoisedCounts | None = None
+    label: str | None = None
+    unit: UnitBound | None = None
+    unit_epsilon: float | None = None
+    declared: DeclaredGrid | None = None
+
+    @classmethod
+    def of_release(cls, randomizer: Randomizer, release: PriorRelease) -> MechanismFile:
+        """Makes the contents for a randomizer that was solved for a released prior.
+
+        Args:
+          randomizer: The randomizer.
+          release: The released prior.
+
+        Returns:
+          The contents.
+        """
+        center = CenterStatement.of_release(release)
+        prior = release.prior if center is None else center.mechanism_prior(randomizer)
+        name = prior_release_name(release)
+        noised = NoisedCounts(release.counts, release.records) if center is None else None
+        rest = (release.column, release.unit, release.unit_epsilon, release.declared)
+        return cls(randomizer, prior, release.budget.prior, release.rounding, name, center, noised, *rest)
+
+    @property
+    def center_epsilon(self) -> float:
+        """Epsilon that the center has spent; 0 where there is none, or where it is a column of the input."""
+        return 0.0 if self.center is None else self.center.epsilon
+
+    @property
+    def budget(self) -> BudgetSplit:
+        """Epsilon of the prior and of the randomizer."""
+        return BudgetSplit(self.prior_epsilon, self.randomizer.epsilon)
+
+    @property
+    def labels_budget(self) -> tuple[float, float]:
+        """Epsilon and delta of the labels that were asked for: of a record, or of all labels of a unit."""
+        if self.unit is not None and self.unit_epsilon is not None:
+            return self.unit_epsilon, self.unit.delta
+        return spent(self.unit, self.randomizer.epsilon), spent(self.unit, self.randomizer.delta)
+
+    @property
+    def labels_certified(self) -> tuple[float, float]:
+        """Certified epsilon and delta of the labels: of a record, or of all labels of a unit."""
+        if self.unit_epsilon is not None:
+            return self.labels_budget
+        certificate = self.randomizer.certificate()
+        return spent(self.unit, certificate.epsilon), spent(self.unit, certificate.delta)
+
+    def total_epsilon(self, labels: float) -> float:
+        """Adds up center, histogram and labels.
+
+        Args:
+          labels: Epsilon of the labels, of `labels_budget` or `labels_certified`.
+
+        Returns:
+          Epsilon of a record or of a unit, rounded up.
+        """
+        before = Fraction(self.center_epsilon) + Fraction(self.prior_epsilon)
+        return round_up((before if self.unit is None else self.unit.total(before)) + Fraction(labels))
+
+    def to_text(self) -> str:
+        """Writes the file's text.
+
+        Returns:
+          JSON, with a newline at its end.
+        """
+        released: dict[str, Any] = {"weights": self.prior.weights.tolist(), "epsilon": self.prior_epsilon}
+        if self.prior_release is not None:
+            released["release"] = self.prior_release
+        if self.label is not None:
+            released["label"] = self.label
+        if self.noised is not None:
+            released |= self.noised.to_document()
+        center = {} if self.center is None else {"center": self.center.to_document()}
+        unit: dict[str, dict[str, Any]] = {}
+        if self.unit is not None:
+            unit = {"unit": {"column": self.unit.column, "max_records": self.unit.max_records}}
+        if self.unit is not None and self.unit_epsilon is not None:
+            unit["unit"] |= {"epsilon": self.unit_epsilon, "delta": self.unit.delta}
+        declared = {} if self.declared is None else {"declared_grid": asdict(self.declared)}
+        return self.randomizer.to_json(prior=released, rounding=self.rounding, **declared, **center, **unit) + "\n"
+
+    @property
+    def domain(self) -> tuple[float, ...]:
+        """The k labels of the public domain, ascending: with a center not those of the randomizer, its residuals."""
+        return tuple(self.randomizer.labels.tolist()) if self.center is None else self.center.domain
+
+
+def read_mechanism_file(path: str) -> MechanismFile:
+    """Reads a mechanism file and certifies its randomizer.
+
+    Args:
+      path: Path on any filesystem.
+
+    Returns:
+      The contents.
+
+    Raises:
+      InputError: If the file cannot be read or used; names the file.
+    """
+    text = read_text(path)
+    try:
+        randomizer = Randomizer.from_json(text)
+        document = json.loads(text)
+        prior, rounding = document["prior"], document.get("rounding", default_rounding(randomizer.mechanism))
+        if rounding not in ROUNDINGS:
+            raise InputError(f"{path} cannot be used: its rounding is not {' or '.join(ROUNDINGS)}")
+        weights, (epsilon, name) = np.array(prior["weights"], np.float64), parse_prior_release(prior)
+        stated = document.get("center")
+        _check_stated(randomizer, stated is not None)
+        center = None if stated is None else CenterStatement.from_document(stated, epsilon)
+        found = Prior(randomizer.labels, weights)
+        noised = NoisedCounts.from_document(prior)
+        if center is not None:
+            center.check(randomizer, found)
+        if noised is not None:
+            noised.check(found, epsilon)
+        label = prior.get("label")
+        if label is not None and not isinstance(label, str):
+            raise InputError(f"{path} cannot be used: its label is not a name")
+        rest = (label, *_stated_unit(document.get("unit"), randomizer), _stated_grid(document.get("declared_grid")))
+        return MechanismFile(randomizer, found, epsilon, rounding, name, center, noised, *rest)
+    except (KeyError, TypeError):
+        raise InputError(f"{path} has no prior: it was not written by fit, solve or privatize") from None
+    except (ValueError, OverflowError) as error:
+        raise InputError(f"{path} cannot be used: {error}") from None
+
+
+def _stated_unit(stated: Any, randomizer: Randomizer) -> tuple[UnitBound | None, float | None]:
+    """The unit, and with a delta the epsilon of all its labels."""
+    if stated is None:
+        return None, None
+    members = [{"column", "max_records"}, {"column", "max_records", "epsilon", "delta"}]
+    if not isinstance(stated, dict) or set(stated) not in members:
+        raise ValueError("its unit must have a column and max_records, and epsilon and delta or neither")
+    column, most = stated["column"], stated["max_records"]
+    if not isinstance(column, str) or type(most) is not int:
+        raise ValueError("its unit must be the name of a column with a whole number of records")
+    if "delta" not in stated:
+        return UnitBound(column, most), None
+    epsilon, delta = stated["epsilon"], stated["delta"]
+    if type(epsilon) is not float or type(delta) is not float or not 0 < epsilon <= MAX_EPSILON or not delta:
+        raise ValueError("epsilon and delta of its unit must be numbers above 0")
+    unit = UnitBound(column, most, delta=delta)
+    if not randomizer.pure or optimal_delta(randomizer.certificate().epsilon, most, epsilon) > Fraction(delta):
+        raise ValueError("the labels of its unit do not have the stated epsilon and delta")
+    return unit, epsilon
+
+
+def _stated_grid(stated: Any) -> DeclaredGrid | None:
+    """The declared label grid. The audit checks that the label domain follows from it."""
+    if stated is None:
+        return None
+    if not isinstance(stated, dict) or set(stated) != {"labels", "epsilon"}:
+        raise ValueError("its declared_grid must have labels and epsilon")
+    labels, epsilon = stated["labels"], stated["epsilon"]
+    if type(labels) is not int or not 2 <= labels <= MOST_LABELS:
+        raise ValueError("the labels of its declared_grid are not a whole number of labels")
+    if type(epsilon) not in (int, float):
+        raise ValueError("the epsilon of its declared_grid is not a number")
+    check_epsilon(epsilon)
+    return DeclaredGrid(labels, epsilon)
+
+
+def _check_stated(randomizer: Randomizer, centered: bool) -> None:
+    """Checks values that the integers do not determine, and that are printed and published again."""
+    if randomizer.group_ranges is not None and not centered:
+        raise ValueError("it has ranges of groups, but no center")
+    if not (isinstance(randomizer.mechanism, str) and re.fullmatch(r"[A-Za-z0-9_.+-]{1,64}", randomizer.mechanism)):
+        raise ValueError("its mechanism is not a name of 1 to 64 letters, digits and _.+-")
+    gap = randomizer.gap
+    if gap is not None and (isinstance(gap, bool) or not isinstance(gap, (int, float)) or not 0 <= gap < math.inf):
+        raise ValueError("its gap is not a finite number >= 0, or null")
+    choice = randomizer.choice
+    if choice is not None and not _is_choice(choice):
+        raise ValueError("its choice does not name candidates of --mechanism auto and their errors")
+
+
+def _is_choice(choice: Any) -> bool:
+    if not isinstance(choice, dict) or set(choice) != {"mechanism", "model_errors"}:
+        return False
+    name, errors = choice["mechanism"], choice["model_errors"]
+    if not isinstance(name, str) or not isinstance(errors, dict) or not {name, *errors} <= set(CANDIDATES):
+        return False
+    numbers = [error for error in errors.values() if error is not None]
+    return all(type(error) in (int, float) and 0 <= error < math.inf for error in numbers)
+
+
+def center_release_name(center: LinearCenter) -> str:
+    """Names the release of a linear center by what was released.
+
+    Its noise is bound to the input and to the raw sums, so two releases with equal sums are one release.
+
+    Args:
+      center: The center.
+
+    Returns:
+      32 hexadecimal digits.
+    """
+    text = json.dumps(center_document(center), sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16, person=b"labeldp ledger").hexdigest()
+
+
+def prior_release_name(binding: NoiseBinding) -> str:
+    """Names the release of a prior by everything that its noise is bound to, apart from the secret key.
+
+    Args:
+      binding: Binding of the release's noise.
+
+    Returns:
+      32 hexadecimal digits; the same input under the same key gives the same name.
+    """
+    spent = [binding.budget.prior, binding.budget.labels]
+    noise: list[Any] = [f"{binding.digest:064x}", binding.column, list(binding.domain), spent, binding.rounding]
+    if binding.center is not None:
+        noise.append(binding.center)
+    if binding.groups is not None:
+        noise.append([binding.groups.column, list(binding.groups.values)])
+    if binding.unit is not None:
+        noise.append({"unit": binding.unit.request})
+    return hashlib.blake2b(json.dumps(noise).encode(), digest_size=16, person=b"labeldp ledger").hexdigest()

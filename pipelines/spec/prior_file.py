@@ -1,0 +1,208 @@
+"""Reader of priors: a public one from CSV or JSON, or the released one of a mechanism file or release folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...mechanisms.center.truncation import ClippingError, clipping_error
+from ...mechanisms.core.prior import Prior
+from ...mechanisms.noise.noisy_histogram import estimated_prior
+from ..errors import UsageError
+from .center_statement import CenterStatement
+
+_MOST_COUNT = 1 << 62
+# Relative to the largest weight. Weights have the same bits on every CPU; another numpy may add in another order.
+_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class NoisedCounts:
+    """Noised histogram of labels, from which a released prior was estimated.
+
+    Attributes:
+      counts: Noised number of records of each label; some may be negative.
+      records: Number of records, which is public.
+    """
+
+    counts: tuple[int, ...]
+    records: int
+
+    @classmethod
+    def from_document(cls, noised: dict[str, Any]) -> NoisedCounts | None:
+        """Reads the counts from a mechanism file.
+
+        Args:
+          noised: The member `prior` of the mechanism file.
+
+        Returns:
+          The counts; None where the file states none, as for public priors, with a center, and in files of earlier
+          versions, whose weights are the clipped counts.
+
+        Raises:
+          ValueError: If the counts or the number of records are malformed.
+        """
+        if "counts" not in noised:
+            return None
+        counts, records = noised["counts"], noised.get("records")
+        if not isinstance(counts, list) or not all(type(count) is int and abs(count) < _MOST_COUNT for count in counts):
+            raise ValueError("its prior.counts is not an array of integers")
+        if type(records) is not int or not 1 <= records < _MOST_COUNT:
+            raise ValueError("its prior.records is not a positive integer")
+        return cls(tuple(counts), records)
+
+    def to_document(self) -> dict[str, Any]:
+        """Writes the counts for the member `prior` of a mechanism file.
+
+        Returns:
+          The entries of a JSON object.
+        """
+        return {"counts": list(self.counts), "records": self.records}
+
+    def check(self, prior: Prior, prior_epsilon: float) -> None:
+        """Compares the counts with the prior beside them.
+
+        Args:
+          prior: Prior of the file.
+          prior_epsilon: Epsilon that its release spent.
+
+        Raises:
+          ValueError: If the prior does not follow from the counts.
+        """
+        if prior_epsilon == 0:
+            raise ValueError("its prior has noised counts, but no epsilon")
+        if len(self.counts) != len(prior.labels):
+            raise ValueError("its prior.counts has not one count for each label")
+        found = estimated_prior(prior.labels, np.array(self.counts), self.records, prior_epsilon).weights
+        if np.abs(found - prior.weights).max() > _TOLERANCE * found.max():
+            raise ValueError("its prior does not follow from its counts")
+
+
+@dataclass(frozen=True)
+class ReleasedResiduals:
+    """Residuals around a center, over which a mechanism file states its prior.
+
+    Attributes:
+      center: Name of the center column.
+      center_epsilon: Epsilon that a linear center has spent; 0 for a column of the input.
+      clipping: Error of clipping residuals to the range of the mechanism; None with groups, which have several ranges.
+    """
+
+    center: str
+    center_epsilon: float
+    clipping: ClippingError | None
+
+
+@dataclass(frozen=True)
+class PriorFile:
+    """Prior with the facts that its file states about it.
+
+    Attributes:
+      prior: The prior over the label domain.
+      prior_epsilon: Epsilon that the release of the prior spent; 0 for a public prior.
+      release: Name of that release in ledgers, 32 hexadecimal digits, where the file states it.
+      records: Number of records that the prior was counted from, where a release folder states it.
+      noised: The noised counts that the prior was estimated from, where the file states them.
+      residuals: The residuals that the prior is about; None for labels.
+    """
+
+    prior: Prior
+    prior_epsilon: float = 0.0
+    release: str | None = None
+    records: int | None = None
+    noised: NoisedCounts | None = None
+    residuals: ReleasedResiduals | None = None
+
+
+def read_prior(path: str, name: str | None = None) -> PriorFile:
+    """Reads the value of `--prior`.
+
+    Args:
+      path: A file, or the folder of a release.
+      name: Its name in messages, such as the URL that it is a copy of; default the path.
+
+    Returns:
+      The prior and the facts about it.
+
+    Raises:
+      UsageError: If the file cannot be read.
+      ValueError: If it is not a prior. The message names the file.
+    """
+    name, folder = name or path, path if os.path.isdir(path) else None
+    text = _read_text(*(os.path.join(each, "mechanism.json") if folder else each for each in (path, name)))
+    try:
+        prior = Prior.from_text(text)
+    except ValueError as error:
+        raise ValueError(f"--prior {name}: {error}") from None
+    document = _json_object(text)
+    member = document.get("prior")
+    stated = {"epsilon": 0.0} | member if isinstance(member, dict) else {"epsilon": 0.0}
+    try:
+        epsilon, release = parse_prior_release(stated)
+        noised = NoisedCounts.from_document(stated)
+        if noised is not None:
+            noised.check(prior, epsilon)
+        residuals = _residuals(document["center"], prior, epsilon) if "center" in document else None
+    except ValueError as error:
+        raise ValueError(f"--prior {name}: {error}") from None
+    manifest = os.path.join(folder, "release.json") if folder else ""
+    records = _json_object(_read_text(manifest, name)).get("records") if os.path.exists(manifest) else None
+    records = records if isinstance(records, int) and records > 0 else None
+    return PriorFile(prior, epsilon, release, records, noised, residuals)
+
+
+def _residuals(document: Any, prior: Prior, epsilon: float) -> ReleasedResiduals:
+    statement = CenterStatement.from_document(document, epsilon)
+    clipping = None
+    if statement.groups is None:
+        clipping = clipping_error(statement.prior, float(prior.labels[0]), float(prior.labels[-1]))
+    return ReleasedResiduals(statement.column, statement.epsilon, clipping)
+
+
+def parse_prior_release(noised: dict[str, Any]) -> tuple[float, str | None]:
+    """Reads the facts about the release of a prior from a mechanism file.
+
+    Args:
+      noised: The member `prior` of the mechanism file.
+
+    Returns:
+      The epsilon that the release spent, and its name in ledgers; None where the file does not state the name.
+
+    Raises:
+      ValueError: If the epsilon or the name is malformed, or there is a name but the epsilon is 0.
+      KeyError: If there is no epsilon.
+    """
+    epsilon, release = noised["epsilon"], noised.get("release")
+    if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)) or not 0 <= epsilon <= sys.float_info.max:
+        raise ValueError("the prior's epsilon must be a finite number, and not negative")
+    if release is not None and not (isinstance(release, str) and re.fullmatch("[0-9a-f]{32}", release)):
+        raise ValueError("the name of the prior's release must have 32 hexadecimal digits")
+    if release is not None and epsilon == 0:
+        # Taken as it stands, the file would publish a released prior without a charge.
+        raise ValueError("the prior's epsilon is 0, but it names a release, which cost more")
+    return float(epsilon), release
+
+
+def _read_text(path: str, name: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError as error:
+        raise UsageError(f"--prior {name} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"--prior {name}: not UTF-8 text") from None
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    """Parses a JSON object; empty for any other text."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

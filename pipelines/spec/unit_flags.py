@@ -1,0 +1,103 @@
+"""Flags of privacy units: which column names the unit of a record, and how many records of a unit are released."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+
+from ...mechanisms.core.budget import split_budget
+from ...mechanisms.release.unit_bound import DROP, UnitBound
+from ..errors import UsageError
+from .mechanism_file import MechanismFile
+
+
+def unit_bound(args: argparse.Namespace, fitted: MechanismFile | None) -> UnitBound | None:
+    """Reads the flags of the privacy unit.
+
+    Args:
+      args: Parsed flags; reads label, unit_column, max_records_per_unit and over_limit.
+      fitted: Mechanism file of `apply`, whose unit holds for its labels, too; None for the other commands.
+
+    Returns:
+      The unit; None for records.
+
+    Raises:
+      UsageError: If a flag is missing or out of range, or contradicts the mechanism file.
+    """
+    name, most = args.unit_column, args.max_records_per_unit
+    stated = None if fitted is None else fitted.unit
+    if stated is not None:
+        _check_stated(args, stated)
+        return dataclasses.replace(stated, over_limit=args.over_limit or DROP)
+    if name is None:
+        given = next((flag for flag in ("max_records_per_unit", "over_limit") if getattr(args, flag) is not None), None)
+        if given is not None:
+            raise UsageError(f"--{given} needs --unit_column, the column that names the unit of each record")
+        return None
+    if name == args.label:
+        raise UsageError("--unit_column must be another column than --label")
+    if most is None:
+        raise UsageError(
+            "--unit_column needs --max_records_per_unit, the largest number of records of a unit: labeldp plan --units "
+            "compares numbers"
+        )
+    if fitted is not None and (fitted.prior_epsilon or fitted.center_epsilon):
+        raise UsageError(
+            f"--mechanism_file {args.mechanism_file} was fitted without --unit_column: its histogram may hold any "
+            "number of records of a unit. Run labeldp fit with --unit_column"
+        )
+    try:
+        return UnitBound(name, most, args.over_limit or DROP)
+    except ValueError as error:
+        raise UsageError(f"--{error}") from None
+
+
+def with_delta(unit: UnitBound, delta: float) -> UnitBound:
+    """Adds the delta with which the epsilons of a unit's labels are composed.
+
+    Args:
+      unit: The privacy unit.
+      delta: `--delta`.
+
+    Returns:
+      The unit with its delta.
+
+    Raises:
+      UsageError: If it is out of range, or a unit has too many records to be composed.
+    """
+    if not 0 < delta < 1:
+        raise UsageError(f"--delta must be above 0 and below 1, not {delta:g}; for pure label DP leave it out")
+    try:
+        return dataclasses.replace(unit, delta=delta)
+    except ValueError as error:
+        raise UsageError(f"--{error}") from None
+
+
+def check_record_budget(epsilon: float, prior_epsilon: float | None, unit: UnitBound) -> None:
+    """Checks that enough of the budget of a unit is left for each of its records.
+
+    Args:
+      epsilon: `--epsilon`, of a unit.
+      prior_epsilon: `--prior_epsilon`, of a unit; None for the default.
+      unit: The privacy unit.
+
+    Raises:
+      UsageError: If the part of one record is too small.
+    """
+    prior = None if prior_epsilon is None else unit.record_share(prior_epsilon)
+    try:
+        split_budget(unit.record_share(epsilon), 1, 1, prior)
+    except ValueError as error:
+        raise UsageError(
+            f"--max_records_per_unit {unit.max_records} leaves each record too little of --epsilon {epsilon:g}: {error}"
+        ) from None
+
+
+def _check_stated(args: argparse.Namespace, stated: UnitBound) -> None:
+    """Compares flags of `apply` with the unit of its mechanism file."""
+    given = {"unit_column": args.unit_column, "max_records_per_unit": args.max_records_per_unit}
+    for flag, expected in (("unit_column", stated.column), ("max_records_per_unit", stated.max_records)):
+        if given[flag] not in (None, expected):
+            raise UsageError(
+                f"--{flag} {given[flag]} is not that of --mechanism_file, {expected}: leave it out, or fit again"
+            )

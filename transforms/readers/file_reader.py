@@ -1,0 +1,292 @@
+"""Reading of one file after the other into batches, whatever the format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..arrow_values import is_text, single_values
+from ..batches import LabelledBatch
+from ..csv_input.csv_parts import split_csv
+from ..csv_input.csv_reader import CSVReader, csv_notes, csv_schema
+from ..errors import InputError
+from ..io.hive_partitions import Partition, check_no_clash
+from ..io.input_format import BATCH_ROWS, Equals, FilePart, Format
+from ..tfrecord.encoded_batches import EncodedRecords
+from .parquet_reader import ParquetReader, parquet_schema, split_parquet
+from .tfrecord_reader import TFRecordReader, split_tfrecord, tfrecord_schema
+
+# A batch ends early at the record with which its features reach this size.
+_BATCH_BYTES = 32 << 20
+
+
+@dataclass
+class FileReader:
+    """Reads files with one set of options. A worker reuses record templates and CSV column types for the next file.
+
+    Attributes:
+      format: Format of the files.
+      columns: Columns to read, besides that of `where`; None reads all.
+      where: Filter on a public feature; needs `label_column`.
+      label_column: The label's column, which CSV files are read with as float64.
+      encoded: Whether batches carry the records as they stand in the file, for TFRecord output; needs the format
+        tfrecord, `columns` and `label_column`.
+      folders: Partition columns that encoded records do not get as features, because the folders of their shards are
+        named by them.
+      other_labels: Further private columns, treated like the label; need `label_column`.
+    """
+
+    format: Format
+    columns: Sequence[str] | None = None
+    where: Equals | None = None
+    label_column: str | None = None
+    encoded: bool = False
+    folders: Sequence[str] = ()
+    other_labels: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        """Checks the options.
+
+        Raises:
+          ValueError: If encoded batches are asked for without what they need, or the filter reads the label or has no
+            `label_column` to exclude.
+        """
+        if self.encoded and (self.format.name != "tfrecord" or not self.columns or self.label_column is None):
+            raise ValueError("encoded needs the format tfrecord, columns and a label_column")
+        if self.where is not None and self.label_column is None:
+            raise ValueError("where needs a label_column, which no filter may look at")
+        self._labels = () if self.label_column is None else (self.label_column, *self.other_labels)
+        if self.where is not None and self.where.column in self._labels:
+            raise ValueError("where must not look at the label: which records are released would depend on it")
+        # By the names of partition columns, which are not read from the files.
+        self._readers: dict[tuple[str, ...], TFRecordReader | ParquetReader | CSVReader] = {}
+
+    def _reader(self, partitions: Sequence[Partition]) -> TFRecordReader | ParquetReader | CSVReader:
+        """Reader of the files that have these partition columns."""
+        names = tuple(partition.name for partition in partitions)
+        for label in self._labels:
+            if label in names:
+                raise InputError(
+                    f"the label {label!r} is the name of a folder, {label}=...: folder names are public, and records "
+                    "of one folder stay together; name a column in the files"
+                )
+        if names not in self._readers:
+            self._readers[names] = self._format_reader(names)
+        return self._readers[names]
+
+    def _format_reader(self, partitions: tuple[str, ...]) -> TFRecordReader | ParquetReader | CSVReader:
+        columns = None if self.columns is None else [name for name in self.columns if name not in partitions]
+        where = self._own_filter(partitions)
+        if self.format.name == "tfrecord":
+            if columns is not None:
+                # A record that has a feature of this name already would have it twice.
+                columns += partitions
+            if where is None:
+                return TFRecordReader(columns, self._labels, self.encoded)
+            matches = partial(_matches, where=where)
+            return TFRecordReader(columns, self._labels, self.encoded, where.column, matches)
+        if columns is not None and where is not None and where.column not in columns:
+            columns.append(where.column)
+        if self.format.name == "parquet":
+            return ParquetReader(columns or None)
+        return CSVReader(columns or None, self._labels, self.format.csv_types, self.format.dialect)
+
+    def _own_filter(self, partitions: Sequence[str]) -> Equals | None:
+        """The filter, unless it is on a partition column, whose value all records of a file share."""
+        return None if self.where is None or self.where.column in partitions else self.where
+
+    def schema(self, part: FilePart) -> pa.Schema:
+        """Finds the columns of a file without reading a label.
+
+        Args:
+          part: The file.
+
+        Returns:
+          The columns: of Parquet those of the footer, of CSV those of the header line with types of the first rows, of
+          TFRecord those of the first 1,024 records. Of CSV and TFRecord, the label has the type null. The columns of
+          the file's folders come last; a file without columns has none of these either.
+
+        Raises:
+          InputError: If the file cannot be read, or has a column of the name of a folder.
+        """
+        schema = self._own_schema(part)
+        if not schema.names:
+            return schema
+        check_no_clash(part.partitions, schema.names, part.path)
+        for partition in part.partitions:
+            schema = schema.append(pa.field(partition.name, partition.type))
+        return schema
+
+    def _own_schema(self, part: FilePart) -> pa.Schema:
+        if self.format.name == "parquet":
+            return parquet_schema(part.path)[0]
+        if self.format.name == "csv":
+            return csv_schema(part, self._labels, self.format.csv_types, self.format.dialect)
+        return tfrecord_schema(part.path, self._labels)
+
+    def notes(self, part: FilePart) -> tuple[str, ...]:
+        """Describes columns of numbers that CSV files have as text, as may not be meant.
+
+        Args:
+          part: One of the files.
+
+        Returns:
+          Texts that name columns, lines and flags; none of other formats.
+
+        Raises:
+          InputError: If the file cannot be read.
+        """
+        if self.format.name != "csv" or not self._labels:
+            return ()
+        return csv_notes(part, self._labels, self.format.csv_types, self.format.dialect)
+
+    def split(self, file: FilePart) -> Iterator[FilePart]:
+        """Splits a large file into parts that workers read in parallel.
+
+        Args:
+          file: A whole file.
+
+        Returns:
+          Its parts in order, at least one.
+
+        Raises:
+          InputError: If the file cannot be read.
+        """
+        if self.format.name == "csv":
+            return split_csv(file, self._labels, self.format.dialect)
+        return split_parquet(file) if self.format.name == "parquet" else split_tfrecord(file)
+
+    def read(self, part: FilePart) -> Iterator[LabelledBatch]:
+        """Reads one file or part.
+
+        Args:
+          part: The file or part.
+
+        Yields:
+          Its batches in order; none of a file whose partition the filter leaves out.
+
+        Raises:
+          InputError: If the file is missing, damaged, of another schema than the first one, or lacks a column that is
+            asked for; or if no value of the filter's column can equal its value.
+        """
+        reader = self._reader(part.partitions)
+        where = self._own_filter([partition.name for partition in part.partitions])
+        if self.where is not where and self.where is not None and not _partition_matches(part.partitions, self.where):
+            return
+        # Encoded records are written as they stand, with all of their features.
+        every = self.columns is None or self.encoded
+        only = [partition for partition in part.partitions if every or partition.name in (self.columns or ())]
+        # Columns that are all partitions need no column of the file, but its rows: others are read then, and dropped.
+        dropped = bool(only) and self.columns is not None and not {p.name for p in only} ^ {*self.columns}
+        start = reader.first_row(part)
+        if isinstance(reader, TFRecordReader):
+            for found in reader.read(part):
+                stop = start + found.total
+                check_no_clash(part.partitions, found.batch.schema.names, part.path)
+                whole = with_partitions(found.batch, only)
+                whole = whole.select([partition.name for partition in only]) if dropped else whole
+                encoded = None if found.encoded is None else _with_features(found.encoded, only, self.folders)
+                yield LabelledBatch(part.path, start, stop, start + found.rows, whole, encoded=encoded)
+                start = stop
+            return
+        for batch in _regular(reader.read(part), self._labels):
+            whole = with_partitions(batch, only)
+            if dropped:
+                whole = whole.select([partition.name for partition in only])
+            labelled = LabelledBatch.whole(part.path, start, whole)
+            start = labelled.stop
+            yield labelled if where is None else labelled.keep(_matches(batch, where))
+
+
+def with_partitions(batch: pa.RecordBatch, partitions: Sequence[Partition]) -> pa.RecordBatch:
+    """Adds partition columns to a batch.
+
+    Args:
+      batch: n records of one file.
+      partitions: Partitions of the file.
+
+    Returns:
+      The batch with a column for each of them, at the end.
+    """
+    if not partitions:
+        return batch
+    columns = [partition.column(batch.num_rows) for partition in partitions]
+    fields = [pa.field(partition.name, partition.type) for partition in partitions]
+    return pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=pa.schema([*batch.schema, *fields]))
+
+
+def _with_features(records: EncodedRecords, partitions: Sequence[Partition], folders: Sequence[str]) -> EncodedRecords:
+    """The records with their partitions as features, except those without a value and those of `FileReader.folders`."""
+    known = [each for each in partitions if each.value is not None and each.name not in folders]
+    if not known:
+        return records
+    # Imports the extra `tfrecord`, as reading TFRecords does.
+    from ..tfrecord.example_encoder import encode_examples
+
+    single = pa.RecordBatch.from_pydict({partition.name: partition.column(1) for partition in known})
+    return records.with_constants(encode_examples(single)[0])
+
+
+def _partition_matches(partitions: Sequence[Partition], where: Equals) -> bool:
+    columns = {partition.name: partition.column(1) for partition in partitions}
+    return bool(_matches(pa.RecordBatch.from_pydict(columns), where)[0])
+
+
+def _regular(pieces: Iterator[pa.RecordBatch], labels: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Batches that end after every `BATCH_ROWS` records, and early where features are large, however pieces are cut.
+
+    When the pieces end in an error, complete batches come before it, and the records after them are dropped.
+    """
+    held, row, size = [], 0, 0
+    for piece in pieces:
+        rest = piece
+        while rest.num_rows:
+            taken = rest.slice(0, BATCH_ROWS - row % BATCH_ROWS)
+            sizes = size + np.cumsum(_feature_sizes(taken, labels))
+            taken = taken.slice(0, int(np.searchsorted(sizes, _BATCH_BYTES)) + 1)
+            rest = rest.slice(taken.num_rows)
+            held.append(taken)
+            row, size = row + taken.num_rows, int(sizes[taken.num_rows - 1])
+            if row % BATCH_ROWS == 0 or size >= _BATCH_BYTES:
+                yield from _joined(held)
+                held, size = [], 0
+    if held:
+        yield from _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """One batch of all, unless a column is too large for it."""
+    return batches if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()
+
+
+def _feature_sizes(batch: pa.RecordBatch, labels: Sequence[str]) -> np.ndarray:
+    """Bytes of each record's texts apart from its labels, and 8 for each other value. Shape (n,), int64."""
+    sizes = np.full(batch.num_rows, 8 * batch.num_columns, np.int64)
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if name not in labels and is_text(column.type):
+            sizes += np.asarray(pc.binary_length(column).fill_null(0))  # type: ignore[attr-defined]
+    return sizes
+
+
+def _matches(batch: pa.RecordBatch, where: Equals) -> np.ndarray:
+    """Records that the filter keeps, (n,) bool."""
+    mask, place = np.zeros(batch.num_rows, bool), batch.schema.get_field_index(where.column)
+    if place < 0:
+        return mask
+    values, present = single_values(batch.column(place))
+    text = where.value
+    if pa.types.is_boolean(values.type) or pa.types.is_null(values.type):
+        values, text = pa.array([str(value).lower() for value in values.to_pylist()], pa.string()), text.lower()
+    try:
+        wanted = pa.scalar(text).cast(values.type if not pa.types.is_binary(values.type) else pa.binary())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise InputError(
+            f"--where {where.column}={where.value}: the column holds {values.type}, give a value of that type"
+        ) from None
+    mask[present] = np.asarray(pc.equal(values, wanted))  # type: ignore[attr-defined]
+    return mask

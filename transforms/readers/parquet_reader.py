@@ -1,0 +1,324 @@
+"""Reads Parquet files, or row groups of them, into record batches."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..arrow_values import plain_batch, plain_schema
+from ..batches import slice_rows
+from ..errors import InputError, redact_errors, unreadable
+from ..io.filesystems import is_remote, not_opened, open_input
+from ..io.hive_partitions import check_no_clash
+from ..io.input_format import BATCH_ROWS, FilePart, check_unique_columns, listed
+from .column_types import common_type, converted, read_type
+
+# Values in a part: enough work for a worker. At most _MOST_PARTS parts a file, because each part adds segments to every
+# shard. The number of parts depends on the numbers of rows and columns alone, never on sizes, which depend on labels.
+_PART_VALUES = 4 << 20
+_MOST_PARTS = 64
+_DAMAGED = "not a Parquet file, or damaged"
+_CORRUPT = "the Parquet file is corrupt"
+_ENCRYPTED = "the Parquet file is encrypted, and labeldp takes no keys of columns: decrypt it first"
+# Arrow's own words, which are not shown.
+_NO_KEYS = ("Could not read encrypted metadata", "Cannot decrypt ColumnMetadata")
+# Nanoseconds reach from 1677 to 2262, and Arrow lets other years overflow.
+_INT96_UNIT = "us"
+# A cast to 32-bit offsets needs less than 2 GiB of text.
+_CAST_BYTES = 1 << 30
+
+
+class ParquetReader:
+    """Reads Parquet files, one after the other."""
+
+    def __init__(self, columns: Sequence[str] | None):
+        """Prepares for a set of columns.
+
+        Args:
+          columns: Columns to read; None reads all.
+        """
+        self._columns = columns
+
+    def first_row(self, part: FilePart) -> int:
+        """Finds where a part begins.
+
+        Args:
+          part: The file or part.
+
+        Returns:
+          Row of the file.
+
+        Raises:
+          InputError: If the file cannot be opened or is not Parquet.
+        """
+        if part.number == 0:
+            return 0
+        with _open_arrow_file(part.path) as opened:
+            return _rows_of_part(_group_starts(_open_parquet_file(opened, part.path).metadata), part).start
+
+    def read(self, part: FilePart) -> Iterator[pa.RecordBatch]:
+        """Reads one file or part.
+
+        Args:
+          part: The file or part.
+
+        Yields:
+          Records in order, in pieces of any size, without metadata.
+
+        Raises:
+          InputError: If the file cannot be opened, is not Parquet or damaged, has another schema than the first file,
+            or lacks a column.
+        """
+        with _open_arrow_file(part.path) as file:
+            parquet = _open_parquet_file(file, part.path)
+            check_unique_columns(parquet.schema_arrow.names, part.path)
+            schema = leading = _read_schema(parquet.schema_arrow, part.files)
+            if part.first != part.path:
+                with _open_arrow_file(part.first) as file_of_schema:
+                    other = _open_parquet_file(file_of_schema, part.first).schema_arrow
+                    leading = _common_schema(schema, _read_schema(other, part.files), part)
+            check_no_clash(part.partitions, schema.names, part.path)
+            _check_columns(schema.names, self._columns or (), part.path)
+            starts = _group_starts(parquet.metadata)
+            rows = _rows_of_part(starts, part)
+            # A group may begin before the part, or end after it, by less than a batch.
+            first, stop = np.searchsorted(starts[1:], rows.start, side="right"), np.searchsorted(starts, rows.stop)
+            if not rows:
+                return
+            parquet = _with_wide_indices(parquet, file)
+            times = [name for name in _int96_columns(parquet.metadata) if name in (self._columns or schema.names)]
+            try:
+                for groups in (range(first, stop - 1), range(stop - 1, stop)):
+                    if groups:
+                        if times:
+                            _check_int96(file, parquet.metadata, groups, times, part.path)
+                        batches = parquet.iter_batches(BATCH_ROWS, row_groups=groups, columns=self._columns)
+                        found = _within(batches, starts[groups.start], starts[groups.stop], rows, part.path)
+                        for batch in found:
+                            yield from _with_schema(batch, leading)
+            except (pa.ArrowException, OSError) as error:
+                raise unreadable(part.path, error, _reason(error, _CORRUPT)) from None
+
+
+def parquet_schema(path: str) -> tuple[pa.Schema, int]:
+    """Reads the schema of a file from its footer, without its metadata. No value is read.
+
+    Args:
+      path: The file.
+
+    Returns:
+      The schema, with the types that the columns are read with, and the number of records.
+
+    Raises:
+      InputError: If the file cannot be opened or is not Parquet.
+    """
+    with _open_arrow_file(path) as file:
+        parquet = _open_parquet_file(file, path)
+        return _read_schema(parquet.schema_arrow, 1), parquet.metadata.num_rows
+
+
+def int96_columns(path: str) -> list[str]:
+    """Finds the columns with timestamps of the deprecated type INT96, some of which no other type can hold.
+
+    Args:
+      path: The file.
+
+    Returns:
+      Names of the columns, also of nested ones.
+
+    Raises:
+      InputError: If the file cannot be opened or is not Parquet.
+    """
+    with _open_arrow_file(path) as file:
+        return _int96_columns(_open_parquet_file(file, path).metadata)
+
+
+def _int96_columns(metadata: pq.FileMetaData) -> list[str]:
+    leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
+    paths = [leaf.path for leaf in leaves if leaf.physical_type == "INT96"]
+    names = metadata.schema.to_arrow_schema().names if paths else []
+    return [name for name in names if any(path == name or path.startswith(f"{name}.") for path in paths)]
+
+
+@redact_errors("reading")
+def split_parquet(file: FilePart) -> Iterator[FilePart]:
+    """Splits a Parquet file into parts that workers read in parallel.
+
+    Args:
+      file: A whole file.
+
+    Yields:
+      Its parts in order, at least one.
+
+    Raises:
+      InputError: If the file cannot be opened or is not Parquet.
+    """
+    with _open_arrow_file(file.path) as opened:
+        metadata = _open_parquet_file(opened, file.path).metadata
+    rows = max(_PART_VALUES // max(metadata.num_columns, 1), -(-metadata.num_rows // _MOST_PARTS), BATCH_ROWS)
+    parts = max(-(-metadata.num_rows // rows), 1)
+    for number in range(parts):
+        yield dataclasses.replace(file, number=number, parts=parts)
+
+
+def _group_starts(metadata: pq.FileMetaData) -> np.ndarray:
+    """First row of each of the m row groups, then the number of rows. Shape (m + 1,), int64."""
+    return np.cumsum([0, *(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))])
+
+
+def _rows_of_part(starts: np.ndarray, part: FilePart) -> range:
+    """Rows of a part: from one multiple of `BATCH_ROWS` to another, close to where row groups begin.
+
+    So batches are the same whatever the row groups, and each group is read once, except for less than a batch.
+    """
+    rows = int(starts[-1])
+    ideal = [rows * number // part.parts for number in (part.number, part.number + 1)]
+    bounds = starts[np.searchsorted(starts, ideal)]
+    start, stop = np.minimum(-(-bounds // BATCH_ROWS) * BATCH_ROWS, rows).tolist()
+    return range(start, stop)
+
+
+def _within(batches: Iterator[pa.RecordBatch], row: int, end: int, rows: range, path: str) -> Iterator[pa.RecordBatch]:
+    """The wanted rows of batches that have the rows from `row` to `end` of the file."""
+    for batch in batches:
+        yield slice_rows(batch, row, rows)
+        row += batch.num_rows
+        if row >= rows.stop:
+            return
+    # Arrow reads a column with too few values as if there were fewer records.
+    if row != end:
+        raise InputError(f"{path}: {_CORRUPT}")
+
+
+def _open_arrow_file(path: str) -> pa.NativeFile:
+    """Opens a file; local ones without Python, so that Arrow reads them faster."""
+    try:
+        return pa.PythonFile(open_input(path), "r") if is_remote(path) else pa.OSFile(path)
+    except OSError as error:
+        raise not_opened(path, error) from None
+
+
+def _open_parquet_file(file: pa.NativeFile, path: str) -> pq.ParquetFile:
+    try:
+        # Arrow would read all row groups of a part ahead, so memory would grow with the file.
+        parquet = pq.ParquetFile(file, pre_buffer=False, coerce_int96_timestamp_unit=_INT96_UNIT)
+    # A column's name may be no text in a damaged file.
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+        raise unreadable(path, error, _reason(error, _DAMAGED)) from None
+    # A damaged footer may lack row groups, and Arrow would read the others as the whole file.
+    starts = _group_starts(parquet.metadata)
+    if starts[-1] != parquet.metadata.num_rows or np.any(np.diff(starts) < 0):
+        raise InputError(f"{path}: {_DAMAGED}")
+    return parquet
+
+
+def _with_wide_indices(parquet: pq.ParquetFile, file: pa.NativeFile) -> pq.ParquetFile:
+    """The file, read with categories whose indices are not too short for all categories of a row group."""
+    kinds = {field.name: field.type for field in parquet.schema_arrow}
+    short = [name for name, kind in kinds.items() if pa.types.is_dictionary(kind) and kind.index_type != pa.int32()]
+    if not short:
+        return parquet
+    return pq.ParquetFile(
+        file,
+        metadata=parquet.metadata,
+        pre_buffer=False,
+        coerce_int96_timestamp_unit=_INT96_UNIT,
+        read_dictionary=short,
+    )
+
+
+def _check_int96(
+    file: pa.NativeFile, metadata: pq.FileMetaData, groups: Sequence[int], columns: Sequence[str], path: str
+) -> None:
+    """Refuses times that microseconds cannot hold. INT96 has nanoseconds, and years that no other type reaches."""
+    units = [
+        pq.ParquetFile(file, metadata=metadata, pre_buffer=False, coerce_int96_timestamp_unit=unit).iter_batches(
+            BATCH_ROWS, row_groups=groups, columns=columns
+        )
+        for unit in (_INT96_UNIT, "ns", "s")
+    ]
+    for batches in zip(*units, strict=True):
+        for name in columns:
+            if not _are_exact(*(batch.column(name) for batch in batches)):
+                raise InputError(
+                    f"{path}: column {name!r} holds a time that microseconds cannot hold, as its type INT96 is read: "
+                    "it has nanoseconds, or lies beyond the year 294,246. Write the column as a TIMESTAMP, or as text"
+                )
+
+
+def _are_exact(micros: pa.Array, nanos: pa.Array, seconds: pa.Array) -> bool:
+    """Tells whether times were read exactly in microseconds. Those that overflowed in nanoseconds count modulo 2^64."""
+    kind = micros.type
+    if kind == nanos.type:
+        return True
+    if pa.types.is_timestamp(kind):
+        times = (each.drop_null().cast(pa.int64()).to_numpy() for each in (micros, nanos, seconds))
+        in_micros, in_nanos, in_seconds = times
+        in_range = np.abs(in_seconds) < (1 << 63) // 1_000_000
+        return bool(np.all(in_range) and np.array_equal(in_micros * 1000, in_nanos))
+    if pa.types.is_struct(kind):
+        return all(_are_exact(*(each.field(place) for each in (micros, nanos, seconds))) for place in range(len(kind)))
+    if pa.types.is_map(kind):
+        keys, items = ([getattr(each, part) for each in (micros, nanos, seconds)] for part in ("keys", "items"))
+        return _are_exact(*keys) and _are_exact(*items)
+    return _are_exact(micros.values, nanos.values, seconds.values)
+
+
+def _reason(error: BaseException, otherwise: str) -> str:
+    return _ENCRYPTED if str(error).startswith(_NO_KEYS) else otherwise
+
+
+def _with_schema(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The batch with types of the first file, whatever those of its own: one schema for all batches."""
+    fields = [schema.field(name) for name in batch.schema.names]
+    batch = plain_batch(batch.columns, plain_schema(batch.schema))
+    columns = batch.columns
+    if any(not column.type.equals(field.type) for column, field in zip(columns, fields, strict=True)):
+        if batch.nbytes > _CAST_BYTES and batch.num_rows > 1:
+            half = batch.num_rows // 2
+            for piece in (batch.slice(0, half), batch.slice(half)):
+                yield from _with_schema(piece, schema)
+            return
+        columns = [converted(column, field.type) for column, field in zip(columns, fields, strict=True)]
+    yield pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _check_columns(names: Sequence[str], wanted: Sequence[str], path: str) -> None:
+    for name in wanted:
+        if name not in names:
+            raise InputError(f"{path}: there is no column {name!r}; it has: {listed(names)}")
+
+
+def _read_schema(schema: pa.Schema, files: int) -> pa.Schema:
+    """Schema of a file, without metadata, with the types as which its columns are read."""
+    return pa.schema([field.with_type(read_type(field.type, files)) for field in plain_schema(schema)])
+
+
+def _common_schema(schema: pa.Schema, first: pa.Schema, part: FilePart) -> pa.Schema:
+    """Schema with which a file is read: that of the first file, with nulls where this file allows them.
+
+    Refuses a file with other columns, or with a type that does not hold the same values.
+    """
+    if schema.equals(first):
+        return first
+    fields = []
+    for field in schema:
+        if first.get_field_index(field.name) < 0:
+            raise InputError(f"{part.path}: column {field.name!r} is not in {part.first}: all files need one schema")
+        leading = first.field(field.name)
+        kind = common_type(field.type, leading.type)
+        if kind is None:
+            raise InputError(
+                f"{part.path}: column {field.name!r} holds {field.type}, but {leading.type} in {part.first}: "
+                "all files need one schema"
+            )
+        fields.append(leading.with_type(kind).with_nullable(field.nullable))
+    if schema.names != first.names:
+        raise InputError(
+            f"{part.path}: the schema is not that of {part.first}: all files need the same columns in the same order"
+        )
+    return pa.schema(fields)

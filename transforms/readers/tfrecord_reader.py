@@ -1,0 +1,250 @@
+"""Reads TFRecord files of tf.Examples into record batches."""
+
+from __future__ import annotations
+
+import functools
+import os
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import numpy as np
+import pyarrow as pa
+
+from ..batches import filter_batch
+from ..errors import InputError, redact_errors
+from ..io.filesystems import GZIP_MAGIC, GZIP_WITHOUT_NAME, not_opened, open_input
+from ..io.input_format import BATCH_ROWS, FilePart
+from ..io.row_parts import bounds_of_part, split_by_rows
+from ..tfrecord.encoded_batches import EncodedRecords
+from ..tfrecord.framing import ALL_ROWS, Frames, batch_offsets, read_records, skip_records
+from ..tfrecord.wire import warn_if_slow
+
+_ZLIB_BYTES = 1 << 10
+SCHEMA_RECORDS = 1 << 10
+"""Records of a file that are read for its schema."""
+
+
+@dataclass(frozen=True, eq=False)
+class SelectedRecords:
+    """Some of the records of a batch.
+
+    Attributes:
+      rows: Their places in the batch, shape (m,), int64, ascending.
+      total: Number of records of the batch, n.
+      batch: Columns of the m records.
+      encoded: The m records as they stand in the file; None unless they were asked for.
+    """
+
+    rows: np.ndarray
+    total: int
+    batch: pa.RecordBatch
+    encoded: EncodedRecords | None = None
+
+
+class TFRecordReader:
+    """Reads TFRecord files, one after the other."""
+
+    def __init__(
+        self,
+        columns: Sequence[str] | None,
+        labels: Sequence[str],
+        encoded: bool,
+        where: str | None = None,
+        matches: Callable[[pa.RecordBatch], np.ndarray] | None = None,
+    ):
+        """Prepares for a set of columns.
+
+        Args:
+          columns: Features to read; None reads all.
+          labels: Private features, whose bytes do not count for the end of a batch.
+          encoded: Whether batches carry the records as well; needs `columns` and `labels`.
+          where: Feature that decides which records are read; None reads all.
+          matches: Tests which records of a batch with that feature are read, (n,) bool. Only these are decoded further.
+        """
+        warn_if_slow()
+        self._matches = matches
+        self._where = where
+        self._columns = columns
+        self._labels = labels
+        self._encoded = encoded
+
+    def first_row(self, part: FilePart) -> int:
+        """Finds where a part begins.
+
+        Args:
+          part: The file or part.
+
+        Returns:
+          Row of the file.
+
+        Raises:
+          InputError: If the file cannot be read.
+        """
+        rows = _rows_of_part(part)
+        return 0 if rows is None else rows.start
+
+    def read(self, part: FilePart) -> Iterator[SelectedRecords]:
+        """Reads one file.
+
+        Args:
+          part: The file, or a part of it by `split_tfrecord`.
+
+        Yields:
+          Batches of `BATCH_ROWS` records in order, fewer at the end and where features are large.
+
+        Raises:
+          InputError: If the file cannot be opened, is corrupt or truncated, or holds other records than tf.Examples.
+        """
+        # All import the extra `tfrecord`, which only TFRecord input needs.
+        from ..tfrecord.example_columns import ExampleColumns
+        from ..tfrecord.example_decoder import ExampleDecoder
+        from ..tfrecord.feature_sizes import FeatureSizes
+
+        decoder, columns = ExampleDecoder(part.path), ExampleColumns(part.path, self._columns or ())
+        where = ExampleColumns(part.path, [self._where]) if self._where is not None else None
+        sizes = FeatureSizes(part.path, self._labels) if self._labels else None
+        rows = _rows_of_part(part)
+        if rows is not None and not rows:
+            return
+        with open_input(part.path) if rows is None else open(part.path, "rb") as file:
+            if rows is not None:
+                _go_to_row(file, part.path, rows.start)
+            for frames in _read_frames(file, part.path, sizes, rows=rows):
+                chosen, rows, encoded = frames, np.arange(len(frames)), None
+                if where is not None and self._matches is not None and self._columns is not None:
+                    chosen, column = where.canonical(frames)
+                    rows = np.flatnonzero(self._matches(_with_length(column, len(frames))))
+                    chosen = chosen.select(rows) if len(rows) < len(frames) else chosen
+                if self._encoded:
+                    batch, encoded = columns.read_encoded(chosen, self._labels)
+                elif self._columns is not None:
+                    batch = columns.read(chosen)
+                else:
+                    batch = decoder.decode_frames(frames)
+                batch = _with_length(batch, len(chosen))
+                if self._columns is None and self._matches is not None:
+                    rows = np.flatnonzero(self._matches(batch))
+                    batch = filter_batch(batch, rows)
+                yield SelectedRecords(rows, len(frames), batch, encoded)
+
+
+@redact_errors("reading")
+def split_tfrecord(file: FilePart) -> Iterator[FilePart]:
+    """Splits a TFRecord file into parts that workers read in parallel, by its number of records.
+
+    Args:
+      file: A whole file.
+
+    Yields:
+      Its parts in order, at least one.
+
+    Raises:
+      InputError: If the file cannot be read.
+    """
+    yield from split_by_rows(file, lambda: _index(file.path)[0])
+
+
+def _rows_of_part(part: FilePart) -> range | None:
+    """Rows of a part, which are whole shards or whole batches; None for a whole file."""
+    if part.parts == 1:
+        return None
+    first, stop = bounds_of_part(part, len(_index(part.path)[1]))
+    # The last part reads to the end, to find what is wrong there.
+    return range(first, ALL_ROWS if stop is None else stop)
+
+
+def _go_to_row(file: BinaryIO, path: str, row: int) -> None:
+    """Moves to a record of a local file."""
+    offsets = _index(path)[1]
+    batch = min(row // BATCH_ROWS, len(offsets) - 1)
+    file.seek(int(offsets[batch]))
+    if not skip_records(file, row - batch * BATCH_ROWS):
+        raise InputError(f"{path} has changed while the job ran: run again when the files are complete")
+
+
+def _index(path: str) -> tuple[int, np.ndarray]:
+    """Number of records of a local file, and the offset of each batch."""
+    try:
+        facts = os.stat(path)
+        return _index_of(path, facts.st_size, facts.st_mtime_ns)
+    except OSError as error:
+        raise not_opened(path, error) from None
+
+
+@functools.lru_cache(maxsize=256)
+def _index_of(path: str, size: int, changed: int) -> tuple[int, np.ndarray]:
+    """As `_index`, kept for the next part. size, changed: a file that was changed is read again."""
+    with open(path, "rb") as file:
+        return batch_offsets(file, BATCH_ROWS)
+
+
+def _read_frames(
+    file: BinaryIO,
+    path: str,
+    sizes: Callable[[Frames], np.ndarray] | None,
+    count: int | None = None,
+    rows: range | None = None,
+) -> Iterator[Frames]:
+    """The records, and an error that names gzip if the file is that instead."""
+    first = True
+    try:
+        for frames in read_records(file, path, count or BATCH_ROWS, sizes, rows):
+            first = False
+            yield frames
+    except InputError:
+        # Only then: a TFRecord may begin with the same bytes.
+        start = _first_bytes(path) if first else b""
+        if start.startswith(GZIP_MAGIC):
+            raise InputError(f"{path}: {GZIP_WITHOUT_NAME}") from None
+        if _is_zlib(start):
+            raise InputError(
+                f"{path}: is compressed with zlib, which is not read: write it with GZIP and a name in .gz, or "
+                "decompress it"
+            ) from None
+        raise
+
+
+def _first_bytes(path: str) -> bytes:
+    with open_input(path) as file:
+        try:
+            return file.read(_ZLIB_BYTES)
+        except Exception:
+            return b""
+
+
+def _is_zlib(start: bytes) -> bool:
+    try:
+        # A TFRecord of the same first two bytes is not likely to be text of zlib for long.
+        return len(zlib.decompressobj().decompress(start, _ZLIB_BYTES)) > 0
+    except zlib.error:
+        return False
+
+
+def tfrecord_schema(path: str, labels: Sequence[str]) -> pa.Schema:
+    """Finds the features of the first 1,024 records of a file, without looking at a label.
+
+    Args:
+      path: The file.
+      labels: Names of the private features.
+
+    Returns:
+      The features in the order of their names; a label that occurs has the type null.
+
+    Raises:
+      InputError: If the file cannot be opened or is corrupt, or a record is not a tf.Example.
+    """
+    from ..tfrecord.example_decoder import ExampleDecoder
+
+    with open_input(path) as file:
+        for frames in _read_frames(file, path, None, SCHEMA_RECORDS):
+            return ExampleDecoder(path).schema(frames.records(), labels)
+    return pa.schema([])
+
+
+def _with_length(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
+    """The batch; one without columns gets the length that it lacks."""
+    if batch.num_columns:
+        return batch
+    return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), rows, [None]))
