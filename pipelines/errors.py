@@ -4,14 +4,7 @@ from __future__ import annotations
 
 
 def one_line(text: str) -> str:
-    """Escapes characters that are not printable, such as line breaks and marks that reverse the direction of text.
-
-    Args:
-      text: A path, a name or a message.
-
-    Returns:
-      The text in one line; unchanged if all its characters are printable.
-    """
+    """Escapes characters that are not printable, such as line breaks and marks that reverse the direction of text."""
     if text.isprintable():
         return text
     return "".join(

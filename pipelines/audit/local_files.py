@@ -10,28 +10,12 @@ from ..errors import UsageError
 
 
 def local_copy(args: argparse.Namespace, path: str) -> str:
-    """Finds the local copy of a path that a command reads.
-
-    Args:
-      args: Parsed flags; `copies`, if there is one, has the local copies of paths on object stores.
-      path: The path, as it was given.
-
-    Returns:
-      The copy; the path itself if it is local.
-    """
+    """Local copy of a path that a command reads, of `args.copies` if there is one; the path itself if it is local."""
     return getattr(args, "copies", {}).get(path, path)
 
 
 def check_file(flag: str, path: str) -> None:
-    """Checks that a file can be written in an existing folder.
-
-    Args:
-      flag: The flag that names the file.
-      path: Path of the file.
-
-    Raises:
-      UsageError: If it cannot be written; names the flag.
-    """
+    """Checks that a file can be written in an existing folder. Raises UsageError, which names the flag."""
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise UsageError(f"{flag} {path} lies in a folder that does not exist: create it first")
@@ -44,12 +28,7 @@ def check_file(flag: str, path: str) -> None:
 def check_can_create(flag: str, target: str) -> None:
     """Checks that a file or folder can be created, with the folders above it.
 
-    Args:
-      flag: The flag that names it.
-      target: Path of the file or folder.
-
-    Raises:
-      UsageError: If it cannot be created; names the flag.
+    Raises UsageError, which names the flag.
     """
     parent = os.path.dirname(os.path.abspath(target))
     while not os.path.lexists(parent):
@@ -61,12 +40,7 @@ def check_can_create(flag: str, target: str) -> None:
 def write_file(path: str, content: str | bytes) -> None:
     """Writes a file under another name first, then renames it: readers see the old file or the new one.
 
-    Args:
-      path: Path of the file.
-      content: Text, written as UTF-8, or bytes.
-
-    Raises:
-      OSError: If the file cannot be written; no partial file is left.
+    Text is written as UTF-8. Raises OSError if the file cannot be written; no partial file is left.
     """
     partial = f"{path}.partial"
     try:

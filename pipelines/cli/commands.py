@@ -100,8 +100,7 @@ class _MainParser(ArgumentParser):
 def make_parser() -> ArgumentParser:
     """Makes the parser of `labeldp`. The flags of a command are added when it is used.
 
-    Returns:
-      The parser; its only values are those of the command, and the name of the command.
+    Its only values are those of the command, and the name of the command.
     """
     parser = _MainParser("labeldp")
     parser.add_argument("--version", action="version", version=f"labeldp {__version__}", help="print the version")
@@ -117,14 +116,7 @@ def make_parser() -> ArgumentParser:
 
 
 def command_parser(name: str) -> CommandParser:
-    """Makes the parser of one command.
-
-    Args:
-      name: The command.
-
-    Returns:
-      The parser with all flags of the command, except those of the runner.
-    """
+    """Makes the parser of one command, with all its flags except those of the runner."""
     command = COMMANDS[name]
     runner_flags = _runner_flags if command.runner_flags else None
     parser = CommandParser(partial(_call, command.flags), runner_flags, prog=f"labeldp {name}")
@@ -132,13 +124,9 @@ def command_parser(name: str) -> CommandParser:
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Parses a command line. Exits with code 2 if it is wrong.
+    """Parses the arguments after the program's name. Exits with code 2 if they are wrong.
 
-    Args:
-      argv: The arguments without the program's name.
-
-    Returns:
-      The flags of the command, with its name as `command`, and the runner's flags as they are.
+    Returns the flags of the command, with its name as `command`, and the runner's flags as they are.
     """
     args, others = make_parser().parse_known_args(argv)
     if others:
@@ -187,14 +175,10 @@ def _collect_rarely() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command.
+    """Runs a command; the arguments are those after the program's name, by default those of the process.
 
-    Args:
-      argv: The arguments without the program's name; default those of the process.
-
-    Returns:
-      The exit code: 0 success, 1 the job or an audit failed, 2 bad usage, 74 success whose results standard output did
-      not take. That a reader of the output ends early changes nothing.
+    Returns the exit code: 0 success, 1 the job or an audit failed, 2 bad usage, 74 success whose results standard
+    output did not take. That a reader of the output ends early changes nothing.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     prog = f"labeldp {arguments[0]}" if arguments and arguments[0] in COMMANDS else "labeldp"

@@ -15,14 +15,7 @@ _FILES, _FOLDERS = ("FILE", "GLOB", "FILE|FOLDER", "FOLDER|FILE", "FILE|URL"), (
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the script.
-
-    Args:
-      args: Parsed flags.
-
-    Returns:
-      The exit code.
-    """
+    """Prints the script; returns the exit code."""
     return run_command("labeldp completion", lambda: print(_script(args.shell), end=""))
 
 

@@ -59,18 +59,11 @@ _UNEXPLAINED = 1.0 - _CLICKS_EFFECT - sum(category.effect for category in _CATEG
 
 
 def click_batches(clicks: int, seed: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """Generates the log.
+    """Generates the log in batches of `batch_rows` records; the last batch may be smaller.
 
-    A batch depends on the seed, its number and its size, not on other batches.
-
-    Args:
-      clicks: Number of records.
-      seed: Seed of the generator.
-      batch_rows: Records per batch; the last batch may be smaller.
-
-    Yields:
-      Batches with the hashed categories (text), nb_clicks_1week and hour (int64), Sale (int64, 0 or 1) and
-      SalesAmountInEuro (float32 in [0, 400], null unless Sale is 1).
+    A batch depends on the seed, its number and its size, not on other batches. Its columns are the hashed categories
+    (text), nb_clicks_1week and hour (int64), Sale (int64, 0 or 1) and SalesAmountInEuro (float32 in [0, 400], null
+    unless Sale is 1).
     """
     key, tables = _world(seed)
     for number, start in enumerate(range(0, clicks, batch_rows)):
@@ -78,15 +71,7 @@ def click_batches(clicks: int, seed: int, batch_rows: int) -> Iterator[pa.Record
 
 
 def new_clicks(clicks: int, seed: int) -> pa.RecordBatch:
-    """Generates clicks that are not in the log of this seed, from the same distribution.
-
-    Args:
-      clicks: Number of records.
-      seed: Seed of the log.
-
-    Returns:
-      A batch with the columns of `click_batches`.
-    """
+    """Generates clicks that are not in the log of this seed, from the same distribution, as `click_batches` does."""
     key, tables = _world(seed)
     return _batch(tables, ByteStream(key, b"new clicks"), clicks)
 

@@ -30,14 +30,7 @@ _MOST_TO_TRAIN_ON = 10_000_000
 
 
 def run(args: argparse.Namespace) -> int:
-    """Generates the log, privatizes its conversion values and prints what was released.
-
-    Args:
-      args: Parsed flags.
-
-    Returns:
-      The exit code.
-    """
+    """Generates the log, privatizes its conversion values and prints what was released; returns the exit code."""
     log_to_stderr()
     code = run_command("labeldp demo", lambda: _check_flags(args))
     return code if code != SUCCESS else _demo(args)

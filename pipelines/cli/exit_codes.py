@@ -27,15 +27,9 @@ def run_command(
 ) -> int:
     """Does the work of a command and reports every error in one line on standard error.
 
-    Args:
-      prog: The command as the user typed it, for example `labeldp fit`.
-      work: The command; it raises on any error.
-      shown: Exceptions whose text may be shown, because it holds no label. They end the command with code 1.
-      interrupted: State after an interrupt, for the message.
-      redact: Makes the text to show of any other exception. Without it, such an exception is a bug and is raised.
-
-    Returns:
-      0 on success, 1 if the work failed or was interrupted, 2 if the command line is wrong.
+    The text of exceptions in `shown` holds no label. `interrupted` describes the state after an interrupt. `redact`
+    makes the text to show of any other exception; without it, such an exception is a bug and is raised. Returns 0 on
+    success, 1 if the work failed or was interrupted, 2 if the command line is wrong.
     """
     try:
         work()
@@ -59,13 +53,9 @@ def run_command(
 
 
 def without_temporary_folder(error: BaseException) -> str | None:
-    """Finds out whether a command failed because there is no folder for temporary files.
+    """Says what to do if an error occurred because there is no folder for temporary files; None if there is one.
 
-    Args:
-      error: The error of the command, or of importing its libraries, which look for the folder.
-
-    Returns:
-      Text that says what to do; None if there is a folder.
+    The error is that of the command, or of importing its libraries, which look for the folder.
     """
     if not isinstance(error, FileNotFoundError):
         return None
@@ -123,12 +113,8 @@ class _Stream:
 def with_standard_streams(prog: str, work: Callable[[], int]) -> int:
     """Runs a command whose readers may end before it does, as in `labeldp audit FOLDER | head -1`.
 
-    Args:
-      prog: The command as the user typed it.
-      work: The command; it returns its exit code.
-
-    Returns:
-      The exit code of the work, also if its readers have ended; 74 in place of 0 if a result could not be written.
+    Returns the exit code of the work, also if its readers have ended; 74 in place of 0 if a result could not be
+    written.
     """
     streams = sys.stdout, sys.stderr
     # A stream that was closed before the start is None, and `print` writes nothing to it.

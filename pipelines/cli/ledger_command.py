@@ -65,15 +65,7 @@ class LedgerSums:
 
 
 def run(args: argparse.Namespace, store_flags: Sequence[str]) -> int:
-    """Runs the command.
-
-    Args:
-      args: Parsed flags.
-      store_flags: Beam's flags for the store, if the ledger is on one.
-
-    Returns:
-      The exit code.
-    """
+    """Runs the command with Beam's flags for the store, if the ledger is on one; returns the exit code."""
     log_to_stderr()
     return run_command("labeldp ledger", lambda: _show(args, store_flags), (InputError, OSError))
 
@@ -137,17 +129,10 @@ def _open(place: str, store_flags: Sequence[str]) -> None:
 def ledger_sums(
     runs: Sequence[ChargedRun], unit: str | None, window: Window | None, delta: float | None, now: int
 ) -> LedgerSums:
-    """Adds up the runs of a ledger.
+    """Adds up the runs, in the order in which they were charged, that count in the window that ends now.
 
-    Args:
-      runs: The runs, in the order in which they were charged.
-      unit: Column of the privacy units; None for records.
-      window: Length of the window that ends now; None for all time.
-      delta: Target delta of the composition; None for basic composition alone.
-      now: Seconds since 1970.
-
-    Returns:
-      The sums.
+    `unit` is the column of the privacy units; None for records. Without a window, all runs count. `delta` is the target
+    of the composition; None for basic composition alone. `now` is in seconds since 1970.
     """
     counted = counted_runs(runs, window, now)
     costs = spent_by(runs, counted, unit)

@@ -53,18 +53,10 @@ class TestErrors:
 
 
 def compare_models(true: pa.Table, release: str, new: pa.RecordBatch) -> TestErrors | None:
-    """Trains on the true labels and on a release, and tests both models.
+    """Trains on the true labels and on a release, and tests both models on clicks that are not in the log.
 
-    Args:
-      true: Conversions of the log, with their true labels.
-      release: Folder of their release.
-      new: Clicks that are not in the log.
-
-    Returns:
-      The errors; None if there are too few conversions.
-
-    Raises:
-      InputError: If a file cannot be read.
+    `true` holds the conversions of the log; `release` is a folder. None if there are too few conversions. Raises
+    InputError if a file cannot be read.
     """
     center = read_manifest(os.path.join(release, MANIFEST_NAME)).center
     test = pa.Table.from_batches([new]).filter(pc.field(CONVERTED) == 1)

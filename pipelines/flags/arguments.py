@@ -18,18 +18,10 @@ _NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
 def parse_parameters(
     text: str | None, delta: float | None = None, flag: str = "--mechanism_parameters"
 ) -> dict[str, bool | int | float | str]:
-    """Parses the parameters of a mechanism.
+    """Parses NAME=VALUE,..., the parameters of a mechanism; values are integers, floats, true, false or text.
 
-    Args:
-      text: NAME=VALUE,... where values are integers, floats, true, false or text; None for none.
-      delta: Value of `--delta`, added as the parameter `delta`; None for pure DP.
-      flag: The flag that the text came from.
-
-    Returns:
-      Value by parameter name.
-
-    Raises:
-      UsageError: If the text is malformed, or delta is not in (0, 1); names the flag.
+    `delta`, the value of `--delta`, is added as the parameter `delta`; None for pure DP. Raises UsageError, which names
+    the flag, if the text is malformed or delta is not in (0, 1).
     """
     parameters: dict[str, bool | int | float | str] = {}
     for pair in text.split(",") if text else []:
@@ -63,13 +55,7 @@ class ArgumentParser(argparse.ArgumentParser):
     """argparse with one-line errors, suggestions for misspelled values, and without abbreviated flags."""
 
     def __init__(self, prog: str | None = None, description: str | None = None, **settings: Any):
-        """Makes a parser.
-
-        Args:
-          prog: The command as the user types it, for example `labeldp fit`.
-          description: Description for `--help`.
-          **settings: Further arguments of argparse's parser.
-        """
+        """Makes a parser; `prog` is the command as the user types it, for example `labeldp fit`."""
         settings["allow_abbrev"] = False
         super().__init__(prog=prog, description=description, **settings)
 

@@ -8,29 +8,16 @@ from ..errors import UsageError
 
 
 def check_extra(purpose: str, extra: str, *modules: str) -> None:
-    """Checks that the modules of an extra are installed.
+    """Checks that the modules of an extra are installed. Raises UsageError, which names the extra, if one is not.
 
-    Args:
-      purpose: Subject of the error message: the flag or command that needs the extra.
-      extra: Name of the extra.
-      *modules: Modules that must be importable.
-
-    Raises:
-      UsageError: If a module is not installed; names the extra.
+    `purpose` is the subject of the message: the flag or command that needs the extra.
     """
     if not all(map(_importable, modules)):
         raise UsageError(f"{purpose} needs the extra {extra}: pip install 'labeldp[{extra}]'")
 
 
 def check_tfrecord(purpose: str) -> None:
-    """Checks that the library for TFRecord files is installed.
-
-    Args:
-      purpose: Subject of the error message.
-
-    Raises:
-      UsageError: If it is not installed; names the extra `tfrecord`.
-    """
+    """Checks that the library for TFRecord files is installed, as `check_extra` does for the extra `tfrecord`."""
     check_extra(purpose, "tfrecord", "google_crc32c")
 
 

@@ -8,15 +8,9 @@ _SIMILARITY = 0.6
 
 
 def did_you_mean(name: str, known: Iterable[str], before: str = "") -> str:
-    """Finds the known name that a user may have meant.
+    """Text to append to an error message: "; did you mean X?", or nothing if no known name is similar.
 
-    Args:
-      name: The unknown name.
-      known: The known names.
-      before: Text to put before the suggested name, such as two dashes.
-
-    Returns:
-      Text to append to an error message: "; did you mean X?", or nothing if no known name is similar.
+    `before` precedes the suggested name, such as two dashes.
     """
     # Loaded for errors alone: help must appear at once.
     import difflib

@@ -25,16 +25,9 @@ class Window:
 
     @classmethod
     def parse(cls, text: str) -> Window:
-        """Parses a length.
+        """Parses a whole number of hours, days or weeks: 12h, 30d, 4w.
 
-        Args:
-          text: A whole number of hours, days or weeks: 12h, 30d, 4w.
-
-        Returns:
-          The window.
-
-        Raises:
-          ValueError: If the text is of another form. The message begins with the verb.
+        Raises ValueError for a text of another form; the message begins with the verb.
         """
         found = re.fullmatch(r"([1-9][0-9]{0,5})([hdw])", text)
         if found is None:
@@ -66,14 +59,9 @@ class Caps:
         return tuple(f"--{name}_cap {cap:g}" for name, cap in named if cap is not None)
 
     def exceeded(self, spent: SpentBudget, unit: str | None = None) -> str | None:
-        """Compares a budget with the caps.
+        """Message that names the flag of an exceeded cap and the sum; None within the caps.
 
-        Args:
-          spent: The budget, with the run in question.
-          unit: Column of the privacy units that the budget is for; None for records.
-
-        Returns:
-          A message that names the flag of an exceeded cap and the sum; None within the caps.
+        `spent` includes the run in question. `unit` is the column of the privacy units; None for records.
         """
         where = (f" per {unit}" if unit is not None else "") + (f" within {self.window.text}" if self.window else "")
         for name, cap, sum in (("epsilon", self.epsilon, spent.epsilon), ("delta", self.delta, spent.delta)):

@@ -16,6 +16,9 @@ earlier than if it had been charged at the time of the newest run before it; the
 
 Adjacency. The epsilon of a unit, such as a person, bounds what is learned about each of its records, so sums for
 records count all runs. The epsilon of a record says nothing about a unit, nor that of another kind of unit.
+
+Functions take the runs in the order in which they were charged, times in seconds since 1970, and the column of the
+privacy units, or None for records.
 """
 
 from __future__ import annotations
@@ -59,18 +62,10 @@ class ChargedRun:
 
     @classmethod
     def from_dict(cls, run: dict[str, Any]) -> ChargedRun:
-        """Reads a run.
+        """Reads the JSON object of a run.
 
-        Args:
-          run: The JSON object of a run.
-
-        Returns:
-          The run.
-
-        Raises:
-          ValueError: If a value is out of range, or unit and adjacency do not agree.
-          KeyError: If a key is missing.
-          TypeError: If a part is not an object.
+        Raises ValueError if a value is out of range, or unit and adjacency do not agree; KeyError if a key is missing;
+        TypeError if a part is not an object.
         """
         unit = run.get("unit")
         if (unit is not None) != (run.get("adjacency") == "unit"):
@@ -94,14 +89,7 @@ class ChargedRun:
 
 
 def parse_time(text: Any) -> int | None:
-    """Parses the time of a run.
-
-    Args:
-      text: UTC, in `TIME_FORMAT`, for example 2030-01-31T12:00:00Z.
-
-    Returns:
-      Seconds since 1970; None for anything else.
-    """
+    """Parses a time in UTC, in `TIME_FORMAT`, for example 2030-01-31T12:00:00Z; None for anything else."""
     try:
         return calendar.timegm(time.strptime(text, TIME_FORMAT))
     except (TypeError, ValueError):
@@ -109,28 +97,19 @@ def parse_time(text: Any) -> int | None:
 
 
 def same_time(one: Any, other: Any) -> bool:
-    """Compares the times of two runs that are equal otherwise.
+    """Compares two times as the ledger holds them: True if they differ by at most `CLOCK_TOLERANCE`.
 
-    Args:
-      one: Text of a time, as the ledger holds it.
-      other: Text of another.
-
-    Returns:
-      True if no window tells them apart: they differ by at most `CLOCK_TOLERANCE`.
+    No window tells them apart then. For runs that are equal otherwise.
     """
     first, second = parse_time(one), parse_time(other)
     return first is not None and second is not None and abs(first - second) <= CLOCK_TOLERANCE
 
 
 def latest_times(runs: Sequence[ChargedRun]) -> list[float]:
-    """Finds the latest time at which each run may have been charged.
+    """Latest time at which each run may have been charged.
 
-    Args:
-      runs: The runs, in the order in which they were charged.
-
-    Returns:
-      Seconds since 1970: the run's own time; for a run whose time is before that of an earlier one, the latest time of
-      the run after it; infinite if there is none, and for a run without a time.
+    That is the run's own time; for a run whose time is before that of an earlier one, the latest time of the run after
+    it; infinite if there is none, and for a run without a time.
     """
     in_order, newest = [], -math.inf
     for run in runs:
@@ -147,16 +126,7 @@ def latest_times(runs: Sequence[ChargedRun]) -> list[float]:
 
 
 def counted_runs(runs: Sequence[ChargedRun], window: Window | None, now: int) -> list[ChargedRun]:
-    """Selects the runs that count for a run that is charged now.
-
-    Args:
-      runs: The runs so far, in the order in which they were charged.
-      window: Length of the windows; None for all time.
-      now: Seconds since 1970.
-
-    Returns:
-      The runs of the window that ends now, and all with a later time.
-    """
+    """Selects the runs of the window that ends now, and all with a later time; without a window, all runs."""
     if window is None:
         return list(runs)
     start = now - _length(window)
@@ -164,31 +134,17 @@ def counted_runs(runs: Sequence[ChargedRun], window: Window | None, now: int) ->
 
 
 def spent_by(runs: Sequence[ChargedRun], counted: Iterable[ChargedRun], unit: str | None) -> dict[str, SpentBudget]:
-    """Finds the distinct releases of the runs that count.
+    """Cost of each distinct release of the runs that count.
 
-    Args:
-      runs: All runs. If a release has several charges, its largest epsilon and its largest delta count.
-      counted: Those of them that count.
-      unit: Column of the privacy units; None for records.
-
-    Returns:
-      The cost of each release; for units only of those that were charged for them (`unbounded_runs` finds the others).
+    If a release has several charges among all runs, its largest epsilon and its largest delta count. For units, only
+    releases that were charged for them are included (`unbounded_runs` finds the others).
     """
     names = {entry.release for run in counted for entry in run.entries}
     return {release: cost for release, cost in costs(_entries(runs, unit)).items() if release in names}
 
 
 def unbounded_runs(runs: Sequence[ChargedRun], counted: Iterable[ChargedRun], unit: str | None) -> list[ChargedRun]:
-    """Finds the runs whose epsilon bounds nothing for a unit.
-
-    Args:
-      runs: All runs.
-      counted: Those of them that count.
-      unit: Column of the privacy units; None for records.
-
-    Returns:
-      Runs with a release that was never charged for these units; none for records.
-    """
+    """Those of the counted runs with a release that was never charged for these units; none for records."""
     if unit is None:
         return []
     bounded = {entry.release for entry in _entries(runs, unit)}
@@ -196,16 +152,7 @@ def unbounded_runs(runs: Sequence[ChargedRun], counted: Iterable[ChargedRun], un
 
 
 def largest_window(runs: Sequence[ChargedRun], window: Window, unit: str | None) -> SpentBudget:
-    """Finds the most that was spent within any window of a length.
-
-    Args:
-      runs: All runs, in the order in which they were charged.
-      window: Length of the windows.
-      unit: Column of the privacy units; None for records.
-
-    Returns:
-      The largest sum of epsilon and the largest sum of delta, which may be those of two windows.
-    """
+    """Largest sum of epsilon and largest sum of delta within any window, which may be those of two windows."""
     costs_of = costs(_entries(runs, unit))
     charged = sorted(
         (latest, entry.release)

@@ -30,18 +30,11 @@ _LARGEST_EPSILON = 500
 
 
 def composed_epsilon(spent: Sequence[SpentBudget], delta: float) -> float | None:
-    """Computes the epsilon of several releases together.
+    """Upper bound on the epsilon of distinct releases at a target delta, from `SMALLEST_DELTA` to below 1.
 
-    Args:
-      spent: Costs of the distinct releases.
-      delta: Target delta, from `SMALLEST_DELTA` to below 1.
-
-    Returns:
-      An upper bound on epsilon, at most the sum of the epsilons where the sum of the deltas is within the target; None
-      if there is none, because the deltas of the releases alone exceed the target, or it is far above 500.
-
-    Raises:
-      ImportError: If dp-accounting is not installed.
+    It is at most the sum of the epsilons where the sum of the deltas is within the target. None if there is no bound,
+    because the deltas of the releases alone exceed the target, or it is far above 500. Raises ImportError if
+    dp-accounting is not installed.
     """
     sums = total(spent)
     basic = shown_above(sums.epsilon) if sums.delta <= decimal_value(delta) else math.inf

@@ -34,28 +34,16 @@ class LedgerEntry:
     delta: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Converts the entry to JSON types.
-
-        Returns:
-          The object that the ledger holds.
-        """
+        """Object of JSON types that the ledger holds."""
         delta = {"delta": self.delta} if self.delta else {}
         return {"what": self.what, "epsilon": self.epsilon, **delta, "release": self.release}
 
     @classmethod
     def from_dict(cls, entry: dict[str, Any]) -> LedgerEntry:
-        """Reads an entry.
+        """Reads an object that `to_dict` made.
 
-        Args:
-          entry: An object that `to_dict` made.
-
-        Returns:
-          The entry.
-
-        Raises:
-          ValueError: If epsilon or delta is not a number from 0 to 1e9.
-          KeyError: If a key is missing.
-          TypeError: If the entry is not an object.
+        Raises ValueError if epsilon or delta is not a number from 0 to 1e9, KeyError if a key is missing, and TypeError
+        if the entry is not an object.
         """
         for bound in (entry["epsilon"], entry.get("delta", 0.0)):
             if isinstance(bound, bool) or not isinstance(bound, (int, float)) or not 0 <= bound <= _LARGEST:
@@ -64,25 +52,16 @@ class LedgerEntry:
 
 
 class SpentBudget(NamedTuple):
-    """Budget spent on several releases, in exact rationals.
-
-    Attributes:
-      epsilon: Sum of the epsilons.
-      delta: Sum of the deltas.
-    """
+    """Sums of the epsilons and of the deltas of several releases, in exact rationals."""
 
     epsilon: Fraction
     delta: Fraction
 
 
 def costs(entries: Iterable[LedgerEntry]) -> dict[str, SpentBudget]:
-    """Finds what each release costs.
+    """Cost by the name of the release.
 
-    Args:
-      entries: Ledger entries. If a release has several, its largest epsilon and its largest delta count.
-
-    Returns:
-      The cost by the name of the release.
+    If a release has several entries, its largest epsilon and its largest delta count.
     """
     found: dict[str, SpentBudget] = {}
     for entry in entries:
@@ -94,14 +73,7 @@ def costs(entries: Iterable[LedgerEntry]) -> dict[str, SpentBudget]:
 
 
 def total(spent: Iterable[SpentBudget]) -> SpentBudget:
-    """Adds up budgets.
-
-    Args:
-      spent: Costs of distinct releases.
-
-    Returns:
-      The sums.
-    """
+    """Adds up the costs of distinct releases."""
     epsilon, delta = Fraction(0), Fraction(0)
     for each in spent:
         epsilon, delta = epsilon + each.epsilon, delta + each.delta
@@ -109,12 +81,5 @@ def total(spent: Iterable[SpentBudget]) -> SpentBudget:
 
 
 def compose(entries: Iterable[LedgerEntry]) -> SpentBudget:
-    """Adds up distinct releases (basic composition).
-
-    Args:
-      entries: Ledger entries. If a release has several, its largest epsilon and its largest delta count.
-
-    Returns:
-      The sums.
-    """
+    """Adds up distinct releases (basic composition), each with its largest epsilon and its largest delta."""
     return total(costs(entries).values())

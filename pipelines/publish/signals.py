@@ -18,11 +18,7 @@ _RECEIVED: list[int] = []
 
 
 def was_signalled() -> bool:
-    """Tells whether this process received Ctrl-C or SIGTERM while `signals_as_interrupts` was active.
-
-    Returns:
-      True after such a signal.
-    """
+    """Tells whether this process received Ctrl-C or SIGTERM while `signals_as_interrupts` was active."""
     return bool(_RECEIVED)
 
 
@@ -30,12 +26,7 @@ def was_signalled() -> bool:
 def signals_as_interrupts(first: Callable[[], Any] = lambda: None) -> Iterator[None]:
     """Turns Ctrl-C and SIGTERM into KeyboardInterrupt, after killing the worker processes.
 
-    Args:
-      first: Called before worker processes are killed, for example to cancel a job on a cluster; its errors are
-        ignored.
-
-    Yields:
-      Nothing.
+    `first` is called before that, for example to cancel a job on a cluster; its errors are ignored.
     """
 
     def interrupt(number: int, _: Any) -> None:
@@ -56,11 +47,7 @@ def signals_as_interrupts(first: Callable[[], Any] = lambda: None) -> Iterator[N
 
 @contextlib.contextmanager
 def signals_ignored() -> Iterator[None]:
-    """Ignores Ctrl-C and SIGTERM in a block that must be done completely or not at all.
-
-    Yields:
-      Nothing.
-    """
+    """Ignores Ctrl-C and SIGTERM in a block that must be done completely or not at all."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -71,11 +58,7 @@ def signals_ignored() -> Iterator[None]:
 
 @contextlib.contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
-    """Turns SIGTERM into KeyboardInterrupt, which Ctrl-C raises by default.
-
-    Yields:
-      Nothing.
-    """
+    """Turns SIGTERM into KeyboardInterrupt, which Ctrl-C raises by default."""
 
     def interrupt(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
@@ -88,12 +71,9 @@ def sigterm_as_interrupt() -> Iterator[None]:
 
 
 def run_in_thread(work: Callable[[], Any]) -> None:
-    """Runs a function in another thread and waits for its end.
+    """Runs a function in another thread, waits for its end, and raises what it raised.
 
     A signal then never interrupts the runner's own code, parts of which would wait for their threads without end.
-
-    Args:
-      work: The function; what it raises is raised here.
     """
     failed: list[BaseException] = []
 

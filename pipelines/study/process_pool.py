@@ -16,20 +16,12 @@ Result = TypeVar("Result")
 
 
 def map_in_processes(work: Callable[[Item], Result], items: Sequence[Item], processes: int) -> Iterator[Result]:
-    """Applies a function to every item, in worker processes.
+    """Yields work(item) in the order of the items, from worker processes, as soon as all results before it are there.
 
-    If the caller stops early, by an exception, Ctrl-C or `close`, the worker processes are killed.
-
-    Args:
-      work: A function at the top level of a module; its argument and result must be picklable.
-      items: The items.
-      processes: Number of worker processes; with 1, or a single item, the work is done in this process.
-
-    Yields:
-      work(item), in the order of the items, as soon as it and all results before it are there.
-
-    Raises:
-      MemoryError: If a worker process is killed, which is how the system reacts when memory runs out.
+    The function is at the top level of a module; its argument and result must be picklable. With one process or a
+    single item, the work is done in this process. If the caller stops early, by an exception, Ctrl-C or `close`, the
+    worker processes are killed. Raises MemoryError if a worker process is killed, which is how the system reacts when
+    memory runs out.
     """
     if min(processes, len(items)) <= 1:
         yield from map(work, items)

@@ -17,19 +17,9 @@ _SECONDS_BETWEEN_LINES = 2.0
 def progress(iterable: Iterable[Item], total: int, verb: str) -> Iterator[Item]:
     """Shows progress on standard error while the caller handles items.
 
-    A terminal gets a tqdm bar. Otherwise there is a line `labeldp: VERB 3 of 24` at most every two seconds, and one
-    for the last item. An item counts as handled when the caller asks for the next one.
-
-    Args:
-      iterable: The items.
-      total: Number of items.
-      verb: Past participle of what is done to an item, for example "solved".
-
-    Returns:
-      An iterator over the items.
-
-    Raises:
-      UsageError: If tqdm is not installed; names the extra `evaluation`.
+    A terminal gets a tqdm bar. Otherwise there is a line `labeldp: VERB 3 of 24` at most every two seconds, and one for
+    the last item; `verb` is a past participle, for example "solved". An item counts as handled when the caller asks for
+    the next one. Raises UsageError, which names the extra `evaluation`, if tqdm is not installed.
     """
     check_extra("progress", "evaluation", "tqdm")
     return _bar(iterable, total, verb) if sys.stderr.isatty() else _lines(iterable, total, verb)
