@@ -98,15 +98,7 @@ class _Evaluate(beam.DoFn):
 
 
 def run(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
-    """Computes the missing cells of the grid, writes the results and prints the table.
-
-    Args:
-      args: Parsed flags.
-      runner_flags: The runner's flags.
-
-    Returns:
-      The exit code.
-    """
+    """Computes the missing cells of the grid, writes the results and prints the table; returns the exit code."""
     log_to_stderr()
 
     def work() -> None:

@@ -58,13 +58,7 @@ class Switch(argparse.Action):
     """A flag without a value, `--NAME`, and its opposite, `--no_NAME`. The default is None, for neither."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, **settings: Any):
-        """Adds the opposite.
-
-        Args:
-          option_strings: The flag, with its dashes.
-          dest: Attribute of the parsed flags.
-          **settings: Further arguments of argparse's action.
-        """
+        """Adds the opposite."""
         negated = [f"--no_{name.removeprefix('--')}" for name in option_strings]
         super().__init__([*option_strings, *negated], dest, nargs=0, **settings)
 
@@ -88,12 +82,9 @@ class CommandParser(ArgumentParser):
         runner_flags: Callable[[], Sequence[str]] | None = None,
         **settings: Any,
     ):
-        """Prepares the parser of a command.
+        """Prepares the parser of a command; `make` adds the flags and the description.
 
-        Args:
-          make: Adds the flags and the description.
-          runner_flags: Lists the names of the runner's flags, if the command passes unknown flags to Beam; loads Beam.
-          **settings: Further arguments of argparse's parser.
+        With `runner_flags`, the command passes unknown flags to Beam; it lists the names of those, and loads Beam.
         """
         super().__init__(**settings, add_help=False, formatter_class=_HelpFormatter)
         self.needed: list[str] = []
@@ -105,11 +96,7 @@ class CommandParser(ArgumentParser):
         self._make: Callable[[CommandParser], None] | None = make
 
     def load(self) -> CommandParser:
-        """Adds the flags, unless they were added before.
-
-        Returns:
-          Itself.
-        """
+        """Adds the flags, unless they were added before; returns itself."""
         if self._make is not None:
             make, self._make = self._make, None
             make(self)
@@ -123,8 +110,7 @@ class CommandParser(ArgumentParser):
     def leave_out(self, flags: Mapping[str, str] | Collection[str]) -> None:
         """Leaves flags out of the groups that are added from now on. They get their defaults.
 
-        Args:
-          flags: Names of the flags, without dashes; if it is a mapping, with advice for users who give one.
+        Names are without dashes; a mapping has advice for users who give one.
         """
         self._without = flags
         if isinstance(flags, Mapping):
@@ -139,11 +125,8 @@ class CommandParser(ArgumentParser):
     ) -> None:
         """Adds the flags of a mode. Those that it requires are required with its switch alone.
 
-        Args:
-          switch: Name of the switch, without dashes.
-          groups: Each adds flags of the mode.
-          without: Names of flags of the command that the mode does not take.
-          optional: Names of flags that the command requires and the mode does not.
+        Names are without dashes. `groups` add flags of the mode, `without` are flags of the command that the mode does
+        not take, and `optional` those that the command requires and the mode does not.
         """
         before, needed = set(self.flags()), self.needed
         self.needed = []
@@ -156,15 +139,7 @@ class CommandParser(ArgumentParser):
         self.needed = needed
 
     def flag_group(self, title: str, description: str | None = None) -> Add:
-        """Starts a titled group of flags, or continues it.
-
-        Args:
-          title: Title in the help.
-          description: Text below the title.
-
-        Returns:
-          Function that adds a flag to the group.
-        """
+        """Starts a titled group of flags, or continues it; returns the function that adds a flag to it."""
         known = {group.title: group for group in self._action_groups}
         group = known.get(title) or self.add_argument_group(title, description)
 
@@ -181,33 +156,20 @@ class CommandParser(ArgumentParser):
         return add
 
     def flags(self) -> dict[str, argparse.Action]:
-        """Lists the flags of the command.
-
-        Returns:
-          The action of each flag, by its name without dashes. The opposite of a switch is not a flag of its own.
-        """
+        """Action of each flag, by its name without dashes. The opposite of a switch is not a flag of its own."""
         self.load()
         named = [action for action in self._actions if action.option_strings]
         return {next(s for s in action.option_strings if s[:2] == "--").lstrip("-"): action for action in named}
 
     def positionals(self) -> list[argparse.Action]:
-        """Lists the arguments without a name.
-
-        Returns:
-          Their actions.
-        """
+        """Actions of the arguments without a name."""
         self.load()
         return [action for action in self._actions if not action.option_strings]
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Parses arguments, and checks that the required flags are given.
 
-        Args:
-          args: Arguments after the command's name; None for those of the process.
-          namespace: Object to add the values to; None for a new one.
-
-        Returns:
-          The values, and the arguments that are unknown here.
+        Returns the values, and the arguments that are unknown here.
         """
         self.load()
         given = list(sys.argv[1:] if args is None else args)
@@ -285,14 +247,9 @@ class CommandParser(ArgumentParser):
                 raise UsageError(self.advice(argument))
 
     def advice(self, argument: str, more: Sequence[str] = ()) -> str:
-        """Explains an argument that no parser knows.
+        """Explains an argument that no parser knows, in one line.
 
-        Args:
-          argument: The argument.
-          more: Names of flags that are known elsewhere, without dashes, such as those of the runner.
-
-        Returns:
-          One line.
+        `more` are names, without dashes, of flags that are known elsewhere, such as those of the runner.
         """
         if not argument.startswith("-"):
             return f"no flag takes {argument!a}: quote a glob, and text with spaces"
@@ -325,14 +282,7 @@ def _with_domain(names: Sequence[str]) -> list[str]:
 
 
 def join_names(names: Sequence[str]) -> str:
-    """Joins names of flags for a message.
-
-    Args:
-      names: At least one name, without dashes.
-
-    Returns:
-      Text such as "--input, --label and --output".
-    """
+    """Joins at least one name of a flag, without dashes, to text such as "--input, --label and --output"."""
     flags = [f"--{name}" for name in names]
     return flags[0] if len(flags) == 1 else f"{', '.join(flags[:-1])} and {flags[-1]}"
 

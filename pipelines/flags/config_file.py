@@ -39,20 +39,13 @@ def read_config(
     hints: Mapping[str, str],
     runner_flags: Callable[[], Collection[str]],
 ) -> Config:
-    """Reads a config file.
+    """Reads a config file: a YAML mapping of flag names, without dashes, to values.
 
-    Args:
-      path: The file: a YAML mapping of flag names, without dashes, to values.
-      actions: The flags of the command, by their names without dashes.
-      hints: Advice by the name of a flag that the command does not take.
-      runner_flags: Lists the names of the runner's flags; called for a name that is not the command's.
+    `hints` are advice by the name of a flag that the command does not take. `runner_flags` lists the names of the
+    runner's flags; it is called for a name that is not the command's.
 
-    Returns:
-      The content.
-
-    Raises:
-      UsageError: If the file cannot be read, is not such a mapping, or has an unknown or repeated name or a value of
-        the wrong type; names file and line, and never quotes a value of an unknown name.
+    Raises UsageError if the file cannot be read, is not such a mapping, or has an unknown or repeated name or a value
+    of the wrong type. The message names file and line, and never quotes a value of an unknown name.
     """
     found, seen = Config(path), set()
     for key, value in _entries(path):

@@ -16,11 +16,7 @@ _NOT_TAKEN = ("id_column", "max_unusable_fraction")
 
 
 def evaluation_flags(parser: CommandParser) -> None:
-    """Adds the flags of `evaluate`.
-
-    Args:
-      parser: The parser of the command.
-    """
+    """Adds the flags of `evaluate`."""
     parser.description = (
         "Train models on privatized labels and score them on true test labels; models trained on true labels and the "
         "mean predictor are scored for comparison. For research, on data that you may look at: the scores are measured "

@@ -10,11 +10,7 @@ SHELLS = ("bash", "zsh")
 
 
 def dialect_flags(add: Add) -> None:
-    """Adds the flags of the CSV dialect.
-
-    Args:
-      add: Adds a flag to the group of the input.
-    """
+    """Adds the flags of the CSV dialect to the group of the input."""
     add("--csv_delimiter", metavar="CHARACTER", default=DEFAULT_DELIMITER,
         help=f"character between the fields of CSV, such as ';' or '\\t'; default '{DEFAULT_DELIMITER}'")  # fmt: skip
     add("--csv_encoding", metavar="NAME", default=DEFAULT_ENCODING,
@@ -28,11 +24,7 @@ def dialect_flags(add: Add) -> None:
 
 
 def init_flags(parser: CommandParser) -> None:
-    """Adds the flags of `init`.
-
-    Args:
-      parser: The parser of the command.
-    """
+    """Adds the flags of `init`."""
     parser.description = (
         "Write a commented job file for an input file, to be completed and passed to privatize or fit with --config. "
         "Only the format and the names of the columns are looked at: the label, its domain and the budget are for you "
@@ -50,11 +42,7 @@ def init_flags(parser: CommandParser) -> None:
 
 
 def attack_flags(parser: CommandParser) -> None:
-    """Adds the flags of `attack`.
-
-    Args:
-      parser: The parser of the command.
-    """
+    """Adds the flags of `attack`."""
     parser.description = (
         "Attack a mechanism as a black box: lower bounds on epsilon from draws, and the label-inference advantage."
     )
@@ -75,11 +63,7 @@ def attack_flags(parser: CommandParser) -> None:
 
 
 def report_flags(parser: CommandParser) -> None:
-    """Adds the flags of `report`.
-
-    Args:
-      parser: The parser of the command.
-    """
+    """Adds the flags of `report`."""
     parser.description = "Audit a release or a mechanism file and explain it in one HTML page, or compare two."
     add = parser.flag_group("Input")
     add(
@@ -97,11 +81,7 @@ def report_flags(parser: CommandParser) -> None:
 
 
 def ledger_flags(parser: CommandParser) -> None:
-    """Adds the flags of `ledger`.
-
-    Args:
-      parser: The parser of the command.
-    """
+    """Adds the flags of `ledger`."""
     parser.description = (
         "List the runs of a ledger, add up what their distinct releases cost together, and say what remains below a "
         "cap. Reads the ledger alone."
@@ -124,11 +104,7 @@ def ledger_flags(parser: CommandParser) -> None:
 
 
 def demo_flags(parser: CommandParser) -> None:
-    """Adds the flags of `demo`.
-
-    Args:
-      parser: The parser of the command.
-    """
+    """Adds the flags of `demo`."""
     parser.description = "Generate a log of ad clicks and privatize its conversion values."
     add = parser.flag_group("Input")
     add("--clicks", type=int, default=1_000_000, metavar="N", help="number of clicks; default 1000000")
@@ -140,11 +116,7 @@ def demo_flags(parser: CommandParser) -> None:
 
 
 def completion_flags(parser: CommandParser) -> None:
-    """Adds the flags of `completion`.
-
-    Args:
-      parser: The parser of the command.
-    """
+    """Adds the flags of `completion`."""
     parser.description = "Print a script with which a shell completes commands, flags, their values and files."
     parser.epilog = """Install it:
   labeldp completion bash > ~/.labeldp.bash      # and source it in ~/.bashrc

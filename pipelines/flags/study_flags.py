@@ -19,11 +19,7 @@ _DELTA_HELP = "delta of (epsilon, delta)-DP, required by gaussian"
 
 
 def solve_flags(parser: CommandParser) -> None:
-    """Adds the flags of `solve`.
-
-    Args:
-      parser: The parser of the command.
-    """
+    """Adds the flags of `solve`."""
     parser.description = (
         "Solve for a mechanism from a prior that is public or was released, and write its file. Reads no data. Prints "
         "one JSON line of facts."
@@ -42,11 +38,7 @@ def solve_flags(parser: CommandParser) -> None:
 
 
 def compare_flags(parser: CommandParser) -> None:
-    """Adds the flags of `compare`.
-
-    Args:
-      parser: The parser of the command.
-    """
+    """Adds the flags of `compare`."""
     parser.description = "Solve several mechanisms for one prior and compare their errors. Reads no data."
     _prior_flags(parser, "epsilons of the labels")
     add = parser.flag_group("Mechanism")
@@ -56,11 +48,7 @@ def compare_flags(parser: CommandParser) -> None:
 
 
 def plan_flags(parser: CommandParser) -> None:
-    """Adds the flags of `plan`.
-
-    Args:
-      parser: The parser of the command.
-    """
+    """Adds the flags of `plan`."""
     parser.description = (
         "Plan a privacy budget from a prior and a number of records: how to split it between histogram and labels, and "
         "which mechanism to take. Reads no data. With --units: how many records of a user, or of another unit, to "

@@ -55,20 +55,10 @@ class Dataset:
         columns: Columns | None = None,
         center: np.ndarray | None = None,
     ) -> Dataset:
-        """Makes a dataset of the records with a finite label.
+        """Makes a dataset of the records with a finite label. Raises InputError if there are fewer than 10.
 
-        Args:
-          names: Names of the d feature columns.
-          features: Features, shape (n, d), float64, NaN where missing.
-          labels: Labels, shape (n,), float64, NaN or infinite where unusable.
-          columns: The features before they were encoded; default those of the matrix, as numbers.
-          center: Values of the center column, shape (n,), float64; None without one.
-
-        Returns:
-          The dataset.
-
-        Raises:
-          InputError: If fewer than 10 records have a usable label.
+        Features have the shape (n, d), labels and center (n,), all float64; features are NaN where missing, labels NaN
+        or infinite where unusable. `columns` are by default those of the matrix, as numbers.
         """
         usable = np.isfinite(labels)
         if columns is None:
@@ -104,15 +94,9 @@ class Dataset:
         return state.hexdigest()
 
     def split(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Splits the records into training and test records, 80 to 20.
+        """Splits the records into training and test records, 80 to 20; ascending indices of both.
 
         The split is a function of n and the seed alone; it does not depend on the labels.
-
-        Args:
-          seed: Seed of the permutation, >= 0.
-
-        Returns:
-          Ascending indices of the training records and of the test records.
         """
         order = np.random.default_rng(seed).permutation(len(self.labels))
         test = len(order) // _TEST_SHARE
@@ -120,15 +104,7 @@ class Dataset:
 
 
 def select_records(columns: Columns, chosen: np.ndarray) -> Columns:
-    """Selects records of columns.
-
-    Args:
-      columns: Features of n records, by name.
-      chosen: A mask of the records, shape (n,), bool, or their indices.
-
-    Returns:
-      Their features, in this order.
-    """
+    """Selects records, by a mask of shape (n,), bool, or by their indices, in this order."""
     return {
         name: Categories(column.codes[chosen], column.values) if isinstance(column, Categories) else column[chosen]
         for name, column in columns.items()
@@ -148,19 +124,9 @@ def read_dataset(
     Numbers and booleans become one column. Text becomes a column of zeros and ones for each of its 50 most frequent
     values, and a single column if there are two values and none is missing. Features are public, so all records count.
 
-    Args:
-      pattern: Glob of the input files.
-      format: Format of the files.
-      label: Name of the label column.
-      features: Names of the columns to train on; default all but the label and the column of `where`.
-      where: Condition that records must meet; default none.
-      center: Name of the center column. It is a feature as well, unless `features` leaves it out.
-
-    Returns:
-      The dataset.
-
-    Raises:
-      InputError: If the input cannot be read, has no record or no feature, or a feature is neither number nor text.
+    `features` are by default all columns but the label and the column of `where`. The center column is a feature as
+    well, unless `features` leaves it out. Raises InputError if the input cannot be read, has no record or no feature,
+    or a feature is neither number nor text.
     """
     batches = _read(pattern, format, label, features, where, center)
     labels = np.concatenate([label_values(batch, label) for batch in batches])

@@ -153,29 +153,12 @@ class Center:
     epsilon: float
 
     def part(self, records: np.ndarray) -> Center:
-        """Selects records.
-
-        Args:
-          records: Their indices.
-
-        Returns:
-          Their center.
-        """
+        """Center of the records with these indices."""
         return Center(self.column[records], self.offset[records], self.epsilon)
 
 
 def cell_key(cell: Cell, task: Task, dataset: Dataset, versions: Mapping[str, str]) -> str:
-    """Hashes everything that determines the score of a cell: equal keys have equal scores.
-
-    Args:
-      cell: The cell.
-      task: Facts that all cells share.
-      dataset: The records.
-      versions: Versions of the libraries that compute the score.
-
-    Returns:
-      32 hexadecimal digits.
-    """
+    """Hashes everything that determines the score of a cell: equal keys have equal scores; 32 hexadecimal digits."""
     cells = {name: value for name, value in asdict(cell).items() if name != "center"}
     facts = [cells, asdict(task), dataset.digest, dict(versions)]
     if cell.center is not None:
@@ -184,16 +167,7 @@ def cell_key(cell: Cell, task: Task, dataset: Dataset, versions: Mapping[str, st
 
 
 def score_cell(cell: Cell, task: Task, dataset: Dataset) -> Score:
-    """Computes one cell.
-
-    Args:
-      cell: The cell.
-      task: Facts that all cells share.
-      dataset: The records.
-
-    Returns:
-      The score; it has a reason instead of values where the mechanism could not be solved.
-    """
+    """Computes one cell; the score has a reason instead of values where the mechanism could not be solved."""
     train, test = dataset.split(cell.seed)
     # A release clamps labels in the same way.
     truth = np.clip(dataset.labels, task.domain[0], task.domain[-1])
@@ -224,18 +198,9 @@ def score_cell(cell: Cell, task: Task, dataset: Dataset) -> Score:
 
 
 def find_center(cell: Cell, task: Task, dataset: Dataset) -> Center | None:
-    """Finds the center of all records: that of the center column, or a linear one made from the training records.
+    """Center of all records: that of the center column, or a linear one made from the training records.
 
-    Args:
-      cell: The cell; its epsilon is not None.
-      task: Facts that all cells share.
-      dataset: The records.
-
-    Returns:
-      The center; None for labels without one.
-
-    Raises:
-      ValueError: If the budget is out of range.
+    None for labels without one. The cell's epsilon is not None. Raises ValueError if the budget is out of range.
     """
     if cell.center is None:
         return None
@@ -269,18 +234,8 @@ def privatize_labels(batch: LabelledBatch, cell: Cell, task: Task, center: Cente
 
     Anyone can derive that key: it must never protect a release.
 
-    Args:
-      batch: One column of labels.
-      cell: The cell; its epsilon is not None.
-      task: Facts that all cells share.
-      center: The center of these records; None if the cell has none.
-
-    Returns:
-      The privatized labels and the facts of the release.
-
-    Raises:
-      UsageError: If the mechanism is unknown.
-      ValueError: If the mechanism cannot be solved for the prior and the epsilon.
+    The batch has one column of labels; the cell's epsilon is not None. Raises UsageError if the mechanism is unknown,
+    and ValueError if it cannot be solved for the prior and the epsilon.
     """
     assert cell.epsilon is not None
     spec = parse_mechanism_spec(cell.mechanism, task.loss, task.delta, auto=True)
@@ -314,13 +269,9 @@ def privatize_labels(batch: LabelledBatch, cell: Cell, task: Task, center: Cente
 
 
 def seed_secret(seed: int) -> bytes:
-    """Derives the key of an evaluation, in place of a secret key, from its seed. It must never protect a release.
+    """Derives the 32-byte key of an evaluation, in place of a secret key, from its seed.
 
-    Args:
-      seed: The seed of a cell.
-
-    Returns:
-      32 bytes.
+    It must never protect a release.
     """
     return hashlib.blake2b(f"labeldp evaluate, seed {seed}".encode(), digest_size=32).digest()
 

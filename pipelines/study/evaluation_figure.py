@@ -15,18 +15,10 @@ _PUBLISHED = "best published"
 def draw_evaluation(
     summaries: Sequence[Summary], model: str, loss: str, title: str, published: Sequence[PublishedResult]
 ) -> str:
-    """Draws the chart of one model: a line for each mechanism, with a band of one standard deviation to each side.
+    """Draws the chart of one model as SVG: a line for each mechanism, with a band of one standard deviation.
 
-    Args:
-      summaries: Results of all models.
-      model: Name of the model to draw.
-      loss: Name of the loss.
-      title: Title of the chart.
-      published: Published results for comparison; the best mean at each epsilon is a dashed line, as is the
-        loss of each center without a model.
-
-    Returns:
-      The content of an SVG file.
+    The band has this width to each side. Dashed lines are the best published mean at each epsilon, and the loss of each
+    center without a model.
     """
     private = [each for each in summaries if each.model == model and each.epsilon is not None]
     lines = []

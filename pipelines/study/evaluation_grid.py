@@ -54,16 +54,7 @@ class DatasetSource:
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """Evaluation as requested by the flags, checked as far as possible without reading records.
-
-    Attributes:
-      source: The records.
-      task: Facts that all cells share.
-      cells: The grid.
-      store: The output folder.
-      published: Published results for comparison.
-      title: Title of the table and the pictures.
-    """
+    """Evaluation as requested by the flags, checked as far as possible without reading records."""
 
     source: DatasetSource
     task: Task
@@ -74,17 +65,7 @@ class EvaluationRequest:
 
 
 def parse_evaluation_request(args: argparse.Namespace) -> EvaluationRequest:
-    """Checks the flags.
-
-    Args:
-      args: Parsed flags.
-
-    Returns:
-      The checked request.
-
-    Raises:
-      UsageError: If a flag is wrong; names the flag.
-    """
+    """Checks the flags. Raises UsageError, which names the flag."""
     _check_extras(args)
     column = LabelColumn(args.label, label_domain(args))
     try:
@@ -172,15 +153,8 @@ def cell_grid(
 ) -> Iterator[Cell]:
     """Lists all cells seed by seed, so that an interrupted evaluation can be completed with a smaller --seeds.
 
-    Args:
-      mechanisms: Mechanisms as on the command line.
-      epsilons: Whole budgets.
-      seeds: Number of seeds, >= 1.
-      models: Names in `MODELS`.
-      centers: Centers of each mechanism, as in `Cell`.
-
-    Yields:
-      The cells; for each seed also those of true labels and of the mean predictor.
+    For each seed, there are also the cells of true labels and of the mean predictor. `centers` are those of each
+    mechanism, as in `Cell`.
     """
     for seed in range(seeds):
         yield Cell(MEAN_PREDICTOR, None, seed, MEAN_PREDICTOR)

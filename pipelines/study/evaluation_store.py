@@ -19,21 +19,12 @@ _CELLS = "cells"
 
 @dataclass(frozen=True)
 class CellStore:
-    """Output folder of an evaluation. Cached cells found there are reused.
-
-    Attributes:
-      folder: Path or URL of the folder.
-    """
+    """Output folder of an evaluation, a path or URL. Cached cells found there are reused."""
 
     folder: str
 
     def write(self, name: str, content: str | bytes) -> None:
-        """Writes a file under a temporary name, then renames it.
-
-        Args:
-          name: Name of the file in the folder.
-          content: Its content; text is encoded as UTF-8.
-        """
+        """Writes a file under a temporary name, then renames it; text is encoded as UTF-8."""
         path = FileSystems.join(self.folder, name)
         parent = FileSystems.split(path)[0]
         if not FileSystems.exists(parent):
@@ -44,43 +35,19 @@ class CellStore:
         FileSystems.rename([partial], [path])
 
     def add(self, key: str, cell: Cell, score: Score, seconds: float) -> None:
-        """Stores a finished cell.
-
-        Args:
-          key: Key of the cell, by `cell_key`.
-          cell: The cell.
-          score: Its score.
-          seconds: Time of the computation.
-        """
+        """Stores a finished cell with its key, by `cell_key`, and the seconds that it took."""
         document = {"cell": asdict(cell), "score": asdict(score), "seconds": round(seconds, 3)}
         self.write(FileSystems.join(_CELLS, f"{key}.json"), json.dumps(document) + "\n")
 
     def finished(self, keys: Iterable[str]) -> set[str]:
-        """Lists finished cells.
-
-        Args:
-          keys: Keys to look for.
-
-        Returns:
-          The keys that are in the store.
-        """
+        """Selects those of the keys that are in the store."""
         pattern = FileSystems.join(self.folder, _CELLS, "*.json")
         found = FileSystems.match([pattern])[0].metadata_list
         names = {FileSystems.split(each.path)[1].removesuffix(".json") for each in found}
         return names & set(keys)
 
     def score(self, key: str) -> Score:
-        """Reads the score of a finished cell.
-
-        Args:
-          key: Key of the cell.
-
-        Returns:
-          The score.
-
-        Raises:
-          InputError: If the file is corrupt; the message names it.
-        """
+        """Reads the score of a finished cell. Raises InputError, which names the file, if it is corrupt."""
         path = FileSystems.join(self.folder, _CELLS, f"{key}.json")
         try:
             return Score(**json.loads(read_text(path))["score"])

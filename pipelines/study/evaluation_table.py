@@ -62,22 +62,14 @@ class Summary:
     clipped: float | None = None
 
     def row(self) -> Row:
-        """Makes the table row of the summary.
-
-        Returns:
-          Values by column; the columns are explained in docs/evaluation.md.
-        """
+        """Values by column; the columns are explained in docs/evaluation.md."""
         return dict(vars(self))
 
 
 def summarize_cells(scores: Mapping[Cell, Score]) -> list[Summary]:
-    """Summarizes scores over seeds.
+    """Summarizes scores over seeds, for each mechanism, model and epsilon.
 
-    Args:
-      scores: The score of each cell.
-
-    Returns:
-      A summary for each mechanism, model and epsilon. If one seed has a reason, the summary has it and no values.
+    If one seed has a reason, the summary has it and no values.
     """
     groups: dict[Cell, list[Score]] = {}
     for cell, score in scores.items():
@@ -115,13 +107,9 @@ def _summary(cell: Cell, scores: Sequence[Score]) -> Summary:
 
 
 def center_alone(summaries: Sequence[Summary]) -> dict[str, dict[float, Summary]]:
-    """Selects results that tell the loss of each center without a model.
+    """Selects results that tell the loss of each center without a model: one at each epsilon.
 
-    Args:
-      summaries: The results.
-
-    Returns:
-      For each center one result at each epsilon. Its mechanism is the first one: others may round labels differently.
+    Its mechanism is the first one: others may round labels differently.
     """
     found: dict[str, dict[float, Summary]] = {}
     for each in summaries:
@@ -139,17 +127,7 @@ def _deviation(values: Sequence[float]) -> float | None:
 
 
 def markdown_page(title: str, summaries: Sequence[Summary], loss: str, published: Sequence[PublishedResult]) -> str:
-    """Formats the page of results.
-
-    Args:
-      title: Heading of the page.
-      summaries: The results.
-      loss: Name of the loss.
-      published: Published results for comparison.
-
-    Returns:
-      Markdown: a table of test losses for each model, then a table of the errors of the labels.
-    """
+    """Markdown page of results: a table of test losses for each model, then a table of the errors of the labels."""
     private = [each for each in summaries if each.epsilon is not None]
     mechanisms = list(dict.fromkeys(each.mechanism for each in private))
     epsilons = sorted({each.epsilon for each in private if each.epsilon is not None})

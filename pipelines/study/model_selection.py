@@ -23,16 +23,10 @@ for the records held out, shape (c, h), and for the new records, shape (c, t).""
 
 
 def cross_validated(fit: Fit, labels: np.ndarray, baseline: float, seed: int) -> np.ndarray:
-    """Predicts new records with the best candidate, averaged over its fits to the folds.
+    """Predicts new records with the best candidate, averaged over its fits to the folds; shape (t,), float64.
 
-    Args:
-      fit: Fits all candidates to some records.
-      labels: Noisy labels, shape (n,).
-      baseline: Prediction where no candidate is accepted.
-      seed: Seed of the folds, >= 0.
-
-    Returns:
-      Predictions, shape (t,), float64.
+    `fit` fits all candidates to some records. Labels are noisy, shape (n,). The baseline is predicted where no
+    candidate is accepted.
     """
     folds = np.random.default_rng(seed).permutation(len(labels)) % FOLDS
     outsides = [np.flatnonzero(folds == fold) for fold in range(FOLDS)]
@@ -46,15 +40,10 @@ def cross_validated(fit: Fit, labels: np.ndarray, baseline: float, seed: int) ->
 
 
 def best_candidate(predictions: np.ndarray, labels: np.ndarray, baseline: float) -> int | None:
-    """Finds the candidate with the least mean squared error among the accepted ones.
+    """Index of the accepted candidate with the least mean squared error; None if none is accepted.
 
-    Args:
-      predictions: Predictions, shape (c, n), each made without the label that it predicts.
-      labels: Noisy labels, shape (n,).
-      baseline: The constant that candidates must improve on.
-
-    Returns:
-      Index of the candidate; None if none is accepted.
+    Predictions have the shape (c, n), each made without the label that it predicts; labels are noisy, shape (n,). The
+    baseline is the constant that candidates must improve on.
     """
     steps, residuals = predictions - baseline, labels - baseline
     products = steps * residuals

@@ -3,6 +3,9 @@
 All minimize squared error, for which the noise of unbiased labels averages out (Badanidiyuru et al. 2023, Theorem 5).
 The size of the noise follows from the released randomizer and noised histogram. Models derive their regularization from
 it, or select it on held-out privatized labels. No model sees a true label.
+
+Each model is a function of features, shape (n, d), float64, NaN where missing, of n labels, of features of t new
+records, shape (t, d), and of a seed >= 0. It returns predictions for the new records, shape (t,), float64.
 """
 
 from __future__ import annotations
@@ -50,11 +53,11 @@ class TrainingLabels:
     residuals: bool = False
 
     def baseline(self) -> float:
-        """Computes the best prediction without features.
+        """Best prediction without features.
 
-        Returns:
-          The mean of the prior and the mean of the values, weighted by their precisions. For residuals, it is shrunk
-          toward 0, the mean around a good center, by the ratio of its variance to its square (James and Stein 1961).
+        It is the mean of the prior and the mean of the values, weighted by their precisions. For residuals, it is
+        shrunk toward 0, the mean around a good center, by the ratio of its variance to its square (James and Stein
+        1961).
         """
         variance = (self.variance + self.noise) / len(self.values)
         total = variance + self.mean_variance
@@ -79,14 +82,7 @@ def linear(features: np.ndarray, labels: TrainingLabels, new: np.ndarray, seed: 
     predictions tend to the baseline as epsilon decreases. A center already explains most of what is linear: of released
     residuals, features explain the share with the largest marginal likelihood.
 
-    Args:
-      features: Features, shape (n, d), float64, NaN where missing.
-      labels: The n labels.
-      new: Features of new records, shape (t, d).
-      seed: Ignored: the result is the posterior mean.
-
-    Returns:
-      Predictions, shape (t,), float64.
+    The seed is ignored: the result is the posterior mean.
     """
     scale = Standardizer(features)
     inputs = scale.transform(features)
@@ -127,16 +123,7 @@ def trees(features: np.ndarray, labels: TrainingLabels, new: np.ndarray, seed: i
     """Predicts by gradient-boosted trees of 2 to 31 leaves, at 3 to 160 iterations.
 
     Leaves are shrunk by the ratio of the noise to a label's variance. The size of the trees and the number of
-    iterations are selected on held-out privatized labels.
-
-    Args:
-      features: Features, shape (n, d), float64, NaN where missing.
-      labels: The n labels.
-      new: Features of new records, shape (t, d).
-      seed: Seed of folds and trees, >= 0.
-
-    Returns:
-      Predictions, shape (t,), float64.
+    iterations are selected on held-out privatized labels. The seed is that of folds and trees.
     """
     from sklearn.ensemble import HistGradientBoostingRegressor
     from threadpoolctl import threadpool_limits
@@ -180,14 +167,7 @@ def trees(features: np.ndarray, labels: TrainingLabels, new: np.ndarray, seed: i
 def network(features: np.ndarray, labels: TrainingLabels, new: np.ndarray, seed: int) -> np.ndarray:
     """Predicts by a network of three dense layers, stopped at the epoch that is best on held-out privatized labels.
 
-    Args:
-      features: Features, shape (n, d), float64, NaN where missing.
-      labels: The n labels.
-      new: Features of new records, shape (t, d).
-      seed: Seed of folds, weights and batches, >= 0.
-
-    Returns:
-      Predictions, shape (t,), float64.
+    The seed is that of folds, weights and batches.
     """
     from .network import fit_network
 
@@ -212,11 +192,7 @@ class Standardizer:
     """Scales features to mean 0 and standard deviation 1, clips them to [-4, 4] and replaces missing ones by 0."""
 
     def __init__(self, features: np.ndarray):
-        """Computes means and standard deviations.
-
-        Args:
-          features: Features, shape (n, d), float64, NaN where missing.
-        """
+        """Computes means and standard deviations of features, shape (n, d), float64, NaN where missing."""
         known = np.isfinite(features)
         counts = np.maximum(known.sum(axis=0), 1)
         self._mean = np.where(known, features, 0.0).sum(axis=0) / counts
@@ -225,13 +201,6 @@ class Standardizer:
         self._spread = np.where(spread > 0, spread, 1.0)
 
     def transform(self, features: np.ndarray) -> np.ndarray:
-        """Scales features by the means and standard deviations of the constructor.
-
-        Args:
-          features: Features, shape (n, d), float64, NaN where missing.
-
-        Returns:
-          Scaled features, shape (n, d), float64, without NaN.
-        """
+        """Scales features by the means and standard deviations of the constructor; the result has no NaN."""
         scaled = (features - self._mean) / self._spread
         return np.clip(np.where(np.isfinite(features), scaled, 0.0), -_LARGEST_FEATURE, _LARGEST_FEATURE)

@@ -33,14 +33,8 @@ def fit_network(
 
     A batch has 256 records, or n / 64 if that is more. Threads take turns.
 
-    Args:
-      features: Features, shape (n, d), float64.
-      targets: Targets of about unit variance, shape (n,), float64.
-      others: Features of other records, shape (t, d) each.
-      seed: Seed of weights and batches, >= 0.
-
-    Returns:
-      For each of the others, predictions after each of EPOCHS, shape (len(EPOCHS), t), float64.
+    Features have the shape (n, d), targets of about unit variance (n,), each of the others (t, d). For each of the
+    others, returns predictions after each of EPOCHS, shape (len(EPOCHS), t). All are float64.
     """
     # All fits share the compiled network with its variables.
     with _LOCK:

@@ -14,13 +14,9 @@ _COLUMNS = ["mechanism", "epsilon", "mean", "std"]
 
 @dataclass(frozen=True)
 class PublishedResult:
-    """A published test loss.
+    """Published test loss at an epsilon > 0: mean and standard deviation over trials.
 
-    Attributes:
-      mechanism: Name of the mechanism in the publication.
-      epsilon: Epsilon, > 0.
-      mean: Mean over trials.
-      std: Standard deviation over trials, >= 0.
+    The mechanism is named as in the publication.
     """
 
     mechanism: str
@@ -30,16 +26,9 @@ class PublishedResult:
 
 
 def read_published(path: str) -> list[PublishedResult]:
-    """Reads the value of `--published`.
+    """Reads the value of `--published`, a CSV file with the header mechanism,epsilon,mean,std, in its order.
 
-    Args:
-      path: A CSV file with the header mechanism,epsilon,mean,std.
-
-    Returns:
-      The rows, in the order of the file.
-
-    Raises:
-      InputError: If the file cannot be read or is not such a table; the message names file and line.
+    Raises InputError, which names file and line, if the file cannot be read or is not such a table.
     """
     try:
         with open(path, encoding="utf-8", newline="") as file:
@@ -54,15 +43,7 @@ def read_published(path: str) -> list[PublishedResult]:
 
 
 def best_published(published: Sequence[PublishedResult], epsilon: float) -> PublishedResult | None:
-    """Finds the published result with the least mean at an epsilon.
-
-    Args:
-      published: The results.
-      epsilon: The epsilon, compared exactly.
-
-    Returns:
-      The result; None if there is none at this epsilon.
-    """
+    """Published result with the least mean at an epsilon, compared exactly; None if there is none."""
     return min((each for each in published if each.epsilon == epsilon), key=lambda each: each.mean, default=None)
 
 

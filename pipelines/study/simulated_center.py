@@ -15,17 +15,10 @@ from ...transforms.center.feature_sample import smallest
 def simulate_center(
     columns: Columns, batch: LabelledBatch, column: LabelColumn, epsilon: float, secret: bytes
 ) -> LinearCenter:
-    """Makes a linear center for training records.
+    """Makes a linear center for n training records, whose labels are all finite.
 
-    Args:
-      columns: Their features, by name.
-      batch: The n training records with their labels, all finite.
-      column: The private column.
-      epsilon: Total budget of center, prior and labels.
-      secret: Key of the evaluation, 32 bytes. Anyone can derive it: the result protects nothing.
-
-    Returns:
-      The center; `design.epsilon` is the budget that it has spent.
+    `epsilon` is the total budget of center, prior and labels; `design.epsilon` of the result is the budget that it has
+    spent. The secret is the evaluation's key of 32 bytes. Anyone can derive it: the result protects nothing.
     """
     identities = record_identities(batch, None)
     drawn = words(secret, b"center sample", identities)
