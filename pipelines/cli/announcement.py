@@ -32,23 +32,15 @@ _COLUMNS_SHOWN = 12
 
 
 def announce_features(request: JobRequest) -> None:
-    """Logs which columns the linear center predicts from, and which it cannot use.
-
-    Args:
-      request: The request.
-    """
+    """Logs which columns the linear center predicts from, and which it cannot use."""
     if request.features is not None:
         LOGGER.info("center of %s: %s", one_line(request.column.name), one_line(describe_features(request)))
 
 
 def describe_features(request: JobRequest) -> str:
-    """Describes the features of the linear center that a job makes.
+    """Names the features of the linear center that a job makes, and the columns that are none, with the reasons.
 
-    Args:
-      request: The request, with features.
-
-    Returns:
-      Their names, and the columns that are none, with the reasons; of many columns, the first ones.
+    Of many columns, the first ones are named. The request has features.
     """
     assert request.features is not None
     names = request.features.names
@@ -66,10 +58,6 @@ def announce_readers(request: JobRequest, binding: NoiseBinding) -> None:
 
     Which files are large is told by the number of their records: sizes, and the number of workers that follows from
     them, may depend on labels.
-
-    Args:
-      request: The request.
-      binding: What is released of the records.
     """
     input, column, output = request.input, request.column, request.output
     files, rows = len(input.parts), binding.records + binding.unusable
@@ -88,9 +76,6 @@ def warn_of_other_label(request: JobRequest) -> None:
     """Warns if the mechanism of `apply` was fitted to another label column.
 
     Its epsilon holds for every column with its domain, but its histogram says nothing about this one.
-
-    Args:
-      request: The request.
     """
     fitted, label = request.mechanism.fitted, request.column.name
     if fitted is not None and fitted.label not in (None, label):
@@ -104,10 +89,7 @@ def warn_of_other_label(request: JobRequest) -> None:
 def announce(target: str, released: Sequence[ReleasedLabel], validation: ValidationRequest | None) -> None:
     """Prints what was released, and what it can be used for, in at most twelve lines a label; logs the warnings.
 
-    Args:
-      target: Output folder or mechanism file.
-      released: What is released of each label; the loss of its facts is the one whose expectation is shown.
-      validation: Validation that was requested; None for none.
+    `target` is an output folder or mechanism file. The loss shown in expectation is the one of a label's facts.
     """
     result = released[0].result
     binding, several = result.binding, len(released) > 1
@@ -209,15 +191,7 @@ def _chosen(mechanism: str, model_errors: Mapping[str, float | None]) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Formats a count with its noun, such as "1 shard" or "2 shards".
-
-    Args:
-      number: The count.
-      noun: The noun in the singular; its plural ends in s.
-
-    Returns:
-      The text.
-    """
+    """Formats a count with its noun, such as "1 shard" or "2 shards"; the plural ends in s."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 

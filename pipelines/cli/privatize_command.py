@@ -29,41 +29,17 @@ from .exit_codes import run_command
 
 
 def run_privatize(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
-    """Runs `labeldp privatize`.
-
-    Args:
-      args: Parsed flags.
-      runner_flags: The runner's flags.
-
-    Returns:
-      The exit code.
-    """
+    """Runs `labeldp privatize`; returns the exit code."""
     return _run("privatize", args, runner_flags)
 
 
 def run_fit(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
-    """Runs `labeldp fit`.
-
-    Args:
-      args: Parsed flags.
-      runner_flags: The runner's flags.
-
-    Returns:
-      The exit code.
-    """
+    """Runs `labeldp fit`; returns the exit code."""
     return _run("fit", args, runner_flags)
 
 
 def run_apply(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
-    """Runs `labeldp apply`.
-
-    Args:
-      args: Parsed flags.
-      runner_flags: The runner's flags.
-
-    Returns:
-      The exit code.
-    """
+    """Runs `labeldp apply`; returns the exit code."""
     return _run("apply", args, runner_flags)
 
 

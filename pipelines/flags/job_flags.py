@@ -70,41 +70,25 @@ _EXAMPLES = {
 
 
 def privatize_flags(parser: CommandParser) -> None:
-    """Adds the flags of `privatize`.
-
-    Args:
-      parser: The parser of the command.
-    """
+    """Adds the flags of `privatize`."""
     add_flags(parser, "privatize")
 
 
 def fit_flags(parser: CommandParser) -> None:
-    """Adds the flags of `fit`.
-
-    Args:
-      parser: The parser of the command.
-    """
+    """Adds the flags of `fit`."""
     add_flags(parser, "fit")
 
 
 def apply_flags(parser: CommandParser) -> None:
-    """Adds the flags of `apply`.
-
-    Args:
-      parser: The parser of the command.
-    """
+    """Adds the flags of `apply`."""
     add_flags(parser, "apply")
 
 
 def add_flags(parser: CommandParser, command: str) -> None:
-    """Adds the project's own flags that a command takes; the others get their defaults.
+    """Adds the project's own flags that `privatize`, `fit` or `apply` takes; the others get their defaults.
 
     They are not a PipelineOptions subclass: Beam uses `--label` for Google Cloud resource labels and refuses a second
     flag of that name. Beam's flag is still reached by its other name, `--labels`.
-
-    Args:
-      parser: The parser to add to.
-      command: privatize, fit or apply.
     """
     parser.description = _DESCRIPTIONS[command]
     parser.epilog = f"Example:\n{_EXAMPLES[command]}"
@@ -124,11 +108,7 @@ def add_flags(parser: CommandParser, command: str) -> None:
 
 
 def input_flags(parser: CommandParser) -> None:
-    """Adds the flags that describe the input files and their records.
-
-    Args:
-      parser: The parser to add to.
-    """
+    """Adds the flags that describe the input files and their records."""
     add = parser.flag_group("Input")
     add("--input", metavar="GLOB", needed=True, help="input files; quote a glob, as in 'log-*.csv'")
     add("--input_format", choices=INPUT_FORMATS, metavar="FORMAT", needed=True,
@@ -145,11 +125,7 @@ def input_flags(parser: CommandParser) -> None:
 
 
 def label_flags(parser: CommandParser) -> None:
-    """Adds the flags of the label column and its public domain.
-
-    Args:
-      parser: The parser to add to.
-    """
+    """Adds the flags of the label column and its public domain."""
     fitted = "label_min" in parser.hints
     add = parser.flag_group(
         "Labels",
@@ -183,11 +159,7 @@ def _budget_flags(parser: CommandParser, command: str) -> None:
 
 
 def unit_flags(parser: CommandParser) -> None:
-    """Adds the flags of the privacy unit.
-
-    Args:
-      parser: The parser to add to.
-    """
+    """Adds the flags of the privacy unit."""
     add = parser.flag_group(
         "Privacy unit",
         "Without a unit, epsilon holds for the label of each record, and the labels of one person add up. With one, it "
@@ -204,11 +176,7 @@ def unit_flags(parser: CommandParser) -> None:
 
 
 def budget_record_flags(add: Add) -> None:
-    """Adds the flags of ledger, caps and noise key.
-
-    Args:
-      add: Adds a flag to the group of the budget.
-    """
+    """Adds the flags of ledger, caps and noise key to the group of the budget."""
     add("--ledger", metavar="FILE|URL",
         help="record of the budget spent: a file, or a team's database, sqlite:///FILE or "
         "postgresql://USER@HOST/DATABASE; default labeldp_ledger.jsonl beside the output")  # fmt: skip
@@ -285,11 +253,7 @@ def _output_flags(parser: CommandParser, command: str) -> None:
 
 
 def runner_group(parser: CommandParser) -> None:
-    """Adds the text on the runner's flags.
-
-    Args:
-      parser: The parser to add to.
-    """
+    """Adds the text on the runner's flags."""
     parser.flag_group(
         "Runner",
         "The job runs in this process, unless --runner names another runner of Apache Beam, such as FlinkRunner or "
@@ -300,14 +264,7 @@ def runner_group(parser: CommandParser) -> None:
 
 
 def check_flags(args: argparse.Namespace) -> None:
-    """Checks flags that exclude each other.
-
-    Args:
-      args: Parsed flags.
-
-    Raises:
-      UsageError: If two flags exclude each other.
-    """
+    """Checks flags that exclude each other. Raises UsageError if two do."""
     if args.center == "none":
         given = [name for name in ("column", "features") if getattr(args, f"center_{name}") is not None]
         if given:

@@ -54,17 +54,11 @@ def build(
     """Adds a job to a pipeline. It writes shards, mechanism files and job results into the staging folder.
 
     The labels of several private columns are randomized by one stage after the other. Their priors, centers and
-    randomizers do not depend on each other.
+    randomizers do not depend on each other. There is one checked request for each column, and `earlier` has the
+    mechanisms of its earlier releases.
 
-    Args:
-      pipeline: Pipeline to add the job to.
-      requests: One checked request for each private column.
-      staging: The staging folder.
-      earlier: For each of them, mechanisms of its earlier releases.
-
-    Returns:
-      PCollections of one element each, which are complete once job results and mechanism files are written. The job
-      results are written after the shards and the dead letters.
+    Returns PCollections of one element each, which are complete once job results and mechanism files are written. The
+    job results are written after the shards and the dead letters.
     """
     first, folders = requests[0], label_folders([request.column.name for request in requests])
     suffixes = [""] if len(requests) == 1 else [f" {place + 1}" for place in range(len(requests))]
@@ -133,14 +127,6 @@ def reads_parts(input: InputSpec, column: LabelColumn, output: OutputSpec) -> bo
     A shard of several parts is put together from their segments: those of TFRecords are copied, but those of Parquet
     are encoded then, which takes longer than the parts of a CSV file gain. Of files with enough shards each, parts are
     whole shards.
-
-    Args:
-      input: The input files.
-      column: The label.
-      output: The shards.
-
-    Returns:
-      Whether they are.
     """
     whole = _parts_are_shards(column, output) and output.num_shards >= ENOUGH_FILES * len(input.parts)
     cheap = input.format.name != "csv" or output.format == "tfrecord" or whole

@@ -58,16 +58,8 @@ def check_features(
 ) -> None:
     """Validates the features and writes their statistics and schema into the folder of temporary files.
 
-    Args:
-      input: The input files.
-      labels: Names of the private columns, which are not read.
-      validation: Schema of the features, if one was given.
-      output_format: Format of the shards; TFRecord has single precision.
-      options: Options of the runner.
-      work: Folder of temporary files.
-
-    Raises:
-      InputError: If the features do not match the schema; names the features.
+    Private columns are not read. The output format is that of the shards; TFRecord has single precision. Raises
+    InputError, which names the features, if they do not match the schema, where one was given.
     """
     folder = FileSystems.join(work, VALIDATION_NAME)
     make_directory(folder)
@@ -93,14 +85,8 @@ def check_output(
 
     The columns of linear centers are added as well. Then the files of both passes are those of the release.
 
-    Args:
-      output: Format and folders of the shards.
-      mechanisms: Released mechanism by label column.
-      options: Options of the runner.
-      staging: The staging folder.
-
-    Raises:
-      InputError: If the privatized records do not match the schema.
+    `mechanisms` are the released ones by label column. Raises InputError if the privatized records do not match the
+    schema.
     """
     folder = FileSystems.join(staging.work, VALIDATION_NAME)
     schema = read_text(FileSystems.join(folder, SCHEMA_NAME))
@@ -149,14 +135,7 @@ def _with_label(schema: str, label: str, mechanism: MechanismFile) -> str:
 
 
 def describe_anomalies(text: str) -> list[str]:
-    """Describes anomalies that TFDV found.
-
-    Args:
-      text: Text proto of TFDV's Anomalies.
-
-    Returns:
-      One line per anomaly, naming the feature.
-    """
+    """Describes anomalies in a text proto of TFDV's Anomalies; one line per anomaly, naming the feature."""
     anomalies = parse_anomalies(text)
     lines = [
         f"feature {'.'.join(info.path.step) or name}: {_one_line(info)}"

@@ -1,4 +1,8 @@
-"""Steps of a release, in order: check the caps, run the job, write the manifest, charge the ledger."""
+"""Steps of a release, in order: check the caps, run the job, write the manifest, charge the ledger.
+
+`request_name` is the name of the request, of `request_id`; of several labels, each has one request. Functions that read
+the ledger raise InputError if it is corrupt.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +35,7 @@ from .output_folder import DATA_NAME, Staging, released_path
 
 
 class ReleasedLabel(NamedTuple):
-    """One label as a job has made it, before it is charged and published.
-
-    Attributes:
-      request: The request.
-      result: Result of the job.
-      mechanism: The mechanism that it solved for or applied.
-      facts: Released and public facts.
-    """
+    """One label as a job has made it, before it is charged and published, with its released and public facts."""
 
     request: JobRequest
     result: JobResult
@@ -49,20 +46,13 @@ class ReleasedLabel(NamedTuple):
 def check_caps(
     ledger: Ledger, request_name: str, budget: BudgetRequest, fitted: MechanismFile | None, unit: UnitBound | None
 ) -> None:
-    """Refuses to start a run that would exceed a cap. The ledger checks again before anything is released.
+    """Refuses to start a run that would exceed a cap, by a UsageError.
 
-    A request that is in the ledger may start: over unchanged input it is the same release, which costs nothing.
+    The ledger checks again before anything is released. A request that is in the ledger may start: over unchanged input
+    it is the same release, which costs nothing.
 
-    Args:
-      ledger: The ledger.
-      request_name: Name of the request, of `request_id`.
-      budget: Budget and caps.
-      fitted: Mechanism file of `apply`, whose prior is published again; None for the other commands.
-      unit: Privacy unit that the budget is for; None for single records.
-
-    Raises:
-      UsageError: If a cap would be exceeded.
-      InputError: If the ledger is corrupt.
+    The prior of the mechanism file of `apply`, which is None for the other commands, is published again. `unit` is None
+    for single records.
     """
     requested = [LedgerEntry("request", budget.epsilon, f"request {request_name}", budget.delta)]
     if fitted is not None:
@@ -80,19 +70,7 @@ def check_caps(
 def earlier_of_requests(
     ledger: Ledger, request_name: str, requests: Sequence[JobRequest]
 ) -> list[tuple[EarlierMechanism, ...]]:
-    """Reads the mechanisms of earlier releases of a job, for each of its labels.
-
-    Args:
-      ledger: The ledger.
-      request_name: Name of the request, of `request_id`.
-      requests: One request for each label.
-
-    Returns:
-      Mechanisms of each label; none of `apply`, whose mechanism is given.
-
-    Raises:
-      InputError: If the ledger is corrupt.
-    """
+    """Mechanisms of earlier releases of a job, for each of its labels; none of `apply`, whose mechanism is given."""
     folders = label_folders([request.column.name for request in requests])
     return [
         earlier_mechanisms(ledger, request_name, place, folders[place]) if request.mechanism.fitted is None else ()
@@ -103,15 +81,7 @@ def earlier_of_requests(
 def read_results(requests: Sequence[JobRequest], staging: Staging) -> list[ReleasedLabel]:
     """Reads what the job has written, and checks that both passes saw the same input and workers the same mechanisms.
 
-    Args:
-      requests: One request for each label.
-      staging: The staging folder.
-
-    Returns:
-      What is to be released of each label.
-
-    Raises:
-      InputError: If a check fails, or a staged shard cannot be read.
+    Raises InputError if a check fails, or a staged shard cannot be read.
     """
     # On a store, the files are those of another run if it has taken over.
     staging.check()
@@ -140,12 +110,7 @@ def _facts(
 def write_manifests(released: Sequence[ReleasedLabel], staging: Staging) -> tuple[str, ...]:
     """Writes release.json into the staging folder, and center.json for a linear center; of several labels, for each.
 
-    Args:
-      released: What is to be released of each label.
-      staging: The staging folder.
-
-    Returns:
-      Paths of the manifests below the release, the one that makes it a release last.
+    Returns the paths of the manifests below the release, the one that makes it a release last.
     """
     folders = label_folders([each.request.column.name for each in released])
     documents = []
@@ -194,24 +159,14 @@ def _manifest(released: ReleasedLabel) -> dict[str, Any]:
 
 
 def remove_segments(staging: Staging) -> None:
-    """Deletes the temporary segments that shards were made from.
-
-    Args:
-      staging: The staging folder.
-    """
+    """Deletes the temporary segments that shards were made from."""
     delete_folder(FileSystems.join(staging.work, SEGMENTS_NAME))
 
 
 def charge_ledger(ledger: Ledger, request_name: str, released: Sequence[ReleasedLabel]) -> None:
     """Charges a release to the ledger, whose lock the caller holds: all its labels in one entry.
 
-    Args:
-      ledger: The ledger.
-      request_name: Name of the request, of `request_id`.
-      released: What is released of each label.
-
-    Raises:
-      InputError: If a cap would be exceeded; nothing is written then.
+    Raises InputError if a cap would be exceeded; nothing is written then.
     """
     request, result = released[0].request, released[0].result
     entries = [

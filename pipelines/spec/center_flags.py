@@ -1,4 +1,8 @@
-"""Flags of the center: features of a linear one, found in the first records if they are not named, and groups."""
+"""Flags of the center: features of a linear one, found in the first records if they are not named, and groups.
+
+Functions raise UsageError, which names the flag, if a flag is wrong, and InputError, which names the file, if the first
+records cannot be read.
+"""
 
 from __future__ import annotations
 
@@ -32,21 +36,13 @@ def center_features(
 ) -> CenterFeatures | None:
     """Decides whether the job makes a linear center, and finds its features.
 
-    Args:
-      args: Parsed flags; reads center, center_column and center_features.
-      input: The input files. The first records of the first one are read for their schema.
-      column: The label column.
-      mechanism: Name of the mechanism; auto has a center by default.
-      schema: Columns of the input; None to find them in its first records.
+    Without a schema, the first records of the first input file are read for theirs. The mechanism auto has a center by
+    default.
 
-    Returns:
-      The features: those that are named, or all columns of numbers and texts but label, id and the filter's column.
-      None where no center was asked for, or it is a column of the input; and, by default, where there are no features
-      or the label domain is not an even grid of at least five labels.
-
-    Raises:
-      UsageError: If a flag is wrong, a feature is not in the input, or the new column is.
-      InputError: If the first records cannot be read; names the file.
+    Features are those that are named, or all columns of numbers and texts but label, id and the filter's column. None
+    where no center was asked for, or it is a column of the input; and, by default, where there are no features or the
+    label domain is not an even grid of at least five labels. UsageError is also raised if a feature is not in the
+    input, or the new column is.
     """
     asked = args.center == "linear" or args.center_features is not None
     if args.center == "none" or (not asked and (args.center_column is not None or mechanism != AUTO)):
@@ -76,14 +72,7 @@ def center_features(
 
 
 def new_center(args: argparse.Namespace) -> str:
-    """Names the column of centers that the job adds.
-
-    Args:
-      args: Parsed flags; reads center_column and label.
-
-    Returns:
-      The name.
-    """
+    """Names the column of centers that the job adds."""
     return args.center_column or f"{args.label}_center"
 
 
@@ -111,16 +100,10 @@ def _chosen(args: argparse.Namespace, input: InputSpec, column: LabelColumn, sch
 def unused_columns(
     args: argparse.Namespace, column: LabelColumn, features: CenterFeatures | None, schema: pa.Schema
 ) -> dict[str, str]:
-    """Finds the columns that the default features of a linear center leave out.
+    """Columns that the default features of a linear center leave out, with the reasons.
 
-    Args:
-      args: Parsed flags; reads center_features.
-      column: The label column.
-      features: Features of the linear center; None if the job makes none.
-      schema: Columns of the input.
-
-    Returns:
-      The reason by name of the column; of no column that another flag names, and none where the features are named.
+    Columns that another flag names are not included; there are none where the features are named, or the job makes no
+    linear center.
     """
     if features is None or args.center_features is not None:
         return {}
@@ -140,15 +123,7 @@ def _unused(kind: pa.DataType) -> str:
 def first_schema(input: InputSpec, column: LabelColumn) -> pa.Schema:
     """Reads the schema of the first records. Files without any, as some writers make them, are passed over.
 
-    Args:
-      input: The input files.
-      column: The label column.
-
-    Returns:
-      The schema; empty if no file has a record.
-
-    Raises:
-      InputError: If the first records cannot be read; names the file.
+    The schema is empty if no file has a record.
     """
     reader = FileReader(input.format, None, input.where, column.name, other_labels=column.others)
     for part in input.parts:
@@ -158,19 +133,10 @@ def first_schema(input: InputSpec, column: LabelColumn) -> pa.Schema:
 
 
 def with_groups(args: argparse.Namespace, input: InputSpec, column: LabelColumn) -> LabelColumn:
-    """Reads `--center_groups`.
+    """Reads `--center_groups` into the label column, which has its center; the column itself without the flag.
 
-    Args:
-      args: Parsed flags.
-      input: The input files. The first records of the first one are read for their schema.
-      column: The label column, with its center.
-
-    Returns:
-      The label column, with the groups; the column itself without the flag.
-
-    Raises:
-      UsageError: If the flag is wrong, there is no center, or the column cannot be grouped by.
-      InputError: If the first records cannot be read; names the file.
+    The first records of the first input file are read for their schema. UsageError is also raised if there is no
+    center, or the column cannot be grouped by.
     """
     if args.center_groups is None:
         return column

@@ -1,4 +1,7 @@
-"""Flags that describe the input: files, format, filter, label column and label domain. `evaluate` has them too."""
+"""Flags that describe the input: files, format, filter, label column and label domain. `evaluate` has them too.
+
+Functions raise UsageError, which names the flag, if a flag is wrong, malformed or missing.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +24,7 @@ from .mechanism_file import MechanismFile
 
 
 def input_spec(args: argparse.Namespace) -> InputSpec:
-    """Finds the input files and checks the flags that describe them.
-
-    Args:
-      args: Parsed flags; reads input, where, label, id_column and those of the format.
-
-    Returns:
-      The input.
-
-    Raises:
-      UsageError: If a flag is wrong or no file matches; names the flag.
-    """
+    """Finds the input files and checks the flags that describe them; at least one file must match."""
     format, where = input_format(args), where_filter(args.where, args.label)
     try:
         pattern = absolute(args.input)
@@ -51,16 +44,7 @@ def input_spec(args: argparse.Namespace) -> InputSpec:
 
 
 def check_no_folder(input: InputSpec, flag: str, name: str | None) -> None:
-    """Checks that a column is not one of those that the input's folders are named by.
-
-    Args:
-      input: The input.
-      flag: The flag that names the column.
-      name: Name of the column; None for none.
-
-    Raises:
-      UsageError: If it is; names the flag.
-    """
+    """Checks that a column, if there is one, is not one of those that the input's folders are named by."""
     if name in [partition.name for partition in input.parts[0].partitions]:
         raise UsageError(
             f"--{flag} {name} is a folder of the input, {name}=..., whose name is public and the same for all "
@@ -69,17 +53,7 @@ def check_no_folder(input: InputSpec, flag: str, name: str | None) -> None:
 
 
 def input_format(args: argparse.Namespace) -> Format:
-    """Reads `--input_format`, `--csv_types`, the flags of the CSV dialect and `--partitions`.
-
-    Args:
-      args: Parsed flags.
-
-    Returns:
-      The file format.
-
-    Raises:
-      UsageError: If a type is unknown or `--csv_types` is malformed.
-    """
+    """Reads `--input_format`, `--csv_types`, the flags of the CSV dialect and `--partitions`."""
     try:
         return Format(
             args.input_format,
@@ -92,17 +66,7 @@ def input_format(args: argparse.Namespace) -> Format:
 
 
 def csv_dialect(args: argparse.Namespace) -> Dialect:
-    """Reads the flags of the CSV dialect.
-
-    Args:
-      args: Parsed flags.
-
-    Returns:
-      The dialect.
-
-    Raises:
-      UsageError: If a flag is wrong; names the flag.
-    """
+    """Reads the flags of the CSV dialect."""
     columns = () if args.csv_columns is None else tuple(args.csv_columns.split(","))
     try:
         return Dialect(args.csv_delimiter, args.csv_encoding, args.csv_decimal, args.csv_thousands or "", columns)
@@ -123,18 +87,7 @@ def _csv_types(text: str | None) -> dict[str, str] | None:
 
 
 def where_filter(text: str | None, label: str) -> Equals | None:
-    """Reads `--where`.
-
-    Args:
-      text: NAME=VALUE, or None.
-      label: Name of the label column, which the filter must not use.
-
-    Returns:
-      The filter; None if there is none.
-
-    Raises:
-      UsageError: If the text is malformed or names the label.
-    """
+    """Reads `--where`, NAME=VALUE, which must not name the label; None without it."""
     if text is None:
         return None
     name, equals, value = text.partition("=")
@@ -155,19 +108,9 @@ def label_column(
 ) -> LabelColumn:
     """Reads the flags of the label column.
 
-    Args:
-      args: Parsed flags.
-      domain: The labels that the mechanism uses.
-      mechanism: Mechanism name, which sets the default rounding.
-      fitted: Mechanism file of `apply`, which sets rounding and center; None for the other commands.
-      others: Further private columns that are released with this one.
-      declared: The declared grid, if the domain is a coarser one.
-
-    Returns:
-      The label column.
-
-    Raises:
-      UsageError: If a flag is wrong; names the flag.
+    `domain` holds the labels that the mechanism uses, and `declared` is the declared grid, if the domain is a coarser
+    one. The mechanism's name sets the default rounding; the mechanism file of `apply`, which is None for the other
+    commands, sets rounding and center. `others` are further private columns that are released with this one.
     """
     if args.id_column == args.label:
         raise UsageError("--id_column must be another column than --label")
@@ -191,16 +134,9 @@ def label_column(
 
 
 def label_domain(args: argparse.Namespace) -> tuple[float, ...]:
-    """Reads the public label domain, from a grid or from a file.
+    """Reads the public label domain, from a grid or from a file: k labels, strictly ascending.
 
-    Args:
-      args: Parsed flags; reads label_min, label_max, label_step and label_values.
-
-    Returns:
-      The k labels, strictly ascending.
-
-    Raises:
-      UsageError: If the domain is missing, given twice or malformed.
+    UsageError is also raised if the domain is given twice.
     """
     grid = [args.label_min, args.label_max, args.label_step]
     if args.label_values is not None:
@@ -218,17 +154,10 @@ def label_domain(args: argparse.Namespace) -> tuple[float, ...]:
 
 
 def working_domain(args: argparse.Namespace, epsilon: float) -> tuple[tuple[float, ...], DeclaredGrid | None]:
-    """Reads the public label domain, and chooses the labels of it that a mechanism uses.
+    """Reads the public label domain, and chooses the labels of it that a mechanism uses; strictly ascending.
 
-    Args:
-      args: Parsed flags; reads label_min, label_max, label_step and label_values.
-      epsilon: Budget of the label.
-
-    Returns:
-      The labels, strictly ascending, and the declared grid; None if all of it is used.
-
-    Raises:
-      UsageError: If the domain is missing, given twice or malformed, or epsilon is out of range.
+    `epsilon` is the budget of the label. The declared grid is None if all of it is used. UsageError is also raised if
+    epsilon is out of range.
     """
     domain = label_domain(args)
     try:

@@ -63,14 +63,7 @@ class InputSpec:
         return self.groups(1 << 20)
 
     def groups(self, size: int) -> int:
-        """Computes a number of groups for a shuffle, which each take time of their own.
-
-        Args:
-          size: Bytes of input for each group.
-
-        Returns:
-          From 16 to 4,096.
-        """
+        """Number of groups of `size` bytes of input each for a shuffle, from 16 to 4,096; each takes time."""
         return min(max(int(self.size) // size, 16), 4096)
 
     @property
@@ -137,8 +130,7 @@ class OutputSpec:
 class ValidationRequest:
     """Validation of features and output by TFDV.
 
-    Attributes:
-      schema: Text of the schema that features must match, without the label; None to infer one.
+    The schema is a text that features must match, without the label; None to infer one.
     """
 
     schema: str | None
@@ -192,13 +184,9 @@ class JobRequest:
 
 
 def whole_budget(requests: Sequence[JobRequest]) -> BudgetRequest:
-    """Adds up the budgets of all labels of a record.
+    """Adds up the budgets of all labels of a record, with the caps of the first request.
 
-    Args:
-      requests: One request for each private column.
-
-    Returns:
-      Their sum, with the caps of the first; without a `prior_epsilon` where there are several.
+    The sum has no `prior_epsilon` where there are several requests.
     """
     budgets = [request.budget for request in requests]
     if len(budgets) == 1:
@@ -211,13 +199,9 @@ def whole_budget(requests: Sequence[JobRequest]) -> BudgetRequest:
 
 
 def request_id(requests: Sequence[JobRequest]) -> str:
-    """Names a request in the ledger, without looking at a record.
+    """Names a request in the ledger, without looking at a record; 32 hexadecimal digits.
 
-    Args:
-      requests: The job: one request for each private column.
-
-    Returns:
-      32 hexadecimal digits; equal for requests that give the same release over unchanged input.
+    Names are equal for requests that give the same release over unchanged input.
     """
     own = [_label_request_id(request) for request in requests]
     return own[0] if len(own) == 1 else hashlib.blake2b(json.dumps(own).encode(), digest_size=16).hexdigest()

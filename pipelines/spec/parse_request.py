@@ -1,4 +1,7 @@
-"""Construction of a checked `JobRequest` from the flags, one function per part."""
+"""Construction of a checked `JobRequest` from the flags, one function per part.
+
+Functions raise UsageError, which names the flag, if a flag is wrong.
+"""
 
 from __future__ import annotations
 
@@ -47,21 +50,12 @@ def parse_request(
     schema: pa.Schema | None = None,
     others: tuple[str, ...] = (),
 ) -> JobRequest:
-    """Checks the flags of a command. Creates the user's default noise key file if none is named, but not in a dry run.
+    """Checks the flags of `privatize`, `fit` or `apply` for one label.
 
-    Args:
-      command: privatize, fit or apply.
-      args: Parsed flags, for one label.
-      input: The input, if it is known already; None to find it by the flags.
-      schema: Its columns, of `read_schema`, if they are known already.
-      others: Further private columns that are released with this one.
-
-    Returns:
-      The checked request.
-
-    Raises:
-      UsageError: If a flag is wrong; names the flag.
-      InputError: If the first records of the input are read and cannot be; names the file.
+    Creates the user's default noise key file if none is named, but not in a dry run. Without `input`, finds it by the
+    flags. `schema` holds its columns, of `read_schema`, if they are known already. `others` are further private columns
+    that are released with this one. Raises InputError, which names the file, if the first records of the input are read
+    and cannot be.
     """
     check_flags(args)
     threshold = read_threshold(args)
@@ -116,17 +110,7 @@ def parse_request(
 
 
 def read_threshold(args: argparse.Namespace) -> Threshold:
-    """Reads `--max_unusable_fraction`.
-
-    Args:
-      args: Parsed flags.
-
-    Returns:
-      The limit on records without a usable label.
-
-    Raises:
-      UsageError: If it is not between 0 and 1.
-    """
+    """Reads `--max_unusable_fraction`, from 0 to 1: the limit on records without a usable label."""
     try:
         return Threshold(args.max_unusable_fraction)
     except ValueError as error:
@@ -237,14 +221,7 @@ def _budget(args: argparse.Namespace, fitted: MechanismFile | None, unit: UnitBo
 def read_caps(args: argparse.Namespace) -> Caps:
     """Reads the caps on what the ledger adds up to.
 
-    Args:
-      args: Parsed flags; reads epsilon_cap, delta_cap and cap_window.
-
-    Returns:
-      The caps.
-
-    Raises:
-      UsageError: If a cap is out of range, or a window is malformed or has no cap; names the flag.
+    UsageError is also raised if a window has no cap.
     """
     if args.epsilon_cap is not None and not args.epsilon_cap > 0:
         raise UsageError(f"--epsilon_cap must be above 0, not {args.epsilon_cap:g}")
@@ -289,13 +266,9 @@ def _target(command: str, args: argparse.Namespace) -> str:
 
 
 def output_format(args: argparse.Namespace) -> str:
-    """Finds the format of the shards.
+    """Format of the shards: `--output_format`, by default that of the input.
 
-    Args:
-      args: Parsed flags; reads output_format and input_format.
-
-    Returns:
-      The format of `--output_format`; by default that of the input, and Parquet for CSV, whose types it can hold.
+    For CSV, the default is Parquet, which can hold its types.
     """
     return args.output_format or ("tfrecord" if args.input_format == "tfrecord" else "parquet")
 

@@ -1,4 +1,4 @@
-"""Checks of the paths of a job: output, ledger and noise key file."""
+"""Checks of the paths of a job: output, ledger and noise key file. Each raises UsageError if a path cannot be used."""
 
 from __future__ import annotations
 
@@ -23,12 +23,7 @@ from .label_folders import MANIFEST_NAME
 def check_target(flag: str, target: str) -> None:
     """Checks that an output can be created: it is new, or an empty folder.
 
-    Args:
-      flag: The flag that names it; `--output` takes a folder, other flags a file.
-      target: Path of the output.
-
-    Raises:
-      UsageError: If the output exists or cannot be created.
+    `--output` takes a folder, other flags a file.
     """
     if not target.strip():
         raise UsageError(f"{flag} is empty: name a path")
@@ -65,15 +60,8 @@ def _check_store_target(flag: str, target: str) -> None:
 def resolve_ledger(path: str | None, target: str) -> str:
     """Finds the ledger and checks that it can be written. A database is checked when it is read, before the job.
 
-    Args:
-      path: Value of `--ledger`; None for the default beside the output.
-      target: Path of the output.
-
-    Returns:
-      Path of the ledger, absolute if it is local, or URL of a database.
-
-    Raises:
-      UsageError: If the ledger cannot be written, or lies inside the output.
+    `path` is the value of `--ledger`; None for the default beside the output, in which it must not lie. The result is a
+    path, absolute if it is local, or the URL of a database.
     """
     if path and is_database(path):
         return _resolve_database(path, target)
@@ -135,16 +123,7 @@ def _check_ledger_file(found: str, target: str) -> None:
 def resolve_noise_key(path: str | None, target: str, create: bool = True) -> NoiseKeyFile:
     """Finds the noise key file and checks it. Creates the user's default file if none is named and it does not exist.
 
-    Args:
-      path: Value of `--noise_key_file`; None for the user's default file.
-      target: Path of the output.
-      create: Whether the default file is created; otherwise it need not exist.
-
-    Returns:
-      Reference to the secret key.
-
-    Raises:
-      UsageError: If the key file cannot be used, or lies inside the output.
+    The file must not lie inside the output. Without `create`, the default file need not exist.
     """
     try:
         key = NoiseKeyFile(_absolute("--noise_key_file", path) if path else default_key_path())
