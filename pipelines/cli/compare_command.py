@@ -29,14 +29,7 @@ from .prior_commands import (
 
 @dataclass(frozen=True)
 class ComparisonCell:
-    """One mechanism at one epsilon, to be solved for a prior and measured under it.
-
-    Attributes:
-      spec: The mechanism.
-      epsilon: Epsilon of the labels.
-      prior: The prior.
-      loss: Name of the loss.
-    """
+    """One mechanism at one epsilon of the labels, to be solved for a prior and measured under it."""
 
     spec: MechanismSpec
     epsilon: float
@@ -61,11 +54,7 @@ class ComparisonResult:
     reason: str | None = None
 
     def row(self) -> Row:
-        """Makes the table row of the result.
-
-        Returns:
-          Values by column; the columns are explained in docs/choosing.md.
-        """
+        """Values by column; the columns are explained in docs/choosing.md."""
         found = self.quality
         return {
             "mechanism": self.cell.spec.text,
@@ -85,14 +74,7 @@ class ComparisonResult:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the table and writes the requested files.
-
-    Args:
-      args: Parsed flags.
-
-    Returns:
-      The exit code.
-    """
+    """Prints the table and writes the requested files; returns the exit code."""
     return run_prior_command("compare", args, _compare)
 
 
@@ -110,14 +92,7 @@ def _compare(args: argparse.Namespace) -> None:
 
 
 def solve_cell(cell: ComparisonCell) -> ComparisonResult:
-    """Solves and measures one cell.
-
-    Args:
-      cell: The cell.
-
-    Returns:
-      The result; it has a reason instead of a quality where the mechanism could not be solved.
-    """
+    """Solves and measures one cell; the result has a reason instead of a quality where this failed."""
     started = time.perf_counter()
     try:
         randomizer = cell.spec.mechanism(cell.loss).solve(cell.prior, cell.epsilon)

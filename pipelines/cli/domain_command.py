@@ -100,15 +100,7 @@ class DomainRequest:
 
 
 def run(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
-    """Runs the command.
-
-    Args:
-      args: Parsed flags.
-      runner_flags: The runner's flags.
-
-    Returns:
-      The exit code.
-    """
+    """Runs the command; returns the exit code."""
     log_to_stderr()
 
     def work() -> None:
@@ -180,13 +172,7 @@ def _release(request: DomainRequest, options: PipelineOptions) -> None:
 
 
 def build(pipeline: beam.Pipeline, request: DomainRequest, path: str) -> None:
-    """Adds the job to a pipeline.
-
-    Args:
-      pipeline: Pipeline to add the job to.
-      request: The request.
-      path: File that the job writes the noised counts to.
-    """
+    """Adds the job to a pipeline; it writes the noised counts to the file `path`."""
     input, column = request.input, request.column
     units = bound_units(pipeline, input, column, request.key)
     read = ReadRecordBatches(input.pattern, input.format, column.columns, input.where, column.name)

@@ -34,15 +34,10 @@ _MOST_COLUMNS = 12
 
 
 def print_dry_run(requests: Sequence[JobRequest], schema: pa.Schema) -> None:
-    """Prints what a job of `privatize` or `fit` would do.
+    """Prints what a job of `privatize` or `fit` would do, from one checked request for each label.
 
-    Args:
-      requests: The checked requests, one for each label.
-      schema: Columns of the first file, of `read_schema`.
-
-    Raises:
-      UsageError: If a cap of the ledger would be exceeded.
-      InputError: If the ledger is corrupt, or a footer cannot be read.
+    The schema is that of `read_schema`. Raises UsageError if a cap of the ledger would be exceeded, and InputError if
+    the ledger is corrupt or a footer cannot be read.
     """
     request = requests[0]
     ledger, name, budget = Ledger(request.ledger), request_id(requests), whole_budget(requests)

@@ -36,14 +36,7 @@ _PARQUET_MAGIC = b"PAR1"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Writes the job file.
-
-    Args:
-      args: Parsed flags.
-
-    Returns:
-      The exit code.
-    """
+    """Writes the job file; returns the exit code."""
     return run_command("labeldp init", lambda: _init(args), (InputError, OSError))
 
 

@@ -62,17 +62,12 @@ output_format: {output_format}
 def job_template(
     file: str, input: Mapping[str, str], columns: Sequence[tuple[str, str]], label: str | None, boolean: bool = False
 ) -> str:
-    """Writes a job file for an input.
+    """Text of a job file for an input. It holds no value of any record.
 
-    Args:
-      file: Name of the job file, for its comments.
-      input: Flags of the input, as the user gave them; with input and input_format.
-      columns: Name and type of each column; an empty type where it is not known without reading values.
-      label: Name of the label column; None to leave it open.
-      boolean: Whether the label is true or false, which are 1 and 0. Its domain is filled in then.
-
-    Returns:
-      The text of the file. It holds no value of any record.
+    `file` is the name of the job file, for its comments, and `input` the flags of the input, as the user gave them,
+    with input and input_format. Columns are names and types; a type is empty where it is not known without reading
+    values. Without a label, it is left open. A boolean label is true or false, which are 1 and 0; its domain is filled
+    in then.
     """
     named = [f"{one_line(name)} ({kind})" if kind else one_line(name) for name, kind in columns]
     return _TEMPLATE.format(

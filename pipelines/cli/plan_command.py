@@ -77,11 +77,10 @@ class PlanResult:
     reason: str | None = None
 
     def row(self) -> Row:
-        """Makes the table row of the result.
+        """Values by column.
 
-        Returns:
-          Values by column. `*_e1`: epsilon of the histogram. `*_loss` and `*_error`: the values of a `SplitPlan` for
-          labels and for a model. `*_deviation`: their standard errors.
+        `*_e1` is the epsilon of the histogram. `*_loss` and `*_error` are the values of a `SplitPlan` for labels and
+        for a model. `*_deviation` are their standard errors.
         """
         split, model = self.split, self.model
         best = None if model is None else model.split.best
@@ -110,14 +109,7 @@ class PlanResult:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the plan and writes the requested files.
-
-    Args:
-      args: Parsed flags.
-
-    Returns:
-      The exit code.
-    """
+    """Prints the plan and writes the requested files; returns the exit code."""
     return run_prior_command("plan", args, _plan)
 
 
@@ -169,14 +161,7 @@ def _check_records(args: argparse.Namespace, source: PriorFile) -> int:
 
 
 def plan_epsilon(task: PlanTask) -> PlanResult:
-    """Plans for one epsilon.
-
-    Args:
-      task: The task.
-
-    Returns:
-      The result; it has a reason instead of a split where a mechanism could not be solved.
-    """
+    """Plans for one epsilon; the result has a reason instead of a split where a mechanism could not be solved."""
     measure = expected_loss(task.prior, loss_named(task.loss))
     try:
         mechanism = task.spec.mechanism(task.loss)

@@ -52,14 +52,7 @@ _SHOWN = 8
 
 @dataclass(frozen=True)
 class UnitsTask:
-    """One epsilon to compare numbers of records for.
-
-    Attributes:
-      units: Number of units by number of records.
-      prior: Prior over the label domain.
-      epsilon: Budget of a unit.
-      parameters: Parameters of the model.
-    """
+    """One epsilon of a unit to compare numbers of records for; `units` has the number of units by number of records."""
 
     units: Mapping[int, int]
     prior: Prior
@@ -82,11 +75,7 @@ class UnitsPlan:
     reason: str | None = None
 
     def rows(self) -> list[Row]:
-        """Makes the table rows of the result.
-
-        Returns:
-          One row for each number of records; a single one with the reason if there is none.
-        """
+        """Table rows of the result: one for each number of records; a single one with the reason if there is none."""
         if not self.options:
             return [{**dict.fromkeys(_COLUMNS), "epsilon": self.epsilon, "reason": self.reason}]
         best = best_bound(list(self.options))
@@ -116,12 +105,7 @@ class _Request:
 def run_units(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
     """Counts the records of the units, prints what each number of records is worth, and writes the requested files.
 
-    Args:
-      args: Parsed flags of `plan`.
-      runner_flags: The runner's flags.
-
-    Returns:
-      The exit code.
+    Takes the parsed flags of `plan`; returns the exit code.
     """
     log_to_stderr()
     found: list[tuple[_Request, dict[int, int]]] = []
@@ -209,14 +193,7 @@ def _write_counts(counts: dict[int, int], path: str) -> None:
 
 
 def compare_bounds(task: UnitsTask) -> UnitsPlan:
-    """Compares numbers of records for one epsilon.
-
-    Args:
-      task: The task.
-
-    Returns:
-      The result; it has a reason instead of options if epsilon is too small.
-    """
+    """Compares numbers of records for one epsilon; gives a reason instead of options if epsilon is too small."""
     try:
         options = bound_options(task.units, task.prior, task.epsilon, task.parameters, _SHOWN)
         return UnitsPlan(task.epsilon, options)

@@ -23,16 +23,7 @@ from .exit_codes import run_command
 
 
 def run_prior_command(command: str, args: argparse.Namespace, work: Callable[[argparse.Namespace], None]) -> int:
-    """Checks the flags that these commands share, then runs the command.
-
-    Args:
-      command: Name of the command.
-      args: Parsed flags.
-      work: The command; takes the parsed flags.
-
-    Returns:
-      The exit code.
-    """
+    """Checks the flags that these commands share, then runs the work of the command; returns the exit code."""
 
     def checked() -> None:
         check_study_flags(args)
@@ -44,11 +35,7 @@ def run_prior_command(command: str, args: argparse.Namespace, work: Callable[[ar
 def check_study_flags(args: argparse.Namespace) -> None:
     """Checks the budgets and the files to write.
 
-    Args:
-      args: Parsed flags.
-
-    Raises:
-      UsageError: If a flag is wrong, a file cannot be written, or the extra `evaluation` is not installed.
+    Raises UsageError if a flag is wrong, a file cannot be written, or the extra `evaluation` is not installed.
     """
     check_extra("showing progress", "evaluation", "tqdm")
     for epsilon in args.epsilon:
@@ -79,17 +66,9 @@ def _check_picture(path: str) -> None:
 
 
 def parse_mechanisms(texts: Sequence[str], args: argparse.Namespace) -> list[MechanismSpec]:
-    """Parses the values of --mechanism, with the loss and the delta of the flags.
+    """Parses the values of --mechanism, in the order given, with the loss and the delta of the flags.
 
-    Args:
-      texts: NAME or NAME:PARAMETER=VALUE,... each.
-      args: The parsed flags.
-
-    Returns:
-      The mechanisms, in the order given.
-
-    Raises:
-      UsageError: If a value is malformed or repeated, or --delta is given and no mechanism takes it.
+    Raises UsageError if a value is malformed or repeated, or --delta is given and no mechanism takes it.
     """
     check_unique("--mechanism", texts)
     specs = [parse_mechanism_spec(text, args.loss, args.delta) for text in texts]
@@ -101,15 +80,8 @@ def parse_mechanisms(texts: Sequence[str], args: argparse.Namespace) -> list[Mec
 def load_prior(args: argparse.Namespace) -> PriorFile:
     """Reads the prior of --prior and checks that --loss is defined on its labels.
 
-    Args:
-      args: The parsed flags.
-
-    Returns:
-      The prior and the facts about it.
-
-    Raises:
-      UsageError: If the file cannot be read, or the loss is not defined on a label.
-      ValueError: If the file is not a prior.
+    Raises UsageError if the file cannot be read, or the loss is not defined on a label, and ValueError if it is not a
+    prior.
     """
     source = read_prior(local_copy(args, args.prior), args.prior)
     try:
@@ -120,15 +92,7 @@ def load_prior(args: argparse.Namespace) -> PriorFile:
 
 
 def describe_prior(args: argparse.Namespace, source: PriorFile) -> str:
-    """Describes the prior for the first line of the output.
-
-    Args:
-      args: The parsed flags.
-      source: The prior.
-
-    Returns:
-      File, number of labels or range of residuals, and the epsilon that its release spent.
-    """
+    """First line of the output: file, number of labels or range of residuals, and epsilon spent on the release."""
     cost = f"noised with epsilon {source.prior_epsilon:.6g}" if source.prior_epsilon else "taken as public"
     labels, found = source.prior.labels, source.residuals
     if found is None:
@@ -138,14 +102,7 @@ def describe_prior(args: argparse.Namespace, source: PriorFile) -> str:
 
 
 def explain_residuals(source: PriorFile) -> list[str]:
-    """Explains results for residuals around a center.
-
-    Args:
-      source: The prior.
-
-    Returns:
-      Lines of text; none for a prior of labels.
-    """
+    """Lines of text that explain results for residuals around a center; none for a prior of labels."""
     found = source.residuals
     if found is None:
         return []
@@ -168,12 +125,7 @@ def write_results(
 ) -> None:
     """Writes the files of --csv, --json and --picture.
 
-    Args:
-      args: The parsed flags.
-      source: The prior.
-      rows: The table.
-      draw: Draws the picture: the content of an SVG file.
-      **facts: Members of the JSON besides the rows.
+    `draw` gives the content of an SVG file; `facts` are members of the JSON besides the rows.
     """
     if args.csv:
         write_file(args.csv, csv_text(rows))

@@ -19,14 +19,7 @@ from .prior_commands import load_prior
 
 
 def run(args: argparse.Namespace) -> int:
-    """Solves, writes the mechanism file and prints one JSON line of facts.
-
-    Args:
-      args: Parsed flags.
-
-    Returns:
-      The exit code.
-    """
+    """Solves, writes the mechanism file and prints one JSON line of facts; returns the exit code."""
     return run_command("labeldp solve", lambda: print(_solve(args)))
 
 

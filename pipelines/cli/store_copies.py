@@ -34,14 +34,9 @@ _SHARD = re.compile(r"data/([^/=\0]+=[^/\0]*/)*(?!\.{1,2}$)[^/\0]+")
 
 
 def run(args: argparse.Namespace, store_flags: Sequence[str]) -> int:
-    """Runs a command with local copies of what it reads from object stores.
+    """Runs a command with local copies of what it reads from object stores; returns the exit code.
 
-    Args:
-      args: Parsed arguments, with the name of the command.
-      store_flags: Beam's flags for the stores.
-
-    Returns:
-      The exit code.
+    The parsed arguments have the name of the command; `store_flags` are Beam's flags for the stores.
     """
     if getattr(args, "units", False):
         # It reads no prior but its input, as a job does, and takes the flags of a runner.

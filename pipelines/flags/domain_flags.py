@@ -7,11 +7,7 @@ from .job_flags import budget_record_flags, input_flags, runner_group, unit_flag
 
 
 def domain_flags(parser: CommandParser) -> None:
-    """Adds the flags of `domain`.
-
-    Args:
-      parser: The parser of the command.
-    """
+    """Adds the flags of `domain`."""
     parser.description = (
         "Propose a label domain: release a histogram of the labels over fixed cells, ten to a decade, with noise, and "
         "say which range of it holds them. Use it where the range is not known in general. Costs epsilon."

@@ -25,17 +25,7 @@ _BYTES_A_GROUP = 1 << 26
 def bound_units(
     pipeline: beam.Pipeline, input: InputSpec, column: LabelColumn, key: NoiseKeyFile
 ) -> BoundedUnits | None:
-    """Finds the records that are left out, by a pass over ids, so that no unit has too many.
-
-    Args:
-      pipeline: Pipeline to add the pass to.
-      input: The input files.
-      column: The private column.
-      key: Reference to the secret key.
-
-    Returns:
-      The rows that are left out, and the counts; None without units.
-    """
+    """Finds the records that are left out, by a pass over ids, so that no unit has too many; None without units."""
     if column.unit is None:
         return None
     columns = [name for name in (*column.private, column.id_column, column.unit.column) if name is not None]
@@ -53,18 +43,10 @@ def without_excess(
     over_limit: str = DROP,
     carried: Sequence[Carried] = (),
 ) -> PCollection[LabelledBatch]:
-    """Leaves out the records beyond the bounds of their units, or marks them.
+    """Leaves out the records beyond the bounds of their units, or marks them; batches are unchanged without units.
 
-    Args:
-      batches: The records.
-      name: Name of the stage.
-      units: What is left out, of `bound_units`.
-      column: The private column.
-      over_limit: "drop" or "constant".
-      carried: Side inputs that batches carry to later stages.
-
-    Returns:
-      The batches; unchanged without units.
+    `name` is that of the stage, and `units` is what is left out, of `bound_units`. `over_limit` is "drop" or
+    "constant". `carried` are side inputs that batches carry to later stages.
     """
     if units is None or column.unit is None:
         return batches

@@ -15,12 +15,7 @@ _END_SECONDS = 20.0
 def cancel_flink_jobs(master: str, job_name: str) -> None:
     """Cancels the running jobs of a name and waits up to 20 seconds for their end.
 
-    Args:
-      master: Flink's REST address, as in `--flink_master`.
-      job_name: Name of the jobs.
-
-    Raises:
-      OSError: If nothing answers at the address.
+    `master` is Flink's REST address, as in `--flink_master`. Raises OSError if nothing answers there.
     """
     address = master if "://" in master else f"http://{master}"
     until = time.monotonic() + _END_SECONDS

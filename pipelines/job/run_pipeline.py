@@ -31,16 +31,10 @@ from .runner_safety import forbid_ports, forbid_sampling, warn_of_ports
 
 
 def run_pipeline(options: PipelineOptions, wire: Callable[[beam.Pipeline], object]) -> None:
-    """Builds a pipeline and runs it to its end.
+    """Builds a pipeline and runs it to its end; `wire` adds the transforms to an empty one.
 
-    Args:
-      options: Options of the runner.
-      wire: Adds the transforms to an empty pipeline.
-
-    Raises:
-      InputError: If a stage found the input at fault.
-      StageError: If the runner gave up for a reason that no stage reported.
-      UsageError: If the runner's flags are refused.
+    Raises InputError if a stage found the input at fault, StageError if the runner gave up for a reason that no stage
+    reported, and UsageError if the runner's flags are refused.
     """
     local = runs_here(options)
     cloud = options.view_as(GoogleCloudOptions)
@@ -64,12 +58,7 @@ def run_pipeline(options: PipelineOptions, wire: Callable[[beam.Pipeline], objec
 
 
 def run_single_threaded(options: PipelineOptions, wire: Callable[[beam.Pipeline], object]) -> None:
-    """Runs a pipeline as `run_pipeline` does, in one thread, so that floating-point sums are reproducible.
-
-    Args:
-      options: Options of the runner.
-      wire: Adds the transforms to an empty pipeline.
-    """
+    """Runs a pipeline as `run_pipeline` does, in one thread, so that floating-point sums are reproducible."""
     direct = options.view_as(DirectOptions)
     threads = direct.direct_num_workers
     direct.direct_num_workers = 1
@@ -82,14 +71,8 @@ def run_single_threaded(options: PipelineOptions, wire: Callable[[beam.Pipeline]
 def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
     """Makes an empty pipeline on a runner that shows no label.
 
-    Args:
-      options: Options of the runner; experiments are added in place, among them the one without sampling.
-
-    Returns:
-      The pipeline.
-
-    Raises:
-      UsageError: If Beam does not accept the runner's flags, or they would show labels or the secret key.
+    Experiments are added to the options in place, among them the one without sampling. Raises UsageError if Beam does
+    not accept the runner's flags, or they would show labels or the secret key.
     """
     keep_results()
     options.view_as(SetupOptions).save_main_session = False
@@ -111,11 +94,7 @@ def make_pipeline(options: PipelineOptions) -> beam.Pipeline:
 def describe_failure(error: BaseException) -> str:
     """Describes an unforeseen error of a job without its message, which could quote a label.
 
-    Args:
-      error: The error.
-
-    Returns:
-      The text of a StageError, which holds no label; for other errors, the class, file and line.
+    The text is that of a StageError, which holds no label; for other errors, the class, file and line.
     """
     text = f"StageError: {error}" if isinstance(error, StageError) else str(error)
     found = re.search(r"\bStageError: ([^\n]*)", text)

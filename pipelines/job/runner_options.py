@@ -17,18 +17,10 @@ _THREADS = 2
 
 
 def runner_options(flags: Sequence[str], input_format: str, file_size: float) -> PipelineOptions:
-    """Makes Beam's options from the runner's flags.
+    """Makes Beam's options from the runner's flags, for input files of a mean size in bytes.
 
     The local runner uses two threads, unless the flags give their number, the files are small, or Arrow's own threads
     keep all processors busy.
-
-    Args:
-      flags: The runner's flags.
-      input_format: tfrecord, parquet or csv.
-      file_size: Mean size of an input file in bytes.
-
-    Returns:
-      The options.
     """
     options = PipelineOptions(flags)
     given = any(flag.startswith("--direct_num_workers") for flag in flags)
@@ -40,41 +32,26 @@ def runner_options(flags: Sequence[str], input_format: str, file_size: float) ->
 
 
 def runs_here(options: PipelineOptions) -> bool:
-    """Tells whether the job runs in this process. FnApiRunner, which opens no port, then replaces the named runner.
+    """Tells whether the job runs in this process: true for local runners, false for Prism and clusters.
 
-    Args:
-      options: Options of the runner.
-
-    Returns:
-      True for local runners, False for Prism and clusters.
+    FnApiRunner, which opens no port, then replaces the named runner.
     """
     return runner_name(options).endswith(("directrunner", "fnapirunner"))
 
 
 def runner_name(options: PipelineOptions) -> str:
-    """Normalizes the runner's name; Beam accepts it in any case, without `Runner` or with its module.
+    """Class name of the runner in lower case, for example flinkrunner.
 
-    Args:
-      options: Options of the runner.
-
-    Returns:
-      The class name in lower case, for example flinkrunner.
+    Beam accepts it in any case, without `Runner` or with its module.
     """
     name = (options.view_as(StandardOptions).runner or "DirectRunner").rpartition(".")[2].lower()
     return name if name.endswith("runner") else f"{name}runner"
 
 
 def unknown_flags(flags: Sequence[str]) -> list[str]:
-    """Finds the arguments that no runner knows.
+    """Selects the arguments that Beam does not know, from those that the command does not know.
 
-    Args:
-      flags: The arguments that the command does not know.
-
-    Returns:
-      Those that Beam does not know either.
-
-    Raises:
-      UsageError: If Beam does not accept the value of a flag.
+    Raises UsageError if Beam does not accept the value of a flag.
     """
     try:
         return _beam_parser().parse_known_args(list(flags))[1]
@@ -83,11 +60,7 @@ def unknown_flags(flags: Sequence[str]) -> list[str]:
 
 
 def runner_flags() -> list[str]:
-    """Lists the flags of all runners.
-
-    Returns:
-      Their names, without dashes.
-    """
+    """Names of the flags of all runners, without dashes."""
     return [flag.lstrip("-") for action in _beam_parser()._actions for flag in action.option_strings]
 
 

@@ -1,4 +1,7 @@
-"""Refusal of runner settings that would show labels or the secret key, through open ports or through data sampling."""
+"""Refusal of runner settings that would show labels or the secret key, through open ports or through data sampling.
+
+Refused options raise UsageError, which names the flag.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,6 @@ def forbid_ports(options: PipelineOptions) -> None:
     Beam's worker processes, and its worker threads of the mode `multi_threading`, listen on all network interfaces
     without authentication, and send any file that this user can read to anyone who connects. In-process workers need no
     port.
-
-    Args:
-      options: Options of the runner.
-
-    Raises:
-      UsageError: If the options name such a runner; names the flag.
     """
     mode = options.view_as(DirectOptions).direct_running_mode
     if mode != "in_memory":
@@ -41,11 +38,7 @@ def forbid_ports(options: PipelineOptions) -> None:
 def forbid_sampling(options: PipelineOptions) -> None:
     """Refuses data sampling and turns exception sampling off: both send raw labels to the runner's user interface.
 
-    Args:
-      options: Options of the runner; changed in place.
-
-    Raises:
-      UsageError: If the options turn sampling on.
+    The options are changed in place.
     """
     debug = options.view_as(DebugOptions)
     requested = [name for name in debug.experiments or [] if name.startswith("enable") and "sampling" in name]
@@ -58,9 +51,6 @@ def warn_of_ports(options: PipelineOptions) -> None:
     """Warns if the runner reaches workers in this process through a port, as Prism does.
 
     Such workers execute code that anyone who can connect sends to them.
-
-    Args:
-      options: Options of the runner.
     """
     kind = options.view_as(PortableOptions).environment_type
     if kind == "LOOPBACK" or (kind is None and runner_name(options) in ("prismrunner", "flinkrunner")):

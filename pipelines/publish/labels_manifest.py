@@ -22,15 +22,10 @@ UNIT_ADJACENCY = (
 
 
 def labels_manifest(documents: Sequence[dict[str, Any]], folders: Sequence[str], epsilon: float) -> dict[str, Any]:
-    """Makes the manifest of a release of several labels.
+    """Document that release.json of a release of several labels holds.
 
-    Args:
-      documents: Manifests of the labels, of `make_manifest`.
-      folders: Folder of each of them below the release.
-      epsilon: Budget of all labels of a record, or of a unit, together.
-
-    Returns:
-      The document that release.json holds.
+    `documents` are the manifests of the labels, of `make_manifest`, and `folders` theirs below the release. `epsilon`
+    is the budget of all labels of a record, or of a unit, together.
     """
     first = documents[0]
     unit = first.get("unit")

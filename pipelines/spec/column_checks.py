@@ -19,17 +19,9 @@ from .job_request import InputSpec
 
 
 def read_schema(input: InputSpec, labels: Sequence[str]) -> pa.Schema:
-    """Finds the columns of the first file that has some, without reading a label.
+    """Columns of the first file that has some, found without reading a label; none if all files are empty.
 
-    Args:
-      input: The input files.
-      labels: The private columns, at least one.
-
-    Returns:
-      The columns; none if all files are empty.
-
-    Raises:
-      InputError: If a file cannot be read.
+    There is at least one private column. Raises InputError if a file cannot be read.
     """
     reader, schema = FileReader(input.format, label_column=labels[0], other_labels=labels[1:]), pa.schema([])
     for part in input.parts:
@@ -40,17 +32,12 @@ def read_schema(input: InputSpec, labels: Sequence[str]) -> pa.Schema:
 
 
 def check_columns(named: Mapping[str, str | None], input: InputSpec, schema: pa.Schema) -> None:
-    """Checks that the columns exist that flags name, and that of the filter.
+    """Checks that the columns exist that flags name, and that of the filter. Raises UsageError if one does not.
 
     Records of a TFRecord file may lack a feature, so a name that the first records do not have is only warned of.
 
-    Args:
-      named: Column by name of the flag; None where none is given.
-      input: The input files and the filter.
-      schema: Columns of the first file.
-
-    Raises:
-      UsageError: If a column does not exist; names the flag and lists the columns.
+    `named` has the column by name of the flag; None where none is given. The message names the flag and lists the
+    columns.
     """
     if not schema.names:
         return

@@ -14,13 +14,9 @@ DATA_OF_LABEL = "../../data"
 
 
 def label_folders(labels: Sequence[str]) -> list[str]:
-    """Names the folder of each label in a release, with its mechanism and manifest.
+    """Folder of each label in a release, with its mechanism and manifest.
 
-    Args:
-      labels: Names of the label columns.
-
-    Returns:
-      Paths below the release: labels/NAME with the name as in a URL; the release itself, "", for one label.
+    Paths are below the release: labels/NAME with the name as in a URL; the release itself, "", for one label.
     """
     if len(labels) == 1:
         return [""]
@@ -29,14 +25,9 @@ def label_folders(labels: Sequence[str]) -> list[str]:
 
 
 def several_labels(path: str, labels: Sequence[str]) -> str:
-    """Describes that a release has several labels, for commands that take one.
+    """Error text for commands that take one label: a release has several, in the folders that it names.
 
-    Args:
-      path: The release, as it was named.
-      labels: Names of its labels.
-
-    Returns:
-      The text of an error, which names the folders of the labels.
+    `path` is the release, as it was named.
     """
     folders = ", ".join(one_line(folder) for folder in label_folders(labels))
     return f"{path} holds {len(labels)} labels: name the folder of one of them below it, of {folders}"

@@ -29,18 +29,9 @@ _MOST_LABELS = 32
 
 
 def parse_requests(command: str, args: argparse.Namespace) -> list[JobRequest]:
-    """Checks the flags of a command, for one label or for several.
+    """Checks the flags of a command; one checked request for each label, in the order of `--label`.
 
-    Args:
-      command: privatize, fit or apply.
-      args: Parsed flags.
-
-    Returns:
-      One checked request for each label, in the order of `--label`.
-
-    Raises:
-      UsageError: If a flag is wrong; names the flag.
-      InputError: As for `parse_request`.
+    Raises UsageError, which names the flag, and InputError as `parse_request` does.
     """
     names = args.label.split(",")
     if len(names) == 1:

@@ -14,13 +14,7 @@ from ..flags.suggestions import did_you_mean
 
 @dataclass(frozen=True)
 class MechanismSpec:
-    """Mechanism with its parameters.
-
-    Attributes:
-      text: The mechanism as the user wrote it; tables and figures name it so.
-      name: Name in `MECHANISMS`.
-      parameters: Parameters by name, delta included.
-    """
+    """Mechanism with its parameters, delta included; tables and figures name it by the text that the user wrote."""
 
     text: str
     name: str
@@ -32,34 +26,19 @@ class MechanismSpec:
         return takes_delta(self.name)
 
     def mechanism(self, loss: str) -> Mechanism:
-        """Makes the mechanism.
+        """Makes the mechanism, ready to solve; mechanisms without a loss ignore it.
 
-        Args:
-          loss: Name of the loss to minimize; mechanisms without a loss ignore it.
-
-        Returns:
-          The mechanism, ready to solve.
-
-        Raises:
-          ValueError: If a parameter is unknown or out of range.
+        Raises ValueError if a parameter is unknown or out of range.
         """
         return mechanism_named(self.name, loss=loss, **self.parameters)
 
 
 def parse_mechanism_spec(text: str, loss: str, delta: float | None = None, auto: bool = False) -> MechanismSpec:
-    """Parses and checks one value of `--mechanism`.
+    """Parses and checks one value of `--mechanism`: NAME or NAME:PARAMETER=VALUE,...
 
-    Args:
-      text: NAME or NAME:PARAMETER=VALUE,...
-      loss: Name of the loss to minimize.
-      delta: Delta of the budget; given to mechanisms with (epsilon, delta)-DP only.
-      auto: Whether the name may be "auto", which has no mechanism before a prior is released.
-
-    Returns:
-      The mechanism and its parameters.
-
-    Raises:
-      UsageError: If the text names no mechanism, or a parameter is unknown or out of range; names `--mechanism`.
+    Delta is given to mechanisms with (epsilon, delta)-DP only. With `auto`, the name may be "auto", which has no
+    mechanism before a prior is released. Raises UsageError, which names `--mechanism`, if the text names no mechanism,
+    or a parameter is unknown or out of range.
     """
     if auto and text == AUTO:
         return MechanismSpec(text, AUTO, {})
@@ -77,12 +56,5 @@ def parse_mechanism_spec(text: str, loss: str, delta: float | None = None, auto:
 
 
 def takes_delta(name: str) -> bool:
-    """Tells whether a mechanism has (epsilon, delta)-DP.
-
-    Args:
-      name: Name of a mechanism; unknown names are allowed.
-
-    Returns:
-      True if the mechanism exists and has a parameter delta.
-    """
+    """Tells whether a mechanism exists and has a parameter delta, for (epsilon, delta)-DP."""
     return name in MECHANISMS and "delta" in {field.name for field in dataclasses.fields(MECHANISMS[name])}

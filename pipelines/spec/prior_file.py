@@ -36,17 +36,10 @@ class NoisedCounts:
 
     @classmethod
     def from_document(cls, noised: dict[str, Any]) -> NoisedCounts | None:
-        """Reads the counts from a mechanism file.
+        """Reads the counts from the member `prior` of a mechanism file.
 
-        Args:
-          noised: The member `prior` of the mechanism file.
-
-        Returns:
-          The counts; None where the file states none, as for public priors, with a center, and in files of earlier
-          versions, whose weights are the clipped counts.
-
-        Raises:
-          ValueError: If the counts or the number of records are malformed.
+        None where the file states none, as for public priors, with a center, and in files of earlier versions, whose
+        weights are the clipped counts. Raises ValueError if the counts or the number of records are malformed.
         """
         if "counts" not in noised:
             return None
@@ -58,22 +51,13 @@ class NoisedCounts:
         return cls(tuple(counts), records)
 
     def to_document(self) -> dict[str, Any]:
-        """Writes the counts for the member `prior` of a mechanism file.
-
-        Returns:
-          The entries of a JSON object.
-        """
+        """Entries of the member `prior` of a mechanism file."""
         return {"counts": list(self.counts), "records": self.records}
 
     def check(self, prior: Prior, prior_epsilon: float) -> None:
-        """Compares the counts with the prior beside them.
+        """Compares the counts with the prior beside them, for whose release `prior_epsilon` was spent.
 
-        Args:
-          prior: Prior of the file.
-          prior_epsilon: Epsilon that its release spent.
-
-        Raises:
-          ValueError: If the prior does not follow from the counts.
+        Raises ValueError if the prior does not follow from the counts.
         """
         if prior_epsilon == 0:
             raise ValueError("its prior has noised counts, but no epsilon")
@@ -121,18 +105,10 @@ class PriorFile:
 
 
 def read_prior(path: str, name: str | None = None) -> PriorFile:
-    """Reads the value of `--prior`.
+    """Reads the value of `--prior`: a file, or the folder of a release.
 
-    Args:
-      path: A file, or the folder of a release.
-      name: Its name in messages, such as the URL that it is a copy of; default the path.
-
-    Returns:
-      The prior and the facts about it.
-
-    Raises:
-      UsageError: If the file cannot be read.
-      ValueError: If it is not a prior. The message names the file.
+    `name` stands for the path in messages, such as the URL that it is a copy of. Raises UsageError if the file cannot
+    be read, and ValueError, which names the file, if it is not a prior.
     """
     name, folder = name or path, path if os.path.isdir(path) else None
     text = _read_text(*(os.path.join(each, "mechanism.json") if folder else each for each in (path, name)))
@@ -166,17 +142,11 @@ def _residuals(document: Any, prior: Prior, epsilon: float) -> ReleasedResiduals
 
 
 def parse_prior_release(noised: dict[str, Any]) -> tuple[float, str | None]:
-    """Reads the facts about the release of a prior from a mechanism file.
+    """Reads the facts about the release of a prior from the member `prior` of a mechanism file.
 
-    Args:
-      noised: The member `prior` of the mechanism file.
-
-    Returns:
-      The epsilon that the release spent, and its name in ledgers; None where the file does not state the name.
-
-    Raises:
-      ValueError: If the epsilon or the name is malformed, or there is a name but the epsilon is 0.
-      KeyError: If there is no epsilon.
+    Returns the epsilon that the release spent, and its name in ledgers; None where the file does not state the name.
+    Raises ValueError if the epsilon or the name is malformed, or there is a name but the epsilon is 0, and KeyError if
+    there is no epsilon.
     """
     epsilon, release = noised["epsilon"], noised.get("release")
     if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)) or not 0 <= epsilon <= sys.float_info.max:

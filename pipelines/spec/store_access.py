@@ -1,4 +1,8 @@
-"""Access to object stores, checked before any work: URLs, libraries, credentials, names and permissions."""
+"""Access to object stores, checked before any work: URLs, libraries, credentials, names and permissions.
+
+Functions raise UsageError if a URL is malformed or holds credentials, or its library is not installed, and InputError
+if a store does not answer, or refuses.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +30,7 @@ _SECRETS = ("s3_secret_access_key", "s3_session_token")
 def open_stores(args: Mapping[str, Any], flags: Sequence[str]) -> None:
     """Gives Beam's filesystems the flags of the runner, and asks each store that a flag names once.
 
-    Args:
-      args: Value by name of the command's flags; those that are no paths are passed over.
-      flags: The runner's flags, among them those of the stores.
-
-    Raises:
-      UsageError: If a URL is malformed or holds credentials, or its library is not installed.
-      InputError: If a store does not answer, or refuses.
+    `args` are the values of the command's flags by name; those that are no paths are passed over.
     """
     options = PipelineOptions(list(flags))
     _check_endpoint(options.view_as(S3Options))
@@ -45,16 +43,9 @@ def open_stores(args: Mapping[str, Any], flags: Sequence[str]) -> None:
 
 
 def check_store(flag: str, path: str, listing: bool) -> None:
-    """Checks a URL, and asks its store once.
+    """Checks the URL of an object, or a pattern, that a flag or argument names, and asks its store once.
 
-    Args:
-      flag: The flag or argument that names it.
-      path: URL of an object, or pattern.
-      listing: True if objects below it are listed.
-
-    Raises:
-      UsageError: If the URL is malformed or holds credentials, or its library is not installed.
-      InputError: If the store does not answer, or refuses.
+    With `listing`, objects below it are listed.
     """
     try:
         check_url(path)

@@ -1,4 +1,7 @@
-"""Flags of privacy units: which column names the unit of a record, and how many records of a unit are released."""
+"""Flags of privacy units: which column names the unit of a record, and how many records of a unit are released.
+
+Functions raise UsageError if a flag is missing or out of range.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,10 @@ from .mechanism_file import MechanismFile
 
 
 def unit_bound(args: argparse.Namespace, fitted: MechanismFile | None) -> UnitBound | None:
-    """Reads the flags of the privacy unit.
+    """Reads the flags of the privacy unit; None for records.
 
-    Args:
-      args: Parsed flags; reads label, unit_column, max_records_per_unit and over_limit.
-      fitted: Mechanism file of `apply`, whose unit holds for its labels, too; None for the other commands.
-
-    Returns:
-      The unit; None for records.
-
-    Raises:
-      UsageError: If a flag is missing or out of range, or contradicts the mechanism file.
+    The unit of the mechanism file of `apply`, which is None for the other commands, holds for its labels, too.
+    UsageError is also raised if a flag contradicts it.
     """
     name, most = args.unit_column, args.max_records_per_unit
     stated = None if fitted is None else fitted.unit
@@ -53,17 +49,9 @@ def unit_bound(args: argparse.Namespace, fitted: MechanismFile | None) -> UnitBo
 
 
 def with_delta(unit: UnitBound, delta: float) -> UnitBound:
-    """Adds the delta with which the epsilons of a unit's labels are composed.
+    """Adds `--delta`, with which the epsilons of a unit's labels are composed.
 
-    Args:
-      unit: The privacy unit.
-      delta: `--delta`.
-
-    Returns:
-      The unit with its delta.
-
-    Raises:
-      UsageError: If it is out of range, or a unit has too many records to be composed.
+    UsageError is also raised if a unit has too many records to be composed.
     """
     if not 0 < delta < 1:
         raise UsageError(f"--delta must be above 0 and below 1, not {delta:g}; for pure label DP leave it out")
@@ -74,15 +62,9 @@ def with_delta(unit: UnitBound, delta: float) -> UnitBound:
 
 
 def check_record_budget(epsilon: float, prior_epsilon: float | None, unit: UnitBound) -> None:
-    """Checks that enough of the budget of a unit is left for each of its records.
+    """Checks that enough of the budget of a unit, `--epsilon` and `--prior_epsilon`, is left for each of its records.
 
-    Args:
-      epsilon: `--epsilon`, of a unit.
-      prior_epsilon: `--prior_epsilon`, of a unit; None for the default.
-      unit: The privacy unit.
-
-    Raises:
-      UsageError: If the part of one record is too small.
+    `prior_epsilon` is None for the default. UsageError is raised if the part of one record is too small.
     """
     prior = None if prior_epsilon is None else unit.record_share(prior_epsilon)
     try:

@@ -16,12 +16,7 @@ Row = Mapping[str, Any]
 def table_lines(rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
     """Formats columns as aligned text, with five significant digits of a float.
 
-    Args:
-      rows: The table.
-      columns: Names of the columns to show, in order.
-
-    Returns:
-      A line of headings, then a line for each row.
+    A line of headings comes first, then one for each row. `columns` are the names of those to show, in order.
     """
     numeric = {name for name in columns if any(_is_number(row[name]) for row in rows)}
     cells = [list(columns), *([_cell(row[name]) for name in columns] for row in rows)]
@@ -36,13 +31,9 @@ def table_lines(rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
 
 
 def csv_text(rows: Sequence[Row]) -> str:
-    """Formats a table as CSV with all digits; unknown values are empty.
+    """Formats a table as CSV with a header and all digits; unknown values are empty.
 
-    Args:
-      rows: The table, at least one row; the first gives the columns.
-
-    Returns:
-      The text of a CSV file with a header.
+    There is at least one row; the first gives the columns.
     """
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
@@ -52,16 +43,9 @@ def csv_text(rows: Sequence[Row]) -> str:
 
 
 def json_text(rows: Sequence[Row], **facts: Any) -> str:
-    """Formats a table as a JSON object, one row a line.
+    """Formats a table as a JSON object, one row a line; `facts` are its members besides `rows`.
 
     JSON has no infinity and no NaN: they become null, like unknown values.
-
-    Args:
-      rows: The table.
-      **facts: Members of the object besides `rows`.
-
-    Returns:
-      The text of a JSON file.
     """
     head = [f"{json.dumps(name)}: {json.dumps(_finite(value))}" for name, value in facts.items()]
     body = [json.dumps({name: _finite(value) for name, value in row.items()}, allow_nan=False) for row in rows]
