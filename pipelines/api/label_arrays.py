@@ -1,4 +1,7 @@
-"""Columns of labels in memory: numpy, pandas, polars, Arrow and lists. Reads one, and gives back the same kind."""
+"""Columns of labels in memory: numpy, pandas, polars, Arrow and lists. Reads one, and gives back the same kind.
+
+Functions take one of `KINDS`, and raise TypeError if it is of no known kind.
+"""
 
 from __future__ import annotations
 
@@ -40,18 +43,10 @@ class LabelArray:
 
 
 def read_numbers(data: Any, name: str) -> LabelArray:
-    """Reads a column of numbers, of booleans, which are 0 and 1, or of categories of these.
+    """Reads a copy of a column of numbers, of booleans (0 and 1), or of categories of these, with the way back.
 
-    Args:
-      data: One of `KINDS`.
-      name: Name of the argument, for messages.
-
-    Returns:
-      A copy of its values, and the way back.
-
-    Raises:
-      TypeError: If it is of no known kind.
-      ValueError: If it has another number of dimensions, or holds anything but numbers. No value is in the message.
+    `name` is that of the argument, for messages. Raises ValueError if it has another number of dimensions, or holds
+    anything but numbers. No value is in the message.
     """
     column = _arrow(data, name)
     if not (is_number(column.type) or pa.types.is_null(column.type)):
@@ -62,18 +57,9 @@ def read_numbers(data: Any, name: str) -> LabelArray:
 
 
 def read_identities(data: Any, id_column: str) -> Identities:
-    """Reads ids.
+    """Reads ids, integers or texts; the noise is bound to the name of the id column.
 
-    Args:
-      data: One of `KINDS`, of integers or texts.
-      id_column: Name of the id column, to which the noise is bound.
-
-    Returns:
-      The identities.
-
-    Raises:
-      TypeError: If it is of no known kind.
-      ValueError: If an id is missing or occurs twice, or ids are neither integers nor texts; names rows.
+    Raises ValueError, which names rows, if an id is missing or occurs twice, or ids are neither integers nor texts.
     """
     column = _arrow(data, "ids")
     missing = np.asarray(column.is_null())
@@ -89,18 +75,10 @@ def read_identities(data: Any, id_column: str) -> Identities:
 
 
 def read_units(data: Any, unit_column: str) -> tuple[Identities, np.ndarray]:
-    """Reads the privacy units of records.
+    """Reads the privacy units of records, integers or texts; a missing one, or empty text, is no unit.
 
-    Args:
-      data: One of `KINDS`, of integers or texts; a missing one, or empty text, is no unit.
-      unit_column: Name of the column of units.
-
-    Returns:
-      Units of the m records that have one, and a mask of these records, shape (n,), bool.
-
-    Raises:
-      TypeError: If it is of no known kind.
-      ValueError: If units are neither integers nor texts.
+    Returns the units of the m records that have one, and a mask of these records, shape (n,), bool. Raises ValueError
+    if units are neither integers nor texts.
     """
     column = _arrow(data, "units")
     units = named_units(column, unit_column)

@@ -35,23 +35,14 @@ def write_report(
     id_column: str | None,
     units: UnitCounts | None = None,
 ) -> None:
-    """Audits a release in memory and writes its report.
+    """Audits a release in memory and writes its report as HTML; an existing file is replaced.
 
-    Args:
-      path: HTML file to write; an existing one is replaced.
-      command: Command of the same meaning: privatize, fit or apply.
-      binding: Binding of the noise.
-      mechanism: The released mechanism.
-      epsilon: Budget of histogram and labels together.
-      facts: The released and public facts.
-      ledger: Runs in the ledger, in order.
-      source: Name of the input.
-      id_column: Name of the id column; None for records identified by source and row.
-      units: Counts of units and of the records that were left out; None without units.
+    `command` is the one of the same meaning: privatize, fit or apply. `epsilon` is the budget of histogram and labels
+    together. `ledger` has the runs in order. `source` is the name of the input. Without `id_column`, records are
+    identified by source and row. `units` are None without units.
 
-    Raises:
-      UsageError: If the extra `evaluation` is not installed.
-      InputError: If the audit fails, or the file cannot be written.
+    Raises UsageError if the extra `evaluation` is not installed, and InputError if the audit fails, or the file cannot
+    be written.
     """
     check_extra("report", "evaluation", "jinja2")
     # They need jinja2, and Beam for the validation of files.

@@ -1,7 +1,7 @@
 """Privacy ledger: what was released from a dataset, the budget that was spent, and caps on it.
 
 The ledger has one entry per run, in a file of JSON lines or, for a team, in a database or on an object store.
-`charged_runs` and `spent_budget` add them up.
+`charged_runs` and `spent_budget` add them up. Methods raise InputError if the ledger is corrupt or cannot be read.
 """
 
 from __future__ import annotations
@@ -27,40 +27,22 @@ from .spent_budget import LedgerEntry, SpentBudget, total
 
 
 def unit_details(unit: UnitBound | None) -> dict[str, Any]:
-    """Describes the privacy unit of a run.
+    """Details of the privacy unit of a run for `Ledger.charge`: column and largest number of records.
 
-    Args:
-      unit: The privacy unit; None for single records.
-
-    Returns:
-      Details for `Ledger.charge`: column and largest number of records; none for single records.
+    There are none for single records.
     """
     return {} if unit is None else {"unit": {"column": unit.column, "max_records": unit.max_records}}
 
 
 def default_ledger_path(target: str) -> str:
-    """Finds the default ledger of an output: labeldp_ledger.jsonl in the folder that holds the output.
-
-    Args:
-      target: Path of the output.
-
-    Returns:
-      Path of the ledger.
-    """
+    """Default ledger of an output: labeldp_ledger.jsonl in the folder that holds the output."""
     if not is_remote(target):
         return os.path.join(os.path.dirname(target.rstrip("/")), "labeldp_ledger.jsonl")
     return FileSystems.join(FileSystems.split(target.rstrip("/"))[0], "labeldp_ledger.jsonl")
 
 
 def is_database(place: str) -> bool:
-    """Tests whether a ledger is kept in a database.
-
-    Args:
-      place: Path of a file, or URL of a database.
-
-    Returns:
-      True for URLs of the databases that `ledger_database` knows, with any driver.
-    """
+    """Tests whether a ledger is in a database that `ledger_database` knows, by its URL with any driver."""
     return re.match(r"(sqlite|postgres|postgresql)(\+\w*)?://", place) is not None
 
 
@@ -74,11 +56,8 @@ class Ledger:
     def __init__(self, path: str):
         """Names the ledger, which need not exist yet.
 
-        Args:
-          path: Path of a local file, URL of an object on S3 or Google Cloud Storage, or URL of a database.
-
-        Raises:
-          InputError: If a URL is malformed, its driver is not installed, or it is on another remote filesystem.
+        `path` is that of a local file, or the URL of an object on S3 or Google Cloud Storage, or of a database. Raises
+        InputError if a URL is malformed, its driver is not installed, or it is on another remote filesystem.
         """
         if is_database(path):
             try:
@@ -101,56 +80,30 @@ class Ledger:
         self.path = self._store.name
 
     def runs(self) -> list[dict[str, Any]]:
-        """Reads all runs.
+        """Reads all runs, one object each; its `charges` are ledger entries.
 
-        Returns:
-          One object per run; its `charges` are ledger entries.
-
-        Raises:
-          InputError: If the ledger is corrupt, and names the line of the file or the row of the table; or if it cannot
-            be read.
+        The message for a corrupt ledger names the line of the file or the row of the table.
         """
         return self._parsed(self._store.rows())
 
     def spent(self, more: Sequence[LedgerEntry] = (), window: Window | None = None) -> SpentBudget:
-        """Adds up all distinct releases, each as what it costs a record.
+        """Adds up all distinct releases in the window that ends now, each as what it costs a record.
 
-        Args:
-          more: Entries to add to those of the ledger, charged now.
-          window: Length of the window that ends now; None for all time.
-
-        Returns:
-          The budget spent.
+        `more` are entries that are charged now. Without a window, all time counts.
         """
         runs = [ChargedRun.from_dict(run) for run in self.runs()]
         now = ChargedRun(tuple(more))
         return total(spent_by([*runs, now], [*counted_runs(runs, window, _now()), now], None).values())
 
     def exceeded(self, caps: Caps, entries: Sequence[LedgerEntry], unit: str | None = None) -> str | None:
-        """Compares the ledger with caps, for a run that would be charged now.
+        """Reason why a run that would be charged now must not be, because of the caps; None if it may be.
 
-        Args:
-          caps: The caps.
-          entries: Releases of the run.
-          unit: Column of the privacy units that the run is charged for; None for records.
-
-        Returns:
-          The reason why the run must not be charged; None if it may be.
-
-        Raises:
-          InputError: If the ledger is corrupt or cannot be read.
+        `unit` is the column of the privacy units that the run is charged for; None for records.
         """
         return _exceeded(self.runs(), caps, ChargedRun(tuple(entries), _now(), unit))
 
     def has_request(self, request: str) -> bool:
-        """Looks for a run of a request: a repetition of it may turn out to be the same release.
-
-        Args:
-          request: Name of the request.
-
-        Returns:
-          True if the ledger has such a run.
-        """
+        """Looks for a run of a request: a repetition of it may turn out to be the same release."""
         return any(run["request"] == request for run in self.runs())
 
     @contextlib.contextmanager
@@ -158,9 +111,6 @@ class Ledger:
         """Locks a file against other processes of this machine.
 
         Databases and object stores need no lock: each charge is one serializable transaction, or one conditional write.
-
-        Yields:
-          Nothing.
         """
         with self._store.locked():
             yield
@@ -168,14 +118,9 @@ class Ledger:
     def charge(self, entries: Sequence[LedgerEntry], caps: Caps, **details: Any) -> None:
         """Appends a run durably. The caller holds the lock.
 
-        Args:
-          entries: Releases of the run.
-          caps: Caps on the sums.
-          **details: Further keys of the entry; `request` among them, and `unit` if the epsilons are those of privacy
-            units: an object of their column and of `max_records`, the largest number of records of one.
-
-        Raises:
-          InputError: If a cap would be exceeded, or the ledger is corrupt or cannot be used; nothing is written then.
+        `details` are further keys of the entry; `request` among them, and `unit` if the epsilons are those of privacy
+        units: an object of their column and of `max_records`, the largest number of records of one. InputError is also
+        raised if a cap would be exceeded; nothing is written after any error.
         """
         run = {
             "time": time.strftime(TIME_FORMAT, time.gmtime()),

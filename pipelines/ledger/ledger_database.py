@@ -72,16 +72,11 @@ _Found = TypeVar("_Found")
 
 
 def parse_database_url(text: str) -> sa.URL:
-    """Parses the URL of a ledger's database.
+    """Parses the URL of a ledger's database: sqlite:///FILE or postgresql://USER@HOST/DATABASE.
 
-    Args:
-      text: sqlite:///FILE or postgresql://USER@HOST/DATABASE, with ?ledger=NAME for one of several ledgers in it.
-
-    Returns:
-      The URL, with an absolute path of SQLite's file.
-
-    Raises:
-      ValueError: If it is malformed or of another database. The message has no part of the URL that may be a password.
+    It ends with ?ledger=NAME for one of several ledgers in the database. The result has an absolute path of SQLite's
+    file. Raises ValueError if it is malformed or of another database. The message has no part of the URL that may be a
+    password.
     """
     scheme, _, rest = text.partition("://")
     if scheme not in _DRIVERS:
@@ -117,12 +112,8 @@ class LedgerDatabase:
     def __init__(self, url: str):
         """Names the database. Connects to it only when the ledger is read or charged.
 
-        Args:
-          url: Of the database, as `parse_database_url` takes it.
-
-        Raises:
-          InputError: If the URL is malformed.
-          ImportError: If the driver is not installed.
+        The URL is one for `parse_database_url`. Raises InputError if it is malformed, and ImportError if the driver is
+        not installed.
         """
         try:
             parsed = parse_database_url(url)
@@ -139,13 +130,9 @@ class LedgerDatabase:
         self._engine = _engine(parsed.difference_update_query(["ledger"]))
 
     def rows(self) -> list[tuple[str, str]]:
-        """Reads all runs of the ledger.
+        """Place ("row 1", by its id) and text of each run of the ledger; none if the table does not exist.
 
-        Returns:
-          Place ("row 1", by its id) and text of each; none if the table does not exist.
-
-        Raises:
-          InputError: If the database cannot be used.
+        Raises InputError if the database cannot be used.
         """
         if self._file is not None and not os.path.exists(self._file):
             return []
@@ -153,24 +140,15 @@ class LedgerDatabase:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Does nothing: the transaction of a charge is the lock.
-
-        Yields:
-          Nothing.
-        """
+        """Does nothing: the transaction of a charge is the lock."""
         yield
 
     def append(self, run: dict[str, Any], check: Callable[[Sequence[tuple[str, str]]], None]) -> None:
         """Appends a run, or finds it: one that differs from a run of the last minutes in its time alone is not new.
 
-        Conflicts with other runs and failures of the connection are retried for a minute.
-
-        Args:
-          run: The run.
-          check: Looks at the rows so far; raises if the run must not be appended. Called again by each attempt.
-
-        Raises:
-          InputError: If the database cannot be used.
+        Conflicts with other runs and failures of the connection are retried for a minute. `check` looks at the rows so
+        far, and raises if the run must not be appended; each attempt calls it again. Raises InputError if the database
+        cannot be used.
         """
         values = self._values(run)
 
@@ -224,15 +202,10 @@ class LedgerDatabase:
         return [(f"row {id}", run, entry) for id, run, entry in found]
 
     def _transaction(self, work: Callable[[sa.Connection], _Found], patient: bool) -> _Found:
-        """Does the work in a serializable transaction, again if it met another one.
+        """Does the work in a serializable transaction, again if it met another one; it may be called several times.
 
-        Args:
-          work: The work; it may be called several times.
-          patient: Starts again after a failure of the connection, too: at the end of a long job, the database was
-            reached before.
-
-        Returns:
-          The result of the work.
+        If `patient`, starts again after a failure of the connection, too: at the end of a long job, the database was
+        reached before.
         """
         end = time.monotonic() + _PATIENCE_SECONDS
         # One connection serves all attempts: connecting takes longer than a charge. SQLAlchemy replaces a lost one.

@@ -3,6 +3,9 @@
 No crash and no full disk loses or tears a line: it is written to a second file first. If its writer is killed while it
 appends the line to the ledger, readers take the rest of the line from there: a charge is complete as soon as its first
 byte is in the ledger.
+
+Functions raise InputError if the file cannot be read, and StageError if a line cannot be written, for example because
+the disk is full; the ledger is as before then.
 """
 
 from __future__ import annotations
@@ -29,19 +32,11 @@ class LedgerFile:
     """
 
     def __init__(self, path: str):
-        """Names the file, which need not exist yet.
-
-        Args:
-          path: Path of a local file.
-        """
+        """Names the file, which need not exist yet."""
         self.name = path
 
     def rows(self) -> list[tuple[str, str]]:
-        """Reads all lines.
-
-        Returns:
-          Place ("line 1") and text of each line that is not empty; none if the file does not exist.
-        """
+        """Place ("line 1") and text of each line that is not empty; none if the file does not exist."""
         if not os.path.exists(self.name):
             return []
         lines = read_ledger(self.name).splitlines()
@@ -49,11 +44,7 @@ class LedgerFile:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Locks the file against other processes of this machine.
-
-        Yields:
-          Nothing.
-        """
+        """Locks the file against other processes of this machine."""
         import fcntl
 
         make_folders(os.path.dirname(os.path.abspath(self.name)))
@@ -64,30 +55,14 @@ class LedgerFile:
     def append(self, run: dict[str, Any], check: Callable[[Sequence[tuple[str, str]]], None]) -> None:
         """Appends a run and syncs the file to disk. The caller holds the lock.
 
-        Args:
-          run: The run.
-          check: Looks at the lines so far; raises if the run must not be appended.
-
-        Raises:
-          InputError: If the file cannot be read.
-          StageError: If the line cannot be written, for example because the disk is full; the ledger is as before then.
+        `check` looks at the lines so far, and raises if the run must not be appended.
         """
         check(self.rows())
         append_line(self.name, json.dumps(run))
 
 
 def read_ledger(path: str) -> str:
-    """Reads a ledger.
-
-    Args:
-      path: Path of the ledger, which exists.
-
-    Returns:
-      Its text. A last line that was torn by a crash is complete.
-
-    Raises:
-      InputError: If the file cannot be read.
-    """
+    """Reads the text of a ledger that exists. A last line that was torn by a crash is complete."""
     text = read_text(path)
     return text + _missing(path, text)
 
@@ -95,13 +70,7 @@ def read_ledger(path: str) -> str:
 def append_line(path: str, line: str) -> None:
     """Appends a line to a ledger and syncs it to disk; completes a torn last line before.
 
-    Args:
-      path: Path of the ledger, whose lock is held. It is created if it does not exist.
-      line: The line, ASCII text without its newline.
-
-    Raises:
-      InputError: If the file cannot be read.
-      StageError: If the line cannot be written, for example because the disk is full; the ledger is as before then.
+    The ledger, whose lock is held, is created if it does not exist. The line is ASCII text without its newline.
     """
     before = read_text(path) if os.path.exists(path) else ""
     torn = _missing(path, before)

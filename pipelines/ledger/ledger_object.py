@@ -31,42 +31,26 @@ class LedgerObject:
     """
 
     def __init__(self, path: str):
-        """Names the object, which need not exist yet.
-
-        Args:
-          path: URL of the object.
-        """
+        """Names the object, which need not exist yet."""
         self.name = path
 
     def rows(self) -> list[tuple[str, str]]:
-        """Reads all lines.
+        """Place ("line 1") and text of each line that is not empty; none if the object does not exist.
 
-        Returns:
-          Place ("line 1") and text of each line that is not empty; none if the object does not exist.
-
-        Raises:
-          InputError: If it cannot be read.
+        Raises InputError if it cannot be read.
         """
         return _rows(self._read()[0])
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Does nothing: the condition of the write is the lock.
-
-        Yields:
-          Nothing.
-        """
+        """Does nothing: the condition of the write is the lock."""
         yield
 
     def append(self, run: dict[str, Any], check: Callable[[Sequence[tuple[str, str]]], None]) -> None:
         """Appends a run.
 
-        Args:
-          run: The run.
-          check: Looks at the lines so far; raises if the run must not be appended. Called again by each attempt.
-
-        Raises:
-          InputError: If the object cannot be read or written, or the store ignores conditions.
+        `check` looks at the lines so far, and raises if the run must not be appended; each attempt calls it again.
+        Raises InputError if the object cannot be read or written, or the store ignores conditions.
         """
         line, end = json.dumps(run), time.monotonic() + _PATIENCE_SECONDS
         with self._reasons("charged"):

@@ -25,21 +25,13 @@ _MOST_EARLIER = 8
 def earlier_mechanisms(
     ledger: Ledger, request_name: str, place: int = 0, label_folder: str = ""
 ) -> tuple[EarlierMechanism, ...]:
-    """Reads the mechanisms of the earlier releases of a request, the latest first, at most eight inputs.
+    """Mechanisms of the earlier releases of a request, one for each of at most eight inputs, the latest first.
 
     A mechanism file that is missing, does not certify or does not have the fingerprint of the ledger is left out.
 
-    Args:
-      ledger: The ledger.
-      request_name: Name of the request, which binds the mechanism's name and its parameters.
-      place: Place of the label among those of the request.
-      label_folder: Its folder in the release, of `label_folders`.
-
-    Returns:
-      One mechanism for each input digest.
-
-    Raises:
-      InputError: If the ledger is corrupt.
+    Inputs are told apart by their digests. The name of the request binds the mechanism's name and its parameters.
+    `place` is that of the label among those of the request, and `label_folder` is its folder in the release, of
+    `label_folders`. Raises InputError if the ledger is corrupt.
     """
     found: dict[int, EarlierMechanism] = {}
     for run in reversed(ledger.runs()):
@@ -63,17 +55,11 @@ def _read(run: dict[str, Any], digest: int, place: int, label_folder: str) -> Ea
 
 
 def lost_release(ledger: Ledger, request_name: str, input_digest: str, entries: Sequence[LedgerEntry]) -> str | None:
-    """Finds the release that a run should have repeated, if its labels are about to be charged again.
+    """Output of the release that a run should have repeated, if its labels are about to be charged again.
 
-    Args:
-      ledger: The ledger.
-      request_name: Name of the request.
-      input_digest: Digest of the input, in hexadecimal digits.
-      entries: Entries that are about to be charged.
-
-    Returns:
-      Output of the latest run of the same request over the same input, whose labels were drawn by another mechanism;
-      None if there is none, or the ledger has all entries already.
+    That is the latest run of the same request over the same input, whose labels were drawn by another mechanism; None
+    if there is none, or the ledger has all entries already. The digest is in hexadecimal digits; `entries` are about to
+    be charged.
     """
     runs = ledger.runs()
     charged = {charge["release"] for run in runs for charge in run["charges"]}

@@ -25,15 +25,8 @@ def released_facts(
 ) -> ReleasedFacts:
     """Collects the facts of a mechanism file and of the release made with it.
 
-    Args:
-      mechanism: The mechanism file.
-      records: Number of records; None if no labels are released yet.
-      features: Number of feature columns; None if unknown.
-      loss: Name of the loss that was asked for; None if unknown.
-      missing_centers: Number of records without a center; None if unknown.
-
-    Returns:
-      The facts.
+    Without labels released yet, `records` is None; other arguments are None where they are unknown. `features` is a
+    number of columns, `loss` the name of the one that was asked for, and `missing_centers` a number of records.
     """
     center = mechanism.center
     return ReleasedFacts(
@@ -57,15 +50,7 @@ def released_facts(
 
 
 def manifest_facts(mechanism: MechanismFile, manifest: Manifest | None) -> ReleasedFacts:
-    """Collects the facts that the files of a release state.
-
-    Args:
-      mechanism: The mechanism file.
-      manifest: The manifest beside it; None for a mechanism file alone.
-
-    Returns:
-      The facts.
-    """
+    """Collects the facts that the files of a release state; a mechanism file alone has no manifest beside it."""
     if manifest is None:
         return released_facts(mechanism)
     return released_facts(mechanism, manifest.records, manifest.features, manifest.loss, manifest.missing_centers)
@@ -74,20 +59,11 @@ def manifest_facts(mechanism: MechanismFile, manifest: Manifest | None) -> Relea
 def feature_columns(
     data: str, shards: Mapping[str, int], others: Collection[str], folders: Collection[str] = ()
 ) -> int | None:
-    """Counts the feature columns of released shards.
+    """Counts the columns of a Parquet shard, or features in the first records of a TFRecord shard, and its folders.
 
-    Args:
-      data: Folder of the shards.
-      shards: Number of records by shard name.
-      others: Names of columns that are no features: label, id and center.
-      folders: Names of columns that are in the names of the shards' folders.
-
-    Returns:
-      The number of columns of a Parquet shard, or of features in the first records of a TFRecord shard, and of its
-      folders; None if no shard has records.
-
-    Raises:
-      InputError: If the shard cannot be read.
+    `data` is the folder of the shards, and `shards` has the number of records by name. `others` are columns that are no
+    features: label, id and center. `folders` are columns in the names of the shards' folders. None if no shard has
+    records. Raises InputError if the shard cannot be read.
     """
     name = next((name for name, records in shards.items() if records), None)
     if name is None:

@@ -37,11 +37,7 @@ class JobResult:
     dead_letters: dict[str, int] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """Writes the result as JSON.
-
-        Returns:
-          One line of text.
-        """
+        """Writes the result as one line of JSON."""
         unit, counts = self.binding.unit, self.units
         return json.dumps(
             {
@@ -67,14 +63,7 @@ class JobResult:
 
     @classmethod
     def from_json(cls, text: str) -> JobResult:
-        """Reads a result that `to_json` wrote.
-
-        Args:
-          text: The JSON text.
-
-        Returns:
-          The result.
-        """
+        """Reads a result that `to_json` wrote."""
         result = json.loads(text)
         applied = result["digest_applied"]
         binding = NoiseBinding(
@@ -103,11 +92,7 @@ class JobResult:
         )
 
     def check_same_input(self) -> None:
-        """Checks that both passes saw the same input.
-
-        Raises:
-          InputError: If the input changed between the passes.
-        """
+        """Checks that both passes saw the same input. Raises InputError if it changed between them."""
         if self.digest_applied is not None and self.digest_applied != self.binding.digest:
             raise InputError(
                 "the input changed while the job ran; nothing is released. Run again when the files are complete"
@@ -116,11 +101,8 @@ class JobResult:
     def check_same_mechanism(self, fingerprint: str) -> None:
         """Checks that all labels in the shards were drawn by the mechanism that is to be published.
 
-        Args:
-          fingerprint: Fingerprint of the published mechanism, in hexadecimal digits.
-
-        Raises:
-          InputError: If a label was drawn by another one.
+        The fingerprint is that of the published mechanism, in hexadecimal digits. Raises InputError if a label was
+        drawn by another one.
         """
         # A job without shards, fit, has drawn no label. Any other job has at least one record.
         if self.digest_applied is not None and self.mechanisms_applied != {fingerprint}:

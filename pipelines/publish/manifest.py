@@ -43,16 +43,10 @@ UNIT_ADJACENCY = (
 def make_manifest(
     result: JobResult, mechanism: MechanismFile, epsilon: float, details: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Makes the manifest of a release.
+    """Makes the document that release.json holds.
 
-    Args:
-      result: Result of the job.
-      mechanism: The released mechanism.
-      epsilon: Budget of histogram and labels together.
-      details: Further keys: label, identity, where, loss, features and warnings, and those that a command adds.
-
-    Returns:
-      The document that release.json holds.
+    `epsilon` is the budget of histogram and labels together. `details` are further keys: label, identity, where, loss,
+    features and warnings, and those that a command adds.
     """
     binding, randomizer, unit = result.binding, mechanism.randomizer, result.binding.unit
     certificate = randomizer.certificate()
@@ -149,11 +143,7 @@ def _linear(center: LinearCenter | None) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Collects the versions that a release is made with.
-
-    Returns:
-      Version by package name, and that of Python.
-    """
+    """Versions that a release is made with, by package name, and that of Python."""
     try:
         own = version("labeldp")
     except PackageNotFoundError:
@@ -229,16 +219,9 @@ class Manifest:
 
 
 def read_manifest(path: str) -> Manifest:
-    """Reads and checks a release.json.
+    """Reads and checks a release.json on any filesystem.
 
-    Args:
-      path: Path on any filesystem.
-
-    Returns:
-      The manifest.
-
-    Raises:
-      InputError: If the file is not a manifest; names the file and the key.
+    Raises InputError, which names the file and the key, if the file is not a manifest.
     """
     try:
         return parse_manifest(json.loads(read_text(path)))
@@ -249,14 +232,7 @@ def read_manifest(path: str) -> Manifest:
 def parse_manifest(document: Any) -> Manifest:
     """Checks the shape of a manifest.
 
-    Args:
-      document: The parsed JSON.
-
-    Returns:
-      The manifest.
-
-    Raises:
-      ValueError: If a key is missing or its value has the wrong type; names the key.
+    Raises ValueError, which names the key, if one is missing or its value has the wrong type.
     """
     domain = _get(document, "domain", dict)
     center = None if document.get("center") is None else _get(document, "center", dict)

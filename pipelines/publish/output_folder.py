@@ -2,6 +2,9 @@
 
 On an object store, which cannot move, the files of a release are written under their final names, and the manifest
 last: without release.json there is no release. Temporary files are staged beside the target there, too.
+
+Functions raise StageError if the operating system or the store refuses, or another run has published to the target or
+taken it over.
 """
 
 from __future__ import annotations
@@ -53,9 +56,7 @@ class Staging:
     def check(self) -> None:
         """Checks that the run may still write to the target, before it reads or charges what it has written there.
 
-        Raises:
-          StageError: If another run has taken over.
-          StoreError: If the store does not answer.
+        Raises StoreError if the store does not answer.
         """
         if self.lease is not None:
             self.lease.check()
@@ -64,13 +65,7 @@ class Staging:
 def released_path(folder: str, label_folder: str, name: str) -> str:
     """Joins the path of a file of one label.
 
-    Args:
-      folder: The release, or its staging folder.
-      label_folder: Folder of the label, of `label_folders`.
-      name: Name of the file.
-
-    Returns:
-      The path.
+    `folder` is the release, or its staging folder; `label_folder` is that of the label, of `label_folders`.
     """
     return FileSystems.join(folder, f"{label_folder}/{name}" if label_folder else name)
 
@@ -80,18 +75,8 @@ def staging_folder(target: str, single_file: bool = False) -> Iterator[Staging]:
     """Creates a hidden folder beside the target, and deletes what is left of it when the block ends.
 
     What killed runs with this target have left behind is removed first. On an object store, the files under the target
-    are deleted as well when the block raises.
-
-    Args:
-      target: Path of the output.
-      single_file: True if the output is one file.
-
-    Yields:
-      The staging folder.
-
-    Raises:
-      StageError: If it cannot be created.
-      InputError: If, on an object store, another run is writing to the target.
+    are deleted as well when the block raises. With `single_file`, the output is one file. Raises InputError if, on an
+    object store, another run is writing to the target.
     """
     if is_store(target):
         with _staging_on_store(target.rstrip("/"), single_file) as staging:
@@ -184,12 +169,6 @@ def sync_staged(staging: Staging) -> None:
     """Syncs the complete files of a local staging folder to disk, so that none is empty when the folder is published.
 
     Nobody but the owner may write to them, whatever the umask says. Called before the ledger is charged.
-
-    Args:
-      staging: The staging folder.
-
-    Raises:
-      StageError: If the operating system refuses.
     """
     if not is_remote(staging.work):
         with named_file("syncing", staging.work):
@@ -203,16 +182,6 @@ def publishing(staging: Staging, target: str) -> Iterator[None]:
     On an object store no other run takes over during the block. Elsewhere, runs exclude each other by the lock of the
     ledger, if it is a file. Without it, another run that publishes during the block makes `publish_folder` fail, after
     the charge.
-
-    Args:
-      staging: The staging folder.
-      target: Path of the output.
-
-    Yields:
-      Nothing.
-
-    Raises:
-      StageError: If another run has taken over, or has published to the target.
     """
     with contextlib.ExitStack() as block:
         if staging.lease is not None:
@@ -226,15 +195,10 @@ def publishing(staging: Staging, target: str) -> Iterator[None]:
 def publish_folder(staging: Staging, output: str, manifests: Sequence[str] = (MANIFEST_NAME,)) -> None:
     """Makes a complete staging folder a release; on a local disk in one atomic step, on a store by its manifest.
 
-    The folder is as open to readers as the umask says; nobody but its owner may write to it.
+    The folder is as open to readers as the umask says; nobody but its owner may write to it. The target is new or an
+    empty folder.
 
-    Args:
-      staging: The staging folder.
-      output: The target, which is new or an empty folder.
-      manifests: Manifests, which a remote target gets last, in this order. The last one makes the others a release.
-
-    Raises:
-      StageError: If a local target is not empty, or the operating system or the store refuses for another reason.
+    A remote target gets the manifests last, in this order. The last one makes the others a release.
     """
     if staging.lease is not None:
         with named_file("publishing", output):
@@ -262,16 +226,7 @@ def publish_folder(staging: Staging, output: str, manifests: Sequence[str] = (MA
 
 
 def publish_file(staging: Staging, name: str, target: str) -> None:
-    """Moves one file of a staging folder to its target, which must not exist.
-
-    Args:
-      staging: The staging folder.
-      name: Name of the file in it.
-      target: Path of the target.
-
-    Raises:
-      StageError: If another run has written it, or the operating system or the store refuses.
-    """
+    """Moves one file of a staging folder to its target, which must not exist."""
     with named_file("publishing", target):
         if staging.lease is not None:
             _commit(staging, target, name)

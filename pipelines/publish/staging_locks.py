@@ -28,16 +28,7 @@ _State = Literal["locked", "held", "no locks", "gone"]
 def locked_staging(target: str) -> Iterator[str]:
     """Creates an empty staging folder beside a target, and holds its lock until the block ends.
 
-    A local one is open to its owner only.
-
-    Args:
-      target: Path of the output.
-
-    Yields:
-      Path of the folder.
-
-    Raises:
-      OSError: If it cannot be created.
+    A local one is open to its owner only. Raises OSError if it cannot be created.
     """
     while True:
         folder = _new_name(target)
@@ -65,9 +56,6 @@ def remove_leftovers(target: str) -> None:
     """Removes the staging folders that killed runs with this target have left behind, and names them in the log.
 
     A folder is kept, and named, if its run is still going or if that cannot be known.
-
-    Args:
-      target: Path of the output.
     """
     for folder in _staging_folders(target):
         if is_remote(folder):

@@ -81,14 +81,7 @@ class CenterStatement:
 
     @classmethod
     def of_release(cls, release: PriorRelease) -> CenterStatement | None:
-        """Makes the statement for a released prior.
-
-        Args:
-          release: The released prior.
-
-        Returns:
-          The statement; None for labels without a center.
-        """
+        """Makes the statement for a released prior; None for labels without a center."""
         if release.center is None:
             return None
         counts, groups = (release.counts, release.budget.prior), (release.groups, release.group_records)
@@ -96,17 +89,9 @@ class CenterStatement:
 
     @classmethod
     def from_document(cls, document: Any, prior_epsilon: float) -> CenterStatement:
-        """Reads the member of an untrusted mechanism file.
+        """Reads the member of an untrusted mechanism file, whose prior has spent `prior_epsilon`.
 
-        Args:
-          document: The member.
-          prior_epsilon: Epsilon of the prior of the same file.
-
-        Returns:
-          The statement.
-
-        Raises:
-          ValueError: If the member does not have the form of a center.
+        Raises ValueError if the member does not have the form of a center.
         """
         needed = {"column", "domain", "counts"}
         if not isinstance(document, dict) or not needed <= set(document) <= {*needed, "linear", "groups"}:
@@ -134,11 +119,7 @@ class CenterStatement:
         return statement
 
     def to_document(self) -> dict[str, Any]:
-        """Writes the statement as a member of a mechanism file.
-
-        Returns:
-          A JSON object.
-        """
+        """JSON object of the statement, a member of a mechanism file."""
         linear = {} if self.linear is None else {"linear": center_document(self.linear)}
         groups = {}
         if self.groups is not None:
@@ -179,43 +160,25 @@ class CenterStatement:
         return None if found is None else found * step**2
 
     def mechanism_prior(self, randomizer: Randomizer) -> Prior:
-        """Computes the distribution that a mechanism was solved for.
+        """Distribution that a mechanism was solved for: of clipped residuals, or with groups of positions.
 
-        Args:
-          randomizer: The mechanism.
-
-        Returns:
-          The distribution of its labels: of clipped residuals, or with groups of positions.
-
-        Raises:
-          ValueError: If the mechanism is not for residuals of this domain and these groups.
+        Raises ValueError if the mechanism is not for residuals of this domain and these groups.
         """
         if self.groups is not None:
             return grouped_prior(self.histogram, randomizer)
         return restricted_prior(self.prior, randomizer.labels)
 
     def whole_prior(self, randomizer: Randomizer) -> Prior:
-        """Computes the distribution of residuals before they are clipped.
+        """Distribution of residuals before they are clipped.
 
-        Args:
-          randomizer: The mechanism.
-
-        Returns:
-          The distribution; with groups in the frame of the mechanism's labels (`GroupedHistogram.whole_prior`).
+        With groups, it is in the frame of the mechanism's labels (`GroupedHistogram.whole_prior`).
         """
         if self.groups is None:
             return self.prior
         return self.histogram.whole_prior(GroupRanges(randomizer.group_ranges or ()), randomizer.labels)
 
     def group_rows(self, randomizer: Randomizer) -> list[GroupRow]:
-        """Lists the ranges of the groups.
-
-        Args:
-          randomizer: The mechanism.
-
-        Returns:
-          One row for each group; none without groups.
-        """
+        """Range of each group; none without groups."""
         if self.groups is None:
             return []
         grid, most = self.residuals.grid, self.residuals.most
@@ -224,15 +187,10 @@ class CenterStatement:
         return [GroupRow(*row) for row in zip(values, *zip(*ends, strict=True), self.group_records, strict=True)]
 
     def check(self, randomizer: Randomizer, prior: Prior) -> None:
-        """Compares the statement with the mechanism beside it.
+        """Compares the statement with the mechanism and the prior beside it.
 
-        Args:
-          randomizer: The mechanism of the file.
-          prior: Prior of the file.
-
-        Raises:
-          ValueError: If the mechanism is not for residuals of this domain and these groups, or the prior does not
-            follow from the counts.
+        Raises ValueError if the mechanism is not for residuals of this domain and these groups, or the prior does not
+        follow from the counts.
         """
         if (self.groups is None) != (randomizer.group_ranges is None):
             raise ValueError("its groups and the ranges of groups do not belong together")
@@ -240,14 +198,7 @@ class CenterStatement:
             raise ValueError("its prior is not that of its center's counts")
 
     def clipping(self, randomizer: Randomizer) -> ClippingError:
-        """Computes the error of clipping residuals to the range of a mechanism, under the noised histogram.
-
-        Args:
-          randomizer: The mechanism.
-
-        Returns:
-          The error.
-        """
+        """Error of clipping residuals to the range of a mechanism, under the noised histogram."""
         if self.groups is not None:
             return self.histogram.clipping(GroupRanges(randomizer.group_ranges or ()))
         return clipping_error(self.prior, float(randomizer.labels[0]), float(randomizer.labels[-1]))

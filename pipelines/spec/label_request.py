@@ -63,13 +63,9 @@ class LabelRequest:
     features: int | None
 
     def name(self, command: str) -> str:
-        """Names the request in the ledger, without looking at a record.
+        """Names the request of `privatize`, `fit` or `apply` in the ledger, without looking at a record.
 
-        Args:
-          command: privatize, fit or apply.
-
-        Returns:
-          32 hexadecimal digits.
+        The name has 32 hexadecimal digits.
         """
         column = self.column
         asked: list[Any] = [
@@ -91,12 +87,8 @@ class LabelRequest:
     def check_unusable(self, records: int, unusable: int) -> None:
         """Checks the number of records without a usable label, which is public.
 
-        Args:
-          records: Number of records with a usable label.
-          unusable: Number of records without one.
-
-        Raises:
-          ValueError: If there are no records, no record has a usable label, or too many have none.
+        `records` is the number of those with one. Raises ValueError if there are no records, no record has a usable
+        label, or too many have none.
         """
         if records == 0:
             raise ValueError("no record has a usable label" if unusable else "there are no records")
@@ -108,17 +100,7 @@ class LabelRequest:
 
 
 def check_request(parameters: Mapping[str, Any]) -> LabelRequest:
-    """Checks the parameters of a `LabelPrivatizer`.
-
-    Args:
-      parameters: All its parameters by name.
-
-    Returns:
-      The request.
-
-    Raises:
-      ValueError: If a parameter is wrong; names it.
-    """
+    """Checks all parameters of a `LabelPrivatizer`, by name. Raises ValueError, which names a wrong one."""
     get = parameters.__getitem__
     loss, mechanism = get("loss"), get("mechanism")
     if get("for_") is not None:
@@ -240,18 +222,11 @@ def _caps(epsilon: float | None, delta: float | None, window: str | None) -> Cap
 
 
 def load_key(noise_key: bytes | None, noise_key_file: Any) -> bytes:
-    """Loads the secret key. A local file that does not exist is created, mode 0600, with a key from the system.
+    """Loads the secret key of 32 bytes.
 
-    Args:
-      noise_key: The key itself; None to read it from a file.
-      noise_key_file: Path of the file; None for the user's default file.
-
-    Returns:
-      32 bytes.
-
-    Raises:
-      ValueError: If both are given, or the key is not 32 bytes. The key is not in the message.
-      InputError: If the file cannot be used.
+    A local file that does not exist is created, mode 0600, with a key from the system. Without `noise_key`, reads the
+    key from the file, by default the user's. Raises ValueError if both are given, or the key is not 32 bytes; the key
+    is not in the message. Raises InputError if the file cannot be used.
     """
     if noise_key is not None:
         if noise_key_file is not None:
@@ -274,28 +249,16 @@ def load_key(noise_key: bytes | None, noise_key_file: Any) -> bytes:
 
 
 def ledger_place(ledger: Any) -> str:
-    """Finds the ledger.
+    """Absolute path of the ledger, or URL of its database.
 
-    Args:
-      ledger: Path of a file, or URL of a database; None for labeldp_ledger.jsonl in the current folder, the default of
-        commands whose output lies there.
-
-    Returns:
-      An absolute path, or the URL.
+    None is for labeldp_ledger.jsonl in the current folder, the default of commands whose output lies there.
     """
     text = "labeldp_ledger.jsonl" if ledger is None else str(ledger)
     return text if is_database(text) else absolute(text)
 
 
 def in_python(text: str) -> str:
-    """Names parameters in place of flags.
-
-    Args:
-      text: A message that names flags, such as --epsilon_cap.
-
-    Returns:
-      The message with the names of the parameters of the same meaning.
-    """
+    """Names parameters in place of flags in a message, such as that of --epsilon_cap."""
     return re.sub(r"--(\w+)", lambda flag: "for_" if flag[1] == "for" else flag[1], text)
 
 
@@ -303,11 +266,7 @@ def in_python(text: str) -> str:
 def python_errors() -> Iterator[None]:
     """Raises errors of the command line, in a block, as errors that name parameters.
 
-    Yields:
-      Nothing.
-
-    Raises:
-      InputError: In place of an InputError or UsageError that names flags.
+    An InputError is raised in place of an InputError or UsageError that names flags.
     """
     try:
         yield

@@ -69,15 +69,7 @@ class MechanismFile:
 
     @classmethod
     def of_release(cls, randomizer: Randomizer, release: PriorRelease) -> MechanismFile:
-        """Makes the contents for a randomizer that was solved for a released prior.
-
-        Args:
-          randomizer: The randomizer.
-          release: The released prior.
-
-        Returns:
-          The contents.
-        """
+        """Makes the contents for a randomizer that was solved for a released prior."""
         center = CenterStatement.of_release(release)
         prior = release.prior if center is None else center.mechanism_prior(randomizer)
         name = prior_release_name(release)
@@ -111,23 +103,15 @@ class MechanismFile:
         return spent(self.unit, certificate.epsilon), spent(self.unit, certificate.delta)
 
     def total_epsilon(self, labels: float) -> float:
-        """Adds up center, histogram and labels.
+        """Adds up the epsilons of center, histogram and labels of a record or of a unit, rounded up.
 
-        Args:
-          labels: Epsilon of the labels, of `labels_budget` or `labels_certified`.
-
-        Returns:
-          Epsilon of a record or of a unit, rounded up.
+        `labels` is that of `labels_budget` or `labels_certified`.
         """
         before = Fraction(self.center_epsilon) + Fraction(self.prior_epsilon)
         return round_up((before if self.unit is None else self.unit.total(before)) + Fraction(labels))
 
     def to_text(self) -> str:
-        """Writes the file's text.
-
-        Returns:
-          JSON, with a newline at its end.
-        """
+        """Text of the file: JSON, with a newline at its end."""
         released: dict[str, Any] = {"weights": self.prior.weights.tolist(), "epsilon": self.prior_epsilon}
         if self.prior_release is not None:
             released["release"] = self.prior_release
@@ -151,16 +135,9 @@ class MechanismFile:
 
 
 def read_mechanism_file(path: str) -> MechanismFile:
-    """Reads a mechanism file and certifies its randomizer.
+    """Reads a mechanism file on any filesystem and certifies its randomizer.
 
-    Args:
-      path: Path on any filesystem.
-
-    Returns:
-      The contents.
-
-    Raises:
-      InputError: If the file cannot be read or used; names the file.
+    Raises InputError, which names the file, if it cannot be read or used.
     """
     text = read_text(path)
     try:
@@ -251,15 +228,9 @@ def _is_choice(choice: Any) -> bool:
 
 
 def center_release_name(center: LinearCenter) -> str:
-    """Names the release of a linear center by what was released.
+    """Names the release of a linear center by what was released; 32 hexadecimal digits.
 
     Its noise is bound to the input and to the raw sums, so two releases with equal sums are one release.
-
-    Args:
-      center: The center.
-
-    Returns:
-      32 hexadecimal digits.
     """
     text = json.dumps(center_document(center), sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=16, person=b"labeldp ledger").hexdigest()
@@ -268,11 +239,7 @@ def center_release_name(center: LinearCenter) -> str:
 def prior_release_name(binding: NoiseBinding) -> str:
     """Names the release of a prior by everything that its noise is bound to, apart from the secret key.
 
-    Args:
-      binding: Binding of the release's noise.
-
-    Returns:
-      32 hexadecimal digits; the same input under the same key gives the same name.
+    The name has 32 hexadecimal digits; the same input under the same key gives the same name.
     """
     spent = [binding.budget.prior, binding.budget.labels]
     noise: list[Any] = [f"{binding.digest:064x}", binding.column, list(binding.domain), spent, binding.rounding]
