@@ -24,8 +24,8 @@ UNIT_ADJACENCY = (
 def labels_manifest(documents: Sequence[dict[str, Any]], folders: Sequence[str], epsilon: float) -> dict[str, Any]:
     """Document that release.json of a release of several labels holds.
 
-    `documents` are the manifests of the labels, of `make_manifest`, and `folders` theirs below the release. `epsilon`
-    is the budget of all labels of a record, or of a unit, together.
+    `documents` are the manifests of the labels, of `make_manifest`, and `folders` their places below the release.
+    `epsilon` is the budget of all labels of a record, or of a unit, together.
     """
     first = documents[0]
     unit = first.get("unit")

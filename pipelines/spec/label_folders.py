@@ -25,7 +25,7 @@ def label_folders(labels: Sequence[str]) -> list[str]:
 
 
 def several_labels(path: str, labels: Sequence[str]) -> str:
-    """Error text for commands that take one label: a release has several, in the folders that it names.
+    """Error text for commands that take one label: the release has several; names their folders.
 
     `path` is the release, as it was named.
     """

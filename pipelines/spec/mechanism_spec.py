@@ -26,7 +26,7 @@ class MechanismSpec:
         return takes_delta(self.name)
 
     def mechanism(self, loss: str) -> Mechanism:
-        """Makes the mechanism, ready to solve; mechanisms without a loss ignore it.
+        """Makes the mechanism, ready to solve, for the name of a loss; mechanisms without a loss ignore it.
 
         Raises ValueError if a parameter is unknown or out of range.
         """
