@@ -63,7 +63,7 @@ class InputSpec:
         return self.groups(1 << 20)
 
     def groups(self, size: int) -> int:
-        """Number of groups of `size` bytes of input each for a shuffle, from 16 to 4,096; each takes time."""
+        """Number of groups for a shuffle, one per `size` bytes of input, from 16 to 4,096; each takes time."""
         return min(max(int(self.size) // size, 16), 4096)
 
     @property
