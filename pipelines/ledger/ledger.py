@@ -119,8 +119,8 @@ class Ledger:
         """Appends a run durably. The caller holds the lock.
 
         `details` are further keys of the entry; `request` among them, and `unit` if the epsilons are those of privacy
-        units: an object of their column and of `max_records`, the largest number of records of one. InputError is also
-        raised if a cap would be exceeded; nothing is written after any error.
+        units: an object of their column and of `max_records`, the largest number of records of one. Raises InputError
+        if a cap would be exceeded, or the ledger is corrupt or cannot be used; nothing is written then.
         """
         run = {
             "time": time.strftime(TIME_FORMAT, time.gmtime()),
