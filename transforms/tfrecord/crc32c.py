@@ -13,46 +13,28 @@ from .wire import shift_checksums
 
 
 def changed_checksums(checksums: np.ndarray, before: np.ndarray, after: np.ndarray, behind: np.ndarray) -> np.ndarray:
-    """Checksums of messages after four bytes of each changed.
+    """Unmasked CRC-32C of messages after four bytes of each changed, shape (n,), uint32.
 
-    Args:
-      checksums: Unmasked CRC-32C of each message before the change, shape (n,), uint32.
-      before: The four bytes before the change, little-endian, shape (n,), uint32.
-      after: The four bytes after the change, little-endian, shape (n,), uint32.
-      behind: Number of message bytes after those four, below 2^32 - 4, shape (n,), int64.
-
-    Returns:
-      Unmasked CRC-32C of each changed message, shape (n,), uint32.
+    `before` and `after` are those bytes, little-endian uint32; `behind` is the number of message bytes after them,
+    int64, below 2^32 - 4.
     """
     return checksums ^ _shifted(before ^ after, behind + 4)
 
 
 def appended_checksums(checksums: np.ndarray, ending: int, last: np.ndarray, size: int) -> np.ndarray:
-    """Checksums of messages after an ending was appended, which differs in its last four bytes.
+    """Unmasked CRC-32C of messages after an ending of `size` >= 4 bytes, shape (n,), uint32.
 
-    Args:
-      checksums: Unmasked CRC-32C of each message without its ending, shape (n,), uint32.
-      ending: Unmasked CRC-32C of an ending whose last four bytes are 0.
-      last: The last four bytes of each ending, little-endian, shape (n,), uint32.
-      size: Bytes of an ending, >= 4.
-
-    Returns:
-      Unmasked CRC-32C of each message with its ending, shape (n,), uint32.
+    The endings differ in their last four bytes only: `last` holds these, little-endian uint32, and `ending` is the
+    unmasked CRC-32C of an ending in which they are 0.
     """
     return _shifted(checksums, size) ^ _shifted(last, 4) ^ np.uint32(ending)
 
 
 def restarted_checksums(checksums: np.ndarray, before: np.ndarray, after: np.ndarray, behind: np.ndarray) -> np.ndarray:
-    """Checksums of messages after their first bytes were replaced by others, perhaps by more or fewer.
+    """Unmasked CRC-32C of messages after their first bytes were replaced, shape (n,), uint32.
 
-    Args:
-      checksums: Unmasked CRC-32C of each message before, shape (n,), uint32.
-      before: Unmasked CRC-32C of its first bytes alone, shape (n,), uint32.
-      after: Unmasked CRC-32C of the bytes that take their place, shape (n,), uint32.
-      behind: Number of message bytes after them, below 2^32, shape (n,), int64.
-
-    Returns:
-      Unmasked CRC-32C of each changed message, shape (n,), uint32.
+    `before` and `after` are the unmasked CRC-32C of the first bytes alone, which may differ in length; `behind` is the
+    number of message bytes after them, int64, below 2^32.
     """
     return checksums ^ _shifted(before ^ after, behind)
 

@@ -40,50 +40,23 @@ class EncodedRecords:
 
     @classmethod
     def of(cls, frames: Frames, label_offsets: Mapping[str, np.ndarray]) -> EncodedRecords:
-        """Makes them of frames, without a copy.
-
-        Args:
-          frames: The n records.
-          label_offsets: As in the attributes, for all labels.
-
-        Returns:
-          The records.
-        """
+        """Makes them of frames, without a copy; `label_offsets` for all labels."""
         first, last = int(frames.bounds[0]), int(frames.bounds[-1])
         data = pa.py_buffer(frames.content).slice(first, last - first)
         return cls(binary_array(data, frames.bounds - first), label_offsets)
 
     def take(self, indices: np.ndarray) -> EncodedRecords:
-        """Copies some records.
-
-        Args:
-          indices: Their indices, shape (m,), integers.
-
-        Returns:
-          The m records.
-        """
+        """Copies the records of some indices, integers of shape (m,)."""
         offsets = {label: offsets[indices] for label, offsets in self.label_offsets.items()}
         return EncodedRecords(self.frames.take(pa.array(indices)), offsets)
 
     def slice(self, start: int, stop: int) -> EncodedRecords:
-        """Selects consecutive records, without a copy.
-
-        Args:
-          start: Index of the first one.
-          stop: Index after the last one.
-
-        Returns:
-          These records.
-        """
+        """Selects the records from `start` to `stop`, exclusive, without a copy."""
         offsets = {label: offsets[start:stop] for label, offsets in self.label_offsets.items()}
         return EncodedRecords(self.frames.slice(start, stop - start), offsets)
 
     def packed(self) -> tuple[np.ndarray, np.ndarray]:
-        """The frames in one piece, without a copy.
-
-        Returns:
-          Their bytes, shape (m,), uint8, and the bounds of each frame in these, shape (n + 1,), int64.
-        """
+        """Frames in one piece, without a copy: bytes, shape (m,), uint8; bounds, shape (n + 1,), int64."""
         return _packed(self.frames)
 
     @property
@@ -92,17 +65,9 @@ class EncodedRecords:
         return self.frames.nbytes + sum(offsets.nbytes for offsets in self.label_offsets.values())
 
     def with_label(self, label: str, values: np.ndarray) -> EncodedRecords:
-        """Replaces one label.
+        """Replaces a label that was not replaced yet by `values`, shape (n,), float64, rounded to float32.
 
-        Args:
-          label: Name of a label that was not replaced yet.
-          values: The new labels, shape (n,), float64; rounded to float32.
-
-        Returns:
-          The records with the new labels.
-
-        Raises:
-          ValueError: If a record has no label.
+        Raises ValueError if a record has no label.
         """
         offsets = self.label_offsets[label]
         if offsets.min(initial=0) < 0:
@@ -116,53 +81,31 @@ class EncodedRecords:
     def with_feature(self, values: np.ndarray, example: bytes) -> EncodedRecords:
         """Adds a feature of one float as the last map entry of every record.
 
-        The records have no feature of its name, and are in the canonical form of `wire_reference`.
-
-        Args:
-          values: Shape (n,), float64; rounded to float32.
-          example: A canonical tf.Example of this feature alone, with any float, whose four bytes are the last ones.
-
-        Returns:
-          The longer records, which are canonical as well.
+        `values` has shape (n,), float64, rounded to float32. `example` is a canonical tf.Example of this feature alone
+        with any float, whose four bytes are the last ones. The records have no feature of its name; they are in the
+        canonical form of `wire_reference` before and after.
         """
         return _appended(self, example, values.astype("<f4"))
 
     def with_constants(self, example: bytes) -> EncodedRecords:
         """Adds features that have the same values in all records, as their last map entries.
 
-        The records have no features of these names, and are canonical as for `with_feature`.
-
-        Args:
-          example: A canonical tf.Example of these features alone; at least one has a value.
-
-        Returns:
-          The longer records, which are canonical as well.
+        `example` is a canonical tf.Example of these features alone; at least one has a value. The records have no
+        features of these names, and are canonical before and after.
         """
         return _appended(self, example, np.repeat(np.frombuffer(example[-4:], "<f4"), len(self.frames)))
 
     def framed(self) -> pa.Buffer:
-        """Frames of all records, as they stand in a TFRecord file.
-
-        Returns:
-          The frames, one after the other.
-
-        Raises:
-          ValueError: If a label was not replaced.
-        """
+        """Frames of all records, as they stand in a TFRecord file. Raises ValueError if a label was not replaced."""
         if self.label_offsets:
             raise ValueError("the labels of these records have not been replaced")
         return pa.py_buffer(self.packed()[0])
 
 
 def binary_array(data: pa.Buffer, offsets: np.ndarray) -> pa.Array:
-    """Arrow array of consecutive parts of a buffer, without a copy.
+    """Views consecutive parts of a buffer as a large_binary array of length n, without a copy.
 
-    Args:
-      data: The buffer.
-      offsets: Bounds of the n parts, ascending, shape (n + 1,), int64.
-
-    Returns:
-      A large_binary array of length n.
+    `offsets` are the bounds of the parts, ascending, shape (n + 1,), int64.
     """
     buffers = [None, pa.py_buffer(np.ascontiguousarray(offsets)), data]
     return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)

@@ -25,12 +25,7 @@ class ExampleColumns:
     """Reads some features of the records of one source, batch after batch."""
 
     def __init__(self, source: str, names: Sequence[str]):
-        """Starts a source.
-
-        Args:
-          source: Name of the source, for error messages.
-          names: The wanted features.
-        """
+        """Starts a source, named in error messages; `names` are the wanted features."""
         self._source = source
         self._names = tuple(names)
         self._decoder = ExampleDecoder(source)
@@ -39,44 +34,23 @@ class ExampleColumns:
     def canonical(self, frames: Frames) -> tuple[Frames, pa.RecordBatch]:
         """Makes all records of a batch canonical, and reads the features.
 
-        Args:
-          frames: The n records.
-
-        Returns:
-          The records, and the columns of `read`.
-
-        Raises:
-          InputError: As for `read`.
+        Returns the columns of `read`, and raises InputError as `read` does.
         """
         frames, found = self._found(frames)
         return frames, pa.RecordBatch.from_pydict(self._columns(frames, found))
 
     def read(self, frames: Frames) -> pa.RecordBatch:
-        """Reads the features of a batch of records.
+        """Reads a flat column of float32, int64 or binary for each feature that occurs.
 
-        Args:
-          frames: The n records.
-
-        Returns:
-          A flat column of float32, int64 or binary for each feature that occurs; null for no value or several.
-
-        Raises:
-          InputError: If a record is not a tf.Example, or a feature changes its type.
+        Nulls stand for no value or several. Raises InputError if a record is not a tf.Example, or a feature changes its
+        type.
         """
         return pa.RecordBatch.from_pydict(self._columns(*self._found(frames)))
 
     def read_encoded(self, frames: Frames, labels: Sequence[str]) -> tuple[pa.RecordBatch, EncodedRecords]:
-        """Reads the features and carries the records along.
+        """Reads the columns of `read` and carries the records along.
 
-        Args:
-          frames: The n records.
-          labels: Features that are going to be replaced, at least one, all among the wanted ones.
-
-        Returns:
-          The columns of `read`, and the records.
-
-        Raises:
-          InputError: As for `read`.
+        `labels` are the wanted features that are going to be replaced, at least one. Raises InputError as `read` does.
         """
         frames, found = self._found(frames)
         columns = pa.RecordBatch.from_pydict(self._columns(frames, found))

@@ -32,25 +32,11 @@ class ExampleDecoder:
     """Decodes serialized tf.Examples of one source into columns of lists."""
 
     def __init__(self, source: str):
-        """Starts a source.
-
-        Args:
-          source: Name of the source, for error messages.
-        """
+        """Starts a source, named in error messages."""
         self._source = source
 
     def decode_frames(self, frames: Frames) -> pa.RecordBatch:
-        """Decodes a batch of records.
-
-        Args:
-          frames: The records.
-
-        Returns:
-          As `decode`.
-
-        Raises:
-          InputError: As for `decode`.
-        """
+        """Decodes a batch of records; result and errors as for `decode`."""
         canonical, entries = list_entries(frames.content, frames.starts, frames.stops)
         odd = ~canonical
         features = [*_features_of(frames.octets, entries, odd)]
@@ -79,17 +65,11 @@ class ExampleDecoder:
         return merged
 
     def decode(self, records: list[bytes]) -> pa.RecordBatch:
-        """Decodes records one by one, however they are encoded.
+        """Decodes serialized tf.Examples one by one, however they are encoded.
 
-        Args:
-          records: Serialized tf.Examples.
-
-        Returns:
-          A column of large_list for each feature that occurs, in the order of their names; of nulls for a feature that
-          has no list in any record. A record without the feature, or without a list in it, has a null.
-
-        Raises:
-          InputError: If a record is not a tf.Example, or a feature changes its type.
+        Returns a column of large_list for each feature that occurs, in the order of their names; of nulls for a feature
+        that has no list in any record. A record without the feature, or without a list in it, has a null. Raises
+        InputError if a record is not a tf.Example, or a feature changes its type.
         """
         columns: dict[str, list[Any]] = {}
         kinds: dict[str, str] = {}
@@ -106,32 +86,17 @@ class ExampleDecoder:
         return _batch(arrays, len(records))
 
     def names(self, records: list[bytes]) -> set[str]:
-        """Lists the features of records, which may differ in type.
+        """Names of all features that occur in serialized tf.Examples; a feature may change its type.
 
-        Args:
-          records: Serialized tf.Examples.
-
-        Returns:
-          The names of all features that occur.
-
-        Raises:
-          InputError: If a record is not a tf.Example.
+        Raises InputError if a record is not a tf.Example.
         """
         return {name for record in records for name, _ in self._features(record)}
 
     def schema(self, records: list[bytes], labels: Sequence[str]) -> pa.Schema:
-        """Finds the features of records and their types, without looking at a value of a label.
+        """Finds the features of serialized tf.Examples and their types, without looking at a value of a label.
 
-        Args:
-          records: Serialized tf.Examples.
-          labels: Features whose types are not looked at either.
-
-        Returns:
-          A field for each feature that occurs, in the order of their names; of null for a label and for a feature
-          without a list.
-
-        Raises:
-          InputError: If a record is not a tf.Example.
+        Returns a field for each feature that occurs, in the order of their names; of null for a label and for a feature
+        without a list. Raises InputError if a record is not a tf.Example.
         """
         kinds: dict[str, pa.DataType] = {}
         for record in records:
@@ -156,27 +121,12 @@ class ExampleDecoder:
 
 
 def undecodable(source: str) -> InputError:
-    """Error for records that cannot be read.
-
-    Args:
-      source: Name of the source.
-
-    Returns:
-      The exception, to be raised by the caller.
-    """
+    """Error for records that are no tf.Examples, to be raised by the caller."""
     return InputError(f"{source}: a record is not a tf.Example")
 
 
 def changed_type(source: str, name: str) -> InputError:
-    """Error for a feature that is of one type in some records, and of another one in others.
-
-    Args:
-      source: Name of the source.
-      name: Name of the feature.
-
-    Returns:
-      The exception, to be raised by the caller.
-    """
+    """Error for a feature whose type differs between records, to be raised by the caller."""
     return InputError(
         f"{source}: feature {name!r} changes its type between records (float_list, int64_list, bytes_list): write it "
         "with one type"

@@ -35,14 +35,7 @@ _INTEGERS, _FLOATS, _TEXTS = "integers", "floats", "texts"
 
 
 def kind_of(kind: pa.DataType) -> str | None:
-    """Tells how a tf.Example holds values of a type.
-
-    Args:
-      kind: Type of single values.
-
-    Returns:
-      integers, floats or texts; None if it cannot hold them.
-    """
+    """Kind of list that holds values of a type: integers, floats or texts; None if tf.Example cannot hold them."""
     types = pa.types
     if types.is_null(kind) or types.is_boolean(kind) or types.is_integer(kind):
         return _INTEGERS
@@ -56,26 +49,14 @@ def kind_of(kind: pa.DataType) -> str | None:
 def may_not_fit(kind: pa.DataType) -> bool:
     """Tells whether a column can have values that a tf.Example cannot hold, although it holds others of the type.
 
-    Args:
-      kind: Type of the column.
-
-    Returns:
-      True for integers and decimals without a fraction beyond int64.
+    This is so for integers and decimals without a fraction beyond int64.
     """
     kind = value_type(kind)
     return kind == pa.uint64() or (pa.types.is_decimal(kind) and kind.scale <= 0 and kind.precision - kind.scale > 18)
 
 
 def not_held(name: str, kind: pa.DataType) -> str:
-    """Describes a column that a tf.Example cannot hold.
-
-    Args:
-      name: Name of the column.
-      kind: Type of the column.
-
-    Returns:
-      The error.
-    """
+    """Error text for a column that a tf.Example cannot hold."""
     return (
         f"column {name!r} holds {kind}, which tf.Example cannot hold: cast it to numbers, text or lists of them, or "
         "write Parquet (--output_format parquet)"
@@ -83,17 +64,11 @@ def not_held(name: str, kind: pa.DataType) -> str:
 
 
 def encode_examples(batch: pa.RecordBatch, with_nulls: bool = True) -> list[bytes]:
-    """Encodes a batch.
+    """Encodes each record of a batch as a serialized tf.Example.
 
-    Args:
-      batch: Records as columns of numbers, booleans, text or bytes, or of lists of these.
-      with_nulls: Whether a null becomes a feature without a value; else the record lacks the feature.
-
-    Returns:
-      Each record as a serialized tf.Example.
-
-    Raises:
-      InputError: If tf.Example cannot hold the values of a column; names the column.
+    Columns hold numbers, booleans, text or bytes, or lists of these. A null becomes a feature without a value; unless
+    `with_nulls`, the record lacks the feature. Raises InputError, which names the column, if tf.Example cannot hold its
+    values.
     """
     octets, lengths = _encoded(batch, with_nulls, framed=False)
     blob, ends = octets.tobytes(), np.cumsum(lengths).tolist()
@@ -101,16 +76,9 @@ def encode_examples(batch: pa.RecordBatch, with_nulls: bool = True) -> list[byte
 
 
 def encode_frames(batch: pa.RecordBatch) -> memoryview:
-    """Encodes a batch as it stands in a TFRecord file.
+    """Encodes a batch as the frames of its records, one after the other, as in a TFRecord file.
 
-    Args:
-      batch: As for `encode_examples`.
-
-    Returns:
-      The frames of all records, one after the other. A null is a feature without a value.
-
-    Raises:
-      InputError: As for `encode_examples`.
+    A null is a feature without a value. Raises InputError as `encode_examples` does.
     """
     octets, lengths = _encoded(batch, with_nulls=True, framed=True)
     write_footers(octets, np.append(0, np.cumsum(lengths)))

@@ -35,14 +35,7 @@ class Values:
     stops: np.ndarray
 
     def put(self, rows: np.ndarray | slice, kinds: Any, starts: Any, stops: Any) -> None:
-        """Sets the values of some records.
-
-        Args:
-          rows: Indices of the records.
-          kinds: As the attribute, of these records.
-          starts: As the attribute, of these records.
-          stops: As the attribute, of these records.
-        """
+        """Sets the values of the records with indices `rows`."""
         self.kinds[rows], self.starts[rows], self.stops[rows] = kinds, starts, stops
 
 
@@ -87,16 +80,10 @@ class Entries:
 def find_values(
     content: bytes | memoryview, starts: np.ndarray, stops: np.ndarray, names: Sequence[str]
 ) -> FoundValues:
-    """Locates the values of some features in a batch of records.
+    """Locates the values of some features in a batch of records that are in canonical form.
 
-    Args:
-      content: The records, possibly with other bytes around them.
-      starts: Offset of each record's first byte, shape (n,), int64.
-      stops: Offset after each record's last byte, shape (n,), int64.
-      names: Features whose values are wanted.
-
-    Returns:
-      Offsets into the content for the records in canonical form.
+    `starts` and `stops` are the offsets of each record's first byte and after its last byte in `content`, shape (n,),
+    int64; other bytes may surround the records. The result holds offsets into `content`.
     """
     canonical, found = np.empty(len(starts), bool), np.zeros((len(names), 3, len(starts)), np.int64)
     walk_examples(content, starts, stops, tuple(name.encode() for name in names), canonical, found, False, _SEED)
@@ -104,16 +91,10 @@ def find_values(
 
 
 def list_entries(content: bytes | memoryview, starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, Entries]:
-    """Lists the map entries of a batch of records.
+    """Lists the map entries of a batch of records; arguments as for `find_values`.
 
-    Args:
-      content: As for `find_values`.
-      starts: As for `find_values`.
-      stops: As for `find_values`.
-
-    Returns:
-      (canonical, entries): whether each record is in canonical form, shape (n,), bool, and the entries of those that
-      are, record by record.
+    Returns (canonical, entries): whether each record is in canonical form, shape (n,), bool, and the entries of those
+    that are, record by record.
     """
     canonical = np.empty(len(starts), bool)
     found = np.zeros((0, 3, len(starts)), np.int64)

@@ -21,24 +21,14 @@ class FeatureSizes:
     """Measures the records of one source."""
 
     def __init__(self, source: str, labels: Sequence[str]):
-        """Starts a source.
-
-        Args:
-          source: Name of the source.
-          labels: The private features.
-        """
+        """Starts a source; `labels` are the private features."""
         self._source = source
         self._labels = labels
 
     def __call__(self, frames: Frames) -> np.ndarray:
-        """Measures a batch of records.
+        """Bytes of the features of each record, shape (n,), int64.
 
-        Args:
-          frames: The n records.
-
-        Returns:
-          Bytes of the features of each record, shape (n,), int64: the same whatever numbers its labels are. Records
-          that are no tf.Examples have their own size.
+        They are the same whatever numbers the record's labels are. Records that are no tf.Examples have their own size.
         """
         found = find_values(frames.content, frames.starts, frames.stops, self._labels)
         canonical = found.canonical

@@ -45,14 +45,7 @@ class Frames:
 
     @classmethod
     def of(cls, records: Sequence[bytes]) -> Frames:
-        """Makes frames of records.
-
-        Args:
-          records: The n records.
-
-        Returns:
-          Their frames, from offset 0 on.
-        """
+        """Frames the records, from offset 0 on."""
         lengths = np.fromiter(map(len, records), np.int64, len(records))
         return cls(frame(records) + bytes(PADDING), np.append(0, np.cumsum(lengths + HEADER_SIZE + FOOTER_SIZE)))
 
@@ -63,25 +56,14 @@ class Frames:
         return iter(self.records())
 
     def records(self) -> list[bytes]:
-        """Copies the records.
-
-        Returns:
-          The n records without their frames.
-        """
+        """Copies the n records without their frames."""
         content = self.content
         return [
             bytes(content[start:stop]) for start, stop in zip(self.starts.tolist(), self.stops.tolist(), strict=True)
         ]
 
     def select(self, rows: np.ndarray) -> Frames:
-        """Copies some records.
-
-        Args:
-          rows: Indices of the records, ascending, shape (m,).
-
-        Returns:
-          Their frames, from offset 0 on.
-        """
+        """Copies the frames of the records with indices `rows`, ascending, shape (m,), from offset 0 on."""
         content, starts, stops = self.content, self.bounds[:-1][rows], self.bounds[1:][rows]
         parts = [content[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
         return Frames(b"".join((*parts, bytes(PADDING))), np.append(0, np.cumsum(stops - starts)))
@@ -103,14 +85,7 @@ class Frames:
 
 
 def checksums(parts: Iterable[bytes]) -> np.ndarray:
-    """Computes masked CRC-32C checksums.
-
-    Args:
-      parts: The n messages.
-
-    Returns:
-      The masked checksum of each, shape (n,), uint32.
-    """
+    """Masked CRC-32C of each of n messages, shape (n,), uint32."""
     return _masked(np.array([crc32c(part) for part in parts], np.uint32))
 
 
@@ -124,14 +99,7 @@ def _unmasked(masked: np.ndarray) -> np.ndarray:
 
 
 def frame_headers(lengths: np.ndarray) -> np.ndarray:
-    """Builds headers.
-
-    Args:
-      lengths: Bytes of each record, shape (n,), int64.
-
-    Returns:
-      The header of each record, shape (n, 12), uint8.
-    """
+    """Headers of records of the given lengths in bytes, int64; shape (n, 12), uint8."""
     distinct, place = np.unique(lengths, return_inverse=True)
     octets = np.empty((len(distinct), HEADER_SIZE), np.uint8)
     octets[:, :8] = distinct.astype("<u8").view(np.uint8).reshape(-1, 8)
@@ -144,15 +112,11 @@ def _octets(numbers: np.ndarray) -> np.ndarray:
 
 
 def overwrite_words(octets: np.ndarray, bounds: np.ndarray, offsets: np.ndarray, words: np.ndarray) -> None:
-    """Replaces four bytes of every record, and updates its checksum.
+    """Replaces four bytes of every record in place, and updates its checksum.
 
-    A record whose checksum was wrong before has a wrong one after.
-
-    Args:
-      octets: The frames, changed in place; shape (m,), uint8.
-      bounds: As in `Frames`.
-      offsets: Offset in `octets` of each record's four bytes, shape (n,), int64.
-      words: The new bytes, shape (n,), any dtype of four bytes.
+    `octets` are the frames, shape (m,), uint8, with `bounds` as in `Frames`. `offsets` are the offsets in `octets` of
+    the four bytes, shape (n,), int64; `words` are the new bytes, shape (n,), any dtype of four bytes. A record whose
+    checksum was wrong before has a wrong one after.
     """
     content, words, stops = _words(octets), words.view("<u4"), bounds[1:] - FOOTER_SIZE
     before, claimed = content[offsets], content[stops]
@@ -161,17 +125,10 @@ def overwrite_words(octets: np.ndarray, bounds: np.ndarray, offsets: np.ndarray,
 
 
 def appended_footers(footers: np.ndarray, ending: bytes, last: np.ndarray) -> np.ndarray:
-    """Computes the footers of records after an ending was appended, which differs in its last four bytes.
+    """Footers of records, shape (n, 4), uint8, after an ending was appended.
 
-    A record whose checksum was wrong before has a wrong one after.
-
-    Args:
-      footers: Footer of each record before, shape (n, 4), uint8.
-      ending: An ending, whose last four bytes are not looked at.
-      last: The last four bytes of each ending, shape (n,), any dtype of four bytes.
-
-    Returns:
-      The new footers, shape (n, 4), uint8.
+    The endings differ in their last four bytes only: `last` holds these, shape (n,), any dtype of four bytes, and they
+    are not looked at in `ending`. A record whose checksum was wrong before has a wrong one after.
     """
     claimed = _unmasked(np.ascontiguousarray(footers).view("<u4").ravel())
     alike = int(_unmasked(checksums([ending[:-4] + bytes(4)]))[0])
@@ -181,19 +138,11 @@ def appended_footers(footers: np.ndarray, ending: bytes, last: np.ndarray) -> np
 def restarted_footers(
     footers: np.ndarray, before: Sequence[bytes], after: Sequence[bytes], places: np.ndarray, behind: np.ndarray
 ) -> np.ndarray:
-    """Computes the footers of records whose first bytes were replaced by others, perhaps by more or fewer.
+    """Footers of records, shape (n, 4), uint8, after their first bytes were replaced.
 
-    A record whose checksum was wrong before has a wrong one after.
-
-    Args:
-      footers: Footer of each record before, shape (n, 4), uint8.
-      before: The u distinct starts of records before.
-      after: The u starts that take their place.
-      places: Index of each record's start in `before`, shape (n,), int64.
-      behind: Bytes after the start of each record, shape (n,), int64.
-
-    Returns:
-      The new footers, shape (n, 4), uint8.
+    `before` are the u distinct starts of records and `after` the u starts that take their place, perhaps longer or
+    shorter. `places` is the index of each record's start in `before`, and `behind` the number of bytes after the start,
+    both of shape (n,), int64. A record whose checksum was wrong before has a wrong one after.
     """
     claimed = _unmasked(np.ascontiguousarray(footers).view("<u4").ravel())
     one, other = (_unmasked(checksums(starts))[places] for starts in (before, after))
@@ -212,23 +161,14 @@ def read_records(
     sizes: Callable[[Frames], np.ndarray] | None = None,
     rows: range | None = None,
 ) -> Iterator[Frames]:
-    """Reads a TFRecord file and verifies both checksums of every record.
+    """Reads a decompressed TFRecord file and verifies both checksums of every record.
 
-    Args:
-      file: The decompressed file.
-      source: Name of the file, for error messages.
-      batch_size: Most records in a batch, >= 1.
-      sizes: Sizes of records in bytes, shape (n,), int64, by which batches of large records end early. They decide the
-        number of records in a batch, so they must not depend on labels. None for the sizes in the file.
-      rows: Rows of the file to read, from the position of `file` on; None for all from there to the end, of which the
-        first is row 0. A range up to `ALL_ROWS` reads to the end, too.
-
-    Yields:
-      Batches of `batch_size` records in order, smaller ones at the end and where records are large.
-
-    Raises:
-      InputError: If the file is corrupt, truncated or cannot be read; names the source and the first bad record by its
-        row, never by an offset, which depends on how many bytes labels take.
+    Yields batches of `batch_size` >= 1 records in order, smaller ones at the end and where records are large. By
+    `sizes` of records in bytes, shape (n,), int64, batches of large records end early; None stands for the sizes in the
+    file. They decide the number of records in a batch, so they must not depend on labels. `rows` are the rows to read,
+    from the position of `file` on; None stands for all from there to the end, the first being row 0. A range up to
+    `ALL_ROWS` reads to the end, too. Raises InputError if the file is corrupt, truncated or cannot be read. It names
+    the source and the first bad record by its row, never by an offset, which depends on how many bytes labels take.
     """
     rows = rows or range(ALL_ROWS)
     content, row, bounds = memoryview(bytes(PADDING)), rows.start, np.zeros(1, np.int64)
@@ -264,15 +204,10 @@ def _followed(content: memoryview, bounds: np.ndarray, batch_size: int) -> tuple
 
 
 def batch_offsets(file: BinaryIO, rows: int) -> tuple[int, np.ndarray]:
-    """Finds where records begin in a TFRecord file, by the headers alone.
+    """Finds the offsets of records in a TFRecord file that can seek, by the headers alone.
 
-    Args:
-      file: The file, which can seek.
-      rows: Every how many records an offset is wanted.
-
-    Returns:
-      (records, offsets): the number of records, up to the first corrupt header; and the offset of every `rows`-th one
-      from the first on, shape (m,), int64.
+    Returns (records, offsets): the number of records, up to the first corrupt header, and the offset of every `rows`-th
+    one from the first on, shape (m,), int64.
     """
     starts, position, count, found = np.empty(_CHUNK // (HEADER_SIZE + FOOTER_SIZE), np.int64), 0, 0, []
     while True:
@@ -286,14 +221,9 @@ def batch_offsets(file: BinaryIO, rows: int) -> tuple[int, np.ndarray]:
 
 
 def skip_records(file: BinaryIO, count: int) -> bool:
-    """Moves a TFRecord file beyond some records, by their headers alone.
+    """Moves a TFRecord file that can seek beyond `count` >= 0 records, by their headers alone.
 
-    Args:
-      file: The file, which can seek.
-      count: Number of records, >= 0.
-
-    Returns:
-      False if the file has fewer, up to the first corrupt header.
+    Returns False if the file has fewer, up to the first corrupt header.
     """
     starts, position = np.empty(_CHUNK // (HEADER_SIZE + FOOTER_SIZE), np.int64), file.tell()
     while count:

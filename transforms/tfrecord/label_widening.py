@@ -26,14 +26,8 @@ _FLOAT_OFFSET = len(_FLOAT_VALUE) - 4
 def widen_integer_labels(frames: Frames, label: str, values: Values) -> tuple[Frames, np.ndarray]:
     """Replaces each integer label by a float32 of 0.
 
-    Args:
-      frames: The n records, all canonical.
-      label: The label's feature.
-      values: Positions of the labels.
-
-    Returns:
-      (frames, offsets): the new frames, and the offset of the float32 in each of them, -1 for records without an
-      integer label; shape (n,), int64.
+    The records are canonical; `values` are the positions of the labels. Returns the new frames, and the offset of the
+    float32 in each of them, -1 for records without an integer label; shape (n,), int64.
     """
     chosen = values.kinds == INT64
     entries, keys, features = integer_entries(frames, label, values)
@@ -68,16 +62,11 @@ def widen_integer_labels(frames: Frames, label: str, values: Values) -> tuple[Fr
 
 
 def integer_entries(frames: Frames, label: str, values: Values) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Finds the map entries of integer labels. Each ends with its value.
+    """Finds the map entries of integer labels, each of which ends with its value.
 
-    Args:
-      frames: The records, all those with an integer label canonical.
-      label: The label's feature.
-      values: Positions of the labels.
-
-    Returns:
-      (entries, keys, features): offset of each integer label's map entry, of the key in it and of the Feature after the
-      key; shape (m,), int64.
+    Records with an integer label are canonical; `values` are the positions of the labels. Returns (entries, keys,
+    features): offset of each integer label's map entry, of the key in it and of the Feature after the key; shape (m,),
+    int64.
     """
     chosen = values.kinds == INT64
     starts, stops = values.starts[chosen], values.stops[chosen]

@@ -17,14 +17,7 @@ _SIZE_LIMITS = 1 << 7 * np.arange(1, 9)
 
 
 def varint(value: int) -> bytes:
-    """Encodes one number.
-
-    Args:
-      value: The number, >= 0.
-
-    Returns:
-      Its varint, in as few bytes as possible.
-    """
+    """Encodes one number >= 0 in as few bytes as possible."""
     octets = bytearray()
     while value >= 0x80:
         octets.append(value & 0x7F | 0x80)
@@ -33,13 +26,9 @@ def varint(value: int) -> bytes:
 
 
 def encode_varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Encodes many numbers, negative ones as 64-bit two's complement.
+    """Encodes int64 numbers of shape (n,), negative ones as 64-bit two's complement.
 
-    Args:
-      values: Numbers, shape (n,), int64.
-
-    Returns:
-      (octets, sizes): the varints one after the other, uint8, and the number of bytes of each, shape (n,), int64.
+    Returns (octets, sizes): the varints one after the other, uint8, and the number of bytes of each, shape (n,), int64.
     """
     unsigned = np.ascontiguousarray(values, np.int64).view(np.uint64)
     sizes = np.ones(len(unsigned), np.int64)
@@ -55,27 +44,15 @@ def encode_varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def varint_sizes(values: np.ndarray) -> np.ndarray:
-    """Sizes of minimal varints.
-
-    Args:
-      values: Numbers from 0 to 2^63 - 1, shape (n,), int64.
-
-    Returns:
-      The number of bytes of each varint, shape (n,), int64.
-    """
+    """Bytes of minimal varints of numbers from 0 to 2^63 - 1; shape (n,), int64."""
     return np.searchsorted(_SIZE_LIMITS, values, side="right") + 1
 
 
 def decode_varints(octets: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-    """Decodes one varint per record.
+    """Decodes one varint per record, shape (n,), int64.
 
-    Args:
-      octets: Padded content, shape (m,), uint8.
-      starts: Offset of each varint's first byte, shape (n,), int64.
-      stops: Offset after each varint's last byte, shape (n,), int64.
-
-    Returns:
-      The numbers, shape (n,), int64.
+    `octets` is padded, uint8; `starts` and `stops` are the offsets of each varint's first byte and after its last,
+    shape (n,), int64.
     """
     words, sizes = sliding_words(octets), stops - starts
     values = np.zeros(len(starts), np.int64)
@@ -87,11 +64,7 @@ def decode_varints(octets: np.ndarray, starts: np.ndarray, stops: np.ndarray) ->
 def sliding_words(octets: np.ndarray) -> np.ndarray:
     """View of the eight bytes from every offset on, each as one little-endian number.
 
-    Args:
-      octets: Content, shape (m,), uint8.
-
-    Returns:
-      A view without a copy, shape (max(m - 7, 0),), int64.
+    `octets` has shape (m,), uint8; the view, without a copy, has shape (max(m - 7, 0),), int64.
     """
     return np.ndarray((max(len(octets) - 7, 0),), "<i8", octets, strides=(1,))
 
@@ -99,12 +72,8 @@ def sliding_words(octets: np.ndarray) -> np.ndarray:
 def read_lengths(words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Decodes varints of at most five bytes, as lengths of fields are.
 
-    Args:
-      words: Words that begin with a varint, shape (n,), int64.
-
-    Returns:
-      (values, sizes, minimal), each of shape (n,): the numbers, their sizes in bytes, and whether each is a complete
-      varint in as few bytes as possible.
+    `words` begin with a varint each, shape (n,), int64. Returns (values, sizes, minimal), each of shape (n,): the
+    numbers, their sizes in bytes, and whether each is a complete varint in as few bytes as possible.
     """
     sizes: Any = 1
     values, more = words & 0x7F, words >> 7 & 1
@@ -116,13 +85,9 @@ def read_lengths(words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def content_offsets(octets: np.ndarray, fields: np.ndarray) -> np.ndarray:
-    """Offsets of the content of length-delimited fields with a tag of one byte.
+    """Offsets of the content of length-delimited fields with a tag of one byte, shape (n,), int64.
 
-    Args:
-      octets: Padded content, shape (m,), uint8.
-      fields: Offset of each field's tag, shape (n,), int64.
-
-    Returns:
-      Offset of each field's first byte after its length, shape (n,), int64.
+    `octets` is padded, uint8; `fields` are the offsets of the tags, shape (n,), int64. The content begins after the
+    field's length.
     """
     return fields + 1 + read_lengths(sliding_words(octets)[fields] >> 8)[1]

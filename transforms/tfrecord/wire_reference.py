@@ -49,14 +49,7 @@ _LONGEST_RECORD = 1 << 48
 
 
 def crc32c(content: bytes) -> int:
-    """Computes a CRC-32C, not masked.
-
-    Args:
-      content: The message.
-
-    Returns:
-      Its checksum.
-    """
+    """Computes a CRC-32C, not masked."""
     # Part of the extra `tfrecord`, which the core does not need.
     import google_crc32c
 
@@ -66,14 +59,9 @@ def crc32c(content: bytes) -> int:
 def follow_frames(content: bytes | memoryview, position: int, stop: int, ends: np.ndarray) -> tuple[int, bool]:
     """Follows frames from header to header and verifies both checksums of each.
 
-    Args:
-      content: Frames, possibly with other bytes before and after them.
-      position: Offset of the first frame.
-      stop: Offset at which the content ends.
-      ends: Receives the offset after each frame, shape (m,), int64. At most m frames are followed.
-
-    Returns:
-      (number of frames that are complete and right, whether a frame with a wrong checksum follows them).
+    `position` is the offset of the first frame, `stop` that at which the content ends. `ends` receives the offset after
+    each frame, shape (m,), int64; at most m frames are followed. Returns the number of frames that are complete and
+    right, and whether a frame with a wrong checksum follows them.
     """
     for count in range(len(ends)):
         if stop - position < HEADER_SIZE:
@@ -94,14 +82,10 @@ def follow_frames(content: bytes | memoryview, position: int, stop: int, ends: n
 def skim_frames(content: bytes, starts: np.ndarray) -> tuple[int, int, bool]:
     """Follows frames by their headers alone, whose checksums are verified, and not their records.
 
-    Args:
-      content: Bytes of a file from a frame on. They may end anywhere.
-      starts: Receives the offset of each frame, shape (m,), int64. At most m frames are followed.
-
-    Returns:
-      (count, position, corrupt): the number of frames whose headers are in the content; the offset after the last one,
-      which may lie beyond the content; and whether a header with a wrong checksum, or of a record of 2^48 bytes or
-      more, is there.
+    `content` begins with a frame and may end anywhere. `starts` receives the offset of each frame, shape (m,), int64;
+    at most m frames are followed. Returns (count, position, corrupt): the number of frames whose headers are in the
+    content; the offset after the last one, which may lie beyond the content; and whether a header with a wrong
+    checksum, or of a record of 2^48 bytes or more, is there.
     """
     position = 0
     for count in range(len(starts)):
@@ -117,14 +101,7 @@ def skim_frames(content: bytes, starts: np.ndarray) -> tuple[int, int, bool]:
 
 
 def frame(records: Sequence[bytes]) -> bytes:
-    """Encodes records as they stand in a TFRecord file.
-
-    Args:
-      records: The records.
-
-    Returns:
-      Their frames, one after the other.
-    """
+    """Frames of records, one after the other, as they stand in a TFRecord file."""
     parts = []
     for record in records:
         header = len(record).to_bytes(8, "little")
@@ -133,14 +110,11 @@ def frame(records: Sequence[bytes]) -> bytes:
 
 
 def write_footers(octets: np.ndarray, bounds: np.ndarray) -> None:
-    """Writes the footer of every frame.
+    """Writes the footer of every frame in place.
 
-    Args:
-      octets: Frames with complete headers and records, changed in place; shape (m,), uint8.
-      bounds: Offset of each of the n frames, then the end of the last one. Shape (n + 1,), int64.
-
-    Raises:
-      ValueError: If a frame reaches beyond the octets or is too short for a header and a footer.
+    `octets` are frames with complete headers and records, shape (m,), uint8; `bounds` are the offsets of the n frames,
+    then the end of the last one, shape (n + 1,), int64. Raises ValueError if a frame reaches beyond the octets or is
+    too short for a header and a footer.
     """
     starts, stops = bounds[:-1] + HEADER_SIZE, bounds[1:] - FOOTER_SIZE
     if len(starts) and (bounds.min() < 0 or bounds.max() > len(octets) or (stops < starts).any()):
@@ -152,14 +126,9 @@ def write_footers(octets: np.ndarray, bounds: np.ndarray) -> None:
 def shift_checksums(checksums: np.ndarray, counts: np.ndarray) -> None:
     """Multiplies checksums, as polynomials over GF(2), by x^8 to the power of counts, modulo the checksum's polynomial.
 
-    Bits are reflected, as in the Castagnoli CRC: the highest bit of a number is the coefficient of x^0.
-
-    Args:
-      checksums: Changed in place; shape (n,), uint32.
-      counts: Shape (n,), int64, from 0 to 2^33 - 1.
-
-    Raises:
-      ValueError: If a count is out of range, or there are not as many as checksums.
+    Bits are reflected, as in the Castagnoli CRC: the highest bit of a number is the coefficient of x^0. `checksums` is
+    changed in place, shape (n,), uint32; `counts` has shape (n,), int64, from 0 to 2^33 - 1. Raises ValueError if a
+    count is out of range, or there are not as many as checksums.
     """
     if len(checksums) != len(counts):
         raise ValueError("as many counts as checksums are needed")
@@ -199,22 +168,15 @@ def walk_examples(
     listing: bool,
     seed: bytes,
 ) -> bytes:
-    """Walks through n serialized tf.Examples and finds the values of some features.
+    """Walks through n serialized tf.Examples and finds the values of the features `names`.
 
-    Args:
-      content: The records, possibly with other bytes before, between and after them.
-      starts: Offset of each record's first byte, shape (n,), int64.
-      stops: Offset after each record's last byte, shape (n,), int64.
-      names: Names of the f features.
-      canonical: Receives whether each record is in canonical form, shape (n,), bool.
-      found: Zeros; receives kind, start and stop of the values, as in `example_values.Values`; shape (f, 3, n), int64.
-        It stays zero for records that are not canonical.
-      listing: Whether all map entries of the canonical records are wanted.
-      seed: Key of the hashes of names, 16 bytes. Where it is random, no file is slow because of the names in it.
-
-    Returns:
-      The entries, record by record in their order, if they are wanted: rows of the eight numbers of
-      `example_values.Entries`, as int64.
+    `starts` and `stops` are the offsets of each record's first byte and after its last byte in `content`, shape (n,),
+    int64; other bytes may surround the records. `canonical` receives whether each record is in canonical form, shape
+    (n,), bool. `found` is given as zeros and receives kind, start and stop of the values, as in
+    `example_values.Values`, shape (f, 3, n), int64; it stays zero for records that are not canonical. `seed` is the key
+    of the hashes of names, 16 bytes; where it is random, no file is slow because of the names in it. If `listing`,
+    returns all map entries of the canonical records, record by record in their order: rows of the eight numbers of
+    `example_values.Entries`, as int64.
     """
     octets = bytes(content)
     entries: list[tuple[int, ...]] = []
