@@ -20,30 +20,19 @@ _DIVIDES = re.compile("|".join(map(re.escape, CANDIDATES)))
 def are_names(names: Sequence[str]) -> bool:
     """Tells whether the fields of a header line look like column names, so that a message may show them.
 
-    A file without a header line has its first record there, and a label in it.
-
-    Args:
-      names: The fields.
-
-    Returns:
-      True if each begins, after spaces, with a letter or an underscore and is not a word for a number, a truth value or
-      nothing; and so do its parts, if another delimiter divides it.
+    A file without a header line has its first record there, and a label in it. True if each begins, after spaces, with
+    a letter or an underscore and is not a word for a number, a truth value or nothing; and so do its parts, if another
+    delimiter divides it.
     """
     parts = [part.strip() for name in names for part in _DIVIDES.split(name)]
     return all(_NAME.fullmatch(part) and part.lower() not in _NO_NAMES for part in parts)
 
 
 def delimiter_advice(name: str, names: Sequence[str], dialect: Dialect = COMMA) -> str:
-    """Advises on a header line without a column, if the file seems to have another delimiter than the declared one.
+    """Advises on a header line without a column, if another delimiter than the declared one seems right.
 
-    Args:
-      name: The column.
-      names: The fields of the header line.
-      dialect: Dialect of the file.
-
-    Returns:
-      The end of a sentence about the header line; empty if it has several fields and no other delimiter gives the
-      column. It quotes nothing: a file without a header has its first record there.
+    `names` are the fields of the header line. Returns the end of a sentence about it; empty if it has several fields
+    and no other delimiter gives the column. It quotes nothing: a file without a header has its first record there.
     """
     header = dialect.delimiter.join(names).encode()
     for mark in CANDIDATES:
@@ -56,28 +45,14 @@ def delimiter_advice(name: str, names: Sequence[str], dialect: Dialect = COMMA) 
 
 
 def spaced_names(name: str, names: Sequence[str]) -> list[str]:
-    """Finds the names that are another one with spaces around it, or in quotes that follow a space.
-
-    Args:
-      name: The name.
-      names: The names of a file.
-
-    Returns:
-      Those.
-    """
+    """Finds the names that are `name` with spaces around it, or in quotes that follow a space."""
     return [other for other in names if other != name and other.strip(' \t"') == name]
 
 
 def missing_column(name: str, names: Sequence[str], dialect: Dialect = COMMA) -> str:
-    """Describes that a header line lacks a column.
+    """Text that a header line lacks a column.
 
-    Args:
-      name: The column.
-      names: The fields of the header line.
-      dialect: Dialect of the file.
-
-    Returns:
-      The text; it names the delimiter that the file seems to have, or lists the columns, unless they may be a record.
+    It names the delimiter that the file seems to have, or lists the columns, unless they may be a record.
     """
     spaced = spaced_names(name, names)
     if spaced:
@@ -101,18 +76,9 @@ def missing_column(name: str, names: Sequence[str], dialect: Dialect = COMMA) ->
 
 
 def column_names_of(path: str, header: bytes, dialect: Dialect = COMMA) -> list[str]:
-    """Reads the column names of a header line.
+    """Reads the column names of a header line in UTF-8, at least one.
 
-    Args:
-      path: The file, for the message.
-      header: The line, in UTF-8.
-      dialect: Dialect of the file.
-
-    Returns:
-      The names, at least one.
-
-    Raises:
-      InputError: If there are none, or one is not a line of text.
+    Raises InputError, which names `path`, if there are none, or one is not a line of text.
     """
     names = column_names(header, dialect)
     if names is None:

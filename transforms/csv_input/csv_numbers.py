@@ -32,19 +32,11 @@ _INVALID = pa.scalar("?")
 
 
 def read_numbers(texts: pa.Array, kind: pa.DataType, dialect: Dialect, rounded: bool = False) -> pa.Array:
-    """Converts texts to numbers. Spaces around a number are no part of it.
+    """Converts texts to numbers of `kind`: int64, uint64 or float64.
 
-    Args:
-      texts: Fields of n records, binary.
-      kind: int64, uint64 or float64.
-      dialect: Marks of decimals and thousands.
-      rounded: Whether any decimal text becomes the nearest double, instead of only those that it keeps.
-
-    Returns:
-      The numbers, shape (n,); null where the text is one of `MISSING`.
-
-    Raises:
-      pa.ArrowInvalid: If a text is no number, or another one than the number is written as.
+    `texts` are fields of n records, binary; spaces around a number are no part of it. The result has shape (n,), with
+    null where the text is one of `MISSING`. If `rounded`, any decimal text becomes the nearest double, instead of only
+    those that it keeps. Raises pa.ArrowInvalid if a text is no number, or another one than the number is written as.
     """
     texts = _without(texts.view(pa.string()), None)
     numbers = None if dialect.marked else _numbers(texts, kind)
@@ -93,14 +85,9 @@ def _without(texts: pa.Array, spellings: pa.Array | None) -> pa.Array:
 
 
 def plain_texts(texts: pa.Array, dialect: Dialect) -> pa.Array:
-    """Replaces the marks of numbers.
+    """Texts of numbers with a decimal point and without marks of thousands.
 
-    Args:
-      texts: Texts of numbers.
-      dialect: Their marks.
-
-    Returns:
-      The texts with a decimal point and without marks of thousands; one that is not written so is no number any more.
+    A text that is not written with the marks of the dialect is no number any more.
     """
     decimal, thousands = dialect.decimal, dialect.thousands
     if thousands:

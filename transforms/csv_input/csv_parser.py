@@ -48,15 +48,10 @@ class ColumnTypes:
 
 @dataclass(frozen=True)
 class Parser:
-    """Parses rows of one file. Types of columns that have none in `types` are inferred by Arrow.
+    """Parses rows of one file.
 
-    Attributes:
-      path: The file.
-      header: Its header line.
-      types: Types of columns.
-      columns: Columns to parse; None for all.
-      labels: Private columns.
-      dialect: Dialect of the file.
+    Types of columns that have none in `types` are inferred by Arrow. `columns` are those to parse, None for all;
+    `labels` are the private ones.
     """
 
     path: str
@@ -67,17 +62,9 @@ class Parser:
     dialect: Dialect
 
     def __call__(self, rows: bytes, before: int) -> pa.Table:
-        """Parses some rows.
+        """Parses some rows, which `before` rows of the file precede.
 
-        Args:
-          rows: The rows.
-          before: Number of rows before them.
-
-        Returns:
-          The records.
-
-        Raises:
-          InputError: If there is an error; names the first row.
+        Raises InputError, which names the first row with an error.
         """
         kinds = {name: pa.binary() if self._is_checked(name) else kind for name, kind in self.types.kinds.items()}
         try:
@@ -133,15 +120,10 @@ class Parser:
     def before_error(self, rows: bytes, before: int) -> tuple[pa.Table, InputError]:
         """Parses the records before the first row that cannot be parsed, of rows that cannot be parsed together.
 
+        Returns them, and the error of the row after them; `before` rows of the file precede `rows`.
+
         Arrow itself names the first error of the first column that has one, or the first row with too many fields:
         which one that is depends on the rows that are parsed together.
-
-        Args:
-          rows: The rows.
-          before: Number of rows before them.
-
-        Returns:
-          The records, and the error of the row after them.
         """
         ends = np.append(0, row_ends(rows, self.dialect))
         # All rows before `good` can be parsed, but not all before `bad`.
@@ -213,29 +195,12 @@ class Parser:
 
 
 def one_array(column: pa.ChunkedArray) -> pa.Array:
-    """Joins the chunks of a column.
-
-    Args:
-      column: The column.
-
-    Returns:
-      An array of all of its values; the only chunk as it is.
-    """
+    """Joins the chunks of a column; the only chunk as it is."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def is_numbers(texts: pa.Array, kind: pa.DataType, dialect: Dialect, rounded: bool = False) -> bool:
-    """Tells whether texts are numbers of a type, which keeps them.
-
-    Args:
-      texts: Fields of n records, binary.
-      kind: int64, uint64 or float64.
-      dialect: Marks of decimals and thousands.
-      rounded: Whether doubles may be rounded.
-
-    Returns:
-      Whether all are.
-    """
+    """Tells whether all texts are numbers of a type, which keeps them; arguments as for `read_numbers`."""
     try:
         read_numbers(texts, kind, dialect, rounded)
     except pa.ArrowInvalid:
@@ -244,13 +209,5 @@ def is_numbers(texts: pa.Array, kind: pa.DataType, dialect: Dialect, rounded: bo
 
 
 def line_of(row: int, dialect: Dialect) -> int:
-    """Computes the line of a row, for messages.
-
-    Args:
-      row: Number of the row in its file, from 0.
-      dialect: Dialect of the file.
-
-    Returns:
-      The line, from 1, where each row is one line below the header line.
-    """
+    """Line, from 1, of a row, from 0, for messages, where each row is one line below the header line."""
     return row + (1 if dialect.columns else 2)

@@ -45,15 +45,9 @@ class _Index:
 
 @redact_errors("reading")
 def split_csv(file: FilePart, labels: Sequence[str], dialect: Dialect) -> Iterator[FilePart]:
-    """Splits a CSV file into parts that workers read in parallel, by its number of rows.
+    """Splits a whole CSV file into parts that workers read in parallel, by its number of rows.
 
-    Args:
-      file: A whole file.
-      labels: Private columns.
-      dialect: Dialect of the file.
-
-    Yields:
-      Its parts in order, at least one; the whole file if a row has no end, which its reader finds in its place.
+    Yields parts in order, at least one; the whole file if a row has no end, which its reader finds in its place.
     """
 
     def count() -> int:
@@ -66,18 +60,9 @@ def split_csv(file: FilePart, labels: Sequence[str], dialect: Dialect) -> Iterat
 
 
 def rows_of_part(part: FilePart, labels: Sequence[str], dialect: Dialect) -> range:
-    """Finds the rows of a part: whole shards or whole batches.
+    """Rows of the file that a part by `split_csv` has: whole shards or whole batches.
 
-    Args:
-      part: A part by `split_csv`.
-      labels: Private columns.
-      dialect: Dialect of the file.
-
-    Returns:
-      Rows of the file.
-
-    Raises:
-      InputError: If the file cannot be read.
+    Raises InputError if the file cannot be read.
     """
     index = _index(part.path, labels, dialect)
     first, stop = bounds_of_part(part, len(index.batches) - 1)
@@ -87,17 +72,8 @@ def rows_of_part(part: FilePart, labels: Sequence[str], dialect: Dialect) -> ran
 def part_blocks(part: FilePart, rows: range, labels: Sequence[str], dialect: Dialect) -> Iterator[tuple[bytes, bytes]]:
     """Reads the batches of a CSV file that have some rows, in blocks of whole rows.
 
-    Args:
-      part: A part by `split_csv`.
-      rows: The rows, from `rows_of_part`.
-      labels: Private columns.
-      dialect: Dialect of the file.
-
-    Yields:
-      (header, block): the header line and rows of some megabytes.
-
-    Raises:
-      InputError: If the file cannot be read, or becomes shorter meanwhile.
+    `part` is from `split_csv`, `rows` from `rows_of_part`. Yields (header, block): the header line and rows of some
+    megabytes. Raises InputError if the file cannot be read, or becomes shorter meanwhile.
     """
     if not rows:
         return

@@ -28,13 +28,10 @@ class CSVReader:
         declared: Mapping[str, str] | None,
         dialect: Dialect = COMMA,
     ):
-        """Prepares for a set of columns.
+        """Prepares for a set of columns; None reads all.
 
-        Args:
-          columns: Columns to read; None reads all.
-          labels: Private columns, which are read as float64.
-          declared: Column name to type, for columns whose type cannot be inferred from the first rows.
-          dialect: Dialect of the files.
+        `labels`, the private columns, are read as float64; `declared` gives the types of columns that cannot be
+        inferred from the first rows.
         """
         self._dialect = dialect
         self._columns = columns
@@ -43,31 +40,15 @@ class CSVReader:
         self._types: dict[str, ColumnTypes] = {}
 
     def first_row(self, part: FilePart) -> int:
-        """Finds where a part begins.
-
-        Args:
-          part: The file or part.
-
-        Returns:
-          Row of the file.
-
-        Raises:
-          InputError: If the file cannot be read.
-        """
+        """Row of the file at which a part begins. Raises InputError if the file cannot be read."""
         return 0 if part.parts == 1 else rows_of_part(part, self._labels, self._dialect).start
 
     def read(self, part: FilePart) -> Iterator[pa.RecordBatch]:
-        """Reads one file or part.
+        """Reads one file or part by `split_csv`.
 
-        Args:
-          part: The file, or a part of it by `split_csv`.
-
-        Yields:
-          Records in order, in pieces of any size. All records before the place of an error come before the error.
-
-        Raises:
-          InputError: If the file cannot be opened or parsed, has another header than the first file, lacks a column,
-            or holds a value that is not of its column's type. The first such row counts.
+        Yields records in order, in pieces of any size; all records before the place of an error come before the error.
+        Raises InputError if the file cannot be opened or parsed, has another header than the first file, lacks a
+        column, or holds a value that is not of its column's type. The first such row counts.
         """
         if part.first not in self._types:
             self._types[part.first] = find_types(part, self._columns, self._labels, self._declared, self._dialect)
@@ -105,20 +86,11 @@ def _within(table: pa.Table, first: int, wanted: range | None) -> list[pa.Record
 def csv_schema(
     part: FilePart, labels: Sequence[str], declared: Mapping[str, str] | None, dialect: Dialect = COMMA
 ) -> pa.Schema:
-    """Finds the columns of a CSV file and their types, which are inferred from the first rows without the labels.
+    """Finds the columns of a CSV file, in the order of the header, and their types.
 
-    Args:
-      part: The file.
-      labels: Private columns, whose types are null in the result. If there are none, or the header lacks one, another
-        column may be private: then all types are null, and no row is parsed.
-      declared: Column name to type.
-      dialect: Dialect of the file.
-
-    Returns:
-      The columns in the order of the header.
-
-    Raises:
-      InputError: If the file cannot be read or has no header line.
+    These are declared, or inferred from the first rows without the labels. Types of `labels`, the private columns, are
+    null. If there are none, or the header lacks one, another column may be private: then all types are null, and no row
+    is parsed. Raises InputError if the file cannot be read or has no header line.
     """
     names = column_names_of(part.path, first_rows(part.path, labels, dialect)[0], dialect)
     if not labels or {*labels} - {*names}:
@@ -132,16 +104,7 @@ def csv_notes(
 ) -> tuple[str, ...]:
     """Describes columns of numbers that became text, as may not be meant.
 
-    Args:
-      part: One of the files.
-      labels: Private columns, which take no part, at least one.
-      declared: Column name to type.
-      dialect: Dialect of the files.
-
-    Returns:
-      Texts that name columns, lines and flags, and quote no cell.
-
-    Raises:
-      InputError: If the file cannot be read.
+    The texts name columns, lines and flags, and quote no cell. `labels`, the private columns, take no part; there is at
+    least one. Raises InputError if the file cannot be read.
     """
     return find_types(part, None, labels, declared or {}, dialect).notes

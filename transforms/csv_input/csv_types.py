@@ -41,21 +41,11 @@ class _Sample:
 def find_types(
     part: FilePart, columns: Sequence[str] | None, labels: Sequence[str], declared: Mapping[str, str], dialect: Dialect
 ) -> ColumnTypes:
-    """Finds the type of every column.
+    """Finds the type of every column, with notes on columns of numbers that became text.
 
-    Args:
-      part: One of the files. The first rows of `first` decide, those of the other `samples` for columns without a value
-        there.
-      columns: Columns that the files must have; None for the labels alone.
-      labels: Private columns, which are float64.
-      declared: Column name to type.
-      dialect: Dialect of the files.
-
-    Returns:
-      The types, and notes on columns of numbers that became text.
-
-    Raises:
-      InputError: If the first file cannot be read, or lacks a column.
+    The first rows of `part.first` decide, those of its other `samples` for columns without a value there. `columns` are
+    those that the files must have, None for the labels alone; `labels`, the private columns, are float64. Raises
+    InputError if the first file cannot be read, or lacks a column.
     """
     header, rows = first_rows(part.first, labels, dialect)
     names = column_names_of(part.first, header, dialect)

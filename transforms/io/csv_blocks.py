@@ -64,18 +64,10 @@ def whole_row_blocks(
 ) -> Iterator[tuple[bytes, bytes]]:
     """Reads a CSV file in blocks of whole rows.
 
-    Args:
-      path: The file.
-      labels: Private columns, which do not count for the length of a row.
-      dialect: Dialect of the file.
-      size: Bytes that are read at a time; None for some megabytes.
-
-    Yields:
-      (header, block): the header line, or that of the dialect, and rows of some megabytes, in UTF-8. At least one
-      block, which may be empty. All rows before the place of an error come before the error.
-
-    Raises:
-      InputError: If the file cannot be read, a quote is never closed, or a row has more than 64 MB.
+    Yields (header, block): the header line, or that of the dialect, and rows of some megabytes, in UTF-8; at least one
+    block, which may be empty. `labels`, the private columns, do not count for the length of a row; `size` is the number
+    of bytes read at a time, None for some megabytes. Raises InputError if the file cannot be read, a quote is never
+    closed, or a row has more than 64 MB. All rows before the place of an error come before the error.
     """
     with open_input(path) as file:
         row_ends, header, held, line = _RowEnds(dialect.mark), dialect.header or None, [], 1
@@ -130,12 +122,7 @@ def _chunks(file: BinaryIO, path: str, dialect: Dialect, size: int) -> Iterator[
 def has_rows(path: str, dialect: Dialect = COMMA) -> bool:
     """Tells whether a file has more than a header line.
 
-    Args:
-      path: The file.
-      dialect: Dialect of the file.
-
-    Returns:
-      False if it is a header line alone. True also for a file that cannot be read: its reader finds that.
+    True also for a file that cannot be read: its reader finds that.
     """
     try:
         blocks = whole_row_blocks(path, (), dialect, _FIRST_BLOCK)
@@ -151,15 +138,7 @@ def _without_mark(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def column_names(header: bytes, dialect: Dialect = COMMA) -> list[str] | None:
-    """Reads a header line.
-
-    Args:
-      header: The line, in UTF-8.
-      dialect: Dialect of the file.
-
-    Returns:
-      The names; none for a blank line. None if they are not UTF-8 text.
-    """
+    """Column names of a header line in UTF-8; none for a blank line. None if they are not UTF-8 text."""
     try:
         return next(csv.reader([header.decode("utf-8-sig")], delimiter=dialect.delimiter), [])
     except (UnicodeDecodeError, csv.Error):
@@ -167,19 +146,10 @@ def column_names(header: bytes, dialect: Dialect = COMMA) -> list[str] | None:
 
 
 def first_rows(path: str, labels: Sequence[str], dialect: Dialect = COMMA) -> tuple[bytes, bytes]:
-    """Reads the rows that determine the types of columns.
+    """Reads (header, rows) that determine the types of columns.
 
-    Args:
-      path: The file.
-      labels: Private columns.
-      dialect: Dialect of the file.
-
-    Returns:
-      (header, rows): the header line and the first 65,536 rows, fewer where rows are long. How many they are does not
-      depend on a label.
-
-    Raises:
-      InputError: As for `whole_row_blocks`.
+    These are the first 65,536 rows, fewer where rows are long; their number does not depend on a label. Raises
+    InputError as `whole_row_blocks` does.
     """
     header, text, ends = b"", b"", np.zeros(0, np.int64)
     try:
@@ -202,14 +172,10 @@ def first_rows(path: str, labels: Sequence[str], dialect: Dialect = COMMA) -> tu
 
 
 def row_ends(text: bytes, dialect: Dialect = COMMA) -> np.ndarray:
-    """Finds the end of every row, by the rules of Arrow's parser: at line breaks outside quotes, except blank lines.
+    """Offset after each row, ascending, shape (n,), int64.
 
-    Args:
-      text: Whole rows; the last one may lack its line break.
-      dialect: Dialect of the file.
-
-    Returns:
-      Offset after each row, ascending, shape (n,), int64.
+    Rows end by the rules of Arrow's parser, at line breaks outside quotes, except blank lines. `text` consists of whole
+    rows; the last one may lack its line break.
     """
     breaks = _unquoted(text, b"\r\n", dialect.mark)
     codes = np.frombuffer(text + b" ", np.uint8)
@@ -316,14 +282,11 @@ class _RowEnds:
         self._before = b"\n"
 
     def last(self, chunk: bytes) -> int | None:
-        """Finds the end of the last row that is known to end with this chunk. Chunks come in order.
+        """Finds the end of the last row that is known to end with this chunk.
 
-        Args:
-          chunk: The next bytes.
-
-        Returns:
-          Offset in the chunk after the line break; None if no row ends. It is 0 where the chunk before ended with a
-          carriage return, which this one shows not to be the first byte of a line break of two.
+        Chunks come in order. Returns the offset in the chunk after the line break; None if no row ends. It is 0 where
+        the chunk before ended with a carriage return, which this one shows not to be the first byte of a line break of
+        two.
         """
         text = self._before + chunk
         settled = text.rstrip(b'"')

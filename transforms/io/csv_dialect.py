@@ -51,8 +51,8 @@ class Dialect:
     def __post_init__(self) -> None:
         """Checks the options, and puts them in one form.
 
-        Raises:
-          ValueError: If a delimiter or mark cannot be one, the encoding is unknown, or the columns need other names.
+        Raises ValueError if a delimiter or mark cannot be one, the encoding is unknown, or the columns need other
+        names.
         """
         if self.delimiter == "\\t":
             object.__setattr__(self, "delimiter", "\t")
@@ -106,13 +106,9 @@ class Dialect:
         return self.delimiter.encode()
 
     def utf8(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """Encodes text as UTF-8.
+        """Encodes consecutive parts of a file as UTF-8.
 
-        Args:
-          chunks: Parts of a file, in order.
-
-        Yields:
-          The same text as UTF-8. Bytes that cannot be decoded become bytes that are not valid there.
+        Bytes that cannot be decoded become bytes that are not valid there.
         """
         if self.encoding == "utf-8":
             yield from chunks
