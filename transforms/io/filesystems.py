@@ -58,28 +58,14 @@ _GZIP_BYTES = 1 << 18
 
 
 def is_remote(path: str) -> bool:
-    """Tests whether a path is on another filesystem than the local one.
-
-    Args:
-      path: A path or pattern.
-
-    Returns:
-      True for paths with a scheme, such as gs://.
-    """
+    """Tests whether a path or pattern has a scheme, such as gs://."""
     return "://" in path
 
 
 def absolute(pattern: str) -> str:
     """Makes a local pattern absolute, so that record identities do not depend on where the job was started.
 
-    Args:
-      pattern: A path or pattern.
-
-    Returns:
-      The absolute pattern; remote ones stay as they are.
-
-    Raises:
-      InputError: If it begins with a home folder that nobody has expanded.
+    Remote ones stay as they are. Raises InputError if it begins with a home folder that nobody has expanded.
     """
     if re.match(r"~[^/]*/|~$", pattern):
         raise InputError(
@@ -91,17 +77,11 @@ def absolute(pattern: str) -> str:
 def match(pattern: str) -> dict[str, int]:
     """Lists the input files that match a pattern, as Spark does: without hidden ones.
 
+    Returns path to size in bytes, in the order of the paths; at least one. Raises InputError if no file matches, or
+    files cannot be listed.
+
     Hidden are files and folders whose names start with . or _, such as _SUCCESS, .part-0.crc and _temporary, but not
     _KEY=VALUE, unless the pattern has a name that starts so.
-
-    Args:
-      pattern: A path or glob.
-
-    Returns:
-      Path to size in bytes, in the order of the paths; at least one.
-
-    Raises:
-      InputError: If no file matches, or files cannot be listed.
     """
     try:
         if is_store(pattern):
@@ -150,28 +130,14 @@ def _matching_objects(pattern: str) -> list[ObjectInfo]:
 
 
 def exists(path: str) -> bool:
-    """Tests whether a file exists.
-
-    Args:
-      path: The file.
-
-    Returns:
-      True if it does.
-    """
+    """Tests whether a file exists."""
     if is_store(path):
         return store_of(path).head(path) is not None
     return FileSystems.exists(path) if is_remote(path) else os.path.exists(path)
 
 
 def open_file(path: str) -> BinaryIO:
-    """Opens a file as it is, whatever its extension.
-
-    Args:
-      path: The file.
-
-    Returns:
-      A stream of its bytes.
-    """
+    """Opens a file as it is, whatever its extension."""
     if is_store(path):
         return store_of(path).open(path)
     if is_remote(path):
@@ -182,14 +148,7 @@ def open_file(path: str) -> BinaryIO:
 def open_input(path: str) -> BinaryIO:
     """Opens an input file, decompressed according to its extension.
 
-    Args:
-      path: The file.
-
-    Returns:
-      A stream of the decompressed bytes. Reading a truncated gzip file to its end fails.
-
-    Raises:
-      InputError: If it cannot be opened.
+    Reading a truncated gzip file to its end fails. Raises InputError if the file cannot be opened.
     """
     try:
         if path.endswith(".gz"):
@@ -207,15 +166,7 @@ def open_input(path: str) -> BinaryIO:
 
 
 def not_opened(path: str, error: Exception) -> InputError:
-    """Error for an input file that cannot be opened.
-
-    Args:
-      path: The file.
-      error: What opening it raised.
-
-    Returns:
-      The exception, to be raised by the caller.
-    """
+    """Error for an input file that cannot be opened, to be raised by the caller."""
     if os.path.isdir(path):
         return InputError(f"{path}: is a folder: give a glob of the files in it")
     text = system_text(error)
@@ -254,12 +205,10 @@ class _GzipFile(gzip.GzipFile):
 
 
 def make_directory(path: str, parents: bool = True) -> None:
-    """Makes a folder, unless it exists.
+    """Makes a folder, unless it exists; object stores have none.
 
-    Args:
-      path: The folder. Object stores have none.
-      parents: Whether to make its parents on a local disk, too. A worker that outlives its job must not restore a
-        folder that the end of the job has removed.
+    `parents` makes its parents on a local disk, too. A worker that outlives its job must not restore a folder that the
+    end of the job has removed.
     """
     if not is_store(path) and not FileSystems.exists(path):
         # Another worker may make it first.
@@ -275,12 +224,6 @@ def create(path: str) -> BinaryIO:
 
     Does not make local folders: a worker that outlives its job must not restore a folder that the end of the job has
     removed.
-
-    Args:
-      path: The file.
-
-    Returns:
-      A stream to write to.
     """
     if not is_remote(path):
         return open(path, "wb")
@@ -290,11 +233,7 @@ def create(path: str) -> BinaryIO:
 
 
 def delete_folder(folder: str) -> None:
-    """Deletes a folder with its content, if it exists.
-
-    Args:
-      folder: The folder.
-    """
+    """Deletes a folder with its content, if it exists."""
     if is_store(folder):
         store, prefix = store_of(folder), folder.rstrip("/") + "/"
         store.delete([info.path for info in store.list(prefix)])
@@ -306,17 +245,7 @@ def delete_folder(folder: str) -> None:
 
 
 def read_text(path: str) -> str:
-    """Reads a text file.
-
-    Args:
-      path: The file.
-
-    Returns:
-      Its text.
-
-    Raises:
-      InputError: If it cannot be read or is not UTF-8.
-    """
+    """Reads a text file. Raises InputError if it cannot be read or is not UTF-8."""
     try:
         with open_file(path) as file:
             return file.read().decode()
@@ -327,17 +256,12 @@ def read_text(path: str) -> str:
 
 
 def write_text(path: str, text: str, temp: str | None = None) -> None:
-    """Writes a text file under a temporary name, then renames it. On an object store, it appears whole anyway.
+    """Writes a text file under a temporary name, then renames it.
 
-    Args:
-      path: The file, in a folder that exists.
-      text: Its content.
-      temp: Temporary folder of the run, for a file of its output, as in `complete_file`. None for a file in that
-        folder, which no other run writes.
-
-    Raises:
-      StageError: If the operating system or the store refuses, for example because the disk is full, or because
-        another run writes to this output.
+    On an object store, it appears whole anyway. The folder of the file exists. `temp` is the temporary folder of the
+    run, for a file of its output, as in `complete_file`; None for a file in that folder, which no other run writes.
+    Raises StageError if the operating system or the store refuses, for example because the disk is full, or because
+    another run writes to this output.
     """
     with named_file("writing", path):
         if is_store(path) and temp is not None:
@@ -360,19 +284,13 @@ def write_text(path: str, text: str, temp: str | None = None) -> None:
 def complete_file(path: str, temp: str) -> Iterator[BinaryIO]:
     """Writes a file that appears under its name when it is complete.
 
+    `temp` is the temporary folder of the run, on the same filesystem; it names the run. Bundles that are repeated write
+    the file again, with the same bytes. Raises StageError if the store has an object of this name that another run has
+    written, or the lease was lost.
+
     On an object store it is written under its name: an object appears whole, and one that another run has written is
     not replaced. If the run has a lease, it appears only while the run holds the lease (`transforms/stores/lease`).
     Elsewhere it is written in the temporary folder and renamed.
-
-    Args:
-      path: The file. Bundles that are repeated write it again, with the same bytes.
-      temp: Temporary folder of the run, on the same filesystem; names the run.
-
-    Yields:
-      A stream to write to.
-
-    Raises:
-      StageError: If the store has an object of this name that another run has written, or the lease was lost.
     """
     if is_store(path):
         with _object_of_run(path, temp) as (store, run, hold), store.create(path, run, hold) as file:
@@ -388,13 +306,9 @@ def complete_file(path: str, temp: str) -> Iterator[BinaryIO]:
 def join_files(sources: Sequence[tuple[str, int]], path: str, temp: str) -> None:
     """Creates an object of a store from the bytes of others, which as far as possible do not leave the store.
 
-    Args:
-      sources: Files in the temporary folder, one after the other, each with its size in bytes.
-      path: The object, as in `complete_file`.
-      temp: Temporary folder of the run; names the run.
-
-    Raises:
-      StageError: If the store has an object of this name that another run has written, or the lease was lost.
+    `sources` are files in the temporary folder `temp` of the run, one after the other, each with its size in bytes;
+    `path` is as in `complete_file`. Raises StageError if the store has an object of this name that another run has
+    written, or the lease was lost.
     """
     with _object_of_run(path, temp) as (store, run, hold):
         store.join(sources, path, run, hold)
@@ -425,12 +339,9 @@ def _object_of_run(path: str, temp: str) -> Iterator[tuple[ObjectStore, str, Lea
 
 
 def move_files(moves: Sequence[tuple[str, str]]) -> None:
-    """Moves files, as many at a time as their filesystem takes.
+    """Moves files from path to new path, all on one filesystem, as many at a time as it takes.
 
     Object stores cannot rename: there, files are copied, within the store, and deleted together.
-
-    Args:
-      moves: Path and new path of each file, all on one filesystem.
     """
     if moves and is_store(moves[0][0]):
         store = store_of(moves[0][0])
@@ -445,11 +356,7 @@ def move_files(moves: Sequence[tuple[str, str]]) -> None:
 
 
 def delete_files(paths: Iterable[str]) -> None:
-    """Deletes files.
-
-    Args:
-      paths: The files, all on one filesystem.
-    """
+    """Deletes files, all on one filesystem."""
     files = list(paths)
     if files and is_store(files[0]):
         store_of(files[0]).delete(files)
@@ -458,14 +365,7 @@ def delete_files(paths: Iterable[str]) -> None:
 
 
 def is_empty_folder(folder: str) -> bool:
-    """Tests whether a folder is new or empty.
-
-    Args:
-      folder: Path of a folder.
-
-    Returns:
-      False if it is a file or holds anything.
-    """
+    """Tests whether a folder is new or empty; False for a file."""
     if is_store(folder):
         return next(iter(store_of(folder).list(folder.rstrip("/") + "/")), None) is None
     if is_remote(folder):

@@ -25,12 +25,9 @@ _ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{\[\]^]""")
 
 @dataclass(frozen=True)
 class Partition:
-    """Value of one partition column in one file.
+    """Value of one partition column in one file; None if it is missing.
 
-    Attributes:
-      name: Name of the column.
-      value: The value; None if it is missing.
-      integer: Whether the column is of int32; otherwise it is of text.
+    The column is of int32 if `integer`, otherwise of text.
     """
 
     name: str
@@ -43,14 +40,7 @@ class Partition:
         return pa.int32() if self.integer else pa.string()
 
     def column(self, rows: int) -> pa.Array:
-        """Repeats the value.
-
-        Args:
-          rows: Number of records.
-
-        Returns:
-          The column of these records.
-        """
+        """Repeats the value for a number of records."""
         return pa.repeat(pa.scalar(self.value, self.type), rows)
 
 
@@ -73,16 +63,9 @@ class OutputPartitions:
         return tuple(name for name, _ in self.columns)
 
     def place(self, path: str) -> int:
-        """Finds the folder of the records of a file.
+        """Index of the folder of the records of an input file.
 
-        Args:
-          path: The input file.
-
-        Returns:
-          Index of the folder.
-
-        Raises:
-          InputError: If there is no such folder: the file was added after the folders were listed.
+        Raises InputError if there is no such folder: the file was added after the folders were listed.
         """
         try:
             return self._places[folder_of(path, self.columns)]
@@ -96,29 +79,17 @@ class OutputPartitions:
         return {folder: place for place, folder in enumerate(self.folders)}
 
     def shard_name(self, number: int, num_shards: int, suffix: str) -> str:
-        """Names a shard.
+        """Path of a shard below the folder of all shards.
 
-        Args:
-          number: Its number among the shards of all folders.
-          num_shards: Number of shards of each folder.
-          suffix: Extension, without a leading dot.
-
-        Returns:
-          Path below the folder of all shards.
+        `number` is its number among the shards of all folders, `num_shards` that of the shards of each folder; `suffix`
+        has no leading dot.
         """
         place, shard = divmod(number, num_shards)
         folder = self.folders[place]
         return f"{folder}{'/' if folder else ''}part-{shard:05d}-of-{num_shards:05d}.{suffix}"
 
     def drop(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Drops the columns from a batch, because readers take them from the names of the folders.
-
-        Args:
-          batch: n records.
-
-        Returns:
-          The other columns.
-        """
+        """Drops the columns from a batch, because readers take them from the names of the folders."""
         return batch.select([name for name in batch.schema.names if name not in self.names]) if self.columns else batch
 
 
@@ -127,14 +98,10 @@ ONE_FOLDER = OutputPartitions()
 
 
 def folder_of(path: str, columns: Sequence[tuple[str, bool]]) -> str:
-    """Names the folder of the shards of a file's records, with special characters escaped as Hive does.
+    """Path of the folder of the shards of a file's records, such as month=1/country=de.
 
-    Args:
-      path: The file.
-      columns: Name of each column and whether it is of int32, from the outermost folder on.
-
-    Returns:
-      Path of the folder, such as month=1/country=de.
+    Special characters are escaped as Hive does. `columns` are names, and whether each is of int32, from the outermost
+    folder on.
     """
     texts, found = dict(_folders(path)), []
     for name, integer in columns:
@@ -150,17 +117,11 @@ def _escaped(text: str) -> str:
 
 
 def find_partitions(paths: Sequence[str], root: str = "") -> list[tuple[Partition, ...]]:
-    """Finds the partition columns of files that are read together.
+    """Partitions of each of the files that are read together, in the order of its folders.
 
-    Args:
-      paths: The n files.
-      root: Folder below which the folders are looked at; empty for all folders of the paths.
-
-    Returns:
-      The partitions of each file, in the order of its folders; all files have the same columns.
-
-    Raises:
-      InputError: If a file has other columns than the first one, a column twice, or a value that is not UTF-8 text.
+    All files have the same columns. `root` is the folder below which the folders are looked at; empty for all folders
+    of the paths. Raises InputError if a file has other columns than the first one, a column twice, or a value that is
+    not UTF-8 text.
     """
     found = [_folders(path[len(root) :]) for path in paths]
     names = [name for name, _ in found[0]] if found else []
@@ -214,13 +175,7 @@ def _listed(names: Sequence[str]) -> str:
 def check_no_clash(partitions: Sequence[Partition], columns: Sequence[str], path: str) -> None:
     """Checks that a file has no column of the name of a partition.
 
-    Args:
-      partitions: Partitions of the file.
-      columns: Names of its columns.
-      path: The file.
-
-    Raises:
-      InputError: If it has; names the folder and the column.
+    Raises InputError, which names the folder and the column.
     """
     for partition in partitions:
         if partition.name in columns:

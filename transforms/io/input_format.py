@@ -54,11 +54,7 @@ class Format:
     root: str = ""
 
     def __post_init__(self) -> None:
-        """Checks the names.
-
-        Raises:
-          ValueError: If the format or a type is unknown.
-        """
+        """Checks the names. Raises ValueError if the format or a type is unknown."""
         if self.name not in FORMATS:
             raise ValueError(f"unknown format {self.name!r}; known: {', '.join(FORMATS)}")
         for name, kind in (self.csv_types or {}).items():
@@ -95,17 +91,9 @@ class FilePart:
 
 
 def file_parts(paths: Sequence[str], format: Format) -> list[FilePart]:
-    """Describes files that are read together.
+    """Describes whole files that are read together; the first one sets the schema, of CSV the first with a record.
 
-    Args:
-      paths: The files; the first one sets the schema, of CSV the first one with a record.
-      format: Their format.
-
-    Returns:
-      A part of each whole file.
-
-    Raises:
-      InputError: If the partition columns of the files differ.
+    Raises InputError if the partition columns of the files differ.
     """
     found = find_partitions(paths, format.root) if format.partitions else [()] * len(paths)
     samples = _samples(paths, format.dialect) if format.name == "csv" else ()
@@ -125,27 +113,12 @@ def _samples(paths: Sequence[str], dialect: Dialect) -> tuple[str, ...]:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Lists column names for an error message.
-
-    Args:
-      names: The names.
-
-    Returns:
-      The first 20 of them, separated by commas.
-    """
+    """First 20 column names, separated by commas, for an error message."""
     return ", ".join(names[:_MOST_LISTED]) + (", ..." if len(names) > _MOST_LISTED else "")
 
 
 def check_unique_columns(names: Sequence[str], path: str) -> None:
-    """Checks that no column name occurs twice.
-
-    Args:
-      names: The column names of a file.
-      path: The file, for the message.
-
-    Raises:
-      InputError: If one does.
-    """
+    """Checks that no column name of a file occurs twice. Raises InputError if one does."""
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"{path}: column {name!r} occurs twice: column names must be unique")

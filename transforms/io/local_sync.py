@@ -13,15 +13,7 @@ _AT_ONCE = 8
 
 
 def make_folders(folder: str, mode: int = 0o755) -> None:
-    """Makes a local folder and its parents, unless they exist.
-
-    Args:
-      folder: The folder.
-      mode: Permissions of new folders, before the umask.
-
-    Raises:
-      OSError: If the operating system refuses.
-    """
+    """Makes a local folder and its parents, unless they exist; `mode` is before the umask. Raises OSError."""
     try:
         os.mkdir(folder, mode)
     except FileNotFoundError:
@@ -36,14 +28,7 @@ def make_folders(folder: str, mode: int = 0o755) -> None:
 
 
 def open_mode(mode: int) -> int:
-    """Finds the permissions of a file that is created with a mode.
-
-    Args:
-      mode: The mode.
-
-    Returns:
-      The mode without the bits of the umask.
-    """
+    """Permissions of a file that is created with a mode: without the bits of the umask."""
     # It can only be read by setting it. Files that other threads create meanwhile are too private, not too open.
     umask = os.umask(0o077)
     os.umask(umask)
@@ -53,11 +38,7 @@ def open_mode(mode: int) -> int:
 def sync_tree(folder: str) -> None:
     """Syncs all files below a folder, then all folders, and takes from others the permission to write to them.
 
-    Args:
-      folder: A local folder, to which nothing is being written.
-
-    Raises:
-      OSError: If the operating system refuses.
+    Nothing is being written to the folder, which is local. Raises OSError if the operating system refuses.
     """
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for paths in (_files(folder), _folders(folder)):
@@ -66,14 +47,7 @@ def sync_tree(folder: str) -> None:
 
 
 def sync_folder(folder: str) -> None:
-    """Syncs the names in a local folder, such as one that was just created or renamed.
-
-    Args:
-      folder: The folder.
-
-    Raises:
-      OSError: If the operating system refuses.
-    """
+    """Syncs the names in a local folder, such as one that was just created or renamed. Raises OSError."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except PermissionError:

@@ -17,31 +17,21 @@ ENOUGH_FILES = 8
 
 
 def splits(file: FilePart, encoding: str = "utf-8") -> bool:
-    """Tells whether a file of rows is split into parts.
+    """Tells whether a whole file of rows is split into parts.
+
+    Of CSV files, only those in UTF-8 are split: offsets in other encodings are not those of the text.
 
     Only few files are split that are local and not compressed: for others, finding the rows costs as much as it saves.
-
-    Args:
-      file: A whole file.
-      encoding: Encoding of a CSV file. Only UTF-8 is split: offsets in other encodings are not those of the text.
-
-    Returns:
-      Whether it is.
     """
     plain = CompressionTypes.detect_compression_type(file.path) == CompressionTypes.UNCOMPRESSED
     return encoding == "utf-8" and file.files < ENOUGH_FILES and plain and not is_remote(file.path)
 
 
 def split_by_rows(file: FilePart, count: Callable[[], int], encoding: str = "utf-8") -> Iterator[FilePart]:
-    """Splits a file into parts that workers read in parallel, by its number of rows.
+    """Splits a whole file into parts that workers read in parallel, by its number of rows.
 
-    Args:
-      file: A whole file.
-      count: Counts its rows, with another pass over the file.
-      encoding: Encoding of a CSV file.
-
-    Yields:
-      Its parts in order, at least one.
+    Yields parts in order, at least one. `count` counts the rows, with another pass over the file; `encoding` is that of
+    a CSV file.
     """
     parts = min(max(count() // _PART_ROWS, 1), _MOST_PARTS) if splits(file, encoding) else 1
     for number in range(parts):
@@ -49,18 +39,13 @@ def split_by_rows(file: FilePart, count: Callable[[], int], encoding: str = "utf
 
 
 def bounds_of_part(part: FilePart, batches: int) -> tuple[int, int | None]:
-    """Finds the rows of a part, which are whole shards or whole batches of its file.
+    """Rows of a part by `split_by_rows`, which are whole shards or whole batches of its file.
+
+    `batches` is the number of batches of the file. Returns (first, stop): the first row, and the one after the last;
+    None for the end of the file. They are equal for a part without a shard: those come last, so that workers which take
+    parts by turns get equally many shards. Parts are whole batches if the file has too few shards to occupy workers.
 
     A shard of one part is written once, by one worker; the segments of several are copied.
-
-    Args:
-      part: A part by `split_by_rows`.
-      batches: Number of batches of the file.
-
-    Returns:
-      (first, stop): the first row, and the one after the last; None for the end of the file. They are equal for a part
-      without a shard: those come last, so that workers which take parts by turns get equally many shards. Parts are
-      whole batches if the file has too few shards to occupy workers.
     """
     starts, parts = (0, *part.cuts), part.parts
     if len(starts) < ENOUGH_FILES:

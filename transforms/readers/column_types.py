@@ -12,15 +12,10 @@ from ..arrow_values import is_binary, is_list, is_string
 
 
 def read_type(kind: pa.DataType, files: int) -> pa.DataType:
-    """Finds the type with which a column of one file is read.
+    """Type with which a column of one file is read, given the number of files that are read together.
 
-    Args:
-      kind: Its type in the file.
-      files: Number of files that are read together.
-
-    Returns:
-      The type with `string` and `binary` for views, and with indices of int32 for categories: shorter ones cannot hold
-      the categories of several files or row groups together. Categories of several files have no common order.
+    Views become `string` and `binary`, and indices of categories int32: shorter ones cannot hold the categories of
+    several files or row groups together. Categories of several files have no common order.
     """
     if pa.types.is_primitive(kind):
         return kind
@@ -43,13 +38,9 @@ def read_type(kind: pa.DataType, files: int) -> pa.DataType:
 def common_type(kind: pa.DataType, first: pa.DataType) -> pa.DataType | None:
     """Finds the type of the first file for a column of another file.
 
-    Args:
-      kind: Type in the other file, of `read_type`.
-      first: Type in the first file, of `read_type`.
-
-    Returns:
-      The layout of the first file, with nulls allowed where the other file allows them; None if the two types do not
-      hold the same values. A column without a value in one of the files has the type of the other one.
+    Both types are of `read_type`. The result is the layout of the first file, with nulls allowed where the other file
+    allows them; None if the two types do not hold the same values. A column without a value in one of the files has the
+    type of the other one.
     """
     if pa.types.is_null(first) or pa.types.is_null(kind):
         return kind if pa.types.is_null(first) else first
@@ -81,15 +72,7 @@ def _list_like(kind: pa.DataType, field: pa.Field) -> pa.DataType:
 
 
 def converted(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Converts values to a type of `common_type` that holds them.
-
-    Args:
-      values: n values.
-      kind: The type.
-
-    Returns:
-      The values with this type.
-    """
+    """Converts values to a type of `common_type` that holds them."""
     if values.type.equals(kind):
         return values
     if pa.types.is_null(values.type):

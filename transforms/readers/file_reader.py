@@ -52,9 +52,8 @@ class FileReader:
     def __post_init__(self) -> None:
         """Checks the options.
 
-        Raises:
-          ValueError: If encoded batches are asked for without what they need, or the filter reads the label or has no
-            `label_column` to exclude.
+        Raises ValueError if encoded batches are asked for without what they need, or the filter reads the label or has
+        no `label_column` to exclude.
         """
         if self.encoded and (self.format.name != "tfrecord" or not self.columns or self.label_column is None):
             raise ValueError("encoded needs the format tfrecord, columns and a label_column")
@@ -103,16 +102,10 @@ class FileReader:
     def schema(self, part: FilePart) -> pa.Schema:
         """Finds the columns of a file without reading a label.
 
-        Args:
-          part: The file.
-
-        Returns:
-          The columns: of Parquet those of the footer, of CSV those of the header line with types of the first rows, of
-          TFRecord those of the first 1,024 records. Of CSV and TFRecord, the label has the type null. The columns of
-          the file's folders come last; a file without columns has none of these either.
-
-        Raises:
-          InputError: If the file cannot be read, or has a column of the name of a folder.
+        They are those of the footer for Parquet, those of the header line with types of the first rows for CSV, and
+        those of the first 1,024 records for TFRecord. Of CSV and TFRecord, the label has the type null. The columns of
+        the file's folders come last; a file without columns has none of these either. Raises InputError if the file
+        cannot be read, or has a column of the name of a folder.
         """
         schema = self._own_schema(part)
         if not schema.names:
@@ -132,47 +125,27 @@ class FileReader:
     def notes(self, part: FilePart) -> tuple[str, ...]:
         """Describes columns of numbers that CSV files have as text, as may not be meant.
 
-        Args:
-          part: One of the files.
-
-        Returns:
-          Texts that name columns, lines and flags; none of other formats.
-
-        Raises:
-          InputError: If the file cannot be read.
+        The texts name columns, lines and flags; there are none for other formats. Raises InputError if the file cannot
+        be read.
         """
         if self.format.name != "csv" or not self._labels:
             return ()
         return csv_notes(part, self._labels, self.format.csv_types, self.format.dialect)
 
     def split(self, file: FilePart) -> Iterator[FilePart]:
-        """Splits a large file into parts that workers read in parallel.
+        """Splits a large file into parts that workers read in parallel, in order, at least one.
 
-        Args:
-          file: A whole file.
-
-        Returns:
-          Its parts in order, at least one.
-
-        Raises:
-          InputError: If the file cannot be read.
+        Raises InputError if the file cannot be read.
         """
         if self.format.name == "csv":
             return split_csv(file, self._labels, self.format.dialect)
         return split_parquet(file) if self.format.name == "parquet" else split_tfrecord(file)
 
     def read(self, part: FilePart) -> Iterator[LabelledBatch]:
-        """Reads one file or part.
+        """Reads the batches of one file or part in order; none of a file whose partition the filter leaves out.
 
-        Args:
-          part: The file or part.
-
-        Yields:
-          Its batches in order; none of a file whose partition the filter leaves out.
-
-        Raises:
-          InputError: If the file is missing, damaged, of another schema than the first one, or lacks a column that is
-            asked for; or if no value of the filter's column can equal its value.
+        Raises InputError if the file is missing, damaged, of another schema than the first one, or lacks a column that
+        is asked for; or if no value of the filter's column can equal its value.
         """
         reader = self._reader(part.partitions)
         where = self._own_filter([partition.name for partition in part.partitions])
@@ -204,15 +177,7 @@ class FileReader:
 
 
 def with_partitions(batch: pa.RecordBatch, partitions: Sequence[Partition]) -> pa.RecordBatch:
-    """Adds partition columns to a batch.
-
-    Args:
-      batch: n records of one file.
-      partitions: Partitions of the file.
-
-    Returns:
-      The batch with a column for each of them, at the end.
-    """
+    """Adds a column for each partition of the file of a batch, at the end."""
     if not partitions:
         return batch
     columns = [partition.column(batch.num_rows) for partition in partitions]

@@ -36,42 +36,21 @@ class ParquetReader:
     """Reads Parquet files, one after the other."""
 
     def __init__(self, columns: Sequence[str] | None):
-        """Prepares for a set of columns.
-
-        Args:
-          columns: Columns to read; None reads all.
-        """
+        """Prepares for a set of columns; None reads all."""
         self._columns = columns
 
     def first_row(self, part: FilePart) -> int:
-        """Finds where a part begins.
-
-        Args:
-          part: The file or part.
-
-        Returns:
-          Row of the file.
-
-        Raises:
-          InputError: If the file cannot be opened or is not Parquet.
-        """
+        """Row of the file at which a part begins. Raises InputError if the file cannot be opened or is not Parquet."""
         if part.number == 0:
             return 0
         with _open_arrow_file(part.path) as opened:
             return _rows_of_part(_group_starts(_open_parquet_file(opened, part.path).metadata), part).start
 
     def read(self, part: FilePart) -> Iterator[pa.RecordBatch]:
-        """Reads one file or part.
+        """Reads the records of one file or part in order, in pieces of any size, without metadata.
 
-        Args:
-          part: The file or part.
-
-        Yields:
-          Records in order, in pieces of any size, without metadata.
-
-        Raises:
-          InputError: If the file cannot be opened, is not Parquet or damaged, has another schema than the first file,
-            or lacks a column.
+        Raises InputError if the file cannot be opened, is not Parquet or damaged, has another schema than the first
+        file, or lacks a column.
         """
         with _open_arrow_file(part.path) as file:
             parquet = _open_parquet_file(file, part.path)
@@ -105,16 +84,10 @@ class ParquetReader:
 
 
 def parquet_schema(path: str) -> tuple[pa.Schema, int]:
-    """Reads the schema of a file from its footer, without its metadata. No value is read.
+    """Reads the schema of a file from its footer, without its metadata, and its number of records.
 
-    Args:
-      path: The file.
-
-    Returns:
-      The schema, with the types that the columns are read with, and the number of records.
-
-    Raises:
-      InputError: If the file cannot be opened or is not Parquet.
+    No value is read. The types are those that the columns are read with. Raises InputError if the file cannot be opened
+    or is not Parquet.
     """
     with _open_arrow_file(path) as file:
         parquet = _open_parquet_file(file, path)
@@ -122,16 +95,9 @@ def parquet_schema(path: str) -> tuple[pa.Schema, int]:
 
 
 def int96_columns(path: str) -> list[str]:
-    """Finds the columns with timestamps of the deprecated type INT96, some of which no other type can hold.
+    """Finds the columns, also nested ones, with timestamps of the deprecated type INT96.
 
-    Args:
-      path: The file.
-
-    Returns:
-      Names of the columns, also of nested ones.
-
-    Raises:
-      InputError: If the file cannot be opened or is not Parquet.
+    No other type can hold some of these. Raises InputError if the file cannot be opened or is not Parquet.
     """
     with _open_arrow_file(path) as file:
         return _int96_columns(_open_parquet_file(file, path).metadata)
@@ -146,16 +112,9 @@ def _int96_columns(metadata: pq.FileMetaData) -> list[str]:
 
 @redact_errors("reading")
 def split_parquet(file: FilePart) -> Iterator[FilePart]:
-    """Splits a Parquet file into parts that workers read in parallel.
+    """Splits a whole Parquet file into parts that workers read in parallel, in order, at least one.
 
-    Args:
-      file: A whole file.
-
-    Yields:
-      Its parts in order, at least one.
-
-    Raises:
-      InputError: If the file cannot be opened or is not Parquet.
+    Raises InputError if the file cannot be opened or is not Parquet.
     """
     with _open_arrow_file(file.path) as opened:
         metadata = _open_parquet_file(opened, file.path).metadata

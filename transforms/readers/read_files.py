@@ -73,9 +73,8 @@ class ReadRecordBatches(beam.PTransform):
     def __post_init__(self) -> None:
         """Checks the options.
 
-        Raises:
-          ValueError: If encoded batches are asked for without what they need, the filter reads the label or has no
-            `label_column` to exclude, or no file is read at a time.
+        Raises ValueError if encoded batches are asked for without what they need, the filter reads the label or has no
+        `label_column` to exclude, or no file is read at a time.
         """
         super().__init__()
         if self.together < 1:

@@ -54,14 +54,12 @@ class TFRecordReader:
         where: str | None = None,
         matches: Callable[[pa.RecordBatch], np.ndarray] | None = None,
     ):
-        """Prepares for a set of columns.
+        """Prepares for a set of features; None reads all.
 
-        Args:
-          columns: Features to read; None reads all.
-          labels: Private features, whose bytes do not count for the end of a batch.
-          encoded: Whether batches carry the records as well; needs `columns` and `labels`.
-          where: Feature that decides which records are read; None reads all.
-          matches: Tests which records of a batch with that feature are read, (n,) bool. Only these are decoded further.
+        `labels` are the private features, whose bytes do not count for the end of a batch. If `encoded`, which needs
+        both, batches carry the records as well. `where` is the feature that decides which records are read, None for
+        all; `matches` tests which records of a batch with it are read, shape (n,), bool. Only these are decoded
+        further.
         """
         warn_if_slow()
         self._matches = matches
@@ -71,31 +69,15 @@ class TFRecordReader:
         self._encoded = encoded
 
     def first_row(self, part: FilePart) -> int:
-        """Finds where a part begins.
-
-        Args:
-          part: The file or part.
-
-        Returns:
-          Row of the file.
-
-        Raises:
-          InputError: If the file cannot be read.
-        """
+        """Row of the file at which a part begins. Raises InputError if the file cannot be read."""
         rows = _rows_of_part(part)
         return 0 if rows is None else rows.start
 
     def read(self, part: FilePart) -> Iterator[SelectedRecords]:
-        """Reads one file.
+        """Reads one file, or a part of it by `split_tfrecord`.
 
-        Args:
-          part: The file, or a part of it by `split_tfrecord`.
-
-        Yields:
-          Batches of `BATCH_ROWS` records in order, fewer at the end and where features are large.
-
-        Raises:
-          InputError: If the file cannot be opened, is corrupt or truncated, or holds other records than tf.Examples.
+        Yields batches of `BATCH_ROWS` records in order, fewer at the end and where features are large. Raises
+        InputError if the file cannot be opened, is corrupt or truncated, or holds other records than tf.Examples.
         """
         # All import the extra `tfrecord`, which only TFRecord input needs.
         from ..tfrecord.example_columns import ExampleColumns
@@ -132,16 +114,9 @@ class TFRecordReader:
 
 @redact_errors("reading")
 def split_tfrecord(file: FilePart) -> Iterator[FilePart]:
-    """Splits a TFRecord file into parts that workers read in parallel, by its number of records.
+    """Splits a whole TFRecord file into parts that workers read in parallel, by its number of records.
 
-    Args:
-      file: A whole file.
-
-    Yields:
-      Its parts in order, at least one.
-
-    Raises:
-      InputError: If the file cannot be read.
+    Yields parts in order, at least one. Raises InputError if the file cannot be read.
     """
     yield from split_by_rows(file, lambda: _index(file.path)[0])
 
@@ -225,15 +200,8 @@ def _is_zlib(start: bytes) -> bool:
 def tfrecord_schema(path: str, labels: Sequence[str]) -> pa.Schema:
     """Finds the features of the first 1,024 records of a file, without looking at a label.
 
-    Args:
-      path: The file.
-      labels: Names of the private features.
-
-    Returns:
-      The features in the order of their names; a label that occurs has the type null.
-
-    Raises:
-      InputError: If the file cannot be opened or is corrupt, or a record is not a tf.Example.
+    They are in the order of their names; a label that occurs has the type null. Raises InputError if the file cannot be
+    opened or is corrupt, or a record is not a tf.Example.
     """
     from ..tfrecord.example_decoder import ExampleDecoder
 
