@@ -80,11 +80,7 @@ class GoogleStore(ObjectStore):
     BUFFER = _PART_BYTES
 
     def __init__(self, options: PipelineOptions):
-        """Connects when it is used.
-
-        Args:
-          options: Options with Beam's `GoogleCloudOptions`.
-        """
+        """Connects when it is used; the options include Beam's `GoogleCloudOptions`."""
         flags = options.view_as(GoogleCloudOptions)
         self._flags = (
             flags.no_auth, flags.project, flags.impersonate_service_account, tuple(flags.gcp_oauth_scopes or ()),
@@ -239,9 +235,6 @@ class GoogleStore(ObjectStore):
         """Does nothing: a run with a lease uploads to its temporary folder, which the next run deletes.
 
         The store itself drops unfinished uploads after a week, and does not charge for them.
-
-        Args:
-          prefix: What their URLs begin with.
         """
 
 

@@ -15,13 +15,7 @@ _MOST_COPIED = 512 << 20
 
 
 class Range(NamedTuple):
-    """Bytes of an object.
-
-    Attributes:
-      path: Its URL.
-      start: The first byte.
-      stop: The byte after the last one.
-    """
+    """Bytes of the object at a URL, from `start` to `stop`, exclusive."""
 
     path: str
     start: int
@@ -46,17 +40,13 @@ class Part(NamedTuple):
 
 
 def joined_parts(sources: Sequence[tuple[str, int]]) -> list[Part]:
-    """Divides the bytes of several objects into the parts of one.
+    """Divides the bytes of several objects, in order and each with its size in bytes, into the parts of one.
+
+    Returns at most 10,000 parts, each but the last of 5 MiB or more; none if there are no bytes. A single part that is
+    not copied may be written as a whole.
 
     Few bytes are sent: those of objects shorter than a part, and the first bytes of an object after such a one. An only
     object below 1 MiB is sent as well, because that takes fewer requests than parts do.
-
-    Args:
-      sources: The objects in order, each with its size in bytes.
-
-    Returns:
-      At most 10,000 parts, each but the last of 5 MiB or more; none if there are no bytes. A single part that is not
-      copied may be written as a whole.
     """
     total = sum(size for _, size in sources)
     least = max(LEAST_PART, total // _PARTS)

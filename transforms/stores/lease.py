@@ -39,27 +39,13 @@ _TEMPORARY = re.compile(r"((?:s3|gs)://.+/\.[^/]+\.labeldp)/([0-9a-f]{32})(?:/.*
 
 
 def staging_of(target: str) -> str:
-    """Names the staging folder of a target.
-
-    Args:
-      target: URL of the output.
-
-    Returns:
-      URL of the folder, beside the target.
-    """
+    """URL of the staging folder of a target, beside it."""
     parent, name = parent_and_name(target)
     return f"{parent}/.{name}.labeldp"
 
 
 def lease_path(target: str) -> str:
-    """Names the lease of a target.
-
-    Args:
-      target: URL of the output.
-
-    Returns:
-      URL of the lease, in the staging folder.
-    """
+    """URL of the lease of a target, in the staging folder."""
     return f"{staging_of(target)}/{_NAME}"
 
 
@@ -67,9 +53,7 @@ def lease_path(target: str) -> str:
 class LeaseHold:
     """Reference to the lease of a run, for its workers.
 
-    Attributes:
-      folder: Staging folder of the target, in which the lease is.
-      run: Name of the run.
+    `folder` is the staging folder of the target, in which the lease is.
     """
 
     folder: str
@@ -77,34 +61,21 @@ class LeaseHold:
 
     @classmethod
     def of_temporary(cls, folder: str) -> LeaseHold | None:
-        """Finds the lease under which a run works.
-
-        Args:
-          folder: Temporary folder of the run, or a folder in it.
-
-        Returns:
-          The reference; None for a temporary folder of a run without a lease.
-        """
+        """Lease of the run with a temporary folder, or a folder in it; None for a run without a lease."""
         found = _TEMPORARY.fullmatch(folder)
         return None if found is None else cls(found[1], found[2])
 
     def new_temporary(self) -> str:
-        """Names an object in the temporary folder of the run, which the next run deletes when it takes over.
+        """Names a new object in the temporary folder of the run.
 
-        Returns:
-          A URL that no other object has.
+        The next run deletes that folder when it takes over.
         """
         return f"{self.folder}/{self.run}/{uuid.uuid4().hex}"
 
     def check(self, store: ObjectStore) -> None:
         """Checks that the run still has the lease.
 
-        Args:
-          store: The store.
-
-        Raises:
-          StageError: If another run has taken over.
-          StoreError: If the store does not answer.
+        Raises StageError if another run has taken over, StoreError if the store does not answer.
         """
         path = f"{self.folder}/{_NAME}"
         found = store.read(path)
@@ -127,12 +98,7 @@ class Lease:
     """
 
     def __init__(self, store: ObjectStore, path: str):
-        """Names the lease; `acquire` acquires it.
-
-        Args:
-          store: The store.
-          path: URL of the lease.
-        """
+        """Names the lease by its URL; `acquire` acquires it."""
         self.left = False
         self.idle = False
         self.published = False
@@ -149,14 +115,8 @@ class Lease:
     def acquire(self, waiting: Callable[[], None]) -> bool:
         """Acquires the lease; waits for up to a minute to find out whether a run that holds it is alive.
 
-        Args:
-          waiting: Called once before it waits.
-
-        Returns:
-          True if a killed run had held it.
-
-        Raises:
-          InputError: If another run holds it, or was stopped within `held`, or if the store ignores conditions.
+        `waiting` is called once before it waits. Returns True if a killed run had held it. Raises InputError if another
+        run holds it, or was stopped within `held`, or if the store ignores conditions.
         """
         require_conditions(self._store, self._path)
         found = self._store.read(self._path)
@@ -177,11 +137,7 @@ class Lease:
 
     @contextlib.contextmanager
     def renewed(self) -> Iterator[None]:
-        """Renews the lease during a block, and deletes it at its end unless it was lost or is to be left.
-
-        Yields:
-          Nothing.
-        """
+        """Renews the lease during a block, and deletes it at its end unless it was lost or is to be left."""
         thread = threading.Thread(target=self._renew, name="labeldp-lease", daemon=True)
         thread.start()
         try:
@@ -204,9 +160,8 @@ class Lease:
     def check(self) -> None:
         """Checks that this run still has the lease, by renewing it.
 
-        Raises:
-          StageError: If it was lost: this process was stopped for a minute, and another run took over.
-          StoreError: If the store does not answer.
+        Raises StageError if it was lost: this process was stopped for a minute, and another run took over. Raises
+        StoreError if the store does not answer.
         """
         with self._lock:
             if not self._lost:
@@ -221,14 +176,9 @@ class Lease:
     def held(self) -> Iterator[None]:
         """Keeps the lease during a block, however long this process is stopped in it.
 
+        Raises StageError if the lease was lost before, StoreError if the store does not answer.
+
         Until the block ends, another run takes over only if it knows that this process is gone.
-
-        Yields:
-          Nothing.
-
-        Raises:
-          StageError: If the lease was lost before.
-          StoreError: If the store does not answer.
         """
         self._held = True
         try:

@@ -63,48 +63,22 @@ class ObjectStore(ABC):
     def probe(self, path: str, listing: bool) -> None:
         """Asks the store once, with short timeouts, so that a wrong name or missing credentials are found at once.
 
-        Args:
-          path: An object, which need not exist, or a prefix.
-          listing: True to list, False to read.
+        `path` is an object, which need not exist, or a prefix. Lists if `listing`, else reads.
         """
 
     @abstractmethod
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Lists objects.
-
-        Args:
-          prefix: What their URLs begin with.
-
-        Yields:
-          The objects, in the order of their names.
-        """
+        """Lists the objects whose URLs begin with a prefix, in the order of their names."""
 
     def head(self, path: str) -> ObjectInfo | None:
-        """Describes an object.
-
-        Args:
-          path: The object.
-
-        Returns:
-          What is known of it; None if it does not exist.
-        """
+        """Describes an object; None if it does not exist."""
         try:
             return self._head(path)
         except StoreNotFound:
             return None
 
     def open(self, path: str) -> BinaryIO:
-        """Opens an object for reading.
-
-        Args:
-          path: The object.
-
-        Returns:
-          A buffered stream that can seek.
-
-        Raises:
-          StoreNotFound: If it does not exist.
-        """
+        """Opens an object as a buffered stream that can seek. Raises StoreNotFound if it does not exist."""
         info = self.head(path)
         if info is None:
             raise StoreNotFound("no such object")
@@ -112,45 +86,26 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def read(self, path: str) -> tuple[bytes, str] | None:
-        """Reads a small object at once.
+        """Reads content and version of a small object at once; None if it does not exist.
 
-        Args:
-          path: The object.
-
-        Returns:
-          Its content and its version; None if it does not exist.
-
-        Raises:
-          StoreConflict: If it is replaced again and again.
+        Raises StoreConflict if it is replaced again and again.
         """
 
     @abstractmethod
     def write(self, path: str, content: bytes, replaces: str | None = None) -> str:
-        """Writes a small object at once.
+        """Writes a small object at once, and returns its new version.
 
-        Args:
-          path: The object.
-          content: Its content.
-          replaces: Version that it must have, or ABSENT; None for any.
-
-        Returns:
-          The new version.
-
-        Raises:
-          StoreConflict: If it has another version; it is not written then.
+        `replaces` is the version that it must have, or ABSENT; None for any. Raises StoreConflict if it has another
+        version; it is not written then.
         """
 
     def create(self, path: str, tag: str | None = None, hold: LeaseHold | None = None) -> BinaryIO:
         """Creates an object, which appears when the stream is closed.
 
-        Args:
-          path: The object.
-          tag: Name of the run. If given, the object must not exist: closing the stream raises StoreConflict then.
-          hold: Lease of the run, with a tag. If given, the run must hold it until the object appears: closing the
-            stream raises StageError, StoreConflict or StoreNotFound then.
-
-        Returns:
-          A stream to write to. As a context manager it gives the object up if the block raises.
+        `tag` is the name of the run: if given, the object must not exist, and closing the stream raises StoreConflict
+        if it does. With `hold`, which needs a tag, the run must hold its lease until the object appears: otherwise
+        closing the stream raises StageError, StoreConflict or StoreNotFound. As a context manager, the stream gives the
+        object up if the block raises.
         """
         return ObjectWriter(self._upload(path, tag, hold))  # type: ignore[return-value]
 
@@ -158,26 +113,15 @@ class ObjectStore(ABC):
     def join(self, sources: Sequence[tuple[str, int]], path: str, tag: str, hold: LeaseHold | None = None) -> None:
         """Creates an object that has the bytes of others, one after the other, as far as possible within the store.
 
-        Args:
-          sources: The others, with their sizes in bytes.
-          path: The object, which must not exist, in the bucket of the others.
-          tag: Name of the run.
-          hold: Lease of the run, as in `create`; the others are in its temporary folder.
-
-        Raises:
-          StoreConflict: If it exists.
+        `sources` are the others, with their sizes in bytes; `path` must not exist, and is in their bucket. `tag` is the
+        name of the run. `hold` is its lease, as in `create`; the others are in its temporary folder. Raises
+        StoreConflict if the object exists.
         """
 
     def copy(self, source: str, target: str) -> None:
         """Copies an object within its bucket, unless it was copied before.
 
-        Args:
-          source: The object.
-          target: URL of the copy.
-
-        Raises:
-          StoreNotFound: If there is no such object.
-          StoreConflict: If the target exists and is no copy of it.
+        Raises StoreNotFound if there is no such object, StoreConflict if the target exists and is no copy of it.
         """
         info, tag = self.head(source), hashlib.blake2b(source.encode(), digest_size=16).hexdigest()
         if info is None:
@@ -191,30 +135,17 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def delete(self, paths: Iterable[str]) -> None:
-        """Deletes objects; those that do not exist are passed over.
-
-        Args:
-          paths: The objects.
-        """
+        """Deletes objects; those that do not exist are passed over."""
 
     @abstractmethod
     def delete_version(self, path: str, version: str) -> None:
-        """Deletes an object if it has a version.
-
-        Args:
-          path: The object.
-          version: The version.
-
-        Raises:
-          StoreConflict: If it has another version.
-        """
+        """Deletes an object if it has a version. Raises StoreConflict if it has another one."""
 
     @abstractmethod
     def abort_uploads(self, prefix: str) -> None:
         """Gives up the unfinished uploads of other writers, none of which makes an object from then on.
 
-        Args:
-          prefix: What their URLs begin with.
+        `prefix` is the beginning of their URLs.
         """
 
     @abstractmethod
@@ -231,37 +162,19 @@ class ObjectStore(ABC):
 
 
 def is_store(path: str) -> bool:
-    """Tests whether a path is on an object store.
-
-    Args:
-      path: A path or pattern.
-
-    Returns:
-      True for s3:// and gs://.
-    """
+    """Tests whether a path or pattern is on an object store: s3:// or gs://."""
     return _SCHEME.match(path) is not None
 
 
 def install(scheme: str) -> str:
-    """Names the command that installs the library of a store.
-
-    Args:
-      scheme: s3 or gs.
-
-    Returns:
-      The command.
-    """
+    """Command that installs the library of a store, s3 or gs."""
     return f"pip install 'labeldp[{EXTRAS[scheme]}]'"
 
 
 def check_url(path: str) -> None:
-    """Checks the form of a URL.
+    """Checks the form of a URL of `is_store`, or of a pattern.
 
-    Args:
-      path: A URL of `is_store`, or a pattern.
-
-    Raises:
-      ValueError: If it is malformed or holds credentials; the message has no part of it that may be secret.
+    Raises ValueError if it is malformed or holds credentials; the message has no part of it that may be secret.
     """
     scheme, _, rest = path.partition("://")
     if "@" in rest.partition("/")[0] or re.match(r"[^/]*:", rest):
@@ -280,40 +193,22 @@ def check_url(path: str) -> None:
 
 
 def split_url(path: str) -> tuple[str, str]:
-    """Splits a URL into its bucket and the name of the object.
-
-    Args:
-      path: The URL.
-
-    Returns:
-      Bucket and name; the name is empty for a whole bucket.
-    """
+    """Splits a URL into its bucket and the name of the object, empty for a whole bucket."""
     bucket, _, name = path.partition("://")[2].partition("/")
     return bucket, name
 
 
 def parent_and_name(path: str) -> tuple[str, str]:
-    """Splits a URL at its last slash.
-
-    Args:
-      path: URL of an object or prefix.
-
-    Returns:
-      URL of the folder, and the name in it.
-    """
+    """Splits the URL of an object or prefix at its last slash: URL of the folder, and the name in it."""
     parent, _, name = path.rstrip("/").rpartition("/")
     return parent, name
 
 
 def require_conditions(store: ObjectStore, place: str) -> None:
-    """Checks that a store honors the conditions of writes, by trying. Leaves no object behind.
+    """Checks that a store honors the conditions of writes, by trying.
 
-    Args:
-      store: The store.
-      place: URL that the tried object's name begins with.
-
-    Raises:
-      InputError: If it does not.
+    Leaves no object behind. `place` is the URL that the tried object's name begins with. Raises InputError if the store
+    does not.
     """
     # Another run that takes over deletes what it finds there, and then a store that honors conditions seems not to.
     if not (_honors_conditions(store, place) or _honors_conditions(store, place)):

@@ -22,12 +22,10 @@ class ObjectReader(io.RawIOBase):
     mode = "rb"
 
     def __init__(self, size: int, stream: Callable[[int], Any], reasons: Callable[[], AbstractContextManager[None]]):
-        """Opens nothing yet.
+        """Opens nothing yet; `size` is that of the object in bytes.
 
-        Args:
-          size: Bytes of the object.
-          stream: Opens a stream, with `read` and `close`, from a byte on.
-          reasons: Context that raises StoreError for errors of `read`.
+        `stream` opens a stream, with `read` and `close`, from a byte on. `reasons` is a context that raises StoreError
+        for errors of `read`.
         """
         self._size = size
         self._open_stream = stream
@@ -36,39 +34,19 @@ class ObjectReader(io.RawIOBase):
         self._position = 0
 
     def readable(self) -> bool:
-        """Tells that it can be read.
-
-        Returns:
-          True.
-        """
+        """Tells that it can be read."""
         return True
 
     def seekable(self) -> bool:
-        """Tells that it can seek.
-
-        Returns:
-          True.
-        """
+        """Tells that it can seek."""
         return True
 
     def tell(self) -> int:
-        """Tells the present position.
-
-        Returns:
-          Bytes from the start.
-        """
+        """Position in bytes from the start."""
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Moves to a position, as in `io.IOBase`.
-
-        Args:
-          offset: Bytes from the place that `whence` names.
-          whence: Start, present position or end.
-
-        Returns:
-          The new position.
-        """
+        """Moves to a position, as in `io.IOBase`, and returns it."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         position = max(base + offset, 0)
         if position != self._position:
@@ -79,14 +57,8 @@ class ObjectReader(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Reads into a buffer, as in `io.RawIOBase`.
 
-        Args:
-          buffer: Bytes to fill.
-
-        Returns:
-          Number of bytes read; 0 at the end.
-
-        Raises:
-          StoreError: If the store refuses, or the stream breaks off three times.
+        Returns the number of bytes read; 0 at the end. Raises StoreError if the store refuses, or the stream breaks off
+        three times.
         """
         wanted = min(len(buffer), self._size - self._position)
         if wanted <= 0:
@@ -109,11 +81,7 @@ class ObjectReader(io.RawIOBase):
         return 0
 
     def readall(self) -> bytes:
-        """Reads the rest, as in `io.RawIOBase`, which would ask for 8 KiB at a time: a request each on Google's store.
-
-        Returns:
-          The bytes.
-        """
+        """Reads the rest, as in `io.RawIOBase`, which would ask for 8 KiB, one request on Google's store, at a time."""
         return b"".join(iter(lambda: self.read(self.BUFFER), b""))
 
     def close(self) -> None:
@@ -131,27 +99,15 @@ class Upload(Protocol):
     """An object that is being written."""
 
     def part_bytes(self) -> int:
-        """Tells how large the next part is.
-
-        Returns:
-          Bytes.
-        """
+        """Size of the next part in bytes."""
         ...
 
     def add(self, content: bytes) -> None:
-        """Writes a part.
-
-        Args:
-          content: Its bytes.
-        """
+        """Writes a part."""
         ...
 
     def finish(self, rest: bytes) -> None:
-        """Makes the object appear.
-
-        Args:
-          rest: The last part, which may be empty.
-        """
+        """Makes the object appear; `rest` is the last part, which may be empty."""
         ...
 
     def give_up(self) -> None:
@@ -163,40 +119,24 @@ class ObjectWriter(io.RawIOBase):
     """Writes an object, which appears when the stream is closed, and never if the `with` block raises."""
 
     def __init__(self, upload: Upload):
-        """Begins.
-
-        Args:
-          upload: Takes the parts.
-        """
+        """Begins."""
         self._upload = upload
         self._buffer = bytearray()
         self._written = 0
         self._ended = False
 
     def writable(self) -> bool:
-        """Tells that it can be written to.
-
-        Returns:
-          True.
-        """
+        """Tells that it can be written to."""
         return True
 
     def tell(self) -> int:
-        """Tells the present position.
-
-        Returns:
-          Bytes written.
-        """
+        """Number of bytes written."""
         return self._written
 
     def write(self, content: Any) -> int:
-        """Writes all of the content, as in `io.BufferedIOBase`.
+        """Writes all of the content, as in `io.BufferedIOBase`: bytes, or an object with a buffer of bytes.
 
-        Args:
-          content: Bytes, or an object with a buffer of bytes.
-
-        Returns:
-          Number of bytes written.
+        Returns the number of bytes written.
         """
         size = memoryview(content).nbytes
         self._buffer += content

@@ -87,11 +87,7 @@ class S3Store(ObjectStore):
     """Objects of s3:// URLs."""
 
     def __init__(self, options: PipelineOptions):
-        """Connects when it is used.
-
-        Args:
-          options: Options with Beam's `S3Options`.
-        """
+        """Connects when it is used; the options include Beam's `S3Options`."""
         flags = options.view_as(S3Options)
         names = (
             "s3_access_key_id", "s3_secret_access_key", "s3_session_token", "s3_endpoint_url", "s3_region_name",
@@ -248,11 +244,7 @@ class _Upload:
         self._added(found["ETag"])
 
     def add_copy(self, source: Range) -> None:
-        """Adds a part that the store copies itself.
-
-        Args:
-          source: Its bytes.
-        """
+        """Adds a part that the store copies itself."""
         bucket, name = split_url(source.path)
         with _reasons():
             found = self._client.upload_part_copy(
