@@ -26,11 +26,9 @@ _HELD = 1 << 20
 
 
 class LetterFile(NamedTuple):
-    """Complete file of dead letters.
+    """Complete file of dead letters, and its number of lines.
 
-    Attributes:
-      name: Its name: dead_letters.jsonl, or dead_letters-00000-of-00004.jsonl if there are several.
-      letters: Number of lines.
+    The name is dead_letters.jsonl, or dead_letters-00000-of-00004.jsonl if there are several.
     """
 
     name: str

@@ -47,13 +47,9 @@ class ReleaseShards(beam.PTransform):
 
 
 def require_digest(digest: int) -> None:
-    """Checks the digest in stages that wait for it.
+    """Checks the digest of `PrivatizedLabels`, a side input, in stages that wait for it.
 
-    Args:
-      digest: Side input with the digest of `PrivatizedLabels`.
-
-    Raises:
-      StageError: If there is none.
+    Raises StageError if there is none.
     """
     # Beam gives a side input without elements a value of another type.
     if not isinstance(digest, int):
@@ -79,11 +75,7 @@ def _move(shards: list[ShardFile], directory: str, digest: int) -> list[ShardFil
 def require_empty(folder: str) -> None:
     """Checks that a release folder is new or empty, because shards of two releases in one folder look like one release.
 
-    Args:
-      folder: The folder.
-
-    Raises:
-      InputError: If it is a file or holds anything.
+    Raises InputError if it is a file or holds anything.
     """
     if not is_empty_folder(folder):
         raise InputError(f"{folder} exists and is not an empty folder: name another, or delete it")

@@ -92,17 +92,9 @@ class ShardRanges:
     scales: tuple[int, ...]
 
     def of_file(self, source: str, folder: int) -> RowCuts:
-        """Finds the shards of a file's rows.
+        """Rows at which a file is cut; `folder` is the index of its folder among those of the output.
 
-        Args:
-          source: The file.
-          folder: Index of its folder among those of the output.
-
-        Returns:
-          Where its rows are cut.
-
-        Raises:
-          InputError: If it had no rows in the first pass.
+        Raises InputError if the file had no rows in the first pass.
         """
         key = np.uint64(_key(source, self.salt))
         # A Python integer would turn all keys into floats, each time.
@@ -138,24 +130,16 @@ class RowCuts:
     place: tuple[int, int]
 
     def follows(self, other: RowCuts) -> bool:
-        """Tells whether no row of a third file is between those of two files.
+        """Tells whether the first row of this file comes right after the last row of another.
 
-        Args:
-          other: Where a file of the same folder is cut.
-
-        Returns:
-          True if the first row of this file comes right after the last one of the other.
+        No row of a third file is between them then. Both files belong to the same folder.
         """
         return self.place[0] == other.place[1]
 
     def parts(self, rows: np.ndarray) -> Iterator[tuple[int, int, int]]:
-        """Divides records among shards.
+        """Divides records among shards, by their rows, shape (n,), ascending.
 
-        Args:
-          rows: Their rows, shape (n,), ascending.
-
-        Yields:
-          Shard, first record and end of records, exclusive, for each shard that gets any.
+        Yields shard, first record and end of records, exclusive, for each shard that gets any.
         """
         if not len(rows):
             return
@@ -170,20 +154,12 @@ class RowCuts:
 
 
 def divide_rows(found: Iterable[SourceRows], num_shards: int, partitions: OutputPartitions = ONE_FOLDER) -> ShardRanges:
-    """Divides the rows of all files among shards.
+    """Divides the rows of all files among shards, `num_shards` >= 1 of each folder.
 
     If there are at least as many shards as files, each shard has rows of one file, unless one would have more than four
     times the mean number of records. Otherwise each shard has the same number of records, those of its files in their
     order, as far as the records of a file are spread evenly over its rows. A file goes to `num_shards` + n parts of
     shards at most, all n files together.
-
-    Args:
-      found: Rows of each file.
-      num_shards: Number of shards of each folder, >= 1.
-      partitions: Folders of the shards.
-
-    Returns:
-      The ranges.
     """
     folders: list[list[SourceRows]] = [[] for _ in partitions.folders]
     for source in sorted(found):

@@ -53,37 +53,20 @@ class Layout(Protocol):
         ...
 
     def open_segment(self, path: str, batch: LabelledBatch, whole: bool) -> SegmentWriter:
-        """Opens a new segment file.
+        """Opens a new segment file for a first batch.
 
-        Args:
-          path: The file.
-          batch: The first batch.
-          whole: Whether the segment is expected to have all records of a shard: it is worth its format then.
-
-        Returns:
-          Its writer.
+        `whole` tells that the segment is expected to have all records of a shard: it is worth its format then.
         """
         ...
 
     def is_shard(self, segments: list[Segment], schemas: frozenset[bytes]) -> bool:
-        """Tells whether the segments of a shard, one after the other, have the bytes of the shard.
-
-        Args:
-          segments: As in `assemble`.
-          schemas: As in `assemble`.
-
-        Returns:
-          True if `assemble` would write the same bytes.
-        """
+        """Tells whether the segments of a shard, one after the other, have the bytes that `assemble` would write."""
         ...
 
     def assemble(self, segments: list[Segment], schemas: frozenset[bytes], file: BinaryIO) -> None:
-        """Writes one shard.
+        """Writes one shard from its segments in order.
 
-        Args:
-          segments: The shard's segments, in order.
-          schemas: Serialized Arrow schemas of all segments of all shards.
-          file: Stream to write to.
+        `schemas` are the serialized Arrow schemas of all segments of all shards.
         """
         ...
 
@@ -92,38 +75,19 @@ class SegmentWriter:
     """Writes batches to one segment file. A subclass knows their format, and overrides `write`."""
 
     def __init__(self, path: str):
-        """Creates the file.
-
-        Args:
-          path: The file.
-        """
+        """Creates the file."""
         self._file = create(path)
 
     def takes(self, schema: pa.Schema) -> bool:
-        """Tells whether a batch can be appended.
-
-        Args:
-          schema: Its Arrow schema.
-
-        Returns:
-          False if it needs another segment.
-        """
+        """Tells whether a batch of an Arrow schema can be appended; False if it needs another segment."""
         return True
 
     def write(self, batch: LabelledBatch) -> None:
-        """Appends records.
-
-        Args:
-          batch: The records.
-        """
+        """Appends records."""
         raise NotImplementedError
 
     def close(self) -> int:
-        """Finishes the file.
-
-        Returns:
-          Its size in bytes, to detect truncation.
-        """
+        """Finishes the file. Returns its size in bytes, to detect truncation."""
         try:
             self._finish()
             return self._file.tell()
@@ -134,19 +98,11 @@ class SegmentWriter:
         """Writes what belongs after the last record."""
 
     def is_final(self) -> bool:
-        """Format of the file.
-
-        Returns:
-          True for that of shards, False for another one.
-        """
+        """True if the file has the format of shards."""
         return False
 
     def schemas(self) -> frozenset[bytes]:
-        """Arrow schemas of the batches.
-
-        Returns:
-          Serialized schemas; none where the layout does not need them.
-        """
+        """Serialized Arrow schemas of the batches; none where the layout does not need them."""
         return frozenset()
 
 
@@ -230,11 +186,7 @@ class WriteShards(beam.PTransform):
     rows: PCollection[SourceRows] | Carried[ShardRanges] | None = None
 
     def __post_init__(self) -> None:
-        """Checks the options.
-
-        Raises:
-          ValueError: If there is no shard, or the compression is unknown.
-        """
+        """Checks the options. Raises ValueError if there is no shard, or the compression is unknown."""
         super().__init__()
         if self.num_shards < 1:
             raise ValueError(f"num_shards must be at least 1, not {self.num_shards}")
@@ -282,13 +234,7 @@ def _united(sets: Iterable[frozenset[bytes]]) -> frozenset[bytes]:
 def shard_of_rows(source: str, rows: np.ndarray, num_shards: int) -> np.ndarray:
     """Assigns rows to shards: blocks of 256 rows in turn, beginning at a shard that depends on the source.
 
-    Args:
-      source: The input file.
-      rows: Row numbers, shape (n,), int64.
-      num_shards: Number of shards, >= 1.
-
-    Returns:
-      The shard of each row, shape (n,), int64.
+    Takes row numbers of shape (n,), int64; returns shards of the same shape and type.
     """
     return (rows // _BLOCK_ROWS + zlib.crc32(source.encode())) % num_shards
 
@@ -488,17 +434,7 @@ def _rename(segment: Segment, final: str) -> None:
 
 @contextlib.contextmanager
 def open_segment_file(segment: Segment) -> Iterator[BinaryIO]:
-    """Opens a segment file for reading.
-
-    Args:
-      segment: The segment.
-
-    Yields:
-      A stream of its bytes.
-
-    Raises:
-      StageError: If the file is truncated.
-    """
+    """Opens a segment file for reading. Raises StageError if the file is truncated."""
     with open_file(segment.path) as file:
         _check_size(segment, file)
         yield file
