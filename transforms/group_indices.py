@@ -16,14 +16,7 @@ _UINT64 = range(1 << 64)
 
 
 def is_group_type(kind: pa.DataType) -> bool:
-    """Tests whether values of a type can be declared as groups.
-
-    Args:
-      kind: Type of single values.
-
-    Returns:
-      True for text, bytes, integers and booleans.
-    """
+    """Tests whether single values of a type can be declared as groups: text, bytes, integers and booleans."""
     return pa.types.is_integer(kind) or pa.types.is_boolean(kind) or is_text(kind)
 
 
@@ -49,17 +42,9 @@ def _group_values(batch: LabelledBatch, column: str) -> tuple[pa.Array, np.ndarr
 
 
 def group_indices(batch: LabelledBatch, groups: LabelGroups) -> np.ndarray:
-    """Finds the group of each record.
+    """Group of each record, shape (n,), int64, in [0, groups.size).
 
-    Args:
-      batch: n records.
-      groups: The groups.
-
-    Returns:
-      Shape (n,), int64, in [0, groups.size).
-
-    Raises:
-      InputError: If the column holds neither text nor integers nor booleans.
+    Raises InputError if the column holds neither text nor integers nor booleans.
     """
     values, present = _group_values(batch, groups.column)
     if is_text(values.type):

@@ -24,10 +24,8 @@ from .fit_center import center_columns
 class AppendCenter(beam.PTransform):
     """Adds the column of centers to each batch: the label of the domain that the center predicts for the record.
 
-    Attributes:
-      center: Exactly one LinearCenter, as a PCollection, carried by the batches, or as a value.
-      column: The private column; its `center` is the name of the new column.
-      only: Columns to keep besides the new one; None keeps all.
+    `center` is exactly one LinearCenter, as a PCollection, carried by the batches, or as a value. `column.center` is
+    the name of the new column; `only` are the columns to keep besides it, None for all.
     """
 
     center: PCollection[LinearCenter] | Carried[LinearCenter] | LinearCenter
@@ -49,20 +47,11 @@ class AppendCenter(beam.PTransform):
 def append_center(
     batch: LabelledBatch, center: LinearCenter, column: LabelColumn, only: tuple[str, ...] | None = None
 ) -> LabelledBatch:
-    """Adds the column of centers to a batch. In a batch of encoded records, it is added to the records as well.
+    """Adds the column of centers to a batch.
 
-    Args:
-      batch: n records with the features of the center.
-      center: The center.
-      column: The private column; its `center` is the name of the new column.
-      only: Columns to keep besides the new one; None keeps all.
-
-    Returns:
-      The batch with one more column.
-
-    Raises:
-      InputError: If there is a column of this name, the label is a feature of the center, or a feature has the wrong
-        type.
+    In a batch of encoded records, it is added to the records as well. `column.center` is the name of the new column;
+    `only` are the columns to keep besides it, None for all. Raises InputError if there is a column of this name, the
+    label is a feature of the center, or a feature has the wrong type.
     """
     name = column.center
     assert name is not None

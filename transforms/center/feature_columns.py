@@ -27,23 +27,16 @@ from ..errors import InputError
 def feature_columns(
     batch: LabelledBatch, names: Sequence[str], categories: Iterable[str] | None = None
 ) -> dict[str, np.ndarray | Categories]:
-    """Extracts features.
+    """Extracts features of n records.
+
+    `categories` are the columns that are categories, whatever they hold; all others are numbers. It is None where this
+    is not known yet: text columns are categories then, and columns without a type, which have no value, are left out.
+    Raises InputError, which names the column, if one holds neither numbers nor text, or text where there must be
+    numbers.
 
     Text is a category. Numbers and booleans are numbers, except in the columns that are named as categories. A record
     without exactly one value has none. A column that the batch does not have, or that has no value at all, is missing
     in all records.
-
-    Args:
-      batch: n records.
-      names: Names of the columns.
-      categories: Those that are categories, whatever they hold; all others are numbers. None where this is not known
-        yet: text columns are categories then, and columns without a type, which have no value, are left out.
-
-    Returns:
-      Features by name, each of n records.
-
-    Raises:
-      InputError: If a column holds neither numbers nor text, or text where there must be numbers; names the column.
     """
     known = None if categories is None else set(categories)
     found: dict[str, np.ndarray | Categories] = {}
@@ -122,30 +115,16 @@ def _numbers(values: pa.Array, present: np.ndarray) -> np.ndarray:
 
 
 def is_feature(kind: pa.DataType) -> bool:
-    """Tests whether a column can be a feature.
-
-    Args:
-      kind: Type of the column.
-
-    Returns:
-      True for numbers, booleans and text, and for lists of them.
-    """
+    """Tests whether a column can be a feature: numbers, booleans and text, and lists of them."""
     kind = value_type(kind)
     return is_text(kind) or is_number(kind)
 
 
 def concatenated(parts: Sequence[Columns], sizes: Sequence[int]) -> dict[str, np.ndarray | Categories]:
-    """Joins the features of consecutive batches; the order of the records is that of the parts.
+    """Joins the features of consecutive batches of `sizes` records; the order of the records is that of the parts.
 
-    Args:
-      parts: Features of each batch.
-      sizes: Number of records of each batch.
-
-    Returns:
-      Features of all records, of the columns that any part has; a column that a part does not have is missing there.
-
-    Raises:
-      InputError: If a column has numbers in one part and text in another; names the column.
+    The result has the columns that any part has; a column that a part does not have is missing there. Raises
+    InputError, which names the column, if one has numbers in one part and text in another.
     """
     names = list(dict.fromkeys(name for part in parts for name in part))
     found: dict[str, np.ndarray | Categories] = {}

@@ -24,11 +24,9 @@ _MOST_HELD, _MOST_PARTS = 4 * MOST_SAMPLE, 256
 
 @dataclass(frozen=True)
 class CenterFeatures:
-    """Features of a linear center.
+    """Features of a linear center; text columns are categories.
 
-    Attributes:
-      names: Names of the columns; text columns are categories.
-      id_column: Column of unique ids; None for records that are identified by file and row.
+    Without `id_column`, the column of unique ids, records are identified by file and row.
     """
 
     names: tuple[str, ...]
@@ -80,29 +78,17 @@ class MergeSamples(beam.CombineFn):
 
 
 def merged(parts: Sequence[FeatureSample]) -> FeatureSample:
-    """Merges samples.
-
-    Args:
-      parts: Samples of disjoint sets of records.
-
-    Returns:
-      The sample of all of these records.
-    """
+    """Merges samples of disjoint sets of records."""
     columns = concatenated([part.columns for part in parts], [len(part.words) for part in parts])
     drawn = np.concatenate([np.zeros(0, np.uint64), *(part.words for part in parts)])
     return smallest(drawn, columns, sum(part.records for part in parts))
 
 
 def smallest(drawn: np.ndarray, columns: Columns, records: int) -> FeatureSample:
-    """Keeps the records with the smallest words.
+    """Keeps at most `MOST_SAMPLE` records with the smallest words, in the order of their words.
 
-    Args:
-      drawn: Word of each record, shape (n,), uint64.
-      columns: Features of the n records.
-      records: Number of records that they were sampled from.
-
-    Returns:
-      At most `MOST_SAMPLE` of them, in the order of their words.
+    `drawn` is the word of each record, shape (n,), uint64; `records` is the number of records that they were sampled
+    from.
     """
     order = np.argsort(drawn, kind="stable")[:MOST_SAMPLE]
     kept: dict[str, np.ndarray | Categories] = {}
@@ -124,10 +110,6 @@ class SampleFeatures(beam.PTransform):
     """Samples features: a PCollection of LabelledBatch to exactly one FeatureSample, also for empty input.
 
     The label column is not looked at. Which records are sampled depends on their identities and the secret key alone.
-
-    Attributes:
-      features: The features.
-      key: Reference to the secret key.
     """
 
     features: CenterFeatures

@@ -95,19 +95,9 @@ class MergeMoments(beam.CombineFn):
 
 
 def summarize_moments(batch: LabelledBatch, column: LabelColumn, design: CenterDesign, secret: bytes) -> MomentSummary:
-    """Summarizes one batch.
+    """Sums of one batch, which has the features; `secret` has 32 bytes.
 
-    Args:
-      batch: The records, with their features.
-      column: The private column.
-      design: Map from features to rows.
-      secret: Secret key, 32 bytes.
-
-    Returns:
-      Sums of the batch.
-
-    Raises:
-      InputError: If the label, id or a feature column has the wrong type, or a record has no id.
+    Raises InputError if the label, id or a feature column has the wrong type, or a record has no id.
     """
     check_bounded(batch, column.unit)
     values, usable = usable_labels(batch, column)
@@ -139,15 +129,8 @@ def _row_sums(secret: bytes, name: str, identities: Identities, rows: np.ndarray
 def center_columns(batch: LabelledBatch, map: RowMap) -> Columns:
     """Extracts the features of a map from a batch.
 
-    Args:
-      batch: n records.
-      map: The map.
-
-    Returns:
-      Features by name; without features, a column of the right length under no name of a feature.
-
-    Raises:
-      InputError: If a feature has the wrong type.
+    Without features, the result is a column of the right length under no name of a feature. Raises InputError if a
+    feature has the wrong type.
     """
     categories = [each.name for each in map.encoders if isinstance(each, Category)]
     found = feature_columns(batch, map.columns, categories)
@@ -155,34 +138,19 @@ def center_columns(batch: LabelledBatch, map: RowMap) -> Columns:
 
 
 def center_rows(batch: LabelledBatch, map: RowMap) -> np.ndarray:
-    """Computes the rows of a batch.
-
-    Args:
-      batch: n records.
-      map: The map.
-
-    Returns:
-      Rows, shape (n, m + 1), int64.
-    """
+    """Rows of a batch, shape (n, m + 1), int64."""
     return map.rows(center_columns(batch, map))
 
 
 def moments_key(summary: MomentSummary, column: LabelColumn, design: CenterDesign, secret: bytes) -> bytes:
-    """Derives the noise key of moment sums.
+    """Derives the noise key of moment sums: 32 bytes, from a raw summary of the whole input and a secret of 32 bytes.
+
+    It must not be shown: it is a function of raw sums.
 
     It is bound to the labels and the rows of all records, to the request and to the raw sums themselves. If features
     change and labels do not, two releases with the same noise would show the exact difference of their sums; and if the
     sums stay, equal releases would show that: a change of features leaves the sums as they are if the label of the
     record is the middle one. As a pseudorandom function of rows and sums, the noise is independent for any two inputs.
-
-    Args:
-      summary: Raw summary of the whole input.
-      column: The private column.
-      design: The public part of the center.
-      secret: Secret key, 32 bytes.
-
-    Returns:
-      32 bytes. It must not be shown: it is a function of raw sums.
     """
     bound_to: list[Any] = [
         summary.digest.lanes.astype("<u8").tobytes().hex(),
@@ -204,12 +172,7 @@ class DesignCenter(beam.PTransform):
     """Decides on the form of a linear center, from a sample of its features.
 
     Takes a PCollection of LabelledBatch, for which the label need not be read; returns exactly one CenterDesign.
-
-    Attributes:
-      column: The private column.
-      epsilon: Total budget of center, prior and labels.
-      key: Reference to the secret key.
-      features: The features.
+    `epsilon` is the total budget of center, prior and labels.
     """
 
     column: LabelColumn
