@@ -109,17 +109,9 @@ def _same(element: Any) -> Any:
 
 
 def check_kinds(counts: UnitCounts, column: str) -> UnitCounts:
-    """Checks that all units are named by values of one kind.
+    """Checks that all units are named by values of one kind, and returns the counts.
 
-    Args:
-      counts: Counts of all records.
-      column: Name of the column of units.
-
-    Returns:
-      The counts.
-
-    Raises:
-      InputError: If some are integers and others text.
+    Raises InputError if some units are integers and others text.
     """
     if len(counts.kinds) > 1:
         raise InputError(

@@ -14,17 +14,9 @@ from ..errors import InputError
 
 
 def unit_identities(batch: LabelledBatch, column: str) -> tuple[Identities, np.ndarray]:
-    """Finds the unit of each record that has exactly one. Empty text names no unit.
+    """Units of the m records that have exactly one, and a mask of these records, shape (n,), bool.
 
-    Args:
-      batch: n records.
-      column: Name of the column of units.
-
-    Returns:
-      Units of the m records that have one, and a mask of these records, shape (n,), bool.
-
-    Raises:
-      InputError: If there is no such column, or it holds neither integers nor text.
+    Empty text names no unit. Raises InputError if there is no such column, or it holds neither integers nor text.
     """
     found = batch.column(column)
     if found is None:
@@ -44,18 +36,11 @@ def unit_identities(batch: LabelledBatch, column: str) -> tuple[Identities, np.n
 def units_of_records(
     batch: LabelledBatch, labels: Sequence[str], column: str
 ) -> tuple[LabelledBatch, Identities, np.ndarray]:
-    """Selects the records of a batch that have a usable label and a unit. Whether a record has a label is public.
+    """Selects the records of a batch that have a usable label and a unit.
 
-    Args:
-      batch: n records.
-      labels: Names of the private columns; a label in each of them must be usable.
-      column: Name of the column of units.
-
-    Returns:
-      These records, their units, and the rows of the records with a usable label but without a unit.
-
-    Raises:
-      InputError: If a label or the unit column has the wrong type.
+    Whether a record has a label is public. `labels` are the private columns; a label in each of them must be usable.
+    Returns these records, their units, and the rows of the records with a usable label but without a unit. Raises
+    InputError if a label or the unit column has the wrong type.
     """
     usable = batch.keep(np.logical_and.reduce([np.isfinite(label_values(batch, label)) for label in labels]))
     units, present = unit_identities(usable, column)
