@@ -14,14 +14,7 @@ from typing import Any
 def import_quietly(name: str) -> Any:
     """Imports a module without what Python and native libraries log meanwhile.
 
-    Args:
-      name: Name of the module.
-
-    Returns:
-      The module.
-
-    Raises:
-      ImportError: If it is not installed.
+    Raises ImportError if it is not installed.
     """
     if name not in sys.modules:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -17,47 +17,17 @@ def _module(name: str) -> Any:
 
 
 def parse_schema(text: str) -> Any:
-    """Parses a schema.
-
-    Args:
-      text: A text proto of Schema.
-
-    Returns:
-      The Schema message.
-
-    Raises:
-      ValueError: If the text is not a Schema; gives line and column.
-    """
+    """Parses a text proto of Schema. Raises ValueError, which gives line and column, if it is not one."""
     return _parse(text, _module("schema").Schema())
 
 
 def parse_anomalies(text: str) -> Any:
-    """Parses anomalies.
-
-    Args:
-      text: A text proto of Anomalies.
-
-    Returns:
-      The Anomalies message.
-
-    Raises:
-      ValueError: If the text is not an Anomalies message; gives line and column.
-    """
+    """Parses a text proto of Anomalies. Raises ValueError, which gives line and column, if it is not one."""
     return _parse(text, _module("anomalies").Anomalies())
 
 
 def parse_statistics(content: bytes) -> Any:
-    """Parses statistics.
-
-    Args:
-      content: A serialized DatasetFeatureStatisticsList.
-
-    Returns:
-      The DatasetFeatureStatisticsList message.
-
-    Raises:
-      ValueError: If the bytes are not one.
-    """
+    """Parses a serialized DatasetFeatureStatisticsList. Raises ValueError if the bytes are not one."""
     from google.protobuf.message import DecodeError
 
     try:
@@ -76,31 +46,16 @@ def _parse(text: str, message: Any) -> Any:
 
 
 def to_text(message: Any) -> str:
-    """Formats a message.
-
-    Args:
-      message: A protocol buffer message.
-
-    Returns:
-      Its text proto.
-    """
+    """Text proto of a message."""
     from google.protobuf import text_format
 
     return text_format.MessageToString(message)
 
 
 def without_features(schema: str, names: Sequence[str]) -> str:
-    """Removes features from a schema.
+    """Removes features from a schema, a text proto.
 
-    Args:
-      schema: A text proto of Schema.
-      names: The features.
-
-    Returns:
-      The remaining schema as a text proto.
-
-    Raises:
-      ValueError: If the text is not a Schema; gives line and column.
+    Raises ValueError, which gives line and column, if it is not one.
     """
     parsed = parse_schema(schema)
     for features in (parsed.feature, parsed.sparse_feature, parsed.weighted_feature):
@@ -112,16 +67,9 @@ def without_features(schema: str, names: Sequence[str]) -> str:
 def with_privatized_label(schema: str, label: str, outputs: np.ndarray) -> str:
     """Adds the privatized label to a schema: one float per record, in the range of the outputs.
 
-    Args:
-      schema: A text proto of Schema without the label.
-      label: Name of the label.
-      outputs: Values of the privatized label, ascending, shape (m,), float64.
-
-    Returns:
-      The schema as a text proto.
-
-    Raises:
-      ValueError: If the text is not a Schema; gives line and column.
+    `schema` is a text proto of Schema without the label, as is the result with it; `outputs` are the values of the
+    privatized label, ascending, shape (m,), float64. Raises ValueError, which gives line and column, if the text is not
+    a Schema.
     """
     return _with_float(schema, label, outputs, "privatized: drawn at random under label differential privacy")
 
@@ -129,16 +77,8 @@ def with_privatized_label(schema: str, label: str, outputs: np.ndarray) -> str:
 def with_center(schema: str, name: str, labels: np.ndarray) -> str:
     """Adds the column of a linear center to a schema: one float per record, in the range of the labels.
 
-    Args:
-      schema: A text proto of Schema without that column.
-      name: Name of the column.
-      labels: The label domain, ascending, shape (k,), float64.
-
-    Returns:
-      The schema as a text proto.
-
-    Raises:
-      ValueError: If the text is not a Schema; gives line and column.
+    `schema` is a text proto of Schema without that column, as is the result with it; `labels` is the label domain,
+    ascending, shape (k,), float64. Raises ValueError, which gives line and column, if the text is not a Schema.
     """
     return _with_float(schema, name, labels, "center: predicted from the features by a released linear model")
 

@@ -64,11 +64,7 @@ class ValidateExamples(beam.PTransform):
     single_precision: bool = False
 
     def __post_init__(self) -> None:
-        """Removes the raw labels from the schema.
-
-        Raises:
-          ValueError: If the schema is not a text proto of Schema.
-        """
+        """Removes the raw labels from the schema. Raises ValueError if the schema is not a text proto of Schema."""
         super().__init__()
         if self.schema is not None:
             self.schema = without_features(self.schema, self.raw_labels)
