@@ -22,14 +22,10 @@ if hasattr(pa, "list_view"):
 def plain_schema(schema: pa.Schema) -> pa.Schema:
     """Drops the metadata of a schema, of its fields and of fields within them.
 
+    Names, types and nullability stay.
+
     Types stay as they are, with the values and the order of dictionaries and with time zones. Of an extension type,
     whose name and parameters are metadata, the storage type stays.
-
-    Args:
-      schema: The schema of a file.
-
-    Returns:
-      Names, types and nullability of its columns.
     """
     return pa.schema([_plain_field(field) for field in schema])
 
@@ -54,15 +50,7 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def plain_batch(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
-    """Makes a batch without metadata.
-
-    Args:
-      columns: Columns of n records, with any metadata in their types.
-      schema: Their `plain_schema`.
-
-    Returns:
-      The batch.
-    """
+    """Makes a batch without metadata, of columns with any metadata in their types. `schema` is their `plain_schema`."""
     plain = [
         column if column.type.equals(field.type, check_metadata=True) else column.cast(field.type)
         for column, field in zip(columns, schema, strict=True)
@@ -71,75 +59,33 @@ def plain_batch(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatc
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Tells whether a column holds lists.
-
-    Args:
-      kind: Type of the column.
-
-    Returns:
-      True for lists and large lists.
-    """
+    """Tells whether a column holds lists or large lists."""
     return pa.types.is_list(kind) or pa.types.is_large_list(kind)
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Tells whether a column holds numbers.
-
-    Args:
-      kind: Type of the column.
-
-    Returns:
-      True for integers, floats, decimals, and booleans, which are 0 and 1.
-    """
+    """Tells whether a column holds numbers: integers, floats, decimals, and booleans, which are 0 and 1."""
     tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
     return any(test(kind) for test in tests)
 
 
 def is_string(kind: pa.DataType) -> bool:
-    """Tells whether a column holds strings, in any of the layouts that Arrow has for them.
-
-    Args:
-      kind: Type of the column.
-
-    Returns:
-      True for string, large_string and string_view.
-    """
+    """Tells whether a column holds strings, in any of Arrow's layouts: string, large_string and string_view."""
     return any(test(kind) for test in _TEXTS)
 
 
 def is_binary(kind: pa.DataType) -> bool:
-    """Tells whether a column holds bytes of any length, in any of the layouts that Arrow has for them.
-
-    Args:
-      kind: Type of the column.
-
-    Returns:
-      True for binary, large_binary and binary_view.
-    """
+    """Tells whether a column holds bytes of any length: binary, large_binary and binary_view."""
     return any(test(kind) for test in _BYTES)
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Tells whether a column holds text: strings, or bytes of any length, as tf.Examples have it.
-
-    Args:
-      kind: Type of the column.
-
-    Returns:
-      True for these.
-    """
+    """Tells whether a column holds text: strings, or bytes of any length, as tf.Examples have it."""
     return is_string(kind) or is_binary(kind)
 
 
 def value_type(kind: pa.DataType) -> pa.DataType:
-    """Finds the type of the single values of a column.
-
-    Args:
-      kind: Type of the column.
-
-    Returns:
-      That of its values, if it holds lists, a dictionary, or lists of one; otherwise the type itself.
-    """
+    """Type of the single values of a column: of those in lists, a dictionary or lists of one, else its own type."""
     for test in (is_list, pa.types.is_dictionary):
         if test(kind):
             kind = kind.value_type
@@ -149,26 +95,16 @@ def value_type(kind: pa.DataType) -> pa.DataType:
 def is_time(kind: pa.DataType) -> bool:
     """Tests whether a type is one of dates, times of day or timestamps, which are text where there is no such type.
 
-    Args:
-      kind: The type.
-
-    Returns:
-      True for these; False for durations, too.
+    False for durations.
     """
     return pa.types.is_date(kind) or pa.types.is_time(kind) or pa.types.is_timestamp(kind)
 
 
 def time_texts(values: pa.Array) -> pa.Array:
-    """Writes dates, times of day and timestamps as text.
+    """Writes dates, times of day and timestamps (`is_time`) as text; null where a value is.
 
     The text of a value is the same in every unit: 2024-01-31 10:00:00, with 6 digits of a second if there is a
     fraction, 9 if there are nanoseconds, and the offset +01:00 if there is a time zone.
-
-    Args:
-      values: n values of a type of `is_time`.
-
-    Returns:
-      n texts; null where a value is.
     """
     encoded = values.dictionary_encode()
     distinct, kind = encoded.dictionary, values.type
@@ -198,12 +134,8 @@ def _time_text(value: pa.Scalar, nanoseconds: int) -> str:
 def plain_values(column: pa.Array) -> pa.Array:
     """Replaces layouts that most functions of Arrow do not know.
 
-    Args:
-      column: n values.
-
-    Returns:
-      The values of a dictionary, which may have a null among them, and views as large strings or bytes; any other
-      column as it is.
+    Returns the values of a dictionary, which may have a null among them, and views as large strings or bytes; any other
+    column as it is.
     """
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -213,14 +145,10 @@ def plain_values(column: pa.Array) -> pa.Array:
 
 
 def single_values(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
-    """Extracts the single value of each record.
+    """Extracts the single value of each of n records, from a flat column, a dictionary or a column of lists.
 
-    Args:
-      column: n records, as a flat column, a dictionary or a column of lists.
-
-    Returns:
-      The values of the records that have exactly one non-null value, as an Arrow array, which is no dictionary; and a
-      mask of these records, shape (n,), bool.
+    Returns the values of the records that have exactly one non-null value, as an Arrow array, which is no dictionary;
+    and a mask of these records, shape (n,), bool.
     """
     column = plain_values(column)
     if not is_list(column.type):
@@ -242,13 +170,7 @@ ENCODE_CLASSES = "encode classes as numbers: --label_min 0 --label_max 1 needs 0
 def check_label_type(kind: pa.DataType, label: str, source: str) -> None:
     """Checks that a label column holds numbers or booleans, or lists of them.
 
-    Args:
-      kind: Type of the column.
-      label: Name of the column, for the message.
-      source: Input file, for the message.
-
-    Raises:
-      InputError: If it holds anything else.
+    Raises InputError, which names column and input file, if it holds anything else.
     """
     value = value_type(kind)
     if not (is_number(value) or pa.types.is_null(value)):
@@ -259,14 +181,10 @@ def check_label_type(kind: pa.DataType, label: str, source: str) -> None:
 
 
 def single_numbers(column: pa.Array | None, rows: int) -> np.ndarray:
-    """Extracts the single number of each record.
+    """Single number of each record, shape (rows,), float64.
 
-    Args:
-      column: A column of numbers or booleans, or of lists of them; None for no column.
-      rows: Number of records.
-
-    Returns:
-      Shape (rows,), float64; NaN where there is no usable number (missing, several, NaN or infinite).
+    It is NaN where there is no usable number (missing, several, NaN or infinite). The column holds numbers or booleans,
+    or lists of them; None for no column.
     """
     values = np.full(rows, np.nan)
     if column is None:
@@ -279,13 +197,9 @@ def single_numbers(column: pa.Array | None, rows: int) -> np.ndarray:
 
 
 def float_values(values: pa.Array) -> np.ndarray:
-    """Converts an Arrow array of numbers to float64.
+    """Converts an Arrow array of numbers or booleans without nulls to float64, shape (n,).
 
-    Args:
-      values: Integers, floats, decimals or booleans, without nulls.
-
-    Returns:
-      The values, shape (n,), float64. Integers and decimals beyond 2^53 are rounded.
+    Integers and decimals beyond 2^53 are rounded.
     """
     if not pa.types.is_floating(values.type):
         values = values.cast(pa.float64(), safe=False)
@@ -301,15 +215,7 @@ def _packed(values: pa.LargeBinaryArray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def column_identities(values: pa.Array, id_column: str) -> Identities | None:
-    """Computes the identities of records from their ids.
-
-    Args:
-      values: The ids, without nulls.
-      id_column: Name of the id column.
-
-    Returns:
-      The identities; None if the ids are neither integers nor text.
-    """
+    """Identities of records from their ids, without nulls; None if the ids are neither integers nor text."""
     if pa.types.is_integer(values.type):
         return integer_identities(id_column, values.cast(pa.int64(), safe=False).to_numpy(zero_copy_only=False))
     if is_text(values.type):
@@ -318,15 +224,10 @@ def column_identities(values: pa.Array, id_column: str) -> Identities | None:
 
 
 def named_units(column: pa.Array, name: str) -> tuple[Identities, np.ndarray] | None:
-    """Finds the privacy unit of each record that has exactly one. Empty text names no unit.
+    """Finds the privacy unit of each record that has exactly one.
 
-    Args:
-      column: Units of n records: integers or text, or lists of these.
-      name: Name of the column.
-
-    Returns:
-      Units of the m records that have one, and a mask of these records, shape (n,), bool; None if the column holds
-      neither integers nor text.
+    Empty text names no unit. The column holds integers or text, or lists of these. Returns the units of the m records
+    that have one, and a mask of these records, shape (n,), bool; None if the column holds neither integers nor text.
     """
     values, present = single_values(column)
     if pa.types.is_null(values.type):

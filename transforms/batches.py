@@ -63,11 +63,7 @@ class Carried(Generic[T]):
 def carried_inputs(carried: Sequence[Carried]) -> tuple[list[str], list[AsSingleton]]:
     """Splits what batches are to carry for a stage that calls `LabelledBatch.carry`.
 
-    Args:
-      carried: What later stages use.
-
-    Returns:
-      The names, and the side inputs in the same order.
+    Returns the names, and the side inputs in the same order.
     """
     return [each.name for each in carried], [AsSingleton(each.value) for each in carried]
 
@@ -81,11 +77,7 @@ class _CarriedName(NamedTuple):
 def as_argument(value: Any) -> Any:
     """Makes an argument of a ParDo over batches, whose DoFn resolves it with `LabelledBatch.resolve`.
 
-    Args:
-      value: A side input, one that batches carry, or a value.
-
-    Returns:
-      The argument.
+    `value` is a side input, one that batches carry, or a value.
     """
     if isinstance(value, Carried):
         return _CarriedName(value.name)
@@ -93,14 +85,7 @@ def as_argument(value: Any) -> Any:
 
 
 def as_side_input(value: Any) -> Any:
-    """Makes an argument of a ParDo over elements that carry nothing.
-
-    Args:
-      value: As of `as_argument`.
-
-    Returns:
-      A side input, or the value.
-    """
+    """Makes an argument of a ParDo over elements that carry nothing: a side input, or the value."""
     return as_argument(value.value if isinstance(value, Carried) else value)
 
 
@@ -227,30 +212,16 @@ class LabelledBatch:
 
 
 def slice_rows(records: _Records, first: int, wanted: range) -> _Records:
-    """Takes those of consecutive rows that are wanted.
+    """Takes those of consecutive rows that are wanted, possibly none.
 
-    Args:
-      records: The rows, a record batch or a table.
-      first: Number of the first one.
-      wanted: Numbers of the rows to take, which may lie outside.
-
-    Returns:
-      The wanted rows, possibly none.
+    `first` is the number of the first row; `wanted` may lie outside.
     """
     start, stop = (min(max(row - first, 0), records.num_rows) for row in (wanted.start, wanted.stop))
     return records.slice(start, stop - start)
 
 
 def filter_batch(batch: pa.RecordBatch, indices: np.ndarray) -> pa.RecordBatch:
-    """Selects records by index.
-
-    Args:
-      batch: The records.
-      indices: Indices of the records to select, shape (n,), integers.
-
-    Returns:
-      A copy of the selected records, not a view.
-    """
+    """Copies the records of some indices, integers of shape (n,); the result is not a view."""
     return batch.take(pa.array(indices))
 
 
@@ -356,12 +327,7 @@ beam.coders.registry.register_coder(LabelledBatch, LabelledBatchCoder)
 def check_bounded(batch: LabelledBatch, unit: UnitBound | None) -> None:
     """Checks that the records of each unit were bounded before their labels are used.
 
-    Args:
-      batch: The records.
-      unit: The privacy unit of the label column; None for single records.
-
-    Raises:
-      InputError: If they were not, or by another bound.
+    `unit` is None for single records. Raises InputError if they were not, or by another bound.
     """
     if unit is not None and batch.unit != unit.request:
         raise InputError(
@@ -371,17 +337,10 @@ def check_bounded(batch: LabelledBatch, unit: UnitBound | None) -> None:
 
 
 def label_values(batch: LabelledBatch, label: str) -> np.ndarray:
-    """Extracts the labels of a batch.
+    """Labels of a batch, shape (n,), float64.
 
-    Args:
-      batch: n records.
-      label: Name of the label column.
-
-    Returns:
-      Labels, shape (n,), float64; NaN for records without a usable label (missing, several, NaN or infinite).
-
-    Raises:
-      InputError: If the column is not numeric.
+    They are NaN for records without a usable label (missing, several, NaN or infinite). Raises InputError if the column
+    is not numeric.
     """
     column = batch.column(label)
     if column is not None:
@@ -390,18 +349,11 @@ def label_values(batch: LabelledBatch, label: str) -> np.ndarray:
 
 
 def usable_labels(batch: LabelledBatch, column: LabelColumn) -> tuple[np.ndarray, np.ndarray]:
-    """Extracts the labels of a batch, and tells which records are released. That is public.
+    """Extracts the labels of a batch, and tells which records are released, which is public.
 
-    Args:
-      batch: n records.
-      column: The private column.
-
-    Returns:
-      Labels of the column, shape (n,), float64, as of `label_values`; and a mask of the records with a usable label in
-      it and in all other private columns, shape (n,), bool.
-
-    Raises:
-      InputError: If a private column is not numeric.
+    Returns the labels of the column, shape (n,), float64, as of `label_values`; and a mask of the records with a usable
+    label in it and in all other private columns, shape (n,), bool. Raises InputError if a private column is not
+    numeric.
     """
     values = label_values(batch, column.name)
     usable = np.isfinite(values)
@@ -413,12 +365,7 @@ def usable_labels(batch: LabelledBatch, column: LabelColumn) -> tuple[np.ndarray
 def several_values(batch: LabelledBatch, label: str) -> int:
     """Counts the records with several labels, which is public, as is whether a record has a label.
 
-    Args:
-      batch: n records.
-      label: Name of the label column.
-
-    Returns:
-      The number; 0 for a column that holds no lists. TFRecords of which only some features are read have none.
+    The number is 0 for a column that holds no lists. TFRecords of which only some features are read have none.
     """
     column = batch.column(label)
     if column is None or not is_list(column.type):
@@ -428,17 +375,10 @@ def several_values(batch: LabelledBatch, label: str) -> int:
 
 
 def center_values(batch: LabelledBatch, center: str) -> np.ndarray:
-    """Extracts the centers of a batch.
+    """Centers of a batch, shape (n,), float64.
 
-    Args:
-      batch: n records.
-      center: Name of the center column.
-
-    Returns:
-      Centers, shape (n,), float64; NaN for records without a usable one (missing, several, NaN or infinite).
-
-    Raises:
-      InputError: If the column is not numeric.
+    They are NaN for records without a usable one (missing, several, NaN or infinite). Raises InputError if the column
+    is not numeric.
     """
     column = batch.column(center)
     if column is not None:
@@ -455,16 +395,11 @@ def center_values(batch: LabelledBatch, center: str) -> np.ndarray:
 def replace_label(batch: LabelledBatch, label: str, values: np.ndarray) -> LabelledBatch:
     """Replaces the values of the label column, which keeps its position, and the labels within encoded records.
 
+    Takes the new labels with shape (n,), float64. Returns the batch with labels as float64, or as float32 if its
+    records are encoded. If the column held lists, it holds lists of one label of the same kind, of float32 if they were
+    of float32 or as tf.Examples have integers.
+
     Metadata of the columns is dropped, because writers keep statistics and samples of values there.
-
-    Args:
-      batch: n records.
-      label: Name of the label column.
-      values: New labels, shape (n,), float64.
-
-    Returns:
-      The batch with labels as float64, or as float32 if its records are encoded. If the column held lists, it holds
-      lists of one label of the same kind, of float32 if they were of float32 or as tf.Examples have integers.
     """
     place = batch.batch.schema.get_field_index(label)
     kind, column = batch.batch.schema.field(place).type, pa.array(values, pa.float64())
@@ -484,17 +419,10 @@ def replace_label(batch: LabelledBatch, label: str, values: np.ndarray) -> Label
 
 
 def record_identities(batch: LabelledBatch, id_column: str | None) -> Identities:
-    """Computes the identity of each record: its source and row, or the value of its id column.
+    """Identity of each record: its source and row, or the value of its id column.
 
-    Args:
-      batch: n records.
-      id_column: Name of the id column; None for source and row.
-
-    Returns:
-      Identities of the n records.
-
-    Raises:
-      InputError: If there is no such column, it holds neither integers nor text, or a record has no id; names the row.
+    `id_column` is None for source and row. Raises InputError if there is no such column, it holds neither integers nor
+    text, or a record has no id; names the row.
     """
     if id_column is None:
         return row_identities(batch.source, batch.rows)

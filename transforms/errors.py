@@ -28,16 +28,11 @@ class StageError(Exception):
 class StoreError(OSError):
     """Failure of an object store, as text of a fixed list: it holds no label, no credentials and no text of the store.
 
-    Attributes:
-      reason: What is wrong, for example "access denied".
+    `reason` tells what is wrong, for example "access denied".
     """
 
     def __init__(self, reason: str):
-        """Makes an error.
-
-        Args:
-          reason: What is wrong.
-        """
+        """Makes an error."""
         super().__init__(reason)
         self.reason = reason
 
@@ -53,18 +48,11 @@ class StoreConflict(StoreError):
 def redact_errors(stage: str) -> Callable[[Callable[..., Iterator[Any]]], Callable[..., Any]]:
     """Decorates a generator that handles raw labels, so that its exceptions carry no text of the original error.
 
+    `stage` is its name, as in "counting labels".
+
     A library's exception may quote the value that it failed on, and exceptions end up in logs. InputError and
     StageError pass unchanged. Any other exception becomes a StageError that names the stage, the line that raised it
     and the class of the error or, for an error of the operating system, the system's own text for it.
-
-    Args:
-      stage: Name of the stage, as in "counting labels".
-
-    Returns:
-      The decorator.
-
-    Raises:
-      StageError: From the decorated generator, in place of any error other than InputError and StageError.
     """
 
     # Not Iterator: in Beam's class, finish_bundle returns None.
@@ -89,12 +77,8 @@ def redact_errors(stage: str) -> Callable[[Callable[..., Iterator[Any]]], Callab
 def describe(error: BaseException) -> str:
     """Describes an error without its message.
 
-    Args:
-      error: The error.
-
-    Returns:
-      For an error of the operating system, and where memory ended, the text for it; else the error's class. With the
-      file and line that raised it, if it has a traceback.
+    Returns the system's text for an error of the operating system, and where memory ended; else the error's class. With
+    the file and line that raised it, if it has a traceback.
     """
     frames = traceback.extract_tb(error.__traceback__)
     place = f"at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
@@ -108,14 +92,11 @@ def describe(error: BaseException) -> str:
 def system_text(error: BaseException) -> str | None:
     """Finds the operating system's text for an error, such as "No space left on device".
 
+    Errors that Beam's filesystems have wrapped are found. None if the error has no known number of the operating
+    system. For an object store, its reason.
+
     The text is looked up by the error number and is one of a fixed list, so it holds no label. The message and the file
     name of the exception are not used: they are free text.
-
-    Args:
-      error: The error. Errors that Beam's filesystems have wrapped are found.
-
-    Returns:
-      The text; None if the error has no known number of the operating system. For an object store, its reason.
     """
     if isinstance(error, StoreError):
         return error.reason
@@ -132,15 +113,8 @@ def system_text(error: BaseException) -> str | None:
 def named_file(stage: str, path: str) -> Iterator[None]:
     """Adds the name of a file or folder to errors of the operating system, in a block that handles it.
 
-    Args:
-      stage: Participle that describes the work, as in "writing".
-      path: The file or folder. Its name must be public.
-
-    Yields:
-      Nothing.
-
-    Raises:
-      StageError: In place of an error of the operating system; other errors pass unchanged.
+    `stage` is a participle, as in "writing"; the name must be public. Raises StageError in place of an error of the
+    operating system; other errors pass unchanged.
     """
     try:
         yield
@@ -152,15 +126,9 @@ def named_file(stage: str, path: str) -> Iterator[None]:
 
 
 def unreadable(path: str, error: BaseException, otherwise: str) -> InputError:
-    """Error for an input file that cannot be read.
+    """Error for an input file that cannot be read, to be raised by the caller.
 
-    Args:
-      path: The file.
-      error: What reading it raised.
-      otherwise: Text for an error that is not one of the operating system.
-
-    Returns:
-      The exception, to be raised by the caller.
+    `otherwise` is the text for an error that is not one of the operating system.
     """
     text = system_text(error)
     return InputError(f"{path}: cannot be read: {text}" if text else f"{path}: {otherwise}")

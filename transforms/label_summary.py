@@ -23,17 +23,10 @@ from .progress_log import Progress
 def record_centers(batch: LabelledBatch, column: LabelColumn) -> tuple[tuple[str, np.ndarray] | None, int]:
     """Finds the centers of some records, and with groups the group of each.
 
-    Args:
-      batch: n records.
-      column: The private column.
-
-    Returns:
-      The name of the center column with the centers as indices into the domain, shape (n,), integers, or None for
-      labels without a center; and the number of centers that are missing or infinite. With groups, indices are of pairs
-      of center and group (`LabelColumn.split`).
-
-    Raises:
-      InputError: If the center column is not numeric, or the column of the groups cannot be grouped by.
+    Returns the name of the center column with the centers as indices into the domain, shape (n,), integers, or None for
+    labels without a center; and the number of centers that are missing or infinite. With groups, indices are of pairs
+    of center and group (`LabelColumn.split`). Raises InputError if the center column is not numeric, or the column of
+    the groups cannot be grouped by.
     """
     if column.center is None:
         return None, 0
@@ -44,18 +37,9 @@ def record_centers(batch: LabelledBatch, column: LabelColumn) -> tuple[tuple[str
 
 
 def summarize(batch: LabelledBatch, column: LabelColumn, secret: bytes) -> LabelSummary:
-    """Summarizes one batch.
+    """Counts and digest sums of one batch; `secret` has 32 bytes.
 
-    Args:
-      batch: The records.
-      column: The private column.
-      secret: Secret key, 32 bytes.
-
-    Returns:
-      Counts and digest sums of the batch.
-
-    Raises:
-      InputError: If the label, id or center column has the wrong type, or a record has no id.
+    Raises InputError if the label, id or center column has the wrong type, or a record has no id.
     """
     check_bounded(batch, column.unit)
     values, usable = usable_labels(batch, column)
@@ -71,11 +55,7 @@ class MergeSummaries(beam.CombineFn):
     """Adds summaries: counts, unusable records, and digest sums modulo 2^64."""
 
     def __init__(self, cells: int):
-        """Creates the combiner.
-
-        Args:
-          cells: Number of cells of the histogram.
-        """
+        """Creates the combiner for a histogram of a number of cells."""
         self._cells = cells
 
     def create_accumulator(self) -> LabelSummary:
@@ -95,11 +75,8 @@ class MergeSummaries(beam.CombineFn):
 class SummarizeLabels(beam.PTransform):
     """Summarizes all labels: a PCollection of LabelledBatch to exactly one LabelSummary, also for empty input.
 
-    The result is raw: the consumer must add noise before anything leaves the job.
-
-    Attributes:
-      column: The private column.
-      key: Secret key of the digest and of randomized rounding.
+    The result is raw: the consumer must add noise before anything leaves the job. `key` is the secret key of the digest
+    and of randomized rounding.
     """
 
     column: LabelColumn

@@ -23,12 +23,7 @@ from .unique_ids import ID_GROUPS, CountUniqueIds
 def check_centers(summary: LabelSummary, column: LabelColumn) -> None:
     """Checks that some record has a center, if there is a center column.
 
-    Args:
-      summary: Raw summary of the whole input.
-      column: The private column.
-
-    Raises:
-      InputError: If no record has one.
+    Raises InputError if none has; `summary` is the raw one of the whole input.
     """
     if column.center is not None and summary.missing_centers == summary.records:
         raise InputError(
@@ -90,13 +85,8 @@ class Threshold:
 def after_unique_ids(batches: PCollection[LabelledBatch], column: LabelColumn, groups: int) -> list[AsSingleton]:
     """Makes a side input that is available only once all ids are known to be unique, so that no noise is drawn before.
 
-    Args:
-      batches: The records.
-      column: The private column.
-      groups: Number of groups of ids, as of `CountUniqueIds`.
-
-    Returns:
-      The number of ids as the only side input; empty without an id column.
+    Returns the number of ids as the only side input; empty without an id column. `groups` is the number of groups of
+    ids, as of `CountUniqueIds`.
     """
     if column.id_column is None:
         return []

@@ -118,13 +118,9 @@ class NoiseKeyFile:
 
 
 def default_key_path() -> str:
-    """Finds the key file of a user who names none.
+    """Path of `labeldp/noise.key` in the user's configuration folder, for a user who names no key file.
 
-    Returns:
-      Path of `labeldp/noise.key` in the user's configuration folder.
-
-    Raises:
-      InputError: If the user has none: HOME is not set, and the system does not know the user.
+    Raises InputError if the user has no such folder: HOME is not set, and the system does not know the user.
     """
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     if not os.path.isabs(home):

@@ -172,20 +172,12 @@ def privatize_batch(
 ) -> LabelledBatch:
     """Replaces each label of a batch by a draw with the random word of its record.
 
-    Args:
-      batch: n records; those that are marked as constant get a constant label instead.
-      values: Their labels, shape (n,), finite float64.
-      identities: Their identities.
-      column: The private column.
-      randomizer: The randomizer, over the domain of the column; with a center, over consecutive residuals.
-      noise_key: Noise key of the release, 32 bytes.
-      secret: Secret key, 32 bytes, for randomized rounding.
-      streaming: True if the noise key is that of a StreamBinding. Words are then bound to labels and centers as well.
-      centers: Centers as indices into the domain, shape (n,), integers, or with groups indices of pairs of center and
-        group (`LabelColumn.split`); None without a center column.
-
-    Returns:
-      The batch with its label column replaced, and the fingerprint of the randomizer.
+    Records that are marked as constant get a constant label instead. `values` are the labels, shape (n,), finite
+    float64. The randomizer is over the domain of the column; with a center, over consecutive residuals. `noise_key`,
+    that of the release, and `secret`, for randomized rounding, have 32 bytes each. `streaming` tells that the noise key
+    is that of a StreamBinding: words are then bound to labels and centers as well. `centers` are indices into the
+    domain, shape (n,), integers, or with groups indices of pairs of center and group (`LabelColumn.split`); None
+    without a center column. Returns the batch with its label column replaced, and the fingerprint of the randomizer.
     """
     own = np.full(len(values), True) if batch.constant is None else ~batch.constant
     outputs = constant_labels(column, randomizer, centers, len(values))

@@ -18,21 +18,13 @@ class Progress:
     """
 
     def __init__(self, doing: str):
-        """Starts at zero.
-
-        Args:
-          doing: Participle that describes the work, as in "privatized".
-        """
+        """Starts at zero; `doing` is a participle that describes the work, as in "privatized"."""
         self._doing = doing
         self._records = 0
         self._lock = threading.Lock()
 
     def add(self, records: int) -> None:
-        """Adds records and logs the multiples of a million that were reached.
-
-        Args:
-          records: Number of records, >= 0.
-        """
+        """Adds records, >= 0, and logs the multiples of a million that were reached."""
         with self._lock:
             before = self._records // _RECORDS_BETWEEN_LINES
             self._records += records

@@ -81,7 +81,7 @@ class ObjectReader(io.RawIOBase):
         return 0
 
     def readall(self) -> bytes:
-        """Reads the rest, as in `io.RawIOBase`, which would ask for 8 KiB, one request on Google's store, at a time."""
+        """Reads the rest; `io.RawIOBase` would ask for 8 KiB at a time, each a request on Google's store."""
         return b"".join(iter(lambda: self.read(self.BUFFER), b""))
 
     def close(self) -> None:
