@@ -59,9 +59,9 @@ def crc32c(content: bytes) -> int:
 def follow_frames(content: bytes | memoryview, position: int, stop: int, ends: np.ndarray) -> tuple[int, bool]:
     """Follows frames from header to header and verifies both checksums of each.
 
-    `position` is the offset of the first frame, `stop` that at which the content ends. `ends` receives the offset after
-    each frame, shape (m,), int64; at most m frames are followed. Returns the number of frames that are complete and
-    right, and whether a frame with a wrong checksum follows them.
+    Other bytes may be before and after the frames: `position` is the offset of the first frame, `stop` that at which
+    the content ends. `ends` receives the offset after each frame, shape (m,), int64; at most m frames are followed.
+    Returns the number of frames that are complete and right, and whether a frame with a wrong checksum follows them.
     """
     for count in range(len(ends)):
         if stop - position < HEADER_SIZE:
