@@ -33,8 +33,7 @@ class AliasTable:
     def __init__(self, weights: np.ndarray):
         """Builds the table; labels of equal weights share the work.
 
-        Args:
-          weights: Shape (k, m), uint64; every row sums to 2^62.
+        Weights have shape (k, m), uint64; every row sums to 2^62.
         """
         labels, outputs = weights.shape
         # At least two columns: the capacity of a single one would be 2^64, which does not fit in 64 bits.

@@ -32,14 +32,7 @@ a coarse histogram costs more than the noise of the labels (`benchmarks/ranges.p
 
 
 def check_epsilon(epsilon: float) -> None:
-    """Checks the range of epsilon.
-
-    Args:
-      epsilon: Privacy parameter.
-
-    Raises:
-      ValueError: Unless 1e-9 <= epsilon <= 30.
-    """
+    """Raises ValueError unless 1e-9 <= epsilon <= 30."""
     if not MIN_EPSILON <= epsilon <= MAX_EPSILON:
         raise ValueError(f"epsilon must be between {MIN_EPSILON:g} and {MAX_EPSILON:g}, not {epsilon:g}")
 
@@ -71,25 +64,14 @@ class BudgetSplit:
 def decimal_budget(epsilon: float) -> float:
     """Rounds a budget down to the decimal that was written, but for the smallest budgets, whose floats are above it.
 
-    Args:
-      epsilon: Total budget.
-
-    Returns:
-      The largest float that is neither above the budget nor above its decimal; at least 2e-9 where the budget is.
+    The result is the largest float that is neither above the budget nor above its decimal; at least 2e-9 where the
+    budget is.
     """
     return max(within_decimal(epsilon), min(epsilon, 2 * MIN_EPSILON))
 
 
 def remaining_epsilon(epsilon: float, spent: float) -> float:
-    """Subtracts what was spent before from a budget.
-
-    Args:
-      epsilon: Total budget.
-      spent: Epsilon spent, >= 0.
-
-    Returns:
-      The rest, rounded down, so that both together are at most `epsilon` in exact arithmetic.
-    """
+    """Epsilon less what was spent, rounded down, so that both together are at most `epsilon` in exact arithmetic."""
     return epsilon if spent == 0 else round_down(Fraction(epsilon) - Fraction(spent))
 
 

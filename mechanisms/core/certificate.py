@@ -82,33 +82,19 @@ class Certificate:
 
 
 def certify(labels: np.ndarray, outputs: np.ndarray, weights: np.ndarray, bits: int) -> Certificate:
-    """Computes the certificate of integer weights, for pure DP.
+    """Certificate of integer weights, for pure DP, without a delta.
 
-    Args:
-      labels: Shape (k,), float64, taken as exact rationals.
-      outputs: Shape (m,), float64, taken as exact rationals.
-      weights: Shape (k, m), uint64.
-      bits: Logarithm to base 2 of the sum that every row must have.
-
-    Returns:
-      The certificate, without a delta.
-
-    Raises:
-      ValueError: If a row does not sum to exactly 2^bits.
+    Takes labels of shape (k,) and outputs of shape (m,) as exact rationals; weights have shape (k, m), uint64. Raises
+    ValueError if a row does not sum to exactly 2^bits.
     """
     check_row_sums(weights, bits)
     return Certificate(likelihood_ratio(weights), exact_biases(labels, outputs, weights, bits), bits)
 
 
 def check_row_sums(weights: np.ndarray, bits: int) -> None:
-    """Checks that every row of weights sums to exactly 2^bits.
+    """Raises ValueError if a row of weights, shape (k, m), uint64, does not sum to exactly 2^bits.
 
-    Args:
-      weights: Shape (k, m), uint64.
-      bits: Logarithm to base 2 of the sum.
-
-    Raises:
-      ValueError: If a row has another sum; the message has the index of the first such label.
+    The message has the index of the first such label.
     """
     # Sums of 32-bit halves, which cannot overflow 64 bits.
     high = (weights >> np.uint64(32)).sum(axis=1, dtype=np.uint64)
@@ -119,13 +105,9 @@ def check_row_sums(weights: np.ndarray, bits: int) -> None:
 
 
 def likelihood_ratio(weights: np.ndarray) -> Fraction | None:
-    """Computes the largest ratio of two weights within one column, exactly.
+    """Largest ratio of two weights within one column, exactly; None if a column has both zero and positive weights.
 
-    Args:
-      weights: Shape (k, m), uint64. Columns of zeros only are outputs that never occur; they are ignored.
-
-    Returns:
-      The ratio, or None if a column has both zero and positive weights.
+    Weights have shape (k, m), uint64. Columns of zeros only are outputs that never occur; they are ignored.
     """
     largest, smallest = weights.max(axis=0), weights.min(axis=0)
     largest, smallest = largest[largest > 0], smallest[largest > 0]
@@ -142,19 +124,13 @@ def likelihood_ratio(weights: np.ndarray) -> Fraction | None:
 
 
 def hockey_stick(weights: np.ndarray, epsilon: float, bits: int) -> Fraction:
-    """Computes the hockey-stick divergence: the smallest delta for (epsilon, delta)-DP, as an upper bound.
+    """Computes the hockey-stick divergence: the smallest delta for (epsilon, delta)-DP, as an upper bound, in [0, 1].
 
     It is the maximum, over ordered pairs of labels y and y', of the sum over outputs c of
     max(0, P(c | y) - E P(c | y')). E is exp_below(epsilon), and the result is exact for that E. Floats of proven
     accuracy find the pairs that can have the maximum; exact integers decide among those.
 
-    Args:
-      weights: Shape (k, m), uint64; every row sums to 2^bits.
-      epsilon: Privacy parameter, >= 0.
-      bits: Logarithm to base 2 of a row sum.
-
-    Returns:
-      The divergence, in [0, 1].
+    Weights have shape (k, m), uint64, and rows that sum to 2^bits; epsilon is >= 0.
     """
     ratio = exp_below(Fraction(epsilon))
     pure = likelihood_ratio(weights)
@@ -188,16 +164,10 @@ def _divergence(first: np.ndarray, second: np.ndarray, ratio: Fraction) -> Fract
 
 
 def exact_biases(labels: np.ndarray, outputs: np.ndarray, weights: np.ndarray, bits: int) -> tuple[Fraction, ...]:
-    """Computes the biases E[M(y)] - y of integer weights, one exact rational per label.
+    """Biases E[M(y)] - y of integer weights, one exact rational per label, in units of the labels.
 
-    Args:
-      labels: Shape (k,), float64, taken as exact rationals.
-      outputs: Shape (m,), float64, taken as exact rationals.
-      weights: Shape (k, m), uint64; every row sums to 2^bits.
-      bits: Logarithm to base 2 of a row sum.
-
-    Returns:
-      k fractions, in units of the labels.
+    Takes labels of shape (k,) and outputs of shape (m,) as exact rationals; weights have shape (k, m), uint64, and rows
+    that sum to 2^bits.
     """
     exact = [output.as_integer_ratio() for output in outputs.tolist()]
     # Floats are dyadic: multiplied by their largest denominator they are integers.

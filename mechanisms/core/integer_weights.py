@@ -19,16 +19,9 @@ def integer_weights(probabilities: np.ndarray, epsilon: float) -> np.ndarray:
     Each column is clipped to [low, exp(epsilon) * low], where low is its smallest value, rounded up. The difference of
     a row sum from 2^62 is then corrected in the entries that are furthest from their bounds, usually by a few units.
 
-    Args:
-      probabilities: Shape (k, m), float64, >= 0; rows sum to 1 up to rounding, columns have a largest ratio of about
-        exp(epsilon).
-      epsilon: Privacy parameter.
-
-    Returns:
-      Shape (k, m), uint64.
-
-    Raises:
-      ValueError: If a probability is negative or not finite, or no integers close to them satisfy epsilon.
+    Probabilities have shape (k, m), are >= 0 and sum to 1 in each row up to rounding; columns have a largest ratio of
+    about exp(epsilon). Weights have the same shape, uint64. Raises ValueError if a probability is negative or not
+    finite, or no integers close to them satisfy epsilon.
     """
     if not np.all(np.isfinite(probabilities)) or np.min(probabilities) < 0:
         raise ValueError("probabilities must be finite and not negative")

@@ -43,14 +43,7 @@ _SPACING_TOLERANCE = 1e-9
 
 
 def check_domain(labels: np.ndarray) -> None:
-    """Validates a label domain.
-
-    Args:
-      labels: Shape (k,) with k >= 1; at most `MOST` in magnitude and strictly ascending.
-
-    Raises:
-      ValueError: If `labels` is anything else.
-    """
+    """Raises ValueError unless labels, shape (k,), k >= 1, are at most `MOST` in magnitude and strictly ascending."""
     if labels.ndim != 1 or labels.size == 0:
         raise ValueError("the label domain needs at least one label")
     if not np.all(np.isfinite(labels)):
@@ -99,14 +92,7 @@ def label_grid(low: str, high: str, step: str) -> np.ndarray:
 
 
 def is_even(labels: np.ndarray) -> bool:
-    """Tells whether labels are evenly spaced, up to the rounding of decimals.
-
-    Args:
-      labels: Shape (k,), float64, ascending.
-
-    Returns:
-      Whether they are; True for a single label.
-    """
+    """True if ascending labels are evenly spaced, up to the rounding of decimals; also True for a single label."""
     even = np.linspace(labels[0], labels[-1], len(labels))
     return bool(np.max(np.abs(labels - even)) <= _SPACING_TOLERANCE * (labels[-1] - labels[0]))
 
@@ -115,9 +101,7 @@ def is_even(labels: np.ndarray) -> bool:
 class DeclaredGrid:
     """Label grid as it was declared, where the working grid is a coarser one over the same range.
 
-    Attributes:
-      labels: Number of declared labels.
-      epsilon: Epsilon that the working grid was chosen for.
+    `labels` is the number of declared labels, `epsilon` the one that the working grid was chosen for.
     """
 
     labels: int
@@ -132,16 +116,9 @@ def working_grid(labels: np.ndarray, epsilon: float) -> tuple[np.ndarray, Declar
     1,024. If less than half as many remain, the range is divided into 512 or 1,024 steps of equal length. In between,
     from epsilon 6.5 on, the number is 2 ceil(20 sinh(epsilon / 2)).
 
-    Args:
-      labels: The declared domain, shape (k,), float64, strictly ascending.
-      epsilon: Label DP budget of the release, > 0.
-
-    Returns:
-      The labels to use, shape (at most 1025,) for an even domain, and the declared grid; None if all labels are used.
-
-    Raises:
-      ValueError: If epsilon is out of range, there are more than 2^20 labels, or more than 4,096 that are not evenly
-        spaced.
+    The declared domain has shape (k,), float64, strictly ascending. The labels to use have shape (at most 1025,) for an
+    even domain; the declared grid comes with them, None if all labels are used. Raises ValueError if epsilon is out of
+    range, there are more than 2^20 labels, or more than 4,096 that are not evenly spaced.
     """
     steps = len(labels) - 1
     if steps <= _FEW_STEPS:

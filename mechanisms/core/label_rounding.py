@@ -36,15 +36,12 @@ _WORD_TO_UNIT = 2.0**-53
 class LabelRounder:
     """Rounds real labels to the labels of a domain. Labels outside the domain are clamped to its ends.
 
-    Cost: for a label grid, a few array operations whose cost does not depend on k; otherwise a binary search.
+    Values have shape (n,), float64, finite; results have shape (n,), integer indices in [0, k). Cost: for a label grid,
+    a few array operations whose cost does not depend on k; otherwise a binary search.
     """
 
     def __init__(self, labels: np.ndarray):
-        """Prepares the rounding.
-
-        Args:
-          labels: Shape (k,), float64, finite and strictly ascending.
-        """
+        """Prepares the rounding. labels: shape (k,), float64, finite and strictly ascending."""
         self._labels = labels
         self._nearest = _Cells(_halfway(labels))
         self._below = _Cells(labels[1:])
@@ -55,24 +52,11 @@ class LabelRounder:
         """Rounds to the nearest label; a value halfway between two labels is rounded up.
 
         Exact, except for labels so small that half of one is not representable as a float.
-
-        Args:
-          values: Shape (n,), float64, finite.
-
-        Returns:
-          Shape (n,), integer indices in [0, k).
         """
         return self._nearest.find(values)
 
     def outward(self, values: np.ndarray) -> np.ndarray:
-        """Rounds away from 0, to the closest label that is not closer to 0.
-
-        Args:
-          values: Shape (n,), float64, finite.
-
-        Returns:
-          Shape (n,), integer indices in [0, k).
-        """
+        """Rounds away from 0, to the closest label that is not closer to 0."""
         above = np.searchsorted(self._labels, values, side="left")
         below = np.searchsorted(self._labels, values, side="right") - 1
         return np.clip(np.where(values >= 0, above, below), 0, len(self._labels) - 1)
@@ -81,14 +65,8 @@ class LabelRounder:
         """Rounds without bias to one of the two neighboring labels.
 
         A value v with a < v < b becomes b with probability (v - a) / (b - a), up to 2^-51, and otherwise a. Labels of
-        the domain are unchanged.
-
-        Args:
-          values: Shape (n,), float64, finite.
-          words: Returns (n,) uniform uint64, one per value; called only if some value lies between two labels.
-
-        Returns:
-          Shape (n,), integer indices in [0, k).
+        the domain are unchanged. `words` returns (n,) uniform uint64, one per value; it is called only if some value
+        lies between two labels.
         """
         values = np.clip(values, self._labels[0], self._labels[-1])
         indices = self._below.find(values)

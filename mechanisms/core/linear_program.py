@@ -41,14 +41,7 @@ class Columns:
 
     @classmethod
     def of_dense(cls, matrix: np.ndarray) -> Columns:
-        """Collects the entries of a matrix that are not zero.
-
-        Args:
-          matrix: Shape (rows, variables).
-
-        Returns:
-          The columns.
-        """
+        """Collects the entries of a matrix, shape (rows, variables), that are not zero."""
         by_column = matrix.T
         used = by_column != 0
         starts = np.zeros(len(by_column) + 1, np.int32)
@@ -93,27 +86,13 @@ class Optimum:
 
 
 def optimum(program: Program) -> Optimum | None:
-    """Solves a linear program.
-
-    Args:
-      program: The program.
-
-    Returns:
-      The solution; None where the program is infeasible, or HiGHS finds no solution.
-    """
+    """Solves a linear program; None where it is infeasible, or HiGHS finds no solution."""
     core = _core()
     return by_linprog(program) if core is None else _by_core(core, program)
 
 
 def by_linprog(program: Program) -> Optimum | None:
-    """Solves a linear program through scipy's public interface, with the same result as `optimum`, in more time.
-
-    Args:
-      program: The program.
-
-    Returns:
-      The solution; None where the program is infeasible, or HiGHS finds no solution.
-    """
+    """Solves a linear program through scipy's public interface, with the same result as `optimum`, in more time."""
     columns, at_most = program.columns, program.at_most
     shape = at_most + len(program.targets), len(program.costs)
     rows = csc_array((columns.values, columns.rows, columns.starts), shape).tocsr()

@@ -82,17 +82,7 @@ LOSSES: dict[str, Loss] = {loss.name: loss for loss in (SQUARED, ABSOLUTE, POISS
 
 
 def loss_named(name: str) -> Loss:
-    """Looks up a loss by its name.
-
-    Args:
-      name: A key of `LOSSES`.
-
-    Returns:
-      The loss.
-
-    Raises:
-      ValueError: If the name is unknown; the message lists the known names.
-    """
+    """Looks up a loss in `LOSSES`. Raises ValueError for an unknown name; the message lists the known names."""
     if name not in LOSSES:
         raise ValueError(f"unknown loss {name!r}; known: {', '.join(LOSSES)}")
     return LOSSES[name]

@@ -377,8 +377,7 @@ def _checked_ranges(ranges: Any, labels: int) -> tuple[tuple[int, int], ...]:
 def _run_lengths(columns: np.ndarray) -> str:
     """JSON arrays, without spaces, of the runs of each column: a weight, as text, and its number of labels.
 
-    Args:
-      columns: Shape (m, k), uint64.
+    Columns have shape (m, k), uint64.
     """
     first = np.ones(columns.shape, bool)
     np.not_equal(columns[:, 1:], columns[:, :-1], out=first[:, 1:])

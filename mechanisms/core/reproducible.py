@@ -61,11 +61,7 @@ _ARTANH = [
 def exp(x: np.ndarray | float) -> np.ndarray:
     """Computes e^x elementwise, with an error below 2 units in the last place.
 
-    Args:
-      x: Any shape.
-
-    Returns:
-      The same shape, float64; 0 below about -745 and infinite above about 709.8.
+    The result is 0 below about -745 and infinite above about 709.8.
     """
     n, r = _reduced(x)
     with np.errstate(over="ignore", under="ignore"):
@@ -73,14 +69,7 @@ def exp(x: np.ndarray | float) -> np.ndarray:
 
 
 def expm1(x: np.ndarray | float) -> np.ndarray:
-    """Computes e^x - 1 elementwise, with an error of a few units in the last place, for small x too.
-
-    Args:
-      x: Any shape.
-
-    Returns:
-      The same shape, float64.
-    """
+    """Computes e^x - 1 elementwise, with an error of a few units in the last place, for small x too."""
     n, r = _reduced(x)
     part = r + r * r * _polynomial(r, _EXP)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -90,14 +79,7 @@ def expm1(x: np.ndarray | float) -> np.ndarray:
 
 
 def log(x: np.ndarray | float) -> np.ndarray:
-    """Computes ln x elementwise, with an error of a few units in the last place.
-
-    Args:
-      x: Any shape.
-
-    Returns:
-      The same shape, float64; -inf at 0, nan below it.
-    """
+    """Computes ln x elementwise, with an error of a few units in the last place; -inf at 0, nan below it."""
     x = np.asarray(x, np.float64)
     return _log_values(x, *_log_parts(x))
 
@@ -105,12 +87,7 @@ def log(x: np.ndarray | float) -> np.ndarray:
 def log_quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Computes ln(a / b) elementwise, with an error of a few units in the last place, for a close to b too.
 
-    Args:
-      a: Any shape, >= 0.
-      b: A shape that broadcasts with that of `a`, > 0.
-
-    Returns:
-      The broadcast shape, float64; -inf where a is 0.
+    Broadcasts a >= 0 with b > 0; -inf where a is 0.
     """
     x, excess = a / b, (a - b) / b
     d, n, ordinary = _log_parts(x)
@@ -119,14 +96,9 @@ def log_quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def power(x: np.ndarray | float, n: np.ndarray | int) -> np.ndarray:
-    """Computes x^n elementwise for whole exponents, by repeated squaring.
+    """Computes x^n elementwise for whole exponents n >= 0, by repeated squaring; 1 where n is 0.
 
-    Args:
-      x: Any shape.
-      n: Integers >= 0, of a shape that broadcasts with that of `x`.
-
-    Returns:
-      The broadcast shape, float64; 1 where n is 0.
+    The shapes of x and n broadcast.
     """
     square, exponents = np.broadcast_arrays(np.asarray(x, np.float64), np.asarray(n, np.int64))
     found = np.ones(exponents.shape)
@@ -139,16 +111,7 @@ def power(x: np.ndarray | float, n: np.ndarray | int) -> np.ndarray:
 
 
 def geomspace(first: float, last: float, count: int) -> np.ndarray:
-    """Computes numbers that are evenly spaced on a logarithmic scale, both ends included.
-
-    Args:
-      first: First number, > 0.
-      last: Last number, > 0.
-      count: How many, >= 2.
-
-    Returns:
-      Shape (count,).
-    """
+    """Numbers that are evenly spaced on a logarithmic scale, both ends (> 0) included; shape (count,), count >= 2."""
     low, high = log(first), log(last)
     found = exp(low + np.arange(count) * ((high - low) / (count - 1)))
     found[0], found[-1] = first, last
@@ -156,55 +119,25 @@ def geomspace(first: float, last: float, count: int) -> np.ndarray:
 
 
 def dot(a: np.ndarray, b: np.ndarray) -> float:
-    """Computes the inner product of two vectors.
-
-    Args:
-      a: Shape (n,).
-      b: Shape (n,).
-
-    Returns:
-      The sum of products.
-    """
+    """Computes the inner product of two vectors of shape (n,)."""
     return float(np.add.reduce(a * b))
 
 
 def matvec(a: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Computes a matrix times a vector.
-
-    Args:
-      a: Shape (..., m, n).
-      x: Shape (n,).
-
-    Returns:
-      Shape (..., m).
-    """
+    """Computes a matrix, shape (..., m, n), times a vector, shape (n,); shape (..., m)."""
     return np.add.reduce(a * x, axis=-1)
 
 
 def vecmat(x: np.ndarray, a: np.ndarray) -> np.ndarray:
-    """Computes a vector times a matrix.
-
-    Args:
-      x: Shape (m,).
-      a: Shape (m, n).
-
-    Returns:
-      Shape (n,).
-    """
+    """Computes a vector, shape (m,), times a matrix, shape (m, n); shape (n,)."""
     return np.add.reduce(x[:, None] * a, axis=0)
 
 
 def stacked_matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Computes products of stacks of small matrices, adding over the inner index in ascending order.
 
-    For large matrices `matmul` is faster.
-
-    Args:
-      a: Shape (..., m, n), n >= 1.
-      b: Shape (..., n, p); leading axes broadcast with those of `a`.
-
-    Returns:
-      Shape (..., m, p).
+    Takes shapes (..., m, n), n >= 1, and (..., n, p), whose leading axes broadcast; returns (..., m, p). For large
+    matrices `matmul` is faster.
     """
     total = a[..., :1] * b[..., :1, :]
     for i in range(1, a.shape[-1]):
@@ -217,13 +150,6 @@ def matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
     For moderate n, the error is about 2^-60 of the largest product of an entry of a row of `a` and an entry of a column
     of `b`.
-
-    Args:
-      a: Shape (m, n).
-      b: Shape (n, p).
-
-    Returns:
-      Shape (m, p).
     """
     bits = _slice_bits(a.shape[1])
     left, right = _sliced(a, bits, 1), _sliced(b, bits, 0)
@@ -235,10 +161,9 @@ def matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def one_blas_thread() -> AbstractContextManager[object]:
-    """Limits BLAS to one thread. The products of solvers are small: more threads mostly wait for each other.
+    """Limits BLAS to one thread, until the context ends.
 
-    Returns:
-      The context manager; it restores the number of threads.
+    The products of solvers are small: more threads mostly wait for each other.
     """
     return _controller().limit(limits=1, user_api="blas")
 
