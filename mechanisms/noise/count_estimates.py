@@ -32,13 +32,8 @@ _FIRST_JUMP, _LEAST_JUMP = 0.3, 0.02
 def estimate_counts(noised: np.ndarray, records: int, scale: float) -> np.ndarray:
     """Estimates counts from noised ones, in O(k) time for k counts.
 
-    Args:
-      noised: Counts with discrete Laplace noise, shape (k,), integers, in the order of the labels.
-      records: Number of records n, which is public, >= 1.
-      scale: Scale of the noise, > 0.
-
-    Returns:
-      Shape (k,), float64, >= 0 and at least one above 0. Their sum is about n.
+    Noised counts are integers with discrete Laplace noise of this scale, > 0, shape (k,), in the order of the labels.
+    The number of records n is public, >= 1. Estimates are float64, >= 0 and at least one above 0; their sum is about n.
     """
     return estimate_counts_of_draws(np.asarray(noised)[None], records, scale)[0]
 
@@ -46,15 +41,8 @@ def estimate_counts(noised: np.ndarray, records: int, scale: float) -> np.ndarra
 def estimate_counts_of_draws(noised: np.ndarray, records: int, scale: float) -> np.ndarray:
     """Estimates counts from several noised histograms, each on its own: `estimate_counts` of each row, bit for bit.
 
-    The histograms are computed side by side, so many take little more time than one.
-
-    Args:
-      noised: Counts with discrete Laplace noise, shape (d, k), integers, in the order of the labels.
-      records: Number of records n of each histogram, which is public, >= 1.
-      scale: Scale of the noise, > 0.
-
-    Returns:
-      Shape (d, k), float64, >= 0 and at least one in each row above 0.
+    The histograms, shape (d, k), are computed side by side, so many take little more time than one. `records` and
+    `scale` are those of each histogram.
     """
     # All possible counts explain a noised count outside [0, n] as well as the nearest number inside.
     counts = np.clip(np.asarray(noised, np.float64), 0.0, float(records))
@@ -139,13 +127,7 @@ class _Chain:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Computes the mean counts, the distribution of the states that are jumped to, and the share of jumps.
 
-        Args:
-          distribution: Shape (d, m).
-          jump: Shape (d, 1).
-          step: Step of d chains of m states.
-
-        Returns:
-          Shapes (d, k), (d, m) and (d, 1).
+        Takes a distribution of shape (d, m) and a jump of shape (d, 1); returns shapes (d, k), (d, m) and (d, 1).
         """
         labels, draws, _ = self.likelihood.shape
         filtered, chances = np.empty_like(self.likelihood), np.empty((labels, draws, 1))

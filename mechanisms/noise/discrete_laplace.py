@@ -16,18 +16,13 @@ _STREAM_BLOCK = 64
 
 
 class ByteStream:
-    """Unbounded stream of uniform bytes, a function of a key and a purpose: BLAKE2b in counter mode."""
+    """Unbounded stream of uniform bytes, a function of a key and a purpose: BLAKE2b in counter mode.
+
+    Streams of different purposes are independent.
+    """
 
     def __init__(self, key: bytes, purpose: bytes):
-        """Starts the stream.
-
-        Args:
-          key: 32 bytes.
-          purpose: Name of the use; streams of different purposes are independent.
-
-        Raises:
-          ValueError: If the key has another length.
-        """
+        """Starts the stream. Raises ValueError unless the key has 32 bytes."""
         self._blank = keyed_blake2b(key, _STREAM_BLOCK, b"labeldp stream")
         self._blank.update(len(purpose).to_bytes(8, "little") + purpose)
         self._counter = 0
@@ -35,14 +30,7 @@ class ByteStream:
         self._bytes, self._taken = b"", 0
 
     def take(self, count: int) -> bytes:
-        """Returns the next bytes of the stream.
-
-        Args:
-          count: Number of bytes.
-
-        Returns:
-          `count` bytes.
-        """
+        """Returns the next `count` bytes of the stream."""
         start = self._taken
         stop = start + count
         if stop > len(self._bytes):
@@ -61,14 +49,7 @@ class ByteStream:
         return state.digest()
 
     def below(self, bound: int) -> int:
-        """Draws a uniform integer exactly, by rejection sampling.
-
-        Args:
-          bound: Exclusive upper bound, >= 1.
-
-        Returns:
-          An integer in [0, bound).
-        """
+        """Draws a uniform integer in [0, bound) exactly, by rejection sampling, for a bound >= 1."""
         if bound == 1:
             return 0
         size, mask = _form(bound)
@@ -103,37 +84,18 @@ def _bernoulli_exp(stream: ByteStream, numerator: int, denominator: int) -> bool
 
 
 def discrete_laplace(stream: ByteStream, scale: Fraction, count: int) -> np.ndarray:
-    """Draws discrete Laplace noise exactly, as 64-bit integers: for scales below 2^53.
+    """Draws discrete Laplace noise exactly, as 64-bit integers: for scales below 2^53; shape (count,), int64.
 
-    Args:
-      stream: Source of randomness.
-      scale: An exact rational > 0.
-      count: Number of draws.
-
-    Returns:
-      Shape (count,), int64.
-
-    Raises:
-      ValueError: If the scale is not positive.
+    Raises ValueError unless the scale is positive.
     """
     return np.array(discrete_laplace_integers(stream, scale, count), np.int64).reshape(count)
 
 
 def discrete_laplace_integers(stream: ByteStream, scale: Fraction, count: int) -> list[int]:
-    """Draws discrete Laplace noise exactly: P(z) is proportional to exp(-|z| / scale) on the integers.
+    """Draws discrete Laplace noise exactly: P(z) is proportional to exp(-|z| / scale) on the integers, of any size.
 
-    Uses integers only, no floats (Canonne, Kamath, Steinke 2020, Algorithm 2).
-
-    Args:
-      stream: Source of randomness.
-      scale: An exact rational > 0.
-      count: Number of draws.
-
-    Returns:
-      `count` integers of any size.
-
-    Raises:
-      ValueError: If the scale is not positive.
+    Uses integers only, no floats (Canonne, Kamath, Steinke 2020, Algorithm 2). Raises ValueError unless the scale is
+    positive.
     """
     if scale <= 0:
         raise ValueError(f"scale must be positive, not {scale}")

@@ -65,10 +65,8 @@ _HALF = np.uint64(32)
 class RawSums:
     """Raw sums of the input digest over some records. They are secret: only their `input_digest` may be published.
 
-    The `repr` does not show them, because runners log elements that flow between stages.
-
-    Attributes:
-      lanes: Shape (4,), uint64.
+    The `repr` does not show them, because runners log elements that flow between stages. `lanes` has shape (4,),
+    uint64.
     """
 
     lanes: np.ndarray = field(repr=False)
@@ -83,16 +81,10 @@ def digest_sums(
 ) -> RawSums:
     """Computes the sums of some records.
 
-    Args:
-      secret: Secret key, 32 bytes.
-      column: Name of the label column.
-      identities: Identities of the n records.
-      labels: Shape (n,), float64; labels as read, before clamping, so that every change of a label is detected.
-      centers: Name of the center column, and the centers as indices on the label grid, shape (n,), integers in
-        [0, 2^32 - 1), or with groups as indices of pairs of center and group; None for labels without a center.
-
-    Returns:
-      The sums of these records.
+    Labels, shape (n,), float64, are as read, before clamping, so that every change of a label is detected. `centers` is
+    the name of the center column, and the centers as indices on the label grid, shape (n,), integers in [0, 2^32 - 1),
+    or with groups as indices of pairs of center and group; None for labels without a center. The secret key has 32
+    bytes.
     """
     # Adding zero turns -0.0 into 0.0, so that they are the same label.
     bits = (np.asarray(labels, np.float64) + 0.0).view(np.uint64)
@@ -115,14 +107,7 @@ def digest_sums(
 
 
 def add_sums(parts: Iterable[RawSums]) -> RawSums:
-    """Adds the sums of disjoint sets of records.
-
-    Args:
-      parts: Sums under one secret key and one label column.
-
-    Returns:
-      The sums of the union.
-    """
+    """Adds the sums of disjoint sets of records, under one secret key and one label column."""
     lanes = [np.zeros(LANES, np.uint64), *(part.lanes for part in parts)]
     return RawSums(np.asarray(np.sum(lanes, axis=0, dtype=np.uint64)))
 
@@ -140,19 +125,8 @@ def input_digest(
 ) -> int:
     """Computes the digest that may be published: BLAKE2b(secret; sums, request), indistinguishable from random bits.
 
-    Args:
-      secret: Secret key, 32 bytes, the same as for the sums.
-      sums: Sums of all records.
-      column: Name of the label column, the same as for the sums.
-      labels: Shape (k,), the declared label domain.
-      budget: Epsilon of the prior and of the randomizer.
-      rounding: Rounding of labels to the domain, "nearest" or "randomized".
-      center: Name of the center column, the same as for the sums; None for labels without a center.
-      groups: Groups of residuals around the center; None without groups.
-      unit: Privacy unit; None for records.
-
-    Returns:
-      An integer in [0, 2^256).
+    It is an integer in [0, 2^256). The secret key (32 bytes), the label column and the center column are those of the
+    sums, which are over all records; the rest is as for `encode_request`.
     """
     request = encode_request(column, labels, budget, rounding, center, groups, unit)
     message = encode_parts(sums.lanes.astype("<u8").tobytes(), request)

@@ -23,18 +23,10 @@ KEY_BYTES = 32
 
 
 def keyed_hash(key: bytes, use: bytes, message: bytes) -> bytes:
-    """Computes BLAKE2b(key; message), which can itself serve as a key.
+    """Computes BLAKE2b(key; message), 32 bytes, which can itself serve as a key.
 
-    Args:
-      key: 32 bytes.
-      use: BLAKE2b personalization, at most 16 bytes, different for each purpose.
-      message: Any bytes.
-
-    Returns:
-      32 bytes.
-
-    Raises:
-      ValueError: If the key has another length.
+    `use` is the BLAKE2b personalization, at most 16 bytes, different for each purpose. Raises ValueError unless the key
+    has 32 bytes.
     """
     state = keyed_blake2b(key, KEY_BYTES, use)
     state.update(message)
@@ -42,18 +34,10 @@ def keyed_hash(key: bytes, use: bytes, message: bytes) -> bytes:
 
 
 def keyed_blake2b(key: bytes, size: int, use: bytes) -> hashlib.blake2b:
-    """Starts a keyed BLAKE2b hash.
+    """Starts a keyed BLAKE2b hash, without a message yet, for a digest of `size` bytes, at most 64.
 
-    Args:
-      key: 32 bytes.
-      size: Length of the digest in bytes, at most 64.
-      use: Personalization, at most 16 bytes, different for each purpose.
-
-    Returns:
-      The hash object, without a message yet.
-
-    Raises:
-      ValueError: If the key has another length.
+    `use` is the personalization, at most 16 bytes, different for each purpose. Raises ValueError unless the key has 32
+    bytes.
     """
     if len(key) != KEY_BYTES:
         raise ValueError(f"a key must have {KEY_BYTES} bytes, not {len(key)}")
@@ -76,19 +60,12 @@ def encode_request(
     groups: Groups | None = None,
     unit: Unit | None = None,
 ) -> bytes:
-    """Encodes the part of a request that all noise and the input digest are bound to.
+    """Encodes the part of a request that all noise and the input digest are bound to, as JSON.
 
-    Args:
-      column: Name of the label column, so that two columns of equal values get independent noise.
-      labels: Shape (k,), the declared label domain.
-      budget: Epsilon of the prior and of the randomizer.
-      rounding: Rounding of labels to the domain, "nearest" or "randomized".
-      center: Name of the center column; None for labels without a center.
-      groups: Groups of residuals around the center; None without groups.
-      unit: Privacy unit; None for records.
-
-    Returns:
-      JSON; different requests have different encodings.
+    Different requests have different encodings. The name of the label column is part of it, so that two columns of
+    equal values get independent noise. `labels` is the declared label domain, shape (k,), `rounding` "nearest" or
+    "randomized", and `center` the name of the center column; None stands for no center, no groups, and records as
+    privacy units.
     """
     bound_to: dict[str, Any] = {
         "column": column,
@@ -116,24 +93,10 @@ def derive_noise_key(
     groups: Groups | None = None,
     unit: Unit | None = None,
 ) -> bytes:
-    """Derives the noise key of one release, bound to the data and to the request.
+    """Derives the noise key of one release, 32 bytes, bound to the data and to the request.
 
-    Args:
-      secret: Secret key, 32 bytes.
-      digest: The `input_digest` of all records.
-      column: Name of the label column.
-      labels: Shape (k,), the declared label domain.
-      budget: Epsilon of the prior and of the randomizer.
-      rounding: Rounding of labels to the domain, "nearest" or "randomized".
-      center: Name of the center column; None for labels without a center.
-      groups: Groups of residuals around the center; None without groups.
-      unit: Privacy unit; None for records.
-
-    Returns:
-      32 bytes: the same for the same input and request, independent for any other.
-
-    Raises:
-      ValueError: If the secret key has another length.
+    It is the same for the same input and request, independent for any other. `digest` is the `input_digest` of all
+    records; the rest is as for `encode_request`. Raises ValueError unless the secret key has 32 bytes.
     """
     request = encode_request(column, labels, budget, rounding, center, groups, unit)
     message = encode_parts(digest.to_bytes(KEY_BYTES, "big"), request)
@@ -141,17 +104,11 @@ def derive_noise_key(
 
 
 def keyed_blocks(key: bytes, blocks: np.ndarray) -> np.ndarray:
-    """Encrypts every block by itself with AES-256 under one key.
+    """Encrypts every block by itself with AES-256 under one key, a `keyed_hash`.
 
-    The results for n different blocks are pseudorandom: unless AES is broken, they can be distinguished from uniform
-    independent blocks with an advantage of at most n^2 / 2^129, because no two of them are equal.
-
-    Args:
-      key: 32 bytes, a `keyed_hash`.
-      blocks: Shape (n, 2), little-endian uint64, all different.
-
-    Returns:
-      Shape (n, 2), little-endian uint64.
+    Blocks, shape (n, 2), little-endian uint64, are all different; the result has the same shape and type. The results
+    for n different blocks are pseudorandom: unless AES is broken, they can be distinguished from uniform independent
+    blocks with an advantage of at most n^2 / 2^129, because no two of them are equal.
     """
     # ECB is right here: AES serves as a pseudorandom function of single blocks. No message is to be hidden.
     encryptor = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
@@ -165,14 +122,9 @@ def keyed_blocks(key: bytes, blocks: np.ndarray) -> np.ndarray:
 def words(key: bytes, purpose: bytes, identities: Identities) -> np.ndarray:
     """Computes one uniform 64-bit word per record: the first half of AES-256(BLAKE2b(key; purpose, namespace); row).
 
-    Args:
-      key: 32 bytes; the result of `derive_noise_key` if the words must be bound to the data.
-      purpose: Name of the use; for noise, the fingerprint of the mechanism, so that two mechanisms over the same
-        records get independent words.
-      identities: Identities of the n records.
-
-    Returns:
-      Shape (n,), uint64.
+    The key, 32 bytes, is the result of `derive_noise_key` if the words must be bound to the data. The purpose of noise
+    is the fingerprint of the mechanism, so that two mechanisms over the same records get independent words. The result
+    has shape (n,), uint64.
     """
     message = encode_parts(purpose, identities.space)
     return keyed_blocks(keyed_hash(key, b"labeldp words", message), identities.blocks)[:, 0].copy()
@@ -188,16 +140,8 @@ def labelled_words(
     Kilian, Rogaway 2000). With a center, the second block holds its index as well, so a changed center gives an
     independent word too. One key must not be used with and without centers.
 
-    Args:
-      key: 32 bytes, as for `words`.
-      purpose: Name of the use, as for `words`.
-      identities: Identities of the n records.
-      labels: Shape (n,), float64.
-      centers: Indices of the centers, shape (n,), integers >= 0, or with groups of pairs of center and group; None for
-        labels without a center.
-
-    Returns:
-      Shape (n,), uint64.
+    Key, purpose and result are as for `words`; labels have shape (n,), float64. `centers` are indices, shape (n,),
+    integers >= 0, or with groups indices of pairs of center and group; None for labels without a center.
     """
     message = encode_parts(purpose, identities.space)
     blocks = keyed_blocks(keyed_hash(key, b"labeldp name", message), identities.blocks).copy()

@@ -30,17 +30,8 @@ def noisy_prior(labels: np.ndarray, counts: np.ndarray, prior_epsilon: float, no
     Adds discrete Laplace noise of scale 2 / prior_epsilon to every count (Ghazi et al. 2022, Algorithm 3), then
     estimates the prior from the noised counts. Neighboring datasets have the same size and differ in one label.
 
-    Args:
-      labels: Label domain, shape (k,).
-      counts: Records per label, shape (k,), integers.
-      prior_epsilon: Budget of the histogram, in [1e-9, 30].
-      noise_key: 32 bytes; the same key and counts give the same prior.
-
-    Returns:
-      The noisy prior.
-
-    Raises:
-      ValueError: If `prior_epsilon` is out of range.
+    Counts are integers, shape (k,). The same key (32 bytes) and counts give the same prior. Raises ValueError unless
+    `prior_epsilon` is in [1e-9, 30].
     """
     return noisy_priors(labels, counts, prior_epsilon, [noise_key])[0]
 
@@ -51,18 +42,6 @@ def noisy_priors(
     """Simulates several releases of a label histogram: `noisy_prior` with each key, bit for bit.
 
     Many are estimated in little more time than one.
-
-    Args:
-      labels: Label domain, shape (k,).
-      counts: Records per label, shape (k,), integers.
-      prior_epsilon: Budget of each histogram, in [1e-9, 30].
-      noise_keys: Keys of 32 bytes.
-
-    Returns:
-      The noisy prior of each key.
-
-    Raises:
-      ValueError: If `prior_epsilon` is out of range.
     """
     records, found = max(int(np.sum(counts)), 1), []
     draws = max(_MOST_COUNTS // len(counts), 1)
@@ -76,14 +55,7 @@ def noisy_priors(
 def estimated_prior(labels: np.ndarray, noised: np.ndarray, records: int, prior_epsilon: float) -> Prior:
     """Estimates the prior from a noised histogram; see `count_estimates`. It is post-processing: it costs no budget.
 
-    Args:
-      labels: Label domain, shape (k,).
-      noised: Noised records per label, shape (k,), integers.
-      records: Number of records, which is public.
-      prior_epsilon: Budget of the histogram, > 0.
-
-    Returns:
-      The prior.
+    Noised counts are integers, shape (k,); the number of records is public, and `prior_epsilon` > 0.
     """
     return Prior(labels, estimate_counts(noised, max(records, 1), HISTOGRAM_SENSITIVITY / prior_epsilon))
 
@@ -91,16 +63,8 @@ def estimated_prior(labels: np.ndarray, noised: np.ndarray, records: int, prior_
 def noisy_counts(counts: np.ndarray, prior_epsilon: float, noise_key: bytes) -> np.ndarray:
     """Releases a histogram of labels, or of cells of them, under label DP: adds discrete Laplace noise to every count.
 
-    Args:
-      counts: Records per cell, shape (k,), integers.
-      prior_epsilon: Budget of the histogram, in [1e-9, 30].
-      noise_key: 32 bytes; the same key and counts give the same result.
-
-    Returns:
-      The noised counts, shape (k,), int64; some may be negative.
-
-    Raises:
-      ValueError: If `prior_epsilon` is out of range.
+    Counts are integers, shape (k,); the result has the same shape, int64, and may be negative. The same key (32 bytes)
+    and counts give the same result. Raises ValueError unless `prior_epsilon` is in [1e-9, 30].
     """
     check_epsilon(prior_epsilon)
     stream = ByteStream(noise_key, b"prior")
@@ -109,19 +73,14 @@ def noisy_counts(counts: np.ndarray, prior_epsilon: float, noise_key: bytes) -> 
 
 
 def mean_variance(prior: Prior, records: int, prior_epsilon: float) -> float:
-    """Bounds the variance of the mean label of a noisy histogram.
+    """Bounds the variance of the mean label of a noisy histogram, in squared units of the label.
 
     Each count has discrete Laplace noise of scale 2 / prior_epsilon, whose variance is below twice the square of the
     scale. The bound is that of the mean of the noised counts, to first order in noise / records. The estimated prior
     has a mean at least as close in simulations, because its tails have no clipped noise (tests).
 
-    Args:
-      prior: Prior over the label domain.
-      records: Number of records, >= 1.
-      prior_epsilon: Budget of the histogram, >= 0; 0 for no histogram, infinite for a histogram without noise.
-
-    Returns:
-      The variance of the mean, in squared units of the label; infinite if `prior_epsilon` is 0.
+    There is at least one record. The bound is infinite for a `prior_epsilon` of 0 (no histogram); an infinite one
+    stands for a histogram without noise.
     """
     if prior_epsilon == 0:
         return math.inf

@@ -39,25 +39,14 @@ class Identities:
         return len(self.blocks)
 
     def keep(self, mask: np.ndarray) -> Identities:
-        """Selects records.
-
-        Args:
-          mask: Records to select, shape (n,), bool.
-
-        Returns:
-          Their identities.
-        """
+        """Selects the records of a mask, shape (n,), bool."""
         return Identities(self.space, self.blocks[mask])
 
 
 def encode_parts(*parts: bytes | str) -> bytes:
     """Encodes several parts as one message, each after its length, so that different parts give different messages.
 
-    Args:
-      *parts: Bytes, or text, which is encoded as UTF-8.
-
-    Returns:
-      The message.
+    Text is encoded as UTF-8.
     """
     # A name from a command line or a file system may hold bytes that are not UTF-8, as lone surrogates.
     encoded = [part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part for part in parts]
@@ -67,26 +56,13 @@ def encode_parts(*parts: bytes | str) -> bytes:
 def row_identities(source: str, rows: np.ndarray) -> Identities:
     """Makes identities from a source file and row numbers, the default.
 
-    Args:
-      source: Name of the file.
-      rows: Shape (n,), integers >= 0, in any order, with any gaps.
-
-    Returns:
-      The n identities.
+    Rows have shape (n,), integers >= 0, in any order, with any gaps.
     """
     return Identities(encode_parts("file and row", source), _numbered(rows))
 
 
 def integer_identities(column: str, ids: np.ndarray) -> Identities:
-    """Makes identities from integer ids.
-
-    Args:
-      column: Name of the id column.
-      ids: Shape (n,), int64.
-
-    Returns:
-      The n identities.
-    """
+    """Makes identities from the name of the id column and integer ids, shape (n,), int64."""
     return Identities(encode_parts("integer id", column), _numbered(ids))
 
 
@@ -98,13 +74,8 @@ def packed_identities(column: str, data: np.ndarray, offsets: np.ndarray) -> Ide
     byte of a hash is at least 128. Two longer ids with equal hashes would be reported as one id that occurs twice.
     Among n ids this has a probability of at most n^2 / 2^128; to find such ids on purpose takes 2^63 hashes.
 
-    Args:
-      column: Name of the id column.
-      data: Shape (b,), uint8; the ids one after the other.
-      offsets: Shape (n + 1,), int64; the start of each id in `data`, then the end of the last one.
-
-    Returns:
-      The n identities.
+    `data`, shape (b,), uint8, holds the ids one after the other; `offsets`, shape (n + 1,), int64, the start of each id
+    in `data`, then the end of the last one. `column` is the name of the id column.
     """
     starts, lengths = offsets[:-1], np.diff(offsets)
     blocks = np.zeros((len(starts), IDENTITY_BYTES), np.uint8)
@@ -131,14 +102,7 @@ def packed_identities(column: str, data: np.ndarray, offsets: np.ndarray) -> Ide
 
 
 def first_repeated(blocks: np.ndarray) -> tuple[int, int] | None:
-    """Finds two records with the same block.
-
-    Args:
-      blocks: Shape (n, 2), uint64, of one namespace.
-
-    Returns:
-      The indices of two such records; None if all blocks are different.
-    """
+    """Indices of two records with the same block; None if all blocks, shape (n, 2), uint64, are different."""
     keys = np.ascontiguousarray(blocks).view(f"V{IDENTITY_BYTES}").ravel()
     order = np.argsort(keys, kind="stable")
     repeated = np.flatnonzero(keys[order][1:] == keys[order][:-1])
