@@ -1,4 +1,7 @@
-"""Binding of all noise of a release to its input and to its request; for streaming (unbounded) input, to a name."""
+"""Binding of all noise of a release to its input and to its request; for streaming (unbounded) input, to a name.
+
+The secret key has 32 bytes, and so have the noise keys that are derived from it.
+"""
 
 from __future__ import annotations
 
@@ -69,16 +72,9 @@ class NoiseBinding:
 
 
 def make_binding(summary: LabelSummary, column: LabelColumn, budget: BudgetSplit, secret: bytes) -> NoiseBinding:
-    """Binds the noise of a release to a summary of its input.
+    """Binds the noise of a release to a summary of its whole input.
 
-    Args:
-      summary: Raw summary of the whole input.
-      column: The private column.
-      budget: Epsilon of the prior and of the randomizer.
-      secret: Secret key, 32 bytes.
-
-    Returns:
-      The part of the summary that is safe to show: digest and record counts.
+    The result is the part of the summary that is safe to show: digest and record counts.
     """
     digest = input_digest(secret, summary.sums, *column.request(budget))
     return NoiseBinding(

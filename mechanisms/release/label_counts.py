@@ -1,4 +1,7 @@
-"""Label counts and raw sums of the input digest of some records, and their sums over all records."""
+"""Label counts and raw sums of the input digest of some records, and their sums over all records.
+
+The secret key has 32 bytes.
+"""
 
 from __future__ import annotations
 
@@ -49,21 +52,12 @@ def count_labels(
     missing_centers: int = 0,
     several: int = 0,
 ) -> LabelSummary:
-    """Summarizes some records.
+    """Summarizes some records: counts and digest sums.
 
-    Args:
-      values: Their labels, shape (n,), finite float64.
-      identities: Their identities.
-      column: The private column.
-      secret: Secret key, 32 bytes.
-      centers: Centers as indices into the domain, shape (n,), integers, or with groups indices of pairs of center and
-        group (`LabelColumn.split`); None without a center column.
-      unusable: Number of further records, without a usable label.
-      missing_centers: Number of centers that are missing or infinite.
-      several: Number of the unusable records that are known to have several labels.
-
-    Returns:
-      Counts and digest sums of the records.
+    Labels have shape (n,), finite float64. Centers are indices into the domain, shape (n,), integers, or with groups
+    indices of pairs of center and group (`LabelColumn.split`); None without a center column. `unusable` is the number
+    of further records, without a usable label, and `several` that of those among them that are known to have several
+    labels. `missing_centers` counts centers that are missing or infinite.
     """
     indices = column.indices(values, identities, secret)
     if centers is None or column.center is None:
@@ -75,14 +69,9 @@ def count_labels(
 
 
 def add_summaries(cells: int, parts: Iterable[LabelSummary]) -> LabelSummary:
-    """Adds summaries: counts, unusable records, and digest sums modulo 2^64.
+    """Adds summaries of disjoint sets of records: counts, unusable records, and digest sums modulo 2^64.
 
-    Args:
-      cells: Number of cells of the histogram.
-      parts: Summaries of disjoint sets of records; none for no records.
-
-    Returns:
-      The summary of all their records.
+    `cells` is the number of cells of the histogram, also if there are no summaries.
     """
     parts = [LabelSummary(np.zeros(cells, np.int64), 0, add_sums([])), *parts]
     return LabelSummary(

@@ -1,4 +1,7 @@
-"""Draws of released labels, one for each record, with the random word of the record."""
+"""Draws of released labels, one for each record, with the random word of the record.
+
+The secret key and the noise key have 32 bytes.
+"""
 
 from __future__ import annotations
 
@@ -21,22 +24,13 @@ def draw_labels(
     streaming: bool = False,
     centers: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Replaces each label by a draw with the random word of its record.
+    """Replaces each label by a draw with the random word of its record; shape (n,), float64.
 
-    Args:
-      values: Labels, shape (n,), finite float64.
-      identities: Identities of the n records.
-      column: The private column.
-      randomizer: The randomizer, over the domain of the column; with a center, over consecutive residuals, or
-        with groups, over positions in their ranges.
-      noise_key: Noise key of the release, 32 bytes.
-      secret: Secret key, 32 bytes, for randomized rounding.
-      streaming: True if the noise key is that of a StreamBinding. Words are then bound to labels and centers as well.
-      centers: Centers as indices into the domain, shape (n,), integers, or with groups indices of pairs of center and
-        group (`LabelColumn.split`); None without a center column.
-
-    Returns:
-      The released labels, shape (n,), float64.
+    Labels have shape (n,), finite float64. The randomizer is over the domain of the column; with a center, over
+    consecutive residuals, or with groups, over positions in their ranges. `streaming` tells that the noise key is that
+    of a StreamBinding: words are then bound to labels and centers as well. The secret key serves randomized rounding.
+    Centers are indices into the domain, shape (n,), integers, or with groups indices of pairs of center and group
+    (`LabelColumn.split`); None without a center column.
     """
     indices = column.indices(values, identities, secret)
     if streaming:
@@ -78,19 +72,10 @@ def _grouped_outputs(
 def constant_labels(
     column: LabelColumn, randomizer: Randomizer, centers: np.ndarray | None, records: int
 ) -> np.ndarray:
-    """Labels of records beyond the bound of their unit: they depend on no label of these records.
+    """Labels of records beyond the bound of their unit, shape (n,), float64: they depend on no label of these records.
 
     Each is the output of the randomizer that is closest to the middle of the label domain or, with a center, to the
-    center of the record.
-
-    Args:
-      column: The private column.
-      randomizer: The randomizer, as for `draw_labels`.
-      centers: Centers of the records, or pairs of center and group, as for `draw_labels`; None without a center.
-      records: Number n of records.
-
-    Returns:
-      The labels, shape (n,), float64.
+    center of the record. Randomizer and centers are as for `draw_labels`.
     """
     outputs = randomizer.outputs
     if centers is None:
@@ -105,15 +90,7 @@ def constant_labels(
 
 
 def fits(column: LabelColumn, randomizer: Randomizer) -> bool:
-    """Compares the domain of a randomizer with that of a column.
-
-    Args:
-      column: The private column.
-      randomizer: The randomizer.
-
-    Returns:
-      True if the randomizer takes the labels of the column, or residuals of them around its center.
-    """
+    """True if a randomizer takes the labels of the column, or residuals of them around its center."""
     if (column.groups is None) != (randomizer.group_ranges is None):
         return False
     if column.center is None:

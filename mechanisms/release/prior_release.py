@@ -1,4 +1,7 @@
-"""Release of the label distribution under label DP, with the binding of its noise."""
+"""Release of the label distribution under label DP, with the binding of its noise.
+
+The secret key has 32 bytes.
+"""
 
 from __future__ import annotations
 
@@ -50,23 +53,12 @@ def release_prior(
     secret: bytes,
     mechanism: str,
 ) -> PriorRelease:
-    """Releases the label distribution, or that of the residuals, under label DP.
+    """Releases the label distribution, or that of the residuals, under label DP, with the binding of its noise.
 
-    Args:
-      summary: Raw summary of the whole input.
-      column: The private column.
-      epsilon: Total budget of prior and labels.
-      prior_epsilon: Epsilon of the prior; None for the default: sqrt(k / n), within the shares of the mechanism.
-      secret: Secret key, 32 bytes.
-      mechanism: Name of the mechanism that will be solved for the prior; it decides the default of `prior_epsilon`.
-
-    Returns:
-      The prior and the binding of its noise.
-
-    Raises:
-      RefusedRelease: If the mechanism is chosen automatically, and there are too few records for any; or there are too
-        many labels for a center.
-      ValueError: If there are no records, or a budget is out of range.
+    `summary` is the raw one of the whole input, and `epsilon` the total budget of prior and labels. By default,
+    `prior_epsilon` is sqrt(k / n), within the shares of the mechanism that will be solved for the prior. Raises
+    RefusedRelease if the mechanism is chosen automatically, and there are too few records for any, or if there are too
+    many labels for a center; ValueError if there are no records, or a budget is out of range.
     """
     shares = {"most": prior_share(mechanism)}
     if column.center is not None:

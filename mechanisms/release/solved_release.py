@@ -39,15 +39,9 @@ class EarlierMechanism:
     randomizer: Randomizer
 
     def belongs_to(self, release: PriorRelease, mechanism: str) -> bool:
-        """Compares the earlier release with a new one.
+        """True if a new release repeats the earlier one.
 
-        Args:
-          release: The prior that was released now.
-          mechanism: Name of the mechanism that is asked for.
-
-        Returns:
-          True if the new release repeats the earlier one: same input under the same key, same request, and a noised
-          prior that is equal bit for bit.
+        That is the same input under the same key, the same request, and a noised prior that is equal bit for bit.
         """
         return (
             self.digest == release.digest
@@ -73,17 +67,10 @@ class EarlierMechanism:
 
 
 def restricted_prior(prior: Prior, labels: np.ndarray) -> Prior:
-    """Clips a distribution of residuals to the range of a mechanism.
+    """Clips a distribution of residuals, over all of their grid, to the range of a mechanism.
 
-    Args:
-      prior: Distribution of the residuals, over all of their grid.
-      labels: Labels of the mechanism: the residuals of the range.
-
-    Returns:
-      The distribution of the clipped residuals, over these labels.
-
-    Raises:
-      ValueError: If they are not consecutive residuals of the grid.
+    `labels` are those of the mechanism: the residuals of the range. Raises ValueError if they are not consecutive
+    residuals of the grid.
     """
     first = int(np.searchsorted(prior.labels, labels[0]))
     found = clipped_prior(prior, first, min(first + len(labels), len(prior.labels)) - 1)
@@ -93,30 +80,15 @@ def restricted_prior(prior: Prior, labels: np.ndarray) -> Prior:
 
 
 def histogram_of(release: PriorRelease) -> GroupedHistogram:
-    """Reads the histograms of the groups of a release.
-
-    Args:
-      release: The released prior, with groups.
-
-    Returns:
-      The histograms.
-    """
+    """Histograms of the groups of a release, which has groups."""
     residuals = ResidualDomain(np.array(release.domain))
     return GroupedHistogram(residuals, release.counts, release.group_records, release.budget.prior)
 
 
 def grouped_prior(histogram: GroupedHistogram, randomizer: Randomizer) -> Prior:
-    """Distribution of the positions that a randomizer of residuals of groups was solved for.
+    """Distribution of the positions that a randomizer of residuals of groups was solved for, over its labels.
 
-    Args:
-      histogram: The histograms of the groups.
-      randomizer: The randomizer.
-
-    Returns:
-      The distribution, over the labels of the randomizer.
-
-    Raises:
-      ValueError: If the randomizer is not for ranges of these groups, or its labels are not the positions in them.
+    Raises ValueError if the randomizer is not for ranges of these groups, or its labels are not the positions in them.
     """
     ranges = GroupRanges(randomizer.group_ranges or ())
     ranges.check(histogram.residuals)
@@ -131,15 +103,9 @@ def grouped_prior(histogram: GroupedHistogram, randomizer: Randomizer) -> Prior:
 def solved(release: PriorRelease, mechanism: Mechanism | None) -> Randomizer:
     """Solves for the randomizer of a released prior; with a center, for a range that is chosen for it.
 
-    Args:
-      release: The released prior.
-      mechanism: The mechanism; None for the one that `choose_mechanism` chooses.
-
-    Returns:
-      The randomizer, over the label domain or over the residuals of the range; a chosen one states the choice.
-
-    Raises:
-      ValueError: If the mechanism has no randomizer for the prior; the message may depend on it.
+    It is over the label domain or over the residuals of the range. Without a mechanism, `choose_mechanism` chooses one,
+    and the randomizer states the choice. Raises ValueError if the mechanism has no randomizer for the prior; the
+    message may depend on the prior.
     """
     prior, epsilon, residuals = release.prior, release.budget.labels, release.center is not None
     if release.groups is not None:
@@ -155,14 +121,8 @@ def solved(release: PriorRelease, mechanism: Mechanism | None) -> Randomizer:
 def public_reason(mechanism: Mechanism, release: PriorRelease) -> str:
     """Finds the reason why there is no randomizer: the solver's message for a uniform prior, which is public.
 
-    Its message for the noised histogram is not shown: a job that fails is not charged for the histogram.
-
-    Args:
-      mechanism: The mechanism that failed.
-      release: The released prior.
-
-    Returns:
-      The message; it does not depend on the noised histogram.
+    Its message for the noised histogram is not shown: a job that fails is not charged for the histogram. The result
+    does not depend on the noised histogram.
     """
     labels = release.prior.labels if release.groups is None else release.prior.labels[:MOST_POSITIONS]
     flat = Prior(labels, np.ones(len(labels)))

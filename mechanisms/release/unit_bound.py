@@ -5,7 +5,8 @@ exp(M epsilon) (group privacy; Dwork and Roth 2014, Theorem 2.2). So a release i
 and every part of which has an M-th of the budget for one record, is epsilon-DP for units: the noise of the label
 histogram, and of every other sum, has M times the scale.
 
-Which M records of a unit are released depends on their identities and on the secret key alone, never on a label.
+Which M records of a unit are released depends on their identities and on the secret key, of 32 bytes, alone, never on a
+label.
 """
 
 from __future__ import annotations
@@ -112,14 +113,9 @@ class UnitBound:
 
 
 def spent(unit: UnitBound | None, budget: float | Fraction) -> float:
-    """Computes what a release costs under its adjacency.
+    """Cost of a release under its adjacency, from the epsilon or delta of one record; without a unit, that of a record.
 
-    Args:
-      unit: The privacy unit; None for single records.
-      budget: Epsilon or delta of one record.
-
-    Returns:
-      The smallest float that is not below the exact epsilon or delta of a unit, or of a record.
+    It is the smallest float that is not below the exact epsilon or delta.
     """
     return round_up(Fraction(budget) if unit is None else unit.total(budget))
 
@@ -142,14 +138,7 @@ class UnitCounts:
 
 
 def add_unit_counts(parts: Iterable[UnitCounts]) -> UnitCounts:
-    """Adds up counts of disjoint records and units.
-
-    Args:
-      parts: The counts.
-
-    Returns:
-      The sums.
-    """
+    """Adds up counts of disjoint records and units."""
     parts = list(parts)
     return UnitCounts(
         sum(part.units for part in parts),
@@ -160,16 +149,9 @@ def add_unit_counts(parts: Iterable[UnitCounts]) -> UnitCounts:
 
 
 def unit_words(secret: bytes, units: Identities) -> np.ndarray:
-    """Computes a keyed 64-bit hash of each unit.
+    """Computes a keyed 64-bit hash of each unit; shape (n,), uint64, for the units of n records.
 
     Two units with equal hashes would be bounded as one, which is private as well.
-
-    Args:
-      secret: Secret key, 32 bytes.
-      units: Units of n records.
-
-    Returns:
-      Shape (n,), uint64.
     """
     return words(keyed_hash(secret, b"labeldp units", b"unit"), b"unit", units)
 
@@ -177,12 +159,7 @@ def unit_words(secret: bytes, units: Identities) -> np.ndarray:
 def priorities(secret: bytes, records: Identities) -> np.ndarray:
     """Computes the priority of each record, by a keyed hash of its identity: of a unit, the lowest are released.
 
-    Args:
-      secret: Secret key, 32 bytes.
-      records: Identities of n records.
-
-    Returns:
-      Shape (n,), uint64. It does not depend on a label.
+    Priorities have shape (n,), uint64, and do not depend on a label.
     """
     return words(keyed_hash(secret, b"labeldp units", b"priority"), b"priority", records)
 
@@ -196,15 +173,10 @@ def _ranks(units: np.ndarray, priority: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def over_limit(units: np.ndarray, priority: np.ndarray, max_records: int) -> np.ndarray:
-    """Finds the records beyond the bound of their units.
+    """Finds the records beyond the bound of their units: False for the M records of lowest priority of each unit.
 
-    Args:
-      units: Unit of each record, shape (n,), integers.
-      priority: Priority of each record, shape (n,), integers. Of records of a unit with equal ones, the first are kept.
-      max_records: Largest number M of records of a unit.
-
-    Returns:
-      Shape (n,), bool: False for the M records of lowest priority of each unit.
+    Units and priorities of the records have shape (n,), integers; the result has shape (n,), bool. Of records of a unit
+    with equal priorities, the first are kept.
     """
     order, rank = _ranks(units, priority)
     found = np.zeros(len(units), bool)
@@ -215,14 +187,9 @@ def over_limit(units: np.ndarray, priority: np.ndarray, max_records: int) -> np.
 def first_beyond(units: np.ndarray, priority: np.ndarray, max_records: int) -> tuple[np.ndarray, np.ndarray]:
     """Finds the units with too many records, and the priority from which their records are left out.
 
-    Args:
-      units: Unit of each record, shape (n,), uint64.
-      priority: Priority of each record, shape (n,), uint64.
-      max_records: Largest number M of records of a unit.
-
-    Returns:
-      These units, shape (u,), ascending; and the lowest priority that is beyond the bound, shape (u,). Of records with
-      equal priorities all are left out.
+    Units and priorities of the records have shape (n,), uint64. The units that are found have shape (u,), ascending;
+    for each there is the lowest priority that is beyond the bound, shape (u,). Of records with equal priorities all are
+    left out.
     """
     order, rank = _ranks(units, priority)
     first = order[rank == max_records]
@@ -230,16 +197,11 @@ def first_beyond(units: np.ndarray, priority: np.ndarray, max_records: int) -> t
 
 
 def at_limit(units: np.ndarray, priority: np.ndarray, over: np.ndarray, limits: np.ndarray) -> np.ndarray:
-    """Finds the records that the limits of their units leave out.
+    """Finds the records that the limits of their units leave out; shape (n,), bool.
 
-    Args:
-      units: Unit of each record, shape (n,), uint64.
-      priority: Priority of each record, shape (n,), uint64.
-      over: Units with too many records, shape (u,), ascending; of `first_beyond`.
-      limits: Priority from which their records are left out, shape (u,).
-
-    Returns:
-      Shape (n,), bool.
+    Units and priorities of the records have shape (n,), uint64. `over` and `limits` are those of `first_beyond`: the
+    units with too many records, shape (u,), ascending, and the priorities from which their records are left out, shape
+    (u,).
     """
     found = np.zeros(len(units), bool)
     place = np.searchsorted(over, units)
@@ -254,15 +216,8 @@ def bounded(
 ) -> tuple[np.ndarray, UnitCounts]:
     """Bounds the records of units, all of which are at hand.
 
-    Args:
-      unit: The privacy unit.
-      units: Units of the m records that have one.
-      present: Mask of these among the n records, shape (n,), bool.
-      records: Identities of the n records.
-      secret: Secret key, 32 bytes.
-
-    Returns:
-      Mask of the records that are kept, shape (n,), bool, and the counts.
+    `present`, shape (n,), bool, masks the records that have a unit, and `units` are the units of these alone. The
+    result is the mask of the records that are kept, shape (n,), bool, and the counts.
     """
     words = unit_words(secret, units)
     beyond = over_limit(words, priorities(secret, records.keep(present)), unit.max_records)
