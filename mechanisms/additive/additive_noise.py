@@ -18,17 +18,6 @@ FOLDED_TAIL = 40 * log(2)
 def single_label_randomizer(
     name: str, prior: Prior, epsilon: float, parameters: dict[str, Any], delta: float = 0.0
 ) -> Randomizer:
-    """Builds the randomizer of a domain with one label, which always reports that label.
-
-    Args:
-      name: Name of the mechanism.
-      prior: Prior over one label.
-      epsilon: Label DP budget.
-      parameters: Parameters for the mechanism file.
-      delta: Delta of an approximate mechanism, else 0.
-
-    Returns:
-      The randomizer.
-    """
+    """Builds the randomizer of a domain with one label, which always reports that label."""
     weights = np.full((1, 1), TOTAL, np.uint64)
     return Randomizer(prior.labels, prior.labels, weights, epsilon, name, parameters, delta=delta)

@@ -52,30 +52,17 @@ class Gaussian:
     clip: bool = True
 
     def __post_init__(self) -> None:
-        """Checks delta.
-
-        Raises:
-          ValueError: If delta is missing or out of range.
-        """
+        """Raises ValueError if delta is missing or out of range."""
         if self.delta == 0:
             raise ValueError("gaussian is not pure label DP: it needs a delta (--delta)")
         if not _LEAST_DELTA <= self.delta <= _LARGEST_DELTA:
             raise ValueError(f"delta must be between {_LEAST_DELTA:g} and {_LARGEST_DELTA:g}, not {self.delta:g}")
 
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
-        """Searches for sigma. It ignores the prior's weights.
+        """Searches for sigma, which the parameters state in units of the label. It ignores the prior's weights.
 
-        Cost O(k m) for m outputs, and up to O(k^2 m) to prove delta.
-
-        Args:
-          prior: Prior over the k labels.
-          epsilon: Epsilon of the (epsilon, delta) budget.
-
-        Returns:
-          The randomizer; its parameters state sigma in units of the label.
-
-        Raises:
-          ValueError: If epsilon or the step is out of range, or there are too many outputs.
+        Cost O(k m) for m outputs, and up to O(k^2 m) to prove delta. `epsilon` is that of the (epsilon, delta) budget.
+        Raises ValueError if epsilon or the step is out of range, or there are too many outputs.
         """
         check_epsilon(epsilon)
         parameters = {"clip": self.clip, "delta": self.delta}
@@ -171,12 +158,7 @@ def _gaussian_noise(grid: OutputGrid, sigma: float) -> tuple[np.ndarray, float]:
 def gaussian_weights(grid: OutputGrid, sigma: float) -> np.ndarray:
     """Rounds the probabilities to integers that sum to 2^62; the likeliest output takes the remainder.
 
-    Args:
-      grid: The output grid.
-      sigma: Standard deviation parameter, in steps.
-
-    Returns:
-      Shape (k, m), uint64.
+    `sigma` is in steps; weights have shape (k, m), uint64.
     """
     rows = grid.rows(*_gaussian_noise(grid, sigma))
     rows /= rows.sum(axis=1, keepdims=True)

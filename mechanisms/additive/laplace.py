@@ -39,16 +39,8 @@ class Laplace:
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
         """Builds the randomizer. It ignores the prior's weights. Cost O(k m) for m outputs.
 
-        Args:
-          prior: Prior over the k labels.
-          epsilon: Label DP budget.
-
-        Returns:
-          The randomizer.
-
-        Raises:
-          ValueError: If epsilon or the step is out of range, or there are too many outputs, which happens at a small
-            epsilon without clipping.
+        Raises ValueError if epsilon or the step is out of range, or there are too many outputs, which happens at a
+        small epsilon without clipping.
         """
         check_epsilon(epsilon)
         if len(prior.labels) == 1:

@@ -53,14 +53,10 @@ class OutputGrid:
         return self.steps + self.margin
 
     def rows(self, noise: np.ndarray, beyond: float) -> np.ndarray:
-        """Computes the probabilities of every label's outputs under symmetric noise.
+        """Probabilities of every label's outputs under symmetric noise, shape (k, m).
 
-        Args:
-          noise: Probability of +z steps, equal to that of -z, shape (n,) with n > reach.
-          beyond: Probability of n or more steps up.
-
-        Returns:
-          Shape (k, m).
+        `noise` has the probability of +z steps, equal to that of -z, shape (n,) with n > reach, and `beyond` is the
+        probability of n or more steps up.
         """
         tails = _tails(noise, beyond)
         rows = self._rows_from(self.lower, noise, tails)
@@ -72,15 +68,7 @@ class OutputGrid:
         return rows
 
     def end_rows(self, noise: np.ndarray, beyond: float) -> np.ndarray:
-        """Computes `rows` for the smallest and the largest label only.
-
-        Args:
-          noise: As for `rows`.
-          beyond: As for `rows`.
-
-        Returns:
-          Shape (2, m).
-        """
+        """Computes `rows` for the smallest and the largest label only; shape (2, m)."""
         return self._rows_from(self.lower[[0, -1]], noise, _tails(noise, beyond))
 
     def _rows_from(self, places: np.ndarray, noise: np.ndarray, tails: np.ndarray) -> np.ndarray:
@@ -97,20 +85,12 @@ def _tails(noise: np.ndarray, beyond: float) -> np.ndarray:
 
 
 def make_output_grid(labels: np.ndarray, step: float | None, margin: float) -> OutputGrid:
-    """Builds the output grid for labels.
+    """Builds the output grid for labels of shape (k,), ascending, k >= 2.
 
-    Args:
-      labels: Shape (k,), ascending, k >= 2.
-      step: Largest distance of neighboring points, in units of the label; the range is cut into equal steps, no larger.
-        None takes the labels themselves where they are evenly spaced, else their smallest distance, within a bound on
-        the number of points.
-      margin: Extent beyond the label range on either side, in label ranges.
-
-    Returns:
-      The output grid.
-
-    Raises:
-      ValueError: If the step is not a positive number, or there are too many points.
+    `step` is the largest distance of neighboring points, in units of the label; the range is cut into equal steps, no
+    larger. None takes the labels themselves where they are evenly spaced, else their smallest distance, within a bound
+    on the number of points. `margin` is the extent beyond the label range on either side, in label ranges. Raises
+    ValueError if the step is not a positive number, or there are too many points.
     """
     k, span = len(labels), float(labels[-1]) - float(labels[0])
     if step is None:

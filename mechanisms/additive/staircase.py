@@ -44,20 +44,11 @@ class Staircase:
     clip: bool = True
 
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
-        """Chooses r and builds the randomizer. Cost O(k m) for m outputs: all r are compared from shared sums.
+        """Chooses r and builds the randomizer, whose parameters state r and gamma. Cost O(k m) for m outputs.
 
-        Where the loss is infinite for every r, as Poisson log loss is for outputs of 0, the squared loss decides.
-
-        Args:
-          prior: Prior over the k labels.
-          epsilon: Label DP budget.
-
-        Returns:
-          The randomizer; its parameters state r and gamma.
-
-        Raises:
-          ValueError: If epsilon, gamma or the step is out of range, there are too many outputs, or the loss is not
-            defined on the outputs.
+        All r are compared from shared sums. Where the loss is infinite for every r, as Poisson log loss is for outputs
+        of 0, the squared loss decides. Raises ValueError if epsilon, gamma or the step is out of range, there are too
+        many outputs, or the loss is not defined on the outputs.
         """
         check_epsilon(epsilon)
         if self.gamma is not None and not 0 <= self.gamma <= 1:
