@@ -112,15 +112,11 @@ def mechanism_named(name: str, **parameters: Any) -> Mechanism:
 
 
 def default_rounding(name: str, coarser: bool = False) -> str:
-    """Looks up the default rounding of a mechanism's labels to the label domain.
+    """Looks up the default rounding of a mechanism's labels to the label domain, "nearest" or "randomized".
 
-    Args:
-      name: Name of a mechanism, or AUTO: labels that models are trained on must not be biased by rounding either.
-      coarser: Whether the domain is a coarser grid than the declared one (`working_grid`). Declared labels may then be
-        halfway between two of the grid, so they are rounded at random, for every mechanism.
-
-    Returns:
-      "nearest" or "randomized"; "nearest" for unknown names.
+    It is randomized for AUTO: labels that models are trained on must not be biased by rounding either. On a `coarser`
+    grid than the declared one (`working_grid`), declared labels may be halfway between two of the grid, so they are
+    rounded at random, for every mechanism. Unknown names have "nearest".
     """
     if name == AUTO or coarser:
         return RANDOMIZED
@@ -128,13 +124,9 @@ def default_rounding(name: str, coarser: bool = False) -> str:
 
 
 def prior_share(name: str) -> Fraction:
-    """Looks up the largest share of epsilon that a default split gives to the histogram.
+    """Largest share of epsilon that a default split gives to the histogram of a mechanism, for `split_budget`.
 
-    Args:
-      name: Name of a mechanism, or AUTO, whose candidates are mostly without bias.
-
-    Returns:
-      The share, for `split_budget`; that of mechanisms of least loss for unknown names.
+    The candidates of AUTO are mostly without bias. Unknown names have the share of mechanisms of least loss.
     """
     if name in _WITHOUT_PRIOR:
         return PUBLIC_SHARE
