@@ -51,14 +51,10 @@ _KEYS = (
 
 
 def center_document(center: LinearCenter) -> dict[str, Any]:
-    """Writes a linear center as a document.
+    """Writes a linear center as a document: objects, lists, text and numbers, for a JSON file.
 
-    Args:
-      center: The center.
-
-    Returns:
-      Objects, lists, text and numbers, for a JSON file. All of it is public or released: the noised sums and the
-      coefficients that follow from them are the only parts that depend on labels.
+    All of it is public or released: the noised sums and the coefficients that follow from them are the only parts that
+    depend on labels.
     """
     design = center.design
     return {
@@ -77,19 +73,11 @@ def center_document(center: LinearCenter) -> dict[str, Any]:
 
 
 def read_center(document: object) -> LinearCenter:
-    """Reads a linear center from an untrusted document.
+    """Reads a linear center from an untrusted document, parsed JSON, as `center_document` writes it.
 
     The number of labels is in proportion to the coefficients' variances and to the noise alike, so they do not confirm
-    it: compare it with that of the label domain.
-
-    Args:
-      document: Parsed JSON, as `center_document` writes it.
-
-    Returns:
-      The center.
-
-    Raises:
-      ValueError: If the document is anything else, or its coefficients do not follow from its sums; says what is wrong.
+    it: compare it with that of the label domain. Raises ValueError, which says what is wrong, if the document is
+    anything else, or its coefficients do not follow from its sums.
     """
     found = _object(document, _KEYS, "the center")
     encoders = tuple(_encoder(each) for each in _list(found["encoders"], "encoders", MOST_ENCODED))

@@ -24,12 +24,7 @@ class EncodedFeatures:
     """
 
     def __init__(self, encoders: Sequence[Encoder], columns: Columns):
-        """Encodes features.
-
-        Args:
-          encoders: w encoded features in total.
-          columns: Features of n records.
-        """
+        """Encodes features of n records, with encoders of w encoded features in total."""
         starts = np.cumsum([0, *(each.width for each in encoders)])
         records = len(next(iter(columns.values())))
         self.shape = (records, int(starts[-1]))
@@ -46,13 +41,9 @@ class EncodedFeatures:
         ]
 
     def __matmul__(self, vectors: np.ndarray) -> np.ndarray:
-        """Computes X V for whole V.
+        """Computes X V, shape (n, m), exactly.
 
-        Args:
-          vectors: V, shape (w, m), whole float64 of at most 2^24 in absolute value.
-
-        Returns:
-          Shape (n, m), exact.
+        V has shape (w, m), whole float64 of at most 2^24 in absolute value.
         """
         found = self._numbers @ vectors[self._places]
         for each, ones, places in self._categories:
@@ -65,13 +56,9 @@ class EncodedFeatures:
         return TransposedFeatures(self)
 
     def transposed_product(self, vectors: np.ndarray) -> np.ndarray:
-        """Computes X^T V for whole V.
+        """Computes X^T V, shape (w, m), with a relative rounding error of 2^-52 of the largest term.
 
-        Args:
-          vectors: V, shape (n, m), whole float64 of at most 2^24 in absolute value.
-
-        Returns:
-          Shape (w, m), with a relative rounding error of 2^-52 of the largest term.
+        V has shape (n, m), whole float64 of at most 2^24 in absolute value.
         """
         found = np.empty((self.shape[1], vectors.shape[1]))
         found[self._places] = self._numbers.T @ vectors
@@ -80,11 +67,7 @@ class EncodedFeatures:
         return found
 
     def squares(self) -> float:
-        """Computes the sum of the squares of all entries.
-
-        Returns:
-          The sum.
-        """
+        """Computes the sum of the squares of all entries."""
         total = float((self._numbers**2).sum(axis=0).sum())
         for each, ones, _ in self._categories:
             total += each.squares(ones.sum(axis=0)[: each.width])
@@ -92,14 +75,10 @@ class EncodedFeatures:
 
 
 class TransposedFeatures:
-    """Transposed matrix of encoded features."""
+    """Transposed matrix X^T of encoded features."""
 
     def __init__(self, features: EncodedFeatures):
-        """Takes the matrix.
-
-        Args:
-          features: The matrix X.
-        """
+        """Takes the matrix X."""
         self._features = features
 
     def __matmul__(self, vectors: np.ndarray) -> np.ndarray:

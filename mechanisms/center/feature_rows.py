@@ -70,13 +70,7 @@ Columns = Mapping[str, "np.ndarray | Categories"]
 
 @dataclass(frozen=True)
 class Number:
-    """Encoder of a numeric feature.
-
-    Attributes:
-      name: Name of the column.
-      mean: Mean over the sample.
-      spread: Standard deviation over the sample, > 0.
-    """
+    """Encoder of a numeric feature, from its mean and its standard deviation, > 0, over the sample."""
 
     name: str
     mean: float
@@ -85,27 +79,16 @@ class Number:
     width = 1
 
     def encode(self, column: np.ndarray) -> np.ndarray:
-        """Encodes numbers.
-
-        Args:
-          column: Shape (n,), float64, NaN where missing.
-
-        Returns:
-          Multiples of 1 / FEATURE_UNIT, shape (n,), whole float64.
-        """
+        """Encodes numbers, shape (n,), float64, NaN where missing, as multiples of 1 / FEATURE_UNIT, whole float64."""
         with np.errstate(over="ignore", invalid="ignore"):
             scaled = (column - self.mean) / self.spread
         scaled[~np.isfinite(column)] = 0.0
         return np.rint(np.clip(scaled, -LARGEST_FEATURE, LARGEST_FEATURE) * FEATURE_UNIT)
 
     def largest(self, sizes: np.ndarray) -> np.ndarray:
-        """Bounds the terms that this feature adds to the components.
+        """Bounds the terms that this feature adds to the components, shape (m,).
 
-        Args:
-          sizes: Absolute weights, shape (1, m), whole float64.
-
-        Returns:
-          Shape (m,).
+        `sizes` are absolute weights, shape (1, m), whole float64.
         """
         return LARGEST_FEATURE * FEATURE_UNIT * sizes[0]
 
@@ -132,14 +115,7 @@ class Category:
         return len(self.shares)
 
     def places(self, column: Categories) -> np.ndarray:
-        """Finds the place of each record.
-
-        Args:
-          column: n records.
-
-        Returns:
-          Places, shape (n,), integers in [0, width); `width` where the value is missing or unknown.
-        """
+        """Finds the places of n records, integers in [0, width); `width` where the value is missing or unknown."""
         width = self.width
         if self.values:
             own = {value: place for place, value in enumerate(self.values)}
@@ -152,49 +128,34 @@ class Category:
     def steps(self, weights: np.ndarray) -> np.ndarray:
         """Tabulates what each place adds to the components.
 
-        Args:
-          weights: Weights of the places, shape (width, m), whole float64.
-
-        Returns:
-          Shape (width + 1, m), whole float64; the last row, for a missing value, is 0.
+        The weights of the places have shape (width, m), the result (width + 1, m), both whole float64. The last row,
+        for a missing value, is 0.
         """
         step, means = self._units()
         shift = (means[:, None] * weights).sum(axis=0)
         return np.concatenate([step * weights - shift, np.zeros((1, weights.shape[1]))])
 
     def gathered(self, sums: np.ndarray) -> np.ndarray:
-        """Computes sums of encoded features times numbers, from the sums of these numbers.
+        """Computes sums of encoded features times numbers, shape (width, m), from the sums of these numbers.
 
-        Args:
-          sums: Sums of the numbers over the records of each place, shape (width + 1, m); the last row, of missing
-            values, adds nothing.
-
-        Returns:
-          Shape (width, m).
+        The latter are sums over the records of each place, shape (width + 1, m); the last row, of missing values, adds
+        nothing.
         """
         step, means = self._units()
         return step * sums[:-1] - means[:, None] * sums[:-1].sum(axis=0)
 
     def squares(self, counts: np.ndarray) -> float:
-        """Computes the sum of the squares of the encoded features.
+        """Computes the sum of the squares of the encoded features over all records and places.
 
-        Args:
-          counts: Records in each place, shape (width,).
-
-        Returns:
-          The sum over all records and places.
+        `counts` are the records in each place, shape (width,).
         """
         step, means = self._units()
         return float((counts * ((step - means) ** 2 - means**2)).sum() + counts.sum() * (means**2).sum())
 
     def largest(self, sizes: np.ndarray) -> np.ndarray:
-        """Bounds the terms that this feature adds to the components, and the terms of `steps`.
+        """Bounds the terms that this feature adds to the components, and the terms of `steps`; shape (m,).
 
-        Args:
-          sizes: Absolute weights of the places, shape (width, m), whole float64.
-
-        Returns:
-          Shape (m,).
+        `sizes` are absolute weights of the places, shape (width, m), whole float64.
         """
         step, means = self._units()
         return step * sizes.max(axis=0) + (means[:, None] * sizes).sum(axis=0)
@@ -208,15 +169,7 @@ Encoder = Number | Category
 
 
 def hashed_places(values: Sequence[str], places: int) -> np.ndarray:
-    """Hashes categories to places.
-
-    Args:
-      values: The values.
-      places: Number of places, >= 1.
-
-    Returns:
-      CRC-32 of each value, in UTF-8, modulo `places`; int64.
-    """
+    """Hashes categories to places: CRC-32 of each value, in UTF-8, modulo `places`, >= 1; int64."""
     return np.array([zlib.crc32(each.encode(errors="surrogatepass")) for each in values], np.int64) % places
 
 
@@ -235,11 +188,7 @@ class RowMap:
     norm: int
 
     def __post_init__(self) -> None:
-        """Checks the sizes.
-
-        Raises:
-          ValueError: If the weights do not fit the encoders, or numbers are too large for exact arithmetic.
-        """
+        """Raises ValueError if the weights do not fit the encoders, or numbers are too large for exact arithmetic."""
         if self.weights.ndim != 2 or len(self.weights) != sum(each.width for each in self.encoders):
             raise ValueError("the weights of the center do not fit its features")
         if len(self.weights) > MOST_ENCODED or np.abs(self.weights).max(initial=0) > MOST_WEIGHT:
@@ -282,14 +231,7 @@ class RowMap:
         return np.concatenate([none, *numbers]), categories, np.concatenate([none, *tables])
 
     def rows(self, columns: Columns) -> np.ndarray:
-        """Maps features to rows.
-
-        Args:
-          columns: Features of n records, at least those of `columns`.
-
-        Returns:
-          Rows, shape (n, m + 1), int64: the L1 norm of each is at most `norm`.
-        """
+        """Maps features of n records to rows, shape (n, m + 1), int64: the L1 norm of each is at most `norm`."""
         weights, categories, tables = self._parts
         numbers = [
             each.encode(np.array(columns[each.name], np.float64)) for each in self.encoders if isinstance(each, Number)
@@ -312,14 +254,9 @@ class RowMap:
 
 
 def indicators(categories: Sequence[Category], columns: Columns) -> csr_array:
-    """Finds the places of categories, as a sparse matrix.
+    """Finds the places of categories, as a sparse matrix of n rows.
 
-    Args:
-      categories: Encoders.
-      columns: Features of n records.
-
-    Returns:
-      For each encoder in turn, one indicator for each place, and one for missing or unknown values; n rows.
+    For each encoder in turn, it has one indicator for each place, and one for missing or unknown values.
     """
     found: list[np.ndarray] = []
     width = 0
@@ -334,15 +271,7 @@ def indicators(categories: Sequence[Category], columns: Columns) -> csr_array:
 
 
 def shortened(rows: np.ndarray, norm: int) -> np.ndarray:
-    """Shortens integer rows to a bounded L1 norm; each entry is rounded toward 0.
-
-    Args:
-      rows: Shape (n, m), int64.
-      norm: The bound, >= 1.
-
-    Returns:
-      Rows, shape (n, m), int64, whose absolute values add up to at most `norm`.
-    """
+    """Shortens rows, shape (n, m), int64, to an L1 norm of at most `norm`, >= 1; each entry is rounded toward 0."""
     lengths = np.abs(rows).sum(axis=1)
     long = lengths > norm
     if long.any():
@@ -353,14 +282,9 @@ def shortened(rows: np.ndarray, norm: int) -> np.ndarray:
 
 
 def encoders_of(sample: Columns, places: int) -> tuple[Encoder, ...]:
-    """Chooses encoders from a public sample. Columns without information, of one value only, have none.
+    """Chooses encoders from a public sample of at least one record, in the order of the columns.
 
-    Args:
-      sample: Features of at least one record.
-      places: Largest number of places of a category. A category of more values is hashed.
-
-    Returns:
-      The encoders, in the order of the columns.
+    Columns without information, of one value only, have none. A category of more than `places` values is hashed.
     """
     found: list[Encoder] = []
     for name, column in sample.items():
@@ -404,12 +328,8 @@ def _category(name: str, column: Categories, places: int) -> Category | None:
 
 
 def category_spread(shares: Sequence[float]) -> float:
-    """Computes the standard deviation of all indicators of a category together.
+    """Standard deviation of all indicators of a category together, from the shares of the records in each place.
 
-    Args:
-      shares: Share of the records in each place.
-
-    Returns:
-      The square root of the sum of s (1 - s) over the shares s.
+    It is the square root of the sum of s (1 - s) over the shares s.
     """
     return math.sqrt(sum(share * (1 - share) for share in shares))

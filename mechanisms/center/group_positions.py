@@ -38,23 +38,12 @@ residuals that are spread over a whole range."""
 
 @dataclass(frozen=True)
 class GroupRanges:
-    """Ranges of the residuals of groups.
-
-    Attributes:
-      ends: First and last residual of each group, in steps of the label grid.
-    """
+    """Ranges of the residuals of groups: the first and last residual of each group, in steps of the label grid."""
 
     ends: tuple[tuple[int, int], ...]
 
     def check(self, residuals: ResidualDomain) -> None:
-        """Checks that the ranges are parts of a residual domain.
-
-        Args:
-          residuals: The residual domain.
-
-        Raises:
-          ValueError: If there are none, a range has less than two residuals, or lies outside the domain.
-        """
+        """Raises ValueError unless there are ranges, of at least two residuals each, and all within the domain."""
         if not self.ends or not all(-residuals.most <= low < high <= residuals.most for low, high in self.ends):
             raise ValueError("the ranges of the groups are not ranges of at least two residuals of the label domain")
 
@@ -69,17 +58,11 @@ class GroupRanges:
         return int(min(self.lengths.max() + 1, MOST_POSITIONS))
 
     def find(self, steps: np.ndarray, groups: np.ndarray, positions: int, words: np.ndarray) -> np.ndarray:
-        """Finds the positions of residuals.
+        """Finds the positions of residuals, shape (n,), integers in [0, K).
 
-        Args:
-          steps: Residuals in steps, shape (n,), integers.
-          groups: Group of each, shape (n,), integers.
-          positions: Number of positions K, >= 2.
-          words: One uniform random word for each residual, shape (n,), uint64.
-
-        Returns:
-          Positions, shape (n,), integers in [0, K). One between two positions goes to the upper one with a probability
-          equal to its distance from the lower one, up to 2^-32.
+        `steps` and `groups`, the residuals in steps and the group of each, have shape (n,), integers; `positions` is K,
+        >= 2. `words` has one uniform random word for each residual, shape (n,), uint64. A residual between two
+        positions goes to the upper one with a probability equal to its distance from the lower one, up to 2^-32.
         """
         whole, rest, length = self._divided(steps, groups, positions)
         return whole + (words % length.astype(np.uint64) < rest.astype(np.uint64))
@@ -87,13 +70,8 @@ class GroupRanges:
     def spread(self, steps: np.ndarray, group: int, positions: int) -> tuple[np.ndarray, np.ndarray]:
         """Finds the two positions that each residual of a group may get.
 
-        Args:
-          steps: Residuals in steps, shape (m,), integers.
-          group: The group.
-          positions: Number of positions K, >= 2.
-
-        Returns:
-          The lower position of each, shape (m,), integers; and the probability of the one above it, shape (m,).
+        `steps`, the residuals in steps, has shape (m,), integers; `positions` is K, >= 2. The result is the lower
+        position of each, shape (m,), integers, and the probability of the one above it, shape (m,).
         """
         whole, rest, length = self._divided(steps, np.full(len(steps), group), positions)
         return whole, rest / length
@@ -109,14 +87,9 @@ class GroupRanges:
         return whole, rest, length
 
     def outputs(self, randomizer: Randomizer, residuals: ResidualDomain) -> np.ndarray:
-        """Maps the outputs of a randomizer back to the residuals of each group.
+        """Maps the outputs of a randomizer, whose labels are positions, back to the residuals of each group.
 
-        Args:
-          randomizer: A randomizer whose labels are positions.
-          residuals: The residual domain.
-
-        Returns:
-          Shape (groups, m), float64, in units of the label; the same bits on every machine.
+        The result has shape (groups, m), float64, in units of the label, and the same bits on every machine.
         """
         ends = residuals.grid[np.array(self.ends) + residuals.most]
         first, last = randomizer.labels[0], randomizer.labels[-1]
@@ -124,14 +97,9 @@ class GroupRanges:
         return ends[:, :1] + (randomizer.outputs - first)[None, :] * scale[:, None]
 
     def labels(self, records: Sequence[int], residuals: ResidualDomain) -> np.ndarray:
-        """Computes the labels of a randomizer of positions.
+        """Labels of a randomizer of positions, shape (K,), float64, ascending and evenly spaced, in units of the label.
 
-        Args:
-          records: Number of records of each group; ranges count the same if there are none.
-          residuals: The residual domain.
-
-        Returns:
-          Shape (K,), float64, ascending and evenly spaced, in units of the label.
+        `records` has the number of records of each group; ranges count the same if there are none.
         """
         counts = [int(count) for count in records] if any(records) else [1] * len(self.ends)
         # In exact integers, so that only the last operations are rounded.

@@ -37,11 +37,9 @@ _ROUNDS = 2
 
 @dataclass(frozen=True)
 class ChosenRanges:
-    """Ranges to which the residuals of groups are clipped.
+    """Ranges to which the residuals of groups are clipped, and the error that they were chosen for.
 
-    Attributes:
-      ranges: Range of each group.
-      error: The error that they were chosen for; infinite if the mechanism supports no range that was tried.
+    The error is infinite if the mechanism supports no range that was tried.
     """
 
     ranges: GroupRanges
@@ -51,16 +49,9 @@ class ChosenRanges:
 def choose_group_ranges(
     histogram: GroupedHistogram, mechanism: Mechanism, epsilon: float, parameters: int = MODEL_PARAMETERS
 ) -> ChosenRanges:
-    """Chooses the ranges of the residuals of groups for a mechanism.
+    """Chooses the ranges of the residuals of groups for a mechanism of the positions and its budget.
 
-    Args:
-      histogram: The noised histograms.
-      mechanism: Mechanism of the positions.
-      epsilon: Its budget.
-      parameters: Parameters p of the model, >= 1.
-
-    Returns:
-      The ranges.
+    `parameters` is the number p of parameters of the model, >= 1.
     """
     records, groups, most = sum(histogram.records), len(histogram.records), histogram.residuals.most
     pooled = choose_range(histogram.pooled, mechanism, epsilon, records, parameters)

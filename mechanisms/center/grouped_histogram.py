@@ -37,18 +37,10 @@ _SIGNIFICANT = 16
 
 
 def supports_histograms(histograms: int, records: int, prior_epsilon: float) -> bool:
-    """Decides whether records are enough for a number of histograms.
+    """True if records are enough for a number of histograms, >= 1; always True for one histogram.
 
     The noise of the sum of H histograms is as large as that of one with H^0.5 as large a scale, and each of them has
-    about an H-th of the records.
-
-    Args:
-      histograms: Number of histograms H, >= 1.
-      records: Number of records, which is public.
-      prior_epsilon: Budget of the histograms.
-
-    Returns:
-      True for one histogram, and if there are enough records.
+    about an H-th of the records. The number of records is public.
     """
     return histograms == 1 or bool(records * prior_epsilon >= _RECORDS_NEEDED * histograms * histograms**0.5)
 
@@ -56,12 +48,8 @@ def supports_histograms(histograms: int, records: int, prior_epsilon: float) -> 
 def histogram_of_groups(records: Sequence[int], histograms: int) -> np.ndarray:
     """Assigns groups to histograms: the largest groups have one of their own, the others the last one together.
 
-    Args:
-      records: Number of records of each group; of equal groups, the first counts as larger.
-      histograms: Number of histograms, at most that of the groups.
-
-    Returns:
-      Histogram of each group, shape (groups,), integers.
+    The result is the histogram of each group, shape (groups,), integers, for at most as many histograms as groups. Of
+    groups with equal numbers of records, the first counts as larger.
     """
     order = sorted(range(len(records)), key=lambda group: (-records[group], group))
     found = np.full(len(records), histograms - 1)
@@ -73,13 +61,8 @@ def histogram_of_groups(records: Sequence[int], histograms: int) -> np.ndarray:
 def merged_counts(counts: np.ndarray, records: Sequence[int], histograms: int) -> np.ndarray:
     """Adds up the counts of groups that share a histogram.
 
-    Args:
-      counts: Counts per group and cell, group after group, shape (groups * cells,), integers.
-      records: Number of records of each group.
-      histograms: Number of histograms, at most that of the groups.
-
-    Returns:
-      Counts per histogram and cell, shape (histograms * cells,), int64.
+    Counts are per group and cell, group after group, shape (groups * cells,), integers; the result is per histogram and
+    cell, shape (histograms * cells,), int64. `records` has the number of records of each group.
     """
     found = np.zeros((histograms, len(counts) // len(records)), np.int64)
     np.add.at(found, histogram_of_groups(records, histograms), np.reshape(counts, (len(records), -1)))
@@ -98,16 +81,9 @@ class GroupedHistogram:
     """
 
     def __init__(self, residuals: ResidualDomain, counts: Sequence[int], records: Sequence[int], prior_epsilon: float):
-        """Makes the histogram.
+        """Makes the histogram from counts, histogram after histogram, shape (histograms * cells,).
 
-        Args:
-          residuals: The residual domain.
-          counts: Noised records per histogram and cell, histogram after histogram, shape (histograms * cells,).
-          records: Number of records of each group, shape (groups,).
-          prior_epsilon: Budget of the histograms, > 0.
-
-        Raises:
-          ValueError: If there are not one to `groups` counts for each cell, or no records.
+        Raises ValueError if there are not one to `groups` counts for each cell, or no records.
         """
         histograms, rest = divmod(len(counts), residuals.cells)
         if rest or not 1 <= histograms <= len(records):
@@ -175,11 +151,7 @@ class GroupedHistogram:
     def position_prior(self, ranges: GroupRanges) -> Prior:
         """Distribution of the positions, in which a record of a group has the square of its range as its weight.
 
-        Args:
-          ranges: Range of each group.
-
-        Returns:
-          The distribution over the labels of a randomizer of positions (`GroupRanges.labels`).
+        It is over the labels of a randomizer of positions (`GroupRanges.labels`).
         """
         labels = ranges.labels(self.records, self.residuals)
         return Prior(labels, self._position_weights(ranges, len(labels)))
@@ -197,14 +169,8 @@ class GroupedHistogram:
     def whole_prior(self, ranges: GroupRanges, labels: np.ndarray) -> Prior:
         """Distribution of residuals before they are clipped, in the frame of the labels of a randomizer of positions.
 
-        Residuals in the range of their group are at the positions, those outside are beyond the ends.
-
-        Args:
-          ranges: Range of each group.
-          labels: Labels of the randomizer, shape (K,).
-
-        Returns:
-          The distribution; each record has the square of the range of its group as its weight, as in `position_prior`.
+        Residuals in the range of their group are at the positions, those outside are beyond the ends. The labels have
+        shape (K,). Each record has the square of the range of its group as its weight, as in `position_prior`.
         """
         steps = np.arange(-self.residuals.most, self.residuals.most + 1)
         places, weights = [labels], [self._position_weights(ranges, len(labels))]
@@ -225,14 +191,7 @@ class GroupedHistogram:
         return Prior(found, np.maximum(np.bincount(place.ravel(), np.concatenate(weights), len(found)), 0.0))
 
     def clipping(self, ranges: GroupRanges) -> ClippingError:
-        """Computes the error of clipping residuals to the ranges of their groups.
-
-        Args:
-          ranges: Range of each group.
-
-        Returns:
-          The error, over all records.
-        """
+        """Computes the error of clipping residuals to the ranges of their groups, over all records."""
         grid, most, total = self.residuals.grid, self.residuals.most, sum(self.records)
         share = bias = squared = 0.0
         for prior, records, (low, high) in zip(self.priors, self.records, ranges.ends, strict=True):

@@ -94,17 +94,9 @@ def design_center(sample: Columns, records: int, epsilon: float, places: int = P
     times p / n for a model of p parameters. A priori, labels are uniform, features explain half of their variance
     linearly and a quarter otherwise, and the signal of a component is proportional to its variance.
 
-    Args:
-      sample: Features of at most `MOST_SAMPLE` records.
-      records: Number of records n, >= 1.
-      epsilon: Total budget of center, prior and labels.
-      places: Largest number of places of a category; one of more values is hashed to them.
-
-    Returns:
-      The design.
-
-    Raises:
-      ValueError: If `epsilon` is out of range, or there are too many features or records.
+    The sample has at most `MOST_SAMPLE` of the n >= 1 records; `epsilon` is the total budget of center, prior and
+    labels. A category of more than `places` values is hashed to as many places. Raises ValueError if `epsilon` is out
+    of range, or there are too many features or records.
     """
     check_epsilon(epsilon)
     encoders = encoders_of(sample, places)
@@ -196,13 +188,8 @@ def _kept(signal: float, noise: float) -> float:
 def moment_sums(rows: np.ndarray, indices: np.ndarray, labels: int) -> list[int]:
     """Sums the rows of records, weighted by their labels. The result is raw: it must not leave the job without noise.
 
-    Args:
-      rows: Rows of n records, shape (n, m + 1), int64.
-      indices: Labels as indices into the domain, shape (n,), integers in [0, k).
-      labels: Number of labels k.
-
-    Returns:
-      m + 1 sums of rows times 2 i - (k - 1), as exact integers of any size.
+    It has m + 1 sums of rows times 2 i - (k - 1), as exact integers of any size. Rows have shape (n, m + 1), int64;
+    labels are indices i into the domain, shape (n,), integers in [0, k), for `labels` = k.
     """
     if len(rows) > 1 and len(rows) * MOST_NORM * (labels - 1) >= 1 << 63:
         half = len(rows) // 2
@@ -213,20 +200,11 @@ def moment_sums(rows: np.ndarray, indices: np.ndarray, labels: int) -> list[int]
 
 
 def noised_sums(sums: list[int], norm: int, labels: int, epsilon: float, noise_key: bytes) -> tuple[int, ...]:
-    """Releases moment sums under label DP.
+    """Releases moment sums under label DP: adds discrete Laplace noise of scale 2 (k - 1) norm / epsilon.
 
-    Args:
-      sums: Raw sums of all records, of `moment_sums`.
-      norm: Bound on the L1 norm of a row, in units of 1 / ROW_UNIT.
-      labels: Number of labels k.
-      epsilon: Budget, in [1e-9, 30].
-      noise_key: 32 bytes, bound to the raw sums and to everything that they depend on.
-
-    Returns:
-      The sums with discrete Laplace noise of scale 2 (k - 1) norm / epsilon.
-
-    Raises:
-      ValueError: If `epsilon` is out of range.
+    The raw sums of all records are those of `moment_sums`. `norm` bounds the L1 norm of a row, in units of 1 /
+    ROW_UNIT, and `labels` is k. The noise key, 32 bytes, is bound to the raw sums and to everything that they depend
+    on. Raises ValueError unless `epsilon` is in [1e-9, 30].
     """
     check_epsilon(epsilon)
     noise = discrete_laplace_integers(ByteStream(noise_key, b"center"), noise_scale(norm, labels, epsilon), len(sums))
@@ -234,15 +212,9 @@ def noised_sums(sums: list[int], norm: int, labels: int, epsilon: float, noise_k
 
 
 def noise_scale(norm: int, labels: int, epsilon: float) -> Fraction:
-    """Scale of the noise of moment sums: their sensitivity divided by epsilon.
+    """Scale of the noise of moment sums, exactly: their sensitivity divided by epsilon, > 0.
 
-    Args:
-      norm: Bound on the L1 norm of a row, in units of 1 / ROW_UNIT.
-      labels: Number of labels k.
-      epsilon: Budget, > 0.
-
-    Returns:
-      The scale, exactly.
+    `norm` bounds the L1 norm of a row, in units of 1 / ROW_UNIT, and `labels` is their number k.
     """
     return 2 * (labels - 1) * norm / Fraction(epsilon)
 
@@ -265,21 +237,11 @@ class LinearCenter:
 
     @classmethod
     def fit(cls, design: CenterDesign, labels: int, sums: tuple[int, ...]) -> LinearCenter:
-        """Computes the coefficients from the noised sums.
+        """Computes the coefficients from the noised sums, m + 1 integers, or none if the design has no center.
 
         They are the posterior mean for normal coefficients of the a-priori variances of the design, times a common
-        factor that has the largest likelihood, and for the known variance of the noise.
-
-        Args:
-          design: The public part.
-          labels: Number of labels k.
-          sums: The noised sums, m + 1 integers; empty if the design has no center.
-
-        Returns:
-          The center.
-
-        Raises:
-          ValueError: If the moments of the design are not those of any rows, so that they determine no coefficients.
+        factor that has the largest likelihood, and for the known variance of the noise. Raises ValueError if the
+        moments of the design are not those of any rows, so that they determine no coefficients.
         """
         if not sums:
             return cls(design, labels, (), (0,))
@@ -296,19 +258,14 @@ class LinearCenter:
         return self.design.epsilon
 
     def label_variance(self, residual_variance: float) -> float | None:
-        """Estimates the variance of the labels from what is released.
+        """Estimates the variance of the labels, in squared steps of the domain, from the release; None without sums.
 
         Var y = Var r + 2 Cov(c, y) - Var c, for residuals r = y - c of a center c. The variance of c follows from the
         coefficients and the moments of the sample of features, its covariance with y from the noised sums. The noise of
         these is in the coefficients as well; what the two add to the covariance on average is subtracted, and so is a
         standard error, because errors are stated as shares of this variance. Clamping of labels and predictions to the
-        domain is left out, and the standard deviation is kept within the bounds that those of c and r give.
-
-        Args:
-          residual_variance: Variance of the residuals, in squared steps of the domain.
-
-        Returns:
-          The variance in squared steps of the domain; None without sums.
+        domain is left out, and the standard deviation is kept within the bounds that those of c and r give. The
+        variance of the residuals is in squared steps of the domain, too.
         """
         if not self.sums:
             return None
@@ -326,13 +283,9 @@ class LinearCenter:
         return min(max(found, (deviations[0] - deviations[1]) ** 2), (deviations[0] + deviations[1]) ** 2)
 
     def indices(self, columns: Columns) -> np.ndarray:
-        """Predicts labels.
+        """Predicts labels as indices into the domain, shape (n,), integers in [0, k).
 
-        Args:
-          columns: Features of n records, by name; all of the map's, and at least one column.
-
-        Returns:
-          Indices into the domain, shape (n,), integers in [0, k).
+        The columns are features of n records: all of the map's, and at least one column.
         """
         unit = 2 * COEFFICIENT_UNIT * ROW_UNIT
         doubled = 2 * self._sums(columns) + self.labels * (unit // 2)
@@ -341,11 +294,8 @@ class LinearCenter:
     def positions(self, columns: Columns) -> np.ndarray:
         """Predicts labels without rounding them to the domain, as an offset for models.
 
-        Args:
-          columns: Features of n records, by name; all of the map's, and at least one column.
-
-        Returns:
-          Positions in the domain in steps from its first label, shape (n,), float64 in [0, k - 1].
+        Positions are in steps from the first label of the domain, shape (n,), float64 in [0, k - 1]. The columns are as
+        for `indices`.
         """
         middle = (self.labels - 1) / 2
         return np.clip(self._sums(columns) / (COEFFICIENT_UNIT * ROW_UNIT) + middle, 0, self.labels - 1)

@@ -23,13 +23,9 @@ _NEGLIGIBLE = 1e-6
 def principal_components(matrix: np.ndarray | EncodedFeatures, most: int) -> tuple[np.ndarray, np.ndarray]:
     """Computes the leading principal components of a matrix, without subtracting means.
 
-    Args:
-      matrix: Shape (n, w), n <= 2^15, w <= 2^12, whole float64 of at most 2^12 in absolute value.
-      most: Largest number of components.
-
-    Returns:
-      Directions, shape (w, m), orthonormal columns; and the mean squares of the matrix along them, shape (m,),
-      descending and positive. m <= `most` is smaller where the matrix has fewer components.
+    The matrix has shape (n, w), n <= 2^15, w <= 2^12, and whole float64 of at most 2^12 in absolute value. The result
+    is directions, shape (w, m), orthonormal columns, and the mean squares of the matrix along them, shape (m,),
+    descending and positive. m <= `most` is smaller where the matrix has fewer components.
     """
     records, width = matrix.shape
     basis = _orthonormal(_start(width, min(width, most + 8)))

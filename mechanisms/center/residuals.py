@@ -26,13 +26,9 @@ _UNEVEN, _SIGNIFICANT = 3, 8
 
 
 def check_even(labels: np.ndarray) -> None:
-    """Checks that residuals of a label domain form a grid.
+    """Raises ValueError unless ascending labels, shape (k,), are evenly spaced and at least two.
 
-    Args:
-      labels: Shape (k,), float64, ascending.
-
-    Raises:
-      ValueError: If the labels are not evenly spaced, or there is only one.
+    Residuals of such labels form a grid.
     """
     check_domain(labels)
     if len(labels) < 2:
@@ -50,14 +46,7 @@ class ResidualDomain:
     """
 
     def __init__(self, labels: np.ndarray):
-        """Makes the domain.
-
-        Args:
-          labels: Shape (k,), float64, ascending and evenly spaced, k >= 2.
-
-        Raises:
-          ValueError: If the labels are anything else.
-        """
+        """Raises ValueError unless labels have shape (k,), k >= 2, and are ascending and evenly spaced."""
         check_even(labels)
         self.labels = labels
         self.most = len(labels) - 1
@@ -87,39 +76,19 @@ class ResidualDomain:
         return np.repeat(np.arange(self.cells), np.diff(self.bounds))
 
     def count(self, steps: np.ndarray) -> np.ndarray:
-        """Counts residuals by cell.
-
-        Args:
-          steps: Residuals in steps, shape (n,), integers in [-most, most].
-
-        Returns:
-          Records per cell, shape (cells,), int64.
-        """
+        """Counts residuals in steps, shape (n,), integers in [-most, most], by cell; shape (cells,), int64."""
         return np.bincount(self.cells_of(steps), minlength=self.cells)
 
     def cells_of(self, steps: np.ndarray) -> np.ndarray:
-        """Finds the cell of each residual.
-
-        Args:
-          steps: Residuals in steps, shape (n,), integers in [-most, most].
-
-        Returns:
-          Indices of their cells, shape (n,), integers in [0, cells).
-        """
+        """Finds the cells, integers in [0, cells), of residuals in steps, shape (n,), integers in [-most, most]."""
         return self._cell_of_residual[steps + self.most]
 
     def prior(self, noised: np.ndarray, prior_epsilon: float) -> Prior:
-        """Estimates the distribution of residuals from a noised histogram.
+        """Estimates the distribution of residuals over `grid` from a noised histogram.
 
         Noise on empty cells far from 0, clipped at 0, would look like heavy tails; see `symmetrized` and
-        `estimated_counts`. Within a cell, residuals are taken as equally likely.
-
-        Args:
-          noised: Noised records per cell, shape (cells,), integers.
-          prior_epsilon: Budget of the histogram.
-
-        Returns:
-          The distribution over `grid`.
+        `estimated_counts`. Within a cell, residuals are taken as equally likely. Noised records per cell have shape
+        (cells,), integers; `prior_epsilon` is the budget of the histogram.
         """
         widths = np.diff(self.bounds)
         scale = HISTOGRAM_SENSITIVITY / prior_epsilon
@@ -129,16 +98,9 @@ class ResidualDomain:
         return Prior(self.grid, np.repeat(mass / widths, widths))
 
     def place(self, residuals: np.ndarray) -> int:
-        """Finds where a range of residuals begins.
+        """Index in `grid` of the first one of some residuals, in units of the label.
 
-        Args:
-          residuals: Some of `grid`, in units of the label.
-
-        Returns:
-          Index of the first one in `grid`.
-
-        Raises:
-          ValueError: If they are not consecutive residuals of `grid`.
+        Raises ValueError if they are not consecutive residuals of `grid`.
         """
         first = int(np.searchsorted(self.grid, residuals[0]))
         if not np.array_equal(self.grid[first : first + len(residuals)], residuals):
@@ -150,14 +112,9 @@ def symmetrized(noised: np.ndarray, scale: float) -> list[int]:
     """Replaces the noised counts of two opposite residuals by their mean, where noise explains their difference.
 
     They stay as they are where they differ by more than eight standard deviations of the noise, and all of them do if
-    the two sides differ by three in sum: then the center is biased.
-
-    Args:
-      noised: Noised counts, shape (m,), integers, m odd; the cell in the middle is that of the residual 0.
-      scale: Scale of the discrete Laplace noise.
-
-    Returns:
-      m counts, times two.
+    the two sides differ by three in sum: then the center is biased. Noised counts have shape (m,), integers, m odd; the
+    cell in the middle is that of the residual 0. `scale` is that of the discrete Laplace noise. The result has m
+    counts, times two.
     """
     counts = [int(count) for count in noised]
     if _is_biased(noised, scale):
@@ -186,14 +143,9 @@ def estimated_counts(noised: Sequence[int], widths: np.ndarray, scale: float, mo
 
     Pools are compared in exact integers, and each result is rounded once, so it has the same bits on every machine.
 
-    Args:
-      noised: Noised counts, shape (m,), integers.
-      widths: Residuals in each cell, shape (m,), integers >= 1.
-      scale: Scale of the discrete Laplace noise.
-      mode: Index of the mode; None for the cell of the largest noised density.
-
-    Returns:
-      m counts >= 0; the widths if no count is positive.
+    Noised counts and widths, the numbers of residuals in each cell, have shape (m,), integers, widths >= 1. `scale` is
+    that of the discrete Laplace noise, and `mode` an index. The m counts are >= 0; they are the widths if no count is
+    positive.
     """
     counts, sizes = [int(count) for count in noised], [int(width) for width in widths]
     if mode is None:

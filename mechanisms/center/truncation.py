@@ -68,16 +68,7 @@ class ClippingError:
 
 
 def clipping_error(prior: Prior, low: float, high: float) -> ClippingError:
-    """Computes the error of residuals that are clipped to a range.
-
-    Args:
-      prior: Distribution of the residuals.
-      low: Lower end of the range.
-      high: Upper end of the range.
-
-    Returns:
-      The error.
-    """
+    """Computes the error of residuals that are clipped to the range [low, high], in units of the label."""
     moved = np.clip(prior.labels, low, high) - prior.labels
     return ClippingError(
         dot(prior.weights, (moved != 0).astype(np.float64)), dot(prior.weights, moved), dot(prior.weights, moved**2)
@@ -85,15 +76,9 @@ def clipping_error(prior: Prior, low: float, high: float) -> ClippingError:
 
 
 def clipped_prior(prior: Prior, first: int, last: int) -> Prior:
-    """Moves the tails of a distribution to the ends of a range.
+    """Moves the tails of a distribution to the ends of a range: it is then over the labels first, ..., last.
 
-    Args:
-      prior: Distribution of the residuals.
-      first: Index of the lower end of the range.
-      last: Index of the upper end of the range, at least `first`.
-
-    Returns:
-      The distribution of the clipped residuals over the labels first, ..., last.
+    Both are indices, `last` at least `first`.
     """
     weights = prior.weights[first : last + 1].copy()
     weights[0] += prior.weights[:first].sum()
@@ -103,12 +88,9 @@ def clipped_prior(prior: Prior, first: int, last: int) -> Prior:
 
 @dataclass(frozen=True)
 class ResidualRange:
-    """Range to which residuals are clipped.
+    """Range to which residuals are clipped: the indices of its two ends, and the error that it was chosen for.
 
-    Attributes:
-      first: Index of its lower end.
-      last: Index of its upper end.
-      error: The error that it was chosen for; infinite if the mechanism supports no range that was tried.
+    Both ends are inclusive. The error is infinite if the mechanism supports no range that was tried.
     """
 
     first: int
@@ -119,17 +101,11 @@ class ResidualRange:
 def choose_range(
     prior: Prior, mechanism: Mechanism, epsilon: float, records: int, parameters: int = MODEL_PARAMETERS
 ) -> ResidualRange:
-    """Chooses the range of the residuals for a mechanism.
+    """Chooses the range of the residuals for a mechanism of the clipped residuals and its budget.
 
-    Args:
-      prior: Distribution of the residuals, evenly spaced; noised or public.
-      mechanism: Mechanism of the clipped residuals.
-      epsilon: Its budget.
-      records: Number of records n, >= 1.
-      parameters: Parameters p of the model, >= 1.
-
-    Returns:
-      The range; the widest one that is tried if the mechanism supports none.
+    The prior is the distribution of the residuals, evenly spaced; noised or public. `records` is n, >= 1, and
+    `parameters` the number p of parameters of the model, >= 1. If the mechanism supports no range, the result is the
+    widest one that is tried.
     """
     ranges = list(candidate_ranges(prior))
     squares = np.array([(prior.labels[last] - prior.labels[first]) ** 2 for first, last in ranges])
@@ -167,43 +143,22 @@ def training_error(
 ) -> float:
     """Estimates the squared error that a mechanism causes in a model trained on its labels: E b^2 + p / n E v.
 
-    It is computed on at most 33 labels, to which the prior is summed up.
-
-    Args:
-      prior: Distribution of the labels.
-      mechanism: The mechanism.
-      epsilon: Its budget.
-      records: Number of records n, >= 1.
-      parameters: Parameters p of the model, >= 1.
-
-    Returns:
-      The error; infinite if the mechanism does not support the prior or the epsilon.
+    It is computed on at most 33 labels, to which the prior is summed up. It is infinite if the mechanism does not
+    support the prior or the epsilon. `records` is n, >= 1, and `parameters` p, >= 1.
     """
     noise, bias = mechanism_error(prior, mechanism, epsilon, COARSE)
     return bias + noise_share(records, parameters) * noise
 
 
 def noise_share(records: int, parameters: int) -> float:
-    """Computes the share of the noise of the labels that is left in a model.
-
-    Args:
-      records: Number of records n, >= 1.
-      parameters: Parameters p of the model, >= 1.
-
-    Returns:
-      p / n, at most 1.
-    """
+    """Share of the noise of the labels that is left in a model: p / n, at most 1, for p >= 1 and n >= 1."""
     return min(parameters / records, 1.0)
 
 
 def candidate_ranges(prior: Prior) -> Iterator[tuple[int, int]]:
-    """Finds the ranges that are tried: distinct ones of equal excess at both ends, from the widest to the narrowest.
+    """Yields the ranges that are tried: distinct ones of equal excess at both ends, from the widest to the narrowest.
 
-    Args:
-      prior: Distribution of the residuals.
-
-    Yields:
-      Indices of the lower and of the upper end of a range.
+    A range is the indices of its lower and of its upper end.
     """
     above, below = _excess(prior), _excess(Prior(-prior.labels[::-1], prior.weights[::-1]))
     last = len(prior.labels) - 1
@@ -234,14 +189,8 @@ def _excess(prior: Prior) -> np.ndarray:
 def mechanism_error(prior: Prior, mechanism: Mechanism, epsilon: float, most: int) -> tuple[float, float]:
     """Computes variance and squared bias of a mechanism, approximately: for the prior on at most `most` labels.
 
-    Args:
-      prior: Distribution of the labels, evenly spaced.
-      mechanism: The mechanism.
-      epsilon: Its budget.
-      most: Largest number of labels, to which the prior is summed up.
-
-    Returns:
-      The mean variance and the mean squared bias; infinite if the mechanism does not support the prior or the epsilon.
+    Both are means under the prior, whose labels are evenly spaced, and infinite if the mechanism does not support the
+    prior or the epsilon.
     """
     try:
         prior, randomizer = coarse_randomizer(prior, mechanism, epsilon, most)
@@ -251,19 +200,10 @@ def mechanism_error(prior: Prior, mechanism: Mechanism, epsilon: float, most: in
 
 
 def coarse_randomizer(prior: Prior, mechanism: Mechanism, epsilon: float, most: int) -> tuple[Prior, Randomizer]:
-    """Solves a mechanism for a prior that is summed up to few labels.
+    """Solves a mechanism for a prior that is summed up to at most `most` labels; returns that prior, too.
 
-    Args:
-      prior: Distribution of the labels, evenly spaced.
-      mechanism: The mechanism.
-      epsilon: Its budget.
-      most: Largest number of labels.
-
-    Returns:
-      The prior on at most `most` labels, and the randomizer for it.
-
-    Raises:
-      ValueError: If the mechanism does not support the prior or the epsilon.
+    The labels of the prior are evenly spaced. Raises ValueError if the mechanism does not support the prior or the
+    epsilon.
     """
     size = len(prior.labels)
     if size > most:
