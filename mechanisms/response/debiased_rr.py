@@ -34,16 +34,8 @@ class DebiasedResponse:
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
         """Reports Phi(y) with probability E / (E + k - 1), E = exp(epsilon), else another label's output. Cost O(k^2).
 
-        Args:
-          prior: Prior over the k labels.
-          epsilon: Label DP budget.
-
-        Returns:
-          The randomizer.
-
-        Raises:
-          ValueError: If epsilon is out of range or too small for k labels and weights of 2^62, or the outputs exceed
-            the range of floats.
+        Raises ValueError if epsilon is out of range or too small for k labels and weights of 2^62, or the outputs
+        exceed the range of floats.
         """
         labels = prior.labels
         weights = randomized_response(labels, labels, np.arange(len(labels)), epsilon, self.name).weights

@@ -34,20 +34,9 @@ def randomized_response(
     are rounded towards privacy: the weight of the other outputs is rounded up and the own output gets the rest, so that
     the ratio is at most E.
 
-    Args:
-      labels: Shape (k,), float64.
-      outputs: Shape (d,), float64.
-      output_of_label: Index of each label's own output, shape (k,), in [0, d).
-      epsilon: Label DP budget.
-      mechanism: Name of the mechanism, for the mechanism file.
-      parameters: Its parameters, for the mechanism file.
-
-    Returns:
-      The randomizer.
-
-    Raises:
-      ValueError: If epsilon is out of range, or so small, or d so large, that weights of 2^62 cannot express the ratio,
-        or there are too many labels times outputs.
+    Labels have shape (k,), outputs (d,), both float64. `output_of_label` is the index of each label's own output, shape
+    (k,), in [0, d). Raises ValueError if epsilon is out of range, or so small, or d so large, that weights of 2^62
+    cannot express the ratio, or there are too many labels times outputs.
     """
     check_epsilon(epsilon)
     d = len(outputs)
@@ -73,13 +62,5 @@ class RandomizedResponse:
     name: ClassVar[str] = "rr"
 
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
-        """Reports the label itself with probability E / (E + k - 1), else another one, E = exp(epsilon). Cost O(k^2).
-
-        Args:
-          prior: Prior over the k labels.
-          epsilon: Label DP budget.
-
-        Returns:
-          The randomizer.
-        """
+        """Reports the label with probability E / (E + k - 1), else another one, for E = exp(epsilon). Cost O(k^2)."""
         return randomized_response(prior.labels, prior.labels, np.arange(len(prior.labels)), epsilon, self.name)

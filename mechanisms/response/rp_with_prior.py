@@ -56,20 +56,11 @@ class RPWithPrior:
     step: float | None = None
 
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
-        """Solves for the interval and, where it is not given, z.
+        """Solves for the interval and, where it is not given, z; the parameters of the randomizer state z and the step.
 
-        Cost O(k m) for k labels and m outputs, for each z tried: about 60 where none is given.
-
-        Args:
-          prior: Prior over the k labels.
-          epsilon: Label DP budget.
-
-        Returns:
-          The randomizer; its parameters state z and the step.
-
-        Raises:
-          ValueError: If epsilon, z, the step or `outside` is out of range, there are too many outputs, labels are too
-            close together for floats, or the loss is not defined for them.
+        Cost O(k m) for k labels and m outputs, for each z tried: about 60 where none is given. Raises ValueError if
+        epsilon, z, the step or `outside` is out of range, there are too many outputs, labels are too close together for
+        floats, or the loss is not defined for them.
         """
         check_epsilon(epsilon)
         self.loss.check(prior.labels)
@@ -214,14 +205,8 @@ def _place_windows(
 def label_cells(prior: Prior) -> tuple[np.ndarray, np.ndarray]:
     """Spreads the prior to a density, constant between midpoints of neighboring labels and 0 beyond the label range.
 
-    Args:
-      prior: Prior over k >= 2 labels.
-
-    Returns:
-      Edges, shape (k + 1,), and densities, shape (k,), per unit of the label.
-
-    Raises:
-      ValueError: If two labels are too close together for a midpoint.
+    The result is edges, shape (k + 1,), and densities, shape (k,), per unit of the label, for k >= 2 labels. Raises
+    ValueError if two labels are too close together for a midpoint.
     """
     labels = prior.labels
     edges = np.concatenate([labels[:1], labels[:-1] + (labels[1:] - labels[:-1]) / 2, labels[-1:]])
@@ -245,17 +230,9 @@ def best_interval(edges: np.ndarray, densities: np.ndarray, z: float, epsilon: f
     edges: for the largest ratio f of mass to G, mass - f G is linear within a cell and at most 0. Dinkelbach's
     iteration finds f in a few rounds of O(k).
 
-    Args:
-      edges: Ends of the cells, shape (k + 1,), strictly ascending.
-      densities: Density of each cell, shape (k,), >= 0.
-      z: Half the width of the neighborhood, > 0.
-      epsilon: Label DP budget.
-
-    Returns:
-      A1, A2 and the probability.
-
-    Raises:
-      ValueError: If epsilon is out of range or edges are not ascending.
+    Edges, the ends of the cells, have shape (k + 1,), strictly ascending; densities have shape (k,), >= 0; z, half the
+    width of the neighborhood, is > 0. The result is A1, A2 and the probability. Raises ValueError if epsilon is out of
+    range or edges are not ascending.
     """
     check_epsilon(epsilon)
     if np.any(np.diff(edges) <= 0):

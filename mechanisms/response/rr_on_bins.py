@@ -46,15 +46,8 @@ class RROnBins:
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
         """Solves for the randomizer of least expected loss under the prior. Time O(k^2 d) for d bins, memory O(k^2).
 
-        Args:
-          prior: Prior over the k labels, at most 16,384.
-          epsilon: Label DP budget.
-
-        Returns:
-          The randomizer.
-
-        Raises:
-          ValueError: If epsilon is out of range, the loss is not defined for the labels, or there are too many labels.
+        Raises ValueError if epsilon is out of range, the loss is not defined for the labels, or there are more than
+        16,384 of them.
         """
         check_epsilon(epsilon)
         self.loss.check(prior.labels)
@@ -75,16 +68,9 @@ def _intervals(starts: np.ndarray, prior: Prior) -> list[tuple[int, int]]:
 def interval_costs(prior: Prior, epsilon: float, loss: Loss) -> np.ndarray:
     """Computes costs[i, r] = min over t of the weighted divergence of t from the labels, E times heavier inside [r, i].
 
-    The divergence is the loss above its least value for each label, so costs are never negative. Labels are scaled to
-    [0, 1] for squared and absolute loss, since only comparisons of costs matter.
-
-    Args:
-      prior: Prior over the k labels.
-      epsilon: Label DP budget; E = exp(epsilon).
-      loss: The loss.
-
-    Returns:
-      Shape (k, k), float64; infinite for r > i.
+    E is exp(epsilon). The divergence is the loss above its least value for each label, so costs are never negative.
+    Labels are scaled to [0, 1] for squared and absolute loss, since only comparisons of costs matter. Costs have shape
+    (k, k), float64, and are infinite for r > i.
     """
     labels = prior.labels
     if not loss.nonnegative:
@@ -230,12 +216,8 @@ def best_partition(costs: np.ndarray, epsilon: float) -> np.ndarray:
     above the best value, more bins cannot help. (It sharpens d <= best (E - 1) / (B - best), where B is the least loss
     of one output: every single label costs B.)
 
-    Args:
-      costs: Shape (k, k), from `interval_costs`.
-      epsilon: Label DP budget; E = exp(epsilon).
-
-    Returns:
-      First labels of the d bins, shape (d,), ascending integers, the first 0.
+    The costs are those of `interval_costs`, and E is exp(epsilon). The result has the first labels of the d bins, shape
+    (d,), ascending integers, the first 0.
     """
     k = len(costs)
     ratio = float(exp(epsilon))

@@ -34,15 +34,7 @@ class RRTopK:
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
         """Solves for the randomizer that keeps the label most often. Cost O(k k').
 
-        Args:
-          prior: Prior over the k labels.
-          epsilon: Label DP budget.
-
-        Returns:
-          The randomizer.
-
-        Raises:
-          ValueError: If epsilon is out of range, or there are too many labels times outputs.
+        Raises ValueError if epsilon is out of range, or there are too many labels times outputs.
         """
         check_epsilon(epsilon)
         labels, chosen = prior.labels, top_labels(prior, epsilon)
@@ -63,14 +55,8 @@ def top_labels(prior: Prior, epsilon: float) -> np.ndarray:
     """Finds the k' most likely labels that maximize E / (E + k' - 1) times their mass, E = exp(epsilon).
 
     Of equally good k' the smallest is taken. Equally likely labels are all in or all out: one more label is worth its
-    mass if its mass is above the value so far, and then the value stays below that mass.
-
-    Args:
-      prior: Prior over the k labels.
-      epsilon: Label DP budget.
-
-    Returns:
-      Indices of the labels, shape (k',), ascending integers.
+    mass if its mass is above the value so far, and then the value stays below that mass. The result has the indices of
+    the labels, shape (k',), ascending integers.
     """
     order = np.argsort(-prior.weights, kind="stable")
     # Both sides divided by E, which may be large.
