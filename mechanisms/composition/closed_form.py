@@ -24,18 +24,10 @@ _PRECISION = 2.0**-20
 
 
 def optimal_delta(label_epsilon: float, records: int, epsilon: float) -> Fraction:
-    """Bounds the delta of several records at an epsilon of all of them, for any mechanism.
+    """Bounds the delta of several records at an epsilon >= 0 of all of them, for any mechanism.
 
-    Args:
-      label_epsilon: Epsilon of each record's label, in [0, 30].
-      records: Records of a unit, from 1 to 1000.
-      epsilon: Epsilon of the unit, >= 0.
-
-    Returns:
-      An upper bound of the divergence, in [0, 1]; 0 if the epsilons of the records add up to at most `epsilon`.
-
-    Raises:
-      ValueError: If `label_epsilon` or `records` is out of range.
+    It is an upper bound of the divergence, in [0, 1]; 0 if the epsilons of the records add up to at most `epsilon`.
+    Raises ValueError unless `label_epsilon`, that of each record's label, is in [0, 30] and `records` from 1 to 1000.
     """
     if not 0 <= label_epsilon <= MAX_EPSILON:
         raise ValueError(f"label_epsilon must be between 0 and {MAX_EPSILON:g}, not {label_epsilon:g}")
@@ -73,18 +65,9 @@ def _delta_ratio(label_epsilon: float, records: int, epsilon: float) -> tuple[in
 def optimal_label_epsilon(epsilon: float, delta: Fraction | float, records: int) -> float:
     """Computes the largest epsilon of each label with which the labels of a unit satisfy (epsilon, delta)-DP.
 
-    It holds for every mechanism, and no larger one does, up to a relative 2^-20.
-
-    Args:
-      epsilon: Epsilon of the unit, in [1e-9, 30].
-      delta: Delta of the unit, in [0, 1).
-      records: Records of a unit, from 1 to 1000.
-
-    Returns:
-      Epsilon of each label, rounded down; at least epsilon / records, at most `epsilon`.
-
-    Raises:
-      ValueError: If an argument is out of range, or less than 1e-9 is left for each label.
+    It holds for every mechanism, and no larger one does, up to a relative 2^-20. It is rounded down, at least epsilon /
+    records and at most `epsilon`. Raises ValueError unless `epsilon` is in [1e-9, 30], `delta` in [0, 1) and `records`,
+    those of a unit, from 1 to 1000, or if less than 1e-9 is left for each label.
     """
     check_epsilon(epsilon)
     _check_records(records)

@@ -36,13 +36,8 @@ def label_shares(epsilon: float, domains: Sequence[np.ndarray], mechanism: Mecha
     compared, because errors need not be convex in epsilon. Each label gets at least 1 / (2 m): of a mechanism with bias
     it could be best to give up a label, but it was asked for.
 
-    Args:
-      epsilon: Budget of all labels of a record together.
-      domains: The m label domains, each of shape (k,), ascending float64.
-      mechanism: Mechanism of the labels.
-
-    Returns:
-      The m shares, positive, which sum to 1. They are the same on every machine.
+    `epsilon` is the budget of all labels of a record together; the m domains have shapes (k,), ascending float64. The m
+    shares are positive, sum to 1 and are the same on every machine.
     """
     shapes = [_shape(domain) for domain in domains]
     sizes = Counter(shapes)
@@ -88,15 +83,10 @@ def _relative_error(domain: np.ndarray, mechanism: Mechanism, epsilon: float) ->
 
 
 def split_exactly(total: float, shares: Sequence[Fraction]) -> list[float]:
-    """Splits an epsilon or delta so that the parts add up to at most the total, in exact arithmetic.
+    """Splits an epsilon or delta >= 0 so that the parts add up to at most the total, in exact arithmetic.
 
-    Args:
-      total: What is split, >= 0.
-      shares: m positive shares, which sum to 1.
-
-    Returns:
-      The m parts. Their exact sum, rounded up to a float, is the total, or the float below if the total is above the
-      decimal that it was read from.
+    The shares are positive and sum to 1. The exact sum of the parts, rounded up to a float, is the total, or the float
+    below if the total is above the decimal that it was read from.
     """
     total = within_decimal(total)
     parts = [round_down(Fraction(total) * share) for share in shares[:-1]]

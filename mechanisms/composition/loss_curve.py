@@ -57,18 +57,11 @@ def worst_pair_curve(
 
     Time is O(k^2 m) for k distinct rows and m outputs: 400 rows and 800 outputs take five seconds.
 
-    Args:
-      weights: Shape (k, m), uint64; every row sums to 2^bits.
-      bits: Logarithm to base 2 of a row sum, at most 62.
-      steps: Steps of the grid.
-      largest_loss: Last loss of the grid, > 0; by default the epsilon of the weights, which must then be finite.
-
-    Returns:
-      The curve. Its values are exact for lower bounds of exp(loss) with a relative error of 10^-50.
-
-    Raises:
-      ValueError: If a row has another sum, there are more than 2^22 outputs or 62 bits, `steps` or `largest_loss` is
-        not positive, or no finite epsilon holds and there is no `largest_loss`.
+    Weights have shape (k, m), uint64, and rows that sum to 2^bits. `largest_loss` is the last loss of the grid, > 0; by
+    default the epsilon of the weights, which must then be finite. Values of the curve are exact for lower bounds of
+    exp(loss) with a relative error of 10^-50. Raises ValueError if a row has another sum, there are more than 2^22
+    outputs or 62 bits, `steps` or `largest_loss` is not positive, or no finite epsilon holds and there is no
+    `largest_loss`.
     """
     check_row_sums(weights, bits)
     if weights.shape[1] > _MOST_OUTPUTS or bits > _MOST_BITS:
@@ -92,26 +85,18 @@ def worst_pair_curve(
 
 @functools.lru_cache(maxsize=8)
 def exp_of_steps(step: Fraction, count: int) -> tuple[Fraction, ...]:
-    """Bounds exp at the losses of a grid from below. The last grids are kept: a curve and its distribution share one.
+    """Lower bounds of exp(0), exp(step), exp(2 step), ..., with a relative error of 10^-50.
 
-    Args:
-      step: Distance of two losses of the grid, > 0.
-      count: Number of losses, from loss 0 on.
-
-    Returns:
-      Lower bounds of exp(0), exp(step), exp(2 step), ..., with a relative error of 10^-50.
+    The step, > 0, is the distance of two losses of a grid, and `count` the number of its losses. The last grids are
+    kept: a curve and its distribution share one.
     """
     return tuple(exp_below(i * step) for i in range(count))
 
 
 def response_curve(epsilon: float) -> LossCurve:
-    """Computes the curve of binary randomized response, which lies above that of every other randomizer.
+    """Curve of binary randomized response of an epsilon >= 0, which lies above that of every other randomizer.
 
-    Args:
-      epsilon: Its epsilon, >= 0.
-
-    Returns:
-      The curve, on a grid of one step.
+    Its grid has one step.
     """
     if epsilon == 0:
         return LossCurve(Fraction(1), (Fraction(0),))

@@ -55,16 +55,9 @@ class LossDistribution:
     infinite: int = 0
 
     def composed(self, records: int) -> LossDistribution:
-        """Computes the distribution of the sum of independent losses.
+        """Distribution of the sum of `records` independent losses, from 1 to 1000, all with this distribution.
 
-        Args:
-          records: How many losses, all with this distribution; from 1 to 1000.
-
-        Returns:
-          The distribution of their sum.
-
-        Raises:
-          ValueError: If `records` is out of range.
+        Raises ValueError if `records` is out of range.
         """
         if not 1 <= records <= MAX_RECORDS:
             raise ValueError(f"a composition takes 1 to {MAX_RECORDS} records, not {records}")
@@ -78,13 +71,9 @@ class LossDistribution:
         return LossDistribution(self.step, tuple(power), infinite)
 
     def delta(self, epsilon: float) -> Fraction:
-        """Bounds the delta for which these losses satisfy an epsilon.
+        """Bounds the delta for which these losses satisfy an epsilon >= 0.
 
-        Args:
-          epsilon: Privacy parameter, >= 0.
-
-        Returns:
-          An upper bound of the hockey-stick divergence at exp(epsilon), at most 1.
+        It is an upper bound of the hockey-stick divergence at exp(epsilon), at most 1.
         """
         exact = Fraction(epsilon)
         first = exact // self.step + 1
@@ -94,13 +83,9 @@ class LossDistribution:
         return min((Fraction(mass + self.infinite) - share * weighted) / _UNIT, Fraction(1))
 
     def epsilon(self, delta: float) -> float:
-        """Bounds the epsilon that these losses satisfy with a delta.
+        """Bounds the epsilon that these losses satisfy with a delta in [0, 1).
 
-        Args:
-          delta: Probability in [0, 1).
-
-        Returns:
-          An upper bound of the smallest epsilon >= 0 with `delta(epsilon)` at most `delta`, or infinity.
+        It is an upper bound of the smallest epsilon >= 0 with `delta(epsilon)` at most `delta`, or infinity.
         """
         wanted = Fraction(delta) * _UNIT
         if self.infinite > wanted:
@@ -132,19 +117,13 @@ class LossDistribution:
 
 
 def loss_distribution(curve: LossCurve) -> LossDistribution:
-    """Joins a worst-pair curve by straight lines.
+    """Joins a worst-pair curve by straight lines: the distribution of one record's loss, as an upper bound.
 
     With g = exp(step), a line between each two points of the grid has the mass
 
         P(j step) = (g (d[j-1] - d[j]) - (d[j] - d[j+1])) / (g - 1)
 
     at each inner point. Masses at negative losses follow from P(-l) = exp(-l) P(l), that at 0 from d[-1].
-
-    Args:
-      curve: A worst-pair curve.
-
-    Returns:
-      The distribution of one record's loss, as an upper bound.
     """
     exponentials = exp_of_steps(curve.step, len(curve.deltas))
     low, high = exp_below(curve.step), exp_above(curve.step)
@@ -165,14 +144,10 @@ def loss_distribution(curve: LossCurve) -> LossDistribution:
 def composed_losses(weights: np.ndarray, bits: int, records: int, steps: int = STEPS) -> LossDistribution:
     """Computes the loss distribution of all records of a unit, each with its own draw from one randomizer.
 
-    Args:
-      weights: Shape (k, m), uint64; every row sums to 2^bits; no output is impossible for some labels only.
-      bits: Logarithm to base 2 of a row sum, at most 62.
-      records: Largest number of records of a unit, from 1 to 1000. All their labels may change.
-      steps: Steps of the grid from loss 0 to the epsilon of the weights.
-
-    Returns:
-      The distribution; its `delta` and `epsilon` bound what the unit is guaranteed.
+    Its `delta` and `epsilon` bound what the unit is guaranteed, if all labels of the unit may change. Weights have
+    shape (k, m), uint64, and rows that sum to 2^bits, at most 2^62; no output is impossible for some labels only.
+    `records` is the largest number of records of a unit, from 1 to 1000. The grid has `steps` steps from loss 0 to the
+    epsilon of the weights.
     """
     return loss_distribution(worst_pair_curve(weights, bits, steps)).composed(records)
 

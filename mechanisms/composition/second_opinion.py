@@ -15,17 +15,10 @@ if TYPE_CHECKING:
 
 
 def accounting_distribution(curve: LossCurve, records: int) -> PrivacyLossDistribution:
-    """Composes the joined worst-pair curve with dp-accounting.
+    """Composes the joined worst-pair curve with dp-accounting, for the loss of all records of a unit, >= 1.
 
-    Args:
-      curve: A worst-pair curve.
-      records: Records of a unit, >= 1.
-
-    Returns:
-      Distribution of the loss of all records; `get_epsilon_for_delta` and `get_delta_for_epsilon` are its bounds.
-
-    Raises:
-      ImportError: If dp-accounting is not installed.
+    Methods `get_epsilon_for_delta` and `get_delta_for_epsilon` of the result are the bounds. Raises ImportError if
+    dp-accounting is not installed.
     """
     try:
         from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots_fixed_gap

@@ -61,18 +61,10 @@ def solve_for_unit(solve: Callable[[float], Randomizer], epsilon: float, delta: 
     one is refused, then the gap is halved: two solves if the closed form is best, about fifteen at most. Randomizers
     that are too large for an audit of their loss distribution get the epsilon of the closed form: one solve.
 
-    Args:
-      solve: Epsilon of a label to its randomizer, which satisfies pure label DP.
-      epsilon: Epsilon of the unit, in [1e-9, 30].
-      delta: Delta of the unit: 0, or from 1e-15 to below 1.
-      records: Largest number of records of a unit, from 1 to 1000.
-
-    Returns:
-      The randomizer of the largest epsilon that was tried and proven.
-
-    Raises:
-      ValueError: If an argument is out of range, less than 1e-9 is left for each label, or a randomizer has a delta of
-        its own.
+    `solve` maps the epsilon of a label to its randomizer, which satisfies pure label DP. `epsilon`, in [1e-9, 30], and
+    `delta`, 0 or from 1e-15 to below 1, are those of the unit; `records` is the largest number of its records, from 1
+    to 1000. Raises ValueError if an argument is out of range, less than 1e-9 is left for each label, or a randomizer
+    has a delta of its own.
     """
     if not (delta == 0 or LEAST_DELTA <= delta < 1):
         raise ValueError(f"delta must be 0, or at least {LEAST_DELTA:g} and below 1, not {delta!r}")
@@ -101,7 +93,7 @@ def _wanted(delta: float) -> Fraction:
 
 
 def _proven(randomizer: Randomizer, epsilon: float, delta: float, records: int) -> UnitRandomizer | None:
-    """What a randomizer guarantees to a unit; None if that is less than (epsilon, delta)-DP with the margin."""
+    """Guarantee of a randomizer to a unit; None if that is less than (epsilon, delta)-DP with the margin."""
     if not randomizer.pure:
         raise ValueError("labels of several records of a unit need a mechanism of pure label DP, without a delta")
     own = randomizer.certificate().epsilon

@@ -56,18 +56,10 @@ def bound_options(
     alike, so the comparison stays nearly the same. Records of one unit are taken to be as informative as those of
     different ones. If they resemble each other, fewer of them are needed, and a smaller M is better.
 
-    Args:
-      units: Number of units by number of records, >= 1.
-      prior: Prior over the label domain; a flat one where nothing is known.
-      epsilon: Budget of a unit.
-      parameters: Parameters p of the model.
-      shown: Number of records up to which options are listed even if none of them can be better.
-
-    Returns:
-      The options, by number of records; at least one.
-
-    Raises:
-      ValueError: If there is no unit, or epsilon is too small for one record.
+    `units` is the number of units by number of records, >= 1, and `epsilon` the budget of a unit. The prior is flat
+    where nothing is known. `shown` is the number of records up to which options are listed even if none of them can be
+    better. There is at least one option; they are ordered by number of records. Raises ValueError if there is no unit,
+    or epsilon is too small for one record.
     """
     if not units:
         raise ValueError("no record has a unit")
@@ -104,14 +96,7 @@ def _bias_and_spread(prior: Prior, mechanism: Mechanism, epsilon: float) -> tupl
 
 
 def best_bound(options: list[BoundOption]) -> BoundOption:
-    """Chooses the option of the least error; of equal ones that with the fewest records of a unit.
-
-    Args:
-      options: The options, of `bound_options`.
-
-    Returns:
-      The best one.
-    """
+    """Chooses the option of the least error; of equal ones that with the fewest records of a unit."""
     return min(options, key=lambda option: (option.model_error, option.max_records))
 
 
