@@ -38,10 +38,8 @@ CANDIDATES: dict[str, Mechanism] = {
 class Choice:
     """Chosen mechanism.
 
-    Attributes:
-      name: Its name in `CANDIDATES`.
-      ranges: Indices of the labels that each candidate is for, all of them without a center; and the expected squared
-        error of a model, infinite where a candidate supports no such prior.
+    `ranges` holds for each candidate the indices of the labels that it is for (all of them without a center) and the
+    expected squared error of a model, infinite where the candidate supports no such prior.
     """
 
     name: str
@@ -63,10 +61,9 @@ class Choice:
         return CANDIDATES[self.name]
 
     def to_document(self) -> dict[str, Any]:
-        """States the choice for mechanism files and manifests.
+        """JSON object for mechanism files and manifests: the name under `mechanism`, the errors under `model_errors`.
 
-        Returns:
-          A JSON object: the name under `mechanism`, and the errors under `model_errors`, null where infinite.
+        Infinite errors are null.
         """
         return _document(self.name, self.errors)
 
@@ -74,29 +71,17 @@ class Choice:
 def default_mechanism(purpose: str | None, loss: str) -> str:
     """Names the mechanism of a request that names none.
 
-    Args:
-      purpose: "models" or "labels", for which the released labels are to serve; None for models.
-      loss: Name of the loss.
-
-    Returns:
-      The name of `AUTO`, or of `LABELS`: for labels, and for other losses than the squared one, because a model of
-      another loss is not helped by labels without bias.
+    The labels are to serve "models" or "labels"; None stands for models. The name is `LABELS` for labels, and for other
+    losses than the squared one, because a model of another loss is not helped by labels without bias.
     """
     return LABELS if purpose == "labels" or loss != SQUARED.name else AUTO
 
 
 def choose_mechanism(prior: Prior, epsilon: float, records: int, residuals: bool) -> Choice:
-    """Chooses the candidate with the least error.
+    """Chooses the candidate of the smallest bias of those whose error is at most `CLOSE` times the least one.
 
-    Args:
-      prior: Noised distribution of the labels; with a center, of the residuals, over all of their grid.
-      epsilon: Budget of the mechanism.
-      records: Number of records, >= 1.
-      residuals: Whether labels are residuals around a center, which may be clipped to a range.
-
-    Returns:
-      The choice: the candidate of the smallest bias of those whose error is at most `CLOSE` times the least one. Bias
-      does not average out, and the least error is an estimate.
+    Bias does not average out, and the least error is an estimate. With a center, the prior is that of the residuals,
+    over all of their grid, which may be clipped to a range.
     """
     ranges: dict[str, ResidualRange] = {}
     for name, mechanism in CANDIDATES.items():
@@ -110,17 +95,11 @@ def choose_mechanism(prior: Prior, epsilon: float, records: int, residuals: bool
 
 
 def least_records(epsilon: float) -> int:
-    """Finds the number of records from which labels for models can be of use, from public facts.
+    """Number of records from which labels for models can be of use: 3 coth(epsilon / 2)^2 - 1, rounded up.
 
     Randomized response between the two ends of a domain of length L, without bias, has a variance of
     L^2 / 4 (coth(epsilon / 2)^2 - 1 / 3) on average over the domain. With fewer records, the mean of all released
     labels has a larger squared error than a label drawn from the domain has from its middle, L^2 / 12.
-
-    Args:
-      epsilon: Budget of the labels.
-
-    Returns:
-      3 coth(epsilon / 2)^2 - 1, rounded up.
     """
     growth = float(expm1(epsilon))
     return math.ceil(3 * (1 + 2 / growth) ** 2 - 1)
@@ -130,14 +109,6 @@ def solve_choice(prior: Prior, epsilon: float, choice: Choice) -> Randomizer:
     """Solves for the chosen mechanism, or for the next one if that has the same output for all labels.
 
     A constant has the least error where labels are few and the noise is large, but says nothing about the labels.
-
-    Args:
-      prior: Noised distribution that the choice was made for.
-      epsilon: Budget of the mechanism.
-      choice: The choice.
-
-    Returns:
-      The randomizer; it states the choice.
     """
     clipped = clipped_prior(prior, choice.range.first, choice.range.last)
     randomizer = choice.mechanism.solve(clipped, epsilon)
@@ -158,18 +129,10 @@ def _is_constant(randomizer: Randomizer) -> bool:
 
 
 def solve_for_groups(histogram: GroupedHistogram, epsilon: float, mechanism: Mechanism | None) -> Randomizer:
-    """Solves for the randomizer of residuals of groups, for ranges that are chosen for it.
+    """Solves for the randomizer of residuals of groups, as positions in ranges that are chosen for it.
 
-    Args:
-      histogram: Noised histograms of the residuals.
-      epsilon: Budget of the mechanism.
-      mechanism: The mechanism; None for the candidate that is chosen as by `choose_mechanism`.
-
-    Returns:
-      The randomizer of positions in the ranges; a chosen one states the choice.
-
-    Raises:
-      ValueError: If the mechanism has no randomizer for the positions; the message may depend on them.
+    Without a mechanism, the candidate is chosen as by `choose_mechanism`, and the randomizer states the choice. Raises
+    ValueError if the mechanism has no randomizer for the positions; the message may depend on them.
     """
     if mechanism is not None:
         return _solved(mechanism, histogram, choose_group_ranges(histogram, mechanism, epsilon), epsilon)

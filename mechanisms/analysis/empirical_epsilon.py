@@ -26,15 +26,9 @@ _LEAST_DEVIATION = 3.0
 
 
 def clopper_pearson(count: int, draws: int, alpha: float) -> tuple[float, float]:
-    """Computes one-sided Clopper-Pearson bounds of a probability; each of the two fails with probability <= alpha.
+    """Lower and upper one-sided Clopper-Pearson bound of a probability; each fails with probability <= alpha.
 
-    Args:
-      count: Number of draws in the event.
-      draws: Number of independent draws, >= 1.
-      alpha: Probability of failure of each bound, in (0, 1).
-
-    Returns:
-      The lower and the upper bound.
+    `count` of `draws` independent draws, >= 1, are in the event; alpha is in (0, 1).
     """
     lower = betaincinv(count, draws - count + 1, alpha) if count > 0 else 0.0
     upper = betainccinv(count + 1, draws - count, alpha) if count < draws else 1.0
@@ -65,18 +59,9 @@ def select_event(
     pairs of inputs the outcomes are sorted by their likelihood ratio. On the other part, each set of those with the
     largest ratios is compared; counted on the first part, rare outcomes would seem to have larger ratios than they do.
 
-    Args:
-      counts: Shape (inputs, m), integers: counts of outcomes in the sample for selection, at least one for each input.
-      draws: Number of draws under each of the two inputs in the sample for the bound.
-      alpha: Probability of failure for which the bound will be computed.
-      delta: Delta of the claim.
-      pairs: Neighboring inputs; by default any two of them.
-
-    Returns:
-      The event.
-
-    Raises:
-      ValueError: If there are fewer than two inputs.
+    `counts` has shape (inputs, m), integers, with at least one outcome for each input; `draws` and `alpha` are those of
+    the sample and of the bound to be computed. Any two inputs are neighbors without `pairs`. Raises ValueError for
+    fewer than two inputs.
     """
     if len(counts) < 2:
         raise ValueError("an event needs two inputs to tell apart")
@@ -131,18 +116,11 @@ def _scores(lower: np.ndarray, upper: np.ndarray, delta: float) -> np.ndarray:
 
 
 def epsilon_at_least(likely: tuple[int, int], unlikely: tuple[int, int], alpha: float, delta: float = 0.0) -> float:
-    """Bounds epsilon from below, from counts of one event under two neighboring inputs.
+    """Lower bound on epsilon, at least 0, from counts of one event under two neighboring inputs.
 
-    The event must have been selected without these draws.
-
-    Args:
-      likely: Count of the event, and number of independent draws, under the input that makes it likely.
-      unlikely: The same under the other input.
-      alpha: Probability that the bound exceeds the true epsilon, in (0, 1).
-      delta: Delta of the claim.
-
-    Returns:
-      The bound, at least 0.
+    The event must have been selected without these draws. `likely` and `unlikely` hold the count of the event and the
+    number of independent draws, under the input that makes it likely and under the other one. `alpha`, in (0, 1), is
+    the probability that the bound exceeds the true epsilon.
     """
     lower, _ = clopper_pearson(*likely, alpha / 2)
     _, upper = clopper_pearson(*unlikely, alpha / 2)
@@ -152,13 +130,9 @@ def epsilon_at_least(likely: tuple[int, int], unlikely: tuple[int, int], alpha: 
 def misfits(counts: np.ndarray, probabilities: np.ndarray, alpha: float) -> np.ndarray:
     """Finds the probabilities that sampled counts contradict, by an exact binomial test of each.
 
-    Args:
-      counts: Shape (k, m), integers: counts of outcomes, one row of independent draws for each input.
-      probabilities: Shape (k, m), the claimed probabilities.
-      alpha: Probability of any false finding, in (0, 1); it is divided by the number of tests (Bonferroni).
-
-    Returns:
-      Shape (f, 2), integers: input and outcome of each contradiction.
+    Counts and claimed probabilities have shape (k, m): one row of independent draws for each input. `alpha` is the
+    probability of any false finding; it is divided by the number of tests (Bonferroni). The result has shape (f, 2),
+    integers: input and outcome of each contradiction.
     """
     draws = counts.sum(axis=1, keepdims=True)
     expected = draws * probabilities

@@ -31,13 +31,7 @@ class ExplainedShare:
     def __init__(self, labels: np.ndarray, weights: np.ndarray, explained: float):
         """Finds rho for a share of the label variance.
 
-        Args:
-          labels: Shape (k,), the label domain, ascending.
-          weights: Shape (k,), probabilities of the labels.
-          explained: Share of the label variance that the features explain, in [0, 1].
-
-        Raises:
-          ValueError: If the share is out of range.
+        Labels, ascending, and their probabilities have shape (k,). Raises ValueError if the share is not in [0, 1].
         """
         if not 0 <= explained <= 1:
             raise ValueError(f"explained must be between 0 and 1, not {explained:g}")
@@ -51,14 +45,7 @@ class ExplainedShare:
         self._correlation = 0.0 if explained == 0 else high
 
     def of(self, values: np.ndarray) -> float:
-        """Computes Var E[g(y) | x].
-
-        Args:
-          values: Shape (k,), g of each label.
-
-        Returns:
-          The variance, in squared units of g.
-        """
+        """Computes Var E[g(y) | x] from g of each label, shape (k,), in squared units of g."""
         return _combined(self._parts(values), self._correlation)
 
     def _parts(self, values: np.ndarray) -> list[float]:

@@ -54,16 +54,8 @@ def label_inference(randomizer: Randomizer, prior: Prior, tolerance: float = 0.0
     because within epsilon every P(c | y) outside the window is at least 1 / E times the largest one inside. This
     increases with p, so the largest p bounds every guess.
 
-    Args:
-      randomizer: Randomizer over k labels and m outputs.
-      prior: Prior over the same label domain.
-      tolerance: Largest distance of a correct guess, >= 0, in units of the label.
-
-    Returns:
-      The probabilities of a correct guess. They are computed in floats: a relative error of about 1e-13 remains.
-
-    Raises:
-      ValueError: If the prior is over another domain, or the tolerance is negative or not finite.
+    The probabilities are computed in floats: a relative error of about 1e-13 remains. Raises ValueError if the prior is
+    over another domain, or the tolerance (in units of the label) is negative or not finite.
     """
     if not np.array_equal(prior.labels, randomizer.labels):
         raise ValueError("the prior and the randomizer have different label domains")
@@ -85,15 +77,8 @@ def label_inference(randomizer: Randomizer, prior: Prior, tolerance: float = 0.0
 def label_inferences(randomizer: Randomizer, prior: Prior) -> list[LabelInference]:
     """Computes the success at exact guesses, and at guesses within 1/20 of the label range.
 
-    Args:
-      randomizer: Randomizer over k labels.
-      prior: Prior over the same label domain.
-
-    Returns:
-      Both; only the first where the tolerance is below half the spacing of the labels, so that it changes nothing.
-
-    Raises:
-      ValueError: If the prior is over another domain.
+    The second is left out where the tolerance is below half the spacing of the labels, so that it changes nothing.
+    Raises ValueError if the prior is over another domain.
     """
     exact = label_inference(randomizer, prior)
     near = label_inference(randomizer, prior, float(randomizer.labels[-1] - randomizer.labels[0]) / 20)

@@ -35,8 +35,7 @@ _SKEWED = 50
 def log_spaced_labels() -> np.ndarray:
     """Lists the labels to which every label is rounded, away from 0: the outer end of each cell.
 
-    Returns:
-      0, and the numbers of both signs from 1e-6 to 8e12, ten to a decade; ascending, shape (381,), float64.
+    0, and the numbers of both signs from 1e-6 to 8e12, ten to a decade; ascending, shape (381,), float64.
     """
     positive = [float(f"{mantissa}e{exponent}") for exponent in _EXPONENTS for mantissa in _MANTISSAS]
     return np.array([*(-value for value in reversed(positive)), 0.0, *positive])
@@ -78,20 +77,11 @@ class DomainProposal:
 
 
 def propose_domain(noised: np.ndarray, records: int, epsilon: float, clamped: float) -> DomainProposal:
-    """Proposes a label domain.
+    """Proposes the shortest domain of cells that leaves at most half of the share `clamped` outside at each end.
 
-    Args:
-      noised: Noised counts of the cells of `log_spaced_labels`, shape (381,), integers.
-      records: Number of records n, >= 1; public.
-      epsilon: Budget that the counts have spent, > 0.
-      clamped: Largest share of the labels that shall lie outside, in [0, 1).
-
-    Returns:
-      The shortest domain of cells that leaves at most half of this share outside at each end, as far as the counts
-      tell, rounded outwards to round numbers.
-
-    Raises:
-      ValueError: If no cell has more labels than noise, or only the cell of 0 has.
+    This holds as far as the counts tell; the ends are rounded outwards to round numbers. `noised` has the counts of the
+    cells of `log_spaced_labels`, shape (381,), integers, which have spent `epsilon`; `clamped` is in [0, 1). Raises
+    ValueError if no cell has more labels than noise, or only the cell of 0 has.
     """
     labels, scale = log_spaced_labels(), HISTOGRAM_SENSITIVITY / epsilon
     counts = np.clip(np.asarray(noised, np.int64), 0, records)

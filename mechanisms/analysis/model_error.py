@@ -63,18 +63,8 @@ def model_error(
     computed with r = 1, the variance with r = 0. If f is not linear, its misfit adds to the error, equally for every
     mechanism. For other models, d + 1 is the effective number of parameters.
 
-    Args:
-      randomizer: The randomizer of the labels.
-      prior: Prior over the same label domain.
-      records: Number of records n, > features + 1.
-      features: Number of features d, >= 0.
-      explained: Share r of the label variance that the features explain, in [0, 1]; None if unknown.
-
-    Returns:
-      The bias and variance parts.
-
-    Raises:
-      ValueError: If an argument is out of range, or the prior is over another domain.
+    Raises ValueError unless records > features + 1 >= 1 and `explained` is in [0, 1] or None, and if the prior is over
+    another domain.
     """
     _check(randomizer, prior, features, explained)
     if records <= features + 1:
@@ -112,20 +102,8 @@ def ridge_error(
     model predicts the mean and its error is S, however many features there are. `labeldp evaluate --model linear`
     trains such a model, and docs/results compares it with this formula.
 
-    Args:
-      randomizer: The randomizer of the labels.
-      prior: Prior over the same label domain.
-      records: Number of records n, >= 1.
-      features: Number of features d, >= 0.
-      explained: Share r of the label variance that the features explain, in [0, 1].
-      mean_variance: Variance A of the mean of the noisy histogram, >= 0; 0 if the mean of the labels is known,
-        infinite if there is no histogram.
-
-    Returns:
-      The bias and variance parts.
-
-    Raises:
-      ValueError: If an argument is out of range, or the prior is over another domain.
+    `mean_variance` is A: 0 if the mean of the labels is known, infinite if there is no histogram. Raises ValueError
+    unless records >= 1, features >= 0, `explained` is in [0, 1] and A >= 0, and if the prior is over another domain.
     """
     _check(randomizer, prior, features, explained)
     if records < 1:
@@ -164,19 +142,8 @@ def linear_error(
 ) -> ModelError:
     """Computes `ridge_error` if the share that the features explain is known, otherwise the bounds of `model_error`.
 
-    Args:
-      randomizer: The randomizer of the labels.
-      prior: Prior over the same label domain.
-      records: Number of records.
-      features: Number of features.
-      explained: Share of the label variance that the features explain, in [0, 1]; None if unknown.
-      mean_variance: Variance of the mean of the noisy histogram; ignored if `explained` is None.
-
-    Returns:
-      The bias and variance parts.
-
-    Raises:
-      ValueError: If an argument is out of range, or the prior is over another domain.
+    The bounds ignore `mean_variance`. Raises ValueError if an argument is out of range, or the prior is over another
+    domain.
     """
     if explained is None:
         return model_error(randomizer, prior, records, features)
@@ -227,11 +194,7 @@ class Recommendation:
         return f"bias_limited:bias={self.bias:g}" if self.bias else "unbiased"
 
     def solver(self) -> Mechanism:
-        """Builds the recommended mechanism.
-
-        Returns:
-          The mechanism.
-        """
+        """Builds the recommended mechanism."""
         if self.bias is None:
             return RROnBins()
         return BiasLimited(self.bias) if self.bias else Unbiased()
@@ -245,18 +208,7 @@ def recommend(
     The bounds tried are 0, the largest bias of `rr_on_bins` (larger bounds have no effect) divided by powers of 2, and
     then the best one times and divided by sqrt(2), all rounded to two significant digits.
 
-    Args:
-      prior: Prior over the label domain.
-      epsilon: Budget of the labels.
-      records: Number of records.
-      features: Number of features.
-      explained: Share of the label variance that the features explain, in [0, 1]; None if unknown.
-
-    Returns:
-      The best bound and the errors.
-
-    Raises:
-      ValueError: If an argument is out of range, or a mechanism does not support the prior or the epsilon.
+    Raises ValueError if an argument is out of range, or a mechanism does not support the prior or the epsilon.
     """
     free = RROnBins().solve(prior, epsilon)
     unbound = linear_error(free, prior, records, features, explained)
@@ -279,13 +231,5 @@ def recommend(
 
 
 def significant(value: float, digits: int) -> float:
-    """Rounds to significant digits, so that a user can copy the value from a table to a command line.
-
-    Args:
-      value: Any number.
-      digits: Number of significant decimal digits.
-
-    Returns:
-      The rounded value.
-    """
+    """Rounds to significant digits, so that a user can copy the value from a table to a command line."""
     return float(f"{value:.{digits}g}")

@@ -73,15 +73,7 @@ class SplitPlan:
 
 
 def expected_loss(prior: Prior, loss: Loss) -> Measure:
-    """Builds the measure of the labels themselves: their expected loss.
-
-    Args:
-      prior: Prior over the label domain.
-      loss: The loss.
-
-    Returns:
-      A measure without parts.
-    """
+    """Measure of the labels themselves: their expected loss, without parts."""
     return lambda randomizer, _: (randomizer.expected_loss(prior, loss),)
 
 
@@ -101,20 +93,8 @@ def plan_split(
     divided by sqrt(2). Each share is evaluated by solving the mechanism for `draws` noisy histograms. The two shares
     that are returned are evaluated with as many new draws, the same for both.
 
-    Args:
-      mechanism: Mechanism of the labels.
-      prior: Assumed distribution of the labels.
-      records: Number of records n, >= 1.
-      epsilon: Total budget of histogram and labels.
-      measure: Objective to minimize.
-      draws: Simulated histograms per share, >= 1.
-      residuals: Whether the labels are residuals around a center, whose histogram gets another share by default.
-
-    Returns:
-      The default and the best split.
-
-    Raises:
-      ValueError: If `split_budget`, the mechanism or the measure does not support the arguments.
+    The number of records and `draws` are at least 1. The histogram of residuals around a center gets another share by
+    default. Raises ValueError if `split_budget`, the mechanism or the measure does not support the arguments.
     """
     most, least = prior_share(getattr(mechanism, "name", "")), Fraction(0)
     if residuals:
@@ -171,20 +151,8 @@ def simulate(
 
     The noise is that of a job, `noisy_prior`, but under public keys, because nothing is private here.
 
-    Args:
-      mechanism: Mechanism of the labels.
-      prior: Assumed distribution of the labels.
-      records: Number of records, >= 1.
-      epsilon: Total budget of histogram and labels.
-      prior_epsilon: Epsilon of the histogram.
-      measure: The measure, which returns p numbers.
-      draws: Numbers of the d draws; the same number gives the same noise.
-
-    Returns:
-      Shape (d, p), float64.
-
-    Raises:
-      ValueError: If `split_budget`, the mechanism or the measure does not support the arguments.
+    The same number in `draws` gives the same noise. The result has shape (d, p) for d draws and the p numbers of the
+    measure, float64. Raises ValueError if `split_budget`, the mechanism or the measure does not support the arguments.
     """
     counts = expected_counts(prior, records)
     split = split_budget(epsilon, len(prior.labels), records, prior_epsilon)
@@ -204,14 +172,9 @@ def _public_key(draw: int) -> bytes:
 
 
 def expected_counts(prior: Prior, records: int) -> np.ndarray:
-    """Computes the histogram that a prior predicts, rounded to integers by the largest remainder method.
+    """Histogram that a prior predicts, rounded by the largest remainder method.
 
-    Args:
-      prior: Prior over the label domain.
-      records: Number of records.
-
-    Returns:
-      Shape (k,), int64; the counts sum to `records`.
+    Shape (k,), int64; the counts sum to `records`.
     """
     shares = prior.weights * records
     counts = np.floor(shares).astype(np.int64)
@@ -252,20 +215,8 @@ def plan_model(
     draws this solves about 50 randomizers of bounded bias. The result is compared with `rr_on_bins` at its own best
     split.
 
-    Args:
-      prior: Assumed distribution of the labels.
-      records: Number of records.
-      epsilon: Total budget of histogram and labels.
-      features: Number of features of the model.
-      explained: Share of the label variance that the features explain, in [0, 1]; None if unknown.
-      draws: Simulated histograms per share, >= 1.
-      residuals: Whether the labels are residuals around a center.
-
-    Returns:
-      The better of the two mechanisms with its split.
-
-    Raises:
-      ValueError: If an argument is out of range, or a mechanism does not support the prior or the epsilon.
+    `draws` is the number of simulated histograms per share. Raises ValueError if an argument is out of range, or a
+    mechanism does not support the prior or the epsilon.
     """
 
     def measure(randomizer: Randomizer, prior_epsilon: float) -> Sequence[float]:

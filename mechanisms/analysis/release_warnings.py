@@ -34,31 +34,21 @@ MISSING_CENTERS = 0.05
 
 @dataclass(frozen=True)
 class Warn:
-    """A warning.
-
-    Attributes:
-      name: Its name in release.json.
-      text: One line for a user, without the name of the label column.
-    """
+    """Warning: its name in release.json, and one line for a user, without the name of the label column."""
 
     name: str
     text: str
 
 
 def release_warnings(facts: ReleasedFacts) -> list[Warn]:
-    """Finds everything about a release that a user should look at.
-
-    Args:
-      facts: The released and public facts.
-
-    Returns:
-      The warnings, in a fixed order.
-    """
+    """Finds everything about a release that a user should look at, in a fixed order."""
     return [*_ends(facts), *_label_error(facts), *_few_records(facts), *_negative_outputs(facts), *_center(facts)]
 
 
 def end_margin(labels: int, records: int, prior_epsilon: float) -> float | None:
-    """Bounds what the noise of a histogram can do to the share of an end of the domain.
+    """Bounds the change of the share of an end of the domain by the noise of a histogram: the margin m of the shares.
+
+    None if the margin would be above 0.6, and no share could be told from noise. There is at least one record.
 
     Let c be the true counts, Z the noise, of scale s = 2 / prior_epsilon, e the end, f the label beside it, and w the
     released shares, (c + Z)^+ / S with S = sum (c + Z)^+ >= n + sum Z. Each of
@@ -69,14 +59,6 @@ def end_margin(labels: int, records: int, prior_epsilon: float) -> float | None:
     m, and in the second |a_e| <= 1, |a_f| <= 2 + m and other |a_i| <= m. E exp(t Z) <= 1 / (1 - (s t)^2) for discrete
     Laplace noise. So by Markov's inequality at t = 0.4 / s each has a probability of at most 10^-5 if m <= 1/4 and
     m n >= s (34 + k / 20), and at t = 0.35 / s if m <= 0.6 and m n >= s (39 + k / 5).
-
-    Args:
-      labels: Number of labels k of the histogram.
-      records: Number of records n, >= 1.
-      prior_epsilon: Epsilon of the histogram, > 0.
-
-    Returns:
-      The margin m of the shares; None if it would be above 0.6, and no share could be told from noise.
     """
     for most, constant, per_label in END_MARGINS:
         margin = HISTOGRAM_SENSITIVITY / prior_epsilon * (constant + labels / per_label) / records

@@ -84,10 +84,9 @@ class Utility:
 
     @property
     def remaining_bias(self) -> np.ndarray:
-        """Bias of (M(y) - a) / b, shape (k,), which remains after correction by the line.
+        """Bias of (M(y) - a) / b that remains after correction by the line, shape (k,).
 
-        Raises:
-          ValueError: If the slope is 0.
+        Raises ValueError if the slope is 0.
         """
         if self.slope == 0:
             raise ValueError("the outputs cannot be debiased, because their mean does not depend on the label")
@@ -116,17 +115,9 @@ class Utility:
         explain is not taken to be R too, but computed by `ExplainedShare`: a model averages over the labels of similar
         records, and so over bias that changes from label to label.
 
-        Args:
-          records_per_parameter: Records n divided by parameters p, > 0.
-          explained: Share R of the label variance that the features explain, in [0, 1]; None for the bounds of
-            `model_error`, which hold for every R.
-          debiased: Whether labels are debiased by the line.
-
-        Returns:
-          The parts of bias and of variance, in squared units of the label.
-
-        Raises:
-          ValueError: If an argument is out of range, or labels cannot be debiased.
+        The error is in squared units of the label; n / p is > 0, and R in [0, 1]. Without R it is the bound of
+        `model_error`, which holds for every R. Raises ValueError if an argument is out of range, or labels cannot be
+        debiased.
         """
         if not records_per_parameter > 0:
             raise ValueError(f"records_per_parameter must be above 0, not {records_per_parameter:g}")
@@ -148,15 +139,8 @@ class Utility:
     def best_use(self, records_per_parameter: float, explained: float | None = None) -> tuple[ModelError, bool]:
         """Chooses between the labels as they are and the debiased labels, for a model.
 
-        Args:
-          records_per_parameter: Records n divided by parameters p, > 0.
-          explained: Share of the label variance that the features explain, in [0, 1]; None if unknown.
-
-        Returns:
-          The smaller error, and whether it is that of debiased labels.
-
-        Raises:
-          ValueError: If an argument is out of range.
+        The result is the smaller error, and whether it is that of debiased labels. Raises ValueError if an argument is
+        out of range.
         """
         errors = [(self.training_error(records_per_parameter, explained, debiased), debiased) for debiased in self.uses]
         return min(errors, key=lambda each: each[0].total)
@@ -165,18 +149,11 @@ class Utility:
         """Computes how many true labels one released label is equivalent to, for a model.
 
         A model of p parameters on m true labels has the error p / m (1 - R) Var(y). The worth is m / n for the m at
-        which this equals the error on n released labels in their best use. Without bias it does not depend on n.
+        which this equals the error on n released labels in their best use. Without bias it does not depend on n. It is
+        0 if the prior has a single label.
 
-        Args:
-          records_per_parameter: Records n divided by parameters p, > 0.
-          explained: Share R of the label variance that the features explain, in [0, 1); None if unknown: then the error
-            on released labels is a bound, and that on true labels is the one for R = 0.
-
-        Returns:
-          The worth, >= 0; 0 if the prior has a single label.
-
-        Raises:
-          ValueError: If an argument is out of range.
+        The share R is in [0, 1). If it is None, the error on released labels is a bound, and that on true labels is the
+        one for R = 0. Raises ValueError if an argument is out of range.
         """
         if explained is not None and not 0 <= explained < 1:
             raise ValueError(f"the explained share must be at least 0 and below 1, not {explained:g}")
@@ -185,17 +162,9 @@ class Utility:
         return left / (records_per_parameter * error.total) if left > 0 else 0.0
 
     def records_per_parameter(self, error: float, explained: float | None = None) -> float:
-        """Computes how many records each parameter of a model needs for an error.
+        """Least n / p at which a model's error, in squared units of the label, is at most the given one.
 
-        Args:
-          error: Largest error of the model, in squared units of the label.
-          explained: Share of the label variance that the features explain, in [0, 1]; None if unknown.
-
-        Returns:
-          The least number n / p; infinite if the bias that remains is larger than the error.
-
-        Raises:
-          ValueError: If an argument is out of range.
+        Infinite if the bias that remains is larger than the error. Raises ValueError if an argument is out of range.
         """
         parts = [self.training_error(1.0, explained, debiased) for debiased in self.uses]
         return min(part.variance / (error - part.bias) if part.bias < error else np.inf for part in parts)
@@ -211,18 +180,7 @@ class Utility:
 
 
 def utility(randomizer: Randomizer, prior: Prior) -> Utility:
-    """Computes the moments of a randomizer under a prior.
-
-    Args:
-      randomizer: The randomizer.
-      prior: Prior over the same label domain.
-
-    Returns:
-      The utility of its outputs.
-
-    Raises:
-      ValueError: If the prior is over another domain.
-    """
+    """Computes the moments of a randomizer under a prior. Raises ValueError if the prior is over another domain."""
     if not np.array_equal(prior.labels, randomizer.labels):
         raise ValueError("the prior and the randomizer have different label domains")
     return Utility(randomizer.labels, prior.weights, randomizer.bias(), np.sqrt(variances(randomizer)))
@@ -231,17 +189,8 @@ def utility(randomizer: Randomizer, prior: Prior) -> Utility:
 def clipped_utility(randomizer: Randomizer, prior: Prior) -> Utility:
     """Computes the moments of a randomizer for labels that are clipped to its domain first, such as residuals.
 
-    The error of clipping is part of the bias.
-
-    Args:
-      randomizer: The randomizer.
-      prior: Prior over a domain that contains that of the randomizer, without labels between the randomizer's own.
-
-    Returns:
-      The utility of its outputs for the labels of the prior.
-
-    Raises:
-      ValueError: If the prior is over another domain.
+    The error of clipping is part of the bias. The prior is over a domain that contains that of the randomizer, without
+    labels between the randomizer's own; otherwise ValueError is raised.
     """
     clipped = np.clip(prior.labels, randomizer.labels[0], randomizer.labels[-1])
     place = np.searchsorted(randomizer.labels, clipped)

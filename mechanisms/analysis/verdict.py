@@ -82,15 +82,7 @@ class Worth:
 
 
 def worth_of_label(facts: ReleasedFacts, records_per_parameter: float) -> Worth | None:
-    """Computes the worth of one released label.
-
-    Args:
-      facts: The released and public facts.
-      records_per_parameter: Records n divided by parameters p of the model, > 0.
-
-    Returns:
-      The worth; None if the prior has a single label.
-    """
+    """Worth of one released label for n / p records per parameter of a model; None if the prior has a single label."""
     moments = facts.whole_utility
     if not (moments.variance > 0 and facts.label_variance > 0):
         return None
@@ -108,24 +100,13 @@ def worth_of_label(facts: ReleasedFacts, records_per_parameter: float) -> Worth 
 def parameters_of(facts: ReleasedFacts) -> int:
     """Number of parameters of the model that a release is judged by: 100, or of a linear model of all its features.
 
-    Args:
-      facts: The released and public facts.
-
-    Returns:
-      The larger of the two.
+    It is the larger of the two.
     """
     return max(MODEL_PARAMETERS, (facts.features or 0) + 1)
 
 
 def verdict(facts: ReleasedFacts) -> Verdict:
-    """Judges released labels.
-
-    Args:
-      facts: The released and public facts.
-
-    Returns:
-      The verdict.
-    """
+    """Judges released labels."""
     moments, parameters = facts.whole_utility, parameters_of(facts)
     variance, what = facts.label_variance, facts.of_what
     if not (moments.variance > 0 and variance > 0):
@@ -272,14 +253,7 @@ class Debiasing:
 
 
 def debiasing(facts: ReleasedFacts) -> Debiasing:
-    """Finds the line that debiases released labels.
-
-    Args:
-      facts: The released and public facts.
-
-    Returns:
-      The line, or why there is none.
-    """
+    """Line that debiases released labels, or the reason why there is none."""
     if facts.utility.unbiased:
         clipping = "" if facts.center is None else ", up to the clipping of residuals"
         return Debiasing(None, f"needs none: the labels are unbiased{clipping}")
@@ -299,14 +273,7 @@ def debiasing(facts: ReleasedFacts) -> Debiasing:
 
 
 def percent(share: float) -> str:
-    """Formats a share of the label variance.
-
-    Args:
-      share: The share, >= 0.
-
-    Returns:
-      Percent with two significant digits; above 1, all of the variance and more, in words.
-    """
+    """Formats a share of the label variance: percent with two significant digits; above 1, "more than all"."""
     return f"{100 * share:.2g} %" if share < 0.995 else "more than all"
 
 

@@ -42,18 +42,9 @@ class Quality:
 
 
 def quality(randomizer: Randomizer, prior: Prior, loss: Loss = SQUARED) -> Quality:
-    """Computes the quality measures of a randomizer under a prior.
+    """Computes the quality measures of a randomizer under a prior; the given loss is that of the field `loss`.
 
-    Args:
-      randomizer: The randomizer.
-      prior: Prior over the same label domain.
-      loss: Loss for the field `loss`.
-
-    Returns:
-      The quality measures.
-
-    Raises:
-      ValueError: If the prior is over another domain, or the loss is not defined on it.
+    Raises ValueError if the prior is over another domain, or the loss is not defined on it.
     """
     certificate = randomizer.certificate()
     return Quality(
@@ -70,28 +61,13 @@ def quality(randomizer: Randomizer, prior: Prior, loss: Loss = SQUARED) -> Quali
 
 
 def variances(randomizer: Randomizer) -> np.ndarray:
-    """Computes the variance of the output for every label.
-
-    Args:
-      randomizer: A randomizer over k labels.
-
-    Returns:
-      Shape (k,), float64: Var(M(y)) for every label y, in squared units of the label.
-    """
+    """Var(M(y)) for every label y, in squared units of the label; shape (k,), float64."""
     means = randomizer.labels + randomizer.bias()
     return (randomizer.probabilities() * (randomizer.outputs - means[:, None]) ** 2).sum(axis=1)
 
 
 def loss_without_labels(prior: Prior, loss: Loss = SQUARED) -> float:
-    """Computes the smallest expected loss of a constant output, which is a baseline that reveals nothing of the labels.
-
-    Args:
-      prior: Prior over the label domain.
-      loss: The loss.
-
-    Returns:
-      The expected loss of the best constant.
-    """
+    """Computes the smallest expected loss of a constant, a baseline that reveals nothing of the labels."""
     if loss.mean_optimal:
         best = dot(prior.weights, prior.labels)
     else:
