@@ -38,12 +38,7 @@ class Selection:
     def symmetric(cls, bins: np.ndarray, left: np.ndarray) -> Selection:
         """Builds a selection whose right side mirrors the left: right_j(r) = left_(m - j)(m + 1 - r), counted from 1.
 
-        Args:
-          bins: Shape (..., m), symmetric around 0.
-          left: Shape (..., m - 1, m).
-
-        Returns:
-          The selection.
+        The bins are symmetric around 0.
         """
         return cls(bins, left, left[..., ::-1, ::-1])
 
@@ -53,43 +48,20 @@ class Selection:
 
 
 def channel(selection: Selection, inputs: np.ndarray) -> np.ndarray:
-    """Computes the probability of each bin for each input.
-
-    Args:
-      selection: One selection.
-      inputs: Shape (n,), in [-1, 1].
-
-    Returns:
-      Shape (n, m).
-    """
+    """Probability of each bin for each input in [-1, 1]; shape (n, m)."""
     cells = cells_of(selection.bins, inputs)
     return outcomes(selection.bins, selection.left[cells], selection.right[cells], inputs[:, None])[:, 0]
 
 
 def cells_of(bins: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-    """Finds the cell of each input. An input on a bin belongs to the cell above, except on the last bin.
-
-    Args:
-      bins: Shape (m,), ascending.
-      inputs: Shape (n,).
-
-    Returns:
-      Shape (n,), integers in [0, m - 1).
-    """
+    """Cell of each input, in [0, m - 1); an input on a bin belongs to the cell above, except on the last bin."""
     return np.clip(np.searchsorted(bins, inputs, side="right") - 1, 0, len(bins) - 2)
 
 
 def outcomes(bins: np.ndarray, left: np.ndarray, right: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-    """Computes the probability of each bin, given the distributions of each input.
+    """Probability of each bin, given the distributions of each input; shape (..., n, e, m).
 
-    Args:
-      bins: Shape (..., m).
-      left: Distributions, shape (..., n, m).
-      right: Distributions, shape (..., n, m).
-      inputs: Shape (..., n, e): e inputs for each of the n pairs of distributions.
-
-    Returns:
-      Shape (..., n, e, m).
+    `left` and `right` have shape (..., n, m), `inputs` (..., n, e): e inputs for each of the n pairs of distributions.
     """
     inverse = inverse_gaps(bins)[..., None, :, :]
     above = bins[..., None, None, :] - inputs[..., None]
@@ -99,14 +71,7 @@ def outcomes(bins: np.ndarray, left: np.ndarray, right: np.ndarray, inputs: np.n
 
 
 def inverse_gaps(bins: np.ndarray) -> np.ndarray:
-    """Computes 1 / (B_r - B_l) for l < r, and 0 elsewhere.
-
-    Args:
-      bins: Shape (..., m), ascending.
-
-    Returns:
-      Shape (..., m, m).
-    """
+    """Computes 1 / (B_r - B_l) for l < r, and 0 elsewhere; shape (..., m, m)."""
     gaps = bins[..., None, :] - bins[..., :, None]
     upper = np.triu(np.ones(gaps.shape[-2:], bool), 1)
     return np.where(upper, 1 / np.where(upper, gaps, 1.0), 0.0)
@@ -115,11 +80,8 @@ def inverse_gaps(bins: np.ndarray) -> np.ndarray:
 def cell_ends(bins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Computes the smallest and the largest input of each cell. The largest stands for the limit from below.
 
-    Args:
-      bins: Shape (..., m), ascending.
-
-    Returns:
-      The ends, shape (..., m - 1, 2), and whether the cell has inputs in [-1, 1], shape (..., m - 1).
+    The ends have shape (..., m - 1, 2). The second result, shape (..., m - 1), says whether the cell has inputs in [-1,
+    1].
     """
     below, above = bins[..., :-1], bins[..., 1:]
     low, high = np.maximum(below, -1.0), np.minimum(above, 1.0)
@@ -127,14 +89,7 @@ def cell_ends(bins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def extremes(selection: Selection) -> tuple[np.ndarray, np.ndarray]:
-    """Computes the infimum and the supremum of every output's probability over the inputs in [-1, 1].
-
-    Args:
-      selection: One or many selections.
-
-    Returns:
-      Infimum and supremum, shape (..., m) each.
-    """
+    """Infimum and supremum of every output's probability over the inputs in [-1, 1], shape (..., m) each."""
     bins, left, right = _leading(selection.bins, 1), _leading(selection.left, 2), _leading(selection.right, 2)
     ends, used = cell_ends(selection.bins)
     ends, used = _leading(ends, 2), _leading(used, 1)
@@ -169,13 +124,9 @@ def _sum_of_products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def privacy_loss(selection: Selection) -> np.ndarray:
-    """Computes the least epsilon over all inputs in [-1, 1], on a grid or not.
+    """Computes the least epsilon over all inputs in [-1, 1], on a grid or not; infinite where no epsilon holds.
 
-    Args:
-      selection: One or many selections whose bins include the inputs: B_1 <= -1 and 1 <= B_m.
-
-    Returns:
-      Shape (...); infinite where no epsilon holds.
+    The bins include the inputs: B_1 <= -1 and 1 <= B_m.
     """
     least, most = extremes(selection)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
@@ -188,14 +139,6 @@ def expected_loss(selection: Selection, inputs: Inputs, loss: Loss) -> np.ndarra
 
     Given l and r, the absolute error is 2 (B_r - x)(x - B_l) / (B_r - B_l) and the squared one (B_r - x)(x - B_l). Both
     are quadratic in x, so the mass and two moments of the inputs in each cell determine the mean.
-
-    Args:
-      selection: One or many selections.
-      inputs: The inputs and their weights.
-      loss: Absolute or squared loss.
-
-    Returns:
-      Shape (...).
     """
     bins, left, right = _leading(selection.bins, 1), _leading(selection.left, 2), _leading(selection.right, 2)
     terms = np.zeros(left.shape)
@@ -211,16 +154,8 @@ def expected_loss(selection: Selection, inputs: Inputs, loss: Loss) -> np.ndarra
 def private_losses(selections: Selection, epsilon: float, inputs: Inputs, loss: Loss, limits: np.ndarray) -> np.ndarray:
     """Computes the expected losses of the selections that satisfy epsilon and whose loss is below their limit.
 
-    Args:
-      selections: n selections.
-      epsilon: Largest privacy loss.
-      inputs: The inputs and their weights.
-      loss: Absolute or squared loss.
-      limits: Smallest losses of no interest, shape (n,). The privacy loss, which takes longer to compute, is computed
-        below them only.
-
-    Returns:
-      Shape (n,); infinite for the other selections.
+    The result is infinite for the other selections; shape (n,). The privacy loss, which takes longer to compute, is
+    computed only for losses below `limits`, shape (n,).
     """
     found = expected_loss(selections, inputs, loss)
     below = np.flatnonzero(found < limits)

@@ -24,12 +24,7 @@ from .parameter_search import minimize_over_box
 def exponential_selection(bins: np.ndarray, gamma: np.ndarray) -> Selection:
     """Builds the selection with bin i <= j in proportion to exp(gamma (B_i - B_j) / (2 (B_j - B_1))).
 
-    Args:
-      bins: Shape (..., m), symmetric.
-      gamma: Shape (...), >= 0.
-
-    Returns:
-      The selections.
+    The bins, shape (..., m), are symmetric; gamma, shape (...), is >= 0.
     """
     m = bins.shape[-1]
     reach = bins[..., :-1, None] - bins[..., None, :]
@@ -42,15 +37,9 @@ def exponential_selection(bins: np.ndarray, gamma: np.ndarray) -> Selection:
 
 
 def two_scale_bins(outer: np.ndarray, inner: np.ndarray, m: int) -> np.ndarray:
-    """Builds bins at -outer, then m - 2 bins evenly from -inner to inner, then outer.
+    """Builds bins at -outer, then m - 2 bins evenly from -inner to inner, then outer; shape (..., m).
 
-    Args:
-      outer: Shape (...).
-      inner: Shape (...), below `outer`.
-      m: Number of bins.
-
-    Returns:
-      Shape (..., m).
+    `outer` and `inner`, which is below it, have shape (...).
     """
     outer, inner = np.asarray(outer, float)[..., None], np.asarray(inner, float)[..., None]
     middle = np.linspace(-1, 1, m - 2) if m > 3 else np.zeros(m - 2)
@@ -82,15 +71,8 @@ class ERM:
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
         """Searches for the best parameters whose privacy loss is at most epsilon for every input in the label range.
 
-        Args:
-          prior: Prior over the labels.
-          epsilon: Label DP budget.
-
-        Returns:
-          The randomizer; its parameters state what was found.
-
-        Raises:
-          ValueError: If a parameter is out of range, or the given parameters cannot satisfy epsilon.
+        The parameters of the randomizer state what was found. Raises ValueError if a parameter is out of range, or the
+        given parameters cannot satisfy epsilon.
         """
         check(epsilon, self.outputs, self.loss)
         for name in ("distance", "inner", "gamma"):

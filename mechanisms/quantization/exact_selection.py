@@ -115,18 +115,7 @@ class _Program:
 
 
 def exact_selection(layout: Layout, inputs: Inputs, epsilon: float, loss: Loss, start: Selection) -> Selection | None:
-    """Searches for a local optimum of the expected loss under the exact privacy loss.
-
-    Args:
-      layout: Bins, and the probabilities that are variables.
-      inputs: The inputs and their weights.
-      epsilon: Largest privacy loss.
-      loss: Absolute or squared loss.
-      start: Selection to start from.
-
-    Returns:
-      The selection; None where none was found.
-    """
+    """Searches for a local optimum of the expected loss under the exact privacy loss; None where none was found."""
     made = layout.selection(_Search(_Program(layout, inputs, epsilon, loss, start)).run())
     return made if privacy_loss(made) <= epsilon else None
 

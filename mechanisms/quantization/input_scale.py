@@ -43,13 +43,9 @@ class Inputs:
         return np.concatenate([np.zeros((1, 3)), np.cumsum(self.weights[:, None] * powers, axis=0)])
 
     def moments(self, bins: np.ndarray) -> np.ndarray:
-        """Sums the weights, weights times inputs and weights times squared inputs in every cell of the bins.
+        """Sums the weights, weights times inputs and weights times squared inputs in every cell; shape (..., m - 1, 3).
 
-        Args:
-          bins: Shape (..., m), ascending.
-
-        Returns:
-          Shape (..., m - 1, 3): the three sums of each cell. Outer cells include the inputs beyond the outermost bins.
+        Outer cells include the inputs beyond the outermost bins.
         """
         first = np.searchsorted(self.values, bins)
         first[..., 0], first[..., -1] = 0, len(self.values)
@@ -57,15 +53,10 @@ class Inputs:
 
 
 def check(epsilon: float, outputs: int, loss: Loss | None = None) -> None:
-    """Checks the arguments that all quantization mechanisms share.
+    """Raises ValueError for arguments that the quantization mechanisms do not support.
 
-    Args:
-      epsilon: Label DP budget, from 1e-4 to 30.
-      outputs: Number of outputs, from 2 to 64.
-      loss: Absolute or squared loss; None where the mechanism has none.
-
-    Raises:
-      ValueError: If one of them is out of range or not supported.
+    They take an epsilon from 1e-4 to 30, 2 to 64 outputs, and the absolute or squared loss; None where the mechanism
+    has no loss.
     """
     check_epsilon(epsilon)
     if epsilon < SMALLEST_EPSILON:
@@ -80,12 +71,6 @@ def least_half_width(epsilon: float) -> float:
     """Computes coth(epsilon / 2): unbiased mechanisms on [-1, 1] need outputs at least this far from 0.
 
     If all outputs lie in [-b, b], the means at 1 and -1 differ by at most 2 b tanh(epsilon / 2).
-
-    Args:
-      epsilon: Label DP budget.
-
-    Returns:
-      Half the width of the narrowest interval around 0 that can hold the outputs.
     """
     return 1 + 2 / float(reproducible.expm1(epsilon))
 
@@ -95,18 +80,8 @@ def solve_scaled(
 ) -> Randomizer:
     """Builds the randomizer from a solver on the scale of [-1, 1]. A domain of one label reports that label.
 
-    Args:
-      prior: Prior over the k labels.
-      epsilon: Label DP budget.
-      mechanism: Name of the mechanism.
-      parameters: Its parameters, for the mechanism file.
-      solve: Takes inputs, returns outputs (m,) and probabilities (k, m).
-
-    Returns:
-      The randomizer.
-
-    Raises:
-      ValueError: If there are too many labels times outputs.
+    `solve` takes inputs, and returns outputs (m,) and probabilities (k, m). `parameters` are for the mechanism file.
+    Raises ValueError if there are too many labels times outputs.
     """
     labels = prior.labels
     if len(labels) == 1:

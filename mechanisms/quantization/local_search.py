@@ -26,14 +26,8 @@ def quasi_newton(
 ) -> np.ndarray:
     """Minimizes a function within bounds along its derivatives, by the projected BFGS method.
 
-    Args:
-      value: Returns a point's value and its derivatives, shape (d,).
-      start: Shape (d,), within the bounds.
-      bounds: Lower and upper bounds, shape (d, 2).
-      most: Largest number of evaluations.
-
-    Returns:
-      The best point found, shape (d,).
+    `value` returns a point's value and its derivatives, shape (d,); `bounds` has shape (d, 2). `most` is the largest
+    number of evaluations. The result is the best point found.
     """
     low, high = bounds.T
     point = np.clip(start, low, high)
@@ -89,14 +83,8 @@ def nelder_mead(
     Points beyond a bound are moved onto it. If all corners have come to lie on one, no step leaves it, so the search
     starts again from the best corner, as long as that gains.
 
-    Args:
-      value: Returns a point's value, finite.
-      simplex: Corners to start from, shape (d + 1, d).
-      most: No step is begun after this number of evaluations.
-      bounds: Lower and upper bounds, shape (d, 2); None where there are none.
-
-    Returns:
-      The best corner of the last simplex, shape (d,).
+    The corners to start from have shape (d + 1, d), the bounds (d, 2); values are finite. No step is begun after `most`
+    evaluations. The result is the best corner of the last simplex.
     """
     count = 0
 

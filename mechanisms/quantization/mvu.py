@@ -49,15 +49,7 @@ class MVU:
 
         Neither depends on the prior: both are kept in memory, for other priors and other labels.
 
-        Args:
-          prior: Prior over the labels.
-          epsilon: Label DP budget.
-
-        Returns:
-          The randomizer.
-
-        Raises:
-          ValueError: If a parameter is out of range, or no table satisfies epsilon.
+        Raises ValueError if a parameter is out of range, or no table satisfies epsilon.
         """
         check(epsilon, self.outputs, self.loss)
         if not 2 <= self.inputs <= 256:
@@ -94,14 +86,9 @@ def _alphabet_and_table(mechanism: MVU, epsilon: float) -> tuple[np.ndarray, np.
 
 
 def rounding_matrix(grid: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Computes the probabilities of unbiased rounding of each value to its two neighbors on a grid.
+    """Probabilities of unbiased rounding of each value to its two neighbors on a grid; shape (k, n).
 
-    Args:
-      grid: Shape (n,), ascending.
-      values: Shape (k,), within the grid.
-
-    Returns:
-      Shape (k, n).
+    The grid of n points ascends, and the k values lie within it.
     """
     below = np.clip(np.searchsorted(grid, values, side="right") - 1, 0, len(grid) - 2)
     share = (values - grid[below]) / (grid[below + 1] - grid[below])

@@ -70,17 +70,9 @@ class OPTM:
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
         """Searches for bins and selection distributions.
 
-        A few seconds for m = 4, for any number of labels; about ten for theorem6 or asymmetric bins.
-
-        Args:
-          prior: Prior over the labels.
-          epsilon: Label DP budget.
-
-        Returns:
-          The randomizer; its parameters state the bins.
-
-        Raises:
-          ValueError: If a parameter is out of range, or the given parameters cannot satisfy epsilon.
+        A few seconds for m = 4, for any number of labels; about ten for theorem6 or asymmetric bins. The parameters of
+        the randomizer state the bins. Raises ValueError if a parameter is out of range, or the given parameters cannot
+        satisfy epsilon.
         """
         check(epsilon, self.outputs, self.loss)
         if self.constraints not in _CONSTRAINTS:

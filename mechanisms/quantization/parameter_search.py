@@ -26,18 +26,10 @@ def minimize_over_box(
 ) -> np.ndarray | None:
     """Minimizes a function over a box by a grid search and refinement.
 
-    Args:
-      values: Takes points (n, d) and limits (n,); returns values (n,) to minimize, infinite where infeasible. Values
-        that are not below their limit may be infinite, too.
-      low: Lower corner of the box, shape (d,).
-      high: Upper corner, shape (d,).
-      counts: Points of the first grid along each axis, shape (d,).
-      size: Number of floats that the evaluation of one point holds.
-      rounds: Rounds of refinement.
-      starts: Number of best points, apart from each other, that are refined.
-
-    Returns:
-      The best point found, shape (d,); None where no point of the grid is feasible.
+    `values` takes points (n, d) and limits (n,), and returns values (n,), infinite where infeasible; values that are
+    not below their limit may be infinite, too. `counts` are the points of the first grid along each axis, `size` the
+    number of floats that the evaluation of one point holds. The `starts` best points, apart from each other, are
+    refined. The result is the best point found, shape (d,); None where no point of the grid is feasible.
     """
     box = np.array([low, high], float)
     axes = [np.linspace(a, b, n) for a, b, n in zip(*box, counts, strict=True)]

@@ -34,15 +34,7 @@ _FAR_INNER = 0.93
 
 
 def coarsen(inputs: Inputs, count: int) -> Inputs:
-    """Selects at most `count` inputs, evenly and with both ends, each with the weight of the inputs nearest to it.
-
-    Args:
-      inputs: The inputs.
-      count: Largest number of inputs.
-
-    Returns:
-      The selected inputs.
-    """
+    """Selects at most `count` inputs, evenly and with both ends, each with the weight of the inputs nearest to it."""
     k = len(inputs.values)
     if k <= count:
         return inputs
@@ -57,16 +49,7 @@ def search_outputs(inputs: Inputs, m: int, epsilon: float, loss: Loss, symmetric
     Symmetric outputs are searched first; then, unless `symmetric`, every output by itself. The prices of the program
     give the derivative of its optimum by every output (the envelope theorem).
 
-    Args:
-      inputs: The inputs and their weights.
-      m: Number of outputs.
-      epsilon: Label DP budget.
-      loss: Absolute or squared loss.
-      symmetric: Whether the outputs are symmetric around 0.
-      reach: As for `Quantizer`.
-
-    Returns:
-      Shape (m,), ascending where symmetric.
+    The result has shape (m,), ascending where symmetric.
     """
     target, least = min(epsilon, LARGEST_EPSILON), least_half_width(epsilon)
     # Slightly further than the nearest possible position, where the program has a single solution.
@@ -178,17 +161,8 @@ class Quantizer:
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
         """Searches for the outputs, unless given, and solves for the table, which is optimal to a relative 1e-7.
 
-        About a second for m = 4 and some hundreds of labels.
-
-        Args:
-          prior: Prior over the labels.
-          epsilon: Label DP budget.
-
-        Returns:
-          The randomizer.
-
-        Raises:
-          ValueError: If a parameter is out of range, or the outputs allow no unbiased mechanism under epsilon.
+        About a second for m = 4 and some hundreds of labels. Raises ValueError if a parameter is out of range, or the
+        outputs allow no unbiased mechanism under epsilon.
         """
         given = np.array(self.values, float)
         check(epsilon, len(given) if len(given) else self.outputs, self.loss)

@@ -26,12 +26,7 @@ from .parameter_search import minimize_over_box
 def geometric_selection(bins: np.ndarray, q: np.ndarray) -> Selection:
     """Builds the selection with bin i <= j at probability q (1 - q)^(j - i), and the rest at the first bin.
 
-    Args:
-      bins: Shape (..., m).
-      q: Shape (...), in (0, 1].
-
-    Returns:
-      The selections.
+    The bins have shape (..., m); q, shape (...), is in (0, 1].
     """
     m = bins.shape[-1]
     steps = np.arange(m - 1)[:, None] - np.arange(m)
@@ -41,15 +36,7 @@ def geometric_selection(bins: np.ndarray, q: np.ndarray) -> Selection:
 
 
 def uniform_bins(outer: np.ndarray, m: int) -> np.ndarray:
-    """Builds even bins from -outer to outer.
-
-    Args:
-      outer: Shape (...).
-      m: Number of bins.
-
-    Returns:
-      Shape (..., m).
-    """
+    """Builds even bins from -outer to outer; shape (..., m)."""
     return np.asarray(outer, float)[..., None] * np.linspace(-1, 1, m)
 
 
@@ -76,15 +63,8 @@ class RQM:
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
         """Searches for the best parameters whose privacy loss is at most epsilon for every input in the label range.
 
-        Args:
-          prior: Prior over the labels.
-          epsilon: Label DP budget.
-
-        Returns:
-          The randomizer; its parameters state what was found.
-
-        Raises:
-          ValueError: If a parameter is out of range, or the given parameters cannot satisfy epsilon.
+        The parameters of the randomizer state what was found. Raises ValueError if a parameter is out of range, or the
+        given parameters cannot satisfy epsilon.
         """
         check(epsilon, self.outputs, self.loss)
         if self.distance is not None and not self.distance >= 0:
@@ -102,17 +82,9 @@ class RQM:
         return solve_scaled(prior, epsilon, self.name, parameters, scaled)
 
     def search(self, inputs: Inputs, epsilon: float) -> tuple[Selection, dict[str, float]]:
-        """Searches on the scale of [-1, 1].
+        """Searches on the scale of [-1, 1] for the selection and its parameters.
 
-        Args:
-          inputs: The inputs and their weights.
-          epsilon: Label DP budget.
-
-        Returns:
-          The selection and its parameters.
-
-        Raises:
-          ValueError: If the given parameters cannot satisfy epsilon.
+        Raises ValueError if the given parameters cannot satisfy epsilon.
         """
         least, m = least_half_width(epsilon), self.outputs
 

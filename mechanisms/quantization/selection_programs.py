@@ -81,13 +81,9 @@ class Layout:
         return rows
 
     def selection(self, variables: np.ndarray) -> Selection:
-        """Builds the selection of given variables. In cells without inputs, the nearest bin has probability 1.
+        """Builds the selection of given variables, shape (count,).
 
-        Args:
-          variables: Shape (count,).
-
-        Returns:
-          The selection.
+        In cells without inputs, the nearest bin has probability 1.
         """
         left, right = (np.where(index >= 0, variables[index], 0.0) for index in self.indices)
         for side, nearest in ((left, 0), (right, 1)):
@@ -96,14 +92,7 @@ class Layout:
         return Selection(self.bins, left / left.sum(axis=-1, keepdims=True), right / right.sum(axis=-1, keepdims=True))
 
     def variables(self, selection: Selection) -> np.ndarray:
-        """Reads the variables of a selection over these bins.
-
-        Args:
-          selection: The selection.
-
-        Returns:
-          Shape (count,).
-        """
+        """Reads the variables of a selection over these bins; shape (count,)."""
         values = np.zeros(self.count)
         for index, side in zip(self.indices, (selection.left, selection.right), strict=True):
             values[index[index >= 0]] = side[index >= 0]
@@ -111,16 +100,7 @@ class Layout:
 
 
 def pair_costs(bins: np.ndarray, inputs: Inputs, loss: Loss) -> np.ndarray:
-    """Computes the expected loss that each cell adds for drawing the pair (l, r), l <= j < r.
-
-    Args:
-      bins: Shape (m,), ascending.
-      inputs: The inputs and their weights.
-      loss: Absolute or squared loss.
-
-    Returns:
-      Shape (m - 1, m, m).
-    """
+    """Expected loss that each cell adds for drawing the pair (l, r), l <= j < r; shape (m - 1, m, m)."""
     mass, mean, square = inputs.moments(bins).T[..., None, None]
     low, high = bins[:, None], bins[None, :]
     costs = mean * (low + high) - square - mass * low * high
@@ -134,14 +114,8 @@ def coupled_selection(bins: np.ndarray, inputs: Inputs, epsilon: float, loss: Lo
     A product of distributions is a joint one, so no selection over these bins has a smaller expected loss. The
     marginals of the joint distribution are a start for the other programs.
 
-    Args:
-      bins: Shape (m,), ascending.
-      inputs: The inputs and their weights.
-      epsilon: Label DP budget.
-      loss: Absolute or squared loss.
-
-    Returns:
-      The lower bound on the loss, and the selection of the marginals; None where the bins cannot satisfy epsilon.
+    The result is the lower bound on the loss, and the selection of the marginals; None where the bins cannot satisfy
+    epsilon.
     """
     layout = Layout(bins, False)
     m, ratio, costs = layout.m, float(reproducible.exp(epsilon)), pair_costs(bins, inputs, loss)
@@ -178,15 +152,7 @@ def theorem5_selection(
     The theorem is stated for symmetric bins. With another layout its constraints hold for both sides, as Theorem 4 does
     for the error.
 
-    Args:
-      layout: Bins and variables.
-      inputs: The inputs and their weights.
-      epsilon: Label DP budget.
-      lower: Lower bounds o of the variables, shape (count,).
-      upper: Upper bounds u, shape (count,).
-
-    Returns:
-      The selection; None where the program is infeasible.
+    The bounds o and u of the variables have shape (count,). None where the program is infeasible.
     """
     m, ratio = layout.m, float(reproducible.exp(epsilon))
     bins, inverse, ends = layout.bins, inverse_gaps(layout.bins), layout.ends
@@ -223,20 +189,9 @@ def theorem6_selection(
 ) -> Selection | None:
     """Solves for the selection of least bound on the absolute error under the constraints of Theorem 6.
 
-    B_s and B_t are the first and the last bin within [-1, 1].
-
-    Args:
-      layout: Symmetric bins, and variables.
-      inputs: The inputs and their weights.
-      epsilon: Label DP budget.
-      upper: Bound u of q_(s-1)(s-1).
-      lower: Bounds o of q_(t-1)(1) and of q_t(1).
-
-    Returns:
-      The selection; None where the program is infeasible.
-
-    Raises:
-      ValueError: If the layout is not symmetric.
+    B_s and B_t are the first and the last bin within [-1, 1]. `upper` is the bound u of q_(s-1)(s-1); `lower` has the
+    bounds o of q_(t-1)(1) and of q_t(1). None where the program is infeasible. Raises ValueError if the layout is not
+    symmetric.
     """
     if not layout.symmetric:
         raise ValueError("Theorem 6 is for symmetric bins")

@@ -40,18 +40,9 @@ class Table:
 
 
 def best_table(inputs: Inputs, outputs: np.ndarray, epsilon: float, loss: Loss) -> Table | None:
-    """Solves for the unbiased epsilon-DP probabilities of least expected loss.
+    """Solves for the unbiased epsilon-DP probabilities of least expected loss; None where the outputs allow none.
 
-    The rows hold to about 1e-9; `repair_rows` makes them exact.
-
-    Args:
-      inputs: The inputs and their weights.
-      outputs: Shape (m,), ascending.
-      epsilon: Label DP budget, at most 12.
-      loss: Absolute or squared loss.
-
-    Returns:
-      The table; None where these outputs allow none.
+    The rows hold to about 1e-9; `repair_rows` makes them exact. Outputs, shape (m,), ascend; epsilon is at most 12.
     """
     k, m = len(inputs.values), len(outputs)
     ratio = float(reproducible.exp(epsilon))
@@ -92,13 +83,7 @@ def _columns(k: int, outputs: np.ndarray, ratio: float) -> Columns:
 def repair_rows(probabilities: np.ndarray, outputs: np.ndarray, means: np.ndarray) -> np.ndarray:
     """Corrects rows until they sum to 1 and have the given means within rounding, by the smallest relative change.
 
-    Args:
-      probabilities: Shape (k, m), nearly right.
-      outputs: Shape (m,).
-      means: Shape (k,).
-
-    Returns:
-      Shape (k, m).
+    Probabilities that are nearly right and the result have shape (k, m), the means (k,).
     """
     scale = np.max(np.abs(outputs))
     points = outputs / scale
@@ -115,13 +100,9 @@ def repair_rows(probabilities: np.ndarray, outputs: np.ndarray, means: np.ndarra
 
 
 def log_ratio(probabilities: np.ndarray) -> float:
-    """Computes the privacy loss of a table: the largest ln(M[y, c] / M[z, c]) of one output.
+    """Computes the privacy loss of a table (k, m): the largest ln(M[y, c] / M[z, c]) of one output.
 
-    Args:
-      probabilities: Shape (k, m).
-
-    Returns:
-      The loss; infinite where an output is possible for some rows only.
+    Infinite where an output is possible for some rows only.
     """
     most, least = probabilities.max(axis=0), probabilities.min(axis=0)
     used = most > 0
@@ -133,14 +114,7 @@ def log_ratio(probabilities: np.ndarray) -> float:
 def feasible_table(inputs: Inputs, outputs: np.ndarray, epsilon: float, loss: Loss) -> np.ndarray | None:
     """Solves for the best table, repairs its rows, and lowers epsilon slightly until the result satisfies it.
 
-    Args:
-      inputs: The inputs and their weights.
-      outputs: Shape (m,), ascending.
-      epsilon: Label DP budget.
-      loss: Absolute or squared loss.
-
-    Returns:
-      Shape (k, m); None where none was found.
+    The result has shape (k, m); None where none was found. The outputs ascend.
     """
     target = min(epsilon, LARGEST_EPSILON)
     for margin in _MARGINS:

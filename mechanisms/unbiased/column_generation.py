@@ -20,14 +20,10 @@ _COARSE_GAP = 1e-4
 
 
 def solve_multiscale(program: Program, gap: float) -> tuple[InteriorSolution, Pricing]:
-    """Solves a program to a relative gap.
+    """Solves a program at full resolution to a relative gap > 0.
 
-    Args:
-      program: The program at full resolution.
-      gap: Relative gap to reach, > 0.
-
-    Returns:
-      The interior-point solution over the generated columns, and the pricing of all intervals at its prices.
+    The result is the interior-point solution over the generated columns, and the pricing of all intervals at its
+    prices.
     """
     k = len(program.labels)
     if k <= DIRECT_LABELS:

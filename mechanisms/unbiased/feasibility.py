@@ -61,14 +61,8 @@ def rebalance_outputs(prior: Prior, outputs: np.ndarray, weights: np.ndarray, li
     are nearly equal, and their exact differences keep the significant digits. The iteration ends when the largest
     excess bias does not fall.
 
-    Args:
-      prior: Prior over the k labels.
-      outputs: Shape (m,), float64.
-      weights: Shape (k, m), uint64; every row sums to 2^62.
-      limit: Largest bias allowed, in units of the labels, >= 0.
-
-    Returns:
-      The outputs, shape (m,), float64; the given ones where no step lowers the largest excess bias.
+    Weights are uint64, shape (k, m), and every row sums to 2^62; outputs are float64, shape (m,). The limit is in units
+    of the labels, >= 0. The given outputs are returned where no step lowers the largest excess bias.
     """
     share = vecmat(np.maximum(prior.weights, _LEAST_WEIGHT), weights / TOTAL)
     signed = weights.astype(np.int64)
@@ -100,21 +94,14 @@ def rebalance_outputs(prior: Prior, outputs: np.ndarray, weights: np.ndarray, li
 def feasible_solutions(
     program: Program, limit: float, interior: InteriorSolution, gap: float
 ) -> Iterator[FeasibleSolution]:
-    """Repairs an interior-point solution in up to three ways.
+    """Repairs an interior-point solution in up to three ways, and yields each attempt that succeeds.
 
     The attempts keep the columns that are used, then those whose height is not negligible, then all. Where the prior
     has zeros there are many optima, and the interior-point method finds a mixture of them with far more than 2 k
     columns, but few distinct outputs up to rounding. Columns with nearly equal outputs therefore share one output, as
     far as the gap allows.
 
-    Args:
-      program: The program that was solved.
-      limit: Largest bias allowed, labels scaled to [-1, 1].
-      interior: Its interior-point solution.
-      gap: Relative gap to reach.
-
-    Yields:
-      One solution for each attempt that succeeds.
+    `limit` is the largest bias allowed, labels scaled to [-1, 1]; `gap` is the relative gap to reach.
     """
     columns, most = interior.columns, 2 * len(program.labels)
     allowed = _MERGE_SHARE * gap * program.loss(columns) / most

@@ -61,14 +61,8 @@ def solve_interior_point(program: Program, start: np.ndarray, stop: np.ndarray, 
     The rows of the result hold to about 1e-9. Where the precision of floats is exhausted earlier, the result is the
     best iterate reached.
 
-    Args:
-      program: The program.
-      start: First label of each interval, shape (n,). The pairs are distinct and include every single label.
-      stop: Last label of each interval, shape (n,), included.
-      gap: Relative gap to reach, > 0.
-
-    Returns:
-      The solution.
+    `start` and `stop` have the first and the last label of each interval, both included, shape (n,). The pairs are
+    distinct and include every single label. The relative gap is > 0.
     """
     iterate = _Iterate(program, start, stop)
     nearest, found = np.inf, iterate.solution()

@@ -24,12 +24,10 @@ class NormalMatrix:
     """
 
     def __init__(self, program: Program, start: np.ndarray, stop: np.ndarray):
-        """Computes the sparsity pattern.
+        """Computes the sparsity pattern for columns of distinct intervals.
 
-        Args:
-          program: The program; gives the number of labels and `base`.
-          start: First label of each column, shape (n,). The pairs are distinct.
-          stop: Last label of each column, shape (n,).
+        `start` and `stop` have the first and the last label of each column, shape (n,). The program gives the number of
+        labels and `base`.
         """
         self._k, self._base, self._start, self._end = len(program.labels), program.base, start, stop + 1
         self._boundaries = boundaries = self._k + 1
@@ -62,14 +60,7 @@ class NormalMatrix:
         self._symbolic = SymbolicFactor(2 * self._k, row, column)
 
     def gather(self, terms: np.ndarray) -> np.ndarray:
-        """Sums terms times g over the columns.
-
-        Args:
-          terms: Shape (2, n).
-
-        Returns:
-          Shape (2, k + 1).
-        """
+        """Sums terms, shape (2, n), times g over the columns; shape (2, k + 1)."""
         sums = np.empty((2, self._boundaries))
         for row, term in zip(sums, terms, strict=True):
             stops, starts = self._boundary_sums(term)
@@ -84,15 +75,9 @@ class NormalMatrix:
     def factorize(self, first: np.ndarray, second: np.ndarray, third: np.ndarray, bias_scaling: np.ndarray) -> bool:
         """Factorizes the matrix for the 2 by 2 matrices [[first, second], [second, third]] of the columns.
 
-        Args:
-          first: Shape (n,).
-          second: Shape (n,).
-          third: Shape (n,).
-          bias_scaling: Shape (k,), or (0,) if no bias is allowed: addition to `third` of a column on each single label,
-            without `base`.
-
-        Returns:
-          False where the matrix is singular to the precision of floats.
+        False where the matrix is singular to the precision of floats. `bias_scaling`, shape (k,), or (0,) if no bias is
+        allowed, is the addition to `third` of a column on each single label, without `base`. The other arguments have
+        shape (n,).
         """
         halves = np.zeros((3, self._count))
         for half, terms in zip(halves, (first, second, third), strict=True):
@@ -122,14 +107,7 @@ class NormalMatrix:
         return True
 
     def solve(self, rhs: np.ndarray) -> np.ndarray:
-        """Solves the equations, after `factorize`.
-
-        Args:
-          rhs: Right-hand sides, shape (2, k + 1).
-
-        Returns:
-          The solution, shape (2, k + 1).
-        """
+        """Solves the equations for right-hand sides of shape (2, k + 1), after `factorize`."""
         wanted = rhs[:, 1:].T.ravel()
         found = self._factor.solve(wanted)
         # One step of refinement: inverse diagonal blocks are less accurate than substitution.

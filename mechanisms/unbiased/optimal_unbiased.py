@@ -59,15 +59,8 @@ class Unbiased:
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
         """Solves for the optimal unbiased randomizer. A few hundred labels take a fraction of a second.
 
-        Args:
-          prior: Prior over at most 4,096 labels.
-          epsilon: Label DP budget, from 1e-9 to 30.
-
-        Returns:
-          The randomizer, with its proven gap.
-
-        Raises:
-          ValueError: If epsilon or the gap is out of range, or there are too many labels.
+        The randomizer states its proven gap. Raises ValueError if epsilon is not from 1e-9 to 30, the gap is out of
+        range, or the prior has more than 4,096 labels.
         """
         return _solve(self.name, prior, epsilon, 0.0, self.gap, {})
 
@@ -93,15 +86,8 @@ class BiasLimited:
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
         """Solves for the optimal randomizer of limited bias, at the cost of `Unbiased.solve`.
 
-        Args:
-          prior: Prior over at most 4,096 labels.
-          epsilon: Label DP budget, from 1e-9 to 30.
-
-        Returns:
-          The randomizer, with its proven gap.
-
-        Raises:
-          ValueError: If epsilon, the gap or the bias is out of range, or there are too many labels.
+        The randomizer states its proven gap. Raises ValueError if epsilon is not from 1e-9 to 30, the gap or the bias
+        is out of range, or the prior has more than 4,096 labels.
         """
         if not self.bias >= 0:
             raise ValueError(f"bias must be at least 0, a fraction of the label range, not {self.bias:g}")

@@ -50,12 +50,9 @@ class SymbolicFactor:
     """Elimination order and pattern of the Cholesky factor of symmetric matrices of one pattern."""
 
     def __init__(self, size: int, rows: np.ndarray, columns: np.ndarray):
-        """Computes the order and the supernodes.
+        """Computes the order and the supernodes of a matrix of `size` rows.
 
-        Args:
-          size: Number n of rows.
-          rows: Rows of the entries that may differ from 0, of both halves, shape (e,); entries may repeat.
-          columns: Columns of these entries, shape (e,).
+        `rows` and `columns`, shape (e,), have the entries that may differ from 0, of both halves; entries may repeat.
         """
         self.size = size
         if 2 * len(rows) > size * size:
@@ -83,13 +80,9 @@ class SymbolicFactor:
             self.supernodes.append(_Supernode(start, stop, below, part, cells, parent, places))
 
     def factorize(self, values: np.ndarray) -> Factor | None:
-        """Factorizes a matrix.
+        """Factorizes a matrix; None where it is not positive definite to the precision of floats.
 
-        Args:
-          values: Its entries, in the order of the rows and columns, shape (e,); repeated entries are added.
-
-        Returns:
-          The factor; None where the matrix is not positive definite to the precision of floats.
+        The entries, shape (e,), are in the order of the rows and columns; repeated ones are added.
         """
         updates: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in self.supernodes]
         parts = []
@@ -119,22 +112,13 @@ class Factor:
     def __init__(self, symbolic: SymbolicFactor, parts: list[tuple[np.ndarray, np.ndarray]]):
         """Keeps the factor. `SymbolicFactor.factorize` computes it.
 
-        Args:
-          symbolic: Elimination order and supernodes.
-          parts: For each supernode of w columns, the inverse of the diagonal block, shape (w, w), and the rows below
-            it, shape (r, w).
+        `parts` has for each supernode of w columns the inverse of the diagonal block, shape (w, w), and the rows below
+        it, shape (r, w).
         """
         self._symbolic, self._parts = symbolic, parts
 
     def solve(self, rhs: np.ndarray) -> np.ndarray:
-        """Solves the equations for a right-hand side.
-
-        Args:
-          rhs: Shape (n,).
-
-        Returns:
-          The solution, shape (n,).
-        """
+        """Solves the equations for a right-hand side; shape (n,)."""
         symbolic = self._symbolic
         y = rhs[symbolic.order]
         for node, (inverse, lower) in zip(symbolic.supernodes, self._parts, strict=True):

@@ -42,14 +42,7 @@ class Columns:
     output: np.ndarray
 
     def select(self, which: np.ndarray) -> Columns:
-        """Selects columns.
-
-        Args:
-          which: Mask or indices.
-
-        Returns:
-          The selected columns.
-        """
+        """Selects columns by a mask or indices."""
         return Columns(self.start[which], self.stop[which], self.height[which], self.output[which])
 
 
@@ -120,14 +113,9 @@ class Program:
         object.__setattr__(self, "_sums", sums)
 
     def loss_curves(self, start: np.ndarray, stop: np.ndarray) -> LossCurves:
-        """Computes the loss curves of columns. Single labels lose no digits, however large epsilon is.
+        """Computes the loss curves of columns from their first and last labels, shape (n,), both included.
 
-        Args:
-          start: First labels, shape (n,).
-          stop: Last labels, shape (n,), included.
-
-        Returns:
-          The curves, shape (n,) each.
+        Single labels lose no digits, however large epsilon is.
         """
         inside, moment, square = self._sums[:, stop + 1] - self._sums[:, start]
         single = start == stop
@@ -145,37 +133,18 @@ class Program:
     def column_prices(self, potential: np.ndarray, start: np.ndarray, stop: np.ndarray) -> np.ndarray:
         """Sums the prices of the rows over columns of height 1: base + 1 times inside the interval, base times outside.
 
-        Args:
-          potential: Cumulated prices, shape (..., k + 1).
-          start: First labels, shape (n,).
-          stop: Last labels, shape (n,).
-
-        Returns:
-          Shape (..., n).
+        The cumulated prices have shape (..., k + 1), the result (..., n).
         """
         return self.base * potential[..., -1:] + (potential[..., stop + 1] - potential[..., start])
 
     def total_probability(self, start: np.ndarray, stop: np.ndarray) -> np.ndarray:
-        """Sums the probabilities of columns of height 1 over all labels.
-
-        Args:
-          start: First labels, shape (n,).
-          stop: Last labels, shape (n,).
-
-        Returns:
-          Shape (n,).
-        """
+        """Sums the probabilities of columns of height 1 over all labels; shape (n,)."""
         return self.base * len(self.labels) + (stop + 1 - start)
 
     def probabilities(self, columns: Columns, group: np.ndarray) -> np.ndarray:
-        """Computes the probability table of groups of columns that share an output.
+        """Probability table of groups of columns that share an output; shape (k, m).
 
-        Args:
-          columns: The n columns.
-          group: Group of each column, shape (n,), from 0 to m - 1.
-
-        Returns:
-          Shape (k, m).
+        `group`, shape (n,), is the group of each column, from 0 to m - 1.
         """
         size = int(group.max()) + 1
         rises, falls = columns.start * size + group, (columns.stop + 1) * size + group
@@ -192,40 +161,20 @@ class Program:
         return self.base * held + inside
 
     def loss(self, columns: Columns) -> float:
-        """Computes the expected squared loss of columns.
-
-        Args:
-          columns: The columns.
-
-        Returns:
-          The loss, labels scaled to [-1, 1].
-        """
+        """Computes the expected squared loss of columns, labels scaled to [-1, 1]."""
         curves = self.loss_curves(columns.start, columns.stop)
         return dot(columns.height, curves.spread + curves.mass * (columns.output - curves.center) ** 2)
 
     def dual_value(self, potentials: np.ndarray) -> float:
-        """Computes the dual objective at given prices.
-
-        Args:
-          potentials: Cumulated prices, shape (2, k + 1).
-
-        Returns:
-          The dual value.
-        """
+        """Computes the dual objective at cumulated prices, shape (2, k + 1)."""
         return float((self.rhs * potentials).sum() - self.bias_limit * np.abs(np.diff(potentials[1])).sum())
 
     def price_intervals(self, potentials: np.ndarray) -> Pricing:
-        """Prices every interval. Time O(k^2), memory O(k).
+        """Prices every interval, at any cumulated prices, shape (2, k + 1). Time O(k^2), memory O(k).
 
         At any prices, a column of height 1 lowers the loss below the dual value by at most its reduced cost, where that
         is negative. Over any solution, heights times `total_probability` sum to k. So no solution has a loss below
         dual value + k min(reduced cost / total probability, 0). An upper bound on the rounding errors is subtracted.
-
-        Args:
-          potentials: Cumulated prices, shape (2, k + 1), any values.
-
-        Returns:
-          The bound, and the intervals that improve it most.
         """
         k = len(self.labels)
         rows = max(1, _CHUNK // k)
@@ -269,13 +218,10 @@ class Program:
         return costs - 8 * _ULP * terms - _SUM_ULP * wide
 
     def debiased_response(self) -> tuple[Columns, np.ndarray]:
-        """Computes debiased randomized response (Algorithm 2) and its prices.
+        """Computes the k columns of debiased randomized response (Algorithm 2), and its prices.
 
-        The potentials give a column on any single label a reduced cost of 0 at its output: 2 k equations with a closed
-        form. They prove the optimality of debiased randomized response where it is optimal.
-
-        Returns:
-          Its k columns, and potentials of shape (2, k + 1).
+        The potentials, shape (2, k + 1), give a column on any single label a reduced cost of 0 at its output: 2 k
+        equations with a closed form. They prove the optimality of debiased randomized response where it is optimal.
         """
         k, y, place = len(self.labels), self.labels, np.arange(len(self.labels))
         response = Columns(place, place, np.full(k, 1 / (1 + k * self.base)), y + self.base * (k * y - y.sum()))
@@ -290,12 +236,5 @@ class Program:
 
 
 def boundary_differences(terms: np.ndarray) -> np.ndarray:
-    """Takes each label's term at the boundary after it, less the one at the boundary before.
-
-    Args:
-      terms: Shape (k,).
-
-    Returns:
-      Shape (k + 1,).
-    """
+    """Takes each label's term at the boundary after it, less the one at the boundary before; shape (k + 1,)."""
     return np.append(0.0, terms) - np.append(terms, 0.0)

@@ -47,16 +47,8 @@ class UnbiasedGrid:
     def solve(self, prior: Prior, epsilon: float) -> Randomizer:
         """Solves the linear program. 52 labels and 416 outputs take seconds; time grows fast with both.
 
-        Args:
-          prior: Prior over the labels.
-          epsilon: Label DP budget.
-
-        Returns:
-          The randomizer.
-
-        Raises:
-          ValueError: If epsilon or the mesh is out of range, or HiGHS finds no unbiased solution, which happens from
-            some epsilon between 8 and 16 on.
+        Raises ValueError if epsilon or the mesh is out of range, or HiGHS finds no unbiased solution, which happens
+        from some epsilon between 8 and 16 on.
         """
         check_epsilon(epsilon)
         if self.mesh != int(self.mesh) or self.mesh < 2:
