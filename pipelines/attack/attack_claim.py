@@ -19,18 +19,11 @@ from .findings import Claim
 
 
 def read_claim(path: str, name: str) -> Claim:
-    """Reads a mechanism file, or the one of a release.
+    """Reads a mechanism file, or the one of a release. A mechanism file without a prior claims a uniform, public one.
 
-    Args:
-      path: A mechanism file, a release.json or an output folder.
-      name: Its name in messages: the path, or the URL that it is a copy of.
-
-    Returns:
-      The claims. A mechanism file without a prior claims a uniform, public one.
-
-    Raises:
-      ValueError: If the audit finds a fault, or the file cannot be used; names the file.
-      OSError: If it cannot be read.
+    `path` is a mechanism file, a release.json or an output folder; `name` is its name in messages, such as the URL that
+    it is a copy of. Raises ValueError, which names the file, if the audit finds a fault or the file cannot be used, and
+    OSError if it cannot be read.
     """
     audit = audit_path(path)
     if audit.problems:

@@ -32,16 +32,10 @@ _GROUPS = 16
 
 
 def around_center(claim: Claim, function: ReleaseFunction, residuals: ResidualDomain) -> tuple[BlackBox, Claim]:
-    """Makes the sampler of labels around one center, and the claims about it.
+    """Makes the sampler of labels around one center, and the claims about it, for a mechanism of residuals.
 
-    Args:
-      claim: Claims of a mechanism of residuals.
-      function: Release function that takes centers.
-      residuals: Residuals of the public label domain.
-
-    Returns:
-      The sampler, whose labels are those with a residual in the range, and one more on each side, which is clipped; and
-      the claims about it.
+    Its labels are those with a residual in the range, and one more on each side, which is clipped. `residuals` are
+    those of the public label domain.
     """
     ranges, group = claim.randomizer.group_ranges, 0
     if ranges is None:
@@ -100,16 +94,8 @@ def check_changed_centers(box: BlackBox, claim: Claim, setting: Setting) -> Iter
     Their noise must be independent. The two releases together then have twice the epsilon of one; with the same noise,
     an observer sees two outputs of one draw, and the exact difference of two histograms.
 
-    Args:
-      box: The sampler, made by `around_center`.
-      claim: Claims of the mechanism of residuals.
-      setting: Draws, error probability and keys.
-
-    Yields:
-      The findings "changed centers", with groups "changed groups", and "their histogram", only if a prior is released.
-
-    Raises:
-      SamplerError: If the sampler fails.
+    Yields the findings "changed centers", with groups "changed groups", and "their histogram", only if a prior is
+    released. The sampler is made by `around_center`. Raises SamplerError if it fails.
     """
     # A neighboring center moves each residual by a step: another row of the mechanism, if there is one.
     neighbor = box.center + 1 if box.residuals is not None and box.center < box.residuals.most else box.center - 1

@@ -20,13 +20,7 @@ def check_channel(box: BlackBox, claim: Claim, setting: Setting) -> Iterator[Fin
     The first half of the draws is spread over all labels. It tests the probabilities, and selects two labels and a set
     of outputs. The second half draws these two labels only, and gives the bound.
 
-    Args:
-      box: The sampler.
-      claim: The claims.
-      setting: Draws, error probability and keys.
-
-    Yields:
-      The findings "probabilities" and "channel".
+    Yields the findings "probabilities" and "channel".
     """
     randomizer = claim.randomizer
     labels, outputs = len(randomizer.labels), len(randomizer.outputs)
@@ -65,17 +59,8 @@ def bound_finding(
 ) -> Finding:
     """Bounds epsilon by fresh draws and compares the bound with the claim.
 
-    Args:
-      check: Name of the check.
-      event: Event that was selected on other draws.
-      counts: Shape (2, m): counts of the outcomes under the event's first and second input.
-      epsilon: Claimed epsilon.
-      delta: Claimed delta.
-      alpha: Probability of a false alarm.
-      about: Describes the event.
-
-    Returns:
-      The finding.
+    The event was selected on other draws. `counts`, shape (2, m), are those of the outcomes under its first and second
+    input. `alpha` is the probability of a false alarm, `about` a description of the event.
     """
     inside, draws = counts[:, event.outcomes].sum(axis=1).tolist(), counts.sum(axis=1).tolist()
     bound = epsilon_at_least((inside[0], draws[0]), (inside[1], draws[1]), alpha, delta)

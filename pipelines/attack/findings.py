@@ -83,13 +83,9 @@ class Setting:
     seed: int = 0
 
     def keys(self, purpose: str) -> Iterator[bytes]:
-        """Generates test keys. They are public, and protect nothing.
+        """Generates test keys of 32 bytes, without end. They are public, and protect nothing.
 
-        Args:
-          purpose: Name of the use; different uses have different keys.
-
-        Yields:
-          Keys of 32 bytes, without end.
+        Different purposes have different keys.
         """
         number = 0
         while True:
@@ -99,14 +95,9 @@ class Setting:
 
 
 def output_codes(outputs: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Finds released labels among the outputs of a randomizer.
+    """Index of each released label among the outputs of a randomizer, or m for a value that is not an output.
 
-    Args:
-      outputs: Shape (m,), ascending.
-      values: Shape (n,), released labels.
-
-    Returns:
-      Shape (n,), integers: the index of the output, or m for a value that is not an output.
+    `outputs`, shape (m,), ascend; values and result have shape (n,).
     """
     places = np.minimum(np.searchsorted(outputs, values), len(outputs) - 1)
     return np.where(outputs[places] == values, places, len(outputs))

@@ -28,16 +28,8 @@ def check_histogram(box: BlackBox, claim: Claim, setting: Setting) -> Iterator[F
     The priors of `swapped` and `neighbor` bound epsilon. So do their differences from the prior of `base`, which the
     observer of both releases sees: with the same noise for changed data, they are those of the raw histograms.
 
-    Args:
-      box: The sampler.
-      claim: The claims.
-      setting: Draws, error probability and keys.
-
-    Yields:
-      The findings "histogram" and "changed histogram"; none if no prior is released, or the domain has one label.
-
-    Raises:
-      SamplerError: If only some releases have a prior.
+    Yields the findings "histogram" and "changed histogram"; none if no prior is released, or the domain has one label.
+    Raises SamplerError if only some releases have a prior.
     """
     labels = len(claim.randomizer.labels)
     if labels == 1 or box.release(np.zeros(1, np.int64), np.arange(1), next(setting.keys("probe"))).prior is None:
@@ -58,15 +50,7 @@ def check_histogram(box: BlackBox, claim: Claim, setting: Setting) -> Iterator[F
 
 
 def histogram_runs(labels: int, setting: Setting) -> int:
-    """Finds how often the histogram is released.
-
-    Args:
-      labels: Number of labels of the sampler.
-      setting: Number of draws.
-
-    Returns:
-      Number of runs, each under a key of its own.
-    """
+    """Number of runs, each under a key of its own, in which the histogram of a sampler's labels is released."""
     return min(max(setting.draws // (_DRAWS_PER_RUN + _DRAWS_PER_CELL * labels), _LEAST_RUNS), _MOST_RUNS)
 
 
@@ -82,14 +66,7 @@ def _difference(box: BlackBox, indices: np.ndarray, key: bytes) -> float:
 def bound_epsilon(check: str, values: np.ndarray, claim: Claim, setting: Setting) -> Finding:
     """Bounds epsilon from a statistic of two neighboring inputs; a quarter of the runs selects.
 
-    Args:
-      check: Name of the check.
-      values: The statistic of each input in each run, shape (runs, 2), float64.
-      claim: The claims.
-      setting: Error probability.
-
-    Returns:
-      The finding.
+    `values` are the statistic of each input in each run, shape (runs, 2), float64.
     """
     about = f"difference of two weights of the prior, {len(values):,} runs"
     return bound_statistic(check, values, claim.prior_epsilon, 0.0, setting.alpha, about)
@@ -98,16 +75,8 @@ def bound_epsilon(check: str, values: np.ndarray, claim: Claim, setting: Setting
 def bound_statistic(check: str, values: np.ndarray, epsilon: float, delta: float, alpha: float, about: str) -> Finding:
     """Bounds epsilon from a statistic of two inputs; a quarter of the runs selects an event.
 
-    Args:
-      check: Name of the check.
-      values: The statistic of each input in each run, shape (runs, 2), float64.
-      epsilon: Claimed epsilon.
-      delta: Claimed delta.
-      alpha: Probability of a false alarm.
-      about: Describes the statistic.
-
-    Returns:
-      The finding.
+    `values` are the statistic of each input in each run, shape (runs, 2), float64; `epsilon` and `delta` are claimed.
+    `alpha` is the probability of a false alarm, `about` a description of the statistic.
     """
     selecting = len(values) // 4
     edges = np.unique(np.quantile(values[:selecting], np.linspace(0, 1, _BINS), method="nearest"))

@@ -41,13 +41,7 @@ _Source = Callable[[BlackBox, np.ndarray, int, Iterator[bytes]], _Pairs]
 def check_independence(box: BlackBox, claim: Claim, setting: Setting) -> Iterator[Finding]:
     """Checks releases of changed data, releases under another key, and records with the same id.
 
-    Args:
-      box: The sampler.
-      claim: The claims; the domain has at least two labels.
-      setting: Draws, error probability and keys.
-
-    Yields:
-      The findings "changed data", "other key" and "duplicate ids".
+    The domain has at least two labels. Yields the findings "changed data", "other key" and "duplicate ids".
     """
     yield _check_pairs("changed data", _changed_data, box, claim, setting)
     yield _check_pairs("other key", _other_key, box, claim, setting)
@@ -109,13 +103,9 @@ def _check_pairs(check: str, source: _Source, box: BlackBox, claim: Claim, setti
 
 
 def two_labels(randomizer: Randomizer) -> np.ndarray:
-    """Finds two labels whose output distributions differ the most from each other, in total variation.
+    """Indices of the two labels whose output distributions differ the most from each other, in total variation.
 
-    Args:
-      randomizer: A randomizer of at least two labels.
-
-    Returns:
-      Their indices in the domain, shape (2,).
+    The randomizer has at least two labels; the result has shape (2,).
     """
     probabilities = randomizer.probabilities()
     # From the first label, then from the one that is farthest from it.

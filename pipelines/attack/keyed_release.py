@@ -43,17 +43,7 @@ class KeyedRelease:
         residuals: ResidualDomain | None = None,
         unit: UnitBound | None = None,
     ):
-        """Makes the release function.
-
-        Args:
-          randomizer: The randomizer.
-          prior_epsilon: Epsilon of the released histogram; 0 for a public prior.
-          residuals: Residuals of the label domain; None for labels without a center.
-          unit: Privacy unit; None for single records.
-
-        Raises:
-          ValueError: If the epsilon of the prior is out of range.
-        """
+        """Makes the release function. Raises ValueError if the epsilon of the prior is out of range."""
         self.randomizer = randomizer
         self.prior_epsilon = prior_epsilon
         self._budget = BudgetSplit(prior_epsilon, randomizer.epsilon)
@@ -75,25 +65,15 @@ class KeyedRelease:
         groups: np.ndarray | None = None,
         units: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Releases records.
+        """Releases n records, as labels of shape (n,), NaN beyond the bounds of their units, and the noised histogram.
 
-        Args:
-          labels: Shape (n,), float64, finite.
-          ids: Shape (n,), int64.
-          key: Secret key, 32 bytes.
-          centers: Shape (n,), float64, finite; None for labels without a center.
-          groups: Numbers of the groups, shape (n,), int64; None without groups.
-          units: Numbers of the units, shape (n,), int64; None for single records.
+        The histogram is given as weights, shape (k,), or None. With a center, there are the noised counts of the cells
+        of residuals in place of the weights, with groups group after group. The prior is not estimated from the
+        histogram: that would take longer, and says no more than the counts, which are released as well.
 
-        Returns:
-          The released labels, shape (n,), NaN for records beyond the bounds of their units; and the noised histogram as
-          weights, shape (k,), or None. With a center, there are the noised counts of the cells of residuals in place of
-          the weights, with groups group after group. The prior is not estimated from the histogram: that would take
-          longer, and says no more than the counts, which are released as well.
-
-        Raises:
-          ValueError: If two records have the same id, or there are centers but no residuals or the reverse, or groups
-            but no ranges or the reverse, or units but no bound or the reverse.
+        Labels and centers are finite, float64; ids, numbers of groups and numbers of units are int64; all of them have
+        shape (n,). The key has 32 bytes. Raises ValueError if two records have the same id, or there are centers but no
+        residuals or the reverse, or groups but no ranges or the reverse, or units but no bound or the reverse.
         """
         identities = integer_identities(ID_COLUMN, ids)
         if first_repeated(identities.blocks) is not None:

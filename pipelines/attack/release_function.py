@@ -69,17 +69,7 @@ class BlackBox:
         group: int = 0,
         has_units: bool = False,
     ):
-        """Wraps a release function.
-
-        Args:
-          function: The release function.
-          domain: Shape (k,), the labels of the domain; with a center, those to release.
-          residuals: Residuals of the whole domain; None for labels without a center.
-          center: Index of the center of all records in the whole domain.
-          groups: Number of groups; 0 without groups.
-          group: Group of all records.
-          has_units: Whether the function takes units.
-        """
+        """Wraps a release function; the other arguments are the attributes."""
         self.domain = domain
         self.residuals = residuals
         self.center = center
@@ -106,21 +96,12 @@ class BlackBox:
         group: int | None = None,
         units: np.ndarray | None = None,
     ) -> Release:
-        """Releases records.
+        """Releases records by the indices of their labels in the domain, shape (n,).
 
-        Args:
-          indices: Shape (n,), indices of the labels in the domain.
-          ids: Shape (n,), int64.
-          key: Secret key, 32 bytes.
-          center: Index of another center for all records, in the whole domain; None for `center`.
-          group: Another group for all records; None for `group`.
-          units: Shape (n,), int64; None for a unit of its own for each record.
-
-        Returns:
-          The release.
-
-        Raises:
-          SamplerError: If the function fails, also by refusing the records, or returns something else than a release.
+        The ids and units have shape (n,), int64; the key has 32 bytes. `center`, an index in the whole domain, and
+        `group` are those of all records, by default the attributes; without `units`, each record has a unit of its own.
+        Raises SamplerError if the function fails, also by refusing the records, or returns something else than a
+        release.
         """
         try:
             return self.try_release(indices, ids, key, center, group, units)
@@ -136,22 +117,10 @@ class BlackBox:
         group: int | None = None,
         units: np.ndarray | None = None,
     ) -> Release:
-        """Releases records that the function may refuse.
+        """Releases records that the function may refuse, as `release` does.
 
-        Args:
-          indices: Shape (n,), indices of the labels in the domain.
-          ids: Shape (n,), int64.
-          key: Secret key, 32 bytes.
-          center: As for `release`.
-          group: As for `release`.
-          units: As for `release`.
-
-        Returns:
-          The release.
-
-        Raises:
-          ValueError: If the function refuses the records.
-          SamplerError: If the function fails otherwise, or returns something else than a release.
+        Raises ValueError if the function refuses the records, and SamplerError if it fails otherwise, or returns
+        something else than a release.
         """
         centers, weights = [], (len(self.domain), "weights, one for each label of the domain")
         if self.residuals is not None:
@@ -184,16 +153,9 @@ def _numbers(values: Any, count: int, what: str) -> np.ndarray:
 
 
 def load_sampler(name: str) -> ReleaseFunction:
-    """Imports the release function that `--sampler` names; modules of the current folder can be named.
+    """Imports the release function MODULE:FUNCTION of `--sampler`; modules of the current folder can be named.
 
-    Args:
-      name: MODULE:FUNCTION.
-
-    Returns:
-      The function.
-
-    Raises:
-      UsageError: If the name is malformed, or the module or the function cannot be imported.
+    Raises UsageError if the name is malformed, or the module or the function cannot be imported.
     """
     module_name, colon, function_name = name.partition(":")
     if not (module_name and colon and function_name):

@@ -30,16 +30,8 @@ _MOST_SCORE = 50.0
 def check_units(box: BlackBox, claim: Claim, setting: Setting) -> Iterator[Finding]:
     """Attacks units with three times as many records as are allowed.
 
-    Args:
-      box: The sampler.
-      claim: The claims; they have a unit, and at least two labels.
-      setting: Draws, error probability and keys.
-
-    Yields:
-      The findings "bound of units", "labels of a unit" and, if a prior is released, "whole unit".
-
-    Raises:
-      SamplerError: If the sampler fails.
+    The claims have a unit, and at least two labels. Yields the findings "bound of units", "labels of a unit" and, if a
+    prior is released, "whole unit". Raises SamplerError if the sampler fails.
     """
     unit = claim.unit
     assert unit is not None

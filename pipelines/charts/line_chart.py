@@ -72,11 +72,7 @@ class Line:
     guide: bool = False
 
     def points(self) -> list[tuple[float, float, float]]:
-        """Selects the points that are drawn.
-
-        Returns:
-          x, y and half height of the band, for each finite y.
-        """
+        """Selects the points that are drawn: x, y and half height of the band, for each finite y."""
         bands = self.band or [None] * len(self.x)
         return [
             (x, y, band if band is not None and math.isfinite(band) else 0.0)
@@ -104,20 +100,11 @@ def draw_lines(
     levels: Sequence[tuple[str, float]] = (),
     from_zero: bool = False,
 ) -> str:
-    """Draws a line chart; writes no file.
+    """Draws a line chart as the text of an SVG file; writes no file.
 
-    An axis is logarithmic where its values are positive and the largest is at least 8 times the smallest.
-
-    Args:
-      lines: The lines; those without a finite value are left out.
-      title: Title of the chart.
-      x_label: Label of the horizontal axis.
-      y_label: Label of the vertical axis.
-      levels: Names and values of horizontal reference lines.
-      from_zero: True for linear axes from 0 on; no value is negative then.
-
-    Returns:
-      The content of an SVG file. The same arguments give the same text.
+    An axis is logarithmic where its values are positive and the largest is at least 8 times the smallest; with
+    `from_zero`, axes are linear from 0 on, and no value is negative. Lines without a finite value are left out.
+    `levels` are names and values of horizontal reference lines. The same arguments give the same text.
     """
     lines = [line for line in lines if line.points()]
     levels = [(name, height) for name, height in levels if math.isfinite(height)]
@@ -209,12 +196,7 @@ def _with_names(plot: Plot, entries: Sequence[_Entry], names: Sequence[str]) -> 
 def separate(places: Sequence[float], distance: float) -> list[float]:
     """Moves places apart with the least sum of squared movements; keeps their order.
 
-    Args:
-      places: Places in [0, 1], in any order.
-      distance: Least distance of any two, >= 0.
-
-    Returns:
-      The moved places, in the order given; within [0, 1] where they fit.
+    Places are in [0, 1], in any order, and are moved at least `distance` apart, within [0, 1] where they fit.
     """
     order = sorted(range(len(places)), key=places.__getitem__)
     # Less rank * distance, the places must be ascending: isotonic regression by pooling neighbors.

@@ -60,24 +60,15 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u20
 
 
 def page_style() -> str:
-    """Style sheet of all charts for an HTML page, with the colors as custom properties.
-
-    Returns:
-      CSS.
-    """
+    """CSS of all charts for an HTML page, with the colors as custom properties."""
     light, dark = (" ".join(f"--{name}: {colors[place]};" for name, colors in COLORS.items()) for place in (0, 1))
     return f":root {{ {light} }}\n{DARK} {{ :root {{ {dark} }} }}\n{RULES}"
 
 
 def file_style(colors: Mapping[str, tuple[str, str]], rules: str) -> str:
-    """Style sheet of a picture in a file. It has no custom properties, which many converters ignore.
+    """CSS of a picture in a file. It has no custom properties, which many converters ignore.
 
-    Args:
-      colors: Further colors, as in `COLORS`.
-      rules: Further rules, in which `var(--NAME)` is a color.
-
-    Returns:
-      CSS.
+    Further colors are as in `COLORS`; in further rules `var(--NAME)` is a color.
     """
     known = COLORS | dict(colors)
     text = f"svg {{ background: var(--ground); font-family: {FONTS}; }}\n{RULES}{rules}"
@@ -86,98 +77,44 @@ def file_style(colors: Mapping[str, tuple[str, str]], rules: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Escapes a text for SVG and HTML.
-
-    Args:
-      text: Any text.
-
-    Returns:
-      The text without markup; U+FFFD stands for a character that XML does not allow.
-    """
+    """Escapes a text for SVG and HTML; U+FFFD stands for a character that XML does not allow."""
     return html.escape(_NO_XML.sub("\ufffd", text))
 
 
 def text_width(text: str, bold: bool = False) -> float:
-    """Upper bound of the width of a text in the usual fonts.
-
-    Args:
-      text: One line.
-      bold: Whether it is drawn in bold.
-
-    Returns:
-      The width.
-    """
+    """Upper bound of the width of a line of text in the usual fonts."""
     sizes = (_WIDTHS.get(each, 0.64 if each.isdecimal() or each.islower() else 1.0) for each in text)
     return _FONT_SIZE * (_BOLD_FACTOR if bold else 1) * sum(sizes)
 
 
 def max_text_width(texts: Iterable[str]) -> float:
-    """Largest width of some texts.
-
-    Args:
-      texts: One line each.
-
-    Returns:
-      The width; 0 without texts.
-    """
+    """Largest width of some lines of text; 0 without any."""
     return max(map(text_width, texts), default=0.0)
 
 
 def decimal(value: float, digits: int = 1) -> str:
-    """Formats a coordinate in as few characters as possible.
+    """Formats a coordinate in as few characters as possible, without trailing zeros.
 
-    Args:
-      value: The coordinate.
-      digits: Digits after the decimal point, at most.
-
-    Returns:
-      The text, without trailing zeros.
+    It has at most `digits` digits after the decimal point.
     """
     return f"{value:.{digits}f}".rstrip("0").rstrip(".") if digits else f"{value:.0f}"
 
 
 def points_path(points: Iterable[tuple[float, float]]) -> str:
-    """Path through points.
-
-    Args:
-      points: Horizontal and vertical positions.
-
-    Returns:
-      The value of the attribute `d`.
-    """
+    """Path through points, as the value of the attribute `d`."""
     return "M" + "L".join(f"{decimal(x)} {decimal(y)}" for x, y in points)
 
 
 def rectangle(kind: str, left: float, top: float, right: float, bottom: float) -> str:
-    """Draws a rectangle.
-
-    Args:
-      kind: Class in the style sheet.
-      left: Left edge.
-      top: Upper edge.
-      right: Right edge.
-      bottom: Lower edge, larger than `top`.
-
-    Returns:
-      The element.
-    """
+    """Draws a rectangle of a class in the style sheet; `bottom` is larger than `top`."""
     place = f'x="{decimal(left)}" y="{decimal(top)}"'
     return f'<rect class="{kind}" {place} width="{decimal(right - left)}" height="{decimal(bottom - top)}"/>'
 
 
 def text_element(x: float, y: float, text: str, kind: str, anchor: str, rotated: bool = False) -> str:
-    """Draws a line of text.
+    """Draws a line of text, which is not escaped yet, of a class in the style sheet.
 
-    Args:
-      x: Position of the anchor.
-      y: Baseline.
-      text: The text, not escaped.
-      kind: Class in the style sheet.
-      anchor: Part of the text at `x`: start, middle or end.
-      rotated: Whether the text runs upward.
-
-    Returns:
-      The element.
+    `anchor` is the part of the text at `x`: start, middle or end; `y` is the baseline. Rotated text runs upward.
     """
     place = f'x="{decimal(x)}" y="{decimal(y)}"'
     if rotated:
@@ -186,15 +123,9 @@ def text_element(x: float, y: float, text: str, kind: str, anchor: str, rotated:
 
 
 def ticks(low: float, high: float, max_ticks: int) -> list[float]:
-    """Chooses multiples of 1, 2 or 5 times a power of ten within an interval.
+    """Chooses multiples of 1, 2 or 5 times a power of ten within an interval, ascending.
 
-    Args:
-      low: Lower end.
-      high: Upper end, > low.
-      max_ticks: Intended limit of ticks; there may be one more.
-
-    Returns:
-      The values, ascending.
+    `high` is above `low`. There may be one more tick than `max_ticks`.
     """
     rough = (high - low) / max_ticks
     power = 10.0 ** math.floor(math.log10(rough))
@@ -213,13 +144,7 @@ def _multiples(low: float, high: float, step: float) -> list[float]:
 def log_ticks(low: float, high: float, max_ticks: int) -> list[float]:
     """Chooses powers of ten, or multiples of them by 2 and 5 or by 3 as well, within an interval.
 
-    Args:
-      low: Lower end, > 0.
-      high: Upper end, >= 8 `low`.
-      max_ticks: Limit of ticks.
-
-    Returns:
-      The values, ascending, at least one.
+    At least one value and at most `max_ticks`, ascending. `low` is > 0, `high` at least 8 `low`.
     """
     powers = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
     choices = [
@@ -233,13 +158,9 @@ def log_ticks(low: float, high: float, max_ticks: int) -> list[float]:
 
 
 def power_of_ten(values: Iterable[float]) -> int:
-    """Chooses the unit for large values: thousands, millions and so on.
+    """Chooses the unit for large values: thousands, millions and so on, as the largest value suggests.
 
-    Args:
-      values: Finite floats.
-
-    Returns:
-      The exponent of the unit: 0 below 1,000, else a multiple of 3, as the largest value suggests.
+    The exponent of the unit is 0 below 1,000, else a multiple of 3. Values are finite.
     """
     largest = max(map(abs, values), default=0.0)
     return 3 * math.floor(math.log10(largest) / 3) if largest >= 1e3 else 0
@@ -261,15 +182,7 @@ class Ticks:
 
     @classmethod
     def at(cls, values: list[float], write: Callable[[float], str]) -> Ticks:
-        """Names ticks, in thousands, millions and so on if their names are too wide otherwise.
-
-        Args:
-          values: Ascending.
-          write: Formats a value.
-
-        Returns:
-          The ticks.
-        """
+        """Names ascending ticks, in thousands, millions and so on if their names are too wide otherwise."""
         names, power = list(map(write, values)), power_of_ten(values)
         scaled = [x / 10.0**power for x in values]
         # 1.7000001 billions are no easier to read than the number itself.
@@ -297,27 +210,13 @@ class Axis:
     marks: Sequence[float] = ()
 
     def share(self, values: Any) -> Any:
-        """Maps values to positions on the axis.
-
-        Args:
-          values: A number or an array.
-
-        Returns:
-          The positions, 0 at the low end and 1 at the high end.
-        """
+        """Maps a number or an array of values to positions on the axis, 0 at the low end and 1 at the high end."""
         if self.log:
             return np.log(values / self.low) / math.log(self.high / self.low)
         return (values - self.low) / (self.high - self.low)
 
     def ticks(self, max_ticks: int) -> Ticks:
-        """Chooses ticks at round values.
-
-        Args:
-          max_ticks: Intended limit of ticks.
-
-        Returns:
-          The ticks.
-        """
+        """Chooses ticks at round values; `max_ticks` is an intended limit."""
         if not self.log:
             return Ticks.at(ticks(self.low, self.high, max_ticks), self.write)
         values = log_ticks(self.low, self.high, max_ticks)
@@ -325,11 +224,7 @@ class Axis:
         return Ticks(values, [number(value) if plain else _as_power(value) for value in values])
 
     def choices(self) -> Iterator[Ticks]:
-        """Yields ticks to choose from, those to be preferred first, to the fewest.
-
-        Yields:
-          The ticks.
-        """
+        """Yields ticks to choose from, those to be preferred first, to the fewest."""
         if self.marks:
             yield Ticks(list(self.marks), list(map(exact, self.marks)))
         yield from map(self.ticks, range(8 if self.log else 6, 0, -1))
@@ -361,12 +256,7 @@ class Frame:
     def x_tick_names(self, positions: np.ndarray, names: Sequence[str]) -> list[str]:
         """Draws the tick names of the horizontal axis, moved to lie within the picture.
 
-        Args:
-          positions: Horizontal positions of the ticks, ascending.
-          names: Their names.
-
-        Returns:
-          An element for each name; empty if two names would touch.
+        Positions ascend. There is an element for each name, or none if two names would touch.
         """
         halves = np.array([text_width(text) / 2 for text in names])
         centers = np.clip(positions, _AXIS_NAME_RIGHT + halves, self.width + _OVERHANG - halves)
@@ -378,13 +268,7 @@ class Frame:
     def axis_names(self, left: float, x_axis: tuple[str, int], y_axis: tuple[str, int]) -> str:
         """Draws the names of both axes, shortened to fit.
 
-        Args:
-          left: Left edge of the plot.
-          x_axis: Name of the horizontal axis, and the power of ten of its ticks.
-          y_axis: The same of the vertical axis.
-
-        Returns:
-          The elements.
+        Each axis is given by its name and the power of ten of its ticks; `left` is the left edge of the plot.
         """
         across, up = (left + self.right) / 2, (self.top + self.bottom) / 2
         x_name = _axis_name(*x_axis, 2 * min(self.width - across, across - _AXIS_NAME_RIGHT))
@@ -393,16 +277,10 @@ class Frame:
         return x_element + text_element(12, up, y_name, "axis-name", "middle", rotated=True)
 
     def picture(self, title: str, description: str, parts: Iterable[str], style: str | None = None) -> str:
-        """Makes a picture that screen readers announce by a text.
+        """Makes a picture that screen readers announce by a text: an svg element, well-formed for XML and HTML.
 
-        Args:
-          title: First sentence of that text, without a full stop.
-          description: The rest of it.
-          parts: Elements of the picture, from back to front.
-          style: Style sheet of a picture in a file; None for one within a page.
-
-        Returns:
-          The svg element, well-formed for XML and HTML.
+        The text begins with the title, which has no full stop. Parts come from back to front. `style` is the style
+        sheet of a picture in a file; None for one within a page.
         """
         margin = 0 if style is None else _FILE_MARGIN
         width, height = decimal(self.width + 2 * margin), decimal(self.height + 2 * margin)
@@ -416,14 +294,7 @@ class Frame:
 
 
 def left_edge(names: Iterable[str]) -> int:
-    """Left edge of a plot, to the right of the vertical axis' name and tick names.
-
-    Args:
-      names: The tick names.
-
-    Returns:
-      The position.
-    """
+    """Left edge of a plot, to the right of the vertical axis' name and tick names."""
     return _AXIS_NAME_RIGHT + GAP + 6 + math.ceil(max_text_width(names))
 
 
@@ -438,13 +309,7 @@ def _axis_name(name: str, power: int, max_width: float) -> str:
 
 @dataclass(frozen=True)
 class Plot:
-    """Plot in a frame, as wide as the names of the vertical axis' ticks allow.
-
-    Attributes:
-      x_axis: The horizontal axis.
-      y_axis: The vertical axis.
-      frame: The picture around it.
-    """
+    """Plot in a frame, as wide as the names of the vertical axis' ticks allow."""
 
     x_axis: Axis
     y_axis: Axis
@@ -471,37 +336,15 @@ class Plot:
         return left_edge(self.y_ticks.names)
 
     def x(self, values: Any) -> Any:
-        """Maps values to horizontal positions.
-
-        Args:
-          values: A number or an array.
-
-        Returns:
-          The positions.
-        """
+        """Maps a number or an array of values to horizontal positions."""
         return self.left + self.x_axis.share(values) * (self.frame.right - self.left)
 
     def y(self, values: Any) -> Any:
-        """Maps values to vertical positions.
-
-        Args:
-          values: A number or an array.
-
-        Returns:
-          The positions, from the top.
-        """
+        """Maps a number or an array of values to vertical positions, from the top."""
         return self.frame.bottom - self.y_axis.share(values) * (self.frame.bottom - self.frame.top)
 
     def axes(self, x_name: str, y_name: str) -> str:
-        """Draws grid lines, ticks and the names of both axes.
-
-        Args:
-          x_name: Name of the horizontal axis.
-          y_name: Name of the vertical axis.
-
-        Returns:
-          The elements.
-        """
+        """Draws grid lines, ticks and the names of both axes."""
         right, bottom = decimal(self.frame.right), decimal(self.frame.bottom)
         parts = []
         for value, text in zip(self.y_ticks.values, self.y_ticks.names, strict=True):

@@ -30,11 +30,7 @@ _MOST_CHECKS, _MOST_CENTER_CHECKS, _MOST_GROUP_CHECKS, _MOST_UNIT_CHECKS = 7, 2,
 def run(args: argparse.Namespace) -> int:
     """Runs the command and prints the findings.
 
-    Args:
-      args: Parsed flags.
-
-    Returns:
-      The exit code: 0 if no attack succeeds, 1 if one does or a file cannot be used, 2 for bad usage.
+    Exit code 0 if no attack succeeds, 1 if one does or a file cannot be used, 2 for bad usage.
     """
     passed = True
 

@@ -21,11 +21,7 @@ from .exit_codes import run_command
 def run(args: argparse.Namespace) -> int:
     """Runs the command and prints the path of the page.
 
-    Args:
-      args: Parsed flags.
-
-    Returns:
-      The exit code: 0 if the page was written, 1 if a check failed or a file cannot be read, 2 for bad usage.
+    Exit code 0 if the page was written, 1 if a check failed or a file cannot be read, 2 for bad usage.
     """
 
     def work() -> None:
@@ -45,14 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def default_output(path: str) -> str:
-    """Path of the page if `--output` is not given.
-
-    Args:
-      path: An output folder or a file.
-
-    Returns:
-      A file in that folder, or beside that file.
-    """
+    """Path of the page if `--output` is not given: in an output folder, or beside a file."""
     return os.path.join(path if os.path.isdir(path) else os.path.dirname(path), REPORT_NAME)
 
 

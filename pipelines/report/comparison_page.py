@@ -47,14 +47,9 @@ class Column:
 
 
 def comparison_page(subjects: Sequence[ReportInput], party: str | None = None) -> str:
-    """Renders the comparison.
+    """Renders the comparison of two releases or mechanism files as HTML; the same text for the same input.
 
-    Args:
-      subjects: Two releases or mechanism files.
-      party: Who released them, as the page shall say; None to leave it out.
-
-    Returns:
-      The HTML text; the same for the same input.
+    `party` released them, as the page shall say; None leaves it out.
     """
     names = [subject.name for subject in subjects]
     if len(set(names)) < len(names):

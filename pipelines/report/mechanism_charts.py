@@ -86,14 +86,8 @@ def channel_cells(
     Neighboring labels with equal rows share a row of cells. If there are more than `max_cells` such rows, rows hold
     equally many labels instead, except for the last. Columns hold equally many outputs, except for the last.
 
-    Args:
-      labels: Ascending, shape (k,).
-      outputs: Ascending, shape (m,).
-      probabilities: Of each output given each label, shape (k, m); rows sum to 1.
-      max_cells: Limit of rows, and of columns.
-
-    Returns:
-      The cells.
+    Labels, shape (k,), and outputs, shape (m,), ascend; probabilities, of each output given each label, have shape (k,
+    m), and rows sum to 1. `max_cells` limits rows, and columns.
     """
     rows = _run_starts(probabilities)
     if len(rows) > max_cells:
@@ -105,16 +99,10 @@ def channel_cells(
 
 
 def label_bins(labels: np.ndarray, outputs: np.ndarray, probabilities: np.ndarray, max_bins: int = 12) -> list[Bin]:
-    """Finds the bins of a mechanism such as randomized response on bins.
+    """Finds the bins of a mechanism such as randomized response on bins, in ascending order.
 
-    Args:
-      labels: Ascending, shape (k,).
-      outputs: Ascending, shape (m,).
-      probabilities: Of each output given each label, shape (k, m).
-      max_bins: Limit of bins that are worth showing.
-
-    Returns:
-      The bins in ascending order. Empty if there is one bin only, one per label, or more than `max_bins`.
+    There are none if all labels have one bin, each label has its own, or there are more than `max_bins`, which are not
+    worth showing. The arguments are as for `channel_cells`.
     """
     starts = _run_starts(probabilities)
     if not 1 < len(starts) <= min(max_bins, len(labels) - 1):
@@ -126,40 +114,23 @@ def label_bins(labels: np.ndarray, outputs: np.ndarray, probabilities: np.ndarra
 
 
 def group_starts(count: int, max_groups: int) -> np.ndarray:
-    """Divides consecutive items into groups of equal size, except for the last.
+    """Divides `count` consecutive items, >= 1, into groups of equal size, except for the last.
 
-    Args:
-      count: Number of items, >= 1.
-      max_groups: Limit of groups.
-
-    Returns:
-      Index of the first item of each group, int64.
+    The result has the index of the first item of each group, int64.
     """
     return np.arange(0, count, -(-count // max_groups))
 
 
 def evenly_spaced(count: int, max_items: int) -> np.ndarray:
-    """Chooses items at even distances, the first and the last among them.
+    """Chooses items at even distances, the first and the last among them: their indices, ascending, int64.
 
-    Args:
-      count: Number of items, >= 1.
-      max_items: Limit of chosen items, >= 2.
-
-    Returns:
-      Their indices, ascending, int64.
+    There is at least one item, and `max_items` is at least 2.
     """
     return np.unique(np.linspace(0, count - 1, min(count, max_items)).round().astype(int))
 
 
 def bar_edges(labels: np.ndarray) -> np.ndarray:
-    """Edges of the labels' bars, halfway between neighboring labels.
-
-    Args:
-      labels: Ascending, shape (k,).
-
-    Returns:
-      The edges, shape (k + 1,).
-    """
+    """Edges of the ascending labels' bars, halfway between neighboring labels; shape (k + 1,)."""
     if len(labels) == 1:
         return np.array([labels[0] - 0.5, labels[0] + 0.5])
     middles = (labels[1:] + labels[:-1]) / 2
@@ -179,15 +150,8 @@ def _ranges(values: np.ndarray, starts: np.ndarray) -> list[tuple[float, float]]
 def prior_chart(labels: np.ndarray, weights: np.ndarray, outputs: np.ndarray, bins: Sequence[Bin], name: str) -> str:
     """Draws the prior as bars, over bands for the bins, with marks for the outputs in its range.
 
-    Args:
-      labels: Ascending, shape (k,).
-      weights: Probabilities of the labels, shape (k,). Bars of grouped labels show their mean.
-      outputs: Ascending, shape (m,).
-      bins: Bins of the mechanism; empty for none.
-      name: Name of the label column.
-
-    Returns:
-      The picture.
+    Labels, shape (k,), and outputs, shape (m,), ascend. Weights are probabilities, shape (k,); bars of grouped labels
+    show their mean. `name` is that of the label column.
     """
     edges = bar_edges(labels)
     starts = group_starts(len(labels), _MAX_BARS)
@@ -239,14 +203,8 @@ def _bands(plot: Plot, labels: np.ndarray, edges: np.ndarray, bins: Sequence[Bin
 def outputs_chart(labels: np.ndarray, outputs: np.ndarray, probabilities: np.ndarray, name: str) -> str:
     """Draws the distribution of the released values.
 
-    Args:
-      labels: Ascending, shape (k,); their range is shown as a band.
-      outputs: Ascending, shape (m,).
-      probabilities: Of the outputs, shape (m,).
-      name: Name of the label column.
-
-    Returns:
-      The picture.
+    Labels, shape (k,), and outputs, shape (m,), ascend; the range of the labels is shown as a band. Probabilities are
+    those of the outputs, shape (m,). `name` is that of the label column.
     """
     low, high = min(labels[0], outputs[0]), max(labels[-1], outputs[-1])
     margin = 0.04 * (high - low) or 0.5
@@ -276,14 +234,8 @@ def outputs_chart(labels: np.ndarray, outputs: np.ndarray, probabilities: np.nda
 def errors_chart(labels: np.ndarray, lines: Sequence[tuple[str, str, np.ndarray]], name: str, unit: str) -> str:
     """Draws measures of error against the true label.
 
-    Args:
-      labels: Ascending, shape (k,).
-      lines: Class in the style sheet, name, and values at the labels, shape (k,), of each measure.
-      name: Name of the label column.
-      unit: Name of the vertical axis.
-
-    Returns:
-      The picture.
+    Labels, shape (k,), ascend. Each line has a class in the style sheet, a name, and values at the labels, shape (k,).
+    `name` is that of the label column, `unit` that of the vertical axis.
     """
     shown = evenly_spaced(len(labels), _MAX_POINTS)
     values = np.concatenate([line for _, _, line in lines])
@@ -325,12 +277,7 @@ def channel_chart(cells: ChannelCells, name: str) -> str:
 
     Shades grow with the square root of the probability, so that small probabilities can be seen.
 
-    Args:
-      cells: The channel, reduced to what can be drawn.
-      name: Name of the label column.
-
-    Returns:
-      The picture.
+    `name` is that of the label column.
     """
     rows, columns = cells.probabilities.shape
     names, outputs, power = _cell_names(cells)

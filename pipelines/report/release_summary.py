@@ -42,17 +42,9 @@ class AttainedRatio:
 
 
 def attained_ratio(randomizer: Randomizer, ratio: Fraction) -> AttainedRatio:
-    """Finds the outputs with the largest likelihood ratio, in integers.
+    """Finds the outputs with the largest likelihood ratio of two weights, in integers.
 
-    Args:
-      randomizer: The randomizer.
-      ratio: Its largest ratio of two weights for one output.
-
-    Returns:
-      The location.
-
-    Raises:
-      ValueError: If no output has this ratio.
+    Raises ValueError if no output has this ratio.
     """
     largest, smallest = randomizer.weights.max(axis=0), randomizer.weights.min(axis=0)
     pairs = zip(largest.tolist(), smallest.tolist(), strict=True)
@@ -88,15 +80,7 @@ class Example:
 
 
 def example(randomizer: Randomizer, prior: Prior) -> Example:
-    """Describes the output for the most likely label.
-
-    Args:
-      randomizer: The randomizer.
-      prior: Prior over the same label domain.
-
-    Returns:
-      The example.
-    """
+    """Describes the output for the most likely label."""
     place = int(prior.weights.argmax())
     weights = randomizer.weights[place]
     row, outputs = weights / float(TOTAL), randomizer.outputs
@@ -141,14 +125,9 @@ class UnitSummary:
 
 
 def unit_summary(mechanism: MechanismFile, stated: dict[str, Any] | None) -> UnitSummary | None:
-    """Summarizes the privacy unit of a release.
+    """Summarizes the privacy unit of a release; None for single records.
 
-    Args:
-      mechanism: The mechanism file.
-      stated: The member `unit` of the manifest, which passed the audit; None without one, or without a manifest.
-
-    Returns:
-      The unit; None for single records.
+    `stated` is the member `unit` of the manifest, which passed the audit; None without one, or without a manifest.
     """
     unit = mechanism.unit
     if unit is None:
@@ -192,15 +171,10 @@ class LedgerRow:
 
 
 def ledger_rows(runs: Sequence[dict[str, Any]], fingerprint: str, prior_release: str | None) -> list[LedgerRow]:
-    """Sums up a ledger run by run. A release that was made several times is charged once.
+    """Sums up a ledger run by run, in order. A release that was made several times is charged once.
 
-    Args:
-      runs: The ledger's runs, in order.
-      fingerprint: Fingerprint of the mechanism whose labels the report is about, in hexadecimal digits.
-      prior_release: Name of the prior that the report is about; None for none.
-
-    Returns:
-      A row for each run.
+    `fingerprint`, in hexadecimal digits, is that of the mechanism whose labels the report is about; `prior_release` is
+    the name of the prior that it is about, or None.
     """
     entries: list[LedgerEntry] = []
     rows, before = [], compose(entries)
@@ -248,15 +222,7 @@ class LabelRow:
 
 
 def label_rows(randomizer: Randomizer, moments: Utility) -> list[LabelRow]:
-    """Tabulates the error by label, for all labels or for 21 at even distances.
-
-    Args:
-      randomizer: The randomizer.
-      moments: Its moments under the prior.
-
-    Returns:
-      The rows, by ascending label, the first and the last label among them.
-    """
+    """Tabulates the error by ascending label, for all labels or for 21 at even distances, both ends included."""
     shown = evenly_spaced(len(moments.labels), _MAX_LABEL_ROWS)
     likeliest = randomizer.weights[shown].argmax(axis=1)
     probabilities = randomizer.weights[shown, likeliest] / float(TOTAL)
@@ -276,9 +242,7 @@ def label_rows(randomizer: Randomizer, moments: Utility) -> list[LabelRow]:
 class RemainingBias:
     """Bias of labels that were debiased by a line, in units of the label.
 
-    Attributes:
-      typical: Root mean square over the prior.
-      largest: Largest absolute value.
+    `typical` is the root mean square over the prior, `largest` the largest absolute value.
     """
 
     typical: float
@@ -288,11 +252,7 @@ class RemainingBias:
 def remaining_bias(moments: Utility) -> RemainingBias | None:
     """Summarizes the bias that the debiasing line leaves.
 
-    Args:
-      moments: Moments of the mechanism under the prior.
-
-    Returns:
-      The bias; None if there is no line, because the mean output does not depend on the label.
+    None if there is no line, because the mean output does not depend on the label.
     """
     if moments.slope == 0:
         return None

@@ -55,18 +55,11 @@ class ReportInput:
 
 
 def read_report_input(path: str, ledger: str | None = None, name: str | None = None) -> ReportInput:
-    """Reads and checks a release or a mechanism file.
+    """Reads and checks a release (output folder or release.json) or a mechanism file.
 
-    Args:
-      path: An output folder, its release.json, or a mechanism file.
-      ledger: Path or URL of the ledger that was charged; None for the file beside it.
-      name: Its name in messages, such as the URL that it is a copy of; default the path.
-
-    Returns:
-      The checked input of the report.
-
-    Raises:
-      InputError: If the audit fails, files contradict each other, or one of them cannot be read.
+    `ledger` is the path or URL of the ledger that was charged, by default the file beside it; `name` is the name in
+    messages, such as the URL that it is a copy of, by default the path. Raises InputError if the audit fails, files
+    contradict each other, or one of them cannot be read.
     """
     audit = audit_path(path)
     if audit.problems:
@@ -101,13 +94,7 @@ def read_report_input(path: str, ledger: str | None = None, name: str | None = N
 def contradictions(manifest: Manifest, mechanism: MechanismFile, constant: int = 0) -> list[str]:
     """Compares a manifest with values recomputed from its mechanism, beyond the checks of the audit.
 
-    Args:
-      manifest: The manifest.
-      mechanism: The mechanism file beside it.
-      constant: Number of released records whose label says nothing.
-
-    Returns:
-      A line for each contradiction; empty if there is none.
+    A line for each contradiction. `constant` is the number of released records whose label says nothing.
     """
     randomizer, problems = mechanism.randomizer, []
     if manifest.mechanism != randomizer.mechanism:

@@ -61,14 +61,9 @@ _RECORDS_PER_PARAMETER = (10, 100, 1000, 10_000, 100_000)
 
 
 def report_page(subject: ReportInput, party: str | None = None) -> str:
-    """Renders the report.
+    """Renders the report on a release or a mechanism file as HTML; the same text for the same input.
 
-    Args:
-      subject: A release or a mechanism file.
-      party: Who released it, as the page shall say; None to leave it out.
-
-    Returns:
-      The HTML text; the same for the same input.
+    `party` released it, as the page shall say; None leaves it out.
     """
     mechanism, manifest, audit = subject.mechanism, subject.manifest, subject.audit
     randomizer, prior = mechanism.randomizer, mechanism.prior
@@ -139,25 +134,14 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
 
 
 def release_date(ledger: Sequence[LedgerRow]) -> str | None:
-    """Finds the day of a release.
-
-    Args:
-      ledger: Rows of its ledger.
-
-    Returns:
-      Year, month and day of the last run that made it, in UTC; None if the ledger does not have it.
-    """
+    """Year, month and day of the last run that made the release, in UTC; None if the ledger does not have it."""
     return next((row.time[:10] for row in reversed(ledger) if row.this and row.time), None)
 
 
 def headline_worth(facts: ReleasedFacts) -> Worth | None:
-    """Computes the worth of a label for the model of the verdict.
+    """Computes the worth of a label for the model of the verdict; None if there is none.
 
-    Args:
-      facts: Facts of the release.
-
-    Returns:
-      The worth; without records, that where noise has averaged out for most uses. None if there is none.
+    Without records, it is that where noise has averaged out for most uses.
     """
     if facts.records is None:
         return worth_of_label(facts, _RECORDS_PER_PARAMETER[2])
@@ -174,14 +158,7 @@ def _worths(facts: ReleasedFacts) -> list[tuple[int | None, Worth | None]]:
 
 
 def column_name(subject: ReportInput) -> str:
-    """Names the label column.
-
-    Args:
-      subject: A release or a mechanism file.
-
-    Returns:
-      Its name; "label" where no file names it.
-    """
+    """Name of the label column; "label" where no file names it."""
     return subject.manifest.label if subject.manifest else "label"
 
 
@@ -192,16 +169,9 @@ def _axis_name(subject: ReportInput) -> str:
 
 
 def charts_of(subject: ReportInput, moments: Utility, bins: list[Bin], tiny: float) -> dict[str, Markup]:
-    """Draws the charts.
+    """Draws the pictures of prior, outputs, channel and errors, by these names.
 
-    Args:
-      subject: A release or a mechanism file.
-      moments: Moments of its mechanism.
-      bins: Bins of its mechanism.
-      tiny: Biases up to it come from rounding and are drawn as 0.
-
-    Returns:
-      The pictures of prior, outputs, channel and errors, by these names.
+    Biases up to `tiny` come from rounding and are drawn as 0.
     """
     randomizer, prior = subject.mechanism.randomizer, subject.mechanism.prior
     labels, outputs, probabilities = randomizer.labels, randomizer.outputs, randomizer.probabilities()
@@ -221,14 +191,7 @@ def charts_of(subject: ReportInput, moments: Utility, bins: list[Bin], tiny: flo
 
 
 def environment(tiny: float) -> jinja2.Environment:
-    """Makes Jinja with the filters of the templates.
-
-    Args:
-      tiny: Values below it come from rounding and are shown as 0.
-
-    Returns:
-      The environment.
-    """
+    """Makes Jinja with the filters of the templates; values below `tiny` come from rounding and are shown as 0."""
     styles = jinja2.DictLoader({"charts.css": page_style()})
     found = jinja2.Environment(
         loader=jinja2.ChoiceLoader([jinja2.FileSystemLoader(Path(__file__).parent), styles]),

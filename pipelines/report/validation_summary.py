@@ -27,16 +27,9 @@ _MEAN_TOLERANCE = 1e-6
 class Column:
     """Statistics of a column of the released records.
 
-    Attributes:
-      name: Name of the column.
-      kind: Type of its values: integer, float or text.
-      present: Number of records with a value.
-      missing: Number of records without a value.
-      unchanged: Whether the input has the same statistics.
-      low: Minimum; None for text.
-      mean: Mean; None for text.
-      high: Maximum; None for text.
-      distinct: Number of distinct values; None for numbers.
+    The kind is integer, float or text. `present` and `missing` count the records with and without a value; `unchanged`
+    says whether the input has the same statistics. Minimum, mean and maximum are None for text, the number of distinct
+    values for numbers.
     """
 
     name: str
@@ -54,11 +47,8 @@ class Column:
 class ValidationSummary:
     """Statistics of a validated release.
 
-    Attributes:
-      before: Number of records read.
-      after: Number of records released.
-      features: Columns other than the label, by name.
-      label: The released labels.
+    Records are counted as read (`before`) and as released (`after`); features are the columns other than the label, by
+    name.
     """
 
     before: int
@@ -68,18 +58,10 @@ class ValidationSummary:
 
 
 def read_validation(release: str, label: str) -> ValidationSummary | None:
-    """Reads the validation/ folder of a release. Needs the extra `validation` if there is one.
+    """Reads the validation/ folder of a release; None if the release was not validated.
 
-    Args:
-      release: The output folder.
-      label: Name of the label column.
-
-    Returns:
-      The summary; None if the release was not validated.
-
-    Raises:
-      InputError: If a file is missing, corrupt, of another release, or reports anomalies.
-      UsageError: If the extra is not installed.
+    Needs the extra `validation` if there is one: UsageError is raised if it is not installed, InputError if a file is
+    missing, corrupt, of another release, or reports anomalies.
     """
     folder = os.path.join(release, VALIDATION_NAME)
     if not os.path.isdir(folder):
