@@ -112,13 +112,9 @@ class Audit:
 
 
 def audit_mechanism(document: dict[str, Any]) -> Audit:
-    """Audits a mechanism file, reporting also a document that cannot be audited.
+    """Audits a mechanism file as json.loads reads it, reporting also a document that cannot be audited.
 
-    Args:
-      document: The file as json.loads reads it.
-
-    Returns:
-      The audit. Everything wrong with the document is in its `problems`.
+    Everything wrong with the document is in the `problems` of the audit.
     """
     try:
         return audit_document(document)
@@ -129,14 +125,7 @@ def audit_mechanism(document: dict[str, Any]) -> Audit:
 def audit_document(document: dict[str, Any]) -> Audit:
     """Audits a mechanism file in O(labels + outputs + runs) integer operations; only a delta needs runs expanded.
 
-    Args:
-      document: The file as json.loads reads it.
-
-    Returns:
-      The audit.
-
-    Raises:
-      RefusedDocument: If the document does not have the shape of a mechanism file.
+    Raises RefusedDocument if the document, as json.loads reads it, does not have the shape of a mechanism file.
     """
     if not isinstance(document, dict) or document.get("format") != MECHANISM_FORMAT:
         raise RefusedDocument(f"this is not a mechanism file: its format is not {MECHANISM_FORMAT}")

@@ -35,16 +35,9 @@ class NoRecords(Exception):
 def audit_path(path: str, data: bool = False) -> Audit:
     """Audits a mechanism file, a release.json with the mechanism.json beside it, or a folder with both.
 
-    Args:
-      path: The file or the folder.
-      data: True to read the shards of the release as well, if nothing else is wrong. Needs numpy and pyarrow.
-
-    Returns:
-      The audit. Everything wrong with the files is in its `problems`.
-
-    Raises:
-      FileNotFoundError: If the path does not exist.
-      NoRecords: If `data` is true and the file is a mechanism file.
+    With `data`, the shards of the release are read as well, if nothing else is wrong; this needs numpy and pyarrow.
+    Everything wrong with the files is in the `problems` of the audit. Raises FileNotFoundError if the path does not
+    exist, and NoRecords if `data` is true and the file is a mechanism file.
     """
     if not os.path.exists(path):
         raise FileNotFoundError(path)

@@ -18,16 +18,9 @@ _CLOSE = 1e-9
 
 
 def read_group_ranges(mechanism: dict[str, Any]) -> list[tuple[int, int]]:
-    """Reads the ranges of the groups.
+    """First and last residual of each group of a mechanism file with groups, in steps of the label grid.
 
-    Args:
-      mechanism: The mechanism file, with groups.
-
-    Returns:
-      First and last residual of each group, in steps of the label grid.
-
-    Raises:
-      RefusedDocument: If there is not one range of at least two residuals of the domain for each group.
+    Raises RefusedDocument if there is not one range of at least two residuals of the domain for each group.
     """
     center = read_center(mechanism)
     most, groups = len(center["center.domain"]) - 1, len(center["center.groups.records"])
@@ -43,16 +36,9 @@ def read_group_ranges(mechanism: dict[str, Any]) -> list[tuple[int, int]]:
 
 
 def signed_ranges(mechanism: dict[str, Any]) -> dict[str, Any]:
-    """Finds the part of the groups that the fingerprint covers.
+    """Part of the groups that the fingerprint covers: the member group_ranges; empty without groups.
 
-    Args:
-      mechanism: The mechanism file.
-
-    Returns:
-      The member group_ranges; empty without groups.
-
-    Raises:
-      RefusedDocument: If there are ranges without groups, or groups without ranges.
+    Raises RefusedDocument if there are ranges without groups, or groups without ranges.
     """
     grouped = "center" in mechanism and "groups" in read_member(mechanism, "center", dict)
     if grouped != ("group_ranges" in mechanism):
@@ -61,14 +47,9 @@ def signed_ranges(mechanism: dict[str, Any]) -> dict[str, Any]:
 
 
 def histograms_of_groups(mechanism: dict[str, Any], cells: int) -> list[int]:
-    """Finds the histogram in which each group is counted: the largest groups have one each, all others the last one.
+    """Number of the histogram in which each group is counted, for histograms of `cells` cells.
 
-    Args:
-      mechanism: The mechanism file, with groups.
-      cells: Number of cells of a histogram.
-
-    Returns:
-      Number of the histogram of each group.
+    The largest groups have one each, all others the last one.
     """
     center = read_center(mechanism)
     records, histograms = center["center.groups.records"], len(center["center.counts"]) // cells
@@ -80,14 +61,8 @@ def histograms_of_groups(mechanism: dict[str, Any], cells: int) -> list[int]:
 def group_problems(mechanism: dict[str, Any]) -> Iterator[str]:
     """Checks that the labels of a mechanism are positions in the ranges of its groups.
 
-    Args:
-      mechanism: The mechanism file, with groups and ascending labels.
-
-    Yields:
-      One line for each failed check.
-
-    Raises:
-      RefusedDocument: If the ranges or the groups are malformed.
+    The file has groups and ascending labels. Yields one line for each failed check. Raises RefusedDocument if the
+    ranges or the groups are malformed.
     """
     ranges, center, labels = read_group_ranges(mechanism), read_center(mechanism), mechanism["labels"]
     domain, records = center["center.domain"], center["center.groups.records"]
@@ -106,16 +81,9 @@ def group_problems(mechanism: dict[str, Any]) -> Iterator[str]:
 
 
 def stated_groups(mechanism: dict[str, Any]) -> dict[str, Any] | None:
-    """Computes what a manifest must state about the groups of a mechanism file.
+    """Computes what a manifest must state about the groups of a mechanism file with a center; None without groups.
 
-    Args:
-      mechanism: The mechanism file, which has a center.
-
-    Returns:
-      The column, and value, range and records of each group; None without groups.
-
-    Raises:
-      RefusedDocument: If the groups are malformed.
+    That is the column, and value, range and records of each group. Raises RefusedDocument if the groups are malformed.
     """
     center = read_center(mechanism)
     if "center.groups" not in center:
@@ -132,14 +100,7 @@ def stated_groups(mechanism: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def groups_line(mechanism: dict[str, Any]) -> str:
-    """Describes the groups of a mechanism file in one line of a report.
-
-    Args:
-      mechanism: The mechanism file, which has a center.
-
-    Returns:
-      A line break and the line; empty without groups.
-    """
+    """Line break and line of a report about the groups of a mechanism file with a center; empty without groups."""
     groups = stated_groups(mechanism)
     if groups is None:
         return ""

@@ -48,15 +48,9 @@ _MOST_NOISE = 40
 def read_linear_center(mechanism: dict[str, Any]) -> dict[str, Any] | None:
     """Reads the linear center of a mechanism file and checks its bounds.
 
-    Args:
-      mechanism: The mechanism file.
-
-    Returns:
-      Its members, with `center.linear.` before each key, and `center.linear.features`, the names of its features; None
-      if the file has no center, or one that is a column of the input.
-
-    Raises:
-      RefusedDocument: If a member is missing, has the wrong type or another length than the rest, or is out of bounds.
+    The result has its members, with `center.linear.` before each key, and `center.linear.features`, the names of its
+    features; None if the file has no center, or one that is a column of the input. Raises RefusedDocument if a member
+    is missing, has the wrong type or another length than the rest, or is out of bounds.
     """
     center = mechanism.get("center")
     if not isinstance(center, dict) or "linear" not in center:
@@ -102,14 +96,8 @@ def read_linear_center(mechanism: dict[str, Any]) -> dict[str, Any] | None:
 def center_sum_problems(mechanism: dict[str, Any]) -> Iterator[str]:
     """Checks the noised sums and the coefficients of a linear center.
 
-    Args:
-      mechanism: The mechanism file.
-
-    Yields:
-      One line for each failed check; none without a linear center.
-
-    Raises:
-      RefusedDocument: As for `read_linear_center`.
+    Yields one line for each failed check; none without a linear center. Raises RefusedDocument as `read_linear_center`
+    does.
     """
     linear = read_linear_center(mechanism)
     if linear is None:
@@ -129,14 +117,7 @@ def center_sum_problems(mechanism: dict[str, Any]) -> Iterator[str]:
 def center_line(mechanism: dict[str, Any]) -> str:
     """Describes the center of a mechanism file in one line of a report, and in a second one its groups.
 
-    Args:
-      mechanism: The mechanism file.
-
-    Returns:
-      The line; empty without a center.
-
-    Raises:
-      RefusedDocument: As for `read_linear_center`.
+    Empty without a center. Raises RefusedDocument as `read_linear_center` does.
     """
     if "center" not in mechanism:
         return ""
@@ -159,13 +140,9 @@ def center_line(mechanism: dict[str, Any]) -> str:
 
 
 def noise_scale(linear: dict[str, Any]) -> Fraction:
-    """Computes the scale of the discrete Laplace noise of each sum.
+    """Scale of the discrete Laplace noise of each sum of a linear center with components, of `read_linear_center`.
 
-    Args:
-      linear: The linear center, of `read_linear_center`, with components.
-
-    Returns:
-      2 (k - 1) A / epsilon for k labels and rows of L1 norm at most A.
+    It is 2 (k - 1) A / epsilon for k labels and rows of L1 norm at most A.
     """
     labels, norm, epsilon = (linear[f"center.linear.{key}"] for key in ("labels", "norm", "epsilon"))
     return 2 * (labels - 1) * norm / Fraction(epsilon)
@@ -174,11 +151,7 @@ def noise_scale(linear: dict[str, Any]) -> Fraction:
 def category_steps(encoder: dict[str, Any]) -> tuple[int, list[int]]:
     """Computes what an indicator of a category adds to its place, and the mean of each indicator in the same units.
 
-    Args:
-      encoder: An encoder with shares.
-
-    Returns:
-      The step and the means, in units of 1 / FEATURE_UNIT.
+    Both are in units of 1 / FEATURE_UNIT. The encoder has shares.
     """
     spread = encoder["spread"]
     return round(FEATURE_UNIT / spread), [round(FEATURE_UNIT * share / spread) for share in encoder["shares"]]

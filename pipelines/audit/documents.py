@@ -24,28 +24,14 @@ class RefusedDocument(Exception):
 
 
 def printable(text: str) -> str:
-    """Escapes text from a file for a report: a line break could forge a verdict.
-
-    Args:
-      text: Any text.
-
-    Returns:
-      Printable ASCII, in one line.
-    """
+    """Escapes text from a file to printable ASCII in one line, for a report: a line break could forge a verdict."""
     return "".join(c if c.isascii() and c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def load_document(path: Path) -> dict[str, Any]:
-    """Reads a JSON object from a file of at most 128 MiB.
+    """Reads a JSON object from a regular file of at most 128 MiB.
 
-    Args:
-      path: A regular file.
-
-    Returns:
-      The object.
-
-    Raises:
-      RefusedDocument: If the file cannot be read, is too large, or is not strict JSON with unique keys.
+    Raises RefusedDocument if the file cannot be read, is too large, or is not strict JSON with unique keys.
     """
     name = ascii(path.name)
     try:
@@ -79,18 +65,9 @@ def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_member(document: dict[str, Any], key: str, kind: type) -> Any:
-    """Reads a member of the expected type.
+    """Reads a member of the expected type: dict, list, str, int, or object for any type. Never accepts a boolean.
 
-    Args:
-      document: The object.
-      key: Name of the member.
-      kind: dict, list, str, int, or object for any type. A boolean is never accepted.
-
-    Returns:
-      The value.
-
-    Raises:
-      RefusedDocument: If the member is missing or of another type.
+    Raises RefusedDocument if the member is missing or of another type.
     """
     if key not in document:
         raise RefusedDocument(f"{key} is missing")
@@ -100,18 +77,7 @@ def read_member(document: dict[str, Any], key: str, kind: type) -> Any:
 
 
 def read_count(document: dict[str, Any], key: str) -> int:
-    """Reads an integer >= 0.
-
-    Args:
-      document: The object.
-      key: Name of the member.
-
-    Returns:
-      The integer.
-
-    Raises:
-      RefusedDocument: If the member is missing or is not such an integer.
-    """
+    """Reads an integer >= 0. Raises RefusedDocument if the member is missing or is not such an integer below 2^53."""
     value = read_member(document, key, int)
     if not 0 <= value < _MAX_COUNT:
         raise RefusedDocument(f"{key} is not an integer from 0 to 2^53")
@@ -119,17 +85,9 @@ def read_count(document: dict[str, Any], key: str) -> int:
 
 
 def read_counts(document: dict[str, Any], key: str) -> list[int]:
-    """Reads noised counts.
+    """Reads noised counts, integers between -2^62 and 2^62.
 
-    Args:
-      document: The object.
-      key: Name of the member.
-
-    Returns:
-      Integers between -2^62 and 2^62.
-
-    Raises:
-      RefusedDocument: If the member is missing or is not an array of such integers.
+    Raises RefusedDocument if the member is missing or is not an array of such integers.
     """
     counts = read_member(document, key, list)
     if not all(type(count) is int and abs(count) < 1 << 62 for count in counts):
@@ -138,17 +96,9 @@ def read_counts(document: dict[str, Any], key: str) -> list[int]:
 
 
 def read_nonnegative(document: dict[str, Any], key: str) -> Fraction:
-    """Reads a finite number >= 0 exactly.
+    """Reads a finite number >= 0 exactly: the rational number that the float is.
 
-    Args:
-      document: The object.
-      key: Name of the member.
-
-    Returns:
-      The rational number that the float is.
-
-    Raises:
-      RefusedDocument: If the member is missing or is not such a number; an integer must be exact as a float.
+    Raises RefusedDocument if the member is missing or is not such a number; an integer must be exact as a float.
     """
     value = read_member(document, key, object)
     if not isinstance(value, int | float) or not 0 <= value <= sys.float_info.max or float(value) != value:
@@ -159,17 +109,8 @@ def read_nonnegative(document: dict[str, Any], key: str) -> Fraction:
 def read_floats(document: dict[str, Any], key: str) -> list[float]:
     """Reads a non-empty array of finite floats.
 
-    Integers are refused: 1 and 1.0 would be one number with two fingerprints.
-
-    Args:
-      document: The object.
-      key: Name of the member.
-
-    Returns:
-      The floats.
-
-    Raises:
-      RefusedDocument: If the member is missing or is not such an array.
+    Integers are refused: 1 and 1.0 would be one number with two fingerprints. Raises RefusedDocument if the member is
+    missing or is not such an array.
     """
     values = read_member(document, key, list)
     if not values or not all(isinstance(value, float) and math.isfinite(value) for value in values):
@@ -180,15 +121,7 @@ def read_floats(document: dict[str, Any], key: str) -> list[float]:
 def read_ascending_floats(document: dict[str, Any], key: str) -> list[float]:
     """Reads a non-empty, strictly ascending array of finite floats.
 
-    Args:
-      document: The object.
-      key: Name of the member.
-
-    Returns:
-      The floats.
-
-    Raises:
-      RefusedDocument: If the member is missing or is not such an array.
+    Raises RefusedDocument if the member is missing or is not such an array.
     """
     values = read_floats(document, key)
     if any(left >= right for left, right in pairwise(values)):
@@ -197,17 +130,9 @@ def read_ascending_floats(document: dict[str, Any], key: str) -> list[float]:
 
 
 def read_decimal(text: Any, name: str) -> int:
-    """Reads a non-negative integer from its plain decimal digits.
+    """Reads a non-negative integer from its plain decimal digits. `name` is its name in the message.
 
-    Args:
-      text: The value in the document.
-      name: Name of the value in the message.
-
-    Returns:
-      The integer.
-
-    Raises:
-      RefusedDocument: If the value is not a string of 1 to 20 digits without leading zeros.
+    Raises RefusedDocument if the value is not a string of 1 to 20 digits without leading zeros.
     """
     if not isinstance(text, str) or not _DECIMAL.fullmatch(text):
         raise RefusedDocument(f"{name} is not a string of 1 to 20 decimal digits")
@@ -215,18 +140,7 @@ def read_decimal(text: Any, name: str) -> int:
 
 
 def read_decimals(texts: list[Any], name: str) -> list[int]:
-    """Reads non-negative integers like `read_decimal`, many at once.
-
-    Args:
-      texts: The values in the document.
-      name: Name of a value in the message.
-
-    Returns:
-      The integers.
-
-    Raises:
-      RefusedDocument: If a value is not a string of 1 to 20 digits without leading zeros.
-    """
+    """Reads non-negative integers like `read_decimal`, many at once."""
     # The digits of ASCII are 0 to 9. A text of digits that is not below "1" does not begin with 0, and is not empty.
     digits = texts and set(map(type, texts)) == {str} and "".join(texts).isascii() and all(map(str.isdigit, texts))
     if digits and min(texts) >= "1" and max(map(len, texts)) <= _MOST_DIGITS:
@@ -237,15 +151,9 @@ def read_decimals(texts: list[Any], name: str) -> list[int]:
 def read_center(mechanism: dict[str, Any]) -> dict[str, Any]:
     """Reads the center of a mechanism file whose labels are residuals around it.
 
-    Args:
-      mechanism: The mechanism file.
-
-    Returns:
-      Its members, with `center.` before each key: column, domain, counts and, for a linear center, linear; with groups,
-      groups.column, groups.values and groups.records.
-
-    Raises:
-      RefusedDocument: If a member is missing or has the wrong type, or the domain is not evenly spaced.
+    The result has its members, with `center.` before each key: column, domain, counts and, for a linear center, linear;
+    with groups, groups.column, groups.values and groups.records. Raises RefusedDocument if a member is missing or has
+    the wrong type, or the domain is not evenly spaced.
     """
     center = {f"center.{key}": value for key, value in read_member(mechanism, "center", dict).items()}
     read_member(center, "center.column", str)
@@ -287,13 +195,9 @@ def _read_groups(groups: dict[str, Any]) -> dict[str, Any]:
 
 
 def residual_cells(labels: int) -> list[int]:
-    """Finds the cells of residuals: 0, then widths of a quarter of the distance from 0, at least 1, on both sides.
+    """Number of residuals in each cell, ascending by residual, for a domain of a number of labels.
 
-    Args:
-      labels: Number of labels of the domain.
-
-    Returns:
-      Number of residuals in each cell, ascending by residual.
+    Cells are 0, then have widths of a quarter of the distance from 0, at least 1, on both sides.
     """
     distance, widths = 1, []
     while distance < labels:
@@ -305,14 +209,8 @@ def residual_cells(labels: int) -> list[int]:
 def records_per_unit(mechanism: dict[str, Any]) -> int:
     """Reads how many records of a unit a mechanism file allows.
 
-    Args:
-      mechanism: The mechanism file.
-
-    Returns:
-      The number; 1 without units, where the labels of single records are protected.
-
-    Raises:
-      RefusedDocument: If a member is missing or has the wrong type.
+    It is 1 without units, where the labels of single records are protected. Raises RefusedDocument if a member is
+    missing or has the wrong type.
     """
     if "unit" not in mechanism:
         return 1

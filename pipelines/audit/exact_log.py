@@ -7,19 +7,10 @@ from fractions import Fraction
 
 
 def ln_bounds(x: Fraction, terms: int) -> tuple[Fraction, Fraction]:
-    """Bounds ln(x) from both sides by rationals.
+    """Bounds ln(x) from below and from above by rationals; both are 0 for x = 1.
 
-    Each further term shrinks the distance between the bounds by a factor of at least 9.
-
-    Args:
-      x: A number > 0.
-      terms: Terms of the series, >= 1.
-
-    Returns:
-      Lower and upper bound; both are 0 for x = 1.
-
-    Raises:
-      ValueError: If x <= 0.
+    Each further term of the series, >= 1, shrinks the distance between the bounds by a factor of at least 9. Raises
+    ValueError if x <= 0.
     """
     if x <= 0:
         raise ValueError("ln needs a number > 0")
@@ -46,17 +37,10 @@ def _twice_atanh(z: Fraction, terms: int) -> tuple[Fraction, Fraction]:
 
 
 def ln_at_most(x: Fraction, bound: Fraction) -> bool:
-    """Decides ln(x) <= bound exactly.
+    """Decides ln(x) <= bound exactly, for x > 0.
 
     Terminates: ln of a rational other than 1 is irrational (Lindemann) and therefore never equals the bound; ln 1 is
     computed exactly.
-
-    Args:
-      x: A number > 0.
-      bound: The number to compare with.
-
-    Returns:
-      True if and only if ln(x) <= bound.
     """
     terms = 32
     while True:
@@ -67,14 +51,7 @@ def ln_at_most(x: Fraction, bound: Fraction) -> bool:
 
 
 def ln_rounded_up(x: Fraction) -> float:
-    """Rounds ln(x) up to a float.
-
-    Args:
-      x: A number >= 1.
-
-    Returns:
-      The least float >= ln(x).
-    """
+    """Least float >= ln(x), for x >= 1."""
     value = rounded_up(ln_bounds(x, 32)[1])
     while value > 0 and ln_at_most(x, Fraction(below := math.nextafter(value, 0))):
         value = below
@@ -82,14 +59,7 @@ def ln_rounded_up(x: Fraction) -> float:
 
 
 def rounded_up(x: Fraction) -> float:
-    """Rounds a rational up to a float.
-
-    Args:
-      x: The number.
-
-    Returns:
-      The least float >= x; infinity above the largest float.
-    """
+    """Least float >= x; infinity above the largest float."""
     try:
         value = float(x)
     except OverflowError:
@@ -98,13 +68,9 @@ def rounded_up(x: Fraction) -> float:
 
 
 def exp_lower_bound(x: Fraction) -> Fraction:
-    """Bounds e^x from below, as a sum of the first terms of its series, each rounded down.
+    """Bounds e^x from below, as a sum of the first terms of its series, each rounded down, for x in [0, 64].
 
-    Args:
-      x: A number in [0, 64].
-
-    Returns:
-      A rational <= e^x, within a relative distance of about 2^-340.
+    The relative distance is about 2^-340.
     """
     unit = 1 << 512
     power, total, n = unit, 0, 0

@@ -29,18 +29,10 @@ _OF_LABEL = ("epsilon", "certified_epsilon", "delta", "certified_delta", "mechan
 
 
 def label_folders(folder: Path, manifest: dict[str, Any]) -> list[tuple[str, Path]]:
-    """Finds the folders of the labels of a release.
+    """Finds name and folder of each label of a release, at least two.
 
-    Args:
-      folder: The release.
-      manifest: Its manifest.
-
-    Returns:
-      Name and folder of each label, at least two.
-
-    Raises:
-      RefusedDocument: If a member is missing or has the wrong type, a label is there twice, or a folder is not the one
-        of its label.
+    Raises RefusedDocument if a member of the manifest is missing or has the wrong type, a label is there twice, or a
+    folder is not the one of its label.
     """
     entries = read_member(manifest, "labels", list)
     found: dict[str, Path] = {}
@@ -65,16 +57,8 @@ def label_folders(folder: Path, manifest: dict[str, Any]) -> list[tuple[str, Pat
 def whole_problems(manifest: dict[str, Any], folder: Path, labels: Sequence[tuple[str, Path]]) -> Iterator[str]:
     """Compares the manifest of a release of several labels with those of the labels, and with what they add up to.
 
-    Args:
-      manifest: The manifest.
-      folder: The release.
-      labels: Name and folder of each label, whose own audits passed.
-
-    Yields:
-      One line for each failed check.
-
-    Raises:
-      RefusedDocument: If a member is missing or has the wrong type.
+    `labels` are name and folder of each label, whose own audits passed. Yields one line for each failed check. Raises
+    RefusedDocument if a member is missing or has the wrong type.
     """
     documents = {label: load_document(path / "release.json") for label, path in labels}
     release = {f"release.{key}": value for key, value in manifest.items()}

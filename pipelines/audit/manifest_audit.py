@@ -47,16 +47,8 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 def budget_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: Audit) -> Iterator[str]:
     """Compares the epsilons and deltas of a manifest with each other and with the mechanism file.
 
-    Args:
-      release: The manifest, with `release.` before each key.
-      mechanism: The mechanism file.
-      audit: Its audit.
-
-    Yields:
-      One line for each failed check.
-
-    Raises:
-      RefusedDocument: If a member is missing or has the wrong type.
+    The manifest has `release.` before each key. Yields one line for each failed check. Raises RefusedDocument if a
+    member is missing or has the wrong type.
     """
     total, prior = read_nonnegative(release, "release.epsilon"), read_nonnegative(release, "release.prior_epsilon")
     certified, center = read_nonnegative(release, "release.certified_epsilon"), center_epsilon(mechanism)
@@ -108,14 +100,8 @@ def _composed(mechanism: dict[str, Any]) -> tuple[Fraction, Fraction] | None:
 def composition_problems(mechanism: dict[str, Any]) -> Iterator[str]:
     """Checks that all labels of a unit have the stated epsilon and delta together, from the integer weights.
 
-    Args:
-      mechanism: The mechanism file, whose weights passed their audit.
-
-    Yields:
-      One line if they do not.
-
-    Raises:
-      RefusedDocument: If a member is missing or has the wrong type.
+    Yields one line if they do not. The weights passed their audit. Raises RefusedDocument if a member is missing or has
+    the wrong type.
     """
     composed = _composed(mechanism)
     if composed is None:
@@ -129,16 +115,8 @@ def composition_problems(mechanism: dict[str, Any]) -> Iterator[str]:
 def unit_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: Audit) -> Iterator[str]:
     """Compares the privacy unit of a manifest with that of the mechanism file.
 
-    Args:
-      release: The manifest, with `release.` before each key.
-      mechanism: The mechanism file.
-      audit: Its audit.
-
-    Yields:
-      One line for each failed check.
-
-    Raises:
-      RefusedDocument: If a member is missing or has the wrong type.
+    The manifest has `release.` before each key. Yields one line for each failed check. Raises RefusedDocument if a
+    member is missing or has the wrong type.
     """
     stated = mechanism.get("unit")
     if stated is None:
@@ -163,16 +141,9 @@ def unit_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: Aud
 
 
 def center_epsilon(mechanism: dict[str, Any]) -> Fraction:
-    """Reads the epsilon that the linear center of a mechanism file has spent.
+    """Reads the epsilon that the linear center of a mechanism file has spent; 0 without a linear center.
 
-    Args:
-      mechanism: The mechanism file.
-
-    Returns:
-      The epsilon; 0 without a linear center.
-
-    Raises:
-      RefusedDocument: If a member is missing or has the wrong type, or there are noised sums without an epsilon.
+    Raises RefusedDocument if a member is missing or has the wrong type, or there are noised sums without an epsilon.
     """
     linear = read_linear_center(mechanism)
     return Fraction(0) if linear is None else read_nonnegative(linear, "center.linear.epsilon")
@@ -181,14 +152,7 @@ def center_epsilon(mechanism: dict[str, Any]) -> Fraction:
 def read_prior(mechanism: dict[str, Any]) -> dict[str, Any]:
     """Reads the prior of the mechanism file of a release.
 
-    Args:
-      mechanism: The mechanism file.
-
-    Returns:
-      The object.
-
-    Raises:
-      RefusedDocument: If there is none: then nothing says what the release of the prior cost.
+    Raises RefusedDocument if there is none: then nothing says what the release of the prior cost.
     """
     if "prior" not in mechanism:
         raise RefusedDocument("mechanism.json of a release has no prior")
@@ -198,16 +162,8 @@ def read_prior(mechanism: dict[str, Any]) -> dict[str, Any]:
 def statement_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: Audit) -> Iterator[str]:
     """Checks what else a manifest states: the mechanism and its domain against the mechanism file, the rest by type.
 
-    Args:
-      release: The manifest, with `release.` before each key.
-      mechanism: The mechanism file.
-      audit: Its audit.
-
-    Yields:
-      One line for each failed check.
-
-    Raises:
-      RefusedDocument: If a member is missing or has the wrong type.
+    The manifest has `release.` before each key. Yields one line for each failed check. Raises RefusedDocument if a
+    member is missing or has the wrong type.
     """
     adjacency = UNIT_ADJACENCY if "unit" in mechanism else ADJACENCY
     if read_member(release, "release.adjacency", str) != adjacency:
@@ -288,15 +244,8 @@ def _center_problems(release: dict[str, Any], mechanism: dict[str, Any]) -> Iter
 def warning_problems(release: dict[str, Any], mechanism: dict[str, Any]) -> Iterator[str]:
     """Compares the warnings of a manifest with those that follow from the released facts.
 
-    Args:
-      release: The manifest, with `release.` before each key.
-      mechanism: The mechanism file, which passed its own audit.
-
-    Yields:
-      One line for each failed check.
-
-    Raises:
-      RefusedDocument: If a member is missing or has the wrong type.
+    The manifest has `release.` before each key; the mechanism file passed its own audit. Yields one line for each
+    failed check. Raises RefusedDocument if a member is missing or has the wrong type.
     """
     for key in ("release.loss", "release.features"):
         if release.get(key) is not None:

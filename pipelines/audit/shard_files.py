@@ -17,16 +17,10 @@ _MISSING = "__HIVE_DEFAULT_PARTITION__"
 
 
 def folder_values(name: str) -> dict[str, str | None]:
-    """Reads the columns that the folders of a shard are named by.
+    """Reads the columns that the folders of a shard are named by, such as month=1/part-00000-of-00004.parquet.
 
-    Args:
-      name: Name of the shard, such as month=1/part-00000-of-00004.parquet.
-
-    Returns:
-      Value of each column, None where it is missing.
-
-    Raises:
-      RefusedDocument: If two folders name one column, or a name is not URI-encoded UTF-8.
+    A value is None where it is missing. Raises RefusedDocument if two folders name one column, or a name is not
+    URI-encoded UTF-8.
     """
     values: dict[str, str | None] = {}
     for folder in name.split("/")[:-1]:
@@ -45,15 +39,8 @@ def folder_values(name: str) -> dict[str, str | None]:
 def shard_problems(release: dict[str, Any], data: Path) -> Iterator[str]:
     """Compares the shards that a manifest lists with its record count and with the files of the data folder.
 
-    Args:
-      release: The manifest, with `release.` before each key.
-      data: The data folder.
-
-    Yields:
-      One line for each failed check.
-
-    Raises:
-      RefusedDocument: If a member is missing or has the wrong type, or a name is not that of a shard.
+    The manifest has `release.` before each key. Yields one line for each failed check. Raises RefusedDocument if a
+    member is missing or has the wrong type, or a name is not that of a shard.
     """
     shards, records = read_member(release, "release.shards", dict), read_count(release, "release.records")
     read_count(release, "release.records_without_label")

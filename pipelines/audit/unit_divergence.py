@@ -38,24 +38,15 @@ _MOST_PAIRS_OF_RUNS = 1 << 22
 def unit_divergence(
     columns: list[Any], labels: int, bits: int, records: int, epsilon: Fraction, enough: Fraction = Fraction(0)
 ) -> Fraction:
-    """Bounds the least delta for which all labels of a unit are (epsilon, delta)-DP.
+    """Bounds the least delta for which all labels of a unit are (epsilon, delta)-DP from above.
 
-    Each of `records` labels is randomized with independent noise, and all of them may change. Rows must sum to 2^bits.
+    Each of `records` labels is randomized with independent noise, and all of them may change. Rows must sum to 2^bits,
+    bits at most 63, and `columns` are run-length encoded as in a mechanism file. `enough` is the claimed delta: the
+    second bound is computed only if the first is above it. The bound is in [0, 1]; it is 1 if some output is impossible
+    for some labels only.
 
-    Args:
-      columns: Run-length encoded weights of each output, as a mechanism file has them.
-      labels: Number of labels.
-      bits: Binary logarithm of the sum of a row, at most 63.
-      records: Largest number of records of a unit.
-      epsilon: Epsilon of the unit, >= 0.
-      enough: The claimed delta: the second bound is computed only if the first is above it.
-
-    Returns:
-      An upper bound, in [0, 1]; 1 if some output is impossible for some labels only.
-
-    Raises:
-      RefusedDocument: If a column is not an array of runs over the labels, there are more than 1000 records or none, or
-        epsilon is above 64.
+    Raises RefusedDocument if a column is not an array of runs over the labels, there are more than 1000 records or
+    none, or epsilon, >= 0, is above 64.
     """
     if not 1 <= records <= _MOST_RECORDS or epsilon > _MOST_EPSILON:
         raise RefusedDocument(

@@ -44,16 +44,9 @@ def tally_columns(
 
     Sums are accumulated as changes from one label to the next, so the cost of a run does not depend on its length.
 
-    Args:
-      columns: Run-length encoded weights of each output, as the file has them.
-      targets: An integer for each column.
-      labels: Number of labels.
-
-    Returns:
-      The sums of weight and of weight * target, for each label; the least and the largest weight, for each column.
-
-    Raises:
-      RefusedDocument: If a column is not an array of runs over the labels.
+    `columns` are run-length encoded as in a mechanism file, with an integer target each. The result has the sums of
+    weight and of weight * target, for each label; and the least and the largest weight, for each column. Raises
+    RefusedDocument if a column is not an array of runs over the labels.
     """
     sums, moments, ranges = [0] * labels, [0] * labels, []
     for c, (column, target) in enumerate(zip(columns, targets, strict=True)):
@@ -66,13 +59,9 @@ def tally_columns(
 
 
 def largest_ratio(ranges: list[tuple[int, int]]) -> Fraction:
-    """Finds the largest ratio of two weights for one output.
+    """Finds the largest ratio of two weights for one output, exactly.
 
-    Args:
-      ranges: The least and the largest weight of each output, all > 0.
-
-    Returns:
-      The ratio, exactly.
+    `ranges` are the least and the largest weight of each output, all > 0.
     """
     best, among = 0, 1
     for least, most in set(ranges):
@@ -91,17 +80,7 @@ def largest_divergence(columns: list[Any], labels: int, epsilon: Fraction, bits:
     are visited in descending order of this bound until it no longer exceeds the largest sum found; for each, only
     columns with a positive term in the bound can have one in the sum.
 
-    Args:
-      columns: Run-length encoded weights of each output, as the file has them.
-      labels: Number of labels.
-      epsilon: Epsilon of the claim, >= 0.
-      bits: Binary logarithm of the sum of a row.
-
-    Returns:
-      The divergence, in [0, 1].
-
-    Raises:
-      RefusedDocument: If there are more than 2^24 weights, or epsilon is above 64.
+    Raises RefusedDocument if there are more than 2^24 weights, or epsilon is above 64.
     """
     if labels * len(columns) > _MAX_DENSE_CELLS or epsilon > _MAX_DENSE_EPSILON:
         raise RefusedDocument(
@@ -138,20 +117,10 @@ def largest_divergence(columns: list[Any], labels: int, epsilon: Fraction, bits:
 def mean_squared_error(
     columns: list[Any], labels: list[float], outputs: list[float], prior: list[float], bits: int
 ) -> float:
-    """Computes the mean of (output - label)^2 over a prior, without expanding runs.
+    """Computes the mean of (output - label)^2 over a prior, in floating point, without expanding runs.
 
-    Args:
-      columns: Run-length encoded weights of each output, as the file has them.
-      labels: The labels.
-      outputs: The outputs.
-      prior: Probability of each label.
-      bits: Binary logarithm of the sum of a row.
-
-    Returns:
-      The mean, in floating point.
-
-    Raises:
-      RefusedDocument: If a column is not an array of runs over the labels.
+    `prior` is the probability of each label; rows sum to 2^bits. Raises RefusedDocument if a column is not an array of
+    runs over the labels.
     """
     middle = math.fsum(weight * label for weight, label in zip(prior, labels, strict=True))
     moments = [
@@ -168,18 +137,9 @@ def mean_squared_error(
 
 
 def dense_weights(columns: list[Any], labels: int, bits: int) -> list[list[float]]:
-    """Expands weights to probabilities, as floats.
+    """Expands weights to floats: for each column the probability of its output given each label. Rows sum to 2^bits.
 
-    Args:
-      columns: Run-length encoded weights of each output, as the file has them.
-      labels: Number of labels.
-      bits: Binary logarithm of the sum of a row.
-
-    Returns:
-      For each column the probability of its output given each label.
-
-    Raises:
-      RefusedDocument: If a column is not an array of runs over the labels.
+    Raises RefusedDocument if a column is not an array of runs over the labels.
     """
     return [
         [weight / (1 << bits) for _, weight, length in read_spans(column, labels) for _ in range(length)]
@@ -188,17 +148,9 @@ def dense_weights(columns: list[Any], labels: int, bits: int) -> list[list[float
 
 
 def read_spans(column: Any, labels: int) -> Iterator[tuple[int, int, int]]:
-    """Reads the runs of a column.
+    """Reads the runs of a column, as first label, weight and length of each.
 
-    Args:
-      column: Run-length encoded weights of an output, as the file has them.
-      labels: Number of labels.
-
-    Yields:
-      First label, weight and length of each run.
-
-    Raises:
-      RefusedDocument: If the column is not an array of runs over the labels.
+    Raises RefusedDocument if the column is not an array of runs over the labels.
     """
     starts, weights = _read_runs(column, "a column", labels)
     for (start, stop), weight in zip(pairwise([*starts, labels]), weights, strict=True):

@@ -37,27 +37,16 @@ _FLOAT32_ROUNDING = 2.0**-22
 
 
 class DataAudit(NamedTuple):
-    """Result of an audit of the records.
-
-    Attributes:
-      problems: Failed checks, one line each, without any label.
-      lines: Lines of the report.
-    """
+    """Result of an audit of the records: failed checks, one line each, without any label; and lines of the report."""
 
     problems: tuple[str, ...]
     lines: tuple[str, ...]
 
 
 def audit_data(data: Path, release: dict[str, Any], mechanism: dict[str, Any]) -> DataAudit:
-    """Reads all shards of a release and checks their labels.
+    """Reads all shards of a release in a folder and checks their labels.
 
-    Args:
-      data: Folder of the shards.
-      release: The manifest of the release, which passed its audit.
-      mechanism: Its mechanism file, which passed its audit.
-
-    Returns:
-      The result.
+    The manifest and the mechanism file passed their audits.
     """
     shards = release["shards"]
     column: str | None = None

@@ -44,11 +44,9 @@ class CenterPredictions:
     """
 
     def __init__(self, mechanism: dict[str, Any], float32: bool):
-        """Prepares the comparison.
+        """Prepares the comparison; `float32` says whether records are TFRecords.
 
-        Args:
-          mechanism: The mechanism file, with a linear center, which passed its audit.
-          float32: Whether records are TFRecords.
+        The mechanism file, with a linear center, passed its audit.
         """
         linear = read_linear_center(mechanism)
         assert linear is not None
@@ -72,14 +70,9 @@ class CenterPredictions:
         self._domain = domain.astype(np.float32).astype(np.float64) if float32 else domain
 
     def wrong(self, columns: Mapping[str, Column], centers: np.ndarray) -> np.ndarray:
-        """Compares centers with predictions.
+        """Finds the records whose center is not the predicted one; shape (n,), bool.
 
-        Args:
-          columns: Features of n records, those of `numbers` and `categories`.
-          centers: Centers of the records, shape (n,), float64.
-
-        Returns:
-          The records whose center is another one, shape (n,), bool.
+        `columns` has the features of n records, those of `numbers` and `categories`; centers have shape (n,), float64.
         """
         size = self._weights.shape[1]
         terms = np.zeros((len(centers), size), np.int64)

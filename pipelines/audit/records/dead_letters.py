@@ -16,17 +16,12 @@ _LINE_BYTES = 1 << 20
 
 
 def letter_problems(folder: Path, release: dict[str, Any]) -> Iterator[str]:
-    """Compares the dead letters of a release with its manifest.
+    """Compares the dead letters in the folder of a release with its manifest, which passed its audit.
 
     A manifest without the member `dead_letters` is of a release without such records, or of an earlier version, which
     wrote one file at most and did not state its lines.
 
-    Args:
-      folder: Folder of the release.
-      release: Its manifest, which passed its audit.
-
-    Yields:
-      One line for each failed check.
+    Yields one line for each failed check.
     """
     found = sorted(path.name for path in folder.iterdir() if _NAME.fullmatch(path.name))
     expected = release["records_without_label"]

@@ -27,38 +27,16 @@ _RARE = 50
 
 
 def read_labels(records: Records, label: bytes, first: int) -> np.ndarray:
-    """Reads the label of every record.
-
-    Args:
-      records: n records.
-      label: Name of the label's feature.
-      first: Number of the first record in its file, for messages.
-
-    Returns:
-      The labels, shape (n,), float32.
-
-    Raises:
-      RefusedDocument: As for `read_features`.
-    """
+    """Reads the label of every record, shape (n,), float32, as `read_features` does."""
     return read_centered_labels(records, label, first, None)[0]
 
 
 def read_centered_labels(
     records: Records, label: bytes, first: int, center: bytes | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Reads the label of every record, and its center.
+    """Reads the labels, shape (n,), float32, and the centers, shape (n,), float64, as `read_features` does.
 
-    Args:
-      records: n records.
-      label: Name of the label's feature.
-      first: Number of the first record in its file, for messages.
-      center: Name of the center's feature; None to read no centers.
-
-    Returns:
-      The labels, shape (n,), float32; and the centers, shape (n,), float64, NaN where there is not exactly one number.
-
-    Raises:
-      RefusedDocument: As for `read_features`.
+    A center is NaN where there is not exactly one number, and everywhere if no feature is named.
     """
     labels, found = read_features(records, label, first, [] if center is None else [center])
     return labels, np.full(len(labels), np.nan) if center is None else found[center].numbers
@@ -82,20 +60,11 @@ class Feature:
 def read_features(
     records: Records, label: bytes, first: int, names: Sequence[bytes]
 ) -> tuple[np.ndarray, dict[bytes, Feature]]:
-    """Reads the label of every record, and further features.
+    """Reads the label of every record, shape (n,), float32, and further features, by name.
 
-    Args:
-      records: n records.
-      label: Name of the label's feature.
-      first: Number of the first record in its file, for messages.
-      names: Names of the further features.
-
-    Returns:
-      The labels, shape (n,), float32; and the features by name. A feature with no value or several has none.
-
-    Raises:
-      RefusedDocument: If a record is not a tf.Example, has no single float as its label, or has bytes that no reader
-        sees. The message has the number of the record.
+    A feature with no value or several has none. `first` is the number of the first record in its file, for messages.
+    Raises RefusedDocument, with the number of the record, if a record is not a tf.Example, has no single float as its
+    label, or has bytes that no reader sees.
     """
     octets, starts = np.frombuffer(records.content, np.uint8), records.starts
     places = np.empty(len(starts), np.int64)

@@ -31,26 +31,12 @@ class NoiseTails:
     failure: float
 
     def single(self, count: int) -> float:
-        """Bounds the largest absolute value of several draws.
-
-        Args:
-          count: Number of draws, >= 1.
-
-        Returns:
-          A number that the largest does not exceed, except with probability `failure`.
-        """
+        """Bounds the largest absolute value of `count` >= 1 draws, except with probability `failure`."""
         # P(|z| >= b) = 2 p^b / (1 + p) <= 2 p^b for p = exp(-1 / scale) and integers b >= 1.
         return math.ceil(self.scale * math.log(2 * count / self.failure))
 
     def exceeding(self, count: int) -> int:
-        """Bounds how many of several draws are as large as `large`.
-
-        Args:
-          count: Number of draws.
-
-        Returns:
-          A number that is not exceeded, except with probability `failure`.
-        """
+        """Bounds how many of `count` draws are as large as `large`, except with probability `failure`."""
         # P(z >= b) = p^b / (1 + p).
         chance = math.exp(-self.large / self.scale) / (1 + math.exp(-1 / self.scale))
         likely = math.ceil(count * chance)
@@ -66,13 +52,8 @@ class NoiseTails:
     def above(self, count: int, clipped: int = 0, floor: int | None = None) -> float:
         """Bounds the sum of independent draws from above; by symmetry its negative bounds it from below.
 
-        Args:
-          count: Number of draws.
-          clipped: Number of draws among them that count as 0 if they are negative.
-          floor: The others count as -floor if they are below that; None for as they are.
-
-        Returns:
-          A number that the sum does not exceed, except with probability `failure`.
+        The bound fails with probability `failure`. `clipped` draws among them count as 0 if they are negative; the
+        others count as -floor if they are below that, or as they are without `floor`.
         """
         if count == 0:
             return 0.0
@@ -104,17 +85,12 @@ class NoiseTails:
 
 
 def divergence(share: float, mean: float) -> float:
-    """Computes the relative entropy of two coins, in nats.
+    """Computes the relative entropy of two coins with the given probabilities of heads, in nats.
 
     The mean of n independent draws in [0, 1] with expectation `mean` is at least `share` > mean, or at most
     `share` < mean, with a probability of at most exp(-n * divergence) (Hoeffding 1963, Theorem 1).
 
-    Args:
-      share: Probability of heads of one coin, in [0, 1].
-      mean: That of the other, in [0, 1].
-
-    Returns:
-      The divergence; infinite if the other coin cannot show what the first one does.
+    It is infinite if the other coin cannot show what the first one does. Both arguments are in [0, 1].
     """
     total = 0.0
     for p, q in ((share, mean), (1 - share, 1 - mean)):

@@ -68,17 +68,11 @@ def check_distribution(
 ) -> Distribution:
     """Compares the number of records of each output with the channel and the prior.
 
-    Args:
-      observed: Records by output, shape (m,), integers.
-      channel: Probability of each output given each label, shape (k, m), float64; outputs ascend.
-      weights: The noised counts, clipped at 0 and normalized, shape (k,), float64, sum 1; of cells if the histogram
-        has cells of labels.
-      scale: Scale of the discrete Laplace noise of each count.
-      false_alarm: Probability, at most, with which labels of a correct release fail.
-      widths: Labels in each cell, shape (cells,), integers that sum to k; None if each label has a cell of its own.
-
-    Returns:
-      The result.
+    `observed` are the records by output, shape (m,), integers; `channel` the probability of each output, which ascend,
+    given each label, shape (k, m), float64. `weights` are the noised counts, clipped at 0 and normalized, shape (k,),
+    float64, sum 1; of cells if the histogram has cells of labels, with `widths` labels each, shape (cells,), integers
+    that sum to k. `scale` is that of the discrete Laplace noise of each count. Labels of a correct release fail with a
+    probability of at most `false_alarm`.
     """
     records, labels = int(observed.sum()), len(weights)
     # Half of the probability is for the noise: both sides of each interval, the largest, the number of large ones.

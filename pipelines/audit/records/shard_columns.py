@@ -79,17 +79,10 @@ class ShardReader:
     unit: str | None = None
 
     def read(self, path: Path, folders: Mapping[str, str | None] = _NO_FOLDERS) -> Iterator[Batch]:
-        """Reads a shard.
+        """Reads consecutive records of a shard: Parquet, TFRecord, or TFRecord with gzip.
 
-        Args:
-          path: Parquet, TFRecord, or TFRecord with gzip.
-          folders: Columns that all its records have from the names of its folders, with their value; None if missing.
-
-        Yields:
-          Consecutive records.
-
-        Raises:
-          RefusedDocument: If the file is damaged, or a column has values of the wrong type.
+        `folders` are the columns that all its records have from the names of its folders, with their value; None if
+        missing. Raises RefusedDocument if the file is damaged, or a column has values of the wrong type.
         """
         return self._parquet(path, folders) if path.suffix == ".parquet" else self._tfrecords(path, folders)
 

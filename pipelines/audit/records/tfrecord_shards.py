@@ -45,17 +45,10 @@ class Records(NamedTuple):
 
 
 def read_tfrecords(path: Path) -> Iterator[Records]:
-    """Reads a TFRecord file and verifies both checksums of every record.
+    """Reads a regular TFRecord file and verifies both checksums of every record; gzip if its name ends with .gz.
 
-    Args:
-      path: A regular file; gzip if its name ends with .gz.
-
-    Yields:
-      Consecutive records, some megabytes at a time.
-
-    Raises:
-      RefusedDocument: If the file is truncated, corrupt or cannot be read. The message has the byte offset of the
-        record in the decompressed file.
+    Yields consecutive records, some megabytes at a time. Raises RefusedDocument if the file is truncated, corrupt or
+    cannot be read. The message has the byte offset of the record in the decompressed file.
     """
     try:
         with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as file:
@@ -104,15 +97,9 @@ def _numbers(content: bytes, offsets: np.ndarray) -> np.ndarray:
 
 
 def checksums(content: bytes, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Computes the masked CRC-32C of parts of a text.
+    """Computes the masked CRC-32C of n parts of a text; shape (n,), uint32.
 
-    Args:
-      content: The text.
-      starts: Offset of each of n parts, shape (n,), int64.
-      lengths: Bytes of each part, shape (n,), int64.
-
-    Returns:
-      The masked checksums, shape (n,), uint32.
+    `starts` and `lengths` are offset and bytes of each part, shape (n,), int64.
     """
     rows = np.maximum(-(-lengths // _ROW), 1)
     firsts = np.cumsum(rows) - rows
