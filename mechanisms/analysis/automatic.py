@@ -80,8 +80,8 @@ def default_mechanism(purpose: str | None, loss: str) -> str:
 def choose_mechanism(prior: Prior, epsilon: float, records: int, residuals: bool) -> Choice:
     """Chooses the candidate of the smallest bias of those whose error is at most `CLOSE` times the least one.
 
-    Bias does not average out, and the least error is an estimate. With a center, the prior is that of the residuals,
-    over all of their grid, which may be clipped to a range.
+    Bias does not average out, and the least error is an estimate. There is at least one record. With a center, the
+    prior is that of the residuals, over all of their grid, which may be clipped to a range.
     """
     ranges: dict[str, ResidualRange] = {}
     for name, mechanism in CANDIDATES.items():

@@ -130,9 +130,9 @@ def epsilon_at_least(likely: tuple[int, int], unlikely: tuple[int, int], alpha: 
 def misfits(counts: np.ndarray, probabilities: np.ndarray, alpha: float) -> np.ndarray:
     """Finds the probabilities that sampled counts contradict, by an exact binomial test of each.
 
-    Counts and claimed probabilities have shape (k, m): one row of independent draws for each input. `alpha` is the
-    probability of any false finding; it is divided by the number of tests (Bonferroni). The result has shape (f, 2),
-    integers: input and outcome of each contradiction.
+    Counts, integers, and claimed probabilities have shape (k, m): one row of independent draws for each input. `alpha`,
+    in (0, 1), is the probability of any false finding; it is divided by the number of tests (Bonferroni). The result
+    has shape (f, 2), integers: input and outcome of each contradiction.
     """
     draws = counts.sum(axis=1, keepdims=True)
     expected = draws * probabilities

@@ -80,8 +80,9 @@ def propose_domain(noised: np.ndarray, records: int, epsilon: float, clamped: fl
     """Proposes the shortest domain of cells that leaves at most half of the share `clamped` outside at each end.
 
     This holds as far as the counts tell; the ends are rounded outwards to round numbers. `noised` has the counts of the
-    cells of `log_spaced_labels`, shape (381,), integers, which have spent `epsilon`; `clamped` is in [0, 1). Raises
-    ValueError if no cell has more labels than noise, or only the cell of 0 has.
+    cells of `log_spaced_labels`, shape (381,), integers, which have spent epsilon > 0. The number of records, >= 1, is
+    public, and `clamped` is in [0, 1). Raises ValueError if no cell has more labels than noise, or only the cell of 0
+    has.
     """
     labels, scale = log_spaced_labels(), HISTOGRAM_SENSITIVITY / epsilon
     counts = np.clip(np.asarray(noised, np.int64), 0, records)

@@ -2,6 +2,8 @@
 
 A model inherits the bias of its labels, while their variance averages out (Badanidiyuru et al. 2023, Section 3 and
 Theorem 5). `model_error` derives the sum of the two for least squares, `ridge_error` for ridge regression.
+
+`explained` is the share of the label variance that the features explain, in [0, 1]; None if unknown.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """Planning of a release before any data is read: the best split of epsilon between prior and labels, by simulation.
 
 Source: Ghazi et al. 2022, Algorithm 4 for the two stages, Theorem 7 for the default split.
+
+There is at least one record, and at least one draw. `explained` is the share of the label variance that the features
+explain, in [0, 1]; None if unknown.
 """
 
 from __future__ import annotations
@@ -93,8 +96,8 @@ def plan_split(
     divided by sqrt(2). Each share is evaluated by solving the mechanism for `draws` noisy histograms. The two shares
     that are returned are evaluated with as many new draws, the same for both.
 
-    The number of records and `draws` are at least 1. The histogram of residuals around a center gets another share by
-    default. Raises ValueError if `split_budget`, the mechanism or the measure does not support the arguments.
+    The histogram of residuals around a center gets another share by default. Raises ValueError if `split_budget`, the
+    mechanism or the measure does not support the arguments.
     """
     most, least = prior_share(getattr(mechanism, "name", "")), Fraction(0)
     if residuals:

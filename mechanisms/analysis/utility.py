@@ -5,6 +5,9 @@ number of true labels, per released label, on which a model has the same error: 
 model, the bias that a debiasing line leaves does not, so the worth falls with the number of records per parameter.
 Unbiased labels keep the best predictor of squared and Poisson loss (Badanidiyuru et al. 2023, "Optimal Unbiased
 Randomizers for Regression with Label DP", Theorem 5). docs/report.md derives the formulas.
+
+`records_per_parameter` is the number of records n divided by that of parameters p, > 0. `explained` is the share R of
+the label variance that the features explain, in [0, 1]; None if unknown.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class Worth:
 
 
 def worth_of_label(facts: ReleasedFacts, records_per_parameter: float) -> Worth | None:
-    """Worth of one released label for n / p records per parameter of a model; None if the prior has a single label."""
+    """Worth of one released label for n / p > 0 records per parameter of a model; None for a prior of one label."""
     moments = facts.whole_utility
     if not (moments.variance > 0 and facts.label_variance > 0):
         return None
@@ -237,10 +237,8 @@ def _coarse(prior: Prior) -> Prior:
 class Debiasing:
     """Line that debiases released labels, or predictions learned from them.
 
-    Attributes:
-      formula: Formula to paste, in which `released` is a label or a prediction and `center` the center; None without a
-        line.
-      advice: When to use it, or why there is none.
+    In the formula to paste, `released` is a label or a prediction and `center` the center; None without a line. The
+    advice says when to use it, or why there is none.
     """
 
     formula: str | None
@@ -273,7 +271,7 @@ def debiasing(facts: ReleasedFacts) -> Debiasing:
 
 
 def percent(share: float) -> str:
-    """Formats a share of the label variance: percent with two significant digits; above 1, "more than all"."""
+    """Formats a share >= 0 of the label variance: percent with two significant digits; above 1, "more than all"."""
     return f"{100 * share:.2g} %" if share < 0.995 else "more than all"
 
 

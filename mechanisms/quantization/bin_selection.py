@@ -6,6 +6,8 @@ For an input x in the cell [B_j, B_j+1), draw l <= j from left_j and r > j from 
 
 Within a cell the probability of an output is linear in x, and it may jump at the bins. So its largest and smallest
 values over all of [-1, 1] are among its one-sided limits at the ends of the cells, and the privacy loss is exact.
+
+Bins ascend, shape (..., m), and single inputs have shape (n,).
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ class Selection:
     def symmetric(cls, bins: np.ndarray, left: np.ndarray) -> Selection:
         """Builds a selection whose right side mirrors the left: right_j(r) = left_(m - j)(m + 1 - r), counted from 1.
 
-        The bins are symmetric around 0.
+        The bins are symmetric around 0; `left` has shape (..., m - 1, m).
         """
         return cls(bins, left, left[..., ::-1, ::-1])
 
@@ -54,7 +56,10 @@ def channel(selection: Selection, inputs: np.ndarray) -> np.ndarray:
 
 
 def cells_of(bins: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-    """Cell of each input, in [0, m - 1); an input on a bin belongs to the cell above, except on the last bin."""
+    """Cell of each input, integers in [0, m - 1), shape (n,), for bins of shape (m,).
+
+    An input on a bin belongs to the cell above, except on the last bin.
+    """
     return np.clip(np.searchsorted(bins, inputs, side="right") - 1, 0, len(bins) - 2)
 
 

@@ -1,4 +1,7 @@
-"""Reader of untrusted JSON documents for the auditor, with numbers kept exact."""
+"""Reader of untrusted JSON documents for the auditor, with numbers kept exact.
+
+The readers of members raise RefusedDocument if the member is missing or is not of the kind that they read.
+"""
 
 from __future__ import annotations
 
@@ -65,10 +68,7 @@ def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_member(document: dict[str, Any], key: str, kind: type) -> Any:
-    """Reads a member of the expected type: dict, list, str, int, or object for any type. Never accepts a boolean.
-
-    Raises RefusedDocument if the member is missing or of another type.
-    """
+    """Reads a member of the expected type: dict, list, str, int, or object for any type. Never accepts a boolean."""
     if key not in document:
         raise RefusedDocument(f"{key} is missing")
     if not isinstance(document[key], kind) or isinstance(document[key], bool):
@@ -77,7 +77,7 @@ def read_member(document: dict[str, Any], key: str, kind: type) -> Any:
 
 
 def read_count(document: dict[str, Any], key: str) -> int:
-    """Reads an integer >= 0. Raises RefusedDocument if the member is missing or is not such an integer below 2^53."""
+    """Reads an integer from 0 to 2^53, exclusive."""
     value = read_member(document, key, int)
     if not 0 <= value < _MAX_COUNT:
         raise RefusedDocument(f"{key} is not an integer from 0 to 2^53")
@@ -85,10 +85,7 @@ def read_count(document: dict[str, Any], key: str) -> int:
 
 
 def read_counts(document: dict[str, Any], key: str) -> list[int]:
-    """Reads noised counts, integers between -2^62 and 2^62.
-
-    Raises RefusedDocument if the member is missing or is not an array of such integers.
-    """
+    """Reads noised counts, integers between -2^62 and 2^62."""
     counts = read_member(document, key, list)
     if not all(type(count) is int and abs(count) < 1 << 62 for count in counts):
         raise RefusedDocument(f"{key} are not integers")
@@ -98,7 +95,7 @@ def read_counts(document: dict[str, Any], key: str) -> list[int]:
 def read_nonnegative(document: dict[str, Any], key: str) -> Fraction:
     """Reads a finite number >= 0 exactly: the rational number that the float is.
 
-    Raises RefusedDocument if the member is missing or is not such a number; an integer must be exact as a float.
+    An integer must be exact as a float.
     """
     value = read_member(document, key, object)
     if not isinstance(value, int | float) or not 0 <= value <= sys.float_info.max or float(value) != value:
@@ -109,8 +106,7 @@ def read_nonnegative(document: dict[str, Any], key: str) -> Fraction:
 def read_floats(document: dict[str, Any], key: str) -> list[float]:
     """Reads a non-empty array of finite floats.
 
-    Integers are refused: 1 and 1.0 would be one number with two fingerprints. Raises RefusedDocument if the member is
-    missing or is not such an array.
+    Integers are refused: 1 and 1.0 would be one number with two fingerprints.
     """
     values = read_member(document, key, list)
     if not values or not all(isinstance(value, float) and math.isfinite(value) for value in values):
@@ -119,10 +115,7 @@ def read_floats(document: dict[str, Any], key: str) -> list[float]:
 
 
 def read_ascending_floats(document: dict[str, Any], key: str) -> list[float]:
-    """Reads a non-empty, strictly ascending array of finite floats.
-
-    Raises RefusedDocument if the member is missing or is not such an array.
-    """
+    """Reads a non-empty, strictly ascending array of finite floats."""
     values = read_floats(document, key)
     if any(left >= right for left, right in pairwise(values)):
         raise RefusedDocument(f"{key} is not strictly ascending")

@@ -1,4 +1,8 @@
-"""Checks of release.json: against the mechanism file, and against itself."""
+"""Checks of release.json: against the mechanism file, and against itself.
+
+Manifests have `release.` before each key. The checks yield one line for each that fails. All functions raise
+RefusedDocument if a member is missing or has the wrong type.
+"""
 
 from __future__ import annotations
 
@@ -45,11 +49,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def budget_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: Audit) -> Iterator[str]:
-    """Compares the epsilons and deltas of a manifest with each other and with the mechanism file.
-
-    The manifest has `release.` before each key. Yields one line for each failed check. Raises RefusedDocument if a
-    member is missing or has the wrong type.
-    """
+    """Compares the epsilons and deltas of a manifest with each other and with the mechanism file."""
     total, prior = read_nonnegative(release, "release.epsilon"), read_nonnegative(release, "release.prior_epsilon")
     certified, center = read_nonnegative(release, "release.certified_epsilon"), center_epsilon(mechanism)
     # A release without a linear center has no epsilon for it.
@@ -98,11 +98,7 @@ def _composed(mechanism: dict[str, Any]) -> tuple[Fraction, Fraction] | None:
 
 
 def composition_problems(mechanism: dict[str, Any]) -> Iterator[str]:
-    """Checks that all labels of a unit have the stated epsilon and delta together, from the integer weights.
-
-    Yields one line if they do not. The weights passed their audit. Raises RefusedDocument if a member is missing or has
-    the wrong type.
-    """
+    """Checks that all labels of a unit have the stated epsilon and delta together, from the audited integer weights."""
     composed = _composed(mechanism)
     if composed is None:
         return
@@ -113,11 +109,7 @@ def composition_problems(mechanism: dict[str, Any]) -> Iterator[str]:
 
 
 def unit_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: Audit) -> Iterator[str]:
-    """Compares the privacy unit of a manifest with that of the mechanism file.
-
-    The manifest has `release.` before each key. Yields one line for each failed check. Raises RefusedDocument if a
-    member is missing or has the wrong type.
-    """
+    """Compares the privacy unit of a manifest with that of the mechanism file."""
     stated = mechanism.get("unit")
     if stated is None:
         if "release.unit" in release:
@@ -143,7 +135,7 @@ def unit_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: Aud
 def center_epsilon(mechanism: dict[str, Any]) -> Fraction:
     """Reads the epsilon that the linear center of a mechanism file has spent; 0 without a linear center.
 
-    Raises RefusedDocument if a member is missing or has the wrong type, or there are noised sums without an epsilon.
+    Raises RefusedDocument also if there are noised sums without an epsilon.
     """
     linear = read_linear_center(mechanism)
     return Fraction(0) if linear is None else read_nonnegative(linear, "center.linear.epsilon")
@@ -152,7 +144,7 @@ def center_epsilon(mechanism: dict[str, Any]) -> Fraction:
 def read_prior(mechanism: dict[str, Any]) -> dict[str, Any]:
     """Reads the prior of the mechanism file of a release.
 
-    Raises RefusedDocument if there is none: then nothing says what the release of the prior cost.
+    Without one, nothing says what the release of the prior cost.
     """
     if "prior" not in mechanism:
         raise RefusedDocument("mechanism.json of a release has no prior")
@@ -160,11 +152,7 @@ def read_prior(mechanism: dict[str, Any]) -> dict[str, Any]:
 
 
 def statement_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: Audit) -> Iterator[str]:
-    """Checks what else a manifest states: the mechanism and its domain against the mechanism file, the rest by type.
-
-    The manifest has `release.` before each key. Yields one line for each failed check. Raises RefusedDocument if a
-    member is missing or has the wrong type.
-    """
+    """Checks what else a manifest states: the mechanism and its domain against the mechanism file, the rest by type."""
     adjacency = UNIT_ADJACENCY if "unit" in mechanism else ADJACENCY
     if read_member(release, "release.adjacency", str) != adjacency:
         units = " for units" if "unit" in mechanism else ""
@@ -244,8 +232,7 @@ def _center_problems(release: dict[str, Any], mechanism: dict[str, Any]) -> Iter
 def warning_problems(release: dict[str, Any], mechanism: dict[str, Any]) -> Iterator[str]:
     """Compares the warnings of a manifest with those that follow from the released facts.
 
-    The manifest has `release.` before each key; the mechanism file passed its own audit. Yields one line for each
-    failed check. Raises RefusedDocument if a member is missing or has the wrong type.
+    The mechanism file passed its own audit.
     """
     for key in ("release.loss", "release.features"):
         if release.get(key) is not None:

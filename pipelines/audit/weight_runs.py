@@ -1,6 +1,9 @@
 """Run-length encoded integer weights: their sums and their divergence, exactly.
 
 A mechanism file has a column for each output. A column is an array of runs, a weight and a number of labels each.
+
+The parameter `columns` has the run-length encoded weights of each output, as the file has them; rows must sum to
+2^bits. RefusedDocument is raised if a column is not an array of runs over the labels.
 """
 
 from __future__ import annotations
@@ -42,11 +45,9 @@ def tally_columns(
 ) -> tuple[list[int], list[int], list[tuple[int, int]]]:
     """Sums weights over outputs without expanding runs.
 
-    Sums are accumulated as changes from one label to the next, so the cost of a run does not depend on its length.
-
-    `columns` are run-length encoded as in a mechanism file, with an integer target each. The result has the sums of
-    weight and of weight * target, for each label; and the least and the largest weight, for each column. Raises
-    RefusedDocument if a column is not an array of runs over the labels.
+    Sums are accumulated as changes from one label to the next, so the cost of a run does not depend on its length. The
+    result has the sums of weight and of weight * target, for each label, and the least and the largest weight, for each
+    column. There is an integer target for each column.
     """
     sums, moments, ranges = [0] * labels, [0] * labels, []
     for c, (column, target) in enumerate(zip(columns, targets, strict=True)):
@@ -71,7 +72,7 @@ def largest_ratio(ranges: list[tuple[int, int]]) -> Fraction:
 
 
 def largest_divergence(columns: list[Any], labels: int, epsilon: Fraction, bits: int) -> Fraction:
-    """Computes the least delta for which the weights are (epsilon, delta)-DP.
+    """Computes the least delta, in [0, 1], for which the weights are (epsilon, delta)-DP, epsilon >= 0.
 
     That is the largest sum over outputs of max(0, P(c | y) - E P(c | y')) over pairs of labels, with E = e^epsilon
     rounded down by less than 2^-300. Rows must sum to 2^bits.
@@ -119,8 +120,7 @@ def mean_squared_error(
 ) -> float:
     """Computes the mean of (output - label)^2 over a prior, in floating point, without expanding runs.
 
-    `prior` is the probability of each label; rows sum to 2^bits. Raises RefusedDocument if a column is not an array of
-    runs over the labels.
+    `prior` is the probability of each label.
     """
     middle = math.fsum(weight * label for weight, label in zip(prior, labels, strict=True))
     moments = [
@@ -137,10 +137,7 @@ def mean_squared_error(
 
 
 def dense_weights(columns: list[Any], labels: int, bits: int) -> list[list[float]]:
-    """Expands weights to floats: for each column the probability of its output given each label. Rows sum to 2^bits.
-
-    Raises RefusedDocument if a column is not an array of runs over the labels.
-    """
+    """Expands weights to floats: for each column the probability of its output given each label."""
     return [
         [weight / (1 << bits) for _, weight, length in read_spans(column, labels) for _ in range(length)]
         for column in columns
@@ -148,10 +145,7 @@ def dense_weights(columns: list[Any], labels: int, bits: int) -> list[list[float
 
 
 def read_spans(column: Any, labels: int) -> Iterator[tuple[int, int, int]]:
-    """Reads the runs of a column, as first label, weight and length of each.
-
-    Raises RefusedDocument if the column is not an array of runs over the labels.
-    """
+    """Reads the runs of a column, as first label, weight and length of each."""
     starts, weights = _read_runs(column, "a column", labels)
     for (start, stop), weight in zip(pairwise([*starts, labels]), weights, strict=True):
         yield start, weight, stop - start

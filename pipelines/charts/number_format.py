@@ -1,4 +1,7 @@
-"""Numbers as text for readers of the report: labels, probabilities and proven bounds."""
+"""Numbers as text for readers of the report: labels, probabilities and proven bounds.
+
+Probabilities are in [0, 1].
+"""
 
 from __future__ import annotations
 

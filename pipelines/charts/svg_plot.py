@@ -168,13 +168,7 @@ def power_of_ten(values: Iterable[float]) -> int:
 
 @dataclass(frozen=True)
 class Ticks:
-    """Ticks of an axis.
-
-    Attributes:
-      values: Values on the axis, ascending.
-      names: Their texts, in units of a power of ten.
-      power: Exponent of that power.
-    """
+    """Ticks of an axis: ascending values, and their texts in units of 10^power."""
 
     values: list[float]
     names: list[str]
@@ -237,14 +231,9 @@ def _as_power(value: float) -> str:
 
 @dataclass(frozen=True)
 class Frame:
-    """Picture around a plot. The left edge of the plot depends on the names of the vertical axis' ticks.
+    """Picture of a width and height around a plot, which has the other edges.
 
-    Attributes:
-      width: Width of the picture.
-      height: Its height.
-      right: Right edge of the plot.
-      top: Upper edge of the plot.
-      bottom: Lower edge of the plot.
+    The left edge of the plot depends on the names of the vertical axis' ticks.
     """
 
     width: float = 480

@@ -2,6 +2,9 @@
 
 A channel is the matrix of the probabilities of the outputs given the labels. The size of a chart is bounded for every
 label domain: bars, rows and columns are grouped, and points closer than a pixel are drawn once.
+
+Labels, shape (k,), and outputs, shape (m,), ascend. A channel is an array of shape (k, m), whose rows sum to 1. The
+parameter `name` is the name of the label column.
 """
 
 from __future__ import annotations
@@ -63,13 +66,9 @@ class ChannelCells:
 
 @dataclass(frozen=True)
 class Bin:
-    """Neighboring labels whose rows of the channel are equal.
+    """Neighboring labels, from `first` to `last`, whose rows of the channel are equal.
 
-    Attributes:
-      first: Lowest label.
-      last: Highest label.
-      output: Most likely output.
-      probability: Probability of that output, given any label of the bin.
+    `output` is the most likely output, `probability` its probability given any label of the bin.
     """
 
     first: float
@@ -81,13 +80,10 @@ class Bin:
 def channel_cells(
     labels: np.ndarray, outputs: np.ndarray, probabilities: np.ndarray, max_cells: int = 100
 ) -> ChannelCells:
-    """Reduces a channel to cells that can be drawn.
+    """Reduces a channel to cells that can be drawn, at most `max_cells` rows and columns.
 
     Neighboring labels with equal rows share a row of cells. If there are more than `max_cells` such rows, rows hold
     equally many labels instead, except for the last. Columns hold equally many outputs, except for the last.
-
-    Labels, shape (k,), and outputs, shape (m,), ascend; probabilities, of each output given each label, have shape (k,
-    m), and rows sum to 1. `max_cells` limits rows, and columns.
     """
     rows = _run_starts(probabilities)
     if len(rows) > max_cells:
@@ -102,7 +98,7 @@ def label_bins(labels: np.ndarray, outputs: np.ndarray, probabilities: np.ndarra
     """Finds the bins of a mechanism such as randomized response on bins, in ascending order.
 
     There are none if all labels have one bin, each label has its own, or there are more than `max_bins`, which are not
-    worth showing. The arguments are as for `channel_cells`.
+    worth showing.
     """
     starts = _run_starts(probabilities)
     if not 1 < len(starts) <= min(max_bins, len(labels) - 1):
@@ -150,8 +146,7 @@ def _ranges(values: np.ndarray, starts: np.ndarray) -> list[tuple[float, float]]
 def prior_chart(labels: np.ndarray, weights: np.ndarray, outputs: np.ndarray, bins: Sequence[Bin], name: str) -> str:
     """Draws the prior as bars, over bands for the bins, with marks for the outputs in its range.
 
-    Labels, shape (k,), and outputs, shape (m,), ascend. Weights are probabilities, shape (k,); bars of grouped labels
-    show their mean. `name` is that of the label column.
+    Weights are probabilities, shape (k,); bars of grouped labels show their mean.
     """
     edges = bar_edges(labels)
     starts = group_starts(len(labels), _MAX_BARS)
@@ -201,10 +196,9 @@ def _bands(plot: Plot, labels: np.ndarray, edges: np.ndarray, bins: Sequence[Bin
 
 
 def outputs_chart(labels: np.ndarray, outputs: np.ndarray, probabilities: np.ndarray, name: str) -> str:
-    """Draws the distribution of the released values.
+    """Draws the distribution of the released values from their probabilities, shape (m,).
 
-    Labels, shape (k,), and outputs, shape (m,), ascend; the range of the labels is shown as a band. Probabilities are
-    those of the outputs, shape (m,). `name` is that of the label column.
+    The range of the labels is shown as a band.
     """
     low, high = min(labels[0], outputs[0]), max(labels[-1], outputs[-1])
     margin = 0.04 * (high - low) or 0.5
@@ -234,8 +228,8 @@ def outputs_chart(labels: np.ndarray, outputs: np.ndarray, probabilities: np.nda
 def errors_chart(labels: np.ndarray, lines: Sequence[tuple[str, str, np.ndarray]], name: str, unit: str) -> str:
     """Draws measures of error against the true label.
 
-    Labels, shape (k,), ascend. Each line has a class in the style sheet, a name, and values at the labels, shape (k,).
-    `name` is that of the label column, `unit` that of the vertical axis.
+    Each line has a class in the style sheet, a name, and values at the labels, shape (k,). `unit` is the name of the
+    vertical axis.
     """
     shown = evenly_spaced(len(labels), _MAX_POINTS)
     values = np.concatenate([line for _, _, line in lines])
@@ -276,8 +270,6 @@ def channel_chart(cells: ChannelCells, name: str) -> str:
     """Draws the channel as a heat map, the lowest labels at the bottom, the lowest outputs to the left.
 
     Shades grow with the square root of the probability, so that small probabilities can be seen.
-
-    `name` is that of the label column.
     """
     rows, columns = cells.probabilities.shape
     names, outputs, power = _cell_names(cells)

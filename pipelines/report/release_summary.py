@@ -68,10 +68,8 @@ def _first_run(labels: np.ndarray, mask: np.ndarray) -> tuple[float, float]:
 class Example:
     """Distribution of the output for one label.
 
-    Attributes:
-      label: The label.
-      outputs: Outputs and their probabilities, the most likely first; empty if there are more than 4 outputs.
-      central: Ends of a range that holds at least 90 % of the outputs.
+    Outputs are listed with their probabilities, the most likely first; none if there are more than 4. `central` has the
+    ends of a range that holds at least 90 % of the outputs.
     """
 
     label: float
@@ -200,16 +198,10 @@ def ledger_rows(runs: Sequence[dict[str, Any]], fingerprint: str, prior_release:
 
 @dataclass(frozen=True)
 class LabelRow:
-    """Error of the output for one label.
+    """Error of the output for one label, whose weight is its probability under the prior.
 
-    Attributes:
-      label: The label.
-      weight: Its probability under the prior.
-      output: Most likely output.
-      probability: Probability of that output.
-      bias: Mean output minus the label.
-      deviation: Standard deviation of the output.
-      error: Root mean squared error of the output.
+    `output` is the most likely output, with its probability; `bias` is the mean output minus the label, `deviation` the
+    standard deviation of the output, `error` its root mean squared error.
     """
 
     label: float
