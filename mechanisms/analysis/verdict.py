@@ -148,7 +148,7 @@ def _without_records(facts: ReleasedFacts, needed: float, what: str) -> Verdict:
 
 
 def _beside_center(facts: ReleasedFacts, error: float) -> str:
-    """What the center alone misses, in the same shares; empty where the variance of the labels is unknown."""
+    """Text on the error of the center alone, in the same shares; empty where the variance of the labels is unknown."""
     if facts.center is None or facts.center.label_variance is None:
         return ""
     missed = facts.whole_utility.variance
