@@ -130,14 +130,7 @@ def _center_file_problems(path: Path, mechanism: dict[str, Any]) -> Iterator[str
 
 
 def audit_report(audit: Audit) -> str:
-    """Formats an audit as a few lines of plain ASCII.
-
-    Args:
-      audit: The result of an audit.
-
-    Returns:
-      The lines, the last of them "PASS", or "FAIL: " and every problem.
-    """
+    """Formats an audit as lines of plain ASCII, the last of them "PASS", or "FAIL: " and every problem."""
     lines = []
     for label, part in audit.parts:
         # Without the verdict of the part, which is one of those of the whole.

@@ -11,11 +11,7 @@ from ..audit.documents import printable
 
 
 def add_flags(parser: Any) -> None:
-    """Adds the arguments of the command.
-
-    Args:
-      parser: A parser of argparse.
-    """
+    """Adds the arguments of the command to a parser of argparse."""
     parser.description = (
         "Recompute epsilon, bias and fingerprint of a mechanism file from its integer weights. "
         "Of a release, check the manifest against it too, and the records with --data."
@@ -35,16 +31,7 @@ def add_flags(parser: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the command and prints the report.
-
-    Bad usage, such as a path that does not exist, is one line on standard error.
-
-    Args:
-      args: Parsed arguments: `path` and `data`.
-
-    Returns:
-      The exit code: 0 if every check holds, 1 if one does not, 2 for bad usage.
-    """
+    """Prints the script; returns the exit code."""
     try:
         # The local copy of a release on an object store.
         audit = audit_path(getattr(args, "copies", {}).get(args.path, args.path), args.data)

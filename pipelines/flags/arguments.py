@@ -103,24 +103,12 @@ def log_to_stderr() -> None:
 
 
 def available_cpus() -> int:
-    """Counts the CPUs that this process may use.
-
-    Returns:
-      The count, at least 1.
-    """
+    """Counts the CPUs that this process may use; at least 1."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def check_unique(flag: str, values: Sequence[Any]) -> None:
-    """Checks that no value of a flag occurs twice.
-
-    Args:
-      flag: Name of the flag, with dashes.
-      values: Its values.
-
-    Raises:
-      UsageError: If a value occurs twice.
-    """
+    """Checks that no value of a flag, named with its dashes, occurs twice. Raises UsageError if one does."""
     repeated = [value for place, value in enumerate(values) if value in values[:place]]
     if repeated:
         raise UsageError(f"{flag} names {repeated[0]} twice: name each value once")

@@ -326,20 +326,8 @@ def run_job(
 ) -> list[ReleasedLabel]:
     """Runs the main job, which writes shards and mechanism files into the staging folder.
 
-    If it repeats a release of the ledger whose output is still there, it uses the mechanisms of that release.
-
-    Args:
-      ledger: The ledger.
-      request_name: Name of the request, of `request_id`.
-      requests: One request for each label.
-      options: Options of the runner.
-      staging: The staging folder.
-
-    Returns:
-      What is to be released of each label.
-
-    Raises:
-      InputError: If the input is at fault.
+    If it repeats a release of the ledger whose output is still there, it uses the mechanisms of that release. Raises
+    InputError if the input is at fault.
     """
     earlier = earlier_of_requests(ledger, request_name, requests)
     for folder in label_folders([request.column.name for request in requests]):

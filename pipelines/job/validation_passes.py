@@ -175,12 +175,7 @@ def _write(validation: Validation, folder: str, statistics_name: str) -> None:
 def check_values(request: JobRequest, options: PipelineOptions) -> None:
     """Reads the columns of `JobRequest.unsure`, and encodes them for TFRecord output.
 
-    Args:
-      request: The request.
-      options: Options of the runner.
-
-    Raises:
-      InputError: If the output cannot hold a value exactly; names the file or column and says what to do.
+    Raises InputError, which names the file or column and says what to do, if the output cannot hold a value exactly.
     """
     if not request.unsure or request.command == "fit":
         return

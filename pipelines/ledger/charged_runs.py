@@ -186,13 +186,8 @@ def _length(window: Window) -> int:
 
 
 def corrupt(name: str, place: str) -> InputError:
-    """Error for an entry that cannot be read.
+    """Error for an entry that cannot be read, to be raised by the caller.
 
-    Args:
-      name: Path of the ledger.
-      place: Line or row of the entry.
-
-    Returns:
-      The exception, to be raised by the caller.
+    `name` is the path of the ledger, and `place` the line or row of the entry.
     """
     return InputError(f"ledger {name} is corrupt ({place}); restore it from a backup before releasing again")

@@ -113,13 +113,5 @@ SEGMENTS_NAME = "segments"
 
 
 def job_result_path(staging: Staging, place: int) -> str:
-    """Names the temporary file of the job result of one private column.
-
-    Args:
-      staging: The staging folder.
-      place: Place of the column among the requests of the job.
-
-    Returns:
-      Path of the file.
-    """
+    """Path of the temporary job result of one private column, by its place among the requests of the job."""
     return FileSystems.join(staging.work, f"job_result_{place}.json")

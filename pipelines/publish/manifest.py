@@ -308,13 +308,8 @@ def release_entries(binding: NoiseBinding, mechanism: MechanismFile, with_labels
     names of the first and costs nothing; any other run is charged. A prior that was released before, and is published
     again with the mechanism, keeps its name, so that it costs nothing where the ledger has it.
 
-    Args:
-      binding: Binding of the release's noise.
-      mechanism: The released mechanism.
-      with_labels: False for `fit`, which releases no labels.
-
-    Returns:
-      Up to three entries; none for `fit` with a public prior and without a center of its own.
+    Without `with_labels`, as for `fit`, no labels are released: there are no entries then for a public prior without a
+    center of its own.
     """
     own, unit = prior_release_name(binding), binding.unit
     prior_epsilon = spent(unit, mechanism.prior_epsilon)

@@ -64,20 +64,11 @@ def _describe(flag: str, name: str, input: InputSpec, names: list[str]) -> str:
 
 
 def unsure_columns(schema: pa.Schema, input: InputSpec, labels: Sequence[str], output_format: str) -> tuple[str, ...]:
-    """Finds the columns of which only the values tell whether the output can hold them.
+    """Names the columns of which only the values tell whether the output can hold them.
 
-    Args:
-      schema: Columns of the input.
-      input: The input files.
-      labels: The private columns, which are replaced.
-      output_format: Format of the shards.
-
-    Returns:
-      Names of the columns: timestamps of the type INT96, and for TFRecords integers that may be beyond int64.
-
-    Raises:
-      UsageError: If the output can hold no value of a column; names it.
-      InputError: If the first file cannot be read.
+    These are timestamps of the type INT96, and for TFRecords integers that may be beyond int64; not private columns,
+    which are replaced. Raises UsageError, which names the column, if the output can hold no value of it, and InputError
+    if the first file cannot be read.
     """
     names = []
     if output_format == "tfrecord" != input.format.name:
@@ -94,12 +85,7 @@ def unsure_columns(schema: pa.Schema, input: InputSpec, labels: Sequence[str], o
 
 
 def announce_csv_columns(input: InputSpec, labels: Sequence[str]) -> None:
-    """Warns of columns of numbers that CSV files have as text.
-
-    Args:
-      input: The input files.
-      labels: Names of the private columns.
-    """
+    """Warns of columns of numbers that CSV files have as text; `labels` are the private columns."""
     reader = FileReader(input.format, label_column=labels[0], other_labels=labels[1:])
     try:
         notes = reader.notes(input.parts[0])

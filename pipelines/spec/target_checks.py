@@ -166,12 +166,5 @@ def _inside(path: str, folder: str) -> bool:
 
 
 def leftovers_exist(target: str) -> bool:
-    """Tells whether a run that writes to a target on an object store is going, or was killed.
-
-    Args:
-      target: URL of the output.
-
-    Returns:
-      True if its lease is there.
-    """
+    """Tells whether a run that writes to a target on an object store is going, or was killed: its lease is there."""
     return store_of(target).head(lease_path(target)) is not None

@@ -1,10 +1,12 @@
-"""Docstrings of all public members: Google style, parsed by griffe, complete.
+"""Docstrings: complete and in Google style where users import a name, one text without sections inside.
 
-A function documents each parameter (Args), its result (Returns or Yields) and each exception that it raises itself
-(Raises). A class documents its fields (Attributes) or the parameters of its constructor (Args).
+Parsed by griffe. A public function documents each parameter (Args), its result (Returns or Yields) and each exception
+that it raises itself (Raises). A public class documents its fields (Attributes) or the parameters of its constructor
+(Args). Everything else that has no underscore has a docstring.
 """
 
 import ast
+import importlib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -146,23 +148,41 @@ def problems(member: Any) -> Iterator[str]:
         yield f"Raises: {', '.join(sorted(missing))}"
 
 
+@cache
+def exported() -> set[str]:
+    """Names that users import: those of the package and of its two layers for pipelines of their own."""
+    faces = [importlib.import_module(name) for name in ("labeldp", "labeldp.mechanisms", "labeldp.transforms")]
+    return {name for face in faces for name in face.__all__}
+
+
 @pytest.mark.parametrize("path", MODULES)
-def test_everything_public_is_documented_in_google_style(path: str) -> None:
+def test_everything_has_a_docstring_and_what_users_import_a_complete_one(path: str) -> None:
     module = module_of(path)
     assert module.docstring is not None, "the module has no docstring"
     assert not module.docstring.value.startswith(RIDDLES)
-    lacking = [f"{member.path}: {problem}" for member in public(module) for problem in problems(member)]
+    lacking = []
+    for member in public(module):
+        top = member.path.removeprefix(f"{module.path}.").partition(".")[0]
+        found = list(problems(member))
+        if top not in exported():
+            found = [problem for problem in found if problem.startswith(("no docstring", "the first line"))]
+        lacking += [f"{member.path}: {problem}" for problem in found]
     assert lacking == [], "\n" + "\n".join(lacking)
 
 
 def test_griffe_parses_the_docstrings() -> None:
-    """Counts the documented members and their sections; the counts are printed with -s."""
-    members = [documented(member) for path in MODULES for member in public(module_of(path))]
+    """Counts the documented members that users import and their sections; the counts are printed with -s."""
+    members = [
+        documented(member)
+        for path in MODULES
+        for name, each in module_of(path).members.items()
+        if name in exported() and not each.is_alias and (each.is_class or each.is_function)
+        for member in [each, *public(each)]
+    ]
     parsed = [sections(member) for member in members if member.docstring is not None]
     counts = {
-        kind: sum(kind in found for found in parsed)
-        for kind in ("parameters", "returns", "yields", "raises", "attributes")
+        kind: sum(kind in found for found in parsed) for kind in ("parameters", "returns", "raises", "attributes")
     }
     print(f"{len(members)} public, {len(parsed)} with a docstring, sections: {counts}")
-    assert len(parsed) == len(members)
+    assert len(parsed) == len(members) > 100
     assert min(counts.values()) > 0

@@ -12,16 +12,9 @@ _STORES: dict[str, tuple[Any, ObjectStore]] = {}
 
 
 def store_of(path: str) -> ObjectStore:
-    """Finds the store of a URL.
+    """Store of a URL, with the options that Beam's filesystems have in this process.
 
-    Args:
-      path: A URL of `is_store`.
-
-    Returns:
-      The store, with the options that Beam's filesystems have in this process.
-
-    Raises:
-      InputError: If its library is not installed; names the extra.
+    Raises InputError, which names the extra, if its library is not installed.
     """
     # Local files need no Beam.
     from apache_beam.io.filesystems import FileSystems
