@@ -72,7 +72,7 @@ def release_prior(
         )
     budget = split_budget(epsilon, column.cells, summary.records, prior_epsilon, **shares)
     budget, unit_epsilon = _of_units(budget, column.unit)
-    _check_records(budget, summary.records, mechanism)
+    check_records(budget, summary.records, mechanism)
     binding = make_binding(summary, column, budget, secret)
     counts = noisy_counts(summary.counts, budget.prior, binding.noise_key(secret))
     if column.center is None:
@@ -82,8 +82,17 @@ def release_prior(
     return PriorRelease(**vars(binding), prior=prior, counts=tuple(counts.tolist()), unit_epsilon=unit_epsilon)
 
 
-def _check_records(budget: BudgetSplit, records: int, mechanism: str) -> None:
-    """Refuses an automatic release that cannot be of use. The number of records is public."""
+def check_records(budget: BudgetSplit, records: int, mechanism: str) -> None:
+    """Refuses an automatic release that cannot be of use. The number of records is public.
+
+    Args:
+      budget: Epsilon of the prior and of the labels of a record.
+      records: Number of records.
+      mechanism: Name of the mechanism, or AUTO.
+
+    Raises:
+      RefusedRelease: If the mechanism is AUTO, and there are fewer records than `least_records`.
+    """
     least = least_records(budget.labels)
     if mechanism == AUTO and records < least:
         raise RefusedRelease(
@@ -120,7 +129,7 @@ def _release_groups(
     possible = range(int((records > 0).sum()), 0, -1)
     histograms = next(h for h in possible if supports_histograms(h, summary.records, split(h).prior))
     budget, unit_epsilon = _of_units(split(histograms), column.unit)
-    _check_records(budget, summary.records, mechanism)
+    check_records(budget, summary.records, mechanism)
     binding = make_binding(summary, column, budget, secret)
     merged = merged_counts(summary.counts, records.tolist(), histograms)
     counts = noisy_counts(merged, budget.prior, binding.noise_key(secret)).tolist()

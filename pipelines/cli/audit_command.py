@@ -31,7 +31,10 @@ def add_flags(parser: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the script; returns the exit code."""
+    """Runs the command and prints the report; bad usage, such as a path that does not exist, is one line.
+
+    Returns the exit code: 0 if every check holds, 1 if one does not, 2 for bad usage.
+    """
     try:
         # The local copy of a release on an object store.
         audit = audit_path(getattr(args, "copies", {}).get(args.path, args.path), args.data)

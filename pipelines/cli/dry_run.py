@@ -14,11 +14,12 @@ from ...mechanisms.core.budget import LEAST_RESIDUAL_SHARE, RESIDUAL_SHARE, Budg
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.registry import AUTO, Mechanism, mechanism_named, prior_share
+from ...mechanisms.release.prior_release import RefusedRelease, check_records
 from ...mechanisms.release.solved_release import EarlierMechanism
 from ...mechanisms.release.unit_bound import DROP
 from ...transforms.io.filesystems import is_remote
 from ...transforms.readers.parquet_reader import parquet_schema
-from ..errors import one_line
+from ..errors import UsageError, one_line
 from ..ledger.ledger import Ledger
 from ..publish.release_steps import check_caps, earlier_of_requests
 from ..spec.job_request import BudgetRequest, JobRequest, request_id, whole_budget
@@ -36,8 +37,8 @@ _MOST_COLUMNS = 12
 def print_dry_run(requests: Sequence[JobRequest], schema: pa.Schema) -> None:
     """Prints what a job of `privatize` or `fit` would do, from one checked request for each label.
 
-    The schema is that of `read_schema`. Raises UsageError if a cap of the ledger would be exceeded, and InputError if
-    the ledger is corrupt or a footer cannot be read.
+    The schema is that of `read_schema`. Raises UsageError if a cap of the ledger would be exceeded or the records are
+    known to be too few, and InputError if the ledger is corrupt or a footer cannot be read.
     """
     request = requests[0]
     ledger, name, budget = Ledger(request.ledger), request_id(requests), whole_budget(requests)
@@ -154,6 +155,8 @@ def _budget(request: JobRequest, records: int | None) -> str:
     parts = []
     for number in _EXAMPLE_RECORDS if records is None else (max(records, 1),):
         split = _split(request, number)
+        if records is not None:
+            _check_records(request, split, records)
         parts.append(f"{split.prior:.6g} for the histogram + {split.labels:.6g} for the labels of {number:,} records")
         if request.budget.prior_epsilon is not None:
             parts = [f"{split.prior:.6g} for the histogram + {split.labels:.6g} for the labels"]
@@ -166,6 +169,14 @@ def _budget(request: JobRequest, records: int | None) -> str:
         least, most = (float(share) * budget.epsilon for share in (CENTER_SHARES[0], CENTER_SHARES[-1]))
         first = f"{least:.4g} to {most:.4g} for the center, which the features decide; without that part, "
     return f"epsilon {request.budget.epsilon:g}{delta}: {first}{'; '.join(parts)}"
+
+
+def _check_records(request: JobRequest, split: BudgetSplit, records: int) -> None:
+    """Refuses what the job would, where it is known without reading records."""
+    try:
+        check_records(split, records, request.mechanism.name)
+    except RefusedRelease as error:
+        raise UsageError(str(error)) from None
 
 
 def _mechanism(request: JobRequest) -> str:

@@ -149,6 +149,34 @@ def test_rows_are_privatized_around_a_field(key_file: Path, tmp_path: Path) -> N
     assert all(row["guess"] == guesses[row["id"]] and round(row["y"] - row["guess"], 9) in outputs for row in released)
 
 
+def test_a_fine_grid_becomes_that_of_the_command(key_file: Path, tmp_path: Path) -> None:
+    from labeldp.templates.beam_yaml import LabelDP
+
+    rows = [CenteredRow(i, float(i % 17 + 2), i % 21 - 0.25) for i in range(RECORDS)]
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        records: Any = pipeline | beam.Create(rows).with_output_types(CenteredRow)
+        found = records | LabelDP("y", "id", 4.0, str(key_file), 0, 20, 0.001, mechanism="rr_on_bins")
+        text = found["release"] | "Text" >> beam.Map(lambda row: json.dumps(row._asdict()))
+        _ = text | "Write" >> beam.io.WriteToText(str(tmp_path / "release"))
+        _ = found["rows"] | "Rows" >> beam.Map(str)
+    (release,) = json_lines(tmp_path, "release")
+    (tmp_path / "mechanism.json").write_text(release["mechanism"])
+    manifest, mechanism = json.loads(release["manifest"]), json.loads(release["mechanism"])
+    assert manifest["domain"] == {"min": 0.0, "max": 20.0, "labels": 501}
+    assert manifest["declared_grid"] == mechanism["declared_grid"] == {"labels": 20_001, "epsilon": 4.0}
+    assert manifest["rounding"] == "randomized"
+
+
+def test_the_single_transforms_use_one_grid() -> None:
+    from labeldp.templates.beam_yaml import PrivatizeRecordBatches, noisy_prior
+
+    grid = {"label_min": 0, "label_max": 20, "label_step": 0.001}
+    drawn = PrivatizeRecordBatches("y", "key", **grid, epsilon=4.0)
+    assert drawn._column == vars(noisy_prior("y", 4.0, "key", **grid))["column"]
+    with pytest.raises(ValueError, match="20,001 labels are more than mechanisms use: give epsilon"):
+        PrivatizeRecordBatches("y", "key", **grid)
+
+
 class GroupedRow(NamedTuple):
     """An id, a prediction of the label, the group of the row and the label."""
 
