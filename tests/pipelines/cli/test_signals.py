@@ -71,7 +71,7 @@ def test_sigterm_ends_a_run_and_leaves_nothing(start: Any, outputs: Path, moment
 
 STUCK = """
 import os, signal, subprocess, sys, threading, time
-import labeldp.pipelines.publish.release_steps as steps
+import labeldp.pipelines.job.job_graph as steps
 from labeldp.pipelines.cli.commands import main
 
 

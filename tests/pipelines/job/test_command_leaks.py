@@ -437,5 +437,5 @@ def test_an_error_outside_of_all_stages(fails: Any, log: Path, monkeypatch: pyte
     def choke(*arguments: Any) -> None:
         raise ZeroDivisionError(f"cannot handle {SENTINELS} {TEXT_SENTINEL}")
 
-    monkeypatch.setattr("labeldp.pipelines.publish.release_steps.run_pipeline", choke)
+    monkeypatch.setattr("labeldp.pipelines.job.job_graph.run_pipeline", choke)
     assert "ZeroDivisionError at test_command_leaks.py:" in fails(input=log / "log.csv")

@@ -28,16 +28,16 @@ class _TakingSideInputs(PipelineVisitor):
 @pytest.fixture
 def stages_with_side_inputs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the stages of the next job that take batches and side inputs. The job ends once it is wired."""
-    from labeldp.pipelines.publish import release_steps
+    from labeldp.pipelines.job import job_graph
 
-    build, visitor = release_steps.build, _TakingSideInputs()
+    build, visitor = job_graph.build, _TakingSideInputs()
 
     def watched(pipeline: beam.Pipeline, *arguments: Any) -> Any:
         build(pipeline, *arguments)
         pipeline.visit(visitor)
         raise InputError(WIRED)
 
-    monkeypatch.setattr(release_steps, "build", watched)
+    monkeypatch.setattr(job_graph, "build", watched)
     return visitor.found
 
 

@@ -372,9 +372,9 @@ def test_a_ledger_without_its_libraries_names_the_extra(monkeypatch: Any, module
 def test_an_unreachable_server_ends_the_job_before_it_starts(
     job: Any, invoke: Any, outputs: Path, monkeypatch: Any
 ) -> None:
-    from labeldp.pipelines.publish import release_steps
+    from labeldp.pipelines.job import job_graph
 
-    monkeypatch.setattr(release_steps, "run_pipeline", lambda *_: pytest.fail("the job was started"))
+    monkeypatch.setattr(job_graph, "run_pipeline", lambda *_: pytest.fail("the job was started"))
     outcome = invoke(job(ledger=f"postgresql://u:{SECRET}@127.0.0.1:1/db?ledger=x"))
 
     assert outcome.code == 1
@@ -421,8 +421,7 @@ def test_a_password_in_the_url_is_used_and_never_shown(
     from urllib.parse import quote
 
     import apache_beam as beam
-    from labeldp.pipelines.job import run_pipeline
-    from labeldp.pipelines.publish import release_steps
+    from labeldp.pipelines.job import job_graph, run_pipeline
 
     graphs = []
 
@@ -432,7 +431,7 @@ def test_a_password_in_the_url_is_used_and_never_shown(
         graphs.append(pipeline.to_runner_api().SerializeToString() + repr(options.get_all_options()).encode())
         run_pipeline.run_pipeline(options, wire)
 
-    monkeypatch.setattr(release_steps, "run_pipeline", run)
+    monkeypatch.setattr(job_graph, "run_pipeline", run)
     database = postgres.create_database()
     secret = quote(postgres.password, safe="")
     url = f"postgresql://{postgres.user}:{secret}@127.0.0.1:{postgres.port}/{database}"

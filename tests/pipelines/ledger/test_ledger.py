@@ -51,10 +51,10 @@ def test_another_mechanism_shares_the_histogram(job: Any, invoke: Any, outputs: 
 def test_the_cap_refuses_before_the_start(
     job: Any, after_job: Any, invoke: Any, outputs: Path, monkeypatch: Any, entries: Any
 ) -> None:
-    from labeldp.pipelines.publish import release_steps
+    from labeldp.pipelines.job import job_graph
 
     after_job(epsilon_cap=1)
-    monkeypatch.setattr(release_steps, "run_pipeline", lambda *_: pytest.fail("the job was started"))
+    monkeypatch.setattr(job_graph, "run_pipeline", lambda *_: pytest.fail("the job was started"))
 
     outcome = invoke(job(epsilon=0.5, output=outputs / "more", epsilon_cap=1.4))
 

@@ -62,7 +62,7 @@ def test_a_release_a_day_within_a_window(kind: str, new_ledger: Any, days_ago: A
 def test_a_job_that_would_exceed_the_window_does_not_start(
     job: Any, invoke: Any, outputs: Path, days_ago: Any, monkeypatch: Any, spent: Any
 ) -> None:
-    from labeldp.pipelines.publish import release_steps
+    from labeldp.pipelines.job import job_graph
 
     capped = {"epsilon_cap": 1, "cap_window": "4w"}
     days_ago(40)
@@ -72,7 +72,7 @@ def test_a_job_that_would_exceed_the_window_does_not_start(
     assert spent(outputs) > Fraction(1.7)
     said = invoke([*job(epsilon=0.5, output=outputs / "third", epsilon_cap=2, cap_window="4w"), "--dry_run"]).ok().out
     assert "which has 0.75 of the last 4w, of 2 allowed" in said
-    monkeypatch.setattr(release_steps, "run_pipeline", lambda *_: pytest.fail("the job was started"))
+    monkeypatch.setattr(job_graph, "run_pipeline", lambda *_: pytest.fail("the job was started"))
     refused = invoke(job(epsilon=0.5, output=outputs / "third", **capped))
     assert refused.code == 2
     assert (
