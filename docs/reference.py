@@ -1,20 +1,17 @@
-"""Generates what follows from the modules: the API reference of the site, and the module tables of ARCHITECTURE.md.
-
-As a hook of mkdocs it adds a page for each package. As a program, `python docs/reference.py`, it renews the tables.
-"""
+"""Hook of mkdocs that generates the API reference: a page for each package, and one that lists all modules."""
 
 from __future__ import annotations
 
 import ast
-import sys
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("labeldp", "mechanisms", "transforms", "pipelines", "templates", "benchmarks")
-# Programs that import nothing of their folder's package: named in ARCHITECTURE.md, no part of the API.
+# Programs that import nothing of their folder's package: listed, but no part of the API.
 PROGRAMS = ("benchmarks", "benchmarks/baselines", "templates/flink", "templates/dataflow")
-BEGIN, END = "<!-- modules: begin, by docs/reference.py -->", "<!-- modules: end -->"
+MODULES = "reference/modules.md"
+"""Page that lists all modules."""
 
 
 def packages() -> dict[str, list[Path]]:
@@ -46,7 +43,7 @@ def first_line(path: Path) -> str:
 
 
 def module_tables() -> str:
-    """The module tables of ARCHITECTURE.md.
+    """The tables of all modules.
 
     Returns:
       Markdown: a heading and a table for each folder.
@@ -57,27 +54,8 @@ def module_tables() -> str:
         about = f"\n\n{first_line(init)}." if init.exists() else ""
         rows = [f"| `{path.stem}` | {first_line(path)} |" for path in modules]
         table = "\n\n" + "\n".join(["| module | |", "|---|---|", *rows]) if rows else ""
-        parts.append(f"### {folder}/{about}{table}")
+        parts.append(f"## {folder}/{about}{table}")
     return "\n\n".join(parts)
-
-
-def renewed(page: str) -> str:
-    """A page with its module tables renewed.
-
-    Args:
-      page: The text of ARCHITECTURE.md.
-
-    Returns:
-      The text with everything between the two markers replaced.
-
-    Raises:
-      ValueError: If the page does not have both markers once, in order.
-    """
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end) or BEGIN in rest or END in after:
-        raise ValueError(f"the page needs the lines {BEGIN} and {END} once each, in this order")
-    return f"{before}{BEGIN}\n\n{module_tables()}\n\n{END}{after}"
 
 
 def reference_pages() -> dict[str, str]:
@@ -86,7 +64,7 @@ def reference_pages() -> dict[str, str]:
     Returns:
       Path of the page, relative to the docs, to its Markdown.
     """
-    pages = {}
+    pages = {MODULES: f"# Modules\n\n{module_tables()}\n"}
     for folder, modules in packages().items():
         if folder in PROGRAMS:
             continue
@@ -111,9 +89,12 @@ def on_config(config: Any) -> Any:
     """
     groups: dict[str, list[dict[str, str]]] = {}
     for page in reference_pages():
+        if page == MODULES:
+            continue
         name = page.removeprefix("reference/").removesuffix(".md")
         groups.setdefault(name.split(".")[1], []).append({name.removeprefix("labeldp."): page})
-    config.nav.append({"API reference": [{"Overview": "reference/index.md"}, *({top: p} for top, p in groups.items())]})
+    first = [{"Overview": "reference/index.md"}, {"Modules": MODULES}]
+    config.nav.append({"API reference": [*first, *({top: pages} for top, pages in groups.items())]})
     return config
 
 
@@ -132,11 +113,3 @@ def on_files(files: Any, config: Any) -> Any:
     for page, text in reference_pages().items():
         files.append(File.generated(config, page, content=text))
     return files
-
-
-if __name__ == "__main__":
-    target = ROOT / "ARCHITECTURE.md"
-    text = target.read_text(encoding="utf-8")
-    if "--check" in sys.argv[1:]:
-        sys.exit(0 if renewed(text) == text else "ARCHITECTURE.md is out of date: run `python docs/reference.py`")
-    target.write_text(renewed(text), encoding="utf-8")
