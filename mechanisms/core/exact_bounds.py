@@ -9,16 +9,17 @@ from fractions import Fraction
 # Decimal digits of exp and ln. The decimal module rounds both correctly (to half a unit in the last place), so the next
 # decimal below or above the result is a bound.
 _DIGITS = 60
-_DECIMAL_DIGITS = 15
-"""Different decimals of so many digits are different floats."""
+_DECIMAL_DIGITS = 10
+"""Digits of a budget that a person writes. Of computed bounds, one in a million is the float of such a decimal."""
 
 
 def decimal_value(number: float) -> Fraction:
     """Reads a budget, a finite float or an integer, as it was written.
 
-    The result is the decimal of at most 15 significant digits that the float was read from, such as 1/10 of 0.1. It is
+    The result is the decimal of at most ten significant digits that the float was read from, such as 1/10 of 0.1. It is
     the float itself if there is none: a computed bound counts as it is.
     """
+    number = float(number)
     decimal = Decimal(repr(number))
     return Fraction(decimal) if len(decimal.normalize().as_tuple().digits) <= _DECIMAL_DIGITS else Fraction(number)
 

@@ -20,8 +20,8 @@ import numpy as np
 from ..composition.closed_form import optimal_label_epsilon
 from ..composition.loss_distribution import MAX_RECORDS
 from ..composition.unit_randomizer import LEAST_DELTA
-from ..core.budget import MAX_EPSILON
-from ..core.exact_bounds import round_down, round_up, within_decimal
+from ..core.budget import MAX_EPSILON, decimal_budget
+from ..core.exact_bounds import round_down, round_up
 from ..noise.keyed_words import keyed_hash, words
 from ..noise.record_identities import Identities
 
@@ -70,7 +70,7 @@ class UnitBound:
         Returns:
           The largest float of which M times is at most the budget, in exact arithmetic, and as a decimal.
         """
-        return round_down(Fraction(within_decimal(budget)) / self.max_records)
+        return round_down(Fraction(decimal_budget(budget)) / self.max_records)
 
     def total(self, budget: float | Fraction) -> Fraction:
         """Adds up what the records of a unit spend.

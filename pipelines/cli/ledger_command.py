@@ -13,6 +13,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from typing import Any
 
+from ...mechanisms.core.budget import MIN_EPSILON
 from ...mechanisms.core.exact_bounds import decimal_value, shown_above
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import is_remote
@@ -187,7 +188,9 @@ def _shown_below(exact: Fraction) -> float:
 
 
 def _remaining(cap: float, spent: SpentBudget) -> Fraction:
-    return max(decimal_value(cap) - spent.epsilon, Fraction(0))
+    """What remains below a cap; 0 if it is too little for any release."""
+    left = decimal_value(cap) - spent.epsilon
+    return left if left >= Fraction(MIN_EPSILON) else Fraction(0)
 
 
 def _lines(args: argparse.Namespace, caps: Caps, sums: LedgerSums) -> list[tuple[str, str]]:

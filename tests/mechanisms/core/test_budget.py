@@ -8,6 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms import split_budget
 from labeldp.mechanisms.core.budget import PUBLIC_SHARE, UNBIASED_SHARE, BudgetSplit, check_epsilon, decimal_budget
+from labeldp.mechanisms.core.exact_bounds import decimal_value
 
 EPSILON = st.floats(2e-9, 30.0)
 
@@ -93,3 +94,11 @@ def test_a_budget_is_not_above_its_decimal(epsilon: float) -> None:
     assert Fraction(found) <= Fraction(str(epsilon)) or epsilon <= 2e-9
     split = split_budget(found, 5, 1000) if epsilon > 1e-9 else None
     assert split is None or Fraction(split.prior) + Fraction(split.labels) <= Fraction(found)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.7, 1.0, 1.1])
+def test_the_parts_of_a_decimal_budget_add_up_to_at_most_it_in_a_ledger(epsilon: float) -> None:
+    """Also where the randomizer leaves nothing of its part: parts count as the floats that they are."""
+    for records in range(3, 20_000, 7):
+        split = split_budget(decimal_budget(epsilon), 5, records)
+        assert decimal_value(split.prior) + decimal_value(split.labels) <= decimal_value(epsilon)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from labeldp.mechanisms import Prior, solve
 from labeldp.mechanisms.analysis.empirical_epsilon import epsilon_at_least
-from labeldp.mechanisms.core.exact_bounds import within_decimal
+from labeldp.mechanisms.core.budget import decimal_budget
 from labeldp.mechanisms.noise.record_identities import integer_identities
 from labeldp.mechanisms.release import prior_release
 from labeldp.mechanisms.release.label_column import LabelColumn
@@ -36,7 +36,7 @@ UNITS = st.lists(st.integers(0, 5), max_size=60)
 def test_the_parts_of_all_records_add_up_to_the_budget_and_no_more(epsilon: float, most: int) -> None:
     unit = UnitBound("user", most)
     part = unit.record_share(epsilon)
-    budget = Fraction(within_decimal(epsilon))
+    budget = Fraction(decimal_budget(epsilon))
     assert unit.total(part) <= budget < unit.total(math.nextafter(part, math.inf))
     assert Fraction(epsilon) >= Fraction(spent(unit, part)) >= unit.total(part)
     assert spent(None, epsilon) == epsilon
