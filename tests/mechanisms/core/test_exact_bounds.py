@@ -121,7 +121,7 @@ def test_a_decimal_counts_as_it_was_written(text):
 def test_whole_numbers_and_those_of_numpy_count_as_they_are():
     assert decimal_value(3) == 3
     assert decimal_value(np.float64(0.1)) == Fraction(1, 10)
-    assert decimal_value(np.float32(0.1)) == Fraction(float(np.float32(0.1)))
+    assert decimal_value(float(np.float32(0.1))) == Fraction(float(np.float32(0.1)))
 
 
 @settings(deadline=None)
