@@ -29,9 +29,9 @@ from ...mechanisms.release.prior_release import PriorRelease, release_prior
 from ...mechanisms.release.solved_release import public_reason, solved
 from ...mechanisms.release.unit_bound import CONSTANT, DROP, UnitBound, UnitCounts, bounded
 from ..audit.local_files import write_file
-from ..ledger.ledger import Ledger, unit_details
+from ..ledger.ledger import Ledger
 from ..publish.facts_of_release import released_facts
-from ..publish.manifest import release_entries
+from ..publish.protocol import Charge, charged, release_entries
 from ..spec.label_request import LabelRequest, check_request, in_python, ledger_place, load_key, python_errors
 from ..spec.mechanism_file import MechanismFile
 from .label_arrays import LabelArray, read_identities, read_numbers, read_units
@@ -426,23 +426,21 @@ class LabelPrivatizer:
     def _publish(self, request: LabelRequest, release: _Release, fitted: bool) -> None:
         """Charges the ledger, keeps what is released, and warns."""
         binding, mechanism = release.binding, release.mechanism
-        with python_errors():
-            ledger = Ledger(ledger_place(self.ledger))
-            with ledger.locked():
-                ledger.charge(
-                    release_entries(binding, mechanism, with_labels=release.command != "fit"),
-                    request.caps,
-                    command=release.command,
-                    request=request.name(release.command),
-                    label=request.column.name,
-                    **unit_details(binding.unit),
-                    records=binding.records,
-                    input_digest=f"{binding.digest:064x}",
-                    mechanism_fingerprint=mechanism.randomizer.fingerprint.hex(),
-                    output=f"LabelPrivatizer: {request.source}",
-                )
+        charge = Charge(
+            release.command,
+            request.name(release.command),
+            request.column.name,
+            binding.unit,
+            binding.records,
+            f"{binding.digest:064x}",
+            f"LabelPrivatizer: {request.source}",
+            release_entries(binding, mechanism, with_labels=release.command != "fit"),
+            mechanism.randomizer.fingerprint.hex(),
+            solved=fitted,
+        )
+        with python_errors(), charged(Ledger(ledger_place(self.ledger)), charge, request.caps):
+            self._release, self.source_ = release, release.source
         facts = self._facts(release)
-        self._release, self.source_ = release, release.source
         if fitted:
             self.randomizer_, self.prior_, self.budget_ = mechanism.randomizer, mechanism.prior, binding.budget
             self.certificate_, self.labels_ = mechanism.randomizer.certificate(), np.array(mechanism.domain)

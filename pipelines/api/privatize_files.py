@@ -27,15 +27,9 @@ from ..job.runner_options import runs_here
 from ..job.runner_safety import forbid_ports, forbid_sampling
 from ..ledger.ledger import Ledger, is_database
 from ..publish.job_result import job_result_path
-from ..publish.output_folder import Staging, publish_folder, publishing, staging_folder, sync_staged
-from ..publish.release_steps import (
-    charge_ledger,
-    check_caps,
-    earlier_of_requests,
-    read_results,
-    remove_segments,
-    write_manifests,
-)
+from ..publish.output_folder import Staging, publish_folder, publishing, staging_folder
+from ..publish.protocol import charged, check_caps
+from ..publish.release_steps import charge_of, earlier_of_requests, read_results, remove_segments, write_manifests
 from ..spec.column_checks import announce_csv_columns
 from ..spec.job_request import JobRequest, request_id
 from ..spec.label_folders import MANIFEST_NAME
@@ -202,10 +196,10 @@ class _Release(beam.DoFn):
             released = read_results([request], staging)
             write_manifests(released, staging)
             remove_segments(staging)
-            sync_staged(staging)
-            ledger = Ledger(request.ledger)
-            with ledger.locked(), publishing(staging, request.output.target):
-                charge_ledger(ledger, request_id([request]), released)
+            charge, target = charge_of(request_id([request]), released), publishing(staging, request.output.target)
+            # A retry of the stage publishes what it finds charged.
+            with charged(Ledger(request.ledger), charge, request.budget.caps, target):
+                pass
             for warning in release_warnings(released[0].facts):
                 LOGGER.warning("warning: %s", warning.text)
             FileSystems.delete([path])

@@ -20,6 +20,7 @@ from ...mechanisms.analysis.label_range import DomainProposal, log_spaced_labels
 from ...mechanisms.core.budget import MIN_EPSILON, check_epsilon, decimal_budget
 from ...mechanisms.core.exact_bounds import round_up
 from ...mechanisms.core.label_rounding import OUTWARD
+from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.prior_release import PriorRelease
 from ...mechanisms.release.unit_bound import UnitCounts
@@ -38,9 +39,9 @@ from ..job.run_pipeline import describe_failure, run_pipeline
 from ..job.runner_options import runner_options
 from ..ledger.ledger import Ledger, LedgerEntry, unit_details
 from ..publish.job_result import JobResult
-from ..publish.output_folder import publish_file, publishing, staging_folder, sync_staged
-from ..publish.release_steps import check_caps
-from ..publish.signals import signals_as_interrupts, signals_ignored
+from ..publish.output_folder import publish_file, publishing, staging_folder
+from ..publish.protocol import Charge, charged, check_caps
+from ..publish.signals import signals_as_interrupts
 from ..spec.column_checks import check_columns, read_schema
 from ..spec.input_flags import input_spec
 from ..spec.job_request import BudgetRequest, InputSpec
@@ -163,12 +164,10 @@ def _release(request: DomainRequest, options: PipelineOptions) -> None:
         proposal, reason = _proposed(counts, result.binding.records, request)
         document = _document(request, result, counts, proposal)
         write_text(FileSystems.join(staging.release, _DOMAIN_NAME), json.dumps(document, indent=2) + "\n")
-        sync_staged(staging)
-        with ledger.locked(), publishing(staging, request.target):
-            _charge(ledger, request, result)
-            with signals_ignored():
-                publish_file(staging, _DOMAIN_NAME, request.target)
-                _announce(request, result, proposal, reason)
+        charge = _charge(request, result.binding)
+        with charged(ledger, charge, request.budget.caps, publishing(staging, request.target)):
+            publish_file(staging, _DOMAIN_NAME, request.target)
+            _announce(request, result, proposal, reason)
 
 
 def build(pipeline: beam.Pipeline, request: DomainRequest, path: str) -> None:
@@ -196,18 +195,16 @@ def _proposed(counts: np.ndarray, records: int, request: DomainRequest) -> tuple
         return None, str(error)
 
 
-def _charge(ledger: Ledger, request: DomainRequest, result: JobResult) -> None:
-    binding = result.binding
-    ledger.charge(
+def _charge(request: DomainRequest, binding: NoiseBinding) -> Charge:
+    return Charge(
+        "domain",
+        request.name,
+        request.column.name,
+        request.column.unit,
+        binding.records,
+        f"{binding.digest:064x}",
+        request.target,
         [LedgerEntry("domain", request.budget.epsilon, prior_release_name(binding))],
-        request.budget.caps,
-        command="domain",
-        request=request.name,
-        label=request.column.name,
-        **unit_details(request.column.unit),
-        records=binding.records,
-        input_digest=f"{binding.digest:064x}",
-        output=request.target,
     )
 
 

@@ -21,7 +21,8 @@ from ...transforms.io.filesystems import is_remote
 from ...transforms.readers.parquet_reader import parquet_schema
 from ..errors import UsageError, one_line
 from ..ledger.ledger import Ledger
-from ..publish.release_steps import check_caps, earlier_of_requests
+from ..publish.protocol import check_caps
+from ..publish.release_steps import earlier_of_requests
 from ..spec.job_request import BudgetRequest, JobRequest, request_id, whole_budget
 from .announcement import counted, describe_features
 

@@ -15,9 +15,10 @@ from ..job.run_pipeline import describe_failure
 from ..job.runner_options import runner_options
 from ..job.validation_passes import check_features, check_output, check_values
 from ..ledger.ledger import Ledger
-from ..publish.output_folder import publish_file, publish_folder, publishing, staging_folder, sync_staged
-from ..publish.release_steps import charge_ledger, check_caps, remove_segments, write_manifests
-from ..publish.signals import signals_as_interrupts, signals_ignored
+from ..publish.output_folder import publish_file, publish_folder, publishing, staging_folder
+from ..publish.protocol import charged, check_caps
+from ..publish.release_steps import charge_of, remove_segments, write_manifests
+from ..publish.signals import signals_as_interrupts
 from ..spec.column_checks import announce_csv_columns, read_schema
 from ..spec.job_request import JobRequest, request_id, whole_budget
 from ..spec.label_requests import parse_requests
@@ -85,15 +86,13 @@ def _release(requests: Sequence[JobRequest], options: PipelineOptions) -> None:
             if validation is not None:
                 mechanisms = {each.request.column.name: each.mechanism for each in released}
                 check_output(output, mechanisms, options, staging)
-        sync_staged(staging)
-        with ledger.locked(), publishing(staging, output.target):
-            charge_ledger(ledger, name, released)
-            # An interrupt from here on would be reported as "nothing is released" when something is.
-            with signals_ignored():
-                if first.command == "fit":
-                    publish_file(staging, MECHANISM_NAME, output.target)
-                else:
-                    publish_folder(staging, output.target, manifests)
-                announce(output.target, released, validation)
-                if first.command != "fit":
-                    announce_readers(first, released[0].result.binding)
+        charge, caps = charge_of(name, released), first.budget.caps
+        with charged(ledger, charge, caps, publishing(staging, output.target)):
+            if first.command == "fit":
+                publish_file(staging, MECHANISM_NAME, output.target)
+            else:
+                publish_folder(staging, output.target, manifests)
+            # An interrupt before this would be reported as "nothing is released" when something is.
+            announce(output.target, released, validation)
+            if first.command != "fit":
+                announce_readers(first, released[0].result.binding)

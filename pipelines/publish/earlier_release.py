@@ -7,14 +7,13 @@ output of the first one, if it is still there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from apache_beam.io.filesystem import BeamIOError
 
 from ...mechanisms.release.solved_release import EarlierMechanism
 from ...transforms.errors import InputError
-from ..ledger.ledger import Ledger, LedgerEntry
+from ..ledger.ledger import Ledger
 from ..spec.mechanism_file import MECHANISM_NAME, read_mechanism_file
 from .output_folder import released_path
 
@@ -52,18 +51,3 @@ def _read(run: dict[str, Any], digest: int, place: int, label_folder: str) -> Ea
     if file.randomizer.fingerprint.hex() != run["mechanism_fingerprint"].split(",")[place]:
         raise ValueError("this is another mechanism than the charged one")
     return EarlierMechanism(digest, file.prior, file.budget, file.rounding, file.randomizer)
-
-
-def lost_release(ledger: Ledger, request_name: str, input_digest: str, entries: Sequence[LedgerEntry]) -> str | None:
-    """Output of the release that a run should have repeated, if its labels are about to be charged again.
-
-    That is the latest run of the same request over the same input, whose labels were drawn by another mechanism; None
-    if there is none, or the ledger has all entries already. The digest is in hexadecimal digits; `entries` are about to
-    be charged.
-    """
-    runs = ledger.runs()
-    charged = {charge["release"] for run in runs for charge in run["charges"]}
-    if all(entry.release in charged for entry in entries):
-        return None
-    same = [run for run in runs if run["request"] == request_name and run.get("input_digest") == input_digest]
-    return str(same[-1].get("output")) if same else None

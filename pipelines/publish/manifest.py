@@ -20,12 +20,9 @@ import pyarrow as pa
 from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.core.exact_bounds import round_up
 from ...mechanisms.core.losses import LOSSES
-from ...mechanisms.release.bound_noise import NoiseBinding
-from ...mechanisms.release.unit_bound import spent
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import read_text
-from ..ledger.spent_budget import LedgerEntry
-from ..spec.mechanism_file import MechanismFile, center_release_name, prior_release_name
+from ..spec.mechanism_file import MechanismFile
 from .job_result import JobResult
 
 FORMAT = "labeldp-release-1"
@@ -299,26 +296,3 @@ def _names(document: Any, key: str) -> tuple[str, ...]:
 def _members(document: Any, key: str, read: Any) -> dict[str, Any]:
     inner = _get(document, key, dict)
     return {name: read(inner, name) for name in inner}
-
-
-def release_entries(binding: NoiseBinding, mechanism: MechanismFile, with_labels: bool) -> list[LedgerEntry]:
-    """Makes the ledger entries of a release: of a linear center, of the prior, unless it is public, and of the labels.
-
-    Releases are named by what their noise is bound to. A repeated run over the same input under the same key has the
-    names of the first and costs nothing; any other run is charged. A prior that was released before, and is published
-    again with the mechanism, keeps its name, so that it costs nothing where the ledger has it.
-
-    Without `with_labels`, as for `fit`, no labels are released: there are no entries then for a public prior without a
-    center of its own.
-    """
-    own, unit = prior_release_name(binding), binding.unit
-    prior_epsilon = spent(unit, mechanism.prior_epsilon)
-    entries = [LedgerEntry("prior", prior_epsilon, mechanism.prior_release or own)] if prior_epsilon else []
-    if mechanism.center is not None and mechanism.center.linear is not None and mechanism.center_epsilon:
-        center_epsilon = spent(unit, mechanism.center_epsilon)
-        entries.insert(0, LedgerEntry("center", center_epsilon, center_release_name(mechanism.center.linear)))
-    if with_labels:
-        name = f"{own}-{mechanism.randomizer.fingerprint.hex()[:32]}"
-        epsilon, delta = mechanism.labels_certified
-        entries.append(LedgerEntry("labels", epsilon, name, delta))
-    return entries

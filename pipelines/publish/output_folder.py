@@ -165,7 +165,7 @@ def _retract(target: str, lease: Lease) -> None:
                 delete_folder(target)
 
 
-def sync_staged(staging: Staging) -> None:
+def _sync_staged(staging: Staging) -> None:
     """Syncs the complete files of a local staging folder to disk, so that none is empty when the folder is published.
 
     Nobody but the owner may write to them, whatever the umask says. Called before the ledger is charged.
@@ -177,12 +177,13 @@ def sync_staged(staging: Staging) -> None:
 
 @contextlib.contextmanager
 def publishing(staging: Staging, target: str) -> Iterator[None]:
-    """Makes sure that what is charged in a block can be published at its end.
+    """Makes sure that what is charged in a block is durable and can be published at its end.
 
     On an object store no other run takes over during the block. Elsewhere, runs exclude each other by the lock of the
     ledger, if it is a file. Without it, another run that publishes during the block makes `publish_folder` fail, after
     the charge.
     """
+    _sync_staged(staging)
     with contextlib.ExitStack() as block:
         if staging.lease is not None:
             with named_file("publishing", target):

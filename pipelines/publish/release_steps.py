@@ -17,21 +17,18 @@ from ...mechanisms.analysis.release_warnings import release_warnings
 from ...mechanisms.analysis.released_facts import ReleasedFacts
 from ...mechanisms.center.center_model import CenterModel
 from ...mechanisms.release.solved_release import EarlierMechanism
-from ...mechanisms.release.unit_bound import UnitBound, spent
-from ...transforms.errors import InputError
 from ...transforms.io.filesystems import delete_folder, read_text, write_text
-from ...transforms.progress_log import LOGGER
-from ..errors import UsageError
-from ..ledger.ledger import Ledger, LedgerEntry, unit_details
-from ..spec.job_request import BudgetRequest, JobRequest, whole_budget
+from ..ledger.ledger import Ledger
+from ..spec.job_request import JobRequest, whole_budget
 from ..spec.label_folders import CENTER_NAME, DATA_OF_LABEL, MANIFEST_NAME, label_folders
-from ..spec.mechanism_file import MECHANISM_NAME, MechanismFile, center_release_name, read_mechanism_file
-from .earlier_release import earlier_mechanisms, lost_release
+from ..spec.mechanism_file import MECHANISM_NAME, MechanismFile, read_mechanism_file
+from .earlier_release import earlier_mechanisms
 from .facts_of_release import feature_columns, released_facts
 from .job_result import SEGMENTS_NAME, JobResult, job_result_path
 from .labels_manifest import labels_manifest
-from .manifest import make_manifest, release_entries
+from .manifest import make_manifest
 from .output_folder import DATA_NAME, Staging, released_path
+from .protocol import Charge, release_entries
 
 
 class ReleasedLabel(NamedTuple):
@@ -41,30 +38,6 @@ class ReleasedLabel(NamedTuple):
     result: JobResult
     mechanism: MechanismFile
     facts: ReleasedFacts
-
-
-def check_caps(
-    ledger: Ledger, request_name: str, budget: BudgetRequest, fitted: MechanismFile | None, unit: UnitBound | None
-) -> None:
-    """Refuses to start a run that would exceed a cap, by a UsageError.
-
-    The ledger checks again before anything is released. A request that is in the ledger may start: over unchanged input
-    it is the same release, which costs nothing.
-
-    The prior of the mechanism file of `apply`, which is None for the other commands, is published again. `unit` is None
-    for single records.
-    """
-    requested = [LedgerEntry("request", budget.epsilon, f"request {request_name}", budget.delta)]
-    if fitted is not None:
-        prior = fitted.prior_release or f"prior of request {request_name}"
-        requested.append(LedgerEntry("prior", spent(fitted.unit, fitted.prior_epsilon), prior))
-        if fitted.center is not None and fitted.center.linear is not None:
-            name = center_release_name(fitted.center.linear)
-            requested.append(LedgerEntry("center", spent(fitted.unit, fitted.center_epsilon), name))
-    # The ledger is read without caps as well: a corrupt one is to be found before the job runs.
-    exceeded = ledger.exceeded(budget.caps, requested, None if unit is None else unit.column)
-    if exceeded and not ledger.has_request(request_name):
-        raise UsageError(f"{exceeded}; ledger {ledger.path} lists what was spent before")
 
 
 def earlier_of_requests(
@@ -163,41 +136,23 @@ def remove_segments(staging: Staging) -> None:
     delete_folder(FileSystems.join(staging.work, SEGMENTS_NAME))
 
 
-def charge_ledger(ledger: Ledger, request_name: str, released: Sequence[ReleasedLabel]) -> None:
-    """Charges a release to the ledger, whose lock the caller holds: all its labels in one entry.
-
-    Raises InputError if a cap would be exceeded; nothing is written then.
-    """
+def charge_of(request_name: str, released: Sequence[ReleasedLabel]) -> Charge:
+    """Charge of a job for all its labels, in one entry."""
     request, result = released[0].request, released[0].result
-    entries = [
-        entry
-        for each in released
-        for entry in release_entries(each.result.binding, each.mechanism, with_labels=request.command != "fit")
-    ]
-    digest = ",".join(f"{each.result.binding.digest:064x}" for each in released)
-    # `apply` takes its mechanism from a file: another file is another release.
-    fitted = request.mechanism.fitted is not None
-    lost = None if fitted else lost_release(ledger, request_name, digest, entries)
-    again = (
-        f"this run repeats the release {lost}, but its labels are a charge of their own: that release is "
-        "no longer there or was changed, and the mechanism that was computed now is another one"
-        if lost is not None
-        else None
+    return Charge(
+        request.command,
+        request_name,
+        ",".join(each.request.column.name for each in released),
+        request.column.unit,
+        result.binding.records,
+        ",".join(f"{each.result.binding.digest:064x}" for each in released),
+        request.output.target,
+        [
+            entry
+            for each in released
+            for entry in release_entries(each.result.binding, each.mechanism, with_labels=request.command != "fit")
+        ],
+        ",".join(each.mechanism.randomizer.fingerprint.hex() for each in released),
+        # `apply` takes its mechanism from a file: another file is another release.
+        solved=request.mechanism.fitted is None,
     )
-    try:
-        ledger.charge(
-            entries,
-            request.budget.caps,
-            command=request.command,
-            request=request_name,
-            label=",".join(each.request.column.name for each in released),
-            **unit_details(request.column.unit),
-            records=result.binding.records,
-            input_digest=digest,
-            mechanism_fingerprint=",".join(each.mechanism.randomizer.fingerprint.hex() for each in released),
-            output=request.output.target,
-        )
-    except InputError as error:
-        raise InputError(f"{error}; {again}" if again else str(error)) from None
-    if again:
-        LOGGER.warning("%s", again)

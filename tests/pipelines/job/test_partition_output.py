@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
-from labeldp.pipelines.cli import privatize_command
+from labeldp.pipelines.publish.protocol import Charge
 from labeldp.transforms.errors import InputError
 
 ROWS = 600
@@ -194,7 +194,7 @@ def test_a_run_that_fails_after_its_shards_leaves_nothing(partitioned, invoke, o
         assert len(shards_of(staging)) == 2 * len(MONTHS)
         raise InputError("refused")
 
-    monkeypatch.setattr(privatize_command, "charge_ledger", fail)
+    monkeypatch.setattr(Charge, "write", fail)
     outcome = invoke(partitioned())
     assert outcome.code == 1
     assert "refused" in outcome.error

@@ -100,10 +100,10 @@ def test_nobody_else_may_write_and_nobody_reads_before_the_charge(
     folders: int,
     files: int,
 ) -> None:
-    from labeldp.pipelines.cli import privatize_command
+    from labeldp.pipelines.publish.protocol import Charge
 
     target, staged, made = outputs / "new" / "released", [], []
-    charge, mkdir = privatize_command.charge_ledger, os.mkdir
+    charge, mkdir = Charge.write, os.mkdir
 
     def charge_and_look(*arguments: Any) -> None:
         staged.extend(mode_of(path) for path in target.parent.glob(".released.*"))
@@ -115,7 +115,7 @@ def test_nobody_else_may_write_and_nobody_reads_before_the_charge(
         if "/.released." in str(path) and not made:
             made.append(mode_of(Path(path)))
 
-    monkeypatch.setattr(privatize_command, "charge_ledger", charge_and_look)
+    monkeypatch.setattr(Charge, "write", charge_and_look)
     monkeypatch.setattr(os, "mkdir", mkdir_and_look)
     umask(mask)
     invoke(job(output=target, num_shards=2, ledger=outputs / "ledgers" / "l.jsonl")).ok()
@@ -153,7 +153,7 @@ def test_a_new_database_is_private(tmp_path: Path, umask: Any) -> None:
 def test_a_run_whose_output_another_one_has_published_meanwhile_charges_nothing(
     job: Any, invoke: Any, outputs: Path, tree: Any, spent: Any, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    from labeldp.pipelines.cli import privatize_command
+    from labeldp.pipelines.publish import output_folder
 
     theirs = outputs / ("released/release.json" if command == "privatize" else "mechanism.json")
 
@@ -161,7 +161,7 @@ def test_a_run_whose_output_another_one_has_published_meanwhile_charges_nothing(
         theirs.parent.mkdir(exist_ok=True)
         theirs.write_text("theirs")
 
-    monkeypatch.setattr(privatize_command, "sync_staged", other_run)
+    monkeypatch.setattr(output_folder, "_sync_staged", other_run)
     outcome = invoke(job(command))
     assert outcome.code == 1
     assert "another run has written it" in outcome.error

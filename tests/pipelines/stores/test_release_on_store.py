@@ -19,7 +19,7 @@ S3 = pytest.mark.parametrize("emulator", ["s3"], indirect=True)
 # Beam keeps its results, as in the processes of pytest.
 KEPT_BETWEEN_JOBS = Path(__file__).parents[2] / "kept_between_jobs.py"
 # Runs with the variables argv, kept_between_jobs, step, number, environment and stderr. Ends the process before it
-# calls a function of privatize_command.
+# calls a function of privatize_command, or writes the charge.
 CHILD = """
 import os, runpy
 
@@ -28,8 +28,9 @@ os.dup2(stderr.fileno(), 2)
 os.environ.update(environment)
 from labeldp.pipelines.cli.commands import main
 from labeldp.pipelines.cli import privatize_command
+from labeldp.pipelines.publish.protocol import Charge
 
-setattr(privatize_command, step, lambda *_: os.kill(os.getpid(), number))
+setattr(Charge if step == "write" else privatize_command, step, lambda *_: os.kill(os.getpid(), number))
 os._exit(main(argv))
 """
 
@@ -130,7 +131,7 @@ def test_several_labels(emulator: Any, on_store: Any, invoke: Any, ended_before:
         "label_step": "1,100",
         "num_shards": 2,
     }
-    ended_before("charge_ledger", on_store(**flags))
+    ended_before("write", on_store(**flags))
     left = emulator.objects("out/released/")
     assert {"labels/y/mechanism.json", "labels/f/mechanism.json"} <= set(left)
     assert not any(name.endswith("release.json") for name in left)
@@ -259,7 +260,7 @@ def test_a_run_killed_before_it_is_charged_is_no_release(
     emulator: Any, on_store: Any, invoke: Any, ended_before: Any, spent_on: Any
 ) -> None:
     """The next run removes what is left of it, unless there is something else."""
-    ended_before("charge_ledger", on_store(num_shards=3))
+    ended_before("write", on_store(num_shards=3))
     left = emulator.objects("out/")
     assert any(name.startswith("released/data/part-") for name in left)
     assert "released/release.json" not in left
@@ -317,7 +318,7 @@ def test_an_interrupted_run_leaves_nothing_that_looks_like_a_release(
     emulator: Any, on_store: Any, ended_before: Any
 ) -> None:
     """Its lease stays, because its threads may still write: the next run looks for what they have written."""
-    assert "interrupted; nothing is released" in ended_before("charge_ledger", on_store(), signal.SIGTERM)
+    assert "interrupted; nothing is released" in ended_before("write", on_store(), signal.SIGTERM)
     assert set(emulator.objects("out/")) == {".released.labeldp/lease.json"}
 
 

@@ -1,0 +1,166 @@
+"""Protocol of a release: the only code that checks caps, charges a ledger and lets a caller publish.
+
+A run passes three steps, whatever it releases (shards, a mechanism file, a label range, labels in memory):
+
+1. `check_caps` refuses it before it starts if it would exceed a cap.
+2. It stages what it is going to release, in a folder that `staging_folder` makes, or holds it in memory, and makes all
+   checks that can fail.
+3. `charged` charges it, with the ledger locked and the target held; its block publishes. Nothing is published without
+   a charge. A run that is killed within the block has charged what it did not publish: its repetition costs nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...mechanisms.release.bound_noise import NoiseBinding
+from ...mechanisms.release.unit_bound import UnitBound, spent
+from ...transforms.errors import InputError
+from ...transforms.progress_log import LOGGER
+from ..errors import UsageError
+from ..ledger.caps import Caps
+from ..ledger.ledger import Ledger, unit_details
+from ..ledger.spent_budget import LedgerEntry
+from ..spec.mechanism_file import MechanismFile, center_release_name, prior_release_name
+from .signals import signals_ignored
+
+if TYPE_CHECKING:
+    # Loads Beam, which labels in memory do without.
+    from ..spec.job_request import BudgetRequest
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What one run adds to the ledger.
+
+    Attributes:
+      command: privatize, fit, apply or domain.
+      request: Name of the request.
+      label: Names of the released label columns, with commas.
+      unit: Privacy unit that the epsilons are for; None for single records.
+      records: Number of records that were counted.
+      digest: Keyed digest of the input, in hexadecimal digits; of several labels, with commas.
+      output: Path of the output, or what stands for it.
+      entries: What is released, with its epsilon and delta.
+      mechanism: Fingerprints of the mechanisms, with commas; None without one.
+      solved: Whether the run solved for its mechanism; one that was given is another release for another file.
+    """
+
+    command: str
+    request: str
+    label: str
+    unit: UnitBound | None
+    records: int
+    digest: str
+    output: str
+    entries: Sequence[LedgerEntry]
+    mechanism: str | None = None
+    solved: bool = True
+
+    def write(self, ledger: Ledger, caps: Caps) -> None:
+        """Charges a ledger, whose lock the caller holds. Raises InputError if a cap would be exceeded."""
+        lost = self._lost_release(ledger) if self.solved else None
+        again = (
+            f"this run repeats the release {lost}, but its labels are a charge of their own: that release is "
+            "no longer there or was changed, and the mechanism that was computed now is another one"
+            if lost is not None
+            else None
+        )
+        drawn: dict[str, Any] = {} if self.mechanism is None else {"mechanism_fingerprint": self.mechanism}
+        try:
+            ledger.charge(
+                self.entries,
+                caps,
+                command=self.command,
+                request=self.request,
+                label=self.label,
+                **unit_details(self.unit),
+                records=self.records,
+                input_digest=self.digest,
+                **drawn,
+                output=self.output,
+            )
+        except InputError as error:
+            raise InputError(f"{error}; {again}" if again else str(error)) from None
+        if again:
+            LOGGER.warning("%s", again)
+
+    def _lost_release(self, ledger: Ledger) -> str | None:
+        """Output of the release that the run should have repeated, if its labels are about to be charged again.
+
+        That is the latest run of the same request over the same input, whose labels were drawn by another mechanism;
+        None if there is none, or the ledger has all entries already.
+        """
+        runs = ledger.runs()
+        known = {charge["release"] for run in runs for charge in run["charges"]}
+        if all(entry.release in known for entry in self.entries):
+            return None
+        same = [run for run in runs if run["request"] == self.request and run.get("input_digest") == self.digest]
+        return str(same[-1].get("output")) if same else None
+
+
+def check_caps(
+    ledger: Ledger, request_name: str, budget: BudgetRequest, fitted: MechanismFile | None, unit: UnitBound | None
+) -> None:
+    """Refuses to start a run that would exceed a cap. The ledger checks again before anything is released.
+
+    A request that is in the ledger may start: over unchanged input it is the same release, which costs nothing.
+    `fitted` is the mechanism file of `apply`, whose prior is published again. Raises UsageError if a cap would be
+    exceeded, and InputError if the ledger is corrupt.
+    """
+    requested = [LedgerEntry("request", budget.epsilon, f"request {request_name}", budget.delta)]
+    if fitted is not None:
+        prior = fitted.prior_release or f"prior of request {request_name}"
+        requested.append(LedgerEntry("prior", spent(fitted.unit, fitted.prior_epsilon), prior))
+        if fitted.center is not None and fitted.center.linear is not None:
+            name = center_release_name(fitted.center.linear)
+            requested.append(LedgerEntry("center", spent(fitted.unit, fitted.center_epsilon), name))
+    # The ledger is read without caps as well: a corrupt one is to be found before the job runs.
+    exceeded = ledger.exceeded(budget.caps, requested, None if unit is None else unit.column)
+    if exceeded and not ledger.has_request(request_name):
+        raise UsageError(f"{exceeded}; ledger {ledger.path} lists what was spent before")
+
+
+@contextlib.contextmanager
+def charged(
+    ledger: Ledger, charge: Charge, caps: Caps, target: AbstractContextManager[object] | None = None
+) -> Iterator[None]:
+    """Charges a release and lets its block publish it.
+
+    `target` holds the target and makes what is staged durable, as `publishing` does; None for labels in memory. Signals
+    are ignored within the block, which must be done completely. Raises InputError if a cap would be exceeded.
+    """
+    with ledger.locked(), nullcontext() if target is None else target:
+        charge.write(ledger, caps)
+        # Only the main thread can; workers get no signal.
+        main = threading.current_thread() is threading.main_thread()
+        with signals_ignored() if main else nullcontext():
+            yield
+
+
+def release_entries(binding: NoiseBinding, mechanism: MechanismFile, with_labels: bool) -> list[LedgerEntry]:
+    """Makes the ledger entries of a release: of a linear center, of the prior, unless it is public, and of the labels.
+
+    Releases are named by what their noise is bound to. A repeated run over the same input under the same key has the
+    names of the first and costs nothing; any other run is charged. A prior that was released before, and is published
+    again with the mechanism, keeps its name, so that it costs nothing where the ledger has it.
+
+    Without `with_labels`, as for `fit`, no labels are released: there are no entries then for a public prior without a
+    center of its own.
+    """
+    own, unit = prior_release_name(binding), binding.unit
+    prior_epsilon = spent(unit, mechanism.prior_epsilon)
+    entries = [LedgerEntry("prior", prior_epsilon, mechanism.prior_release or own)] if prior_epsilon else []
+    if mechanism.center is not None and mechanism.center.linear is not None and mechanism.center_epsilon:
+        center_epsilon = spent(unit, mechanism.center_epsilon)
+        entries.insert(0, LedgerEntry("center", center_epsilon, center_release_name(mechanism.center.linear)))
+    if with_labels:
+        name = f"{own}-{mechanism.randomizer.fingerprint.hex()[:32]}"
+        epsilon, delta = mechanism.labels_certified
+        entries.append(LedgerEntry("labels", epsilon, name, delta))
+    return entries
