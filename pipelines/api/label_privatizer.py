@@ -28,7 +28,7 @@ from ...mechanisms.release.label_draws import constant_labels, draw_labels
 from ...mechanisms.release.prior_release import PriorRelease, release_prior
 from ...mechanisms.release.solved_release import public_reason, solved
 from ...mechanisms.release.unit_bound import CONSTANT, DROP, UnitBound, UnitCounts, bounded
-from ..audit.local_files import write_file
+from ..flags.local_files import write_file
 from ..ledger.ledger import Ledger
 from ..publish.facts_of_release import released_facts
 from ..publish.protocol import Charge, charged, release_entries

@@ -26,8 +26,7 @@ from ..job.job_graph import build
 from ..job.runner_options import runs_here
 from ..job.runner_safety import forbid_ports, forbid_sampling
 from ..ledger.ledger import Ledger, is_database
-from ..publish.job_result import job_result_path
-from ..publish.output_folder import Staging, publish_folder, publishing, staging_folder
+from ..publish.output_folder import Staging, job_result_path, publish_folder, publishing, staging_folder
 from ..publish.protocol import charged, check_caps
 from ..publish.release_steps import charge_of, earlier_of_requests, read_results, remove_segments, write_manifests
 from ..spec.column_checks import announce_csv_columns

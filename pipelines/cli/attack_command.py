@@ -19,8 +19,8 @@ from ..attack.independence_checks import check_independence
 from ..attack.keyed_release import KeyedRelease
 from ..attack.release_function import BlackBox, SamplerError, load_sampler
 from ..attack.unit_checks import check_units
-from ..audit.local_files import local_copy
 from ..errors import UsageError
+from ..flags.local_files import local_copy
 from .exit_codes import FAILURE, SUCCESS, run_command
 
 _LEAST_DRAWS, _MOST_DRAWS = 1000, 10**9

@@ -14,9 +14,9 @@ from ...transforms.noise_key_file import NoiseKeyFile
 from ...transforms.progress_log import Progress
 from ...transforms.tfrecord.example_encoder import encode_examples
 from ...transforms.tfrecord.framing import frame
-from ..audit.local_files import check_can_create
 from ..errors import UsageError
 from ..flags.arguments import log_to_stderr
+from ..flags.local_files import check_can_create
 from ..flags.optional_extras import check_extra, check_tfrecord
 from .commands import parse
 from .conversion_log import CONVERTED, LABEL, LABEL_MAX, click_batches, new_clicks

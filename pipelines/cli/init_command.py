@@ -17,9 +17,9 @@ from ...transforms.io.csv_dialect import CANDIDATES, Dialect
 from ...transforms.io.filesystems import absolute, match, open_input
 from ...transforms.io.input_format import Format, file_parts, listed
 from ...transforms.readers.file_reader import FileReader
-from ..audit.local_files import check_file
 from ..errors import UsageError, one_line
 from ..flags.choices import DEFAULT_DECIMAL, DEFAULT_DELIMITER, DEFAULT_ENCODING
+from ..flags.local_files import check_file
 from ..flags.optional_extras import check_tfrecord
 from ..flags.suggestions import did_you_mean
 from ..spec.input_flags import csv_dialect

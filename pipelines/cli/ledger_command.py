@@ -19,9 +19,9 @@ from ...transforms.errors import InputError
 from ...transforms.io.filesystems import is_remote
 from ...transforms.progress_log import LOGGER
 from ...transforms.stores.object_store import is_store
-from ..audit.local_files import check_file, write_file
 from ..errors import UsageError, one_line
 from ..flags.arguments import log_to_stderr
+from ..flags.local_files import check_file, write_file
 from ..flags.optional_extras import check_extra
 from ..ledger.caps import Caps, Window
 from ..ledger.charged_runs import (

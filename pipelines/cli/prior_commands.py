@@ -12,9 +12,9 @@ from typing import Any
 
 from ...mechanisms.core.budget import check_epsilon
 from ...mechanisms.core.losses import loss_named
-from ..audit.local_files import check_file, local_copy, write_file
 from ..errors import UsageError, one_line
 from ..flags.arguments import check_unique
+from ..flags.local_files import check_file, local_copy, write_file
 from ..flags.optional_extras import check_extra
 from ..spec.mechanism_spec import MechanismSpec, parse_mechanism_spec
 from ..spec.prior_file import PriorFile, read_prior

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import is_remote
 from ..audit.audit_release import audit_path
-from ..audit.local_files import check_file, local_copy, write_file
 from ..errors import UsageError, one_line
+from ..flags.local_files import check_file, local_copy, write_file
 from ..flags.optional_extras import check_extra
 from ..flags.release_flags import REPORT_NAME
 from ..report.report_input import read_report_input

@@ -11,9 +11,9 @@ import time
 from ...mechanisms.core.budget import check_epsilon
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.registry import default_rounding, mechanism_named
-from ..audit.local_files import check_file, write_file
 from ..errors import UsageError
 from ..flags.arguments import parse_parameters
+from ..flags.local_files import check_file, write_file
 from .exit_codes import run_command
 from .prior_commands import load_prior
 

@@ -35,8 +35,8 @@ from ...transforms.shards.tfrecord_writer import WriteTFRecords
 from ...transforms.solve_randomizer import SolveRandomizer
 from ...transforms.units.bound_units import BoundedUnits
 from ..ledger.ledger import Ledger
-from ..publish.job_result import SEGMENTS_NAME, JobResult, job_result_path
-from ..publish.output_folder import DATA_NAME, Staging, released_path
+from ..publish.job_result import JobResult
+from ..publish.output_folder import DATA_NAME, SEGMENTS_NAME, Staging, job_result_path, released_path
 from ..publish.release_steps import ReleasedLabel, earlier_of_requests, read_results
 from ..spec.job_request import InputSpec, JobRequest, OutputSpec
 from ..spec.label_folders import MANIFEST_NAME, label_folders

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import astuple, dataclass, field
 
-from apache_beam.io.filesystems import FileSystems
-
 from ...mechanisms.core.budget import BudgetSplit
 from ...mechanisms.core.label_grid import DeclaredGrid
 from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.label_groups import LabelGroups
 from ...mechanisms.release.unit_bound import UnitBound, UnitCounts
 from ...transforms.errors import OTHER_MECHANISM, InputError
-from .output_folder import Staging
 
 
 @dataclass(frozen=True)
@@ -107,11 +104,3 @@ class JobResult:
         # A job without shards, fit, has drawn no label. Any other job has at least one record.
         if self.digest_applied is not None and self.mechanisms_applied != {fingerprint}:
             raise InputError(OTHER_MECHANISM)
-
-
-SEGMENTS_NAME = "segments"
-
-
-def job_result_path(staging: Staging, place: int) -> str:
-    """Path of the temporary job result of one private column, by its place among the requests of the job."""
-    return FileSystems.join(staging.work, f"job_result_{place}.json")

@@ -272,3 +272,11 @@ def _commit(staging: Staging, target: str, name: str) -> None:
         existing = store.read(target)
         if existing is None or existing[0] != found[0]:
             raise StageError(f"publishing {target} failed: another run has written it") from None
+
+
+SEGMENTS_NAME = "segments"
+
+
+def job_result_path(staging: Staging, place: int) -> str:
+    """Path of the temporary job result of one private column, by its place among the requests of the job."""
+    return FileSystems.join(staging.work, f"job_result_{place}.json")

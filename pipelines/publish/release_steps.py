@@ -24,10 +24,10 @@ from ..spec.label_folders import CENTER_NAME, DATA_OF_LABEL, MANIFEST_NAME, labe
 from ..spec.mechanism_file import MECHANISM_NAME, MechanismFile, read_mechanism_file
 from .earlier_release import earlier_mechanisms
 from .facts_of_release import feature_columns, released_facts
-from .job_result import SEGMENTS_NAME, JobResult, job_result_path
+from .job_result import JobResult
 from .labels_manifest import labels_manifest
 from .manifest import make_manifest
-from .output_folder import DATA_NAME, Staging, released_path
+from .output_folder import DATA_NAME, SEGMENTS_NAME, Staging, job_result_path, released_path
 from .protocol import Charge, release_entries
 
 

@@ -13,8 +13,8 @@ from ...transforms.progress_log import LOGGER
 from ...transforms.stores.lease import lease_path
 from ...transforms.stores.object_store import is_store
 from ...transforms.stores.open_store import store_of
-from ..audit.local_files import check_can_create
 from ..errors import UsageError
+from ..flags.local_files import check_can_create
 from ..flags.optional_extras import check_extra
 from ..ledger.ledger import default_ledger_path, is_database
 from .label_folders import MANIFEST_NAME

@@ -42,6 +42,8 @@ def _inputs(draw: st.DrawFn) -> Case:
         # Mutated files mostly have a label or two that is none; a job that stopped there would test little.
         "max_unusable_fraction": draw(st.sampled_from([0, 0.9, 0.9, 0.9])),
         "validate": draw(st.integers(0, 19)) == 0,
+        # auto refuses as few records as most of these files have.
+        **draw(st.sampled_from([{"mechanism": "unbiased", "center": "linear"}, {"mechanism": "rr_on_bins"}, {}])),
     }
     parts = {f"{place}": content for place, content in enumerate(files)}
     return {**parts, "flags": json.dumps({"input_format": format, "gzip": gzip, **flags}).encode()}

@@ -160,13 +160,13 @@ def key_file() -> Path:
 
 @functools.cache
 def log() -> Path:
-    """CSV file of 60 records.
+    """CSV file of 300 records.
 
     Returns:
       Its path.
     """
     path = workspace() / "log.csv"
-    path.write_text("f,g,y\n" + "".join(f"{row},t,{row % 5}\n" for row in range(60)))
+    path.write_text("f,g,y\n" + "".join(f"{row},t,{row % 5}\n" for row in range(300)))
     return path
 
 

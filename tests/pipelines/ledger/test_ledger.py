@@ -92,7 +92,8 @@ def test_decimal_budgets_add_up_as_they_are_written(
 ) -> None:  # fmt: skip
     def run(number: int, epsilon: float, **more: Any) -> Any:
         log = write_csv(tmp_path / f"{number}.csv", [f"{row},{(row + number) % 5}" for row in range(300)])
-        named = {"input": log, "output": outputs / str(number), "center": "none", "epsilon_cap": cap}
+        named = {"input": log, "output": outputs / str(number), "mechanism": "unbiased", "center": "none"}
+        named["epsilon_cap"] = cap
         return invoke(job(epsilon=epsilon, **(named | flags | more)))
 
     for number, epsilon in enumerate(epsilons):

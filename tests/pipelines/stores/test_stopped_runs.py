@@ -272,7 +272,8 @@ def test_every_file_of_a_release_but_the_manifests_is_written_under_the_lease(
 
     monkeypatch.setattr(privatize_command, "remove_segments", with_validation)
     found = stop(lambda: None)
-    several = {"label": "y,z", "label_max": "4,4", "label_step": "1,1", "label_min": "0,0", "mechanism": "auto"}
+    several = {"label": "y,z", "label_max": "4,4", "label_step": "1,1", "label_min": "0,0"}
+    several |= {"mechanism": "unbiased", "center": "linear"}
     emulator.put("own/a.csv", b"f,y,z\n" + b"1,0,3\n2,4,1\n" * 200)
     invoke(on_store(input=emulator.url("own/a.csv"), input_format="csv", num_shards=1, **several)).ok()
     names = set(emulator.objects("out/released/"))
