@@ -80,7 +80,7 @@ def _interrupted(prog: str, state: str) -> int:
 
 
 class _Stream:
-    """Standard stream that nobody has to read: after its first error, what is written to it is dropped."""
+    """Standard stream whose reader may end early: after its first error, what is written to it is dropped."""
 
     def __init__(self, stream: TextIO):
         self._stream = stream

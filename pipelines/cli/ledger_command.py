@@ -188,7 +188,7 @@ def _shown_below(exact: Fraction) -> float:
 
 
 def _remaining(cap: float, spent: SpentBudget) -> Fraction:
-    """What remains below a cap; 0 if it is too little for any release."""
+    """Budget that remains below a cap; 0 if it is too little for any release."""
     left = decimal_value(cap) - spent.epsilon
     return left if left >= Fraction(MIN_EPSILON) else Fraction(0)
 

@@ -196,7 +196,7 @@ def publishing(staging: Staging, target: str) -> Iterator[None]:
 def publish_folder(staging: Staging, output: str, manifests: Sequence[str] = (MANIFEST_NAME,)) -> None:
     """Makes a complete staging folder a release; on a local disk in one atomic step, on a store by its manifest.
 
-    The folder is as open to readers as the umask says; nobody but its owner may write to it. The target is new or an
+    The folder is as open to readers as the umask says; its owner alone may write to it. The target is new or an
     empty folder.
 
     A remote target gets the manifests last, in this order. The last one makes the others a release.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Charge:
-    """What one run adds to the ledger.
+    """Entry of the ledger for one run.
 
     Attributes:
       command: privatize, fit, apply or domain.

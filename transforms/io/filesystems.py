@@ -65,7 +65,7 @@ def is_remote(path: str) -> bool:
 def absolute(pattern: str) -> str:
     """Makes a local pattern absolute, so that record identities do not depend on where the job was started.
 
-    Remote ones stay as they are. Raises InputError if it begins with a home folder that nobody has expanded.
+    Remote ones stay as they are. Raises InputError if it begins with an unexpanded home folder.
     """
     if re.match(r"~[^/]*/|~$", pattern):
         raise InputError(

@@ -1,4 +1,4 @@
-"""Local files that survive a loss of power, and that nobody but their owner may write to, whatever the umask."""
+"""Local files that survive a loss of power, and that their owner alone may write to, whatever the umask."""
 
 from __future__ import annotations
 

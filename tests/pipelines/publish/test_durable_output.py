@@ -22,7 +22,7 @@ def mode_of(path: Path) -> int:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """What is synced, linked and renamed, in order: call and path."""
+    """Calls that sync, link and rename, in order, with their paths."""
     found: list[tuple[str, str]] = []
     fsync = os.fsync
 

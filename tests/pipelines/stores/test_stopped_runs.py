@@ -110,7 +110,7 @@ class OtherRun:
 
 
 def below(emulator: Any) -> dict[str, bytes]:
-    """What is below the target, and the ledger."""
+    """Objects below the target, and the ledger."""
     return {name: content for name, content in emulator.objects("out/").items() if not name.startswith(".")}
 
 
