@@ -14,6 +14,7 @@ import json
 import math
 import os
 import random
+import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -175,11 +176,7 @@ class LedgerDatabase:
             connection.execute(_RUNS.insert().values(values | ({"run": f"{key} {run['time']}"} if again else {})))
 
         if self._file is not None:
-            make_folders(os.path.dirname(self._file))
-            if not os.path.exists(self._file):
-                # SQLite would create it for everyone to read.
-                os.close(os.open(self._file, os.O_RDWR | os.O_CREAT, 0o600))
-                sync_folder(os.path.dirname(self._file))
+            _create_private(self._file)
         self._transaction(charge, patient=True)
 
     def _values(self, run: dict[str, Any]) -> dict[str, Any]:
@@ -267,3 +264,19 @@ def _engine(url: sa.URL) -> sa.Engine:
 def _pause(attempt: int) -> None:
     """Waits a random time, so that runs that met do not meet again: longer after each attempt, up to a second."""
     time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.01 * 2**attempt)))
+
+
+def _create_private(path: str) -> None:
+    """Creates the file of an SQLite database with mode 0600, unless it exists: SQLite would let everyone read it.
+
+    The file is not opened: closing it would end the locks that another thread of the process may have on it by then.
+    """
+    folder = os.path.dirname(path)
+    make_folders(folder)
+    with contextlib.suppress(FileExistsError):
+        try:
+            os.mknod(path, stat.S_IFREG | 0o600)
+        except PermissionError:
+            # macOS lets the superuser alone make a file so.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        sync_folder(folder)

@@ -523,19 +523,19 @@ def test_no_shard_is_released_when_the_input_changed_in_between(changed_between,
     assert not (tmp_path / "out").exists()
 
 
-# Pipeline of the README.
+# Pipeline of the guide to Python.
 
 
 @pytest.fixture
 def readme_pipeline(tmp_path, monkeypatch, secret) -> Callable[[], None]:
-    """Runs the README's pipeline in tmp_path, which holds a log of 600 records and a key."""
-    text = (Path(__file__).parents[2] / "README.md").read_text()
+    """Runs the pipeline of the guide to Python in tmp_path, which holds a log of 600 records and a key."""
+    text = (Path(__file__).parents[2] / "docs" / "guides" / "python.md").read_text()
     (found,) = [block for block in re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S) if "ReleaseShards" in block]
     monkeypatch.chdir(tmp_path)
     (tmp_path / "noise.key").write_bytes(secret)
     (tmp_path / "noise.key").chmod(0o600)
     write_log(tmp_path, 7.0)
-    code = compile(found, "README.md", "exec")
+    code = compile(found, "python.md", "exec")
     return lambda: exec(code, {"__name__": "__main__"})
 
 
@@ -544,7 +544,7 @@ def write_log(folder: Path, first_label: float) -> None:
     pq.write_table(pa.table({"x": list(range(600)), "weeks": weeks}), folder / "log-0.parquet")
 
 
-def test_the_pipeline_of_the_readme(readme_pipeline, tmp_path):
+def test_the_pipeline_of_the_guide(readme_pipeline, tmp_path):
     readme_pipeline()
 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log-0.parquet", "noise.key", "out"]
@@ -554,7 +554,7 @@ def test_the_pipeline_of_the_readme(readme_pipeline, tmp_path):
     assert len(set(released["weeks"])) < 53
 
 
-def test_the_pipeline_of_the_readme_releases_nothing_when_a_label_changes_in_between(
+def test_the_pipeline_of_the_guide_releases_nothing_when_a_label_changes_in_between(
     readme_pipeline, tmp_path, monkeypatch
 ):
     from labeldp.mechanisms.response.rr_on_bins import RROnBins
