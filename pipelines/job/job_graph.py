@@ -1,4 +1,4 @@
-"""The main job as a Beam graph."""
+"""The main job as a Beam graph, and its run."""
 
 from __future__ import annotations
 

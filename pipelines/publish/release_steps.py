@@ -1,4 +1,4 @@
-"""Steps of a release, in order: check the caps, run the job, write the manifest, charge the ledger.
+"""Steps of a release of files between its job and its charge: read the results, write the manifests, make the charge.
 
 `request_name` is the name of the request, of `request_id`; of several labels, each has one request. Functions that read
 the ledger raise InputError if it is corrupt.

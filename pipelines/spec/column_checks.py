@@ -1,4 +1,4 @@
-"""Checks that the columns that flags name exist, before anything is read or counted."""
+"""Checks of columns before anything is counted: those that flags name exist, and the output can hold the others."""
 
 from __future__ import annotations
 

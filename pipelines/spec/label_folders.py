@@ -1,4 +1,4 @@
-"""Folders of the labels in a release of several. Needs neither Beam nor pyarrow, as the attack does."""
+"""Names of files in a release, and folders of its labels if there are several. Needs neither Beam nor pyarrow."""
 
 from __future__ import annotations
 

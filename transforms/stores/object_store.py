@@ -14,7 +14,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, ClassVar, Literal
+from typing import TYPE_CHECKING, BinaryIO, ClassVar
 
 from ..errors import InputError, StoreConflict, StoreError, StoreNotFound
 from .object_streams import ObjectReader, ObjectWriter, Upload
@@ -22,7 +22,6 @@ from .object_streams import ObjectReader, ObjectWriter, Upload
 if TYPE_CHECKING:
     from .lease import LeaseHold
 
-Scheme = Literal["s3", "gs"]
 EXTRAS: dict[str, str] = {"s3": "aws", "gs": "gcp"}
 """Extra of each scheme."""
 
