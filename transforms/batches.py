@@ -102,7 +102,6 @@ class LabelledBatch:
         metadata of them means anything to the job.
       mechanism: Fingerprint of the randomizer that drew the labels, in hexadecimal digits; of several private columns,
         their fingerprints in the order in which they were drawn, with commas. None for labels as read.
-      constant: Records that get one label that says nothing, shape (n,), bool; None if there are none.
       unit: Bound that was put on the records of each unit (`UnitBound.request`); None if none was.
       left_out: Number of records of these rows that were left out for that bound.
       carried: Values of side inputs that later stages use, by name.
@@ -116,7 +115,6 @@ class LabelledBatch:
     # Arrow's text of a batch has values, which must not get into an error message.
     batch: pa.RecordBatch = field(repr=False)
     mechanism: str | None = None
-    constant: np.ndarray | None = None
     unit: tuple[str, int] | None = None
     left_out: int = 0
     carried: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -153,7 +151,6 @@ class LabelledBatch:
             self,
             rows=self.rows[mask],
             batch=filter_batch(self.batch, indices),
-            constant=None if self.constant is None else self.constant[mask],
             encoded=None if self.encoded is None else self.encoded.take(indices),
         )
 
@@ -171,7 +168,6 @@ class LabelledBatch:
             self,
             rows=self.rows[start:stop],
             batch=self.batch.slice(start, stop - start),
-            constant=None if self.constant is None else self.constant[start:stop],
             encoded=None if self.encoded is None else self.encoded.slice(start, stop),
         )
 
@@ -233,9 +229,8 @@ class LabelledBatchCoder(beam.coders.Coder):
 
     1. the values that the batch carries, pickled as Beam pickles side inputs; empty if there are none
     2. rows
-    3. marks of constant records
-    4. columns, an Arrow IPC stream
-    5. frames of encoded records, 6. their bounds, and the offsets of each label that the header names
+    3. columns, an Arrow IPC stream
+    4. frames of encoded records, 5. their bounds, and the offsets of each label that the header names
 
     A segment is known by its place alone. What a file contains is in columns and frames, and as text in the header: it
     is never unpickled, and does not decide how a segment is read.
@@ -245,7 +240,6 @@ class LabelledBatchCoder(beam.coders.Coder):
         segments: list[Any] = [
             pickle.dumps(dict(value.carried)) if value.carried else b"",
             np.ascontiguousarray(value.rows, np.int64),
-            b"" if value.constant is None else np.ascontiguousarray(value.constant, bool),
             _columns_to_stream(value.batch),
         ]
         labels = None
@@ -260,7 +254,6 @@ class LabelledBatchCoder(beam.coders.Coder):
             "mechanism": value.mechanism,
             "unit": value.unit,
             "left_out": value.left_out,
-            "constant": value.constant is not None,
             "labels": labels,
             "sizes": [memoryview(segment).nbytes for segment in segments],
         }
@@ -278,7 +271,7 @@ class LabelledBatchCoder(beam.coders.Coder):
         for size in header["sizes"]:
             segments.append(whole.slice(start, size))
             start += size + -size % _ALIGNMENT
-        carried, rows, constant, columns, *rest = segments
+        carried, rows, columns, *rest = segments
         records = None
         if header["labels"] is not None:
             frames, bounds, *offsets = rest
@@ -295,7 +288,6 @@ class LabelledBatchCoder(beam.coders.Coder):
             np.frombuffer(rows, np.int64),
             batch,
             header["mechanism"],
-            np.frombuffer(constant, bool) if header["constant"] else None,
             None if header["unit"] is None else (header["unit"][0], header["unit"][1]),
             header["left_out"],
             # Only `encode` writes this segment, from values that stages of the job made.

@@ -18,7 +18,7 @@ from ..mechanisms.noise.input_digest import RawSums, add_sums, digest_sums, inpu
 from ..mechanisms.noise.record_identities import Identities
 from ..mechanisms.release.bound_noise import NoiseBinding, StreamBinding
 from ..mechanisms.release.label_column import LabelColumn
-from ..mechanisms.release.label_draws import constant_labels, draw_labels, fits
+from ..mechanisms.release.label_draws import draw_labels, fits
 from .batches import (
     Carried,
     LabelledBatch,
@@ -172,25 +172,14 @@ def privatize_batch(
 ) -> LabelledBatch:
     """Replaces each label of a batch by a draw with the random word of its record.
 
-    Records that are marked as constant get a constant label instead. `values` are the labels, shape (n,), finite
-    float64. The randomizer is over the domain of the column; with a center, over consecutive residuals. `noise_key`,
-    that of the release, and `secret`, for randomized rounding, have 32 bytes each. `streaming` tells that the noise key
-    is that of a StreamBinding: words are then bound to labels and centers as well. `centers` are indices into the
-    domain, shape (n,), integers, or with groups indices of pairs of center and group (`LabelColumn.split`); None
-    without a center column. Returns the batch with its label column replaced, and the fingerprint of the randomizer.
+    `values` are the labels, shape (n,), finite float64. The randomizer is over the domain of the column; with a center,
+    over consecutive residuals. `noise_key`, that of the release, and `secret`, for randomized rounding, have 32 bytes
+    each. `streaming` tells that the noise key is that of a StreamBinding: words are then bound to labels and centers as
+    well. `centers` are indices into the domain, shape (n,), integers, or with groups indices of pairs of center and
+    group (`LabelColumn.split`); None without a center column. Returns the batch with its label column replaced, and the
+    fingerprint of the randomizer.
     """
-    own = np.full(len(values), True) if batch.constant is None else ~batch.constant
-    outputs = constant_labels(column, randomizer, centers, len(values))
-    outputs[own] = draw_labels(
-        values[own],
-        identities.keep(own),
-        column,
-        randomizer,
-        noise_key,
-        secret,
-        streaming,
-        None if centers is None else centers[own],
-    )
+    outputs = draw_labels(values, identities, column, randomizer, noise_key, secret, streaming, centers)
     replaced = replace_label(batch, column.name, outputs)
     own_mechanism = randomizer.fingerprint.hex()
     # A stage before this one may have drawn the labels of another private column.
@@ -251,11 +240,6 @@ class _Randomize(beam.DoFn):
             mechanisms = frozenset([randomizer.fingerprint.hex()])
             yield result
         if not streaming:
-            if kept.constant is not None:
-                # Their labels are not released, and the first pass did not see them.
-                own = ~kept.constant
-                identities, values = identities.keep(own), values[own]
-                centers = None if centers is None else (centers[0], centers[1][own])
             sums = digest_sums(self._secret, self._column.name, identities, values, centers)
             yield TaggedOutput(_DRAWN, _Drawn(sums, mechanisms))
         self._progress.add(len(values))

@@ -69,26 +69,6 @@ def _grouped_outputs(
     return column.labels[centers] + table[groups, randomizer.draw(positions, drawn)]
 
 
-def constant_labels(
-    column: LabelColumn, randomizer: Randomizer, centers: np.ndarray | None, records: int
-) -> np.ndarray:
-    """Labels of records beyond the bound of their unit, shape (n,), float64: they depend on no label of these records.
-
-    Each is the output of the randomizer that is closest to the middle of the label domain or, with a center, to the
-    center of the record. Randomizer and centers are as for `draw_labels`.
-    """
-    outputs = randomizer.outputs
-    if centers is None:
-        middle = (column.labels[0] + column.labels[-1]) / 2
-        return np.full(records, outputs[np.argmin(np.abs(outputs - middle))])
-    places, groups = column.split(centers)
-    if groups is None or randomizer.group_ranges is None:
-        return column.labels[places] + outputs[np.argmin(np.abs(outputs))]
-    table = GroupRanges(randomizer.group_ranges).outputs(randomizer, column.residuals)
-    closest = table[np.arange(len(table)), np.abs(table).argmin(axis=1)]
-    return column.labels[places] + closest[groups]
-
-
 def fits(column: LabelColumn, randomizer: Randomizer) -> bool:
     """True if a randomizer takes the labels of the column, or residuals of them around its center."""
     if (column.groups is None) != (randomizer.group_ranges is None):

@@ -25,37 +25,29 @@ from ..core.exact_bounds import round_down, round_up
 from ..noise.keyed_words import keyed_hash, words
 from ..noise.record_identities import Identities
 
-DROP, CONSTANT = "drop", "constant"
-OVER_LIMIT = (DROP, CONSTANT)
-"""Treatment of further records of a unit: they are left out, or keep a label that says nothing."""
-
 MOST_RECORDS = 1_000_000
 """Largest bound on the records of a unit."""
 
 
 @dataclass(frozen=True)
 class UnitBound:
-    """Privacy unit, and the largest number of its records that are released with a label of their own.
+    """Privacy unit, and the largest number of its records that are released.
 
     Attributes:
       column: Public column that names the unit of each record. It holds integers or text.
       max_records: Largest number M of records of a unit, >= 1.
-      over_limit: "drop" leaves further records out; "constant" keeps them with one label that says nothing.
       delta: Delta of all labels of a unit together, with which each of them gets a larger epsilon than an M-th
         (`optimal_label_epsilon`); 0 to add epsilons up. Deltas of the randomizer itself are not meant.
     """
 
     column: str
     max_records: int
-    over_limit: str = DROP
     delta: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a bound or a delta that is out of range, or an unknown `over_limit`."""
+        """Raises ValueError for a bound or a delta that is out of range."""
         if not 1 <= self.max_records <= MOST_RECORDS:
             raise ValueError(f"max_records_per_unit must be from 1 to {MOST_RECORDS:,}, not {self.max_records}")
-        if self.over_limit not in OVER_LIMIT:
-            raise ValueError(f"over_limit must be {' or '.join(OVER_LIMIT)}, not {self.over_limit!r}")
         if not (self.delta == 0 or LEAST_DELTA <= self.delta < 1):
             raise ValueError(f"delta must be 0, or at least {LEAST_DELTA:g} and below 1, not {self.delta:g}")
         if self.delta and self.max_records > MAX_RECORDS:

@@ -24,10 +24,10 @@ from ...mechanisms.registry import AUTO, mechanism_named
 from ...mechanisms.release.bound_noise import NoiseBinding, make_binding
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.label_counts import LabelSummary, count_labels
-from ...mechanisms.release.label_draws import constant_labels, draw_labels
+from ...mechanisms.release.label_draws import draw_labels
 from ...mechanisms.release.prior_release import PriorRelease, release_prior
 from ...mechanisms.release.solved_release import public_reason, solved
-from ...mechanisms.release.unit_bound import CONSTANT, DROP, UnitBound, UnitCounts, bounded
+from ...mechanisms.release.unit_bound import UnitBound, UnitCounts, bounded
 from ..flags.local_files import write_file
 from ..ledger.ledger import Ledger
 from ..publish.facts_of_release import released_facts
@@ -141,7 +141,6 @@ class LabelPrivatizer:
         center_column: str | None = None,
         unit_column: str | None = None,
         max_records_per_unit: int | None = None,
-        over_limit: str = DROP,
         max_unusable_fraction: float = 0.001,
         features: int | None = None,
         noise_key: bytes | None = None,
@@ -175,9 +174,8 @@ class LabelPrivatizer:
           center_column: Name of the column of `center`, a public prediction of each label; None for no center.
           unit_column: Name of the column of `units`, for all labels of one of which epsilon then holds; None for the
             label of a single record.
-          max_records_per_unit: Largest number of records of a unit that are released.
-          over_limit: Further records of a unit: "drop" leaves their labels missing, "constant" gives them one label
-            that says nothing.
+          max_records_per_unit: Largest number of records of a unit that are released. Labels of further records stay
+            missing.
           max_unusable_fraction: Tolerated fraction of records without a usable label, in [0, 1].
           features: Number of features of the model that will be trained, for verdict and warnings; None if unknown.
           noise_key: Secret key, 32 bytes; None to keep it in a file.
@@ -207,7 +205,6 @@ class LabelPrivatizer:
         self.center_column = center_column
         self.unit_column = unit_column
         self.max_records_per_unit = max_records_per_unit
-        self.over_limit = over_limit
         self.max_unusable_fraction = max_unusable_fraction
         self.features = features
         self.noise_key = noise_key
@@ -556,8 +553,6 @@ def _drawn(records: _Records, column: LabelColumn, randomizer: Randomizer, bindi
     noise_key, centers = binding.noise_key(secret), records.centers
     kept = np.full(len(records.values), True) if records.kept is None else records.kept
     drawn = np.full(len(records.values), np.nan)
-    if column.unit is not None and column.unit.over_limit == CONSTANT:
-        drawn = constant_labels(column, randomizer, centers, len(drawn))
     own = None if centers is None else centers[kept]
     drawn[kept] = draw_labels(
         records.values[kept], records.identities.keep(kept), column, randomizer, noise_key, secret, centers=own

@@ -14,7 +14,6 @@ from ...mechanisms.center.truncation import MODEL_PARAMETERS
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.release.bound_noise import NoiseBinding
-from ...mechanisms.release.unit_bound import DROP
 from ...transforms.io.row_parts import ENOUGH_FILES, splits
 from ...transforms.progress_log import LOGGER
 from ..errors import one_line
@@ -159,14 +158,14 @@ def _announce_units(result: JobResult, mechanism: MechanismFile) -> None:
         return
     labels, delta = mechanism.labels_budget
     composed = f" with delta {delta:g}" if delta else ""
-    done = "left out" if unit.over_limit == DROP else "with a constant label"
     print(
         f"units      {one_line(unit.column)}: {counts.units:,}, at most {counted(unit.max_records, 'record')} each, "
-        f"{counts.left_out:,} {done}; epsilon {mechanism.total_epsilon(labels):.6g}{composed} for all labels of a unit"
+        f"{counts.left_out:,} left out; epsilon {mechanism.total_epsilon(labels):.6g}{composed} for all labels of a "
+        "unit"
     )
     if counts.without_unit:
         LOGGER.warning(
-            "warning: %s without a unit in %s: %s", counted(counts.without_unit, "record"), one_line(unit.column), done
+            "warning: %s without a unit in %s: left out", counted(counts.without_unit, "record"), one_line(unit.column)
         )
 
 

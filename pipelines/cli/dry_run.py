@@ -16,7 +16,6 @@ from ...mechanisms.core.prior import Prior
 from ...mechanisms.registry import AUTO, Mechanism, mechanism_named, prior_share
 from ...mechanisms.release.prior_release import RefusedRelease, check_records
 from ...mechanisms.release.solved_release import EarlierMechanism
-from ...mechanisms.release.unit_bound import DROP
 from ...transforms.io.filesystems import is_remote
 from ...transforms.readers.parquet_reader import parquet_schema
 from ..errors import UsageError, one_line
@@ -133,8 +132,9 @@ def _units(request: JobRequest) -> str:
     if unit is None:
         return "none: epsilon is for the label of one record (--unit_column)"
     most = counted(unit.max_records, "record")
-    done = "left out" if unit.over_limit == DROP else "kept with a constant label"
-    return one_line(f"{unit.column}: at most {most} of each, the others are {done}, and so are records without a unit")
+    return one_line(
+        f"{unit.column}: at most {most} of each, the others are left out, and so are records without a unit"
+    )
 
 
 def _center(request: JobRequest) -> str:

@@ -18,7 +18,6 @@ ROUNDINGS = ("nearest", "randomized")
 LOSSES = ("squared", "absolute", "poisson")
 DEFAULT_LOSS = "squared"
 AUTO = "auto"
-OVER_LIMIT = ("drop", "constant")
 CENTERS = ("linear", "none")
 NO_CENTER = "none"
 """Value of `--center` for labels without a center."""

@@ -23,7 +23,6 @@ def domain_flags(parser: CommandParser) -> None:
     add = parser.flag_group("Budget")
     add("--epsilon", type=float, metavar="E", needed=True, help="privacy budget of the histogram, such as 0.1")
     budget_record_flags(add)
-    parser.leave_out(("over_limit",))
     unit_flags(parser)
     add = parser.flag_group("Output")
     add("--domain_file", metavar="FILE", needed=True, help="new JSON file for the released counts and the proposal")

@@ -16,7 +16,6 @@ from .choices import (
     MECHANISM_LIST,
     MECHANISMS,
     OUTPUT_FORMATS,
-    OVER_LIMIT,
     PARTITIONS,
     PURPOSES,
     ROUNDINGS,
@@ -170,9 +169,6 @@ def unit_flags(parser: CommandParser) -> None:
     add("--max_records_per_unit", type=int, metavar="M",
         help="largest number of records of a unit that are released, chosen by a keyed hash of their identities; each "
         "label gets an M-th of epsilon. labeldp plan --units compares values of M")  # fmt: skip
-    add("--over_limit", choices=OVER_LIMIT, metavar="HOW",
-        help="further records of a unit: drop leaves them out, constant keeps them with one label that says nothing; "
-        "default drop")  # fmt: skip
 
 
 def budget_record_flags(add: Add) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,6 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from ...mechanisms.release.label_column import LabelColumn
-from ...mechanisms.release.unit_bound import DROP
 from ...transforms.batches import Carried, LabelledBatch
 from ...transforms.noise_key_file import NoiseKeyFile
 from ...transforms.readers.read_files import ReadRecordBatches
@@ -40,15 +38,13 @@ def without_excess(
     name: str,
     units: BoundedUnits | None,
     column: LabelColumn,
-    over_limit: str = DROP,
     carried: Sequence[Carried] = (),
 ) -> PCollection[LabelledBatch]:
-    """Leaves out the records beyond the bounds of their units, or marks them; batches are unchanged without units.
+    """Leaves out the records beyond the bounds of their units; batches are unchanged without units.
 
-    `name` is that of the stage, and `units` is what is left out, of `bound_units`. `over_limit` is "drop" or
-    "constant". `carried` are side inputs that batches carry to later stages.
+    `name` is that of the stage, and `units` is what is left out, of `bound_units`. `carried` are side inputs that
+    batches carry to later stages.
     """
     if units is None or column.unit is None:
         return batches
-    bound = dataclasses.replace(column.unit, over_limit=over_limit)
-    return batches | name >> LeaveOut(units.exclusions, bound, carried)
+    return batches | name >> LeaveOut(units.exclusions, column.unit, carried)

@@ -17,7 +17,7 @@ from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.prior_release import PriorRelease
 from ...mechanisms.release.solved_release import EarlierMechanism
-from ...mechanisms.release.unit_bound import DROP, UnitCounts
+from ...mechanisms.release.unit_bound import UnitCounts
 from ...transforms.batches import Carried, LabelledBatch
 from ...transforms.center.append_center import AppendCenter
 from ...transforms.center.fit_center import DesignCenter, FitLinearCenter
@@ -226,12 +226,11 @@ def _bounded(
     units: BoundedUnits | None,
     column: LabelColumn,
     carried: Sequence[Carried] = (),
-    over_limit: str = DROP,
 ) -> PCollection[LabelledBatch]:
     """Reads records within the bounds of their units, from the last stage on that needs side inputs of its own."""
     if units is None:
         return pipeline | f"Read{name}" >> dataclasses.replace(read, carried=carried)
-    return without_excess(pipeline | f"Read{name}" >> read, f"Bound{name}", units, column, over_limit, carried)
+    return without_excess(pipeline | f"Read{name}" >> read, f"Bound{name}", units, column, carried)
 
 
 def _read_records(
@@ -257,8 +256,7 @@ def _read_records(
         encoded, partitions, column.others, split, input.together,
         shards=ranges if _parts_are_shards(column, output) else None,
     )  # fmt: skip
-    kept = DROP if column.unit is None else column.unit.over_limit
-    return _bounded(pipeline, "Records", read, units, column, carried, kept)
+    return _bounded(pipeline, "Records", read, units, column, carried)
 
 
 def _parts_are_shards(column: LabelColumn, output: OutputSpec) -> bool:

@@ -48,7 +48,7 @@ class JobResult:
                 "center": self.binding.center,
                 "missing_centers": self.binding.missing_centers,
                 "groups": None if self.binding.groups is None else self.binding.groups.request,
-                "unit": None if unit is None else [unit.column, unit.max_records, unit.over_limit, unit.delta],
+                "unit": None if unit is None else [*unit.request, unit.delta],
                 "declared": None if self.binding.declared is None else astuple(self.binding.declared),
                 "units": None if counts is None else [counts.units, counts.left_out, counts.without_unit],
                 "digest_applied": None if self.digest_applied is None else f"{self.digest_applied:064x}",

@@ -15,7 +15,6 @@ from ...mechanisms.analysis.utility import Utility
 from ...mechanisms.core.alias_table import TOTAL
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
-from ...mechanisms.release.unit_bound import CONSTANT
 from ..ledger.spent_budget import LedgerEntry, SpentBudget, compose
 from ..spec.mechanism_file import MechanismFile
 from .mechanism_charts import evenly_spaced
@@ -97,7 +96,8 @@ class UnitSummary:
       column: Public column that names the unit of each record.
       max_records: Largest number M of records of a unit that have a label of their own.
       released: Whether labels were released, which the following counts are of.
-      constant: Whether further records are kept, with a label that says nothing; otherwise they are left out.
+      constant: Whether further records are kept, with a label that says nothing, as in releases of earlier versions;
+        otherwise they are left out.
       units: Number of units.
       left_out: Records beyond the bounds of their units.
       without_unit: Records without a unit.
@@ -136,7 +136,7 @@ def unit_summary(mechanism: MechanismFile, stated: dict[str, Any] | None) -> Uni
         unit.column,
         unit.max_records,
         True,
-        stated["over_limit"] == CONSTANT,
+        stated["over_limit"] == "constant",
         stated["units"],
         stated["records_left_out"],
         stated["records_without_unit"],

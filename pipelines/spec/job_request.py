@@ -222,7 +222,8 @@ def _label_request_id(request: JobRequest) -> str:
     if column.groups is not None:
         asked.append({"groups": column.groups.request})
     if column.unit is not None:
-        asked.append({"unit": [*column.unit.request, column.unit.over_limit, column.unit.delta]})
+        # Ids of earlier requests stay: "drop" was one of two treatments of further records.
+        asked.append({"unit": [*column.unit.request, "drop", column.unit.delta]})
     if column.others:
         asked.append({"with": column.others})
     return hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()

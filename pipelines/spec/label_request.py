@@ -20,7 +20,7 @@ from ...mechanisms.core.losses import loss_named
 from ...mechanisms.noise.keyed_words import KEY_BYTES
 from ...mechanisms.registry import AUTO, MECHANISMS, default_rounding, mechanism_named
 from ...mechanisms.release.label_column import LabelColumn
-from ...mechanisms.release.unit_bound import DROP, UnitBound
+from ...mechanisms.release.unit_bound import UnitBound
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute, is_remote
 from ...transforms.noise_key_file import NoiseKeyFile, default_key_path
@@ -73,7 +73,8 @@ class LabelRequest:
             column.center, self.epsilon, self.prior_epsilon, self.mechanism, dict(self.parameters),
         ]  # fmt: skip
         if column.unit is not None:
-            asked.append([*column.unit.request, column.unit.over_limit, column.unit.delta])
+            # Names of earlier releases stay: "drop" was one of two treatments of further records.
+            asked.append([*column.unit.request, "drop", column.unit.delta])
         return hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()
 
     @property
@@ -149,16 +150,14 @@ def check_request(parameters: Mapping[str, Any]) -> LabelRequest:
 
 
 def _unit(parameters: Mapping[str, Any]) -> UnitBound | None:
-    column, most, over_limit = (parameters[name] for name in ("unit_column", "max_records_per_unit", "over_limit"))
+    column, most = parameters["unit_column"], parameters["max_records_per_unit"]
     if (column is None) != (most is None):
         raise ValueError("unit_column and max_records_per_unit belong together: give both, or neither")
     if column is None:
-        if over_limit != DROP:
-            raise ValueError("over_limit needs unit_column and max_records_per_unit")
         return None
     if type(most) is not int:
         raise ValueError("max_records_per_unit must be a whole number")
-    return UnitBound(column, most, over_limit)
+    return UnitBound(column, most)
 
 
 def _text(parameters: Mapping[str, Any], name: str) -> str:

@@ -9,7 +9,7 @@ import argparse
 import dataclasses
 
 from ...mechanisms.core.budget import split_budget
-from ...mechanisms.release.unit_bound import DROP, UnitBound
+from ...mechanisms.release.unit_bound import UnitBound
 from ..errors import UsageError
 from .mechanism_file import MechanismFile
 
@@ -24,11 +24,12 @@ def unit_bound(args: argparse.Namespace, fitted: MechanismFile | None) -> UnitBo
     stated = None if fitted is None else fitted.unit
     if stated is not None:
         _check_stated(args, stated)
-        return dataclasses.replace(stated, over_limit=args.over_limit or DROP)
+        return stated
     if name is None:
-        given = next((flag for flag in ("max_records_per_unit", "over_limit") if getattr(args, flag) is not None), None)
-        if given is not None:
-            raise UsageError(f"--{given} needs --unit_column, the column that names the unit of each record")
+        if most is not None:
+            raise UsageError(
+                "--max_records_per_unit needs --unit_column, the column that names the unit of each record"
+            )
         return None
     if name == args.label:
         raise UsageError("--unit_column must be another column than --label")
@@ -43,7 +44,7 @@ def unit_bound(args: argparse.Namespace, fitted: MechanismFile | None) -> UnitBo
             "number of records of a unit. Run labeldp fit with --unit_column"
         )
     try:
-        return UnitBound(name, most, args.over_limit or DROP)
+        return UnitBound(name, most)
     except ValueError as error:
         raise UsageError(f"--{error}") from None
 

@@ -117,7 +117,6 @@ def test_the_state_of_a_batch_is_encoded_beside_its_columns(labelled):
     batch = replace(
         labelled({"y": [1.0, 2.0]}, start=5),
         mechanism="ab",
-        constant=np.array([True, False]),
         unit=("user", 2),
         left_out=7,
         carried={"range": np.arange(3)},
@@ -125,8 +124,6 @@ def test_the_state_of_a_batch_is_encoded_beside_its_columns(labelled):
     decoded = coder.decode(coder.encode(batch))
     assert_same(decoded, batch)
     assert (decoded.mechanism, decoded.unit, decoded.left_out) == ("ab", ("user", 2), 7)
-    assert decoded.constant is not None
-    assert decoded.constant.tolist() == [True, False]
     assert decoded.carried["range"].tolist() == [0, 1, 2]
     assert decoded.encoded is None
 
@@ -164,7 +161,7 @@ def test_no_name_of_a_file_means_anything_to_the_coder(name, tmp_path):
     decoded = coder.decode(coder.encode(whole))
     assert_same(decoded, whole)
     assert not decoded.carried
-    assert (decoded.constant, decoded.mechanism, decoded.unit, decoded.encoded) == (None,) * 4
+    assert (decoded.mechanism, decoded.unit, decoded.encoded) == (None,) * 3
     assert label_values(decoded, "y").tolist() == [1.0, 2.0]
     assert not list(tmp_path.iterdir())
     pickle.loads(planted).close()

@@ -16,7 +16,6 @@ from apache_beam.transforms.window import GlobalWindows
 from ...mechanisms.noise.record_identities import Identities
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.unit_bound import (
-    DROP,
     UnitBound,
     UnitCounts,
     add_unit_counts,
@@ -63,12 +62,10 @@ class BoundUnitsById(beam.PTransform):
     key: NoiseKeyFile
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a column without a unit or an id column, or a unit with constant labels."""
+        """Raises ValueError for a column without a unit or an id column."""
         super().__init__()
         if self.column.unit is None or self.column.id_column is None:
             raise ValueError("records without a place in a file are bounded by ids: give a unit and an id_column")
-        if self.column.unit.over_limit != DROP:
-            raise ValueError(f"over_limit must be {DROP} for records without a place in a file")
         self._unit: UnitBound = self.column.unit
 
     def expand(self, batches: PCollection[LabelledBatch]) -> BoundedRecords:

@@ -1,4 +1,4 @@
-"""Stage that leaves out the records beyond the bounds of their units, or marks them."""
+"""Stage that leaves out the records beyond the bounds of their units."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsMultiMap, PCollection
 
-from ...mechanisms.release.unit_bound import DROP, UnitBound
+from ...mechanisms.release.unit_bound import UnitBound
 from ..batches import Carried, LabelledBatch, carried_inputs
 from ..errors import redact_errors
 from .bound_units import BLOCK_ROWS, BlockKey
@@ -21,13 +21,13 @@ _MOST_BLOCKS = 4
 
 @dataclass
 class LeaveOut(beam.PTransform):
-    """Leaves out records of batches that were read from files, or marks them as records with a constant label.
+    """Leaves out records of batches that were read from files.
 
     Takes a PCollection of LabelledBatch and returns the same batches with the same row numbers.
 
     Attributes:
       exclusions: The rows, of `BoundUnits`. A worker loads those of the blocks that it reads.
-      unit: The privacy unit; its `over_limit` leaves records out, or marks them in `LabelledBatch.constant`.
+      unit: The privacy unit.
       carried: Side inputs that batches carry to later stages.
     """
 
@@ -65,12 +65,9 @@ class _LeaveOut(beam.DoFn):
             here = blocks == number
             excluded[here] = self._of_block((batch.source, number), exclusions)[batch.rows[here] - number * BLOCK_ROWS]
         batch = dataclasses.replace(batch.carry(self._carried, values), unit=self._unit.request)
-        if not excluded.any():
-            yield batch
-        elif self._unit.over_limit == DROP:
-            yield dataclasses.replace(batch.keep(~excluded), left_out=int(excluded.sum()))
-        else:
-            yield dataclasses.replace(batch, constant=excluded)
+        if excluded.any():
+            batch = dataclasses.replace(batch.keep(~excluded), left_out=int(excluded.sum()))
+        yield batch
 
     def _of_block(self, block: BlockKey, exclusions: Mapping[BlockKey, Iterable[np.ndarray]]) -> np.ndarray:
         """The excluded rows of a block, shape (BLOCK_ROWS,), bool."""

@@ -17,7 +17,7 @@ from labeldp.mechanisms.noise.record_identities import integer_identities
 from labeldp.mechanisms.release import prior_release
 from labeldp.mechanisms.release.label_column import LabelColumn
 from labeldp.mechanisms.release.label_counts import count_labels
-from labeldp.mechanisms.release.label_draws import constant_labels, draw_labels
+from labeldp.mechanisms.release.label_draws import draw_labels
 from labeldp.mechanisms.release.prior_release import release_prior
 from labeldp.mechanisms.release.unit_bound import (
     UnitBound,
@@ -81,9 +81,7 @@ def test_a_bound_out_of_range_is_refused(most: int) -> None:
         UnitBound("user", most)
 
 
-def test_the_unit_is_neither_the_label_nor_unknown() -> None:
-    with pytest.raises(ValueError, match="over_limit must be drop or constant"):
-        UnitBound("user", 1, "keep")
+def test_the_unit_is_not_the_label() -> None:
     with pytest.raises(ValueError, match="units must not be the label"):
         LabelColumn("y", (0.0, 1.0), unit=UnitBound("y", 1))
 
@@ -152,26 +150,3 @@ def test_another_bound_has_fresh_noise() -> None:
         names.add((release.digest, release.noise_key(SECRET)))
     assert len(names) == 4
     assert len({digest for digest, _ in names}) == 4
-    dropped, constant = (
-        release_prior(
-            count_labels(labels, identities, LabelColumn("y", DOMAIN, unit=unit), SECRET),
-            LabelColumn("y", DOMAIN, unit=unit), 1.0, 0.5, SECRET, "rr",
-        )
-        for unit in (UnitBound("user", 2), UnitBound("user", 2, "constant"))
-    )  # fmt: skip
-    assert dropped.digest == constant.digest, "the same labels are released with the same noise"
-
-
-@pytest.mark.parametrize("mechanism", ["rr", "unbiased"])
-def test_a_constant_label_is_an_output_in_the_middle(mechanism: str) -> None:
-    labels = np.arange(0.0, 11)
-    randomizer = solve(mechanism, Prior(labels, np.ones(11)), 1.0)
-    column = LabelColumn("y", tuple(labels.tolist()))
-    values = constant_labels(column, randomizer, None, 4)
-    assert len(set(values.tolist())) == 1
-    assert values[0] in randomizer.outputs
-    assert abs(values[0] - 5) == np.abs(randomizer.outputs - 5).min()
-    centered = LabelColumn("y", tuple(labels.tolist()), center="c")
-    around = solve(mechanism, Prior(np.arange(-3.0, 4), np.ones(7)), 1.0)
-    values = constant_labels(centered, around, np.array([0, 7, 10]), 3)
-    np.testing.assert_allclose(values - [0, 7, 10], around.outputs[np.abs(around.outputs).argmin()], atol=1e-12)

@@ -47,7 +47,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "rqm": request(mechanism="rqm"),
     "units": request(unit_column="user", max_records_per_unit=2, id_column="id"),
     "composed": request(unit_column="user", max_records_per_unit=40, delta=1e-3, mechanism="rr"),
-    "constant": request(unit_column="user", max_records_per_unit=1, over_limit="constant", center_column="guess"),
+    "units around a center": request(unit_column="user", max_records_per_unit=1, center_column="guess"),
 }
 
 
@@ -163,9 +163,8 @@ def test_fit_and_transform_are_those_of_the_command_line(released: Path, privati
     assert charges(tmp_path / "ledger.jsonl") == expected
 
 
-@pytest.mark.parametrize("over_limit", ["drop", "constant"])
-def test_labels_beyond_the_bound_of_their_unit_say_nothing(privatizer: Any, over_limit: str) -> None:
-    bounded = privatizer(unit_column="user", max_records_per_unit=2, over_limit=over_limit)
+def test_labels_beyond_the_bound_of_their_unit_are_missing(privatizer: Any) -> None:
+    bounded = privatizer(unit_column="user", max_records_per_unit=2)
     with pytest.raises(ValueError, match="units and unit_column belong together"):
         bounded.fit(LABELS)
     with pytest.raises(ValueError, match="there are 3 units for 400 labels"):
@@ -173,14 +172,10 @@ def test_labels_beyond_the_bound_of_their_unit_say_nothing(privatizer: Any, over
     released = bounded.fit_transform(LABELS, units=USERS)
     expected = sum(min(USERS.count(user), 2) for user in set(USERS) - {""})
     assert bounded.records_ == expected
-    if over_limit == "drop":
-        assert np.isfinite(released).sum() == expected
-        assert np.isnan(released[7::50]).all()
-    else:
-        assert len(set(released[7::50].tolist())) == 1
+    kept = np.isfinite(released)
+    assert kept.sum() == expected
+    assert not kept[7::50].any()
     # Labels beyond the bound have no effect on anything that is released.
-    dropped = privatizer(unit_column="user", max_records_per_unit=2)
-    kept = np.isfinite(dropped.fit_transform(LABELS, units=USERS))
     again = bounded.fit_transform(np.where(kept, LABELS, 3.0), units=USERS)
     np.testing.assert_array_equal(again, released)
     with pytest.raises(ValueError, match="are not those of fit: fit again"):

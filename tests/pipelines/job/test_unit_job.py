@@ -200,24 +200,36 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("format", ["csv", "tfrecord"])
-@pytest.mark.parametrize("over_limit", ["drop", "constant"])
-def test_every_format_and_both_ways_over_the_limit(
-    written: Path, key_file: Path, invoke: Any, command: Any, tmp_path: Path, format: str, over_limit: str
-) -> None:
+def test_every_format(written: Path, key_file: Path, invoke: Any, command: Any, tmp_path: Path, format: str) -> None:
     output = tmp_path / "released"
     source = {"input": written / f"log.{format}", "input_format": format, "noise_key_file": key_file}
-    more = {"output": output, "over_limit": over_limit, "mechanism": "debiased_rr"}
+    more = {"output": output, "mechanism": "debiased_rr"}
     invoke(command("privatize", source | UNITS | more)).ok()
-    manifest, mechanism = documents(output)
+    manifest, _ = documents(output)
     records = sum(min(records, 3) for records in users_of(log_table()).values())
     assert manifest["records"] == records
-    assert sum(manifest["shards"].values()) == (records if over_limit == "drop" else ROWS)
+    assert sum(manifest["shards"].values()) == records
+    assert "with at most 3 records each" in invoke(["audit", str(output), "--data"]).ok().out
+
+
+def test_a_release_of_an_earlier_version_with_constant_labels_is_audited(
+    flags: dict[str, Any], invoke: Any, command: Any, tmp_path: Path, keep_with_constant_label: Any
+) -> None:
+    output = tmp_path / "released"
+    more = {"output": output, "mechanism": "debiased_rr", "center": "none"}
+    invoke(command("privatize", flags | UNITS | more)).ok()
+    keep_with_constant_label(output)
+    assert sum(documents(output)[0]["shards"].values()) == ROWS
     outcome = invoke(["audit", str(output), "--data"]).ok()
-    assert ("with at most 3 records each" in outcome.out) == (over_limit == "drop")
-    if over_limit == "constant" and format == "csv":
-        labels = Counter(pq.read_table(output / "data")["minutes"].to_pylist())
-        middle = min(mechanism["outputs"], key=lambda output: abs(output - 20))
-        assert labels[middle] >= ROWS - records
+    assert outcome.out.endswith("PASS\n")
+    assert "with at most 3 records each" not in outcome.out
+    assert "some labels are constant, because their records are beyond the bounds of their units" in outcome.out
+    manifest, _ = documents(output)
+    manifest["unit"]["records_left_out"] += 1
+    (output / "release.json").write_text(json.dumps(manifest))
+    outcome = invoke(["audit", str(output)])
+    assert outcome.code == 1
+    assert "do not add up to release.records, records_left_out and records_without_unit" in outcome.out + outcome.err
 
 
 def test_a_dry_run_says_what_a_record_gets(flags: dict[str, Any], invoke: Any, command: Any, tmp_path: Path) -> None:

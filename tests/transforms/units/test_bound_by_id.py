@@ -122,5 +122,3 @@ def test_a_stream_whose_windows_end_more_than_once_is_refused(key) -> None:
 def test_bounding_by_ids_needs_ids_and_leaves_records_out(key) -> None:
     with pytest.raises(ValueError, match="give a unit and an id_column"):
         BoundUnitsById(LabelColumn("y", DOMAIN, unit=UnitBound("user", 1)), key)
-    with pytest.raises(ValueError, match="over_limit must be drop"):
-        BoundUnitsById(LabelColumn("y", DOMAIN, "id", unit=UnitBound("user", 1, "constant")), key)

@@ -15,9 +15,6 @@ from labeldp.transforms import (
     LabelledBatch,
     LeaveOut,
     NoisyPrior,
-    PrivatizeLabels,
-    SolveRandomizer,
-    Threshold,
 )
 from labeldp.transforms.batches import LabelledBatchCoder
 from labeldp.transforms.units import bound_units, leave_out
@@ -26,8 +23,8 @@ DOMAIN = (0.0, 1.0, 2.0)
 ROWS = 600
 
 
-def column_of(most: int, over_limit: str = "drop", id_column: str | None = None) -> LabelColumn:
-    return LabelColumn("y", DOMAIN, id_column, unit=UnitBound("user", most, over_limit))
+def column_of(most: int, id_column: str | None = None) -> LabelColumn:
+    return LabelColumn("y", DOMAIN, id_column, unit=UnitBound("user", most))
 
 
 def log_of(labelled: Any, sources: int = 3, seed: int = 5) -> list[LabelledBatch]:
@@ -114,29 +111,6 @@ def test_more_records_contain_fewer(labelled, run, key, records_of) -> None:
     assert few < many
 
 
-def test_records_may_be_kept_with_a_constant_label(labelled, run, key, records_of) -> None:
-    log, column = log_of(labelled), column_of(2, "constant")
-
-    def build(pipeline):
-        read = pipeline | beam.Create(log)
-        exclusions = (read | BoundUnits(column, key, 8)).exclusions
-        unit = column.unit
-        assert unit is not None
-        counted = read | "Drop" >> LeaveOut(exclusions, UnitBound(unit.column, unit.max_records))
-        prior = counted | NoisyPrior(column, 1.0, key, threshold=Threshold(0.03))
-        randomizer = prior | SolveRandomizer("rr")
-        privatized = read | "Mark" >> LeaveOut(exclusions, unit) | PrivatizeLabels(randomizer, prior, column, key)
-        dropped = counted | "Others" >> PrivatizeLabels(randomizer, prior, column, key)
-        return {"constant": privatized.batches, "dropped": dropped.batches, "digest": privatized.digest}
-
-    found = run(build)
-    constant, dropped = records_of(found["constant"]), records_of(found["dropped"])
-    assert len(found["digest"]) == 1, "both passes saw the same labels"
-    assert set(constant) == {place for place, record in records_of(log).items() if record["y"] is not None}
-    assert all(constant[place] == record for place, record in dropped.items())
-    assert {constant[place]["y"] for place in set(constant) - set(dropped)} == {1.0}
-
-
 def test_labels_of_units_that_were_not_bounded_are_refused(labelled, failure, key) -> None:
     """A pipeline of one's own that forgets BoundUnits, or bounds by another number."""
     batch = labelled({"user": ["a", "a"], "y": [0.0, 1.0]})
@@ -190,16 +164,13 @@ def test_a_unit_sends_few_records_of_a_block(labelled, key) -> None:
 
 def test_batches_travel_with_their_marks(labelled) -> None:
     batch = labelled({"user": ["a", "b", "c"], "y": [0.0, 1.0, 2.0]})
-    marked = LabelledBatch("s", 0, 3, batch.rows, batch.batch, None, np.array([True, False, True]), ("user", 2))
+    marked = LabelledBatch("s", 0, 3, batch.rows, batch.batch, None, ("user", 2))
     coder = LabelledBatchCoder()
     for each in (marked, marked.keep(np.array([False, True, True])), batch):
         found = coder.decode(coder.encode(each))
         assert found.unit == each.unit
         assert found.batch.equals(each.batch)
         np.testing.assert_array_equal(found.rows, each.rows)
-        np.testing.assert_array_equal(
-            [] if found.constant is None else found.constant, [] if each.constant is None else each.constant
-        )
 
 
 def test_units_are_counted_by_their_records(labelled, run, key, records_of, recut) -> None:
