@@ -19,10 +19,15 @@ from typing import NamedTuple
 
 import numpy as np
 from labeldp.mechanisms import Prior, split_budget
-from labeldp.mechanisms.center.residuals import ResidualDomain
-from labeldp.mechanisms.center.truncation import MODEL_PARAMETERS, choose_range, clipped_prior, clipping_error
+from labeldp.mechanisms.center.residuals import (
+    MODEL_PARAMETERS,
+    ResidualDomain,
+    choose_range,
+    clipped_prior,
+    clipping_error,
+)
 from labeldp.mechanisms.core.budget import LEAST_RESIDUAL_SHARE, RESIDUAL_SHARE
-from labeldp.mechanisms.core.quality import variances
+from labeldp.mechanisms.core.randomizer import variances
 from labeldp.mechanisms.noise.noisy_histogram import noisy_counts
 from labeldp.mechanisms.registry import mechanism_named
 

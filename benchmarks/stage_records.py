@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from labeldp.mechanisms.noise.record_identities import Identities
+from labeldp.mechanisms.noise.keyed_words import Identities
 from labeldp.mechanisms.release.label_column import LabelColumn
 from labeldp.transforms.batches import LabelledBatch, label_values, record_identities
 from labeldp.transforms.io.input_format import BATCH_ROWS, FilePart, Format

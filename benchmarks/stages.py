@@ -18,7 +18,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 import pyarrow as pa
-from labeldp.mechanisms.core.label_rounding import ROUNDINGS
+from labeldp.mechanisms.core.label_grid import ROUNDINGS
 from labeldp.mechanisms.core.prior import Prior
 from labeldp.mechanisms.core.randomizer import Randomizer
 from labeldp.mechanisms.noise.keyed_words import words

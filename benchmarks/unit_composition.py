@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 from labeldp.mechanisms import SQUARED, Prior
-from labeldp.mechanisms.composition.closed_form import optimal_label_epsilon
-from labeldp.mechanisms.composition.unit_randomizer import solve_for_unit
+from labeldp.mechanisms.composition.unit_composition import optimal_label_epsilon, solve_for_unit
 from labeldp.mechanisms.core.randomizer import Randomizer
 from labeldp.mechanisms.registry import mechanism_named
 from result_line import progress

@@ -11,7 +11,7 @@ from .additive.gaussian import Gaussian
 from .additive.laplace import Laplace
 from .additive.staircase import Staircase
 from .core.budget import LABEL_SHARE, PUBLIC_SHARE, UNBIASED_SHARE
-from .core.label_rounding import NEAREST, RANDOMIZED
+from .core.label_grid import NEAREST, RANDOMIZED
 from .core.losses import Loss, loss_named
 from .core.prior import Prior
 from .core.randomizer import Randomizer

@@ -15,11 +15,11 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsList, AsSingleton, PCollection
 
+from ..mechanisms.center.group_ranges import LabelGroups
 from ..mechanisms.core.budget import MIN_EPSILON, remaining_epsilon
 from ..mechanisms.core.label_grid import label_grid, working_grid
 from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.registry import AUTO, default_rounding
-from ..mechanisms.release.label_groups import LabelGroups
 from ..mechanisms.release.unit_bound import UnitBound, UnitCounts
 from ..pipelines.publish.job_result import JobResult
 from ..pipelines.publish.manifest import make_manifest

@@ -6,9 +6,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ..mechanisms.center.group_ranges import LabelGroups
     from ..mechanisms.release.bound_noise import NoiseBinding, StreamBinding
     from ..mechanisms.release.label_column import LabelColumn
-    from ..mechanisms.release.label_groups import LabelGroups
     from ..mechanisms.release.prior_release import PriorRelease
     from ..mechanisms.release.unit_bound import UnitBound
     from .batches import Carried, LabelledBatch
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "..mechanisms.release.bound_noise": ("NoiseBinding", "StreamBinding"),
     "..mechanisms.release.label_column": ("LabelColumn",),
-    "..mechanisms.release.label_groups": ("LabelGroups",),
+    "..mechanisms.center.group_ranges": ("LabelGroups",),
     "..mechanisms.release.prior_release": ("PriorRelease",),
     "..mechanisms.release.unit_bound": ("UnitBound",),
     ".batches": ("Carried", "LabelledBatch"),

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..mechanisms.noise.record_identities import Identities, integer_identities, packed_identities
+from ..mechanisms.noise.keyed_words import Identities, integer_identities, packed_identities
 from .errors import InputError
 
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)

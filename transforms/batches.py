@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import AsSingleton, PCollection
 
-from ..mechanisms.noise.record_identities import Identities, integer_identities, row_identities
+from ..mechanisms.noise.keyed_words import Identities, integer_identities, row_identities
 from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.unit_bound import UnitBound
 from .arrow_values import (

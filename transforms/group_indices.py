@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..mechanisms.release.label_groups import LabelGroups
+from ..mechanisms.center.group_ranges import LabelGroups
 from .arrow_values import is_text, single_values
 from .batches import LabelledBatch
 from .errors import InputError

@@ -15,7 +15,7 @@ from apache_beam.utils.shared import Shared
 
 from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.noise.input_digest import RawSums, add_sums, digest_sums, input_digest
-from ..mechanisms.noise.record_identities import Identities
+from ..mechanisms.noise.keyed_words import Identities
 from ..mechanisms.release.bound_noise import NoiseBinding, StreamBinding
 from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.label_draws import draw_labels, fits

@@ -12,8 +12,7 @@ from apache_beam.pvalue import PCollection
 from ..mechanisms.analysis.automatic import CANDIDATES, LABELS
 from ..mechanisms.core.randomizer import Randomizer
 from ..mechanisms.registry import AUTO, mechanism_named
-from ..mechanisms.release.prior_release import PriorRelease
-from ..mechanisms.release.solved_release import EarlierMechanism, public_reason, solved
+from ..mechanisms.release.prior_release import EarlierMechanism, PriorRelease, public_reason, solved
 from .errors import InputError
 from .progress_log import LOGGER
 

@@ -13,7 +13,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
 
-from ..mechanisms.noise.record_identities import first_repeated
+from ..mechanisms.noise.keyed_words import first_repeated
 from .batches import LabelledBatch, record_identities
 from .errors import InputError, redact_errors
 

@@ -17,7 +17,7 @@ from typing import Any
 import apache_beam as beam
 import tensorflow
 from apache_beam.options.pipeline_options import PipelineOptions
-from labeldp.mechanisms.core.alias_table import BITS
+from labeldp.mechanisms.core.integer_weights import BITS
 from labeldp.mechanisms.core.randomizer import Randomizer
 
 tf: Any = tensorflow

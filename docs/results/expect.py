@@ -28,11 +28,10 @@ from labeldp.mechanisms.center.linear_center import (
     noised_sums,
 )
 from labeldp.mechanisms.core.budget import remaining_epsilon
-from labeldp.mechanisms.core.quality import variances
+from labeldp.mechanisms.core.randomizer import variances
 from labeldp.mechanisms.registry import AUTO, default_rounding, mechanism_named
 from labeldp.mechanisms.release.label_column import LabelColumn
-from labeldp.mechanisms.release.prior_release import release_prior
-from labeldp.mechanisms.release.solved_release import solved
+from labeldp.mechanisms.release.prior_release import release_prior, solved
 from labeldp.pipelines.charts.line_chart import Line, draw_lines
 from labeldp.pipelines.study.dataset import Dataset, select_records
 from labeldp.pipelines.study.evaluation_cell import CLEAN, LINEAR_CENTER, Cell, Task, score_cell, seed_secret

@@ -13,14 +13,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..core.alias_table import BITS, TOTAL
 from ..core.budget import check_epsilon
 from ..core.certificate import hockey_stick
+from ..core.integer_weights import BITS, TOTAL
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
 from ..core.reproducible import exp, expm1
-from .additive_noise import single_label_randomizer
-from .output_grid import OutputGrid, make_output_grid
+from .output_grid import OutputGrid, make_output_grid, single_label_randomizer
 
 _LEAST_DELTA, _LARGEST_DELTA = 1e-12, 0.5
 # End of an unclipped grid beyond the label range, in standard deviations: less than 2^-40 of a normal distribution

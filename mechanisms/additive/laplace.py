@@ -15,8 +15,7 @@ from ..core.integer_weights import EPSILON_MARGIN, integer_weights
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
 from ..core.reproducible import exp, expm1
-from .additive_noise import FOLDED_TAIL, single_label_randomizer
-from .output_grid import make_output_grid
+from .output_grid import FOLDED_TAIL, make_output_grid, single_label_randomizer
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,17 @@ points. So no two labels are ever further apart than the range, and an unbiased 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, isfinite
+from math import ceil, isfinite, log
+from typing import Any
 
 import numpy as np
 
-from ..core.alias_table import MAX_CELLS
+from ..core.integer_weights import MAX_CELLS, TOTAL
+from ..core.prior import Prior
+from ..core.randomizer import Randomizer
+
+FOLDED_TAIL = 40 * log(2)
+"""An unclipped grid ends where at most exp(-FOLDED_TAIL) of a label's probability lies further out on that side."""
 
 # A label within this many steps of a point replaces the point: the output is then the label itself.
 _SNAP = 1e-3
@@ -127,3 +133,11 @@ def _default_steps(labels: np.ndarray, span: float, margin: float) -> int:
     if margin:
         most = int((_DEFAULT_CELLS // k - 3) / (1 + 2 * margin))
     return max(min(steps, most), 1)
+
+
+def single_label_randomizer(
+    name: str, prior: Prior, epsilon: float, parameters: dict[str, Any], delta: float = 0.0
+) -> Randomizer:
+    """Builds the randomizer of a domain with one label, which always reports that label."""
+    weights = np.full((1, 1), TOTAL, np.uint64)
+    return Randomizer(prior.labels, prior.labels, weights, epsilon, name, parameters, delta=delta)

@@ -17,8 +17,7 @@ from ..core.losses import SQUARED, Loss
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
 from ..core.reproducible import exp, expm1, vecmat
-from .additive_noise import FOLDED_TAIL, single_label_randomizer
-from .output_grid import OutputGrid, make_output_grid
+from .output_grid import FOLDED_TAIL, OutputGrid, make_output_grid, single_label_randomizer
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ..center.group_ranges import ChosenRanges, choose_group_ranges
-from ..center.grouped_histogram import GroupedHistogram
-from ..center.truncation import MOST_RESIDUALS, ResidualRange, choose_range, clipped_prior, training_error
+from ..center.group_ranges import ChosenRanges, GroupedHistogram, choose_group_ranges
+from ..center.residuals import MOST_RESIDUALS, ResidualRange, choose_range, clipped_prior, training_error
 from ..core.losses import SQUARED
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer

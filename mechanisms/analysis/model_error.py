@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.prior import Prior
-from ..core.quality import variances
-from ..core.randomizer import Randomizer
+from ..core.randomizer import Randomizer, variances
 from ..core.reproducible import dot
 from ..registry import Mechanism
 from ..response.rr_on_bins import RROnBins

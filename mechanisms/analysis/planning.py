@@ -1,15 +1,18 @@
-"""Planning of a release before any data is read: the best split of epsilon between prior and labels, by simulation.
+"""Planning of a release before any data is read: the split of epsilon between prior and labels, and between labels.
 
-Source: Ghazi et al. 2022, Algorithm 4 for the two stages, Theorem 7 for the default split.
+The best split between prior and labels is found by simulation. Source: Ghazi et al. 2022, Algorithm 4 for the two
+stages, Theorem 7 for the default split. There is at least one record, and at least one draw. `explained` is the share
+of the label variance that the features explain, in [0, 1]; None if unknown.
 
-There is at least one record, and at least one draw. `explained` is the share of the label variance that the features
-explain, in [0, 1]; None if unknown.
+All labels of a record may change at once, so their epsilons add up. What each of them needs depends on how many labels
+its domain has: the split between them is chosen from the label domains alone, which are public.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,10 +20,12 @@ from functools import cache
 
 import numpy as np
 
-from ..core.budget import LEAST_RESIDUAL_SHARE, MIN_EPSILON, RESIDUAL_SHARE, split_budget
-from ..core.losses import Loss
+from ..center.residuals import COARSE, coarse_randomizer
+from ..core.budget import LEAST_RESIDUAL_SHARE, MIN_EPSILON, RESIDUAL_SHARE, round_down, split_budget, within_decimal
+from ..core.losses import SQUARED, Loss
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
+from ..core.reproducible import dot
 from ..noise.keyed_words import KEY_BYTES
 from ..noise.noisy_histogram import mean_variance, noisy_priors
 from ..registry import Mechanism, prior_share
@@ -36,6 +41,12 @@ _LARGEST_SHARE = 0.75
 Measure = Callable[[Randomizer, float], Sequence[float]]
 """Objective to minimize: a function of a randomizer and of the epsilon that its prior cost (0 without a histogram,
 infinite for a histogram without noise). Returns the objective first, then the parts of it to report."""
+
+_EPSILON_STEPS = 32
+"""Steps of epsilon that are compared, at least; and at least so many for each label."""
+_EPSILON_STEPS_A_LABEL = 4
+_ERROR_DIGITS = 9
+"""Decimal digits of an error that are compared, so that the last bits of a sum decide nothing."""
 
 
 @dataclass(frozen=True)
@@ -243,3 +254,69 @@ def plan_model(
         unbiased=float(unbiased),
         rr_on_bins=bins.best.value,
     )
+
+
+def label_shares(epsilon: float, domains: Sequence[np.ndarray], mechanism: Mechanism) -> list[Fraction]:
+    """Chooses the share of each label for which the sum of the relative errors is least.
+
+    The relative error of a label is E (z - y)^2 / Var y, for a released label z of a label y that is equally often
+    each one of its domain: 1 where z says as little as a constant. Labels whose domains have the same shape get equal
+    shares, so labels that are all alike get 1 / m each. Between shapes, all splits in steps of epsilon / 32 are
+    compared, because errors need not be convex in epsilon. Each label gets at least 1 / (2 m): of a mechanism with bias
+    it could be best to give up a label, but it was asked for.
+
+    `epsilon` is the budget of all labels of a record together; the m domains have shapes (k,), ascending float64. The m
+    shares are positive, sum to 1 and are the same on every machine.
+    """
+    shapes = [_shape(domain) for domain in domains]
+    sizes = Counter(shapes)
+    if len(sizes) == 1:
+        return [Fraction(1, len(domains))] * len(domains)
+    steps = max(_EPSILON_STEPS, _EPSILON_STEPS_A_LABEL * len(domains))
+    # By steps that are spent: the least error, and the steps of each shape so far.
+    least = {shape: math.ceil(Fraction(steps * size, 2 * len(domains))) for shape, size in sizes.items()}
+    spare = steps - sum(least.values())
+    best: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
+    for shape, size in sizes.items():
+        domain = domains[shapes.index(shape)]
+        errors = {
+            number: size * _relative_error(domain, mechanism, epsilon * number / (steps * size))
+            for number in range(least[shape], least[shape] + spare + 1)
+        }
+        extended: dict[int, tuple[float, tuple[int, ...]]] = {}
+        for spent, (error, numbers) in best.items():
+            for number, own in errors.items():
+                candidate = float(f"{error + own:.{_ERROR_DIGITS}e}"), (*numbers, number)
+                if spent + number <= steps and candidate < extended.get(spent + number, (math.inf, ())):
+                    extended[spent + number] = candidate
+        best = extended
+    numbers = dict(zip(sizes, best[steps][1], strict=True))
+    return [Fraction(numbers[shape], steps * sizes[shape]) for shape in shapes]
+
+
+def _shape(domain: np.ndarray) -> tuple[float, ...]:
+    """The domain moved and scaled to [0, 1], on which relative errors do not depend."""
+    width = domain[-1] - domain[0]
+    return tuple(np.round((domain - domain[0]) / width, _ERROR_DIGITS).tolist()) if width else (0.0,)
+
+
+def _relative_error(domain: np.ndarray, mechanism: Mechanism, epsilon: float) -> float:
+    if len(domain) == 1:
+        return 0.0
+    try:
+        prior, randomizer = coarse_randomizer(Prior(domain, np.ones(len(domain))), mechanism, epsilon, COARSE)
+    except ValueError:
+        return math.inf
+    spread = dot(prior.weights, (prior.labels - dot(prior.weights, prior.labels)) ** 2)
+    return randomizer.expected_loss(prior, SQUARED) / spread
+
+
+def split_exactly(total: float, shares: Sequence[Fraction]) -> list[float]:
+    """Splits an epsilon or delta >= 0 so that the parts add up to at most the total, in exact arithmetic.
+
+    The shares are positive and sum to 1. The exact sum of the parts, rounded up to a float, is the total, or the float
+    below if the total is above the decimal that it was read from.
+    """
+    total = within_decimal(total)
+    parts = [round_down(Fraction(total) * share) for share in shares[:-1]]
+    return [*parts, round_down(Fraction(total) - sum(map(Fraction, parts)))]

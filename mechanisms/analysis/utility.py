@@ -1,31 +1,45 @@
 """Utility of randomized labels: their error for every label, the error of a model trained on them, and their worth.
 
-Everything is computed from the randomizer and a released prior, so it may be published. The worth of a label is the
-number of true labels, per released label, on which a model has the same error: noise averages out over the records of a
-model, the bias that a debiasing line leaves does not, so the worth falls with the number of records per parameter.
-Unbiased labels keep the best predictor of squared and Poisson loss (Badanidiyuru et al. 2023, "Optimal Unbiased
-Randomizers for Regression with Label DP", Theorem 5). docs/report.md derives the formulas.
+Everything is computed from released and public facts, the randomizer and a noised prior among them: no label enters, so
+it may be published. The worth of a label is the number of true labels, per released label, on which a model has the
+same error: noise averages out over the records of a model, the bias that a debiasing line leaves does not, so the worth
+falls with the number of records per parameter. Unbiased labels keep the best predictor of squared and Poisson loss
+(Badanidiyuru et al. 2023, "Optimal Unbiased Randomizers for Regression with Label DP", Theorem 5). docs/report.md
+derives the formulas.
 
 `records_per_parameter` is the number of records n divided by that of parameters p, > 0. `explained` is the share R of
 the label variance that the features explain, in [0, 1]; None if unknown.
+
+A model of the features learns E[g(y) | x] of a function g of the label, such as the bias of a mechanism. How much of
+the variance of g(y) that is depends on g: features that tell large labels from small ones do not tell adjacent labels
+apart. Let t be the normal score of the label: y = F^-1(Phi(t)) for its distribution function F. If t and its prediction
+from the features are jointly normal with squared correlation rho, then by Mehler's formula
+
+    Var E[g(y) | x] = sum over j >= 1 of rho^j c_j(g)^2,
+
+where c_j(g) = E[g(y) He_j(t)] / sqrt(j!) are the Hermite coefficients of g (Lancaster 1957). The sum is at most rho
+Var(g(y)), and much less for a g that rises and falls. rho is chosen so that the sum for g(y) = y is the given share.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.special import ndtri
 
 from ..core.prior import Prior
-from ..core.quality import variances
-from ..core.randomizer import Randomizer
-from ..core.reproducible import dot
-from .explained_share import ExplainedShare
+from ..core.randomizer import Randomizer, variances
+from ..core.reproducible import dot, exp
 from .model_error import ModelError
 
 # A bias below this fraction of the label range comes from the rounding to integer weights.
 _BIAS_TOLERANCE = 1e-9
+# Hermite coefficients that are computed; the variance that they leave out is counted with the factor of the last.
+_TERMS = 64
+_BISECTIONS = 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,6 +217,124 @@ def clipped_utility(randomizer: Randomizer, prior: Prior) -> Utility:
     unbiased = Utility(randomizer.labels, prior.weights[: len(own)], own, deviation).unbiased
     bias = own[place] + (clipped - prior.labels)
     return Utility(prior.labels, prior.weights, bias, deviation[place], has_line=not unbiased)
+
+
+@dataclass(frozen=True)
+class CenterFacts:
+    """Public center of labels, whose residuals the randomizer takes.
+
+    Attributes:
+      prior: Noised distribution of the residuals before they are clipped to the range of the randomizer.
+      domain: Smallest and largest label of the public domain.
+      missing: Number of records whose center is missing; None if unknown.
+      grouped: Whether groups of records have ranges of their own. The randomizer's labels are then positions in the
+        ranges, scaled so that its mean squared errors are those of all records.
+      label_variance: Estimated variance of the labels, from the released sums of a linear center; None if unknown.
+    """
+
+    prior: Prior
+    domain: tuple[float, float]
+    missing: int | None
+    grouped: bool = False
+    label_variance: float | None = None
+
+
+@dataclass(frozen=True)
+class ReleasedFacts:
+    """Facts about a release that everybody may know.
+
+    Attributes:
+      randomizer: The randomizer.
+      prior: Prior over its labels: noised, or public.
+      prior_epsilon: Epsilon that the release of the prior spent; 0 for a public prior.
+      records: Number of records n; None if no labels are released yet.
+      features: Number of feature columns d; None if unknown.
+      loss: Name of the loss that was asked for; None if unknown.
+      center: Center of the labels; None without one.
+      records_per_unit: Largest number of records of a privacy unit. Epsilons are those of one record.
+    """
+
+    randomizer: Randomizer
+    prior: Prior
+    prior_epsilon: float
+    records: int | None = None
+    features: int | None = None
+    loss: str | None = None
+    center: CenterFacts | None = None
+    records_per_unit: int = 1
+
+    @cached_property
+    def utility(self) -> Utility:
+        """Moments of the outputs for the labels of the randomizer; with a center, for the clipped residuals."""
+        return utility(self.randomizer, self.prior)
+
+    @cached_property
+    def whole_utility(self) -> Utility:
+        """Moments of the outputs for all labels; with a center, for residuals before they are clipped."""
+        return self.utility if self.center is None else clipped_utility(self.randomizer, self.center.prior)
+
+    @property
+    def label_variance(self) -> float:
+        """Variance that losses are stated as shares of: of the labels; around a center column, of the residuals."""
+        estimated = None if self.center is None else self.center.label_variance
+        return self.whole_utility.variance if estimated is None else estimated
+
+    @property
+    def of_what(self) -> str:
+        """Names what has that variance."""
+        return "labels" if self.center is None or self.center.label_variance is not None else "residuals"
+
+
+class ExplainedShare:
+    """Variance of E[g(y) | x] for functions g of a label y, under the model of joint normal scores."""
+
+    def __init__(self, labels: np.ndarray, weights: np.ndarray, explained: float):
+        """Finds rho for a share of the label variance.
+
+        Labels, ascending, and their probabilities have shape (k,). Raises ValueError if the share is not in [0, 1].
+        """
+        if not 0 <= explained <= 1:
+            raise ValueError(f"explained must be between 0 and 1, not {explained:g}")
+        self._weights = weights
+        self._basis = _hermite_integrals(weights)
+        own = self._parts(labels)
+        low, high = 0.0, 1.0
+        for _ in range(_BISECTIONS):
+            middle = (low + high) / 2
+            low, high = (low, middle) if _combined(own, middle) >= explained * sum(own) else (middle, high)
+        self._correlation = 0.0 if explained == 0 else high
+
+    def of(self, values: np.ndarray) -> float:
+        """Computes Var E[g(y) | x] from g of each label, shape (k,), in squared units of g."""
+        return _combined(self._parts(values), self._correlation)
+
+    def _parts(self, values: np.ndarray) -> list[float]:
+        """Squared Hermite coefficients 1 to _TERMS, and the variance that they leave out."""
+        centred = values - dot(self._weights, values)
+        squares = [dot(row, centred) ** 2 for row in self._basis]
+        return [*squares, max(dot(self._weights, centred**2) - sum(squares), 0.0)]
+
+
+def _combined(parts: list[float], correlation: float) -> float:
+    powers = [correlation**j for j in range(1, len(parts))]
+    return sum(power * part for power, part in zip([*powers, powers[-1]], parts, strict=True))
+
+
+def _hermite_integrals(weights: np.ndarray) -> np.ndarray:
+    """Integrals of He_j(t) / sqrt(j!) over the normal scores of each label, shape (_TERMS, k).
+
+    The antiderivative of He_j(t) phi(t) is -He_(j-1)(t) phi(t), which is 0 at both infinite ends.
+    """
+    bounds = ndtri(np.minimum(np.concatenate([[0.0], np.cumsum(weights)]), 1.0))
+    finite = np.isfinite(bounds)
+    scores = np.where(finite, bounds, 0.0)
+    density = np.where(finite, exp(-(scores**2) / 2) / math.sqrt(2 * math.pi), 0.0)
+    rows, last, before = [], np.ones_like(scores), np.zeros_like(scores)
+    for j in range(1, _TERMS + 1):
+        edges = last * density
+        rows.append((edges[:-1] - edges[1:]) / math.sqrt(j))
+        last, before = (scores * last - math.sqrt(j - 1) * before) / math.sqrt(j), last
+    return np.array(rows)
 
 
 def _covariance(weights: np.ndarray, first: np.ndarray, second: np.ndarray) -> float:

@@ -1,7 +1,8 @@
-"""Verdict on released labels: what they can be used for, the line that debiases them, and what would serve better.
+"""Verdict on released labels: their use, the line that debiases them, what would serve better; and warnings.
 
 Everything is computed from released and public facts, so it costs no budget and may be shown to anybody. Errors are
 those of `Utility.training_error`, as bounds for any features: a verdict does not depend on what the features explain.
+The auditor computes the same warnings with code of its own; docs/guides/release.md explains each of them.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..center.truncation import MODEL_PARAMETERS
+from ..center.residuals import MODEL_PARAMETERS
 from ..core.budget import MAX_EPSILON
 from ..core.prior import Prior
+from ..noise.noisy_histogram import HISTOGRAM_SENSITIVITY
 from ..registry import Mechanism, mechanism_named
 from ..unbiased.optimal_unbiased import Unbiased
-from .released_facts import ReleasedFacts
-from .utility import Utility, clipped_utility, utility
+from .utility import ReleasedFacts, Utility, clipped_utility, utility
 
 LOSS = 0.1
 """Labels serve a model if they add at most this share of the label variance to its error."""
@@ -37,6 +38,24 @@ _GAP = 1e-3
 _STEPS_OF_EPSILON = 12  # by factors of sqrt(2)
 # A mechanism is proposed only if the error falls by this factor.
 _BETTER = 0.8
+
+END_SHARE = 0.1
+"""An end of the domain is suspect with more than this share of the labels, and with more than twice the next label."""
+
+END_MARGINS = ((0.25, 34, 20), (0.6, 39, 5))
+"""Rows (m, a, b): up to a margin of m of all labels, the noise of k counts needs one of a + k / b times its scale."""
+
+LABEL_ERROR = 0.9
+"""The error of a label is near the spread of labels if its square is at least this share of the label variance."""
+
+MODEL_NOISE = 0.5
+"""Records are few if the noise adds this share of the label variance to the error of a linear model."""
+
+CENTER_RANGE = 0.5
+"""A center saves little noise if the squared range of the residuals is at least this share of that of the labels."""
+
+MISSING_CENTERS = 0.05
+"""Largest share of records without a center that is not worth a warning."""
 
 
 @dataclass(frozen=True)
@@ -287,3 +306,123 @@ def _round_up(value: float) -> float:
 def _round_down(value: int) -> int:
     grain = 10 ** max(len(str(value)) - 2, 0)
     return value // grain * grain
+
+
+@dataclass(frozen=True)
+class Warn:
+    """Warning: its name in release.json, and one line for a user, without the name of the label column."""
+
+    name: str
+    text: str
+
+
+def release_warnings(facts: ReleasedFacts) -> list[Warn]:
+    """Finds everything about a release that a user should look at, in a fixed order."""
+    return [*_ends(facts), *_label_error(facts), *_few_records(facts), *_negative_outputs(facts), *_center(facts)]
+
+
+def end_margin(labels: int, records: int, prior_epsilon: float) -> float | None:
+    """Bounds the change of the share of an end of the domain by the noise of a histogram: the margin m of the shares.
+
+    None if the margin would be above 0.6, and no share could be told from noise. There is at least one record.
+
+    Let c be the true counts, Z the noise, of scale s = 2 / prior_epsilon, e the end, f the label beside it, and w the
+    released shares, (c + Z)^+ / S with S = sum (c + Z)^+ >= n + sum Z. Each of
+
+        w_e > 1/10 + m  although  c_e <= n / 10,     w_e > 2 w_f + m  although  c_e <= 2 c_f
+
+    implies that a sum of independent a_i Z_i exceeds m n, where in the first case |a_e| <= 1 and other |a_i| <= 1/10 +
+    m, and in the second |a_e| <= 1, |a_f| <= 2 + m and other |a_i| <= m. E exp(t Z) <= 1 / (1 - (s t)^2) for discrete
+    Laplace noise. So by Markov's inequality at t = 0.4 / s each has a probability of at most 10^-5 if m <= 1/4 and
+    m n >= s (34 + k / 20), and at t = 0.35 / s if m <= 0.6 and m n >= s (39 + k / 5).
+    """
+    for most, constant, per_label in END_MARGINS:
+        margin = HISTOGRAM_SENSITIVITY / prior_epsilon * (constant + labels / per_label) / records
+        if margin <= most:
+            return margin
+    return None
+
+
+def _ends(facts: ReleasedFacts) -> Iterator[Warn]:
+    """Asks whether labels beyond an end of the domain were clamped. A public prior says nothing about these labels."""
+    weights, labels = facts.prior.weights, facts.prior.labels
+    if facts.center is not None or facts.records is None or facts.prior_epsilon == 0 or len(labels) < 3:
+        return
+    margin = end_margin(len(labels), facts.records, facts.prior_epsilon)
+    if margin is None:
+        return
+    for name, end, beside, flag, word in (
+        ("low_end", 0, 1, "--label_min", "lower"),
+        ("high_end", -1, -2, "--label_max", "raise"),
+    ):
+        if weights[end] > END_SHARE + margin and weights[end] > 2 * weights[beside] + margin:
+            yield Warn(
+                name,
+                f"about {100 * weights[end]:.2g} % of the labels are at the {name.split('_')[0]} end of the domain, "
+                f"{labels[end]:.6g}, by the noised histogram. If labels lie beyond it, they were all replaced by it: "
+                f"{word} {flag}. If that many labels are truly {labels[end]:.6g}, the domain is right",
+            )
+
+
+def _label_error(facts: ReleasedFacts) -> Iterator[Warn]:
+    moments = facts.utility
+    if moments.variance > 0 and moments.squared_error >= LABEL_ERROR * moments.variance:
+        error, spread = moments.squared_error**0.5, moments.variance**0.5
+        yield Warn(
+            "label_error",
+            f"a single released label says little: its error, {error:.4g}, is {error / spread:.2g} times the standard "
+            f"deviation of the {_labels(facts)}, {spread:.4g}. Use the labels for averages over many records and for "
+            "training, not one by one",
+        )
+
+
+def _few_records(facts: ReleasedFacts) -> Iterator[Warn]:
+    """Compares the noise in a linear model of all features with what the model could explain at most."""
+    moments = facts.utility
+    if facts.records is None or facts.features is None or not moments.variance > 0:
+        return
+    ratio = facts.records / (facts.features + 1)
+    noise = min(moments.training_error(ratio, debiased=debiased).variance for debiased in moments.uses)
+    if noise >= MODEL_NOISE * moments.variance:
+        yield Warn(
+            "few_records",
+            f"{facts.records:,} records are few for {facts.features:,} feature columns: the noise adds about "
+            f"{100 * noise / moments.variance:.2g} % of the variance of the {_labels(facts)} to the error of a linear "
+            "model, and more to that of trees. Use fewer features, strong regularization, more records or a larger "
+            "--epsilon",
+        )
+
+
+def _negative_outputs(facts: ReleasedFacts) -> Iterator[Warn]:
+    lowest = float(facts.randomizer.outputs[0]) + (facts.center.domain[0] if facts.center else 0.0)
+    if facts.loss == "poisson" and lowest < 0:
+        yield Warn(
+            "negative_outputs",
+            f"some released labels are negative, down to {lowest:.6g}, and libraries refuse them for Poisson loss. "
+            "Train with squared loss, or use --mechanism rr_on_bins, whose outputs are in the domain. Clipping them at "
+            "0 would add a bias",
+        )
+
+
+def _center(facts: ReleasedFacts) -> Iterator[Warn]:
+    if facts.center is None:
+        return
+    ends, domain = facts.randomizer.labels, np.array(facts.center.domain)
+    share = float((ends[-1] - ends[0]) / (domain[-1] - domain[0]))
+    if share**2 >= CENTER_RANGE:
+        yield Warn(
+            "wide_residuals",
+            f"the center saves little noise: some residuals are so large that they need {100 * share:.3g} % of the "
+            "range of the labels. Give a better prediction, or none (--center none), and compare",
+        )
+    missing = facts.center.missing
+    if missing is not None and facts.records is not None and missing > MISSING_CENTERS * facts.records:
+        yield Warn(
+            "missing_centers",
+            f"{missing:,} of {facts.records:,} records have no center and got the middle of the domain, which widens "
+            "the residuals of all. Fill --center_column, for example with the mean of an earlier release",
+        )
+
+
+def _labels(facts: ReleasedFacts) -> str:
+    return "labels" if facts.center is None else "residuals"

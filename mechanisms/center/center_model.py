@@ -1,21 +1,56 @@
-"""Linear center as a model of its own: predicts labels for new records. Read from center.json of a release."""
+"""Linear center as a model of its own, which predicts labels for new records: center.json of a release.
+
+Documents are untrusted: every number of one that is read is checked, and the coefficients must follow from the sums.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from .center_document import center_document, read_center
-from .feature_rows import Categories, Category
-from .linear_center import LinearCenter
+from ..core.budget import MAX_EPSILON, check_epsilon
+from .feature_rows import (
+    MOST_ENCODED,
+    MOST_NORM,
+    MOST_WEIGHT,
+    ROW_UNIT,
+    Categories,
+    Category,
+    Encoder,
+    Number,
+    RowMap,
+    category_spread,
+)
+from .linear_center import LARGEST_COEFFICIENT, MOST_COMPONENTS, MOST_LABELS, MOST_SAMPLE, CenterDesign, LinearCenter
 from .residuals import check_even
 
 CENTER_FORMAT = "labeldp-center-1"
+
+MOST_RECORDS = 1 << 53
+"""Largest number of records: larger integers are not exact in float64."""
+MOST_SUM = 1 << 128
+"""Largest absolute noised sum. Raw sums are below 2^53 records times 2^44; noise beyond 2^127 does not occur."""
+
+_LEAST_SIGNAL = 1e-30
+_KEYS = (
+    "encoders",
+    "weights",
+    "norm",
+    "epsilon",
+    "gram",
+    "sampled",
+    "signal",
+    "records",
+    "labels",
+    "sums",
+    "coefficients",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,3 +170,181 @@ def _categories(values: Sequence[Any]) -> Categories:
             text = value.decode(errors="surrogateescape") if isinstance(value, bytes) else str(value)
             codes[row] = places.setdefault(text, len(places))
     return Categories(codes, tuple(places))
+
+
+def center_document(center: LinearCenter) -> dict[str, Any]:
+    """Writes a linear center as a document: objects, lists, text and numbers, for a JSON file.
+
+    All of it is public or released: the noised sums and the coefficients that follow from them are the only parts that
+    depend on labels.
+    """
+    design = center.design
+    return {
+        "encoders": [_encoder_document(each) for each in design.map.encoders],
+        "weights": design.map.weights.tolist(),
+        "norm": design.map.norm,
+        "epsilon": design.epsilon,
+        "gram": design.gram.tolist(),
+        "sampled": design.sampled,
+        "signal": list(design.signal),
+        "records": design.records,
+        "labels": center.labels,
+        "sums": list(center.sums),
+        "coefficients": list(center.coefficients),
+    }
+
+
+def read_center(document: object) -> LinearCenter:
+    """Reads a linear center from an untrusted document, parsed JSON, as `center_document` writes it.
+
+    The number of labels is in proportion to the coefficients' variances and to the noise alike, so they do not confirm
+    it: compare it with that of the label domain. Raises ValueError, which says what is wrong, if the document is
+    anything else, or its coefficients do not follow from its sums.
+    """
+    found = _object(document, _KEYS, "the center")
+    encoders = tuple(_encoder(each) for each in _list(found["encoders"], "encoders", MOST_ENCODED))
+    names = [each.name for each in encoders]
+    if len(set(names)) < len(names):
+        raise ValueError("two encoders of the center have the same name")
+    width = sum(each.width for each in encoders)
+    if width > MOST_ENCODED:
+        raise ValueError(f"the center has {width} encoded features; at most {MOST_ENCODED} are allowed")
+    weights = _weights(found["weights"], width)
+    size = weights.shape[1]
+    row_map = RowMap(encoders, weights, _whole(found["norm"], "norm", ROW_UNIT, MOST_NORM))
+    sampled = _whole(found["sampled"], "sampled", 1, MOST_SAMPLE)
+    signal = tuple(
+        _real(each, "signal", _LEAST_SIGNAL, 1.0) for each in _list(found["signal"], "signal", MOST_COMPONENTS)
+    )
+    if len(signal) != size:
+        raise ValueError(f"the center has {len(signal)} entries of signal for {size} components")
+    design = CenterDesign(
+        row_map,
+        _epsilon(found["epsilon"], size),
+        _gram(found["gram"], size + 1, sampled * row_map.norm**2),
+        sampled,
+        signal,
+        _whole(found["records"], "records", 1, MOST_RECORDS),
+    )
+    sums = _wholes(found["sums"], "sums", size + 1 if size else 0, -MOST_SUM, MOST_SUM)
+    coefficients = _wholes(found["coefficients"], "coefficients", size + 1, -LARGEST_COEFFICIENT, LARGEST_COEFFICIENT)
+    labels = _whole(found["labels"], "labels", 2, MOST_LABELS)
+    with np.errstate(all="ignore"):
+        center = LinearCenter.fit(design, labels, sums)
+    if center.coefficients != coefficients:
+        raise ValueError("the coefficients of the center do not follow from its sums: the document was changed")
+    return center
+
+
+def _encoder_document(encoder: Encoder) -> dict[str, Any]:
+    if isinstance(encoder, Number):
+        return {"name": encoder.name, "mean": encoder.mean, "spread": encoder.spread}
+    return {
+        "name": encoder.name,
+        "values": list(encoder.values),
+        "shares": list(encoder.shares),
+        "spread": encoder.spread,
+    }
+
+
+def _encoder(document: object) -> Encoder:
+    category = isinstance(document, dict) and "shares" in document
+    keys = ("name", "values", "shares", "spread") if category else ("name", "mean", "spread")
+    found = _object(document, keys, "an encoder of the center")
+    name = _text(found["name"], "name of an encoder")
+    largest = float(np.finfo(np.float64).max)
+    spread = _real(found["spread"], "spread", math.ulp(0.0), largest)
+    if not category:
+        return Number(name, _real(found["mean"], "mean", -largest, largest), spread)
+    values = tuple(_text(each, "value") for each in _list(found["values"], "values", MOST_ENCODED))
+    shares = tuple(_real(each, "share", 0.0, 1.0) for each in _list(found["shares"], "shares", MOST_ENCODED))
+    if len(set(values)) < len(values):
+        raise ValueError("two values of a category of the center are the same")
+    if values and len(values) != len(shares):
+        raise ValueError(f"a category of the center has {len(shares)} shares for {len(values)} values")
+    # Shares are rounded.
+    if math.fsum(shares) > 1 + 1e-9:
+        raise ValueError("the shares of a category of the center add up to more than 1")
+    if spread != category_spread(shares):
+        raise ValueError("the spread of a category of the center does not follow from its shares")
+    return Category(name, values, shares, spread)
+
+
+def _weights(document: object, width: int) -> np.ndarray:
+    rows = _list(document, "weights", MOST_ENCODED)
+    if len(rows) != width:
+        raise ValueError(f"the center has {len(rows)} rows of weights for {width} encoded features")
+    if not rows:
+        return np.zeros((0, 0), np.int64)
+    size = len(_list(rows[0], "weights", MOST_COMPONENTS))
+    if not size:
+        raise ValueError("the center has features and no component")
+    return np.array([_wholes(row, "weights", size, -MOST_WEIGHT, MOST_WEIGHT) for row in rows], np.int64)
+
+
+def _gram(document: object, size: int, most: int) -> np.ndarray:
+    rows = [_wholes(row, "gram", size, -most, most) for row in _list(document, "gram", size)]
+    if len(rows) != size:
+        raise ValueError(f"gram of the center has {len(rows)} rows instead of {size}")
+    if rows[0][0] < 1 or any(rows[i][i] < 0 for i in range(size)):
+        raise ValueError("gram of the center has a diagonal that no rows have")
+    for i, j in itertools.combinations(range(size), 2):
+        if rows[i][j] != rows[j][i] or rows[i][j] ** 2 > rows[i][i] * rows[j][j]:
+            raise ValueError("gram of the center is not a matrix of inner products")
+    return np.array(rows, np.int64)
+
+
+def _epsilon(value: object, size: int) -> float:
+    epsilon = _real(value, "epsilon", 0.0, MAX_EPSILON)
+    if size:
+        check_epsilon(epsilon)
+    elif epsilon:
+        raise ValueError("the center has an epsilon but no component")
+    return epsilon
+
+
+def _object(document: object, keys: tuple[str, ...], title: str) -> dict[str, Any]:
+    if not isinstance(document, dict):
+        raise ValueError(f"{title} is not an object")
+    missing = [key for key in keys if key not in document]
+    if missing or len(document) != len(keys):
+        raise ValueError(f"{title} must have the keys {', '.join(keys)}, and no others")
+    return cast("dict[str, Any]", document)
+
+
+def _list(document: object, name: str, most: int) -> list[Any]:
+    if not isinstance(document, list):
+        raise ValueError(f"{name} of the center is not a list")
+    if len(document) > most:
+        raise ValueError(f"{name} of the center has {len(document)} entries; at most {most} are allowed")
+    return document
+
+
+def _wholes(document: object, name: str, size: int, least: int, most: int) -> tuple[int, ...]:
+    found = _list(document, name, size)
+    if len(found) != size:
+        raise ValueError(f"{name} of the center has {len(found)} entries instead of {size}")
+    return tuple(_whole(each, name, least, most) for each in found)
+
+
+def _whole(value: object, name: str, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{name} of the center must be an integer")
+    if not least <= value <= most:
+        raise ValueError(f"{name} of the center must be between {least} and {most}")
+    return value
+
+
+def _real(value: object, name: str, least: float, most: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"{name} of the center must be a number")
+    # Compared before it is converted: an integer may be too large for a float. NaN is not between any numbers.
+    if not least <= value <= most:
+        raise ValueError(f"{name} of the center must be finite and between {least:g} and {most:g}")
+    return float(value)
+
+
+def _text(value: object, name: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{name} of the center must be text")
+    return value

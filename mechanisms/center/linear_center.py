@@ -20,7 +20,6 @@ import numpy as np
 from ..core.budget import MIN_EPSILON, check_epsilon
 from ..core.reproducible import dot, exp, geomspace, log, stacked_matmul
 from ..noise.discrete_laplace import ByteStream, discrete_laplace_integers
-from .encoded_features import EncodedFeatures
 from .feature_rows import (
     FEATURE_UNIT,
     MOST_ENCODED,
@@ -31,8 +30,8 @@ from .feature_rows import (
     RowMap,
     encoders_of,
 )
-from .principal_components import principal_components
-from .truncation import MODEL_PARAMETERS
+from .principal_components import EncodedFeatures, principal_components
+from .residuals import MODEL_PARAMETERS
 
 MOST_SAMPLE = 1 << 14
 """Largest number of records whose features are sampled to choose the map."""

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from .exact_bounds import exp_below, log_above, round_up
+from .budget import exp_below, log_above, round_up
 
 # Rows whose sums are computed together.
 _BLOCK = 256

@@ -1,8 +1,8 @@
-"""Randomizer: for each label of a finite domain, integer weights over finitely many outputs.
+"""Randomizer: for each label of a finite domain, integer weights over finitely many outputs; and its quality measures.
 
 The weights of a label sum to exactly 2^62. So one 64-bit word draws an output exactly from an alias table (Walker 1977;
 Vose 1991), without rejection and without floats, and a batch of draws is a few numpy gathers. A randomizer whose
-certificate exceeds its epsilon cannot be constructed.
+certificate exceeds its epsilon cannot be constructed. Mechanisms are compared by expected losses, variance and bias.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
@@ -18,12 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from .alias_table import BITS, MAX_CELLS, TOTAL, AliasTable
-from .budget import check_epsilon
+from .budget import check_epsilon, satisfies_epsilon
 from .certificate import Certificate, certify, check_row_sums, hockey_stick, likelihood_ratio
-from .exact_bounds import satisfies_epsilon
+from .integer_weights import BITS, MAX_CELLS, TOTAL, AliasTable
 from .label_grid import check_domain
-from .losses import Loss
+from .losses import ABSOLUTE, SQUARED, Loss
 from .prior import Prior
 from .reproducible import dot
 
@@ -45,7 +45,7 @@ class Randomizer:
       delta: 0 for pure label DP, otherwise the bound for (epsilon, delta)-label DP; `certificate().delta` is the proven
         one and is never larger.
       group_ranges: First and last residual of each group of records, in steps of the label grid, where labels are
-        positions in these ranges (see `group_positions`); None for any other labels. The fingerprint covers them: the
+        positions in these ranges (see `group_ranges`); None for any other labels. The fingerprint covers them: the
         same weights for other ranges are another mechanism, with random words of its own.
       choice: JSON object that states why this mechanism was chosen (`Choice.to_document`); None where it was named.
     """
@@ -351,6 +351,70 @@ class Randomizer:
             f"Randomizer({self.mechanism}, {len(self.labels)} labels, {len(self.outputs)} outputs, "
             f"epsilon {self._certificate.epsilon:.6g})"
         )
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Quality measures of a randomizer, in units of the label or their square.
+
+    Expectations are over labels y drawn from a prior and over the outputs M(y) of the randomizer.
+
+    Attributes:
+      epsilon: Certified epsilon.
+      delta: Certified delta; 0 for pure label DP.
+      outputs: Number of outputs.
+      squared_error: E (M(y) - y)^2.
+      absolute_error: E |M(y) - y|.
+      loss: Expected value of the given loss; infinite if the loss of a possible output is.
+      max_variance: Largest Var(M(y)) over all labels of the domain.
+      max_bias: Largest |E[M(y)] - y| over all labels of the domain, rounded up.
+      gap: Proven relative distance of the randomizer's own objective from its optimum; None without a proof.
+    """
+
+    epsilon: float
+    delta: float
+    outputs: int
+    squared_error: float
+    absolute_error: float
+    loss: float
+    max_variance: float
+    max_bias: float
+    gap: float | None
+
+
+def quality(randomizer: Randomizer, prior: Prior, loss: Loss = SQUARED) -> Quality:
+    """Computes the quality measures of a randomizer under a prior; the given loss is that of the field `loss`.
+
+    Raises ValueError if the prior is over another domain, or the loss is not defined on it.
+    """
+    certificate = randomizer.certificate()
+    return Quality(
+        epsilon=certificate.epsilon,
+        delta=certificate.delta,
+        outputs=len(randomizer.outputs),
+        squared_error=randomizer.expected_loss(prior, SQUARED),
+        absolute_error=randomizer.expected_loss(prior, ABSOLUTE),
+        loss=randomizer.expected_loss(prior, loss),
+        max_variance=float(variances(randomizer).max()),
+        max_bias=certificate.max_bias,
+        gap=randomizer.gap,
+    )
+
+
+def variances(randomizer: Randomizer) -> np.ndarray:
+    """Var(M(y)) for every label y, in squared units of the label; shape (k,), float64."""
+    means = randomizer.labels + randomizer.bias()
+    return (randomizer.probabilities() * (randomizer.outputs - means[:, None]) ** 2).sum(axis=1)
+
+
+def loss_without_labels(prior: Prior, loss: Loss = SQUARED) -> float:
+    """Computes the smallest expected loss of a constant, a baseline that reveals nothing of the labels."""
+    if loss.mean_optimal:
+        best = dot(prior.weights, prior.labels)
+    else:
+        best = prior.labels[np.searchsorted(np.cumsum(prior.weights), 0.5)]
+    likely = prior.weights > 0
+    return dot(prior.weights[likely], loss.value(np.full(likely.sum(), best), prior.labels[likely]))
 
 
 def _canonical(outputs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

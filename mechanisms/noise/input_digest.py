@@ -28,7 +28,7 @@ With a center column (see `mechanisms/center`), lane l of a record also has the 
 its center on the label grid, j < 2^32, where t[i, l] is one half of AES-256(key of the pair of lanes, both columns and
 the namespace; i). An absent record has j + 1 = 0. The proof holds as it stands, with t as a third case: two inputs
 that differ in a label or in a center have equal sums with a probability of at most 2^-128. So whatever changes, all
-noise is fresh: the released label is a function of label, center and noise. With groups (see `group_positions`), j is
+noise is fresh: the released label is a function of label, center and noise. With groups (see `group_ranges`), j is
 the index of the pair of center and group, so a record that moves to another group changes the sums, too.
 
 The sums themselves must never leave the job, because they are linear. The sums of two runs that differ in one label
@@ -51,8 +51,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..core.budget import BudgetSplit
-from .keyed_words import Groups, Unit, encode_request, keyed_blocks, keyed_hash
-from .record_identities import Identities, encode_parts
+from .keyed_words import Groups, Identities, Unit, encode_parts, encode_request, keyed_blocks, keyed_hash
 
 LANES = 4
 """Number of independent 64-bit sums in a digest."""

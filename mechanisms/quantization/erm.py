@@ -12,13 +12,13 @@ import numpy as np
 
 from ..core import reproducible
 from ..core.integer_weights import EPSILON_MARGIN
-from ..core.label_rounding import RANDOMIZED
+from ..core.label_grid import RANDOMIZED
 from ..core.losses import ABSOLUTE, Loss
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
 from .bin_selection import Selection, channel, private_losses
 from .input_scale import Inputs, check, least_half_width, solve_scaled
-from .parameter_search import minimize_over_box
+from .local_search import minimize_over_box
 
 
 def exponential_selection(bins: np.ndarray, gamma: np.ndarray) -> Selection:

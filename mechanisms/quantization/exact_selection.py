@@ -1,7 +1,7 @@
 """Selection distributions of least loss for given bins: the bilinear program, solved directly.
 
 Source: Cai et al. 2024, section 4.2. The probability of an output is a product of a left and a right distribution, so
-the privacy constraints are bilinear. The paper's linear programs are in `selection_programs`; this module solves the
+the privacy constraints are bilinear. The paper's linear programs are in `bin_selection`; this module solves the
 bilinear program itself, to a local optimum, from a given start. It is a primal-dual interior-point method with exact
 second derivatives (Nocedal and Wright 2006, "Numerical Optimization", chapter 19) and reproducible arithmetic.
 """
@@ -14,9 +14,8 @@ import numpy as np
 
 from ..core import reproducible
 from ..core.losses import Loss
-from .bin_selection import Selection, inverse_gaps, privacy_loss
+from .bin_selection import Layout, Selection, inverse_gaps, pair_costs, privacy_loss
 from .input_scale import Inputs
-from .selection_programs import Layout, pair_costs
 
 # Weight of the uniform distributions in the start: all probabilities must be positive.
 _UNIFORM = 0.1

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..core import reproducible
-from ..core.alias_table import MAX_CELLS
 from ..core.budget import check_epsilon
-from ..core.integer_weights import integer_weights
+from ..core.integer_weights import MAX_CELLS, integer_weights
 from ..core.losses import Loss
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer

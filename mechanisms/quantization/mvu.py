@@ -15,13 +15,13 @@ from typing import ClassVar
 import numpy as np
 
 from ..core import reproducible
-from ..core.label_rounding import RANDOMIZED
+from ..core.label_grid import RANDOMIZED
 from ..core.losses import SQUARED, Loss
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
 from .input_scale import Inputs, check, solve_scaled
+from .linear_program import feasible_table
 from .quantizer import search_outputs
-from .table_program import feasible_table
 
 
 @dataclass(frozen=True)

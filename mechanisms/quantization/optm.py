@@ -16,17 +16,25 @@ import numpy as np
 
 from ..core import reproducible
 from ..core.integer_weights import EPSILON_MARGIN
-from ..core.label_rounding import RANDOMIZED
+from ..core.label_grid import RANDOMIZED
 from ..core.losses import ABSOLUTE, Loss
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
-from .bin_selection import Selection, channel, expected_loss, privacy_loss
+from .bin_selection import (
+    Layout,
+    Selection,
+    channel,
+    coupled_selection,
+    expected_loss,
+    privacy_loss,
+    theorem5_selection,
+    theorem6_selection,
+)
 from .erm import two_scale_bins
 from .exact_selection import exact_selection
 from .input_scale import Inputs, check, least_half_width, solve_scaled
 from .local_search import nelder_mead
 from .rqm import RQM, geometric_selection
-from .selection_programs import Layout, coupled_selection, theorem5_selection, theorem6_selection
 
 _CONSTRAINTS = ("exact", "theorem5", "theorem6")
 # With more bins than this, the exact program searches the bins in fewer steps.

@@ -13,13 +13,13 @@ from typing import ClassVar
 import numpy as np
 
 from ..core import reproducible
-from ..core.label_rounding import RANDOMIZED
+from ..core.label_grid import RANDOMIZED
 from ..core.losses import ABSOLUTE, Loss
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
 from .input_scale import Inputs, check, least_half_width, solve_scaled
+from .linear_program import LARGEST_EPSILON, best_table, feasible_table
 from .local_search import nelder_mead, quasi_newton
-from .table_program import LARGEST_EPSILON, best_table, feasible_table
 
 # Largest number of inputs in the search for outputs.
 _COARSE = 41

@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from ..center.group_ranges import LabelGroups
 from ..core.budget import BudgetSplit
-from ..core.label_grid import DeclaredGrid
-from ..core.label_rounding import NEAREST
+from ..core.label_grid import NEAREST, DeclaredGrid
 from ..noise.input_digest import input_digest
 from ..noise.keyed_words import derive_noise_key, keyed_hash
 from .label_column import LabelColumn
 from .label_counts import LabelSummary
-from .label_groups import LabelGroups
 from .unit_bound import UnitBound
 
 

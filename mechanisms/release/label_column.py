@@ -7,13 +7,11 @@ from functools import cached_property
 
 import numpy as np
 
+from ..center.group_ranges import LabelGroups
 from ..center.residuals import ResidualDomain, check_even
 from ..core.budget import BudgetSplit
-from ..core.label_grid import DeclaredGrid, check_domain
-from ..core.label_rounding import NEAREST, OUTWARD, ROUNDINGS, LabelRounder
-from ..noise.keyed_words import Groups, Unit, words
-from ..noise.record_identities import Identities
-from .label_groups import LabelGroups
+from ..core.label_grid import NEAREST, OUTWARD, ROUNDINGS, DeclaredGrid, LabelRounder, check_domain
+from ..noise.keyed_words import Groups, Identities, Unit, words
 from .unit_bound import UnitBound
 
 

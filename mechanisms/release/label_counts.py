@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..noise.input_digest import RawSums, add_sums, digest_sums
-from ..noise.record_identities import Identities
+from ..noise.keyed_words import Identities
 from .label_column import LabelColumn
 
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..center.group_positions import GroupRanges
+from ..center.group_ranges import GroupRanges
 from ..core.randomizer import Randomizer
-from ..noise.keyed_words import labelled_words, words
-from ..noise.record_identities import Identities
+from ..noise.keyed_words import Identities, labelled_words, words
 from .label_column import LabelColumn
 
 

@@ -17,13 +17,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from ..composition.closed_form import optimal_label_epsilon
 from ..composition.loss_distribution import MAX_RECORDS
-from ..composition.unit_randomizer import LEAST_DELTA
-from ..core.budget import MAX_EPSILON, decimal_budget
-from ..core.exact_bounds import round_down, round_up
-from ..noise.keyed_words import keyed_hash, words
-from ..noise.record_identities import Identities
+from ..composition.unit_composition import LEAST_DELTA, optimal_label_epsilon
+from ..core.budget import MAX_EPSILON, decimal_budget, round_down, round_up
+from ..noise.keyed_words import Identities, keyed_hash, words
 
 MOST_RECORDS = 1_000_000
 """Largest bound on the records of a unit."""

@@ -12,8 +12,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..core.alias_table import TOTAL
-from ..core.label_rounding import RANDOMIZED
+from ..core.integer_weights import TOTAL
+from ..core.label_grid import RANDOMIZED
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
 from .randomized_response import randomized_response

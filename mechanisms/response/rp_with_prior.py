@@ -14,9 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..core.alias_table import MAX_CELLS, TOTAL
-from ..core.budget import check_epsilon
-from ..core.exact_bounds import exp_below
+from ..core.budget import check_epsilon, exp_below
+from ..core.integer_weights import MAX_CELLS, TOTAL
 from ..core.losses import SQUARED, Loss
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer

@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..core.alias_table import MAX_CELLS, TOTAL
 from ..core.budget import check_epsilon
+from ..core.integer_weights import MAX_CELLS, TOTAL
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
 from ..core.reproducible import exp

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array, diags_array
 
-from ..core.alias_table import BITS, TOTAL
 from ..core.certificate import exact_biases
+from ..core.integer_weights import BITS, TOTAL
 from ..core.prior import Prior
 from ..core.reproducible import matmul, matvec, vecmat
 from .interior_point import InteriorSolution

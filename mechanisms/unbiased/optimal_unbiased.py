@@ -4,7 +4,8 @@ Source: Badanidiyuru et al. 2023, "Optimal Unbiased Randomizers for Regression w
 Theorem 6 (Claims 11 to 14) shows that some optimum consists of staircase columns on intervals of labels, so the search
 is over those alone, and columns are generated instead of being taken from a grid of outputs. A program over the columns
 of some intervals, with any outputs, is solved by an interior-point method. Its prices then show, for all k (k + 1) / 2
-intervals at once, which to add and how far below the loss the optimum can be.
+intervals at once, which would lower the loss, and how far below the loss the optimum can be; these intervals and their
+neighbors are added until the gap is proven.
 
 Up to 64 labels, all intervals are columns from the start. More labels are solved at half the resolution first: the
 full resolution needs little more than the intervals of that solution with their ends moved by a label or two.
@@ -19,14 +20,14 @@ import numpy as np
 
 from ..core.budget import check_epsilon
 from ..core.integer_weights import EPSILON_MARGIN, integer_weights
-from ..core.label_rounding import RANDOMIZED
+from ..core.label_grid import RANDOMIZED
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
 from ..core.reproducible import dot, expm1, one_blas_thread
 from ..response.debiased_rr import DebiasedResponse
-from .column_generation import solve_multiscale
 from .feasibility import FeasibleSolution, feasible_solutions, rebalance_outputs
-from .staircase_columns import Program
+from .interior_point import InteriorSolution, solve_interior_point
+from .staircase_columns import Pricing, Program
 
 MAX_LABELS = 1 << 12
 """Largest number of labels: more would take gigabytes and minutes."""
@@ -40,6 +41,11 @@ _RELATIVE_EPSILON_MARGIN, _LEAST_EPSILON_MARGIN = 1e-7, 1e-14
 # Likewise for the bias limit: a share of the limit or of its distance from 1, whichever is less. Limits at or below
 # the last number are solved as 0.
 _RELATIVE_BIAS_MARGIN, _SMALLEST_BIAS_LIMIT = 1e-8, 1e-9
+# Up to this many labels, all intervals are columns from the start.
+_DIRECT_LABELS = 64
+_MAX_ROUNDS = 12
+# Relative gap at which coarser resolutions are solved.
+_COARSE_GAP = 1e-4
 
 
 @dataclass(frozen=True)
@@ -146,7 +152,7 @@ def _optimum(program: Program, requested: Program, gap: float) -> tuple[Feasible
     if improved(_constant(requested) if requested.bias_limit >= 1 else None):
         return best, bound
     for share in _GAP_SHARES:
-        interior, _ = solve_multiscale(program, max(gap * share, _SMALLEST_GAP))
+        interior, _ = _solve_multiscale(program, max(gap * share, _SMALLEST_GAP))
         bound = max(bound, requested.price_intervals(interior.potentials).bound)
         if any(improved(table) for table in feasible_solutions(program, requested.bias_limit, interior, gap)):
             break
@@ -158,3 +164,55 @@ def _constant(program: Program) -> FeasibleSolution:
     output = float(np.clip(program.mean, 1 - program.bias_limit, program.bias_limit - 1))
     loss = dot(program.weights, (program.labels - output) ** 2)
     return FeasibleSolution(np.ones((len(program.labels), 1)), np.array([output]), loss)
+
+
+def _solve_multiscale(program: Program, gap: float) -> tuple[InteriorSolution, Pricing]:
+    """Solves a program at full resolution to a relative gap > 0.
+
+    The result is the interior-point solution over the generated columns, and the pricing of all intervals at its
+    prices.
+    """
+    k = len(program.labels)
+    if k <= _DIRECT_LABELS:
+        interior = solve_interior_point(program, *np.triu_indices(k), gap)
+        return interior, program.price_intervals(interior.potentials)
+    # Every second label and the last one, each with the prior weight of the labels nearest to it.
+    chosen = np.unique(np.append(np.arange(0, k, 2), k - 1))
+    middles = (program.labels[chosen][1:] + program.labels[chosen][:-1]) / 2
+    weights = np.bincount(np.searchsorted(middles, program.labels), program.weights, len(chosen))
+    coarse = Program(program.labels[chosen], weights, program.base, program.bias_limit)
+    interior, pricing = _solve_multiscale(coarse, max(gap, _COARSE_GAP))
+    used = interior.columns.select(interior.used)
+    start, stop = np.append(used.start, pricing.start), np.append(used.stop, pricing.stop)
+    return _generate_columns(program, *_neighboring_intervals(chosen[start], chosen[stop], k), gap)
+
+
+def _neighboring_intervals(start: np.ndarray, stop: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns all single labels, and the intervals whose ends are up to two labels further out or one further in."""
+    offsets = np.arange(-1, 3)
+    starts = np.clip(start[:, None, None] - offsets[:, None], 0, k - 1)
+    stops = np.clip(stop[:, None, None] + offsets, 0, k - 1)
+    starts, stops = (part.ravel() for part in np.broadcast_arrays(starts, stops))
+    return _distinct_intervals(np.append(starts, np.arange(k)), np.append(stops, np.arange(k)), k)
+
+
+def _distinct_intervals(start: np.ndarray, stop: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Drops repeated and empty intervals."""
+    pairs = np.unique((start * k + stop)[start <= stop])
+    return pairs // k, pairs % k
+
+
+def _generate_columns(
+    program: Program, start: np.ndarray, stop: np.ndarray, gap: float
+) -> tuple[InteriorSolution, Pricing]:
+    """Adds the intervals that would raise the bound, until the gap is proven or there are none left."""
+    k = len(program.labels)
+    for _ in range(_MAX_ROUNDS):
+        interior = solve_interior_point(program, start, stop, gap)
+        pricing = program.price_intervals(interior.potentials)
+        requested = _neighboring_intervals(pricing.start[pricing.improves], pricing.stop[pricing.improves], k)
+        more = _distinct_intervals(np.append(start, requested[0]), np.append(stop, requested[1]), k)
+        if program.loss(interior.columns) * (1 - 2 * gap) <= pricing.bound or len(more[0]) == len(start):
+            break
+        start, stop = more
+    return interior, pricing

@@ -17,10 +17,10 @@ from scipy.sparse import csr_array, eye_array, hstack, kron, vstack
 from ..core import reproducible
 from ..core.budget import check_epsilon
 from ..core.integer_weights import integer_weights
-from ..core.label_rounding import RANDOMIZED
+from ..core.label_grid import RANDOMIZED
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
-from ..quantization.table_program import repair_rows
+from ..quantization.linear_program import repair_rows
 
 # HiGHS satisfies constraints to 1e-7: the program is solved for this much less than the requested epsilon.
 _MARGIN = 1e-7

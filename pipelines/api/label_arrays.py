@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ...mechanisms.noise.record_identities import Identities, first_repeated
+from ...mechanisms.noise.keyed_words import Identities, first_repeated
 from ...transforms.arrow_values import (
     ENCODE_CLASSES,
     column_identities,

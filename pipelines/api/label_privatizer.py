@@ -12,21 +12,19 @@ from typing import Any
 import numpy as np
 
 from ...mechanisms.analysis.automatic import CANDIDATES, LABELS
-from ...mechanisms.analysis.release_warnings import Warn, release_warnings
-from ...mechanisms.analysis.released_facts import ReleasedFacts
-from ...mechanisms.analysis.verdict import Verdict, debiasing, verdict
+from ...mechanisms.analysis.utility import ReleasedFacts
+from ...mechanisms.analysis.verdict import Verdict, Warn, debiasing, release_warnings, verdict
 from ...mechanisms.core.budget import BudgetSplit
 from ...mechanisms.core.certificate import Certificate
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
-from ...mechanisms.noise.record_identities import Identities, row_identities
+from ...mechanisms.noise.keyed_words import Identities, row_identities
 from ...mechanisms.registry import AUTO, mechanism_named
 from ...mechanisms.release.bound_noise import NoiseBinding, make_binding
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.label_counts import LabelSummary, count_labels
 from ...mechanisms.release.label_draws import draw_labels
-from ...mechanisms.release.prior_release import PriorRelease, release_prior
-from ...mechanisms.release.solved_release import public_reason, solved
+from ...mechanisms.release.prior_release import PriorRelease, public_reason, release_prior, solved
 from ...mechanisms.release.unit_bound import UnitBound, UnitCounts, bounded
 from ..flags.local_files import write_file
 from ..ledger.ledger import Ledger

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...mechanisms.analysis.release_warnings import release_warnings
-from ...mechanisms.analysis.released_facts import ReleasedFacts
+from ...mechanisms.analysis.utility import ReleasedFacts
+from ...mechanisms.analysis.verdict import release_warnings
 from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.unit_bound import UnitCounts
 from ...transforms.errors import InputError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...mechanisms.center.group_positions import GroupRanges
+from ...mechanisms.center.group_ranges import GroupRanges
 from ...mechanisms.center.residuals import ResidualDomain
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer

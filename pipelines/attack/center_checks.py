@@ -12,11 +12,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...mechanisms.analysis.empirical_epsilon import select_event
-from ...mechanisms.center.group_positions import GroupRanges
+from ...mechanisms.analysis.privacy_attacks import select_event
+from ...mechanisms.center.group_ranges import GroupRanges
 from ...mechanisms.center.residuals import ResidualDomain
-from ...mechanisms.core.alias_table import TOTAL
 from ...mechanisms.core.budget import MAX_EPSILON
+from ...mechanisms.core.integer_weights import TOTAL
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
 from .channel_checks import bound_finding

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...mechanisms.analysis.empirical_epsilon import Event, epsilon_at_least, misfits, select_event
+from ...mechanisms.analysis.privacy_attacks import Event, epsilon_at_least, misfits, select_event
 from .findings import Claim, Finding, Setting, output_codes
 from .release_function import BlackBox
 

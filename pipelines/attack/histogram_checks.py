@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...mechanisms.analysis.empirical_epsilon import select_event
+from ...mechanisms.analysis.privacy_attacks import select_event
 from .channel_checks import bound_finding
 from .findings import Claim, Finding, Setting
 from .release_function import BlackBox, SamplerError

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...mechanisms.analysis.empirical_epsilon import select_event
+from ...mechanisms.analysis.privacy_attacks import select_event
 from ...mechanisms.core.randomizer import Randomizer
 from .channel_checks import bound_finding
 from .findings import Claim, Finding, Setting, output_codes

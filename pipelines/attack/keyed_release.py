@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...mechanisms.center.group_positions import GroupRanges
+from ...mechanisms.center.group_ranges import GroupRanges
 from ...mechanisms.center.residuals import ResidualDomain
 from ...mechanisms.core.budget import BudgetSplit
-from ...mechanisms.core.label_rounding import NEAREST, LabelRounder
+from ...mechanisms.core.label_grid import NEAREST, LabelRounder
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.noise.input_digest import digest_sums, input_digest
-from ...mechanisms.noise.keyed_words import derive_noise_key, words
+from ...mechanisms.noise.keyed_words import Identities, derive_noise_key, first_repeated, integer_identities, words
 from ...mechanisms.noise.noisy_histogram import noisy_counts
-from ...mechanisms.noise.record_identities import Identities, first_repeated, integer_identities
 from ...mechanisms.release.unit_bound import UnitBound, over_limit, priorities, unit_words
 
 COLUMN, ID_COLUMN, CENTER_COLUMN, GROUP_COLUMN = "label", "id", "center", "group"

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from ...mechanisms.core.exact_bounds import round_up
+from ...mechanisms.core.budget import round_up
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.release.unit_bound import UnitBound
 from .findings import Claim, Finding, Setting, output_codes

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ...mechanisms.analysis.automatic import CANDIDATES, LABELS
-from ...mechanisms.analysis.release_warnings import release_warnings
-from ...mechanisms.analysis.verdict import debiasing, verdict
-from ...mechanisms.center.truncation import MODEL_PARAMETERS
+from ...mechanisms.analysis.verdict import debiasing, release_warnings, verdict
+from ...mechanisms.center.residuals import MODEL_PARAMETERS
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.release.bound_noise import NoiseBinding

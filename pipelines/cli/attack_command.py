@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterator
 from fractions import Fraction
 
-from ...mechanisms.analysis.label_inference import LabelInference, label_inference, label_inferences
-from ...mechanisms.core.exact_bounds import round_up
+from ...mechanisms.analysis.privacy_attacks import LabelInference, label_inference, label_inferences
+from ...mechanisms.core.budget import round_up
 from ..attack.attack_claim import read_claim
 from ..attack.center_checks import around_center, check_changed_centers
 from ..attack.channel_checks import check_channel

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.prior import Prior
-from ...mechanisms.core.quality import Quality, loss_without_labels, quality
+from ...mechanisms.core.randomizer import Quality, loss_without_labels, quality
 from ..charts.line_chart import Line, draw_lines
 from ..flags.study_flags import COMPARED_MECHANISMS
 from ..spec.mechanism_spec import MechanismSpec

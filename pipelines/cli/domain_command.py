@@ -17,9 +17,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsSingleton
 
 from ...mechanisms.analysis.label_range import DomainProposal, log_spaced_labels, propose_domain
-from ...mechanisms.core.budget import MIN_EPSILON, check_epsilon, decimal_budget
-from ...mechanisms.core.exact_bounds import round_up
-from ...mechanisms.core.label_rounding import OUTWARD
+from ...mechanisms.core.budget import MIN_EPSILON, check_epsilon, decimal_budget, round_up
+from ...mechanisms.core.label_grid import OUTWARD
 from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.prior_release import PriorRelease

@@ -14,8 +14,7 @@ from ...mechanisms.core.budget import LEAST_RESIDUAL_SHARE, RESIDUAL_SHARE, Budg
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.registry import AUTO, Mechanism, mechanism_named, prior_share
-from ...mechanisms.release.prior_release import RefusedRelease, check_records
-from ...mechanisms.release.solved_release import EarlierMechanism
+from ...mechanisms.release.prior_release import EarlierMechanism, RefusedRelease, check_records
 from ...transforms.io.filesystems import is_remote
 from ...transforms.readers.parquet_reader import parquet_schema
 from ..errors import UsageError, one_line

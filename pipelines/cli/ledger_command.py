@@ -13,8 +13,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from typing import Any
 
-from ...mechanisms.core.budget import MIN_EPSILON
-from ...mechanisms.core.exact_bounds import decimal_value, shown_above
+from ...mechanisms.core.budget import MIN_EPSILON, decimal_value, shown_above
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import is_remote
 from ...transforms.progress_log import LOGGER

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ...mechanisms.analysis.planning import ModelPlan, SplitPlan, expected_loss, plan_model, plan_split
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.prior import Prior
-from ...mechanisms.core.quality import loss_without_labels
+from ...mechanisms.core.randomizer import loss_without_labels
 from ..charts.line_chart import Line, draw_lines
 from ..errors import UsageError
 from ..spec.mechanism_spec import MechanismSpec

@@ -15,10 +15,10 @@ import numpy as np
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
-from ...mechanisms.center.truncation import MODEL_PARAMETERS
+from ...mechanisms.center.residuals import MODEL_PARAMETERS
 from ...mechanisms.core.prior import Prior
-from ...mechanisms.core.quality import loss_without_labels
-from ...mechanisms.release.unit_bounds import BoundOption, best_bound, bound_options
+from ...mechanisms.core.randomizer import loss_without_labels
+from ...mechanisms.release.records_per_unit import BoundOption, best_bound, bound_options
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute, read_text, write_text
 from ...transforms.noise_key_file import NoiseKeyFile

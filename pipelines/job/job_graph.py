@@ -15,8 +15,7 @@ from ...mechanisms.core.budget import remaining_epsilon
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.label_column import LabelColumn
-from ...mechanisms.release.prior_release import PriorRelease
-from ...mechanisms.release.solved_release import EarlierMechanism
+from ...mechanisms.release.prior_release import EarlierMechanism, PriorRelease
 from ...mechanisms.release.unit_bound import UnitCounts
 from ...transforms.batches import Carried, LabelledBatch
 from ...transforms.center.append_center import AppendCenter

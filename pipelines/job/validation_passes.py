@@ -15,7 +15,7 @@ import numpy as np
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from ...mechanisms.center.group_positions import GroupRanges
+from ...mechanisms.center.group_ranges import GroupRanges
 from ...transforms.batches import LabelledBatch
 from ...transforms.errors import InputError, named_file, redact_errors
 from ...transforms.io.filesystems import (

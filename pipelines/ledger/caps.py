@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ...mechanisms.core.exact_bounds import decimal_value, shown_above
+from ...mechanisms.core.budget import decimal_value, shown_above
 from .spent_budget import SpentBudget
 
 _SECONDS = {"h": 3600, "d": 86_400, "w": 7 * 86_400}

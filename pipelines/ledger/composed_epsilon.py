@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 
-from ...mechanisms.core.exact_bounds import decimal_value, shown_above
+from ...mechanisms.core.budget import decimal_value, shown_above
 from .spent_budget import SpentBudget, total
 
 SMALLEST_DELTA = 1e-10

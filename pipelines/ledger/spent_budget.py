@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from ...mechanisms.core.exact_bounds import decimal_value
+from ...mechanisms.core.budget import decimal_value
 
 # Far above every budget; sums of numbers up to it are finite as floats.
 _LARGEST = 1e9

@@ -11,7 +11,7 @@ from typing import Any
 
 from apache_beam.io.filesystem import BeamIOError
 
-from ...mechanisms.release.solved_release import EarlierMechanism
+from ...mechanisms.release.prior_release import EarlierMechanism
 from ...transforms.errors import InputError
 from ..ledger.ledger import Ledger
 from ..spec.mechanism_file import MECHANISM_NAME, read_mechanism_file

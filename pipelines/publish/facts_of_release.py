@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 import pyarrow.parquet
 
-from ...mechanisms.analysis.released_facts import CenterFacts, ReleasedFacts
+from ...mechanisms.analysis.utility import CenterFacts, ReleasedFacts
 from ...transforms.io.filesystems import FileSystems, open_input
 from ...transforms.tfrecord.framing import read_records
 from ..spec.mechanism_file import MechanismFile

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import astuple, dataclass, field
 
+from ...mechanisms.center.group_ranges import LabelGroups
 from ...mechanisms.core.budget import BudgetSplit
 from ...mechanisms.core.label_grid import DeclaredGrid
 from ...mechanisms.release.bound_noise import NoiseBinding
-from ...mechanisms.release.label_groups import LabelGroups
 from ...mechanisms.release.unit_bound import UnitBound, UnitCounts
 from ...transforms.errors import OTHER_MECHANISM, InputError
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from ...mechanisms.core.exact_bounds import round_up
+from ...mechanisms.core.budget import round_up
 
 FORMAT = "labeldp-labels-1"
 _OF_LABEL = ("epsilon", "certified_epsilon", "delta", "certified_delta", "mechanism", "mechanism_fingerprint")

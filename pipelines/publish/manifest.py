@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...mechanisms.center.linear_center import LinearCenter
-from ...mechanisms.core.exact_bounds import round_up
+from ...mechanisms.core.budget import round_up
 from ...mechanisms.core.losses import LOSSES
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import read_text

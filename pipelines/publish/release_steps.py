@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from apache_beam.io.filesystems import FileSystems
 
-from ...mechanisms.analysis.release_warnings import release_warnings
-from ...mechanisms.analysis.released_facts import ReleasedFacts
+from ...mechanisms.analysis.utility import ReleasedFacts
+from ...mechanisms.analysis.verdict import release_warnings
 from ...mechanisms.center.center_model import CenterModel
-from ...mechanisms.release.solved_release import EarlierMechanism
+from ...mechanisms.release.prior_release import EarlierMechanism
 from ...transforms.io.filesystems import delete_folder, read_text, write_text
 from ..ledger.ledger import Ledger
 from ..spec.job_request import JobRequest, whole_budget

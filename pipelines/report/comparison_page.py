@@ -10,10 +10,9 @@ from functools import partial
 
 from markupsafe import Markup
 
-from ...mechanisms.analysis.label_inference import label_inferences
-from ...mechanisms.analysis.release_warnings import release_warnings
-from ...mechanisms.analysis.verdict import parameters_of, verdict
-from ...mechanisms.core.exact_bounds import round_up
+from ...mechanisms.analysis.privacy_attacks import label_inferences
+from ...mechanisms.analysis.verdict import parameters_of, release_warnings, verdict
+from ...mechanisms.core.budget import round_up
 from ...mechanisms.release.unit_bound import spent
 from ..charts.number_format import label_range, number, percent, upper_bound
 from ..publish.facts_of_release import manifest_facts

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...mechanisms.analysis.utility import Utility
-from ...mechanisms.core.alias_table import TOTAL
+from ...mechanisms.core.integer_weights import TOTAL
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
 from ..ledger.spent_budget import LedgerEntry, SpentBudget, compose

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...mechanisms.analysis.release_warnings import release_warnings
+from ...mechanisms.analysis.verdict import release_warnings
 from ...mechanisms.core.losses import LOSSES
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import read_text

@@ -16,20 +16,19 @@ import jinja2
 import numpy as np
 from markupsafe import Markup
 
-from ...mechanisms.analysis.label_inference import label_inferences
-from ...mechanisms.analysis.release_warnings import release_warnings
-from ...mechanisms.analysis.released_facts import ReleasedFacts
-from ...mechanisms.analysis.utility import Utility
+from ...mechanisms.analysis.privacy_attacks import label_inferences
+from ...mechanisms.analysis.utility import ReleasedFacts, Utility
 from ...mechanisms.analysis.verdict import (
     EXPLAINED_SHARES,
     Worth,
     debiasing,
     parameters_of,
+    release_warnings,
     verdict,
     worth_of_label,
 )
-from ...mechanisms.core.alias_table import BITS, TOTAL
-from ...mechanisms.core.exact_bounds import round_up
+from ...mechanisms.core.budget import round_up
+from ...mechanisms.core.integer_weights import BITS, TOTAL
 from ...mechanisms.core.losses import LOSSES
 from ...mechanisms.release.unit_bound import spent
 from ..audit.audit_release import audit_report

@@ -11,10 +11,10 @@ import dataclasses
 
 import pyarrow as pa
 
+from ...mechanisms.center.group_ranges import LabelGroups
 from ...mechanisms.center.residuals import check_even
 from ...mechanisms.registry import AUTO
 from ...mechanisms.release.label_column import LabelColumn
-from ...mechanisms.release.label_groups import LabelGroups
 from ...transforms.arrow_values import value_type
 from ...transforms.center.feature_columns import is_feature
 from ...transforms.center.feature_sample import CenterFeatures

@@ -8,19 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...mechanisms.center.center_document import center_document, read_center
-from ...mechanisms.center.group_positions import GroupRanges
-from ...mechanisms.center.grouped_histogram import GroupedHistogram
+from ...mechanisms.center.center_model import center_document, read_center
+from ...mechanisms.center.group_ranges import GroupedHistogram, GroupRanges, LabelGroups
 from ...mechanisms.center.linear_center import LinearCenter
-from ...mechanisms.center.residuals import ResidualDomain
-from ...mechanisms.center.truncation import ClippingError, clipping_error
+from ...mechanisms.center.residuals import ClippingError, ResidualDomain, clipping_error
 from ...mechanisms.core.budget import MIN_EPSILON
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.core.reproducible import dot
-from ...mechanisms.release.label_groups import LabelGroups
-from ...mechanisms.release.prior_release import PriorRelease
-from ...mechanisms.release.solved_release import grouped_prior, restricted_prior
+from ...mechanisms.release.prior_release import PriorRelease, grouped_prior, restricted_prior
 
 _MOST_COUNT = 1 << 62
 _MOST_RECORDS = 1 << 53

@@ -9,8 +9,7 @@ import argparse
 
 import numpy as np
 
-from ...mechanisms.core.label_grid import DeclaredGrid, check_domain, label_grid, working_grid
-from ...mechanisms.core.label_rounding import NEAREST
+from ...mechanisms.core.label_grid import NEAREST, DeclaredGrid, check_domain, label_grid, working_grid
 from ...mechanisms.registry import default_rounding
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.errors import InputError

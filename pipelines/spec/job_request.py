@@ -14,8 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from ...mechanisms.center.linear_center import PLACES
-from ...mechanisms.core.budget import decimal_budget
-from ...mechanisms.core.exact_bounds import round_up
+from ...mechanisms.core.budget import decimal_budget, round_up
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.center.feature_sample import CenterFeatures
 from ...transforms.io.hive_partitions import ONE_FOLDER, OutputPartitions

@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 
 from ...mechanisms.analysis.automatic import CANDIDATES, default_mechanism
-from ...mechanisms.composition.label_split import label_shares, split_exactly
+from ...mechanisms.analysis.planning import label_shares, split_exactly
 from ...mechanisms.core.budget import split_budget
 from ...mechanisms.registry import AUTO, Mechanism, mechanism_named
 from ..errors import UsageError

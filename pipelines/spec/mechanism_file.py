@@ -13,13 +13,11 @@ from typing import Any
 import numpy as np
 
 from ...mechanisms.analysis.automatic import CANDIDATES
-from ...mechanisms.center.center_document import center_document
+from ...mechanisms.center.center_model import center_document
 from ...mechanisms.center.linear_center import LinearCenter
-from ...mechanisms.composition.closed_form import optimal_delta
-from ...mechanisms.core.budget import MAX_EPSILON, BudgetSplit, check_epsilon
-from ...mechanisms.core.exact_bounds import round_up
-from ...mechanisms.core.label_grid import MOST_LABELS, DeclaredGrid
-from ...mechanisms.core.label_rounding import NEAREST, ROUNDINGS
+from ...mechanisms.composition.unit_composition import optimal_delta
+from ...mechanisms.core.budget import MAX_EPSILON, BudgetSplit, check_epsilon, round_up
+from ...mechanisms.core.label_grid import MOST_LABELS, NEAREST, ROUNDINGS, DeclaredGrid
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.registry import default_rounding

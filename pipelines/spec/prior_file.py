@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...mechanisms.center.truncation import ClippingError, clipping_error
+from ...mechanisms.center.residuals import ClippingError, clipping_error
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.noise.noisy_histogram import estimated_prior
 from ..errors import UsageError

@@ -22,8 +22,7 @@ from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.noise.noisy_histogram import mean_variance
 from ...mechanisms.registry import AUTO, default_rounding
 from ...mechanisms.release.label_column import LabelColumn
-from ...mechanisms.release.prior_release import release_prior
-from ...mechanisms.release.solved_release import restricted_prior, solved
+from ...mechanisms.release.prior_release import release_prior, restricted_prior, solved
 from ...transforms.batches import LabelledBatch, record_identities
 from ...transforms.label_summary import record_centers, summarize
 from ...transforms.privatize_labels import privatize_batch

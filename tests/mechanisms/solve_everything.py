@@ -13,10 +13,10 @@ from functools import partial
 
 import numpy as np
 from labeldp.mechanisms import MECHANISMS, Prior, solve
-from labeldp.mechanisms.center.center_document import center_document
+from labeldp.mechanisms.center.center_model import center_document
 from labeldp.mechanisms.center.feature_rows import Categories
 from labeldp.mechanisms.center.linear_center import LinearCenter, design_center, moment_sums, noised_sums
-from labeldp.mechanisms.composition.unit_randomizer import solve_for_unit
+from labeldp.mechanisms.composition.unit_composition import solve_for_unit
 
 # Families whose time grows fast with the number of labels, or that search over many programs.
 SLOW = {"rqm", "erm", "mvu", "optm", "quantizer", "unbiased_grid"}

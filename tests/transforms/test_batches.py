@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from labeldp.mechanisms.noise.record_identities import Identities, integer_identities, packed_identities, row_identities
+from labeldp.mechanisms.noise.keyed_words import Identities, integer_identities, packed_identities, row_identities
 from labeldp.transforms import InputError, LabelledBatch
 from labeldp.transforms.arrow_values import single_values
 from labeldp.transforms.batches import LabelledBatchCoder, filter_batch, label_values, record_identities, replace_label

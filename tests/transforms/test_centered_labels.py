@@ -8,11 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from labeldp.mechanisms.core.budget import BudgetSplit, split_budget
-from labeldp.mechanisms.core.label_rounding import LabelRounder
-from labeldp.mechanisms.noise.keyed_words import words
-from labeldp.mechanisms.noise.record_identities import row_identities
+from labeldp.mechanisms.core.label_grid import LabelRounder
+from labeldp.mechanisms.noise.keyed_words import row_identities, words
 from labeldp.mechanisms.release.bound_noise import make_binding
-from labeldp.mechanisms.release.solved_release import restricted_prior
+from labeldp.mechanisms.release.prior_release import restricted_prior
 from labeldp.transforms import (
     BindNoise,
     InputError,
@@ -171,7 +170,7 @@ def test_a_center_that_changes_between_the_passes_fails_the_job(labelled, failur
 
 
 def test_a_repetition_takes_the_earlier_mechanism(labelled, release):
-    from labeldp.mechanisms.release.solved_release import EarlierMechanism
+    from labeldp.mechanisms.release.prior_release import EarlierMechanism
 
     batches = [labelled(columns_of())]
     found = release(batches)

@@ -6,13 +6,11 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
-from labeldp.mechanisms.center.group_positions import GroupRanges
+from labeldp.mechanisms.center.group_ranges import GroupRanges
 from labeldp.mechanisms.core.budget import BudgetSplit
-from labeldp.mechanisms.noise.keyed_words import words
-from labeldp.mechanisms.noise.record_identities import row_identities
+from labeldp.mechanisms.noise.keyed_words import row_identities, words
 from labeldp.mechanisms.release.bound_noise import make_binding
-from labeldp.mechanisms.release.prior_release import release_prior
-from labeldp.mechanisms.release.solved_release import EarlierMechanism, grouped_prior, histogram_of
+from labeldp.mechanisms.release.prior_release import EarlierMechanism, grouped_prior, histogram_of, release_prior
 from labeldp.transforms import (
     BindNoise,
     InputError,

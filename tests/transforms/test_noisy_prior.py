@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms.core.budget import BudgetSplit, split_budget
 from labeldp.mechanisms.noise.input_digest import RawSums, add_sums, digest_sums, input_digest
-from labeldp.mechanisms.noise.keyed_words import words
+from labeldp.mechanisms.noise.keyed_words import row_identities, words
 from labeldp.mechanisms.noise.noisy_histogram import estimated_prior, noisy_prior
-from labeldp.mechanisms.noise.record_identities import row_identities
 from labeldp.mechanisms.release.label_counts import LabelSummary
 from labeldp.transforms import (
     BindNoise,

@@ -17,8 +17,7 @@ import pytest
 from apache_beam.pvalue import AsSingleton
 from labeldp.mechanisms import Prior, Randomizer, solve
 from labeldp.mechanisms.core.budget import BudgetSplit
-from labeldp.mechanisms.noise.keyed_words import words
-from labeldp.mechanisms.noise.record_identities import row_identities
+from labeldp.mechanisms.noise.keyed_words import row_identities, words
 from labeldp.mechanisms.release.bound_noise import make_binding
 from labeldp.transforms import (
     BindNoise,

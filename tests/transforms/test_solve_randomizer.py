@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from labeldp.mechanisms import MECHANISMS, Prior, Randomizer, solve
 from labeldp.mechanisms.core.budget import BudgetSplit
-from labeldp.mechanisms.release.solved_release import EarlierMechanism
+from labeldp.mechanisms.release.prior_release import EarlierMechanism
 from labeldp.transforms import PriorRelease, SolveRandomizer
 
 DOMAIN = (0.0, 1.0, 2.0, 5.0)

@@ -12,8 +12,7 @@ from apache_beam.testing import test_stream as beam_streams
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.typehints.row_type import RowTypeConstraint
 from labeldp.mechanisms import Prior, solve
-from labeldp.mechanisms.noise.keyed_words import labelled_words, words
-from labeldp.mechanisms.noise.record_identities import integer_identities
+from labeldp.mechanisms.noise.keyed_words import integer_identities, labelled_words, words
 from labeldp.transforms import (
     BatchesToRows,
     InputError,

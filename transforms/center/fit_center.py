@@ -14,8 +14,7 @@ from apache_beam.pvalue import PCollection
 from ...mechanisms.center.feature_rows import Category, Columns, RowMap
 from ...mechanisms.center.linear_center import CenterDesign, LinearCenter, design_center, moment_sums, noised_sums
 from ...mechanisms.noise.input_digest import RawSums, add_sums, digest_sums
-from ...mechanisms.noise.keyed_words import keyed_hash, words
-from ...mechanisms.noise.record_identities import Identities, integer_identities
+from ...mechanisms.noise.keyed_words import Identities, integer_identities, keyed_hash, words
 from ...mechanisms.release.label_column import LabelColumn
 from ..batches import (
     Carried,

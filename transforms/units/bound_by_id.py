@@ -13,7 +13,7 @@ from apache_beam.pvalue import AsList, PCollection
 from apache_beam.transforms.trigger import DefaultTrigger
 from apache_beam.transforms.window import GlobalWindows
 
-from ...mechanisms.noise.record_identities import Identities
+from ...mechanisms.noise.keyed_words import Identities
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.unit_bound import (
     UnitBound,

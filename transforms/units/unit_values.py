@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from ...mechanisms.noise.record_identities import Identities
+from ...mechanisms.noise.keyed_words import Identities
 from ..arrow_values import named_units, value_type
 from ..batches import LabelledBatch, label_values
 from ..errors import InputError

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from labeldp.mechanisms import Prior
 from labeldp.mechanisms.analysis.automatic import CANDIDATES, CLOSE, choose_mechanism, least_records, solve_choice
-from labeldp.mechanisms.center.truncation import MODEL_PARAMETERS
-from labeldp.mechanisms.core.quality import variances
+from labeldp.mechanisms.center.residuals import MODEL_PARAMETERS
+from labeldp.mechanisms.core.randomizer import variances
 
 LABELS = np.arange(21.0)
 PRIOR = Prior(LABELS, np.exp(-LABELS / 6))

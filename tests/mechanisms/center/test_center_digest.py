@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from labeldp.mechanisms.core.budget import BudgetSplit
 from labeldp.mechanisms.noise.input_digest import add_sums, digest_sums, input_digest
-from labeldp.mechanisms.noise.keyed_words import derive_noise_key, labelled_words
-from labeldp.mechanisms.noise.record_identities import row_identities
+from labeldp.mechanisms.noise.keyed_words import derive_noise_key, labelled_words, row_identities
 
 KEY = bytes(range(32))
 INDICES = st.lists(st.integers(0, 2**20 - 1), min_size=1, max_size=12)

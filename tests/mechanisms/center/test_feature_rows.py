@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from labeldp.mechanisms.center.encoded_features import EncodedFeatures
 from labeldp.mechanisms.center.feature_rows import (
     FEATURE_UNIT,
     MOST_ENCODED,
@@ -28,6 +27,7 @@ from labeldp.mechanisms.center.feature_rows import (
     hashed_places,
     shortened,
 )
+from labeldp.mechanisms.center.principal_components import EncodedFeatures
 
 VALUES = ("", "a", "b", "\udcff", "Zürich", "unknown")
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from labeldp.mechanisms.center.center_document import center_document
+from labeldp.mechanisms.center.center_model import center_document
 from labeldp.mechanisms.center.feature_rows import MOST_ENCODED, MOST_NORM, ROW_UNIT, Categories, Number, RowMap
 from labeldp.mechanisms.center.linear_center import (
     COEFFICIENT_UNIT,

@@ -11,14 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms import Prior, mechanism_named
-from labeldp.mechanisms.composition.loss_curve import LossCurve, response_curve, worst_pair_curve
 from labeldp.mechanisms.composition.loss_distribution import (
     MAX_RECORDS,
+    LossCurve,
     LossDistribution,
     _product,
     _shrink,
     composed_losses,
     loss_distribution,
+    response_curve,
+    worst_pair_curve,
 )
 from labeldp.mechanisms.core.certificate import hockey_stick
 

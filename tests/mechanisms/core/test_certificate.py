@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from labeldp.mechanisms.core.budget import exp_below
 from labeldp.mechanisms.core.certificate import (
     Certificate,
     certify,
@@ -15,7 +16,6 @@ from labeldp.mechanisms.core.certificate import (
     hockey_stick,
     likelihood_ratio,
 )
-from labeldp.mechanisms.core.exact_bounds import exp_below
 
 
 def matrix(*rows: list[int]) -> np.ndarray:

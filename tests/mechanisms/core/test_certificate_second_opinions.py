@@ -11,8 +11,8 @@ from dp_accounting.pld.privacy_loss_distribution import from_two_probability_mas
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms import Prior, mechanism_named
+from labeldp.mechanisms.core.budget import exp_below
 from labeldp.mechanisms.core.certificate import certify, hockey_stick
-from labeldp.mechanisms.core.exact_bounds import exp_below
 
 BITS = 12
 INTERVAL = 1e-4

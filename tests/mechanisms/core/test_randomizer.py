@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms import ABSOLUTE, LOSSES, POISSON, SQUARED, Prior, Randomizer, solve
-from labeldp.mechanisms.core.alias_table import AliasTable
-from labeldp.mechanisms.noise.keyed_words import words
-from labeldp.mechanisms.noise.record_identities import integer_identities
+from labeldp.mechanisms.core.integer_weights import AliasTable
+from labeldp.mechanisms.noise.keyed_words import integer_identities, words
 from labeldp.mechanisms.response.randomized_response import randomized_response
 
 TOTAL = 1 << 62

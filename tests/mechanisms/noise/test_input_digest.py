@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms.core.budget import BudgetSplit
 from labeldp.mechanisms.noise.input_digest import RawSums, add_sums, digest_sums, input_digest
-from labeldp.mechanisms.noise.record_identities import integer_identities, packed_identities, row_identities
+from labeldp.mechanisms.noise.keyed_words import integer_identities, packed_identities, row_identities
 
 KEY = bytes(range(32))
 Y = "weight \u00e9"

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms import ABSOLUTE, LOSSES
-from labeldp.mechanisms.quantization.bin_selection import expected_loss, privacy_loss
+from labeldp.mechanisms.quantization.bin_selection import Layout, coupled_selection, expected_loss, privacy_loss
 from labeldp.mechanisms.quantization.exact_selection import _eliminate, _substitute, exact_selection
 from labeldp.mechanisms.quantization.input_scale import Inputs
 from labeldp.mechanisms.quantization.rqm import geometric_selection
-from labeldp.mechanisms.quantization.selection_programs import Layout, coupled_selection
 
 VALUES = np.linspace(-1, 1, 41)
 SKEWED = Inputs(VALUES, np.arange(1.0, 42) / np.arange(1, 42).sum())
@@ -85,7 +84,7 @@ import numpy as np
 from labeldp.mechanisms import SQUARED
 from labeldp.mechanisms.quantization.exact_selection import exact_selection
 from labeldp.mechanisms.quantization.input_scale import Inputs
-from labeldp.mechanisms.quantization.selection_programs import Layout, coupled_selection
+from labeldp.mechanisms.quantization.bin_selection import Layout, coupled_selection
 inputs = Inputs(np.linspace(-1, 1, 41), np.arange(1.0, 42) / 861)
 for bins in ([-3.0, -0.5, 0.5, 3.0], [-3.0, -0.7, -0.2, 0.2, 0.7, 3.0]):
     start = coupled_selection(np.array(bins), inputs, 1.0, SQUARED)[1]

@@ -6,10 +6,16 @@ import numpy as np
 import pytest
 from labeldp.mechanisms import ABSOLUTE, POISSON, SQUARED, Prior
 from labeldp.mechanisms.quantization import ERM, MVU, OPTM, RQM, Quantizer
-from labeldp.mechanisms.quantization.bin_selection import Selection, channel, expected_loss, privacy_loss
+from labeldp.mechanisms.quantization.bin_selection import (
+    Layout,
+    Selection,
+    channel,
+    coupled_selection,
+    expected_loss,
+    privacy_loss,
+)
 from labeldp.mechanisms.quantization.input_scale import Inputs
 from labeldp.mechanisms.quantization.optm import _Problem
-from labeldp.mechanisms.quantization.selection_programs import Layout, coupled_selection
 from labeldp.pipelines.audit.audit_mechanism import audit_mechanism
 
 K = 401

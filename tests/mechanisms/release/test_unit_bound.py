@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from labeldp.mechanisms import Prior, solve
-from labeldp.mechanisms.analysis.empirical_epsilon import epsilon_at_least
+from labeldp.mechanisms.analysis.privacy_attacks import epsilon_at_least
 from labeldp.mechanisms.core.budget import decimal_budget
-from labeldp.mechanisms.noise.record_identities import integer_identities
+from labeldp.mechanisms.noise.keyed_words import integer_identities
 from labeldp.mechanisms.release import prior_release
 from labeldp.mechanisms.release.label_column import LabelColumn
 from labeldp.mechanisms.release.label_counts import count_labels

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from labeldp.mechanisms import Prior, solve
-from labeldp.mechanisms.noise.keyed_words import words
-from labeldp.mechanisms.noise.record_identities import integer_identities
+from labeldp.mechanisms.noise.keyed_words import integer_identities, words
 from opendp.measurements import make_randomized_response
 from opendp.mod import enable_features
 from scipy.stats import chi2

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms import SQUARED, Prior, solve
-from labeldp.mechanisms.core.alias_table import BITS
 from labeldp.mechanisms.core.certificate import certify
+from labeldp.mechanisms.core.integer_weights import BITS
 from labeldp.mechanisms.unbiased.feasibility import rebalance_outputs
 from labeldp.mechanisms.unbiased.optimal_unbiased import BiasLimited, Unbiased
 from labeldp.mechanisms.unbiased.unbiased_grid import UnbiasedGrid
@@ -162,7 +162,7 @@ def test_many_labels_reach_the_gap(prior, epsilon):
 @pytest.mark.parametrize("prior", [spiked(60), halved(60)], ids=["spiked", "zeros"])
 def test_starting_from_half_the_labels_changes_nothing(monkeypatch, prior, bias):
     direct = BiasLimited(bias).solve(prior, 2.0)
-    monkeypatch.setattr("labeldp.mechanisms.unbiased.column_generation.DIRECT_LABELS", 8)
+    monkeypatch.setattr("labeldp.mechanisms.unbiased.optimal_unbiased._DIRECT_LABELS", 8)
     halving = BiasLimited(bias).solve(prior, 2.0)
     assert halving.gap is not None
     assert halving.gap <= 1e-6

@@ -9,12 +9,11 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 from labeldp.mechanisms import BudgetSplit, Prior, Randomizer, solve
-from labeldp.mechanisms.center.group_positions import GroupRanges
+from labeldp.mechanisms.center.group_ranges import GroupRanges
 from labeldp.mechanisms.center.residuals import ResidualDomain
 from labeldp.mechanisms.noise.input_digest import digest_sums, input_digest
-from labeldp.mechanisms.noise.keyed_words import derive_noise_key, keyed_hash, words
+from labeldp.mechanisms.noise.keyed_words import derive_noise_key, integer_identities, keyed_hash, words
 from labeldp.mechanisms.noise.noisy_histogram import noisy_counts
-from labeldp.mechanisms.noise.record_identities import integer_identities
 from labeldp.pipelines.attack import keyed_release
 from labeldp.pipelines.attack.center_checks import around_center, check_changed_centers
 from labeldp.pipelines.attack.channel_checks import check_channel

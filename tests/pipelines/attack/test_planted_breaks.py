@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from labeldp.mechanisms import BudgetSplit, Prior, Randomizer, mechanism_named, solve
-from labeldp.mechanisms.core.alias_table import TOTAL
+from labeldp.mechanisms.core.integer_weights import TOTAL
 from labeldp.mechanisms.noise.input_digest import digest_sums, input_digest
-from labeldp.mechanisms.noise.keyed_words import derive_noise_key, keyed_hash, words
+from labeldp.mechanisms.noise.keyed_words import derive_noise_key, integer_identities, keyed_hash, words
 from labeldp.mechanisms.noise.noisy_histogram import noisy_counts
-from labeldp.mechanisms.noise.record_identities import integer_identities
 from labeldp.pipelines.attack.channel_checks import check_channel
 from labeldp.pipelines.attack.findings import Claim, Finding, Setting
 from labeldp.pipelines.attack.histogram_checks import check_histogram

@@ -13,11 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms import Prior, Randomizer, mechanism_named
-from labeldp.mechanisms.composition import unit_randomizer
-from labeldp.mechanisms.composition.closed_form import optimal_delta
-from labeldp.mechanisms.composition.loss_curve import worst_pair_curve
-from labeldp.mechanisms.composition.loss_distribution import loss_distribution
-from labeldp.mechanisms.composition.unit_randomizer import solve_for_unit
+from labeldp.mechanisms.composition import unit_composition
+from labeldp.mechanisms.composition.loss_distribution import loss_distribution, worst_pair_curve
+from labeldp.mechanisms.composition.unit_composition import optimal_delta, solve_for_unit
 from labeldp.pipelines.audit import unit_divergence as audited
 from labeldp.pipelines.audit.documents import RefusedDocument
 from labeldp.pipelines.audit.unit_divergence import unit_divergence
@@ -231,8 +229,8 @@ def test_the_divergence_is_rounded_up(masses: list[int], above: int, more: int) 
 
 def test_solver_and_auditor_have_the_same_limits() -> None:
     """Otherwise the solver would prove what no audit can check."""
-    assert unit_randomizer._MOST_SEGMENTS == audited._MOST_SEGMENTS
-    assert unit_randomizer._MOST_PAIRS_OF_RUNS == audited._MOST_PAIRS_OF_RUNS
+    assert unit_composition._MOST_SEGMENTS == audited._MOST_SEGMENTS
+    assert unit_composition._MOST_PAIRS_OF_RUNS == audited._MOST_PAIRS_OF_RUNS
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from labeldp.mechanisms import Prior, solve
-from labeldp.mechanisms.analysis.release_warnings import release_warnings
-from labeldp.mechanisms.analysis.released_facts import ReleasedFacts
+from labeldp.mechanisms.analysis.utility import ReleasedFacts
+from labeldp.mechanisms.analysis.verdict import release_warnings
 from labeldp.pipelines.audit.documents import RefusedDocument
 from labeldp.pipelines.audit.manifest_audit import warning_problems
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from labeldp.mechanisms import LOSSES, Prior, solve
-from labeldp.mechanisms.core.quality import quality
+from labeldp.mechanisms.core.randomizer import quality
 from labeldp.pipelines.flags.study_flags import COMPARED_MECHANISMS as DEFAULT_MECHANISMS
 from labeldp.pipelines.flags.study_flags import DEFAULT_EPSILONS
 

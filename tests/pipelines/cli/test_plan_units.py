@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from labeldp.mechanisms.core.prior import Prior
-from labeldp.mechanisms.release.unit_bounds import best_bound, bound_options
+from labeldp.mechanisms.release.records_per_unit import best_bound, bound_options
 
 LABELS = np.arange(5.0)
 USERS = [f"u{number}" for number in range(60) for _ in range(1 + number % 4)]

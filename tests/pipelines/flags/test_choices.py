@@ -1,7 +1,7 @@
 """The choices in the help are those of the code, which the help does not load."""
 
 from labeldp.mechanisms import LOSSES, MECHANISMS
-from labeldp.mechanisms.core.label_rounding import ROUNDINGS
+from labeldp.mechanisms.core.label_grid import ROUNDINGS
 from labeldp.mechanisms.registry import AUTO
 from labeldp.pipelines.flags import choices
 from labeldp.transforms.io.csv_dialect import COMMA, Dialect

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pytest
-from labeldp.mechanisms.analysis.release_warnings import release_warnings
-from labeldp.mechanisms.analysis.verdict import debiasing, verdict
+from labeldp.mechanisms.analysis.verdict import debiasing, release_warnings, verdict
 from labeldp.pipelines.publish.facts_of_release import feature_columns, manifest_facts
 from labeldp.pipelines.publish.manifest import read_manifest
 from labeldp.pipelines.spec.mechanism_file import read_mechanism_file

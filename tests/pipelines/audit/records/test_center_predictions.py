@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from labeldp.mechanisms.center.center_document import center_document
+from labeldp.mechanisms.center.center_model import center_document
 from labeldp.mechanisms.center.feature_rows import Categories
 from labeldp.mechanisms.center.linear_center import LinearCenter, design_center, moment_sums, noised_sums
 from labeldp.pipelines.audit.audit_release import audit_path

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from labeldp.mechanisms.center.group_positions import GroupRanges
+from labeldp.mechanisms.center.group_ranges import GroupRanges
 from labeldp.mechanisms.center.residuals import ResidualDomain
 from labeldp.pipelines.audit.center_groups import histograms_of_groups
 from labeldp.pipelines.audit.documents import RefusedDocument, read_center, residual_cells
@@ -54,7 +54,7 @@ def test_groups_of_one_histogram_have_one_range() -> None:
 
 
 def test_histograms_are_assigned_as_by_the_job() -> None:
-    from labeldp.mechanisms.center.grouped_histogram import histogram_of_groups
+    from labeldp.mechanisms.center.group_ranges import histogram_of_groups
 
     cells, rng = len(residual_cells(40)), np.random.default_rng(0)
     assert cells == ResidualDomain(np.array(DOMAIN)).cells

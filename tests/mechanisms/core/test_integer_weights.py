@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from labeldp.mechanisms.core.alias_table import AliasTable
+from labeldp.mechanisms.core.integer_weights import AliasTable
 
 TOTAL = 1 << 62
 WORDS = 1 << 64

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms import Prior, mechanism_named
-from labeldp.mechanisms.composition.loss_curve import LossCurve, response_curve, worst_pair_curve
+from labeldp.mechanisms.composition.loss_distribution import LossCurve, response_curve, worst_pair_curve
+from labeldp.mechanisms.core.budget import exp_below, log_above
 from labeldp.mechanisms.core.certificate import hockey_stick, likelihood_ratio
-from labeldp.mechanisms.core.exact_bounds import exp_below, log_above
 from labeldp.mechanisms.core.randomizer import Randomizer
 
 BITS = 12

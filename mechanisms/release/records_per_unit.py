@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..analysis.automatic import CANDIDATES
-from ..center.truncation import COARSE, MODEL_PARAMETERS, coarse_randomizer, noise_share
+from ..center.residuals import COARSE, MODEL_PARAMETERS, coarse_randomizer, noise_share
 from ..core.budget import MIN_EPSILON, split_budget
 from ..core.prior import Prior
-from ..core.quality import variances
+from ..core.randomizer import variances
 from ..core.reproducible import dot
 from ..registry import AUTO, Mechanism, prior_share
 from .unit_bound import UnitBound

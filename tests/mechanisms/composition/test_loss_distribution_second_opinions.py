@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from dp_accounting.pld.privacy_loss_distribution import from_two_probability_mass_functions
 from labeldp.mechanisms import Prior, mechanism_named
-from labeldp.mechanisms.composition.loss_curve import worst_pair_curve
-from labeldp.mechanisms.composition.loss_distribution import loss_distribution
-from labeldp.mechanisms.composition.second_opinion import accounting_distribution
+from labeldp.mechanisms.composition.loss_distribution import (
+    accounting_distribution,
+    loss_distribution,
+    worst_pair_curve,
+)
 
 PRIOR = Prior(np.arange(5.0), np.arange(1.0, 6.0))
 INTERVAL = 1e-4

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.mechanisms import ABSOLUTE, POISSON, SQUARED, Loss, Prior, Randomizer, solve
-from labeldp.mechanisms.core.quality import loss_without_labels, quality, variances
+from labeldp.mechanisms.core.randomizer import loss_without_labels, quality, variances
 from scipy.optimize import minimize_scalar
 
 NAMES = ("rr_on_bins", "unbiased", "rr", "debiased_rr", "laplace")

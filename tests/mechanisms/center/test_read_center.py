@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from labeldp.mechanisms.center.center_document import center_document, read_center
+from labeldp.mechanisms.center.center_model import center_document, read_center
 from labeldp.mechanisms.center.feature_rows import Categories, Category
 from labeldp.mechanisms.center.linear_center import LinearCenter, design_center, moment_sums, noised_sums
 

@@ -5,11 +5,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from labeldp.mechanisms.analysis.automatic import CANDIDATES
-from labeldp.mechanisms.center.truncation import training_error
+from labeldp.mechanisms.center.residuals import training_error
 from labeldp.mechanisms.core.budget import split_budget
 from labeldp.mechanisms.core.prior import Prior
+from labeldp.mechanisms.release.records_per_unit import best_bound, bound_options
 from labeldp.mechanisms.release.unit_bound import over_limit
-from labeldp.mechanisms.release.unit_bounds import best_bound, bound_options
 
 LABELS = np.arange(11.0)
 FLAT = Prior(LABELS, np.ones(11))
