@@ -107,7 +107,7 @@ class PrivatizeLabels(beam.PTransform):
 
     With a center column, a label y with center c becomes c + M(clip(y - c)). The randomizer M takes the residuals of a
     range, to which they are clipped. The center column stays as it is. With groups, M takes positions in the range of
-    the record's group, and its outputs are mapped back to that range (`group_positions`).
+    the record's group, and its outputs are mapped back to that range (`group_ranges`).
 
     Of several private columns, each has a stage of its own, one after the other, with the others in
     `LabelColumn.others`. Their epsilons add up.

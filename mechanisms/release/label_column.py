@@ -25,7 +25,7 @@ class LabelColumn:
       id_column: Column of unique ids, which stay with a record when it moves to another file or row. None to identify
         records by file and row.
       rounding: "nearest" maps a label to the closest one of the domain; "randomized" draws one of the two neighbors,
-        so that rounding is unbiased (see `label_rounding`). "outward", away from 0, is for labels that are only
+        so that rounding is unbiased (see `label_grid`). "outward", away from 0, is for labels that are only
         counted.
       center: Column of public predictions of the label, around which labels are privatized: the randomizer gets the
         label minus its center. None for labels without a center.
