@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from labeldp.mechanisms.core.budget import BudgetSplit
 from labeldp.mechanisms.release.bound_noise import NoiseBinding
-from labeldp.pipelines.audit.shard_files import shard_problems
+from labeldp.pipelines.audit.release_files import shard_problems
 from labeldp.pipelines.job.job_graph import _write_job_result
 from labeldp.pipelines.publish.job_result import JobResult
 from labeldp.transforms.io.filesystems import match, read_text

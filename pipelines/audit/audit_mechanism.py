@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from .center_groups import group_problems, signed_ranges
-from .center_sums import center_line, center_sum_problems
+from .center_audit import center_line, center_sum_problems, group_problems, signed_ranges
 from .documents import (
     RefusedDocument,
     read_ascending_floats,
@@ -37,8 +36,7 @@ from .documents import (
     read_nonnegative,
     records_per_unit,
 )
-from .exact_log import ln_at_most, ln_rounded_up, rounded_up
-from .weight_runs import largest_divergence, largest_ratio, tally_columns
+from .weight_runs import largest_divergence, largest_ratio, ln_at_most, ln_rounded_up, rounded_up, tally_columns
 
 MECHANISM_FORMAT = "labeldp-mechanism-1"
 

@@ -12,17 +12,20 @@ from typing import Any
 
 from .audit_mechanism import Audit, audit_document, audit_mechanism
 from .documents import RefusedDocument, load_document, printable
-from .exact_log import rounded_up
-from .label_parts import LABEL_DATA, LABELS_FORMAT, label_folders, whole_problems
 from .manifest_audit import (
+    LABEL_DATA,
+    LABELS_FORMAT,
     budget_problems,
     center_epsilon,
     composition_problems,
+    label_folders,
     statement_problems,
     unit_problems,
     warning_problems,
+    whole_problems,
 )
-from .shard_files import shard_problems
+from .release_files import shard_problems
+from .weight_runs import rounded_up
 
 RELEASE_FORMAT = "labeldp-release-1"
 CENTER_FORMAT = "labeldp-center-1"
@@ -87,7 +90,7 @@ def _audit_release(folder: Path, manifest: dict[str, Any], data: bool) -> Audit:
     if data and problems:
         lines = ("data         not read, because other checks fail",)
     elif data:
-        from .records.audit_data import audit_data
+        from .audit_data import audit_data
 
         problems, lines = audit_data(shards, manifest, mechanism)
     return dataclasses.replace(

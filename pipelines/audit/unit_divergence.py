@@ -19,8 +19,7 @@ from itertools import accumulate
 from typing import Any
 
 from .documents import RefusedDocument
-from .exact_log import exp_lower_bound
-from .weight_runs import largest_ratio, read_spans
+from .weight_runs import exp_lower_bound, largest_ratio, read_spans
 
 _HALVINGS = 6
 _STEPS = 1 << _HALVINGS

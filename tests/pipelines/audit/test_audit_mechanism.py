@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.pipelines.audit.audit_mechanism import Audit, audit_mechanism
 from labeldp.pipelines.audit.audit_release import audit_report
-from labeldp.pipelines.audit.exact_log import ln_at_most
+from labeldp.pipelines.audit.weight_runs import ln_at_most
 
 RESPONSE: dict[str, Any] = json.loads(Path(__file__).with_name("response.json").read_text())
 # Weights in units of 1/16. Each label has weight 5 on an output that the other label never produces; at epsilon 0,

@@ -16,9 +16,9 @@ from labeldp.mechanisms.center.center_model import center_document
 from labeldp.mechanisms.center.feature_rows import Categories
 from labeldp.mechanisms.center.linear_center import LinearCenter, design_center, moment_sums, noised_sums
 from labeldp.pipelines.audit.audit_release import audit_path
-from labeldp.pipelines.audit.center_sums import center_sum_problems
-from labeldp.pipelines.audit.records.center_predictions import CenterPredictions
-from labeldp.pipelines.audit.records.shard_columns import Column
+from labeldp.pipelines.audit.center_audit import center_sum_problems
+from labeldp.pipelines.audit.center_predictions import CenterPredictions
+from labeldp.pipelines.audit.shard_columns import Column
 
 RECORDS = 1500
 FORMATS = ("parquet", "csv to tfrecord", "tfrecord")

@@ -13,9 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..documents import RefusedDocument, printable
-from .example_labels import Feature, read_features
-from .tfrecord_shards import read_tfrecords
+from .documents import RefusedDocument, printable
+from .tfrecord_examples import Feature, read_features, read_tfrecords
 
 _ROWS = 1 << 16
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,9}", re.ASCII)

@@ -1,8 +1,8 @@
 """Audit of the released records: every label is an output, row counts hold, the distribution is that of the channel.
 
 With a center column, every label minus the center of its own record is an output; with groups, an output in the range
-of the record's own group. With a linear center, every record's
-center is the one that the center predicts from the record's features.
+of the record's own group. With a linear center, every record's center is the one that the center predicts from the
+record's features. With units, none has more records than the bound.
 
 Reads TFRecords with code of its own and Parquet with pyarrow. The true labels are not needed. Not loaded by an audit
 without `--data`, which uses the standard library only.
@@ -21,15 +21,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..center_groups import histograms_of_groups, read_group_ranges
-from ..documents import RefusedDocument, printable, read_center, residual_cells
-from ..shard_files import folder_values
-from ..weight_runs import dense_weights
+from .center_audit import histograms_of_groups, read_group_ranges
 from .center_predictions import CenterPredictions
-from .dead_letters import letter_problems
+from .documents import RefusedDocument, printable, read_center, residual_cells
 from .output_distribution import FALSE_ALARM, check_distribution
-from .shard_columns import ShardReader
-from .unit_records import UnitRecords
+from .release_files import folder_values, letter_problems
+from .shard_columns import Column, ShardReader
+from .weight_runs import dense_weights
 
 _WRONG_SETS_SHOWN = 3
 # Outputs this close, as a share of the largest label, may be one in float32.
@@ -354,3 +352,38 @@ def _as_weights(noised: list[int]) -> np.ndarray:
     counts = np.maximum(np.array(noised, np.float64), 0.0)
     counts = counts if counts.any() else np.ones(len(counts))
     return counts / counts.sum()
+
+
+class UnitRecords:
+    """Records of each unit, over all shards. Units are compared by hashes of 64 bits."""
+
+    def __init__(self, most: int):
+        """Starts without records; `most` is the largest number of records of a unit that the release states."""
+        self._most = most
+        self._units: list[np.ndarray] = []
+        self._without = 0
+
+    def add(self, units: Column) -> None:
+        """Adds the units of a batch of records; a code below 0 is that of a record without one."""
+        hashes = [hashlib.blake2b(str(value).encode(errors="surrogateescape"), digest_size=8) for value in units.values]
+        known = np.frombuffer(b"".join(each.digest() for each in hashes), np.uint64)
+        self._units.append(known[units.codes[units.codes >= 0]])
+        self._without += int((units.codes < 0).sum())
+
+    def problems(self) -> Iterator[str]:
+        """Compares the numbers of records with the bound: one line for each failed check. No unit is named."""
+        _, records = self._counts()
+        over = int((records > self._most).sum())
+        if over:
+            yield f"{over} units have more than {self._most} records, the unit.max_records of mechanism.json"
+        if self._without:
+            yield f"{self._without} records have no unit, so nothing bounds how many belong to one"
+
+    def line(self) -> str:
+        """Line of the report that describes what was found."""
+        units, records = self._counts()
+        most = f"at most {max(records, default=0)} records each, {self._most} are allowed"
+        return f"units        {len(units)} units with {most}"
+
+    def _counts(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.unique(np.concatenate([np.zeros(0, np.uint64), *self._units]), return_counts=True)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..center_sums import (
+from .center_audit import (
     COEFFICIENT_UNIT,
     FEATURE_UNIT,
     LARGEST_FEATURE,
@@ -26,7 +26,7 @@ from ..center_sums import (
     category_steps,
     read_linear_center,
 )
-from ..documents import read_center
+from .documents import read_center
 from .shard_columns import Column
 
 # A component in units of 1 / (FEATURE_UNIT WEIGHT_UNIT) has this many bits more than one in units of 1 / ROW_UNIT.

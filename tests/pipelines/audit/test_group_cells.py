@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from labeldp.mechanisms.center.group_ranges import GroupRanges
 from labeldp.mechanisms.center.residuals import ResidualDomain
-from labeldp.pipelines.audit.center_groups import histograms_of_groups
+from labeldp.pipelines.audit.audit_data import _grouped_histogram
+from labeldp.pipelines.audit.center_audit import histograms_of_groups
 from labeldp.pipelines.audit.documents import RefusedDocument, read_center, residual_cells
-from labeldp.pipelines.audit.records.audit_data import _grouped_histogram
 
 DOMAIN = [float(label) for label in range(40)]
 RANGES = [[-30, 9], [-3, 4], [-3, 4]]
