@@ -228,7 +228,7 @@ def write_conversions(folder: Path, format: str, records: int, files: int, seed:
 
 def _conversions(generator: np.random.Generator, rows: int, seed: int) -> Iterator[pa.RecordBatch]:
     """Batches of sales with a prediction (float32); `rows` records together."""
-    from labeldp.pipelines.cli.conversion_log import CONVERTED, click_batches
+    from labeldp.pipelines.cli.demo_command import CONVERTED, click_batches
 
     # More clicks than are needed: batches are made one after the other, until there are enough sales.
     for clicks in click_batches(100 * (rows + _BATCH_ROWS), seed, min(_BATCH_CLICKS, 10 * rows + 1000)):

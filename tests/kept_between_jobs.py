@@ -22,13 +22,13 @@ def keep_results() -> None:
     from apache_beam.runners.worker import bundle_processor, operations, statecache, statesampler
     from apache_beam.transforms import core, ptransform, userstate, util
     from apache_beam.typehints import decorators
-    from labeldp.pipelines.job import kept_by_beam
+    from labeldp.pipelines.job import run_pipeline
 
     # What is replaced has other types.
     of_core: Any = core
     of_hints: Any = decorators
     of_pickler: Any = cloudpickle_pickler
-    kept_by_beam.keep_results()
+    run_pipeline.keep_results()
     userstate.get_dofn_specs = _keep_specs(userstate.get_dofn_specs)
     # Origins of type hints are for messages only; a traceback for each looks at the files of all its frames.
     of_hints.traceback = SimpleNamespace(format_stack=lambda limit: [])

@@ -28,7 +28,7 @@ from ...mechanisms.release.prior_release import PriorRelease, public_reason, rel
 from ...mechanisms.release.unit_bound import UnitBound, UnitCounts, bounded
 from ..flags.local_files import write_file
 from ..ledger.ledger import Ledger
-from ..publish.facts_of_release import released_facts
+from ..publish.manifest import released_facts
 from ..publish.protocol import Charge, charged, release_entries
 from ..spec.label_request import LabelRequest, check_request, in_python, ledger_place, load_key, python_errors
 from ..spec.mechanism_file import MechanismFile

@@ -23,8 +23,7 @@ from ..errors import UsageError
 from ..flags.command_parser import CommandParser
 from ..flags.job_flags import privatize_flags
 from ..job.job_graph import build
-from ..job.runner_options import runs_here
-from ..job.runner_safety import forbid_ports, forbid_sampling
+from ..job.runner_options import forbid_ports, forbid_sampling, runs_here
 from ..ledger.ledger import Ledger, is_database
 from ..publish.output_folder import Staging, job_result_path, publish_folder, publishing, staging_folder
 from ..publish.protocol import charged, check_caps

@@ -19,11 +19,9 @@ from ...mechanisms.core.budget import MAX_EPSILON
 from ...mechanisms.core.integer_weights import TOTAL
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
-from .channel_checks import bound_finding
-from .findings import Claim, Finding, Setting, output_codes
-from .histogram_checks import RECORDS, bound_epsilon, histogram_runs
-from .independence_checks import MOST_PAIRS, two_labels
+from .claims import Claim, Finding, Setting, output_codes
 from .release_function import BlackBox, ReleaseFunction, SamplerError
+from .sampler_checks import MOST_PAIRS, RECORDS, bound_epsilon, bound_finding, histogram_runs, two_labels
 
 # A mixture of two rows of weights is rounded to integers, which may raise its epsilon by about this share of it.
 _MIXED = 1e-9

@@ -10,10 +10,9 @@ import numpy as np
 from ...mechanisms.core.budget import round_up
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.release.unit_bound import UnitBound
-from .findings import Claim, Finding, Setting, output_codes
-from .histogram_checks import RECORDS, bound_statistic, histogram_runs
-from .independence_checks import two_labels
+from .claims import Claim, Finding, Setting, output_codes
 from .release_function import BlackBox, SamplerError
+from .sampler_checks import RECORDS, bound_statistic, histogram_runs, two_labels
 
 # Attacked units have this many times as many records as are allowed.
 _TIMES = 3

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from .number_format import clipped, exact, number
+from .text_format import clipped, exact, number
 
 FONTS = 'system-ui, "Segoe UI", Roboto, "Liberation Sans", "DejaVu Sans", sans-serif'
 COLORS = {

@@ -10,14 +10,10 @@ from fractions import Fraction
 
 from ...mechanisms.analysis.privacy_attacks import LabelInference, label_inference, label_inferences
 from ...mechanisms.core.budget import round_up
-from ..attack.attack_claim import read_claim
 from ..attack.center_checks import around_center, check_changed_centers
-from ..attack.channel_checks import check_channel
-from ..attack.findings import Claim, Finding, Setting
-from ..attack.histogram_checks import check_histogram
-from ..attack.independence_checks import check_independence
-from ..attack.keyed_release import KeyedRelease
-from ..attack.release_function import BlackBox, SamplerError, load_sampler
+from ..attack.claims import Claim, Finding, Setting, read_claim
+from ..attack.release_function import BlackBox, KeyedRelease, SamplerError, load_sampler
+from ..attack.sampler_checks import check_channel, check_histogram, check_independence
 from ..attack.unit_checks import check_units
 from ..errors import UsageError
 from ..flags.local_files import local_copy

@@ -11,16 +11,15 @@ from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Quality, loss_without_labels, quality
 from ..charts.line_chart import Line, draw_lines
+from ..charts.text_format import Row, table_lines
 from ..flags.study_flags import COMPARED_MECHANISMS
 from ..spec.mechanism_spec import MechanismSpec
 from ..spec.prior_file import PriorFile
-from ..study.process_pool import map_in_processes
-from ..study.progress_bar import progress
-from ..study.tables import Row, table_lines
-from .prior_commands import (
+from .study_commands import (
     describe_prior,
     explain_residuals,
     load_prior,
+    map_with_progress,
     parse_mechanisms,
     run_prior_command,
     write_results,
@@ -83,7 +82,7 @@ def _compare(args: argparse.Namespace) -> None:
     specs = parse_mechanisms(named, args)
     source = load_prior(args)
     cells = [ComparisonCell(spec, epsilon, source.prior, args.loss) for epsilon in args.epsilon for spec in specs]
-    results = list(progress(map_in_processes(solve_cell, cells, args.processes), len(cells), "solved"))
+    results = map_with_progress(solve_cell, cells, args.processes, "solved")
     rows = [result.row() for result in results]
     write_results(args, source, rows, lambda: _picture(results, args, source))
     print(_text(rows, args, source))

@@ -21,6 +21,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import PCollection
 
 from ...transforms.errors import InputError, redact_errors
+from ..charts.text_format import csv_text, json_text, table_lines
 from ..errors import one_line
 from ..flags.arguments import log_to_stderr
 from ..job.run_pipeline import describe_failure, make_pipeline
@@ -28,14 +29,11 @@ from ..publish.manifest import versions
 from ..publish.signals import signals_as_interrupts
 from ..spec.store_access import open_stores
 from ..study.dataset import Dataset, read_dataset
-from ..study.evaluation_cell import Cell, Score, Task, cell_key, score_cell
-from ..study.evaluation_figure import draw_evaluation
+from ..study.evaluation_cell import Cell, CellStore, Score, Task, cell_key, score_cell
 from ..study.evaluation_grid import DatasetSource, EvaluationRequest, parse_evaluation_request
-from ..study.evaluation_store import CellStore
-from ..study.evaluation_table import WARNING, markdown_page, summarize_cells
-from ..study.progress_bar import progress
-from ..study.tables import csv_text, json_text, table_lines
+from ..study.evaluation_results import WARNING, draw_evaluation, markdown_page, summarize_cells
 from .exit_codes import run_command
+from .study_commands import progress
 
 _LIBRARIES = ("labeldp", "numpy", "scipy", "scikit-learn", "keras", "tensorflow")
 _POLL_SECONDS = 0.5

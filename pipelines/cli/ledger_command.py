@@ -18,11 +18,11 @@ from ...transforms.errors import InputError
 from ...transforms.io.filesystems import is_remote
 from ...transforms.progress_log import LOGGER
 from ...transforms.stores.object_store import is_store
+from ..charts.text_format import Row, json_text, table_lines
 from ..errors import UsageError, one_line
 from ..flags.arguments import log_to_stderr
 from ..flags.local_files import check_file, write_file
 from ..flags.optional_extras import check_extra
-from ..ledger.caps import Caps, Window
 from ..ledger.charged_runs import (
     CLOCK_TOLERANCE,
     ChargedRun,
@@ -32,10 +32,8 @@ from ..ledger.charged_runs import (
     spent_by,
     unbounded_runs,
 )
-from ..ledger.composed_epsilon import SMALLEST_DELTA, composed_epsilon
 from ..ledger.ledger import Ledger, is_database
-from ..ledger.spent_budget import SpentBudget, compose, total
-from ..study.tables import Row, json_text, table_lines
+from ..ledger.spent_budget import SMALLEST_DELTA, Caps, SpentBudget, Window, compose, composed_epsilon, total
 from .exit_codes import run_command
 
 _COLUMNS = ("day", "command", "label", "unit", "epsilon", "delta", "output")

@@ -11,16 +11,15 @@ from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import loss_without_labels
 from ..charts.line_chart import Line, draw_lines
+from ..charts.text_format import Row, table_lines
 from ..errors import UsageError
 from ..spec.mechanism_spec import MechanismSpec
 from ..spec.prior_file import PriorFile
-from ..study.process_pool import map_in_processes
-from ..study.progress_bar import progress
-from ..study.tables import Row, table_lines
-from .prior_commands import (
+from .study_commands import (
     describe_prior,
     explain_residuals,
     load_prior,
+    map_with_progress,
     parse_mechanisms,
     run_prior_command,
     write_results,
@@ -131,7 +130,7 @@ def _plan(args: argparse.Namespace) -> None:
         )
         for epsilon in args.epsilon
     ]
-    planned = list(progress(map_in_processes(plan_epsilon, tasks, args.processes), len(tasks), "planned"))
+    planned = map_with_progress(plan_epsilon, tasks, args.processes, "planned")
     rows = [each.row() for each in planned]
     write_results(
         args, source, rows, lambda: _picture(planned, args, source, records),

@@ -25,6 +25,7 @@ from ...transforms.noise_key_file import NoiseKeyFile
 from ...transforms.readers.read_files import ReadRecordBatches
 from ...transforms.units.count_units import CountUnits
 from ..charts.line_chart import Line, draw_lines
+from ..charts.text_format import Row, table_lines
 from ..errors import UsageError
 from ..flags.arguments import log_to_stderr
 from ..flags.command_parser import GRID
@@ -39,11 +40,8 @@ from ..spec.job_request import InputSpec
 from ..spec.prior_file import PriorFile
 from ..spec.store_access import open_stores
 from ..spec.target_checks import resolve_noise_key
-from ..study.process_pool import map_in_processes
-from ..study.progress_bar import progress
-from ..study.tables import Row, table_lines
 from .exit_codes import SUCCESS, run_command
-from .prior_commands import check_study_flags, describe_prior, load_prior, write_results
+from .study_commands import check_study_flags, describe_prior, load_prior, map_with_progress, write_results
 
 _COLUMNS = ("epsilon", "max_records", "records", "units_cut", "record_epsilon", "model_error", "best")
 # Numbers of records that are shown for each epsilon, so that their curves can be compared.
@@ -204,7 +202,7 @@ def compare_bounds(task: UnitsTask) -> UnitsPlan:
 def _report(args: argparse.Namespace, request: _Request, units: dict[int, int]) -> None:
     prior, parameters = request.prior.prior, request.parameters
     tasks = [UnitsTask(units, prior, epsilon, parameters) for epsilon in args.epsilon]
-    plans = list(progress(map_in_processes(compare_bounds, tasks, args.processes), len(tasks), "planned"))
+    plans = map_with_progress(compare_bounds, tasks, args.processes, "planned")
     rows = [row for plan in plans for row in plan.rows()]
     total, largest = sum(records * number for records, number in units.items()), max(units)
     counted = f"{sum(units.values()):,} units with {total:,} records"

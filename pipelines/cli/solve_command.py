@@ -15,7 +15,7 @@ from ..errors import UsageError
 from ..flags.arguments import parse_parameters
 from ..flags.local_files import check_file, write_file
 from .exit_codes import run_command
-from .prior_commands import load_prior
+from .study_commands import load_prior
 
 
 def run(args: argparse.Namespace) -> int:

@@ -32,8 +32,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...transforms.errors import InputError
-from .caps import Window
-from .spent_budget import LedgerEntry, SpentBudget, costs, total
+from .spent_budget import LedgerEntry, SpentBudget, Window, costs, total
 
 CLOCK_TOLERANCE = 600
 """Seconds by which the clocks of two machines may differ without a notice."""

@@ -19,11 +19,9 @@ from ...mechanisms.release.unit_bound import UnitBound
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import FileSystems, is_remote
 from ...transforms.stores.object_store import is_store
-from .caps import Caps, Window
 from .charged_runs import TIME_FORMAT, ChargedRun, corrupt, counted_runs, spent_by, unbounded_runs
-from .ledger_file import LedgerFile
-from .ledger_object import LedgerObject
-from .spent_budget import LedgerEntry, SpentBudget, total
+from .ledger_lines import LedgerFile, LedgerObject
+from .spent_budget import Caps, LedgerEntry, SpentBudget, Window, total
 
 
 def unit_details(unit: UnitBound | None) -> dict[str, Any]:

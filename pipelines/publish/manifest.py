@@ -1,6 +1,7 @@
-"""Manifest of a release, release.json: its creation, reading and checks.
+"""Manifest of a release, release.json: its creation, of one label or of several, its reading and checks, and its facts.
 
-Manifests are untrusted until their shape has been checked.
+Manifests are untrusted until their shape has been checked. Warnings and verdicts are computed from the released and
+public facts of a release.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import platform
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from importlib.metadata import PackageNotFoundError, version
@@ -16,12 +17,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 
+from ...mechanisms.analysis.utility import CenterFacts, ReleasedFacts
 from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.core.budget import round_up
 from ...mechanisms.core.losses import LOSSES
 from ...transforms.errors import InputError
-from ...transforms.io.filesystems import read_text
+from ...transforms.io.filesystems import FileSystems, open_input, read_text
+from ...transforms.tfrecord.framing import read_records
 from ..spec.mechanism_file import MechanismFile
 from .job_result import JobResult
 
@@ -35,6 +39,21 @@ UNIT_ADJACENCY = (
     "one unit, which are those with one value of the unit column; features, units, the number of records and which "
     "records have a label are public"
 )
+
+LABELS_FORMAT = "labeldp-labels-1"
+_OF_LABEL = ("epsilon", "certified_epsilon", "delta", "certified_delta", "mechanism", "mechanism_fingerprint")
+LABELS_ADJACENCY = (
+    "label differential privacy: two inputs are adjacent when they differ in the labels of one record, in any of the "
+    "label columns; features, the number of records and which records have all labels are public"
+)
+LABELS_UNIT_ADJACENCY = (
+    "label differential privacy for units: two inputs are adjacent when they differ in the labels of the records of "
+    "one unit, in any of the label columns; the records of a unit are those with one value of the unit column; "
+    "features, units, the number of records and which records have all labels are public"
+)
+
+# Records of a TFRecord file in which features are looked for.
+_RECORDS_READ = 256
 
 
 def make_manifest(
@@ -296,3 +315,97 @@ def _names(document: Any, key: str) -> tuple[str, ...]:
 def _members(document: Any, key: str, read: Any) -> dict[str, Any]:
     inner = _get(document, key, dict)
     return {name: read(inner, name) for name in inner}
+
+
+def labels_manifest(documents: Sequence[dict[str, Any]], folders: Sequence[str], epsilon: float) -> dict[str, Any]:
+    """Document that release.json of a release of several labels holds.
+
+    `documents` are the manifests of the labels, of `make_manifest`, and `folders` their places below the release.
+    `epsilon` is the budget of all labels of a record, or of a unit, together.
+    """
+    first = documents[0]
+    unit = first.get("unit")
+    certified, delta, certified_delta = (
+        round_up(sum((Fraction(document[key]) for document in documents), Fraction(0)))
+        for key in ("certified_epsilon", "delta", "certified_delta")
+    )
+    shared = ("identity", "where", "records", "records_without_label", "shards", "versions")
+    return {
+        "format": LABELS_FORMAT,
+        "adjacency": LABELS_ADJACENCY if unit is None else LABELS_UNIT_ADJACENCY,
+        "epsilon": epsilon,
+        "certified_epsilon": certified,
+        "delta": delta,
+        "certified_delta": certified_delta,
+        "labels": [
+            {"label": document["label"], "folder": folder, **{key: document[key] for key in _OF_LABEL}}
+            for document, folder in zip(documents, folders, strict=True)
+        ],
+        **({} if unit is None else {"unit": {key: unit[key] for key in ("column", "max_records", "over_limit")}}),
+        **{key: first[key] for key in shared},
+    }
+
+
+def released_facts(
+    mechanism: MechanismFile,
+    records: int | None = None,
+    features: int | None = None,
+    loss: str | None = None,
+    missing_centers: int | None = None,
+) -> ReleasedFacts:
+    """Collects the facts of a mechanism file and of the release made with it.
+
+    Without labels released yet, `records` is None; other arguments are None where they are unknown. `features` is a
+    number of columns, `loss` the name of the one that was asked for, and `missing_centers` a number of records.
+    """
+    center = mechanism.center
+    return ReleasedFacts(
+        mechanism.randomizer,
+        mechanism.prior,
+        mechanism.prior_epsilon,
+        records,
+        features,
+        loss,
+        None
+        if center is None
+        else CenterFacts(
+            center.whole_prior(mechanism.randomizer),
+            (center.domain[0], center.domain[-1]),
+            missing_centers,
+            center.groups is not None,
+            center.label_variance,
+        ),
+        1 if mechanism.unit is None else mechanism.unit.max_records,
+    )
+
+
+def manifest_facts(mechanism: MechanismFile, manifest: Manifest | None) -> ReleasedFacts:
+    """Collects the facts that the files of a release state; a mechanism file alone has no manifest beside it."""
+    if manifest is None:
+        return released_facts(mechanism)
+    return released_facts(mechanism, manifest.records, manifest.features, manifest.loss, manifest.missing_centers)
+
+
+def feature_columns(
+    data: str, shards: Mapping[str, int], others: Collection[str], folders: Collection[str] = ()
+) -> int | None:
+    """Counts the columns of a Parquet shard, or features in the first records of a TFRecord shard, and its folders.
+
+    `data` is the folder of the shards, and `shards` has the number of records by name. `others` are columns that are no
+    features: label, id and center. `folders` are columns in the names of the shards' folders. None if no shard has
+    records. Raises InputError if the shard cannot be read.
+    """
+    name = next((name for name, records in shards.items() if records), None)
+    if name is None:
+        return None
+    path = FileSystems.join(data, name)
+    with open_input(path) as file:
+        if name.endswith(".parquet"):
+            found = set(pyarrow.parquet.read_schema(file).names)
+        else:
+            # Needs the extra `tfrecord`, as TFRecord does.
+            from ...transforms.tfrecord.example_decoder import ExampleDecoder
+
+            frames = next(read_records(file, path, _RECORDS_READ, None))
+            found = ExampleDecoder(path).names(frames.records())
+    return len((found | set(folders)) - set(others))

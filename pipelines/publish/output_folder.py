@@ -3,6 +3,10 @@
 On an object store, which cannot move, the files of a release are written under their final names, and the manifest
 last: without release.json there is no release. Temporary files are staged beside the target there, too.
 
+Locks tell the staging folder of a running job from one that a killed run has left behind. The kernel releases the lock
+of a process that ends in any way, so a local folder without a lock is dead. Remote filesystems have no locks: there,
+folders are only named. Object stores have leases instead (`transforms/stores/lease`).
+
 Functions raise StageError if the operating system or the store refuses, or another run has published to the target or
 taken it over.
 """
@@ -12,24 +16,27 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
-from ...transforms.errors import InputError, StageError, StoreConflict, StoreError, named_file
+from ...transforms.errors import InputError, StageError, StoreConflict, StoreError, describe, named_file
 from ...transforms.io.filesystems import delete_folder, is_empty_folder, is_remote, make_directory, move_files
-from ...transforms.io.local_sync import open_mode, sync_folder, sync_tree
+from ...transforms.io.local_sync import make_folders, open_mode, sync_folder, sync_tree
 from ...transforms.progress_log import LOGGER
 from ...transforms.stores.lease import Lease, lease_path, staging_of
 from ...transforms.stores.object_store import ABSENT, is_store
 from ...transforms.stores.open_store import store_of
 from ..spec.label_folders import CENTER_NAME, LABELS_NAME, MANIFEST_NAME
-from .staging_locks import locked_staging, remove_leftovers
 
 DATA_NAME = "data"
 VALIDATION_NAME = "validation"
+SEGMENTS_NAME = "segments"
 _DELETIONS = 3
 # Names below a target that a run writes.
 _OWN = re.compile(
@@ -37,6 +44,8 @@ _OWN = re.compile(
     rf"|({LABELS_NAME}/[^/]+/)?(mechanism\.json|{re.escape(CENTER_NAME)})|dead_letters(-\d{{5}}-of-\d{{5}})?\.jsonl"
     rf"|{LABELS_NAME}/[^/]+/{re.escape(MANIFEST_NAME)}"
 )
+
+_State = Literal["locked", "held", "no locks", "gone"]
 
 
 @dataclass(frozen=True)
@@ -107,7 +116,7 @@ def _staging_on_store(target: str, single_file: bool) -> Iterator[Staging]:
         # If it refuses to remove them, the next run still knows that a run was killed.
         lease.left = lease.idle = killed
         with named_file("removing what a killed run has left in", target):
-            _remove_leftovers(target, folder, single_file, killed, lease)
+            _remove_store_leftovers(target, folder, single_file, killed, lease)
         lease.left = lease.idle = False
         work = f"{folder}/{lease.run}"
         try:
@@ -126,7 +135,7 @@ def _staging_on_store(target: str, single_file: bool) -> Iterator[Staging]:
                     delete_folder(work)
 
 
-def _remove_leftovers(target: str, folder: str, single_file: bool, killed: bool, lease: Lease) -> None:
+def _remove_store_leftovers(target: str, folder: str, single_file: bool, killed: bool, lease: Lease) -> None:
     store = store_of(target)
     # A stopped run of which these are left writes nothing below the target from here on, also when it continues. So
     # they are removed before anyone looks there.
@@ -274,9 +283,112 @@ def _commit(staging: Staging, target: str, name: str) -> None:
             raise StageError(f"publishing {target} failed: another run has written it") from None
 
 
-SEGMENTS_NAME = "segments"
-
-
 def job_result_path(staging: Staging, place: int) -> str:
     """Path of the temporary job result of one private column, by its place among the requests of the job."""
     return FileSystems.join(staging.work, f"job_result_{place}.json")
+
+
+@contextlib.contextmanager
+def locked_staging(target: str) -> Iterator[str]:
+    """Creates an empty staging folder beside a target, and holds its lock until the block ends.
+
+    A local one is open to its owner only. Raises OSError if it cannot be created.
+    """
+    while True:
+        folder = _new_name(target)
+        if is_remote(folder):
+            FileSystems.mkdirs(folder)
+            yield folder
+            return
+        _make_private(folder)
+        with _locked(folder) as state:
+            # Another run may have removed the folder before it was locked.
+            if state in ("locked", "no locks") and os.path.isdir(folder):
+                yield folder
+                return
+
+
+def _make_private(folder: str) -> None:
+    try:
+        os.mkdir(folder, 0o700)
+    except FileNotFoundError:
+        make_folders(os.path.dirname(folder))
+        os.mkdir(folder, 0o700)
+
+
+def remove_leftovers(target: str) -> None:
+    """Removes the staging folders that killed runs with this target have left behind, and names them in the log.
+
+    A folder is kept, and named, if its run is still going or if that cannot be known.
+    """
+    for folder in _staging_folders(target):
+        if is_remote(folder):
+            LOGGER.info("%s is the staging folder of another run: delete it if no such run is going", folder)
+            continue
+        with _locked(folder) as state:
+            if state == "locked":
+                _remove(folder, target)
+            elif state == "held":
+                LOGGER.info("another run with this output is going, in %s: only one of the two can be released", folder)
+            elif state == "no locks":
+                LOGGER.info("%s may be the staging folder of a killed run: delete it if no run is going", folder)
+
+
+def _remove(folder: str, target: str) -> None:
+    # Renamed first: should the lock fail to exclude its run, that run fails as a whole and releases nothing in parts.
+    renamed = _new_name(target)
+    try:
+        os.rename(folder, renamed)
+        shutil.rmtree(renamed)
+    except OSError as error:
+        LOGGER.info("%s was left behind by a killed run and cannot be removed: %s", folder, describe(error))
+    else:
+        LOGGER.info("removed %s, which a killed run had left behind", folder)
+
+
+def _new_name(target: str) -> str:
+    parent, name = FileSystems.split(target.rstrip("/"))
+    return FileSystems.join(parent, f".{name}.{uuid.uuid4().hex[:12]}")
+
+
+def _staging_folders(target: str) -> list[str]:
+    """Staging folders of a target, of killed and running jobs."""
+    parent, name = FileSystems.split(target.rstrip("/"))
+    pattern = re.compile(re.escape(f".{name}.") + "[0-9a-f]{12}")
+    if is_remote(target):
+        inside = FileSystems.match([FileSystems.join(parent, f".{name}.*", "**")])[0].metadata_list
+        names = {entry.path[len(parent) :].lstrip("/").split("/")[0] for entry in inside}
+    else:
+        names = set()
+        # The parent may not exist yet.
+        with contextlib.suppress(OSError):
+            names = {entry.name for entry in os.scandir(parent) if entry.is_dir(follow_symlinks=False)}
+    return [FileSystems.join(parent, found) for found in sorted(names) if pattern.fullmatch(found)]
+
+
+@contextlib.contextmanager
+def _locked(folder: str) -> Iterator[_State]:
+    """Locks a local folder for the block. Yields "held" if another run has the lock, "no locks" if none is possible."""
+    import fcntl
+
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        yield "gone"
+        return
+    except OSError:
+        yield "no locks"
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            state: _State = "held"
+        except OSError:
+            # Network filesystems may have no locks on folders.
+            state = "no locks"
+        else:
+            state = "locked"
+        yield state
+    finally:
+        os.close(descriptor)

@@ -23,9 +23,8 @@ from ...mechanisms.release.unit_bound import UnitBound, spent
 from ...transforms.errors import InputError
 from ...transforms.progress_log import LOGGER
 from ..errors import UsageError
-from ..ledger.caps import Caps
 from ..ledger.ledger import Ledger, unit_details
-from ..ledger.spent_budget import LedgerEntry
+from ..ledger.spent_budget import Caps, LedgerEntry
 from ..spec.mechanism_file import MechanismFile, center_release_name, prior_release_name
 from .signals import signals_ignored
 

@@ -2,6 +2,10 @@
 
 `request_name` is the name of the request, of `request_id`; of several labels, each has one request. Functions that read
 the ledger raise InputError if it is corrupt.
+
+The mechanisms of earlier releases of a request are used again, so that a repeated run costs nothing: labels are charged
+under their input and mechanism, and a solver that gives another result on another machine would make the repeated run a
+second release. So it takes the mechanism from the output of the first one, if it is still there.
 """
 
 from __future__ import annotations
@@ -11,24 +15,26 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
 from ...mechanisms.analysis.utility import ReleasedFacts
 from ...mechanisms.analysis.verdict import release_warnings
 from ...mechanisms.center.center_model import CenterModel
 from ...mechanisms.release.prior_release import EarlierMechanism
+from ...transforms.errors import InputError
 from ...transforms.io.filesystems import delete_folder, read_text, write_text
 from ..ledger.ledger import Ledger
 from ..spec.job_request import JobRequest, whole_budget
 from ..spec.label_folders import CENTER_NAME, DATA_OF_LABEL, MANIFEST_NAME, label_folders
 from ..spec.mechanism_file import MECHANISM_NAME, MechanismFile, read_mechanism_file
-from .earlier_release import earlier_mechanisms
-from .facts_of_release import feature_columns, released_facts
 from .job_result import JobResult
-from .labels_manifest import labels_manifest
-from .manifest import make_manifest
+from .manifest import feature_columns, labels_manifest, make_manifest, released_facts
 from .output_folder import DATA_NAME, SEGMENTS_NAME, Staging, job_result_path, released_path
 from .protocol import Charge, release_entries
+
+# The mechanisms travel in the job graph. A log that changes between runs has one for each version.
+_MOST_EARLIER = 8
 
 
 class ReleasedLabel(NamedTuple):
@@ -156,3 +162,35 @@ def charge_of(request_name: str, released: Sequence[ReleasedLabel]) -> Charge:
         # `apply` takes its mechanism from a file: another file is another release.
         solved=request.mechanism.fitted is None,
     )
+
+
+def earlier_mechanisms(
+    ledger: Ledger, request_name: str, place: int = 0, label_folder: str = ""
+) -> tuple[EarlierMechanism, ...]:
+    """Mechanisms of the earlier releases of a request, one for each of at most eight inputs, the latest first.
+
+    A mechanism file that is missing, does not certify or does not have the fingerprint of the ledger is left out.
+
+    Inputs are told apart by their digests. The name of the request binds the mechanism's name and its parameters.
+    `place` is that of the label among those of the request, and `label_folder` is its folder in the release, of
+    `label_folders`. Raises InputError if the ledger is corrupt.
+    """
+    found: dict[int, EarlierMechanism] = {}
+    for run in reversed(ledger.runs()):
+        if run["request"] != request_name or len(found) == _MOST_EARLIER:
+            continue
+        try:
+            digest = int(run["input_digest"].split(",")[place], 16)
+            if digest not in found:
+                found[digest] = _read(run, digest, place, label_folder)
+        except (InputError, BeamIOError, AttributeError, LookupError, TypeError, ValueError):
+            continue
+    return tuple(found.values())
+
+
+def _read(run: dict[str, Any], digest: int, place: int, label_folder: str) -> EarlierMechanism:
+    output = run["output"] if run["command"] == "fit" else released_path(run["output"], label_folder, MECHANISM_NAME)
+    file = read_mechanism_file(output)
+    if file.randomizer.fingerprint.hex() != run["mechanism_fingerprint"].split(",")[place]:
+        raise ValueError("this is another mechanism than the charged one")
+    return EarlierMechanism(digest, file.prior, file.budget, file.rounding, file.randomizer)

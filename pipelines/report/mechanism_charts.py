@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..charts.number_format import exact, label_range, number, percent, whole_percent
 from ..charts.svg_plot import (
     GAP,
     MAX_TICK_WIDTH,
@@ -30,6 +29,7 @@ from ..charts.svg_plot import (
     text_element,
     text_width,
 )
+from ..charts.text_format import exact, label_range, number, percent, whole_percent
 
 _FRAME = Frame()
 _TOP, _BOTTOM, _RIGHT = _FRAME.top, _FRAME.bottom, _FRAME.right

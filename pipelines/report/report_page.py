@@ -1,14 +1,16 @@
-"""HTML page of the report, rendered from a template with charts as inline SVG.
+"""HTML pages of the report: on one release or mechanism file, or on two of them side by side.
 
-The page has no script and refers to nothing outside itself; all text from files is escaped. Needs the extra
-`evaluation`.
+They are rendered from templates with charts as inline SVG. A page has no script and refers to nothing outside itself;
+all text from files is escaped. Needs the extra `evaluation`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,18 +34,10 @@ from ...mechanisms.core.integer_weights import BITS, TOTAL
 from ...mechanisms.core.losses import LOSSES
 from ...mechanisms.release.unit_bound import spent
 from ..audit.audit_release import audit_report
-from ..charts import number_format
 from ..charts.svg_plot import page_style
-from ..publish.facts_of_release import manifest_facts
-from .mechanism_charts import (
-    Bin,
-    channel_cells,
-    channel_chart,
-    errors_chart,
-    label_bins,
-    outputs_chart,
-    prior_chart,
-)  # fmt: skip
+from ..charts.text_format import all_digits, clipped, exact, label_range, number, percent, upper_bound
+from ..publish.manifest import manifest_facts
+from .mechanism_charts import Bin, channel_cells, channel_chart, errors_chart, label_bins, outputs_chart, prior_chart
 from .release_summary import LedgerRow, attained_ratio, example, label_rows, ledger_rows, remaining_bias
 from .report_input import ReportInput
 
@@ -57,6 +51,8 @@ _MAX_TEXT = 80  # characters of any other text that users chose
 # Models in the table of the worth of a label: their parameters, or without records, the records per parameter.
 _PARAMETERS = (1, 10, 100, 1000)
 _RECORDS_PER_PARAMETER = (10, 100, 1000, 10_000, 100_000)
+
+_COMPARISON_TEMPLATE = "comparison.html.j2"
 
 
 def report_page(subject: ReportInput, party: str | None = None) -> str:
@@ -78,13 +74,13 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
     labels_epsilon, labels_delta = mechanism.labels_certified
     least = Fraction(mechanism.total_epsilon(labels_epsilon)) if manifest else Fraction(0)
     return (
-        environment(tiny)
+        _environment(tiny)
         .get_template(_TEMPLATE)
         .render(
             name=subject.name,
-            column=column_name(subject),
+            column=_column_name(subject),
             party=party,
-            date=release_date(ledger),
+            date=_release_date(ledger),
             audit=audit,
             audit_report=audit_report(audit),
             manifest=manifest,
@@ -113,7 +109,7 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
             warnings=release_warnings(facts),
             debiasing=debiasing(facts),
             parameters=parameters_of(facts),
-            headline=headline_worth(facts),
+            headline=_headline_worth(facts),
             explained_shares=EXPLAINED_SHARES,
             worths=_worths(facts),
             losses={name: randomizer.expected_loss(prior, loss) for name, loss in losses.items()},
@@ -127,17 +123,17 @@ def report_page(subject: ReportInput, party: str | None = None) -> str:
             ledger=ledger[-_MAX_LEDGER_ROWS:],
             ledger_rows_before=len(ledger[:-_MAX_LEDGER_ROWS]),
             ledger_is_complete=any(row.this for row in ledger) and ledger[-1].spent.epsilon >= least,
-            charts=charts_of(subject, moments, bins, tiny),
+            charts=_charts_of(subject, moments, bins, tiny),
         )
     )
 
 
-def release_date(ledger: Sequence[LedgerRow]) -> str | None:
+def _release_date(ledger: Sequence[LedgerRow]) -> str | None:
     """Year, month and day of the last run that made the release, in UTC; None if the ledger does not have it."""
     return next((row.time[:10] for row in reversed(ledger) if row.this and row.time), None)
 
 
-def headline_worth(facts: ReleasedFacts) -> Worth | None:
+def _headline_worth(facts: ReleasedFacts) -> Worth | None:
     """Computes the worth of a label for the model of the verdict; None if there is none.
 
     Without records, it is that where noise has averaged out for most uses.
@@ -156,7 +152,7 @@ def _worths(facts: ReleasedFacts) -> list[tuple[int | None, Worth | None]]:
     return [(each, worth_of_label(facts, facts.records / each)) for each in models if each <= facts.records]
 
 
-def column_name(subject: ReportInput) -> str:
+def _column_name(subject: ReportInput) -> str:
     """Name of the label column; "label" where no file names it."""
     return subject.manifest.label if subject.manifest else "label"
 
@@ -164,17 +160,17 @@ def column_name(subject: ReportInput) -> str:
 def _axis_name(subject: ReportInput) -> str:
     """Name of what the mechanism randomizes: the label, or the label minus its center."""
     center = subject.mechanism.center
-    return column_name(subject) if center is None else f"{column_name(subject)} - {center.column}"
+    return _column_name(subject) if center is None else f"{_column_name(subject)} - {center.column}"
 
 
-def charts_of(subject: ReportInput, moments: Utility, bins: list[Bin], tiny: float) -> dict[str, Markup]:
+def _charts_of(subject: ReportInput, moments: Utility, bins: list[Bin], tiny: float) -> dict[str, Markup]:
     """Draws the pictures of prior, outputs, channel and errors, by these names.
 
     Biases up to `tiny` come from rounding and are drawn as 0.
     """
     randomizer, prior = subject.mechanism.randomizer, subject.mechanism.prior
     labels, outputs, probabilities = randomizer.labels, randomizer.outputs, randomizer.probabilities()
-    name = number_format.clipped(_axis_name(subject), _MAX_NAME)
+    name = clipped(_axis_name(subject), _MAX_NAME)
     errors = [
         ("error", "total error", moments.error),
         ("deviation", "noise (averages out)", moments.deviation),
@@ -189,7 +185,7 @@ def charts_of(subject: ReportInput, moments: Utility, bins: list[Bin], tiny: flo
     return {which: Markup(chart) for which, chart in drawn.items()}
 
 
-def environment(tiny: float) -> jinja2.Environment:
+def _environment(tiny: float) -> jinja2.Environment:
     """Makes Jinja with the filters of the templates; values below `tiny` come from rounding and are shown as 0."""
     styles = jinja2.DictLoader({"charts.css": page_style()})
     found = jinja2.Environment(
@@ -200,17 +196,110 @@ def environment(tiny: float) -> jinja2.Environment:
         lstrip_blocks=True,
     )
     filters: dict[str, Callable[..., Any]] = {
-        "number": number_format.number,
-        "small": lambda value: number_format.number(value if abs(value) > tiny else 0.0),
-        "exact": number_format.exact,
-        "percent": number_format.percent,
-        "upper_bound": number_format.upper_bound,
-        "all_digits": number_format.all_digits,
-        "certainty": lambda epsilon: f"{number_format.upper_bound(100 / (1 + math.exp(-epsilon)))}%",
-        "odds_factor": lambda epsilon: number_format.upper_bound(math.exp(epsilon)),
-        "short": lambda value: number_format.clipped(str(value), _MAX_TEXT),
-        "label_range": lambda ends: number_format.label_range(*ends),
+        "number": number,
+        "small": lambda value: number(value if abs(value) > tiny else 0.0),
+        "exact": exact,
+        "percent": percent,
+        "upper_bound": upper_bound,
+        "all_digits": all_digits,
+        "certainty": lambda epsilon: f"{upper_bound(100 / (1 + math.exp(-epsilon)))}%",
+        "odds_factor": lambda epsilon: upper_bound(math.exp(epsilon)),
+        "short": lambda value: clipped(str(value), _MAX_TEXT),
+        "label_range": lambda ends: label_range(*ends),
         "count": lambda value: f"{value:,.0f}",
     }
     found.filters |= filters
     return found
+
+
+@dataclass(frozen=True)
+class Column:
+    """One side of the comparison.
+
+    Attributes:
+      name: Name of the folder or file.
+      facts: Text of each fact, by its name; the names and their order are the same on both sides.
+      verdict: The verdict.
+      warnings: Texts of the warnings.
+      charts: Pictures, by name.
+      unit: Column of the privacy unit; None for single records.
+    """
+
+    name: str
+    facts: dict[str, str]
+    verdict: str
+    warnings: Sequence[str]
+    charts: dict[str, Markup]
+    unit: str | None
+
+
+def comparison_page(subjects: Sequence[ReportInput], party: str | None = None) -> str:
+    """Renders the comparison of two releases or mechanism files as HTML; the same text for the same input.
+
+    `party` released them, as the page shall say; None leaves it out.
+    """
+    names = [subject.name for subject in subjects]
+    if len(set(names)) < len(names):
+        names = [f"{name} ({place})" for name, place in zip(names, ("first", "second"), strict=True)]
+    columns = [_column(subject, name) for subject, name in zip(subjects, names, strict=True)]
+    return _environment(0.0).get_template(_COMPARISON_TEMPLATE).render(columns=columns, party=party)
+
+
+def _column(subject: ReportInput, name: str) -> Column:
+    mechanism, manifest, audit = subject.mechanism, subject.manifest, subject.audit
+    randomizer = mechanism.randomizer
+    facts = manifest_facts(mechanism, manifest)
+    moments = facts.utility
+    tiny = 1e-9 * float(moments.labels[-1] - moments.labels[0])
+    worth, guess = _headline_worth(facts), label_inferences(randomizer, mechanism.prior)[0]
+    ledger = ledger_rows(subject.ledger, audit.fingerprint, None if manifest else mechanism.prior_release)
+    certificate, unit = randomizer.certificate(), subject.unit
+    labels_epsilon, labels_delta = mechanism.labels_certified
+    of_unit = partial(spent, mechanism.unit)
+    parts = (mechanism.center_epsilon, mechanism.prior_epsilon, certificate.epsilon)
+    record = sum(map(Fraction, parts), Fraction(0))
+    missing = "-"
+    texts = {
+        "label": _column_name(subject),
+        "released on": _release_date(ledger) or missing,
+        "records": f"{manifest.records:,}" if manifest else missing,
+        "label domain": f"{len(mechanism.domain)} values, {label_range(mechanism.domain[0], mechanism.domain[-1])}",
+        "mechanism": randomizer.mechanism,
+        "outputs": f"{len(randomizer.outputs):,}",
+        "privacy unit": "one record" if unit is None else f"{unit.column}: all labels of one",
+        "records of a unit": missing if unit is None else f"at most {unit.max_records:,}",
+        "further records, without a label of their own": f"{unit.left_out:,}" if unit and unit.released else missing,
+        "epsilon, certified": upper_bound(manifest.certified_epsilon if manifest else labels_epsilon),
+        "delta, certified": upper_bound(labels_delta) if labels_delta else "0",
+        "of which for the center": number(of_unit(mechanism.center_epsilon)),
+        "of which for the histogram": number(of_unit(mechanism.prior_epsilon)),
+        "of which for the labels": number(labels_epsilon),
+        "epsilon of one record": upper_bound(round_up(record) if manifest else certificate.epsilon),
+        "advantage of the best guess of a label": percent(guess.advantage),
+        "root mean squared error of one label": number(math.sqrt(moments.squared_error)),
+        "standard deviation of what is randomized": number(math.sqrt(moments.variance)),
+        "largest bias": number(certificate.max_bias if certificate.max_bias > tiny else 0.0),
+        "loss of a model": (
+            f"{percent(worth.error)} of the variance of the {facts.of_what}, for {parameters_of(facts)} parameters"
+            if worth and manifest
+            else missing
+        ),
+        "worth of one released label": (
+            missing
+            if worth is None or not manifest
+            else "less than nothing"
+            if worth.less_than_nothing
+            else f"{number(worth.worth)} true labels"
+        ),
+        "center": mechanism.center.column if mechanism.center else "none",
+        "clipped": percent(mechanism.center.clipping(randomizer).share) if mechanism.center else missing,
+    }
+    bins = label_bins(randomizer.labels, randomizer.outputs, randomizer.probabilities())
+    return Column(
+        name,
+        texts,
+        verdict(facts).text,
+        [warning.text for warning in release_warnings(facts)],
+        _charts_of(subject, moments, bins, tiny),
+        None if unit is None else unit.column,
+    )

@@ -21,7 +21,7 @@ from ...transforms.io.hive_partitions import ONE_FOLDER, OutputPartitions
 from ...transforms.io.input_format import SMALL_FILE_SIZE, Equals, FilePart, Format
 from ...transforms.noise_binding import Threshold
 from ...transforms.noise_key_file import NoiseKeyFile
-from ..ledger.caps import Caps
+from ..ledger.spent_budget import Caps
 from .mechanism_file import MechanismFile
 
 # Many small files are read in so many runs of neighbors, or up to twice as many.

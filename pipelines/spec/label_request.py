@@ -26,8 +26,8 @@ from ...transforms.io.filesystems import absolute, is_remote
 from ...transforms.noise_key_file import NoiseKeyFile, default_key_path
 from ...transforms.progress_log import LOGGER
 from ..errors import UsageError
-from ..ledger.caps import Caps, Window
 from ..ledger.ledger import is_database
+from ..ledger.spent_budget import Caps, Window
 from .mechanism_spec import takes_delta
 
 PURPOSES = ("models", "labels")

@@ -29,7 +29,7 @@ from ..flags.arguments import parse_parameters
 from ..flags.job_flags import DEFAULTS, check_flags
 from ..flags.optional_extras import check_extra, check_tfrecord
 from ..flags.suggestions import did_you_mean
-from ..ledger.caps import Caps, Window
+from ..ledger.spent_budget import Caps, Window
 from .center_flags import center_features, new_center, unused_columns, with_groups
 from .column_checks import check_columns, read_schema, unsure_columns
 from .input_flags import input_spec, label_column, working_domain

@@ -1,1 +1,1 @@
-"""Studies that release nothing: tables, evaluation of models, and the process pool that they run in."""
+"""Studies that release nothing: evaluation of models that are trained on privatized labels."""

@@ -1,4 +1,7 @@
-"""One cell of an evaluation: privatizes labels as `labeldp privatize` does, trains a model, measures its test loss."""
+"""One cell of an evaluation: privatizes labels as `labeldp privatize` does, trains a model, measures its test loss.
+
+`CellStore` keeps finished cells: one file for each, written atomically, on any filesystem.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +9,38 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+import uuid
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystems import FileSystems
 
 from ...mechanisms.analysis.utility import utility
+from ...mechanisms.center.feature_rows import Columns
+from ...mechanisms.center.linear_center import LinearCenter, design_center, moment_sums, noised_sums
 from ...mechanisms.core.budget import remaining_epsilon
 from ...mechanisms.core.label_grid import working_grid
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
+from ...mechanisms.noise.keyed_words import keyed_hash, words
 from ...mechanisms.noise.noisy_histogram import mean_variance
 from ...mechanisms.registry import AUTO, default_rounding
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.prior_release import release_prior, restricted_prior, solved
-from ...transforms.batches import LabelledBatch, record_identities
+from ...transforms.batches import LabelledBatch, label_values, record_identities
+from ...transforms.center.feature_sample import smallest
+from ...transforms.errors import InputError
+from ...transforms.io.filesystems import read_text
 from ...transforms.label_summary import record_centers, summarize
 from ...transforms.privatize_labels import privatize_batch
 from ..spec.mechanism_spec import parse_mechanism_spec
 from .dataset import Dataset, select_records
 from .models import MODELS, TrainingLabels
-from .simulated_center import simulate_center
 
 CLEAN = "clean"
 """In place of a mechanism: true labels, without privacy."""
@@ -37,6 +48,8 @@ MEAN_PREDICTOR = "mean_predictor"
 """In place of a mechanism and of its model: the mean of the true training labels for every record."""
 LINEAR_CENTER = "linear"
 """Center that the release makes itself; any other one is the name of a column."""
+
+_CELLS = "cells"
 
 
 @dataclass(frozen=True)
@@ -214,7 +227,7 @@ def find_center(cell: Cell, task: Task, dataset: Dataset) -> Center | None:
         return Center(dataset.center, offset, 0.0)
     train, _ = dataset.split(cell.seed)
     batch, columns = _batch(dataset.labels[train], task), select_records(dataset.columns, train)
-    center = simulate_center(columns, batch, column, cell.epsilon, seed_secret(cell.seed))
+    center = _simulate_center(columns, batch, column, cell.epsilon, seed_secret(cell.seed))
     offset = np.interp(center.positions(dataset.columns), np.arange(len(domain)), domain)
     return Center(domain[center.indices(dataset.columns)], offset, center.design.epsilon)
 
@@ -324,3 +337,72 @@ def _test_loss(predictions: np.ndarray, truth: np.ndarray, task: Task) -> float:
     if not math.isfinite(value):
         raise ValueError(f"the {task.loss} loss of the test labels is not finite")
     return value
+
+
+@dataclass(frozen=True)
+class CellStore:
+    """Output folder of an evaluation, a path or URL. Cached cells found there are reused."""
+
+    folder: str
+
+    def write(self, name: str, content: str | bytes) -> None:
+        """Writes a file under a temporary name, then renames it; text is encoded as UTF-8."""
+        path = FileSystems.join(self.folder, name)
+        parent = FileSystems.split(path)[0]
+        if not FileSystems.exists(parent):
+            _make_folder(parent)
+        partial = f"{path}.{uuid.uuid4().hex}"
+        with FileSystems.create(partial, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+        FileSystems.rename([partial], [path])
+
+    def add(self, key: str, cell: Cell, score: Score, seconds: float) -> None:
+        """Stores a finished cell with its key, by `cell_key`, and the seconds that it took."""
+        document = {"cell": asdict(cell), "score": asdict(score), "seconds": round(seconds, 3)}
+        self.write(FileSystems.join(_CELLS, f"{key}.json"), json.dumps(document) + "\n")
+
+    def finished(self, keys: Iterable[str]) -> set[str]:
+        """Selects those of the keys that are in the store."""
+        pattern = FileSystems.join(self.folder, _CELLS, "*.json")
+        found = FileSystems.match([pattern])[0].metadata_list
+        names = {FileSystems.split(each.path)[1].removesuffix(".json") for each in found}
+        return names & set(keys)
+
+    def score(self, key: str) -> Score:
+        """Reads the score of a finished cell. Raises InputError, which names the file, if it is corrupt."""
+        path = FileSystems.join(self.folder, _CELLS, f"{key}.json")
+        try:
+            return Score(**json.loads(read_text(path))["score"])
+        except (ValueError, KeyError, TypeError):
+            raise InputError(f"{path} is corrupt: delete it and run again to recompute the cell") from None
+
+
+def _make_folder(folder: str) -> None:
+    try:
+        FileSystems.mkdirs(folder)
+    except Exception:
+        # Another worker may have made the folder in the meantime.
+        if not FileSystems.exists(folder):
+            raise
+
+
+def _simulate_center(
+    columns: Columns, batch: LabelledBatch, column: LabelColumn, epsilon: float, secret: bytes
+) -> LinearCenter:
+    """Makes a linear center for n training records, whose labels are all finite.
+
+    `epsilon` is the total budget of center, prior and labels; `design.epsilon` of the result is the budget that it has
+    spent. The secret is the evaluation's key of 32 bytes. Anyone can derive it: the result protects nothing.
+    """
+    identities = record_identities(batch, None)
+    drawn = words(secret, b"center sample", identities)
+    sample = smallest(drawn, columns, len(drawn))
+    design = design_center(sample.columns, sample.records, epsilon)
+    labels = len(column.domain)
+    if not design.epsilon:
+        return LinearCenter.fit(design, labels, ())
+    indices = column.indices(label_values(batch, column.name), identities, secret)
+    sums = moment_sums(design.map.rows(columns), indices, labels)
+    # The sums determine all else that the noise of a release is bound to.
+    noise_key = keyed_hash(secret, b"labeldp center", json.dumps([sums, design.epsilon.hex()]).encode())
+    return LinearCenter.fit(design, labels, noised_sums(sums, design.map.norm, labels, design.epsilon, noise_key))

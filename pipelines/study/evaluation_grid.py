@@ -22,9 +22,8 @@ from ..flags.optional_extras import check_extra, check_tfrecord
 from ..spec.input_flags import input_format, label_domain, where_filter
 from ..spec.mechanism_spec import parse_mechanism_spec
 from ..spec.target_checks import check_target
-from .evaluation_cell import CLEAN, LINEAR_CENTER, MEAN_PREDICTOR, Cell, Task
-from .evaluation_store import CellStore
-from .published_results import PublishedResult, read_published
+from .evaluation_cell import CLEAN, LINEAR_CENTER, MEAN_PREDICTOR, Cell, CellStore, Task
+from .evaluation_results import PublishedResult, read_published
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def test_every_evaluation_is_one_that_the_command_accepts(prepared: Path, name: 
     ("name", "cell"), [("communities", "RPWithPrior,0.5,0.0544,0.0065"), ("housing", "Unbiased,0.8,1.42420,0.0700")]
 )
 def test_published_figures_are_whole(name: str, cell: str) -> None:
-    from labeldp.pipelines.study.published_results import read_published
+    from labeldp.pipelines.study.evaluation_results import read_published
 
     path = FOLDER / f"{name}_published.csv"
     found = read_published(str(path))

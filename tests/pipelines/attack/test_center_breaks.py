@@ -14,13 +14,11 @@ from labeldp.mechanisms.center.residuals import ResidualDomain
 from labeldp.mechanisms.noise.input_digest import digest_sums, input_digest
 from labeldp.mechanisms.noise.keyed_words import derive_noise_key, integer_identities, keyed_hash, words
 from labeldp.mechanisms.noise.noisy_histogram import noisy_counts
-from labeldp.pipelines.attack import keyed_release
+from labeldp.pipelines.attack import release_function
 from labeldp.pipelines.attack.center_checks import around_center, check_changed_centers
-from labeldp.pipelines.attack.channel_checks import check_channel
-from labeldp.pipelines.attack.findings import Claim, Finding, Setting
-from labeldp.pipelines.attack.histogram_checks import check_histogram
-from labeldp.pipelines.attack.independence_checks import check_independence
-from labeldp.pipelines.attack.keyed_release import KeyedRelease
+from labeldp.pipelines.attack.claims import Claim, Finding, Setting
+from labeldp.pipelines.attack.release_function import KeyedRelease
+from labeldp.pipelines.attack.sampler_checks import check_channel, check_histogram, check_independence
 
 DOMAIN = ResidualDomain(np.arange(21.0))
 STEPS = np.arange(-4.0, 4.0)
@@ -155,8 +153,8 @@ def test_it_is_what_a_job_releases(
     log.write_text(
         "id,center,label\n" + "".join(f"{i},{c},{y}\n" for i, c, y in zip(ids, centers, labels, strict=True))
     )
-    names = {"label": keyed_release.COLUMN, "id_column": keyed_release.ID_COLUMN}
-    flags = names | {"center_column": keyed_release.CENTER_COLUMN, "label_max": 20, "rounding": "nearest"}
+    names = {"label": release_function.COLUMN, "id_column": release_function.ID_COLUMN}
+    flags = names | {"center_column": release_function.CENTER_COLUMN, "label_max": 20, "rounding": "nearest"}
     invoke(job(input=log, **flags)).ok()
 
     shards = [pyarrow.parquet.read_table(path).to_pydict() for path in shard_paths(outputs / "released")]

@@ -13,12 +13,9 @@ from labeldp.mechanisms.core.integer_weights import TOTAL
 from labeldp.mechanisms.noise.input_digest import digest_sums, input_digest
 from labeldp.mechanisms.noise.keyed_words import derive_noise_key, integer_identities, keyed_hash, words
 from labeldp.mechanisms.noise.noisy_histogram import noisy_counts
-from labeldp.pipelines.attack.channel_checks import check_channel
-from labeldp.pipelines.attack.findings import Claim, Finding, Setting
-from labeldp.pipelines.attack.histogram_checks import check_histogram
-from labeldp.pipelines.attack.independence_checks import check_independence
-from labeldp.pipelines.attack.keyed_release import KeyedRelease
-from labeldp.pipelines.attack.release_function import BlackBox
+from labeldp.pipelines.attack.claims import Claim, Finding, Setting
+from labeldp.pipelines.attack.release_function import BlackBox, KeyedRelease
+from labeldp.pipelines.attack.sampler_checks import check_channel, check_histogram, check_independence
 
 Check = Callable[[BlackBox, Claim, Setting], Iterator[Finding]]
 ALPHA = 1e-6 / 7

@@ -12,12 +12,10 @@ import pytest
 from labeldp.mechanisms import Prior, Randomizer, solve
 from labeldp.mechanisms.center.residuals import ResidualDomain
 from labeldp.mechanisms.release.unit_bound import UnitBound
-from labeldp.pipelines.attack import keyed_release
-from labeldp.pipelines.attack.attack_claim import read_claim
+from labeldp.pipelines.attack import release_function
 from labeldp.pipelines.attack.center_checks import around_center
-from labeldp.pipelines.attack.findings import Claim, Finding, Setting
-from labeldp.pipelines.attack.keyed_release import KeyedRelease
-from labeldp.pipelines.attack.release_function import BlackBox, SamplerError
+from labeldp.pipelines.attack.claims import Claim, Finding, Setting, read_claim
+from labeldp.pipelines.attack.release_function import BlackBox, KeyedRelease, SamplerError
 from labeldp.pipelines.attack.unit_checks import check_units
 
 ALPHA = 1e-6 / 9
@@ -160,7 +158,7 @@ def log(tmp_path: Path) -> Path:
     """CSV file of 900 records of 200 units."""
     rows = [f"{row * 7 - 99},{row % 200 if row % 4 else row % 3},{row * row % 7 % 5}" for row in range(900)]
     path = tmp_path / "log.csv"
-    header = f"{keyed_release.ID_COLUMN},{keyed_release.UNIT_COLUMN},{keyed_release.COLUMN}"
+    header = f"{release_function.ID_COLUMN},{release_function.UNIT_COLUMN},{release_function.COLUMN}"
     path.write_text("".join(f"{line}\n" for line in [header, *rows]))
     return path
 
@@ -169,8 +167,8 @@ def log(tmp_path: Path) -> Path:
 def released(log: Path, job: Any, invoke: Any, outputs: Path) -> Path:
     """Release of the log, with at most 3 records of a unit."""
     flags = {
-        "input": log, "label": keyed_release.COLUMN, "id_column": keyed_release.ID_COLUMN, "mechanism": "rr",
-        "unit_column": keyed_release.UNIT_COLUMN, "max_records_per_unit": 3, "epsilon": 3,
+        "input": log, "label": release_function.COLUMN, "id_column": release_function.ID_COLUMN, "mechanism": "rr",
+        "unit_column": release_function.UNIT_COLUMN, "max_records_per_unit": 3, "epsilon": 3,
     }  # fmt: skip
     invoke(job(**flags)).ok()
     return outputs / "released"
@@ -194,7 +192,7 @@ def test_the_command_attacks_the_unit_of_a_release(released: Path, invoke: Any) 
     out = invoke(["attack", str(released), "--draws=50000"]).ok().out
     claim = read_claim(str(released), str(released))
 
-    assert claim.unit == UnitBound(keyed_release.UNIT_COLUMN, 3)
+    assert claim.unit == UnitBound(release_function.UNIT_COLUMN, 3)
     whole = 3 * (claim.epsilon + claim.prior_epsilon)
     assert f"of one record; {whole:.6g} for both, of all of at most 3 records of a unit" in out, out
     for check in ("bound of units", "labels of a unit", "whole unit"):

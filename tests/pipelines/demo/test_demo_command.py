@@ -29,7 +29,7 @@ def test_it_says_what_was_released_in_fewer_than_fifteen_lines(demo: tuple[Path,
 
 
 def test_it_releases_the_conversions_of_its_log(demo: tuple[Path, Any], invoke: Any) -> None:
-    from labeldp.pipelines.cli.conversion_log import CONVERTED, click_batches
+    from labeldp.pipelines.cli.demo_command import CONVERTED, click_batches
 
     folder, _ = demo
     manifest = json.loads((folder / "released" / "release.json").read_text())
@@ -47,7 +47,7 @@ def test_it_releases_the_conversions_of_its_log(demo: tuple[Path, Any], invoke: 
 
 def test_its_log_is_the_generated_one(demo: tuple[Path, Any]) -> None:
     tensorflow: Any = pytest.importorskip("tensorflow")
-    from labeldp.pipelines.cli.conversion_log import LABEL, click_batches
+    from labeldp.pipelines.cli.demo_command import LABEL, click_batches
 
     folder, _ = demo
     files = sorted(map(str, (folder / "clicks").iterdir()))

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pytest
 from labeldp.mechanisms.analysis.verdict import debiasing, release_warnings, verdict
-from labeldp.pipelines.publish.facts_of_release import feature_columns, manifest_facts
-from labeldp.pipelines.publish.manifest import read_manifest
+from labeldp.pipelines.publish.manifest import feature_columns, manifest_facts, read_manifest
 from labeldp.pipelines.spec.mechanism_file import read_mechanism_file
 
 ROWS = 6_000

@@ -24,8 +24,8 @@ def days_ago(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 @pytest.mark.parametrize("kind", ["file", "sqlite", "postgresql"])
 def test_a_release_a_day_within_a_window(kind: str, new_ledger: Any, days_ago: Any) -> None:
-    from labeldp.pipelines.ledger.caps import Window
     from labeldp.pipelines.ledger.ledger import Caps, Ledger, LedgerEntry
+    from labeldp.pipelines.ledger.spent_budget import Window
     from labeldp.transforms import InputError
 
     if kind != "file":

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.pipelines.ledger import ledger as ledger_module
-from labeldp.pipelines.ledger.caps import Caps, Window
 from labeldp.pipelines.ledger.charged_runs import (
     CLOCK_TOLERANCE,
     ChargedRun,
@@ -26,7 +25,7 @@ from labeldp.pipelines.ledger.charged_runs import (
     unbounded_runs,
 )
 from labeldp.pipelines.ledger.ledger import Ledger
-from labeldp.pipelines.ledger.spent_budget import LedgerEntry, total
+from labeldp.pipelines.ledger.spent_budget import Caps, LedgerEntry, Window, total
 from labeldp.transforms import InputError
 
 START = 1_900_000_000

@@ -16,7 +16,7 @@ KINDS = ["file", "sqlite", "postgresql"]
 WORKER = """
 import os, threading
 
-from labeldp.pipelines.ledger.caps import Window
+from labeldp.pipelines.ledger.spent_budget import Window
 from labeldp.pipelines.ledger import ledger_database
 from labeldp.pipelines.ledger.ledger import Caps, Ledger, LedgerEntry
 from labeldp.transforms import InputError

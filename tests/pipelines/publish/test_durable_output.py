@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labeldp.pipelines.ledger.ledger_file import append_line
+from labeldp.pipelines.ledger.ledger_lines import append_line
 from labeldp.pipelines.publish.output_folder import Staging, publish_file
 from labeldp.transforms.errors import StageError
 from labeldp.transforms.io.local_sync import make_folders
@@ -139,8 +139,8 @@ def test_an_existing_ledger_keeps_its_mode(tmp_path: Path) -> None:
 
 def test_a_new_database_is_private(tmp_path: Path, umask: Any) -> None:
     pytest.importorskip("sqlalchemy", reason="the extra ledger is not installed")
-    from labeldp.pipelines.ledger.caps import Caps
     from labeldp.pipelines.ledger.ledger import Ledger, LedgerEntry
+    from labeldp.pipelines.ledger.spent_budget import Caps
 
     umask(0)
     path = tmp_path / "new" / "ledger.db"

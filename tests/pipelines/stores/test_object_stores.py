@@ -7,8 +7,8 @@ import time
 from typing import Any
 
 import pytest
-from labeldp.pipelines.ledger.caps import Window
 from labeldp.pipelines.ledger.ledger import Caps, Ledger, LedgerEntry
+from labeldp.pipelines.ledger.spent_budget import Window
 from labeldp.transforms import InputError, ShardFile, StageError
 from labeldp.transforms.errors import StoreConflict, StoreNotFound
 from labeldp.transforms.io.filesystems import complete_file, match, open_input

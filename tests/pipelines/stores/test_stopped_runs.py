@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import requests
 from apache_beam.options.pipeline_options import PipelineOptions
-from labeldp.pipelines.ledger.caps import Caps
 from labeldp.pipelines.ledger.ledger import Ledger, LedgerEntry
+from labeldp.pipelines.ledger.spent_budget import Caps
 from labeldp.pipelines.publish.output_folder import publish_folder, publishing, staging_folder
 from labeldp.pipelines.spec.job_request import OutputSpec
 from labeldp.transforms.errors import InputError, StageError

@@ -15,7 +15,7 @@ from labeldp.mechanisms import Randomizer
 from labeldp.mechanisms.center.feature_rows import Categories
 from labeldp.mechanisms.center.linear_center import LinearCenter, design_center, moment_sums, noised_sums
 from labeldp.mechanisms.core.prior import Prior
-from labeldp.pipelines.study import evaluation_cell, simulated_center
+from labeldp.pipelines.study import evaluation_cell
 from labeldp.pipelines.study.dataset import Dataset
 from labeldp.pipelines.study.evaluation_cell import (
     LINEAR_CENTER,
@@ -98,7 +98,7 @@ def test_the_center_is_that_of_the_functions_of_the_job(dataset: Dataset, monkey
         used.append((sums, noise_key))
         return noised_sums(sums, norm, labels, epsilon, noise_key)
 
-    monkeypatch.setattr(simulated_center, "noised_sums", spy)
+    monkeypatch.setattr(evaluation_cell, "noised_sums", spy)
     found = _center(AROUND, dataset)
     train, _ = dataset.split(AROUND.seed)
     training = {

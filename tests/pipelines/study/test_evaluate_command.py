@@ -257,9 +257,8 @@ def test_a_corrupt_cell_is_named(evaluation: Any, invoke: Any, tmp_path: Path, t
 def test_records_that_change_while_they_are_evaluated_fail_the_job(log: Path, tmp_path: Path) -> None:
     import apache_beam as beam
     from labeldp.pipelines.cli.evaluate_command import EvaluateCells
-    from labeldp.pipelines.study.evaluation_cell import Cell, Task
+    from labeldp.pipelines.study.evaluation_cell import Cell, CellStore, Task
     from labeldp.pipelines.study.evaluation_grid import DatasetSource
-    from labeldp.pipelines.study.evaluation_store import CellStore
     from labeldp.transforms import Format
 
     source = DatasetSource(str(log), Format("csv"), "y", None, None)

@@ -131,7 +131,7 @@ def test_the_latest_mechanisms_of_at_most_eight_inputs_are_read(
     job: Any, after_job: Any, invoke: Any, outputs: Path
 ) -> None:
     from labeldp.pipelines.ledger.ledger import Caps, Ledger
-    from labeldp.pipelines.publish.earlier_release import earlier_mechanisms
+    from labeldp.pipelines.publish.release_steps import earlier_mechanisms
 
     after_job()
     ledger = Ledger(str(outputs / "labeldp_ledger.jsonl"))

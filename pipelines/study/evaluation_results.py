@@ -1,15 +1,17 @@
-"""Summary of an evaluation over its seeds, as table rows and as a Markdown page."""
+"""Results of an evaluation: summaries over its seeds, as table, page and chart, beside published baselines."""
 
 from __future__ import annotations
 
+import csv
 import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ...transforms.errors import InputError
+from ..charts.line_chart import Line, draw_lines
+from ..charts.text_format import Row
 from .evaluation_cell import CLEAN, MEAN_PREDICTOR, Cell, Score
-from .published_results import PublishedResult, best_published
-from .tables import Row
 
 WARNING = (
     "These losses were measured on true labels, with noise that anyone can make from the seed. They are not private, "
@@ -17,6 +19,10 @@ WARNING = (
 )
 # Smaller numbers are rounding errors and shown as 0.
 _NEGLIGIBLE = 1e-9
+
+_PUBLISHED = "best published"
+
+_COLUMNS = ["mechanism", "epsilon", "mean", "std"]
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,7 @@ def _summary(cell: Cell, scores: Sequence[Score]) -> Summary:
     )
 
 
-def center_alone(summaries: Sequence[Summary]) -> dict[str, dict[float, Summary]]:
+def _center_alone(summaries: Sequence[Summary]) -> dict[str, dict[float, Summary]]:
     """Selects results that tell the loss of each center without a model: one at each epsilon.
 
     Its mechanism is the first one: others may round labels differently.
@@ -136,7 +142,7 @@ def markdown_page(title: str, summaries: Sequence[Summary], loss: str, published
     seeds = max(each.seeds for each in summaries)
     lines = [f"# {title}", "", WARNING, "", f"Mean ± standard deviation over {seeds} seeds; the best of a row is bold."]
     mean = found.get((MEAN_PREDICTOR, MEAN_PREDICTOR, None))
-    centers = center_alone(summaries)
+    centers = _center_alone(summaries)
     named = [f"center {center} alone" for center in centers]
     for model in models:
         lines += ["", f"## Test {loss} loss, {model}", "", *_heading([*mechanisms, *named], bool(published))]
@@ -176,7 +182,7 @@ def _line(cells: Sequence[str]) -> str:
 def _published_cell(published: Sequence[PublishedResult], epsilon: float) -> list[str]:
     if not published:
         return []
-    best = best_published(published, epsilon)
+    best = _best_published(published, epsilon)
     return [f"{_cell(best.mean, best.std)} ({best.mechanism})" if best else "-"]
 
 
@@ -196,3 +202,81 @@ def _number(value: float | None, scale: float | None = None) -> str:
     size = abs(value if scale is None else scale)
     decimals = 3 - math.floor(math.log10(size)) if size > 0 else 4
     return f"{value:.{min(max(decimals, 0), 8)}f}"
+
+
+def draw_evaluation(
+    summaries: Sequence[Summary], model: str, loss: str, title: str, published: Sequence[PublishedResult]
+) -> str:
+    """Draws the chart of one model as SVG: a line for each mechanism, with a band of one standard deviation.
+
+    The band has this width to each side. Dashed lines are the best published mean at each epsilon, and the loss of each
+    center without a model.
+    """
+    private = [each for each in summaries if each.model == model and each.epsilon is not None]
+    lines = []
+    for mechanism in dict.fromkeys(each.mechanism for each in private):
+        found = sorted((each for each in private if each.mechanism == mechanism), key=lambda each: each.epsilon or 0.0)
+        x = [each.epsilon or 0.0 for each in found]
+        lines.append(Line(mechanism, x, [each.test_loss for each in found], [each.test_loss_std for each in found]))
+    for center, alone in _center_alone(summaries).items():
+        x = sorted(alone)
+        lines.append(Line(f"center {center} alone", x, [alone[each].center_loss for each in x], guide=True))
+    known = {
+        epsilon: best
+        for epsilon in sorted({each.epsilon or 0.0 for each in private})
+        if (best := _best_published(published, epsilon))
+    }
+    lines.append(Line(_PUBLISHED, list(known), [best.mean for best in known.values()], guide=True))
+    levels = [
+        (name, each.test_loss)
+        for name, mechanism in (("true labels", CLEAN), ("mean predictor", MEAN_PREDICTOR))
+        for each in summaries
+        if each.mechanism == mechanism and each.model in (model, MEAN_PREDICTOR) and each.test_loss is not None
+    ]
+    x_label, y_label = "epsilon, of histogram and labels together", f"test {loss} loss, true labels"
+    return draw_lines(lines, title, x_label, y_label, levels)
+
+
+@dataclass(frozen=True)
+class PublishedResult:
+    """Published test loss at an epsilon > 0: mean and standard deviation over trials.
+
+    The mechanism is named as in the publication.
+    """
+
+    mechanism: str
+    epsilon: float
+    mean: float
+    std: float
+
+
+def read_published(path: str) -> list[PublishedResult]:
+    """Reads the value of `--published`, a CSV file with the header mechanism,epsilon,mean,std, in its order.
+
+    Raises InputError, which names file and line, if the file cannot be read or is not such a table.
+    """
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file)
+            if reader.fieldnames != _COLUMNS:
+                raise InputError(f"--published {path}: the header must be {','.join(_COLUMNS)}")
+            return [_parse_row(row, f"--published {path}: line {reader.line_num}") for row in reader]
+    except OSError as error:
+        raise InputError(f"--published {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"--published {path} is not UTF-8 text") from None
+
+
+def _best_published(published: Sequence[PublishedResult], epsilon: float) -> PublishedResult | None:
+    """Published result with the least mean at an epsilon, compared exactly; None if there is none."""
+    return min((each for each in published if each.epsilon == epsilon), key=lambda each: each.mean, default=None)
+
+
+def _parse_row(row: dict[str, str], where: str) -> PublishedResult:
+    try:
+        epsilon, mean, std = (float(row[name]) for name in _COLUMNS[1:])
+    except (TypeError, ValueError):
+        raise InputError(f"{where}: epsilon, mean and std must be numbers") from None
+    if not (epsilon > 0 and math.isfinite(mean) and std >= 0):
+        raise InputError(f"{where}: epsilon must be above 0, mean finite, and std not negative")
+    return PublishedResult(row["mechanism"], epsilon, mean, std)

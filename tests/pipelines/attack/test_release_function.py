@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 from labeldp import Prior, Randomizer, solve
-from labeldp.pipelines.attack import keyed_release
-from labeldp.pipelines.attack.keyed_release import KeyedRelease
+from labeldp.pipelines.attack.release_function import COLUMN, ID_COLUMN, KeyedRelease
 
 
 @pytest.mark.parametrize("mechanism", ["rr_on_bins", "rr"])
@@ -20,7 +19,12 @@ def test_it_is_what_a_job_releases(
     labels, ids = np.arange(1000) ** 2 % 7 % 5, np.arange(1000)[::-1] * 5 - 99
     log = tmp_path / "log.csv"
     log.write_text("id,label\n" + "".join(f"{i},{y}\n" for i, y in zip(ids, labels, strict=True)))
-    flags = {"input": log, "label": keyed_release.COLUMN, "id_column": keyed_release.ID_COLUMN, "mechanism": mechanism}
+    flags = {
+        "input": log,
+        "label": COLUMN,
+        "id_column": ID_COLUMN,
+        "mechanism": mechanism,
+    }
     invoke(job(**flags)).ok()
 
     shards = [pyarrow.parquet.read_table(path).to_pydict() for path in shard_paths(outputs / "released")]

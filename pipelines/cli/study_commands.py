@@ -1,25 +1,38 @@
-"""Shared parts of the commands that study a prior: checks and output files.
+"""Shared parts of the commands that study a prior or a dataset: checks, worker processes, progress, output files.
 
-These commands need neither Beam nor data: they compute from a prior that is public or was released before.
+The commands that study a prior need neither Beam nor data: they compute from a prior that is public or was released
+before.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
-from collections.abc import Callable, Sequence
-from typing import Any
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, TypeVar
 
 from ...mechanisms.core.budget import check_epsilon
 from ...mechanisms.core.losses import loss_named
+from ..charts.text_format import Row, csv_text, json_text
 from ..errors import UsageError, one_line
 from ..flags.arguments import check_unique
 from ..flags.local_files import check_file, local_copy, write_file
 from ..flags.optional_extras import check_extra
 from ..spec.mechanism_spec import MechanismSpec, parse_mechanism_spec
 from ..spec.prior_file import PriorFile, read_prior
-from ..study.tables import Row, csv_text, json_text
 from .exit_codes import run_command
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_SECONDS_BETWEEN_LINES = 2.0
 
 
 def run_prior_command(command: str, args: argparse.Namespace, work: Callable[[argparse.Namespace], None]) -> int:
@@ -134,3 +147,75 @@ def write_results(
         write_file(args.json, json_text(rows, **about, **facts))
     if args.picture:
         write_file(args.picture, draw())
+
+
+def map_with_progress(work: Callable[[Item], Result], items: Sequence[Item], processes: int, verb: str) -> list[Result]:
+    """Results in the order of the items, as `map_in_processes` computes them, with progress as `progress` shows it."""
+    return list(progress(map_in_processes(work, items, processes), len(items), verb))
+
+
+def map_in_processes(work: Callable[[Item], Result], items: Sequence[Item], processes: int) -> Iterator[Result]:
+    """Yields work(item) in the order of the items, from worker processes, as soon as all results before it are there.
+
+    The function is at the top level of a module; its argument and result must be picklable. With one process or a
+    single item, the work is done in this process. If the caller stops early, by an exception, Ctrl-C or `close`, the
+    worker processes are killed. Raises MemoryError if a worker process is killed, which is how the system reacts when
+    memory runs out.
+    """
+    if min(processes, len(items)) <= 1:
+        yield from map(work, items)
+        return
+    others = set(multiprocessing.active_children())
+    # Spawned, not forked: a forked worker would inherit threads and locks of libraries in an unknown state.
+    pool = ProcessPoolExecutor(min(processes, len(items)), multiprocessing.get_context("spawn"), _start_worker)
+    try:
+        # Not `pool.map`: it cancels futures when it is closed, and a pool whose processes were killed fails on those.
+        for future in [pool.submit(work, item) for item in items]:
+            yield future.result()
+    except BaseException as error:
+        for process in set(multiprocessing.active_children()) - others:
+            process.kill()
+        if isinstance(error, BrokenProcessPool):
+            raise MemoryError("a worker process was killed: free memory, or give --processes 1") from None
+        raise
+    finally:
+        pool.shutdown()
+
+
+def _start_worker() -> None:
+    # Ctrl-C reaches the whole process group; the parent process handles it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def progress(iterable: Iterable[Item], total: int, verb: str) -> Iterator[Item]:
+    """Shows progress on standard error while the caller handles items.
+
+    A terminal gets a tqdm bar. Otherwise there is a line `labeldp: VERB 3 of 24` at most every two seconds, and one for
+    the last item; `verb` is a past participle, for example "solved". An item counts as handled when the caller asks for
+    the next one. Raises UsageError, which names the extra `evaluation`, if tqdm is not installed.
+    """
+    check_extra("progress", "evaluation", "tqdm")
+    return _bar(iterable, total, verb) if sys.stderr.isatty() else _lines(iterable, total, verb)
+
+
+def _bar(iterable: Iterable[Item], total: int, verb: str) -> Iterator[Item]:
+    from tqdm import tqdm
+
+    yield from tqdm(iterable, total=total, desc=f"labeldp: {verb}", file=sys.stderr, dynamic_ncols=True)
+
+
+def _lines(iterable: Iterable[Item], total: int, verb: str) -> Iterator[Item]:
+    last = time.monotonic()
+    for done, item in enumerate(iterable, start=1):
+        yield item
+        if done == total or time.monotonic() - last >= _SECONDS_BETWEEN_LINES:
+            last = time.monotonic()
+            print(f"labeldp: {verb} {done} of {total}", file=sys.stderr, flush=True)

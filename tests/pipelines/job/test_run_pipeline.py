@@ -1,12 +1,17 @@
-"""Cancellation of Flink jobs, with a server that imitates Flink's REST interface. tests/flink uses a real cluster."""
+"""Cancellation of Flink jobs, on a server that imitates Flink's REST interface, and what Beam is made to keep.
+
+tests/flink uses a real cluster.
+"""
 
 import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
 
 import pytest
-from labeldp.pipelines.job.flink_jobs import cancel_flink_jobs
+from labeldp.pipelines.job.run_pipeline import cancel_flink_jobs
 
 
 class Flink(BaseHTTPRequestHandler):
@@ -53,7 +58,7 @@ def test_cancels_what_runs_under_the_name_and_waits_for_its_end(
     master: str, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr("labeldp.pipelines.job.flink_jobs.time.sleep", pauses.append)
+    monkeypatch.setattr("labeldp.pipelines.job.run_pipeline.time.sleep", pauses.append)
     cancel_flink_jobs(scheme + master, "labeldp-1")
     assert Flink.asked == ["/jobs/a?mode=cancel"] * 2
     assert pauses == [0.2] * 2
@@ -63,3 +68,23 @@ def test_cancels_what_runs_under_the_name_and_waits_for_its_end(
 def test_says_when_nothing_answers() -> None:
     with pytest.raises(OSError, match="refused"):
         cancel_flink_jobs("localhost:1", "labeldp-1")
+
+
+def test_a_job_parses_its_options_and_reads_signatures_few_times(
+    job: Any, invoke: Any, outputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, 600 parsers of command lines are built, and 16,000 signatures read, which takes a second."""
+    import inspect
+
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    invoke(job()).ok()
+    made, read = [], []
+    init, signature = PipelineOptions.__init__, inspect.signature
+    monkeypatch.setattr(PipelineOptions, "__init__", lambda *args, **named: made.append(1) or init(*args, **named))
+    monkeypatch.setattr(inspect, "signature", lambda *args, **named: read.append(1) or signature(*args, **named))
+
+    invoke(job(output=outputs / "second")).ok()
+
+    assert 0 < len(made) < 60
+    assert 0 < len(read) < 1_000

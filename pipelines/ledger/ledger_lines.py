@@ -1,11 +1,13 @@
-"""Ledger in a file of JSON lines, one per run: the default, for the runs of one machine.
+"""Ledgers of JSON lines, one per run: in a file, for the runs of one machine, or in an object of a store.
 
-No crash and no full disk loses or tears a line: it is written to a second file first. If its writer is killed while it
-appends the line to the ledger, readers take the rest of the line from there: a charge is complete as soon as its first
-byte is in the ledger.
+File. No crash and no full disk loses or tears a line: it is written to a second file first. If its writer is killed
+while it appends the line to the ledger, readers take the rest of the line from there: a charge is complete as soon as
+its first byte is in the ledger. Functions raise InputError if the file cannot be read, and StageError if a line cannot
+be written, for example because the disk is full; the ledger is as before then.
 
-Functions raise InputError if the file cannot be read, and StageError if a line cannot be written, for example because
-the disk is full; the ledger is as before then.
+Object. Caps hold across machines: a charge reads the object, checks the caps and replaces the object on the condition
+that no other run has replaced it meanwhile (If-Match on S3, the generation on Google Cloud Storage). If one has, it
+starts again. A store that ignores the condition is refused.
 """
 
 from __future__ import annotations
@@ -13,15 +15,23 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO
 
-from ...transforms.errors import named_file
+from ...transforms.errors import InputError, StoreConflict, StoreError, named_file
 from ...transforms.io.filesystems import read_text
 from ...transforms.io.local_sync import make_folders, sync_folder
+from ...transforms.stores.object_store import ABSENT, require_conditions
+from ...transforms.stores.open_store import store_of
 
 _PENDING = ".pending"
 """Extension of the second file. It lies beside the ledger while a line is appended."""
+
+_PATIENCE_SECONDS = 60.0
+_LONGEST_PAUSE = 1.0
+_DATABASE = "for a ledger in a database give sqlite:///FILE or postgresql://USER@HOST/DATABASE"
 
 
 class LedgerFile:
@@ -39,8 +49,7 @@ class LedgerFile:
         """Place ("line 1") and text of each line that is not empty; none if the file does not exist."""
         if not os.path.exists(self.name):
             return []
-        lines = read_ledger(self.name).splitlines()
-        return [(f"line {number}", line) for number, line in enumerate(lines, start=1) if line.strip()]
+        return _rows(read_ledger(self.name))
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -133,3 +142,78 @@ def _write_all(descriptor: int, text: str) -> None:
     while rest:
         rest = rest[os.write(descriptor, rest) :]
     os.fsync(descriptor)
+
+
+class LedgerObject:
+    """Runs in an object of JSON lines.
+
+    Attributes:
+      name: URL of the object, for messages.
+    """
+
+    def __init__(self, path: str):
+        """Names the object, which need not exist yet."""
+        self.name = path
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Place ("line 1") and text of each line that is not empty; none if the object does not exist.
+
+        Raises InputError if it cannot be read.
+        """
+        return _rows(self._read()[0])
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Does nothing: the condition of the write is the lock."""
+        yield
+
+    def append(self, run: dict[str, Any], check: Callable[[Sequence[tuple[str, str]]], None]) -> None:
+        """Appends a run.
+
+        `check` looks at the lines so far, and raises if the run must not be appended; each attempt calls it again.
+        Raises InputError if the object cannot be read or written, or the store ignores conditions.
+        """
+        line, end = json.dumps(run), time.monotonic() + _PATIENCE_SECONDS
+        with self._reasons("charged"):
+            require_conditions(store_of(self.name), self.name)
+        for attempt in range(1 << 30):
+            text, version = self._read()
+            if attempt and line in text.splitlines():
+                # An earlier attempt has written it, and its answer was lost.
+                return
+            check(_rows(text))
+            newline = "" if text.endswith("\n") or not text else "\n"
+            try:
+                with self._reasons("charged"):
+                    store_of(self.name).write(self.name, f"{text}{newline}{line}\n".encode(), version)
+                return
+            except StoreConflict:
+                if time.monotonic() > end:
+                    raise InputError(
+                        f"ledger {self.name} is charged by too many runs at once; nothing is released: run again"
+                    ) from None
+            time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.02 * 2**attempt)))
+
+    def _read(self) -> tuple[str, str]:
+        """Text and version."""
+        with self._reasons("read"):
+            found = store_of(self.name).read(self.name)
+        if found is None:
+            return "", ABSENT
+        try:
+            return found[0].decode(), found[1]
+        except UnicodeDecodeError:
+            raise InputError(f"ledger {self.name} is corrupt: it is not UTF-8 text; restore it from a backup") from None
+
+    @contextlib.contextmanager
+    def _reasons(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except StoreConflict:
+            raise
+        except StoreError as error:
+            raise InputError(f"ledger {self.name} cannot be {what}: {error.reason}; {_DATABASE}") from None
+
+
+def _rows(text: str) -> list[tuple[str, str]]:
+    return [(f"line {number}", line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]

@@ -29,7 +29,7 @@ def test_labels_with_little_noise_train_as_good_a_model(precise: tuple[Path, dic
 
 
 def test_the_mean_is_tested_on_clicks_that_are_not_in_the_log(precise: tuple[Path, dict[str, float]]) -> None:
-    from labeldp.pipelines.cli.conversion_log import LABEL, click_batches, new_clicks
+    from labeldp.pipelines.cli.demo_command import LABEL, click_batches, new_clicks
 
     _, errors = precise
     new = new_clicks(2500, 1)

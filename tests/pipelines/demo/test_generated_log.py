@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from labeldp.pipelines.cli.conversion_log import CONVERTED, LABEL, LABEL_MAX, click_batches
+from labeldp.pipelines.cli.demo_command import CONVERTED, LABEL, LABEL_MAX, click_batches
 from scipy.stats import binom
 
 CLICKS = 200_000

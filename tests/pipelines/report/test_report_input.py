@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("tensorflow_metadata", reason="the extra validation is not installed")
 
 from google.protobuf import text_format
-from labeldp.pipelines.report.validation_summary import Column, read_validation
+from labeldp.pipelines.report.report_input import Column, read_validation
 from labeldp.transforms.errors import InputError
 from labeldp.transforms.validation.schema_protos import parse_statistics
 

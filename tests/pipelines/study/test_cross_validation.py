@@ -5,7 +5,7 @@ Noise passes the test at no more than the stated rate, signal passes it, and no 
 
 import numpy as np
 import pytest
-from labeldp.pipelines.study.model_selection import FOLDS, SIGNIFICANT, best_candidate, cross_validated
+from labeldp.pipelines.study.models import FOLDS, SIGNIFICANT, best_candidate, cross_validated
 from scipy import stats
 
 RECORDS = 400

@@ -14,8 +14,7 @@ pytest.importorskip("dp_accounting", reason="the extra ledger is not installed")
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from labeldp.pipelines.ledger.composed_epsilon import SMALLEST_DELTA, composed_epsilon
-from labeldp.pipelines.ledger.spent_budget import SpentBudget
+from labeldp.pipelines.ledger.spent_budget import SMALLEST_DELTA, SpentBudget, composed_epsilon
 
 costs = st.tuples(st.floats(1e-3, 4), st.sampled_from([0.0, 0.0, 1e-9, 1e-6, 1e-3]))
 targets = st.sampled_from([1e-9, 1e-6, 1e-4, 1e-2, 0.2])
