@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 from labeldp.mechanisms.noise.keyed_words import Identities
 from labeldp.mechanisms.release.label_column import LabelColumn
-from labeldp.transforms.batches import LabelledBatch, label_values, record_identities
+from labeldp.transforms.batches import LabelledBatch
 from labeldp.transforms.io.input_format import BATCH_ROWS, FilePart, Format
+from labeldp.transforms.label_summary import UsableRecords, usable_records
 from labeldp.transforms.readers.file_reader import FileReader
 from labeldp.transforms.tfrecord.framing import Frames, read_records
 from log_schema import LABEL, LABEL_MAX
@@ -30,8 +31,7 @@ class Records:
       examples: Serialized tf.Examples of each batch.
       decoded: Batches as Arrow.
       batches: Batches as in the job: only the label is decoded.
-      values: Labels of each batch, shape (n,), float64.
-      names: Identities of the records of each batch.
+      usable: Records of each batch with their labels, all of which are usable.
     """
 
     path: str
@@ -41,8 +41,17 @@ class Records:
     examples: list[list[bytes]]
     decoded: list[pa.RecordBatch]
     batches: list[LabelledBatch]
-    values: list[np.ndarray]
-    names: list[Identities]
+    usable: list[UsableRecords]
+
+    @property
+    def values(self) -> list[np.ndarray]:
+        """Labels of each batch, shape (n,), float64."""
+        return [each.labels.values for each in self.usable]
+
+    @property
+    def names(self) -> list[Identities]:
+        """Identities of the records of each batch."""
+        return [each.labels.identities for each in self.usable]
 
     @classmethod
     def read(cls, path: Path) -> Records:
@@ -58,16 +67,16 @@ class Records:
             frames = list(read_records(file, str(path), BATCH_ROWS))
         examples = [list(batch) for batch in frames]
         batches = list(read_batches(str(path)))
+        column = LabelColumn(LABEL, tuple(float(label) for label in range(LABEL_MAX + 1)))
         return cls(
             path=str(path),
             raw=path.read_bytes(),
-            column=LabelColumn(LABEL, tuple(float(label) for label in range(LABEL_MAX + 1))),
+            column=column,
             frames=frames,
             examples=examples,
             decoded=[ExamplesToRecordBatchDecoder().DecodeBatch(batch) for batch in examples],
             batches=batches,
-            values=[label_values(batch, LABEL) for batch in batches],
-            names=[record_identities(batch, None) for batch in batches],
+            usable=[usable_records(batch, column) for batch in batches],
         )
 
 

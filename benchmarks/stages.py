@@ -24,6 +24,7 @@ from labeldp.mechanisms.core.randomizer import Randomizer
 from labeldp.mechanisms.noise.keyed_words import words
 from labeldp.mechanisms.registry import solve
 from labeldp.mechanisms.release.label_column import LabelColumn
+from labeldp.mechanisms.release.label_draws import LabelSampler
 from labeldp.transforms.batches import LabelledBatch, label_values, replace_label
 from labeldp.transforms.io.input_format import BATCH_ROWS, FilePart, Format
 from labeldp.transforms.label_summary import summarize
@@ -213,9 +214,11 @@ def _noise(records: Records) -> Iterator[Stage]:
 
         yield Stage(f"count and digest, records named by text {name}", count_and_digest_ids, {}, 1.5e6)
 
+    sampler = LabelSampler(randomizer, _KEY, _KEY)
+
     def randomize() -> None:
-        for batch, values, names in zip(records.batches, records.values, records.names, strict=True):
-            privatize_batch(batch, values, names, records.column, randomizer, _KEY, _KEY)
+        for usable in records.usable:
+            privatize_batch(usable, sampler)
 
     yield Stage("randomize: label, word, output, its bytes and checksum", randomize)
 

@@ -1,4 +1,4 @@
-"""Label counts and raw sums of the input digest, per batch and merged over all batches."""
+"""Records of a batch that are released, and their summary: label counts and raw sums of the input digest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from apache_beam.pvalue import PCollection
 from apache_beam.utils.shared import Shared
 
 from ..mechanisms.release.label_column import LabelColumn
-from ..mechanisms.release.label_counts import LabelSummary, add_summaries, count_labels
+from ..mechanisms.release.label_records import LabelRecords, LabelSummary, add_summaries, count_labels
 from .batches import LabelledBatch, center_values, check_bounded, record_identities, several_values, usable_labels
 from .errors import InputError, redact_errors
 from .group_indices import group_indices
@@ -20,35 +20,54 @@ from .noise_key_file import NoiseKeyFile
 from .progress_log import Progress
 
 
-def record_centers(batch: LabelledBatch, column: LabelColumn) -> tuple[tuple[str, np.ndarray] | None, int]:
-    """Finds the centers of some records, and with groups the group of each.
+@dataclass(frozen=True, eq=False)
+class UsableRecords:
+    """Records of a batch that are released: those with a usable label in all private columns.
 
-    Returns the name of the center column with the centers as indices into the domain, shape (n,), integers, or None for
-    labels without a center; and the number of centers that are missing or infinite. With groups, indices are of pairs
-    of center and group (`LabelColumn.split`). Raises InputError if the center column is not numeric, or the column of
-    the groups cannot be grouped by.
+    Attributes:
+      batch: The batch with these records alone.
+      labels: Their labels, identities and centers.
+      unusable: Rows of the other records, shape (m,), int64.
     """
+
+    batch: LabelledBatch
+    labels: LabelRecords
+    unusable: np.ndarray
+
+
+def usable_records(batch: LabelledBatch, column: LabelColumn, centered: bool = True) -> UsableRecords:
+    """Finds the records of a batch that are released; `centered` is False for labels that are used without a center.
+
+    Raises InputError if the records of units were not bounded, the label, id or center column has the wrong type, the
+    column of the groups cannot be grouped by, or a record has no id.
+    """
+    check_bounded(batch, column.unit)
+    values, usable = usable_labels(batch, column)
+    kept, unusable = batch.keep(usable), batch.rows[~usable]
+    centers, missing = _record_centers(kept, column) if centered else (None, 0)
+    identities = record_identities(kept, column.id_column)
+    return UsableRecords(
+        kept, LabelRecords(column, values[usable], identities, centers, len(unusable), missing), unusable
+    )
+
+
+def _record_centers(batch: LabelledBatch, column: LabelColumn) -> tuple[np.ndarray | None, int]:
+    """Centers of records as in `LabelRecords`, and the number of those that are missing or infinite."""
     if column.center is None:
         return None, 0
     indices, missing = column.center_indices(center_values(batch, column.center))
     if column.groups is not None:
         indices = indices * column.groups.size + group_indices(batch, column.groups)
-    return (column.center, indices), missing
+    return indices, missing
 
 
 def summarize(batch: LabelledBatch, column: LabelColumn, secret: bytes) -> LabelSummary:
     """Counts and digest sums of one batch; `secret` has 32 bytes.
 
-    Raises InputError if the label, id or center column has the wrong type, or a record has no id.
+    Raises InputError as `usable_records`.
     """
-    check_bounded(batch, column.unit)
-    values, usable = usable_labels(batch, column)
-    kept, values = batch.keep(usable), values[usable]
-    centers, missing = record_centers(kept, column)
-    identities = record_identities(kept, column.id_column)
-    places, several = None if centers is None else centers[1], several_values(batch, column.name)
-    summary = count_labels(values, identities, column, secret, places, int((~usable).sum()), missing, several)
-    return dataclasses.replace(summary, left_out=batch.left_out)
+    summary = count_labels(usable_records(batch, column).labels, secret)
+    return dataclasses.replace(summary, several=several_values(batch, column.name), left_out=batch.left_out)
 
 
 class MergeSummaries(beam.CombineFn):

@@ -12,7 +12,7 @@ from apache_beam.pvalue import AsSingleton, PCollection
 from ..mechanisms.core.budget import BudgetSplit
 from ..mechanisms.release.bound_noise import NoiseBinding, make_binding
 from ..mechanisms.release.label_column import LabelColumn
-from ..mechanisms.release.label_counts import LabelSummary
+from ..mechanisms.release.label_records import LabelSummary
 from .batches import LabelledBatch
 from .errors import InputError, redact_errors
 from .label_summary import SummarizeLabels

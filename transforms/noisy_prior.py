@@ -12,7 +12,7 @@ from apache_beam.pvalue import AsSingleton, PCollection
 from ..mechanisms.center.linear_center import LinearCenter
 from ..mechanisms.core.budget import remaining_epsilon, split_budget
 from ..mechanisms.release.label_column import LabelColumn
-from ..mechanisms.release.label_counts import LabelSummary
+from ..mechanisms.release.label_records import LabelSummary
 from ..mechanisms.release.prior_release import PriorRelease, RefusedRelease, release_prior
 from .batches import LabelledBatch
 from .errors import InputError, redact_errors

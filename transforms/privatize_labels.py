@@ -9,28 +9,18 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import apache_beam as beam
-import numpy as np
 from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.utils.shared import Shared
 
 from ..mechanisms.core.randomizer import Randomizer
-from ..mechanisms.noise.input_digest import RawSums, add_sums, digest_sums, input_digest
-from ..mechanisms.noise.keyed_words import Identities
+from ..mechanisms.noise.input_digest import RawSums, add_sums, input_digest
 from ..mechanisms.release.bound_noise import NoiseBinding, StreamBinding
 from ..mechanisms.release.label_column import LabelColumn
-from ..mechanisms.release.label_draws import draw_labels, fits
-from .batches import (
-    Carried,
-    LabelledBatch,
-    as_argument,
-    as_side_input,
-    check_bounded,
-    record_identities,
-    replace_label,
-    usable_labels,
-)
+from ..mechanisms.release.label_draws import LabelSampler, fits
+from ..mechanisms.release.label_records import label_sums
+from .batches import Carried, LabelledBatch, as_argument, as_side_input, replace_label
 from .errors import OTHER_MECHANISM, InputError, redact_errors
-from .label_summary import record_centers
+from .label_summary import UsableRecords, usable_records
 from .noise_key_file import NoiseKeyFile
 from .progress_log import Progress
 from .units.bound_by_id import BoundUnitsById
@@ -159,29 +149,14 @@ class PrivatizeLabels(beam.PTransform):
         return PrivatizedLabels(outputs[_BATCHES], outputs[_DEAD_LETTERS], compared[_DIGEST], compared[_MECHANISM])
 
 
-def privatize_batch(
-    batch: LabelledBatch,
-    values: np.ndarray,
-    identities: Identities,
-    column: LabelColumn,
-    randomizer: Randomizer,
-    noise_key: bytes,
-    secret: bytes,
-    streaming: bool = False,
-    centers: np.ndarray | None = None,
-) -> LabelledBatch:
+def privatize_batch(records: UsableRecords, sampler: LabelSampler) -> LabelledBatch:
     """Replaces each label of a batch by a draw with the random word of its record.
 
-    `values` are the labels, shape (n,), finite float64. The randomizer is over the domain of the column; with a center,
-    over consecutive residuals. `noise_key`, that of the release, and `secret`, for randomized rounding, have 32 bytes
-    each. `streaming` tells that the noise key is that of a StreamBinding: words are then bound to labels and centers as
-    well. `centers` are indices into the domain, shape (n,), integers, or with groups indices of pairs of center and
-    group (`LabelColumn.split`); None without a center column. Returns the batch with its label column replaced, and the
-    fingerprint of the randomizer.
+    Returns the batch with its label column replaced, and the fingerprint of the randomizer.
     """
-    outputs = draw_labels(values, identities, column, randomizer, noise_key, secret, streaming, centers)
-    replaced = replace_label(batch, column.name, outputs)
-    own_mechanism = randomizer.fingerprint.hex()
+    batch = records.batch
+    replaced = replace_label(batch, records.labels.column.name, sampler.sample(records.labels))
+    own_mechanism = sampler.randomizer.fingerprint.hex()
     # A stage before this one may have drawn the labels of another private column.
     mechanism = own_mechanism if batch.mechanism is None else f"{batch.mechanism},{own_mechanism}"
     return dataclasses.replace(replaced, mechanism=mechanism)
@@ -209,56 +184,41 @@ class _Randomize(beam.DoFn):
     def setup(self) -> None:
         self._secret = self._key.load()
         self._progress = self._shared.acquire(lambda: Progress("privatized"))
-        self._prepared: dict[tuple[bytes, NoiseBinding | StreamBinding], tuple[Randomizer, bytes]] = {}
+        self._samplers: dict[tuple[bytes, NoiseBinding | StreamBinding], LabelSampler] = {}
 
     @redact_errors("privatizing labels")
     def process(self, batch: LabelledBatch, randomizer: Any, binding: Any) -> Iterator[LabelledBatch | TaggedOutput]:
         randomizer, binding = batch.resolve(randomizer), batch.resolve(binding)
-        randomizer, noise_key = self._prepare(randomizer, binding)
-        check_bounded(batch, self._column.unit)
-        values, usable = usable_labels(batch, self._column)
-        for row in batch.rows[~usable].tolist():
+        sampler = self._sampler(randomizer, binding)
+        records = usable_records(batch, self._column)
+        for row in records.unusable.tolist():
             letter = DeadLetter(batch.source, row, "privatize", "unusable label")
             yield TaggedOutput(_DEAD_LETTERS, letter)
-        kept, values = batch.keep(usable), values[usable]
-        identities = record_identities(kept, self._column.id_column)
-        centers, _ = record_centers(kept, self._column)
-        streaming = isinstance(binding, StreamBinding)
         mechanisms: frozenset[str] = frozenset()
-        if len(values):
-            result = privatize_batch(
-                kept,
-                values,
-                identities,
-                self._column,
-                randomizer,
-                noise_key,
-                self._secret,
-                streaming,
-                None if centers is None else centers[1],
-            )
-            mechanisms = frozenset([randomizer.fingerprint.hex()])
-            yield result
-        if not streaming:
-            sums = digest_sums(self._secret, self._column.name, identities, values, centers)
+        if len(records.labels):
+            mechanisms = frozenset([sampler.randomizer.fingerprint.hex()])
+            yield privatize_batch(records, sampler)
+        if not sampler.streaming:
+            sums = label_sums(records.labels, self._secret)
             yield TaggedOutput(_DRAWN, _Drawn(sums, mechanisms))
-        self._progress.add(len(values))
+        self._progress.add(len(records.labels))
 
-    def _prepare(self, randomizer: Randomizer, binding: NoiseBinding | StreamBinding) -> tuple[Randomizer, bytes]:
-        """Returns the randomizer with its alias table built, and the noise key.
+    def _sampler(self, randomizer: Randomizer, binding: NoiseBinding | StreamBinding) -> LabelSampler:
+        """Returns the sampler, whose randomizer has its alias table built.
 
         Cached, because side inputs are decoded again for each bundle.
         """
         wanted = (randomizer.fingerprint, binding)
-        if wanted not in self._prepared:
+        if wanted not in self._samplers:
             if not fits(self._column, randomizer):
                 raise InputError("the label domain of the mechanism differs from the declared one")
             if isinstance(binding, StreamBinding):
                 noise_key = binding.noise_key(self._secret, self._column)
             else:
                 noise_key = binding.noise_key(self._secret)
-            self._prepared = {wanted: (randomizer, noise_key)}
-        return self._prepared[wanted]
+            streaming = isinstance(binding, StreamBinding)
+            self._samplers = {wanted: LabelSampler(randomizer, noise_key, self._secret, streaming)}
+        return self._samplers[wanted]
 
 
 class _Digest(beam.DoFn):

@@ -17,7 +17,7 @@ from ..core.label_grid import NEAREST, DeclaredGrid
 from ..noise.input_digest import input_digest
 from ..noise.keyed_words import derive_noise_key, keyed_hash
 from .label_column import LabelColumn
-from .label_counts import LabelSummary
+from .label_records import LabelSummary
 from .unit_bound import UnitBound
 
 

@@ -20,7 +20,7 @@ from ..noise.noisy_histogram import estimated_prior, noisy_counts
 from ..registry import AUTO, Mechanism, prior_share
 from .bound_noise import NoiseBinding, make_binding
 from .label_column import LabelColumn
-from .label_counts import LabelSummary
+from .label_records import LabelSummary
 from .unit_bound import UnitBound
 
 

@@ -22,8 +22,8 @@ from ...mechanisms.noise.keyed_words import Identities, row_identities
 from ...mechanisms.registry import AUTO, mechanism_named
 from ...mechanisms.release.bound_noise import NoiseBinding, make_binding
 from ...mechanisms.release.label_column import LabelColumn
-from ...mechanisms.release.label_counts import LabelSummary, count_labels
-from ...mechanisms.release.label_draws import draw_labels
+from ...mechanisms.release.label_draws import LabelSampler
+from ...mechanisms.release.label_records import LabelRecords, LabelSummary, count_labels
 from ...mechanisms.release.prior_release import PriorRelease, public_reason, release_prior, solved
 from ...mechanisms.release.unit_bound import UnitBound, UnitCounts, bounded
 from ..flags.local_files import write_file
@@ -48,18 +48,15 @@ class NotFittedError(ValueError, AttributeError):
 
 @dataclass(frozen=True, eq=False)
 class _Records:
-    """Records in memory, and what is counted of those with a usable label.
+    """Labels in memory, and the records that are released: those that have a usable label, within bounds of units.
 
-    With units, `kept` masks the ones within the bounds, which alone are counted.
+    `kept` masks these among all labels, and `counts` are of units.
     """
 
     labels: LabelArray
-    usable: np.ndarray
-    values: np.ndarray = field(repr=False)
-    identities: Identities
-    centers: np.ndarray | None
+    kept: np.ndarray
+    released: LabelRecords
     summary: LabelSummary = field(repr=False)
-    kept: np.ndarray | None = None
     counts: UnitCounts | None = None
 
 
@@ -297,7 +294,7 @@ class LabelPrivatizer:
         )  # fmt: skip
         records = _read(request, column, secret, labels, center, ids, units)
         binding = make_binding(records.summary, column, mechanism.budget, secret)
-        drawn = _drawn(records, column, mechanism.randomizer, binding, secret)
+        drawn = _drawn(records, mechanism.randomizer, binding, secret)
         epsilon = mechanism.total_epsilon(mechanism.labels_budget[0])
         self._publish(
             request, _Release("apply", request.source, binding, mechanism, epsilon, records.counts), fitted=False
@@ -326,7 +323,7 @@ class LabelPrivatizer:
         request, secret = self._request()
         records = _read(request, request.column, secret, labels, center, ids, units)
         binding, mechanism = _fitted(request, records, secret)
-        drawn = _drawn(records, request.column, mechanism.randomizer, binding, secret)
+        drawn = _drawn(records, mechanism.randomizer, binding, secret)
         release = _Release("privatize", request.source, binding, mechanism, request.epsilon, records.counts)
         self._publish(request, release, fitted=True)
         return drawn
@@ -504,18 +501,19 @@ def _read(
         raise ValueError("no record has a usable center (missing, NaN or infinite): check center")
     if (units is None) != (column.unit is None):
         raise ValueError("units and unit_column belong together: give both, or neither")
+    records = LabelRecords(column, values, identities, centers, unusable, missing)
     if column.unit is None:
-        summary = count_labels(values, identities, column, secret, centers, unusable, missing)
-        return _Records(read, usable, values, identities, centers, summary)
+        return _Records(read, usable, records, count_labels(records, secret))
     found, present = read_units(units, column.unit.column)
     if len(present) != len(usable):
         raise ValueError(f"there are {len(present):,} units for {len(usable):,} labels")
     kept, counts = bounded(column.unit, found.keep(usable[present]), present[usable], identities, secret)
     if not kept.any():
         raise ValueError("no record with a usable label has a unit: check units")
-    own = None if centers is None else centers[kept]
-    summary = count_labels(values[kept], identities.keep(kept), column, secret, own, unusable, missing)
-    return _Records(read, usable, values, identities, centers, summary, kept, counts)
+    records = records.keep(kept)
+    released = usable.copy()
+    released[usable] = kept
+    return _Records(read, released, records, count_labels(records, secret), counts)
 
 
 def _centers(
@@ -546,15 +544,8 @@ def _fitted(request: LabelRequest, records: _Records, secret: bytes) -> tuple[Pr
     return release, MechanismFile.of_release(randomizer, release)
 
 
-def _drawn(records: _Records, column: LabelColumn, randomizer: Randomizer, binding: NoiseBinding, secret: bytes) -> Any:
+def _drawn(records: _Records, randomizer: Randomizer, binding: NoiseBinding, secret: bytes) -> Any:
     """Draws the labels and puts them where the true ones were."""
-    noise_key, centers = binding.noise_key(secret), records.centers
-    kept = np.full(len(records.values), True) if records.kept is None else records.kept
-    drawn = np.full(len(records.values), np.nan)
-    own = None if centers is None else centers[kept]
-    drawn[kept] = draw_labels(
-        records.values[kept], records.identities.keep(kept), column, randomizer, noise_key, secret, centers=own
-    )
-    values = np.full(len(records.usable), np.nan)
-    values[records.usable] = drawn
+    values = np.full(len(records.kept), np.nan)
+    values[records.kept] = LabelSampler(randomizer, binding.noise_key(secret), secret).sample(records.released)
     return records.labels.restore(values)

@@ -31,13 +31,14 @@ from ...mechanisms.noise.keyed_words import keyed_hash, words
 from ...mechanisms.noise.noisy_histogram import mean_variance
 from ...mechanisms.registry import AUTO, default_rounding
 from ...mechanisms.release.label_column import LabelColumn
+from ...mechanisms.release.label_draws import LabelSampler
+from ...mechanisms.release.label_records import count_labels
 from ...mechanisms.release.prior_release import release_prior, restricted_prior, solved
 from ...transforms.batches import LabelledBatch, label_values, record_identities
 from ...transforms.center.feature_sample import smallest
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import read_text
-from ...transforms.label_summary import record_centers, summarize
-from ...transforms.privatize_labels import privatize_batch
+from ...transforms.label_summary import usable_records
 from ..spec.mechanism_spec import parse_mechanism_spec
 from .dataset import Dataset, select_records
 from .models import MODELS, TrainingLabels
@@ -253,30 +254,19 @@ def privatize_labels(batch: LabelledBatch, cell: Cell, task: Task, center: Cente
     spec = parse_mechanism_spec(cell.mechanism, task.loss, task.delta, auto=True)
     column = _column(cell, task)
     secret = seed_secret(cell.seed)
-    values = batch.batch.column(0).to_numpy()
     epsilon = cell.epsilon
     if center is not None:
         assert column.center is not None
         both = [batch.batch.column(0), pa.array(center.column)]
         batch = dataclasses.replace(batch, batch=pa.RecordBatch.from_arrays(both, [column.name, column.center]))
         epsilon = remaining_epsilon(epsilon, center.epsilon)
-    release = release_prior(summarize(batch, column, secret), column, epsilon, task.prior_epsilon, secret, spec.name)
+    records = usable_records(batch, column).labels
+    release = release_prior(count_labels(records, secret), column, epsilon, task.prior_epsilon, secret, spec.name)
     randomizer = solved(release, None if spec.name == AUTO else spec.mechanism(task.loss))
-    centers, _ = record_centers(batch, column)
-    indices = None if centers is None else centers[1]
-    privatized = privatize_batch(
-        batch,
-        values,
-        record_identities(batch, None),
-        column,
-        randomizer,
-        release.noise_key(secret),
-        secret,
-        centers=indices,
-    )
-    prior = release.prior if indices is None else restricted_prior(release.prior, randomizer.labels)
-    outputs = privatized.batch.column(0).to_numpy()
-    on_grid = None if indices is None else column.labels[indices]
+    outputs = LabelSampler(randomizer, release.noise_key(secret), secret).sample(records)
+    centers = records.centers
+    prior = release.prior if centers is None else restricted_prior(release.prior, randomizer.labels)
+    on_grid = None if centers is None else column.labels[centers]
     return ReleasedLabels(outputs, prior, release.budget.prior, randomizer, on_grid)
 
 

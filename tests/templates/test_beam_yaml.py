@@ -111,8 +111,8 @@ def digest_of_another_input(monkeypatch: pytest.MonkeyPatch) -> None:
     from labeldp.mechanisms.noise.input_digest import RawSums
     from labeldp.transforms import privatize_labels as privatize
 
-    as_ever = privatize.digest_sums
-    monkeypatch.setattr(privatize, "digest_sums", lambda *arguments: RawSums(as_ever(*arguments).lanes + 1))
+    as_ever = privatize.label_sums
+    monkeypatch.setattr(privatize, "label_sums", lambda *arguments: RawSums(as_ever(*arguments).lanes + 1))
 
 
 class CenteredRow(NamedTuple):

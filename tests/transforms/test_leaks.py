@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from labeldp.mechanisms.noise.input_digest import RawSums, input_digest
-from labeldp.mechanisms.release import bound_noise, label_column, label_counts, label_draws, prior_release
+from labeldp.mechanisms.release import bound_noise, label_column, label_draws, label_records, prior_release
 from labeldp.transforms import (
     Equals,
     Format,
@@ -145,12 +145,12 @@ STAGES = [
     (unique_ids, "_group", "csv", "checking ids"),
     (label_summary, "usable_labels", "csv", "counting labels"),
     (label_column, "LabelRounder", "parquet", "counting labels"),
-    (label_counts, "digest_sums", "tfrecord", "counting labels"),
+    (label_records, "digest_sums", "tfrecord", "counting labels"),
     (bound_noise, "input_digest", "csv", "noising the prior"),
     (prior_release, "make_binding", "csv", "noising the prior"),
     (prior_release, "noisy_counts", "csv", "noising the prior"),
-    (privatize, "usable_labels", "csv", "privatizing labels"),
-    (privatize, "digest_sums", "parquet", "privatizing labels"),
+    (privatize, "usable_records", "csv", "privatizing labels"),
+    (privatize, "label_sums", "parquet", "privatizing labels"),
     (privatize, "input_digest", "csv", "comparing the passes"),
     (label_draws, "words", "tfrecord", "privatizing labels"),
     (privatize, "replace_label", "csv", "privatizing labels"),
@@ -179,7 +179,7 @@ def test_a_failing_stage_shows_no_label(whole_flow, failure, shown, monkeypatch,
     [
         (label_summary, "center_values", "counting labels"),
         (prior_release, "noisy_counts", "noising the prior"),
-        (privatize, "record_centers", "privatizing labels"),
+        (privatize, "usable_records", "privatizing labels"),
         (privatize, "privatize_batch", "privatizing labels"),
     ],
 )
@@ -203,7 +203,7 @@ def test_arrow_itself_may_quote_what_it_chokes_on(whole_flow, failure, shown, mo
         raise ValueError(str(batch.batch.to_pydict()))
 
     build = whole_flow("csv")
-    monkeypatch.setattr(privatize, "usable_labels", cast)
+    monkeypatch.setattr(privatize, "usable_records", cast)
     text = failure(build)
     assert "StageError: privatizing labels failed: " in text
     assert leaks_in(text) == []

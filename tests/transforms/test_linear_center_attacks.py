@@ -271,8 +271,9 @@ def fail_with_labels(*args: Any, **kwargs: Any) -> Any:
 @pytest.mark.parametrize(
     ("name", "stage"),
     [
-        ("usable_labels", "summing features"),
+        ("usable_records", "summing features"),
         ("moment_sums", "summing features"),
+        ("label_sums", "summing features"),
         ("digest_sums", "summing features"),
         ("moments_key", "noising the center"),
         ("noised_sums", "noising the center"),

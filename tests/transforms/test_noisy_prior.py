@@ -14,7 +14,7 @@ from labeldp.mechanisms.core.budget import BudgetSplit, split_budget
 from labeldp.mechanisms.noise.input_digest import RawSums, add_sums, digest_sums, input_digest
 from labeldp.mechanisms.noise.keyed_words import row_identities, words
 from labeldp.mechanisms.noise.noisy_histogram import estimated_prior, noisy_prior
-from labeldp.mechanisms.release.label_counts import LabelSummary
+from labeldp.mechanisms.release.label_records import LabelSummary
 from labeldp.transforms import (
     BindNoise,
     InputError,

@@ -19,6 +19,7 @@ from labeldp.mechanisms import Prior, Randomizer, solve
 from labeldp.mechanisms.core.budget import BudgetSplit
 from labeldp.mechanisms.noise.keyed_words import row_identities, words
 from labeldp.mechanisms.release.bound_noise import make_binding
+from labeldp.mechanisms.release.label_draws import LabelSampler
 from labeldp.transforms import (
     BindNoise,
     Carried,
@@ -34,8 +35,8 @@ from labeldp.transforms import (
     Threshold,
     WriteParquet,
 )
-from labeldp.transforms.batches import LabelledBatchCoder, label_values, record_identities
-from labeldp.transforms.label_summary import MergeSummaries, summarize
+from labeldp.transforms.batches import LabelledBatchCoder, label_values
+from labeldp.transforms.label_summary import MergeSummaries, summarize, usable_records
 from labeldp.transforms.privatize_labels import privatize_batch
 from scipy.stats import binom, chi2
 
@@ -60,8 +61,7 @@ def binding_of(*batches: LabelledBatch, column=COLUMN, secret: bytes, budget=BUD
 
 def drawn(batch: LabelledBatch, noise_key: bytes, randomizer=RR, column=COLUMN) -> np.ndarray:
     """The privatized labels of a batch all of whose labels are usable."""
-    values, identities = label_values(batch, column.name), record_identities(batch, column.id_column)
-    result = privatize_batch(batch, values, identities, column, randomizer, noise_key, bytes(32))
+    result = privatize_batch(usable_records(batch, column), LabelSampler(randomizer, noise_key, bytes(32)))
     return label_values(result, column.name)
 
 

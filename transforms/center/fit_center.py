@@ -16,16 +16,10 @@ from ...mechanisms.center.linear_center import CenterDesign, LinearCenter, desig
 from ...mechanisms.noise.input_digest import RawSums, add_sums, digest_sums
 from ...mechanisms.noise.keyed_words import Identities, integer_identities, keyed_hash, words
 from ...mechanisms.release.label_column import LabelColumn
-from ..batches import (
-    Carried,
-    LabelledBatch,
-    as_argument,
-    as_side_input,
-    check_bounded,
-    record_identities,
-    usable_labels,
-)
+from ...mechanisms.release.label_records import label_sums
+from ..batches import Carried, LabelledBatch, as_argument, as_side_input
 from ..errors import redact_errors
+from ..label_summary import usable_records
 from ..noise_binding import Threshold, after_unique_ids
 from ..noise_key_file import NoiseKeyFile
 from ..progress_log import LOGGER, Progress
@@ -96,18 +90,13 @@ class MergeMoments(beam.CombineFn):
 def summarize_moments(batch: LabelledBatch, column: LabelColumn, design: CenterDesign, secret: bytes) -> MomentSummary:
     """Sums of one batch, which has the features; `secret` has 32 bytes.
 
-    Raises InputError if the label, id or a feature column has the wrong type, or a record has no id.
+    Raises InputError as `usable_records`, or if a feature has the wrong type.
     """
-    check_bounded(batch, column.unit)
-    values, usable = usable_labels(batch, column)
-    kept, values = batch.keep(usable), values[usable]
-    identities = record_identities(kept, column.id_column)
-    indices = column.indices(values, identities, secret)
-    rows = center_rows(kept, design.map)
-    sums = moment_sums(rows, indices, len(column.domain))
-    digest = digest_sums(secret, column.name, identities, values)
-    row_digest = _row_sums(secret, column.name, identities, rows)
-    return MomentSummary(tuple(sums), len(values), int((~usable).sum()), digest, row_digest, batch.left_out)
+    records = usable_records(batch, column, centered=False)
+    labels, rows = records.labels, center_rows(records.batch, design.map)
+    sums = moment_sums(rows, labels.indices(secret), len(column.domain))
+    digest, row_digest = label_sums(labels, secret), _row_sums(secret, column.name, labels.identities, rows)
+    return MomentSummary(tuple(sums), len(labels), labels.unusable, digest, row_digest, batch.left_out)
 
 
 def _row_sums(secret: bytes, name: str, identities: Identities, rows: np.ndarray) -> RawSums:

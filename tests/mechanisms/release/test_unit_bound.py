@@ -16,8 +16,8 @@ from labeldp.mechanisms.core.budget import decimal_budget
 from labeldp.mechanisms.noise.keyed_words import integer_identities
 from labeldp.mechanisms.release import prior_release
 from labeldp.mechanisms.release.label_column import LabelColumn
-from labeldp.mechanisms.release.label_counts import count_labels
-from labeldp.mechanisms.release.label_draws import draw_labels
+from labeldp.mechanisms.release.label_draws import LabelSampler
+from labeldp.mechanisms.release.label_records import LabelRecords, count_labels
 from labeldp.mechanisms.release.prior_release import release_prior
 from labeldp.mechanisms.release.unit_bound import (
     UnitBound,
@@ -104,10 +104,10 @@ def hits_of(label: float, column: LabelColumn, epsilon: float, most: int, least:
     zeros, ones = (np.bincount(OTHERS.astype(int)) + np.array(more) for more in ((most, 0), (0, most)))
     for draw in range(draws):
         secret = hashlib.blake2b(f"{label} {draw}".encode(), digest_size=32).digest()
-        summary = count_labels(labels, identities, column, secret)
-        release = release_prior(summary, column, epsilon, epsilon / 2, secret, "rr")
+        records = LabelRecords(column, labels, identities)
+        release = release_prior(count_labels(records, secret), column, epsilon, epsilon / 2, secret, "rr")
         randomizer, key = solved(release.budget.labels), release.noise_key(secret)
-        released = draw_labels(labels, identities, column, randomizer, key, secret)[:most]
+        released = LabelSampler(randomizer, key, secret).sample(records)[:most]
         counts = np.array(release.counts)
         ratio = (np.abs(counts - ones).sum() - np.abs(counts - zeros).sum()) * release.budget.prior / 2
         hits += bool(ratio + release.budget.labels * (most - 2 * released.sum()) >= least)
@@ -146,7 +146,8 @@ def test_another_bound_has_fresh_noise() -> None:
     names = set()
     for unit in (None, UnitBound("user", 1), UnitBound("user", 2), UnitBound("device", 1)):
         column = LabelColumn("y", DOMAIN, unit=unit)
-        release = release_prior(count_labels(labels, identities, column, SECRET), column, 1.0, 0.5, SECRET, "rr")
+        summary = count_labels(LabelRecords(column, labels, identities), SECRET)
+        release = release_prior(summary, column, 1.0, 0.5, SECRET, "rr")
         names.add((release.digest, release.noise_key(SECRET)))
     assert len(names) == 4
     assert len({digest for digest, _ in names}) == 4

@@ -222,9 +222,10 @@ def test_the_keyed_path_of_groups_is_that_of_the_stages(tmp_path: Path) -> None:
     """Released labels of the stages of a job, from the same records under the same key."""
     import pyarrow as pa
     from labeldp.mechanisms.release.bound_noise import make_binding
+    from labeldp.mechanisms.release.label_draws import LabelSampler
     from labeldp.transforms import LabelColumn, LabelGroups
-    from labeldp.transforms.batches import LabelledBatch, label_values, record_identities
-    from labeldp.transforms.label_summary import record_centers, summarize
+    from labeldp.transforms.batches import LabelledBatch, label_values
+    from labeldp.transforms.label_summary import summarize, usable_records
     from labeldp.transforms.privatize_labels import privatize_batch
 
     rng, key = np.random.default_rng(5), bytes(range(32))
@@ -236,9 +237,6 @@ def test_the_keyed_path_of_groups_is_that_of_the_stages(tmp_path: Path) -> None:
     records = pa.RecordBatch.from_pydict({"label": labels, "id": ids, "center": centers, "group": groups})
     batch = LabelledBatch.whole("/log", 0, records)
     binding = make_binding(summarize(batch, column, key), column, BudgetSplit(0.5, GROUPED.randomizer.epsilon), key)
-    found, _ = record_centers(batch, column)
-    assert found is not None
-    identities = record_identities(batch, "id")
-    arguments = (identities, column, GROUPED.randomizer, binding.noise_key(key), key)
-    out = privatize_batch(batch, labels, *arguments, centers=found[1])
+    sampler = LabelSampler(GROUPED.randomizer, binding.noise_key(key), key)
+    out = privatize_batch(usable_records(batch, column), sampler)
     np.testing.assert_array_equal(label_values(out, "label"), released)

@@ -411,9 +411,9 @@ def test_an_id_that_occurs_twice(fails: Any, tmp_path: Path, write_csv: Any) -> 
 @pytest.mark.parametrize(
     ("module", "function", "stage"),
     [
-        ("labeldp.mechanisms.release.label_counts", "digest_sums", "counting labels"),
+        ("labeldp.mechanisms.release.label_records", "digest_sums", "counting labels"),
         ("labeldp.mechanisms.release.prior_release", "noisy_counts", "noising the prior"),
-        ("labeldp.transforms.privatize_labels", "digest_sums", "privatizing labels"),
+        ("labeldp.transforms.privatize_labels", "label_sums", "privatizing labels"),
         ("labeldp.transforms.shards.parquet_writer", "_returns", "writing"),
         # The columns are read before the job, too.
         ("labeldp.transforms.csv_input.csv_reader", "find_types", "the job"),

@@ -31,6 +31,7 @@ from labeldp.pipelines.study.evaluation_cell import (
 )
 from labeldp.pipelines.study.models import MODELS, TrainingLabels, linear
 from labeldp.transforms import LabelledBatch
+from labeldp.transforms.batches import record_identities
 
 RECORDS = 3000
 TASK = Task("y", tuple(float(label) for label in range(21)))
@@ -112,7 +113,7 @@ def test_the_center_is_that_of_the_functions_of_the_job(dataset: Dataset, monkey
     # Randomized rounding: the sums of the labels are those of `column.indices` of the same secret.
     column = evaluation_cell._column(AROUND, TASK)
     batch = _training_batch(dataset, AROUND.seed)
-    identities = evaluation_cell.record_identities(batch, None)
+    identities = record_identities(batch, None)
     indices = column.indices(dataset.labels[train], identities, seed_secret(AROUND.seed))
     assert sums == moment_sums(design.map.rows(training), indices, 21)
     center = LinearCenter.fit(design, 21, noised_sums(sums, design.map.norm, 21, design.epsilon, key))
