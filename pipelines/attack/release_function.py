@@ -6,6 +6,7 @@ the stages of a job call, in the same order, without Beam. A test compares it wi
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import os
 import sys
@@ -14,15 +15,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...mechanisms.center.group_ranges import GroupRanges
+from ...mechanisms.center.group_ranges import LabelGroups
 from ...mechanisms.center.residuals import ResidualDomain
 from ...mechanisms.core.budget import BudgetSplit
-from ...mechanisms.core.label_grid import NEAREST, LabelRounder
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
-from ...mechanisms.noise.input_digest import digest_sums, input_digest
-from ...mechanisms.noise.keyed_words import Identities, derive_noise_key, first_repeated, integer_identities, words
+from ...mechanisms.noise.keyed_words import Identities, first_repeated, integer_identities
 from ...mechanisms.noise.noisy_histogram import noisy_counts
+from ...mechanisms.release.bound_noise import make_binding
+from ...mechanisms.release.label_column import LabelColumn
+from ...mechanisms.release.label_draws import LabelSampler
+from ...mechanisms.release.label_records import LabelRecords, count_labels
 from ...mechanisms.release.unit_bound import UnitBound, over_limit, priorities, unit_words
 from ..errors import UsageError
 
@@ -215,12 +218,15 @@ class KeyedRelease:
         self._budget = BudgetSplit(prior_epsilon, randomizer.epsilon)
         self.residuals = residuals
         self.unit = unit
-        self._request_of_unit = None if unit is None else unit.request
-        self._domain = randomizer.labels if residuals is None else residuals.labels
-        self._rounder = LabelRounder(self._domain)
-        self._ranges = None if randomizer.group_ranges is None else GroupRanges(randomizer.group_ranges)
-        if self._ranges is not None and residuals is not None:
-            self._table = self._ranges.outputs(randomizer, residuals)
+        labels, center, groups = randomizer.labels, None, None
+        if residuals is not None:
+            labels, center = residuals.labels, CENTER_COLUMN
+            if randomizer.group_ranges is not None:
+                groups = LabelGroups(GROUP_COLUMN, tuple(map(str, range(len(randomizer.group_ranges) - 1))))
+        # In the file, the column of units may have the name that the label has here.
+        bound = unit if unit is None or unit.column != COLUMN else dataclasses.replace(unit, column=UNIT_COLUMN)
+        domain = tuple(labels.tolist())
+        self._column = LabelColumn(COLUMN, domain, ID_COLUMN, center=center, groups=groups, unit=bound)
 
     def __call__(
         self,
@@ -246,7 +252,7 @@ class KeyedRelease:
             raise ValueError("two records have the same id")
         if (centers is None) != (self.residuals is None):
             raise ValueError("a mechanism of residuals takes centers, and no other does")
-        if (groups is None) != (self._ranges is None):
+        if (groups is None) != (self._column.groups is None):
             raise ValueError("a mechanism of groups takes groups, and no other does")
         if (units is None) != (self.unit is None):
             raise ValueError("a mechanism of privacy units takes units, and no other does")
@@ -269,46 +275,17 @@ class KeyedRelease:
         groups: np.ndarray | None,
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Releases records within the bounds of their units."""
-        randomizer, indices = self.randomizer, self._rounder.nearest(labels)
-        request = (COLUMN, self._domain, self._budget, NEAREST)
-        if centers is None or self.residuals is None:
-            request = (*request, None, None, self._request_of_unit)
-            sums = digest_sums(key, COLUMN, identities, labels)
-            noise_key = derive_noise_key(key, input_digest(key, sums, *request), *request)
-            released = randomizer.sample(indices, words(noise_key, randomizer.fingerprint, identities))
-            if self.prior_epsilon == 0:
-                return released, None
-            counts = np.bincount(indices, minlength=len(randomizer.labels))
-            noised = noisy_counts(counts, self.prior_epsilon, noise_key)
-            return released, Prior.from_counts(randomizer.labels, noised).weights
-        places, around = self._rounder.nearest(centers), (*request, CENTER_COLUMN, None, self._request_of_unit)
-        if groups is not None and self._ranges is not None:
-            return self._release_groups(labels, identities, key, places, groups)
-        sums = digest_sums(key, COLUMN, identities, labels, (CENTER_COLUMN, places))
-        noise_key = derive_noise_key(key, input_digest(key, sums, *around), *around)
-        first = self.residuals.place(randomizer.labels) - self.residuals.most
-        clipped = np.clip(indices - places - first, 0, len(randomizer.labels) - 1)
-        drawn = randomizer.sample(clipped, words(noise_key, randomizer.fingerprint, identities))
-        counts = self.residuals.count(indices - places)
-        return self._domain[places] + drawn, noisy_counts(counts, self.prior_epsilon, noise_key)
-
-    def _release_groups(
-        self, labels: np.ndarray, identities: Identities, key: bytes, places: np.ndarray, groups: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Releases records of groups, around the centers of some indices."""
-        residuals, ranges, randomizer = self.residuals, self._ranges, self.randomizer
-        indices = self._rounder.nearest(labels)
-        assert residuals is not None
-        assert ranges is not None
-        size = len(ranges.ends)
-        declared = GROUP_COLUMN, tuple(map(str, range(size - 1)))
-        request = (COLUMN, self._domain, self._budget, NEAREST, CENTER_COLUMN, declared, self._request_of_unit)
-        sums = digest_sums(key, COLUMN, identities, labels, (CENTER_COLUMN, places * size + groups))
-        noise_key = derive_noise_key(key, input_digest(key, sums, *request), *request)
-        coins = words(key, f"position {COLUMN}".encode(), identities)
-        positions = ranges.find(indices - places, groups, len(randomizer.labels), coins)
-        drawn = randomizer.draw(positions, words(noise_key, randomizer.fingerprint, identities))
-        cells = groups * residuals.cells + residuals.cells_of(indices - places)
-        counts = np.bincount(cells, minlength=size * residuals.cells)
-        released = self._domain[places] + self._table[groups, drawn]
-        return released, noisy_counts(counts, self.prior_epsilon, noise_key)
+        column, randomizer, bound = self._column, self.randomizer, None
+        if centers is not None:
+            # They are labels of the domain, which are not rounded.
+            bound = column.indices(centers, identities, key)
+            if groups is not None and column.groups is not None:
+                bound = bound * column.groups.size + groups
+        records = LabelRecords(column, labels, identities, bound)
+        summary = count_labels(records, key)
+        noise_key = make_binding(summary, column, self._budget, key).noise_key(key)
+        released = LabelSampler(randomizer, noise_key, key).sample(records)
+        if centers is None and self.prior_epsilon == 0:
+            return released, None
+        counts = noisy_counts(summary.counts, self.prior_epsilon, noise_key)
+        return released, Prior.from_counts(randomizer.labels, counts).weights if centers is None else counts
