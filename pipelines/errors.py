@@ -1,6 +1,92 @@
-"""Names and messages as one line of text: a line break in a file name could forge a line of the output."""
+"""Errors of what a user asks for, which each face says in its own words, and texts as one line.
+
+A message names fields of a request (`spec.fields`) in braces: "{label_values} replaces {label_min}". The command line
+says --label_values, or a line of the file of `--config`, and Python says label_values.
+"""
 
 from __future__ import annotations
+
+import string
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+BAD_USAGE = 2
+_SIMILARITY = 0.6
+
+Naming = Callable[[str], str]
+"""How a face names a field: from label_step to --label_step, for example."""
+
+
+def as_flag(field: str) -> str:
+    """Names a field on the command line."""
+    return f"--{field}"
+
+
+def as_parameter(field: str) -> str:
+    """Names a field in Python, where `for` is a keyword."""
+    return "for_" if field == "for" else field
+
+
+N = TypeVar("N", bound="FieldNames")
+
+
+class _Filled(string.Formatter):
+    """Fills a message: values that are given, and names of fields for all others."""
+
+    def __init__(self, naming: Naming):
+        self._naming = naming
+
+    def get_value(self, key: Any, args: Any, kwargs: Any) -> Any:
+        return kwargs[key] if key in kwargs else self._naming(key)
+
+
+class FieldNames(Exception):
+    """Part of an error whose message names fields in braces; other values are filled in as given."""
+
+    def __init__(self, message: str, **values: Any):
+        """Makes the error; as text, it names fields as flags."""
+        self.message, self.values = message, values
+        super().__init__(self.said(as_flag))
+
+    def said(self, naming: Naming) -> str:
+        """The message with the names that a face has for the fields."""
+        return _Filled(naming).vformat(self.message, (), self.values)
+
+    def followed(self: N, more: str, **values: Any) -> N:
+        """The same error with more text at its end."""
+        return type(self)(self.message + more, **self.values, **values)
+
+
+class UsageError(Exception):
+    """An error of what the user asks for. The message says what to do."""
+
+
+class FieldError(FieldNames, UsageError):
+    """A field of a request is wrong, or contradicts another."""
+
+    @classmethod
+    def of(cls, error: ValueError) -> FieldError:
+        """Makes the error from one whose message begins with the name of the field."""
+        field, _, problem = str(error).partition(" ")
+        return cls(f"{{{field}}} {{problem}}", problem=problem)
+
+    @classmethod
+    def at(cls, field: str, problem: object) -> FieldError:
+        """Makes the error from the text of another one, after the name of the field and a colon."""
+        return cls(f"{{{field}}}: {{problem}}", problem=problem)
+
+
+def did_you_mean(name: str, known: Iterable[str], before: str = "") -> str:
+    """Text to append to an error message: "; did you mean X?", or nothing if no known name is similar.
+
+    `before` precedes the suggested name, such as two dashes.
+    """
+    # Loaded for errors alone: help must appear at once.
+    import difflib
+
+    by_folded = {each.casefold(): each for each in known}
+    close = difflib.get_close_matches(name.casefold(), by_folded, 1, _SIMILARITY)
+    return f"; did you mean {before}{by_folded[close[0]]}?" if close else ""
 
 
 def one_line(text: str) -> str:
@@ -10,10 +96,3 @@ def one_line(text: str) -> str:
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
     )
-
-
-class UsageError(Exception):
-    """An error of the command line. The message names the flag and says what to do."""
-
-
-BAD_USAGE = 2

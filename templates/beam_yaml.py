@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,20 +16,21 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsList, AsSingleton, PCollection
 
-from ..mechanisms.center.group_ranges import LabelGroups
 from ..mechanisms.core.budget import MIN_EPSILON, remaining_epsilon
-from ..mechanisms.core.label_grid import label_grid, working_grid
 from ..mechanisms.core.randomizer import Randomizer
-from ..mechanisms.registry import AUTO, default_rounding
 from ..mechanisms.release.unit_bound import UnitBound, UnitCounts
+from ..pipelines.errors import FieldError
 from ..pipelines.publish.job_result import JobResult
 from ..pipelines.publish.manifest import make_manifest
+from ..pipelines.spec.center_fields import read_groups
+from ..pipelines.spec.fields import Fields
+from ..pipelines.spec.input_spec import input_format, where_filter
+from ..pipelines.spec.label import Budget, make_label, record_budget, unit_bound, working_domain
+from ..pipelines.spec.label import label_column as checked_column
 from ..pipelines.spec.mechanism_file import MechanismFile
 from ..transforms import (
     BatchesToRows,
     CountRows,
-    Equals,
-    Format,
     InputError,
     LabelColumn,
     LabelledBatch,
@@ -48,7 +50,6 @@ from ..transforms.center.append_center import AppendCenter
 from ..transforms.center.feature_sample import CenterFeatures
 from ..transforms.center.fit_center import DesignCenter, FitLinearCenter
 from ..transforms.errors import OTHER_MECHANISM
-from ..transforms.io.csv_dialect import Dialect
 from ..transforms.io.filesystems import delete_folder
 from ..transforms.shards.publish_shards import require_digest, require_empty
 from ..transforms.units.bound_by_id import BoundUnitsById
@@ -71,83 +72,40 @@ class Release(NamedTuple):
 beam.coders.registry.register_coder(Release, beam.coders.RowCoder)
 
 
-def label_column(
-    label: str,
-    label_min: float | None = None,
-    label_max: float | None = None,
-    label_step: float | None = None,
-    label_values: Sequence[float] | None = None,
-    id_column: str | None = None,
-    rounding: str | None = None,
-    center_column: str | None = None,
-    center_groups: str | None = None,
-    unit_column: str | None = None,
-    max_records_per_unit: int | None = None,
-    epsilon: float | None = None,
-    mechanism: str = "rr_on_bins",
-) -> LabelColumn:
-    """Makes the private column from flat arguments.
+def label_column(fields: Fields) -> LabelColumn:
+    """Makes the private column; rounding is by default that of rr_on_bins, or randomized for a grid of more labels.
 
-    Args:
-      label: Name of the column.
-      label_min: Smallest label of the public domain.
-      label_max: Largest label of the public domain.
-      label_step: Spacing of the label grid.
-      label_values: All labels of the domain, ascending, instead of the three arguments above.
-      id_column: Column of unique ids; by default records are identified by file and row.
-      rounding: "nearest" or "randomized"; by default that of the mechanism, or randomized for a finer grid than it
-        uses.
-      center_column: Column of public predictions, around which labels are privatized.
-      center_groups: NAME=V1,V2,... gives records a range of residuals by their value of the public column NAME.
-      unit_column: Public column that names the privacy unit of each record; by default epsilon is for single records.
-      max_records_per_unit: Largest number of records of a unit. Needed with `unit_column`.
-      epsilon: Total budget of histogram and labels, which decides how many labels of a fine grid are used. Needed for a
-        grid of more than 512 steps.
-      mechanism: Name of the mechanism.
-
-    Returns:
-      The private column.
-
-    Raises:
-      ValueError: If neither or both forms of the domain are given, the domain, the groups or the unit are invalid, or
-        epsilon is missing.
+    Raises ValueError if the domain, the groups or the unit are invalid, or epsilon is missing.
     """
-    grid = (label_min, label_max, label_step)
-    if (label_values is None) == any(bound is None for bound in grid):
-        raise ValueError("the public label domain: give label_min, label_max and label_step, or label_values")
-    domain = np.array(label_values, np.float64) if label_values is not None else label_grid(*map(str, grid))
-    groups, unit = _groups(center_groups), _unit(unit_column, max_records_per_unit)
-    if epsilon is None:
-        labels, declared = working_grid(domain, MIN_EPSILON)
-        if declared is not None:
+    with _python_names():
+        domain, declared = working_domain(fields, MIN_EPSILON if fields.epsilon is None else fields.epsilon)
+        if declared is not None and fields.epsilon is None:
             raise ValueError(
                 f"{declared.labels:,} labels are more than mechanisms use: give epsilon, the same as for NoisyPrior, "
                 "which decides how many of them are used"
             )
-    else:
-        labels, declared = working_grid(domain, epsilon)
-    rounding = rounding or default_rounding(mechanism, declared is not None)
-    named = (label, tuple(labels.tolist()), id_column, rounding, center_column, groups, unit)
-    return LabelColumn(*named, declared=declared)
+        mechanism = fields.mechanism or "rr_on_bins"
+        column = checked_column(fields, domain, declared, mechanism, unit=unit_bound(fields))
+        return dataclasses.replace(column, groups=read_groups(fields))
 
 
-def _unit(column: str | None, max_records: int | None) -> UnitBound | None:
-    if (column is None) != (max_records is None):
-        raise ValueError("a privacy unit needs both unit_column and max_records_per_unit")
-    return None if column is None or max_records is None else UnitBound(column, max_records)
+def _fields(arguments: Mapping[str, Any]) -> Fields:
+    """The fields of a transform's arguments; others are passed over."""
+    with _python_names():
+        return Fields.of(arguments)
 
 
-def _of_record(budget: float | None, unit: UnitBound | None) -> float | None:
-    return budget if budget is None or unit is None else unit.record_share(budget)
+_ARGUMENTS = {"input_format": "format", "mechanism_parameters": "parameters"}
+"""Names of arguments that are not those of their fields."""
 
 
-def _groups(text: str | None) -> LabelGroups | None:
-    if text is None:
-        return None
-    name, _, values = text.partition("=")
-    if not name or not values:
-        raise ValueError(f"center_groups takes NAME=V1,V2,..., not {text!r}")
-    return LabelGroups(name, tuple(values.split(",")))
+@contextlib.contextmanager
+def _python_names() -> Iterator[None]:
+    """Raises errors of fields as ValueError, with the names of the arguments."""
+    try:
+        yield
+    except FieldError as error:
+        raise ValueError(error.said(lambda field: _ARGUMENTS.get(field, field))) from None
 
 
 def read_record_batches(
@@ -186,18 +144,11 @@ def read_record_batches(
     Raises:
       ValueError: If an argument is invalid.
     """
-    name, equals, value = (where or "").partition("=")
-    if where is not None and not (name and equals):
-        raise ValueError(f"where takes NAME=VALUE, not {where!r}")
-    if partitions not in ("hive", "none"):
-        raise ValueError(f"partitions must be hive or none, not {partitions!r}")
-    read = Format(
-        format,
-        csv_types,
-        partitions=partitions == "hive",
-        dialect=Dialect(csv_delimiter, csv_encoding, csv_decimal, csv_thousands, tuple(csv_columns or ())),
-    )
-    return ReadRecordBatches(input, read, columns, Equals(name, value) if where else None, label)
+    given = {**locals(), "label": label or "", "input_format": format}
+    with _python_names():
+        fields = Fields.of(given)
+        read, only = input_format(fields), where_filter(where, None)
+    return ReadRecordBatches(input, read, columns, only, label)
 
 
 def noisy_prior(
@@ -243,11 +194,11 @@ def noisy_prior(
     Raises:
       ValueError: If the domain or the budget is invalid.
     """
-    grid, unit = (label_min, label_max, label_step, label_values), (unit_column, max_records_per_unit)
-    column = label_column(label, *grid, id_column, rounding, center_column, center_groups, *unit, epsilon)
-    share, prior = _of_record(epsilon, column.unit), _of_record(prior_epsilon, column.unit)
-    assert share is not None
-    return NoisyPrior(column, share, NoiseKeyFile(noise_key_file), prior, mechanism=mechanism)
+    fields = _fields(locals())
+    column = label_column(dataclasses.replace(fields, mechanism=None))
+    budget = record_budget(Budget(epsilon, 0.0, fields.prior_epsilon), column.unit)
+    key = NoiseKeyFile(noise_key_file)
+    return NoisyPrior(column, budget.epsilon, key, budget.prior_epsilon, mechanism=mechanism)
 
 
 class BoundRecordBatches(beam.PTransform):
@@ -355,10 +306,9 @@ class PrivatizeRecordBatches(beam.PTransform):
         Raises:
           ValueError: If the domain or the unit is invalid, or epsilon is missing.
         """
+        fields = _fields(locals())
         super().__init__()
-        grid, unit = (label_min, label_max, label_step, label_values), (unit_column, max_records_per_unit)
-        named = (id_column, rounding, center_column, center_groups)
-        self._column = label_column(label, *grid, *named, *unit, epsilon)
+        self._column = label_column(fields)
         self._key = NoiseKeyFile(noise_key_file)
 
     def expand(self, pcolls: dict[str, PCollection[Any]]) -> dict[str, PCollection[Any]]:
@@ -513,6 +463,7 @@ class LabelDP(beam.PTransform):
         Raises:
           ValueError: If the domain, the budget, the mechanism, the center or the unit is invalid.
         """
+        given = dict(locals())
         super().__init__()
         self._features = None
         if center is not None or center_features is not None:
@@ -521,18 +472,18 @@ class LabelDP(beam.PTransform):
             if {label, id_column} & {*center_features}:
                 raise ValueError("center_features must name neither the label nor the id_column")
             self._features = CenterFeatures(tuple(center_features), id_column)
-            center_column = center_column or f"{label}_center"
-        mechanism = mechanism or AUTO
-        grid, unit = (label_min, label_max, label_step, label_values), (unit_column, max_records_per_unit)
-        named = (id_column, rounding, center_column, center_groups)
-        self._column = label_column(label, *grid, *named, *unit, epsilon, mechanism)
+            given["center_column"] = center_column or f"{label}_center"
+        own = dict(parameters or {})
+        loss, delta = own.pop("loss", None), own.pop("delta", None)
+        with _python_names():
+            made = make_label(_fields({**given, "mechanism_parameters": own, "loss": loss, "delta": delta}))
+            self._column = dataclasses.replace(made.column, groups=read_groups(_fields(given)))
         self._epsilon = epsilon
         self._key = NoiseKeyFile(noise_key_file)
-        share, prior = _of_record(epsilon, self._column.unit), _of_record(prior_epsilon, self._column.unit)
-        assert share is not None
-        self._prior = NoisyPrior(self._column, share, self._key, prior, mechanism=mechanism)
-        self._center_epsilon = share if prior is None else remaining_epsilon(share, prior)
-        self._solve = SolveRandomizer(mechanism, parameters or {})
+        budget, name = made.record_budget, made.mechanism.name
+        self._prior = NoisyPrior(self._column, budget.epsilon, self._key, budget.prior_epsilon, mechanism=name)
+        self._center_epsilon = remaining_epsilon(budget.epsilon, budget.prior_epsilon or 0.0)
+        self._solve = SolveRandomizer(name, dict(made.mechanism.parameters))
 
     def expand(self, rows: PCollection[Any]) -> dict[str, PCollection[Any]]:
         """Raises InputError if the rows have no schema, or no label, id or feature field, or one of the new name."""

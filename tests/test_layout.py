@@ -22,7 +22,7 @@ ORDER = {
         "noisy_prior", "solve_randomizer", "privatize_labels", "shards", "validation",
     ),
     "pipelines": (
-        "errors", "audit", "charts", "flags", "ledger", "spec", "publish", "job", "study", "attack", "report", "api",
+        "errors", "audit", "charts", "ledger", "spec", "publish", "job", "study", "attack", "report", "api", "flags",
         "cli",
     ),
 }  # fmt: skip

@@ -125,7 +125,6 @@ def default_key_path() -> str:
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     if not os.path.isabs(home):
         raise InputError(
-            "the default noise key file has no place, because neither HOME nor XDG_CONFIG_HOME names an absolute "
-            "folder: name the file of the secret key with --noise_key_file"
+            "the default noise key file has no place, because neither HOME nor XDG_CONFIG_HOME names an absolute folder"
         )
     return os.path.join(home, "labeldp", "noise.key")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,6 +56,11 @@ CENTER_RANGE = 0.5
 
 MISSING_CENTERS = 0.05
 """Largest share of records without a center that is not worth a warning."""
+
+
+Naming = Callable[[str], str]
+"""How parameters of a release are named in texts: as flags, unless another is given."""
+_FLAGS: Naming = "--{}".format
 
 
 @dataclass(frozen=True)
@@ -124,7 +129,7 @@ def parameters_of(facts: ReleasedFacts) -> int:
     return max(MODEL_PARAMETERS, (facts.features or 0) + 1)
 
 
-def verdict(facts: ReleasedFacts) -> Verdict:
+def verdict(facts: ReleasedFacts, naming: Naming = _FLAGS) -> Verdict:
     """Judges released labels."""
     moments, parameters = facts.whole_utility, parameters_of(facts)
     variance, what = facts.label_variance, facts.of_what
@@ -152,7 +157,7 @@ def verdict(facts: ReleasedFacts) -> Verdict:
         level, text = "averages", f"usable only for averages over at least {_round_up(needed):,} records"
     else:
         level, text = "none", f"not usable: even the average over all {facts.records:,} records is too noisy"
-    return Verdict(level, text, tuple(_proposals(facts, needed * parameters)))
+    return Verdict(level, text, tuple(_proposals(facts, needed * parameters, naming)))
 
 
 def _without_records(facts: ReleasedFacts, needed: float, what: str) -> Verdict:
@@ -179,7 +184,7 @@ def _least_bias(moments: Utility) -> float:
     return min(moments.training_error(1.0, debiased=debiased).bias for debiased in moments.uses)
 
 
-def _proposals(facts: ReleasedFacts, records: float) -> Iterator[str]:
+def _proposals(facts: ReleasedFacts, records: float, naming: Naming) -> Iterator[str]:
     """Changes that would make a release good for a model: mechanism, larger epsilon, more records, center."""
     assert facts.records is not None
     moments, parameters, ratio = facts.whole_utility, parameters_of(facts), facts.records / parameters_of(facts)
@@ -190,15 +195,15 @@ def _proposals(facts: ReleasedFacts, records: float) -> Iterator[str]:
     mechanism: Mechanism = Unbiased(_GAP)
     unbiased = _solved(facts, mechanism, epsilon)
     if facts.utility.unbiased:
-        mechanism, flag = _own_mechanism(facts), ""
+        mechanism, other = _own_mechanism(facts), ""
     else:
-        flag = "--mechanism unbiased"
+        other = f"{naming('mechanism')} unbiased"
         share = _share(unbiased, ratio) * scale
         if share <= LOSS:
-            yield f"with {flag}, the same epsilon costs a model {percent(share)}"
+            yield f"with {other}, the same epsilon costs a model {percent(share)}"
             return
         if share < _BETTER * present:
-            yield f"{flag} at the same epsilon ({percent(share)})"
+            yield f"{other} at the same epsilon ({percent(share)})"
         if unbiased is not None:
             needed = unbiased.records_per_parameter(LOSS * unbiased.variance / scale) * parameters
             records = min(records, needed)
@@ -208,11 +213,11 @@ def _proposals(facts: ReleasedFacts, records: float) -> Iterator[str]:
     step = bisect_left(larger, True, key=lambda each: _share(_solved(facts, mechanism, each), ratio) * scale <= LOSS)
     if step < len(larger):
         total = _round_up((larger[step] + facts.prior_epsilon) * facts.records_per_unit)
-        yield f"raise --epsilon to about {total:g}{' with ' + flag if flag else ''}"
+        yield f"raise {naming('epsilon')} to about {total:g}{' with ' + other if other else ''}"
     if facts.records < records < math.inf:
-        yield f"release about {_round_up(records):,} records{' with ' + flag if flag else ''}"
+        yield f"release about {_round_up(records):,} records{' with ' + other if other else ''}"
     if facts.center is None:
-        yield "give a prediction of the labels (--center_column)"
+        yield f"give a prediction of the labels ({naming('center_column')})"
 
 
 def _own_mechanism(facts: ReleasedFacts) -> Mechanism:
@@ -269,7 +274,7 @@ class Debiasing:
         return self.advice if self.formula is None else f"{self.formula}, {self.advice}"
 
 
-def debiasing(facts: ReleasedFacts) -> Debiasing:
+def debiasing(facts: ReleasedFacts, naming: Naming = _FLAGS) -> Debiasing:
     """Line that debiases released labels, or the reason why there is none."""
     if facts.utility.unbiased:
         clipping = "" if facts.center is None else ", up to the clipping of residuals"
@@ -280,7 +285,7 @@ def debiasing(facts: ReleasedFacts) -> Debiasing:
     intercept, slope = moments.line
     if facts.center is not None and facts.center.grouped:
         advice = f"differs between groups: its slope is {slope:.6g}, its intercept proportional to the group's range"
-        return Debiasing(None, f"{advice}. --mechanism unbiased needs none")
+        return Debiasing(None, f"{advice}. {naming('mechanism')} unbiased needs none")
     sign, size = ("-", intercept) if intercept >= 0 else ("+", -intercept)
     released, before = ("released", "") if facts.center is None else ("released - center", "center + ")
     formula = f"true = {before}({released} {sign} {size:.6g}) / {slope:.6g}"
@@ -316,9 +321,15 @@ class Warn:
     text: str
 
 
-def release_warnings(facts: ReleasedFacts) -> list[Warn]:
+def release_warnings(facts: ReleasedFacts, naming: Naming = _FLAGS) -> list[Warn]:
     """Finds everything about a release that a user should look at, in a fixed order."""
-    return [*_ends(facts), *_label_error(facts), *_few_records(facts), *_negative_outputs(facts), *_center(facts)]
+    return [
+        *_ends(facts, naming),
+        *_label_error(facts),
+        *_few_records(facts, naming),
+        *_negative_outputs(facts, naming),
+        *_center(facts, naming),
+    ]
 
 
 def end_margin(labels: int, records: int, prior_epsilon: float) -> float | None:
@@ -343,7 +354,7 @@ def end_margin(labels: int, records: int, prior_epsilon: float) -> float | None:
     return None
 
 
-def _ends(facts: ReleasedFacts) -> Iterator[Warn]:
+def _ends(facts: ReleasedFacts, naming: Naming) -> Iterator[Warn]:
     """Asks whether labels beyond an end of the domain were clamped. A public prior says nothing about these labels."""
     weights, labels = facts.prior.weights, facts.prior.labels
     if facts.center is not None or facts.records is None or facts.prior_epsilon == 0 or len(labels) < 3:
@@ -351,16 +362,16 @@ def _ends(facts: ReleasedFacts) -> Iterator[Warn]:
     margin = end_margin(len(labels), facts.records, facts.prior_epsilon)
     if margin is None:
         return
-    for name, end, beside, flag, word in (
-        ("low_end", 0, 1, "--label_min", "lower"),
-        ("high_end", -1, -2, "--label_max", "raise"),
+    for name, end, beside, parameter, word in (
+        ("low_end", 0, 1, "label_min", "lower"),
+        ("high_end", -1, -2, "label_max", "raise"),
     ):
         if weights[end] > END_SHARE + margin and weights[end] > 2 * weights[beside] + margin:
             yield Warn(
                 name,
                 f"about {100 * weights[end]:.2g} % of the labels are at the {name.split('_')[0]} end of the domain, "
                 f"{labels[end]:.6g}, by the noised histogram. If labels lie beyond it, they were all replaced by it: "
-                f"{word} {flag}. If that many labels are truly {labels[end]:.6g}, the domain is right",
+                f"{word} {naming(parameter)}. If that many labels are truly {labels[end]:.6g}, the domain is right",
             )
 
 
@@ -376,7 +387,7 @@ def _label_error(facts: ReleasedFacts) -> Iterator[Warn]:
         )
 
 
-def _few_records(facts: ReleasedFacts) -> Iterator[Warn]:
+def _few_records(facts: ReleasedFacts, naming: Naming) -> Iterator[Warn]:
     """Compares the noise in a linear model of all features with what the model could explain at most."""
     moments = facts.utility
     if facts.records is None or facts.features is None or not moments.variance > 0:
@@ -389,22 +400,22 @@ def _few_records(facts: ReleasedFacts) -> Iterator[Warn]:
             f"{facts.records:,} records are few for {facts.features:,} feature columns: the noise adds about "
             f"{100 * noise / moments.variance:.2g} % of the variance of the {_labels(facts)} to the error of a linear "
             "model, and more to that of trees. Use fewer features, strong regularization, more records or a larger "
-            "--epsilon",
+            f"{naming('epsilon')}",
         )
 
 
-def _negative_outputs(facts: ReleasedFacts) -> Iterator[Warn]:
+def _negative_outputs(facts: ReleasedFacts, naming: Naming) -> Iterator[Warn]:
     lowest = float(facts.randomizer.outputs[0]) + (facts.center.domain[0] if facts.center else 0.0)
     if facts.loss == "poisson" and lowest < 0:
         yield Warn(
             "negative_outputs",
             f"some released labels are negative, down to {lowest:.6g}, and libraries refuse them for Poisson loss. "
-            "Train with squared loss, or use --mechanism rr_on_bins, whose outputs are in the domain. Clipping them at "
-            "0 would add a bias",
+            f"Train with squared loss, or use {naming('mechanism')} rr_on_bins, whose outputs are in the domain. "
+            "Clipping them at 0 would add a bias",
         )
 
 
-def _center(facts: ReleasedFacts) -> Iterator[Warn]:
+def _center(facts: ReleasedFacts, naming: Naming) -> Iterator[Warn]:
     if facts.center is None:
         return
     ends, domain = facts.randomizer.labels, np.array(facts.center.domain)
@@ -413,14 +424,14 @@ def _center(facts: ReleasedFacts) -> Iterator[Warn]:
         yield Warn(
             "wide_residuals",
             f"the center saves little noise: some residuals are so large that they need {100 * share:.3g} % of the "
-            "range of the labels. Give a better prediction, or none (--center none), and compare",
+            f"range of the labels. Give a better prediction, or none ({naming('center')} none), and compare",
         )
     missing = facts.center.missing
     if missing is not None and facts.records is not None and missing > MISSING_CENTERS * facts.records:
         yield Warn(
             "missing_centers",
             f"{missing:,} of {facts.records:,} records have no center and got the middle of the domain, which widens "
-            "the residuals of all. Fill --center_column, for example with the mean of an earlier release",
+            f"the residuals of all. Fill {naming('center_column')}, for example with the mean of an earlier release",
         )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +19,7 @@ from ...mechanisms.core.budget import BudgetSplit
 from ...mechanisms.core.certificate import Certificate
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
-from ...mechanisms.noise.keyed_words import Identities, row_identities
+from ...mechanisms.noise.keyed_words import KEY_BYTES, Identities, row_identities
 from ...mechanisms.registry import AUTO, mechanism_named
 from ...mechanisms.release.bound_noise import NoiseBinding, make_binding
 from ...mechanisms.release.label_column import LabelColumn
@@ -26,12 +27,18 @@ from ...mechanisms.release.label_draws import LabelSampler
 from ...mechanisms.release.label_records import LabelRecords, LabelSummary, count_labels
 from ...mechanisms.release.prior_release import PriorRelease, public_reason, release_prior, solved
 from ...mechanisms.release.unit_bound import UnitBound, UnitCounts, bounded
-from ..flags.local_files import write_file
-from ..ledger.ledger import Ledger
+from ...transforms.errors import InputError
+from ...transforms.io.filesystems import is_remote
+from ..errors import FieldNames, as_parameter
+from ..ledger.ledger import LEDGER_NAME, Ledger, is_database
+from ..ledger.spent_budget import Caps
 from ..publish.manifest import released_facts
 from ..publish.protocol import Charge, charged, release_entries
-from ..spec.label_request import LabelRequest, check_request, in_python, ledger_place, load_key, python_errors
+from ..spec.fields import Fields
+from ..spec.label import Label, make_label, read_caps, read_unusable_fraction, request_in_memory
+from ..spec.machine import write_file
 from ..spec.mechanism_file import MechanismFile
+from ..spec.target_checks import create_key, noise_key_file, path_of
 from .label_arrays import LabelArray, read_identities, read_numbers, read_units
 
 _KEY_LEFT_OUT = "left out of the copy"
@@ -40,6 +47,35 @@ _NAME_WITH_IDS = "labels"
 
 class ReleaseWarning(UserWarning):
     """Warning about released labels, from released facts only: a domain that is too small, noisy labels, and so on."""
+
+
+@dataclass(frozen=True)
+class _Request:
+    """Checked parameters, and the name that stands for the input file in the identities of records."""
+
+    label: Label
+    source: str
+    caps: Caps
+    most_unusable: float
+
+    @property
+    def column(self) -> LabelColumn:
+        """The label column."""
+        return self.label.column
+
+    def check_unusable(self, records: int, unusable: int) -> None:
+        """Checks the number of records without a usable label, which is public.
+
+        `records` is the number of those with one. Raises ValueError if there are no records, no record has a usable
+        label, or too many have none.
+        """
+        if records == 0:
+            raise ValueError("no record has a usable label" if unusable else "there are no records")
+        if unusable > self.most_unusable * (records + unusable):
+            raise ValueError(
+                f"{unusable:,} of {records + unusable:,} records have no usable label (missing, NaN or infinite), more "
+                f"than max_unusable_fraction {self.most_unusable:g}: fix them, leave them out, or raise it"
+            )
 
 
 class NotFittedError(ValueError, AttributeError):
@@ -260,7 +296,8 @@ class LabelPrivatizer:
         """
         request, secret = self._request()
         records = _read(request, request.column, secret, labels, center, ids, units)
-        release = _Release("fit", request.source, *_fitted(request, records, secret), request.epsilon, records.counts)
+        found = _fitted(request, records, secret)
+        release = _Release("fit", request.source, *found, request.label.budget.epsilon, records.counts)
         self._publish(request, release, fitted=True)
         return self
 
@@ -324,7 +361,9 @@ class LabelPrivatizer:
         records = _read(request, request.column, secret, labels, center, ids, units)
         binding, mechanism = _fitted(request, records, secret)
         drawn = _drawn(records, mechanism.randomizer, binding, secret)
-        release = _Release("privatize", request.source, binding, mechanism, request.epsilon, records.counts)
+        release = _Release(
+            "privatize", request.source, binding, mechanism, request.label.budget.epsilon, records.counts
+        )
         self._publish(request, release, fitted=True)
         return drawn
 
@@ -351,7 +390,7 @@ class LabelPrivatizer:
         if facts.utility.unbiased:
             return read.restore(read.values)
         if moments.line is None:
-            raise ValueError(f"the labels cannot be debiased: {debiasing(facts).advice}")
+            raise ValueError(f"the labels cannot be debiased: {debiasing(facts, as_parameter).advice}")
         intercept, slope = moments.line
         around: np.ndarray | float = 0.0
         if facts.center is not None:
@@ -373,10 +412,10 @@ class LabelPrivatizer:
         # Needs jinja2, which an extra installs.
         from .memory_report import write_report
 
-        with python_errors():
+        with _python_errors(InputError):
             write_report(
                 os.fspath(path), release.command, release.binding, release.mechanism, release.epsilon,
-                self._facts(release), Ledger(ledger_place(self.ledger)).runs(), release.source, self.id_column,
+                self._facts(release), Ledger(_ledger_place(self.ledger)).runs(), release.source, self.id_column,
                 release.counts,
             )  # fmt: skip
 
@@ -392,18 +431,26 @@ class LabelPrivatizer:
         """
         write_file(os.fspath(path), self._latest().mechanism.to_text())
 
-    def _request(self) -> tuple[LabelRequest, bytes]:
+    def _request(self) -> tuple[_Request, bytes]:
         """The checked parameters, and the key."""
         if isinstance(self.noise_key, str):
             raise ValueError(
                 "this copy has no noise_key, which is not pickled: set_params(noise_key=...), or use a file"
             )
-        parameters = self.get_params()
-        if self.source is None:
+        parameters = {name: value for name, value in self.get_params().items() if name not in _OF_MEMORY}
+        if parameters["mechanism"] == AUTO:
+            parameters["mechanism"] = None
+        source = self.source
+        if source is None:
             # Under ids it names the request alone.
-            parameters["source"] = _NAME_WITH_IDS if self.id_column is not None else f"call {os.urandom(16).hex()}"
-        request = check_request(parameters)
-        return request, load_key(self.noise_key, self.noise_key_file)
+            source = _NAME_WITH_IDS if self.id_column is not None else f"call {os.urandom(16).hex()}"
+        if not isinstance(source, str):
+            raise ValueError("source must be text")
+        with _python_errors(ValueError):
+            fields = Fields.of_keywords(parameters, "LabelPrivatizer")
+            request = _Request(make_label(fields), source, read_caps(fields), read_unusable_fraction(fields))
+        with _python_errors(InputError):
+            return request, _load_key(self.noise_key, fields.noise_key_file)
 
     def _latest(self) -> _Release:
         release = vars(self).get("_release")
@@ -415,13 +462,13 @@ class LabelPrivatizer:
         binding = release.binding
         return released_facts(release.mechanism, binding.records, self.features, self.loss, binding.missing_centers)
 
-    def _publish(self, request: LabelRequest, release: _Release, fitted: bool) -> None:
+    def _publish(self, request: _Request, release: _Release, fitted: bool) -> None:
         """Charges the ledger, keeps what is released, and warns."""
         binding, mechanism = release.binding, release.mechanism
         charge = Charge(
             release.command,
-            request.name(release.command),
-            request.column.name,
+            request_in_memory(release.command, request.source, request.label),
+            request.label.name,
             binding.unit,
             binding.records,
             f"{binding.digest:064x}",
@@ -430,17 +477,14 @@ class LabelPrivatizer:
             mechanism.randomizer.fingerprint.hex(),
             solved=fitted,
         )
-        with python_errors(), charged(Ledger(ledger_place(self.ledger)), charge, request.caps):
+        with _python_errors(InputError), charged(Ledger(_ledger_place(self.ledger)), charge, request.caps):
             self._release, self.source_ = release, release.source
         facts = self._facts(release)
         if fitted:
             self.randomizer_, self.prior_, self.budget_ = mechanism.randomizer, mechanism.prior, binding.budget
             self.certificate_, self.labels_ = mechanism.randomizer.certificate(), np.array(mechanism.domain)
             self.records_ = binding.records
-        found = verdict(facts)
-        proposals = tuple(map(in_python, found.proposals))
-        self.verdict_ = dataclasses.replace(found, text=in_python(found.text), proposals=proposals)
-        self.warnings_ = [dataclasses.replace(each, text=in_python(each.text)) for each in release_warnings(facts)]
+        self.verdict_, self.warnings_ = verdict(facts, as_parameter), release_warnings(facts, as_parameter)
         for warning in self.warnings_:
             warnings.warn(warning.text, ReleaseWarning, stacklevel=3)
 
@@ -465,9 +509,44 @@ _DEFAULTS = {
     if name != "self"
 }
 _PARAMETERS = tuple(_DEFAULTS)
+_OF_MEMORY = ("source", "features", "noise_key")
+"""Parameters that a release of files does not have."""
 
 
-def _unit_of(request: LabelRequest, mechanism: MechanismFile) -> UnitBound | None:
+@contextmanager
+def _python_errors(kind: type[Exception]) -> Iterator[None]:
+    """Raises errors of fields, in a block, as errors of one class with the names of the parameters."""
+    try:
+        yield
+    except FieldNames as error:
+        raise kind(error.said(as_parameter)) from None
+
+
+def _load_key(noise_key: bytes | None, path: str | None) -> bytes:
+    """Loads the secret key of 32 bytes; a local file that does not exist is created, mode 0600.
+
+    Raises ValueError if both are given, or the key is not 32 bytes; the key is not in the message. Raises InputError or
+    FieldError if the file cannot be used.
+    """
+    if noise_key is None:
+        key = noise_key_file(path)
+        if not is_remote(key.path):
+            create_key(key)
+        return key.load()
+    if path is not None:
+        raise ValueError("noise_key and noise_key_file are given: leave one of them out")
+    if not isinstance(noise_key, bytes) or len(noise_key) != KEY_BYTES:
+        raise ValueError(f"noise_key must be {KEY_BYTES} bytes from the operating system, as os.urandom gives them")
+    return noise_key
+
+
+def _ledger_place(ledger: Any) -> str:
+    """Path of the ledger, or URL of its database; by default beside an output that lies in the current folder."""
+    text = LEDGER_NAME if ledger is None else os.fspath(ledger)
+    return text if is_database(text) else path_of("ledger", text)
+
+
+def _unit_of(request: _Request, mechanism: MechanismFile) -> UnitBound | None:
     """The unit of the labels, which is that of the mechanism's histogram."""
     unit, fitted = request.column.unit, mechanism.unit
     if (None if unit is None else unit.request) != (None if fitted is None else fitted.request):
@@ -476,7 +555,7 @@ def _unit_of(request: LabelRequest, mechanism: MechanismFile) -> UnitBound | Non
 
 
 def _read(
-    request: LabelRequest, column: LabelColumn, secret: bytes, labels: Any, center: Any, ids: Any, units: Any
+    request: _Request, column: LabelColumn, secret: bytes, labels: Any, center: Any, ids: Any, units: Any
 ) -> _Records:
     """Reads and counts the records, as the first pass of a job does."""
     read = read_numbers(labels, "labels")
@@ -528,11 +607,11 @@ def _centers(
     return column.center_indices(read[usable])
 
 
-def _fitted(request: LabelRequest, records: _Records, secret: bytes) -> tuple[PriorRelease, MechanismFile]:
+def _fitted(request: _Request, records: _Records, secret: bytes) -> tuple[PriorRelease, MechanismFile]:
     """Releases the histogram and solves for the mechanism."""
-    column, name = request.column, request.mechanism
-    release = release_prior(records.summary, column, *request.record_budget, secret, name)
-    mechanism = None if name == AUTO else mechanism_named(name, **request.parameters)
+    column, name, budget = request.column, request.label.mechanism.name, request.label.record_budget
+    release = release_prior(records.summary, column, budget.epsilon, budget.prior_epsilon, secret, name)
+    mechanism = None if name == AUTO else mechanism_named(name, **request.label.mechanism.parameters)
     try:
         randomizer = solved(release, mechanism)
     except ValueError:

@@ -16,10 +16,9 @@ from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.unit_bound import UnitCounts
 from ...transforms.errors import InputError
 from ..audit.audit_release import audit_path
-from ..flags.local_files import write_file
-from ..flags.optional_extras import check_extra
 from ..publish.job_result import JobResult
 from ..publish.manifest import Manifest, make_manifest, parse_manifest
+from ..spec.machine import check_extra, write_file
 from ..spec.mechanism_file import MECHANISM_NAME, MechanismFile
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import weakref
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
@@ -15,26 +14,24 @@ from apache_beam.pvalue import AsList, PBegin, PCollection
 
 from ...mechanisms.analysis.verdict import release_warnings
 from ...transforms.errors import InputError, redact_errors
-from ...transforms.io.filesystems import absolute, exists, is_remote
-from ...transforms.noise_key_file import NoiseKeyFile
+from ...transforms.io.filesystems import exists, is_remote
 from ...transforms.progress_log import LOGGER
 from ...transforms.stores.object_store import is_store
-from ..errors import UsageError
-from ..flags.command_parser import CommandParser
-from ..flags.job_flags import privatize_flags
+from ..errors import FieldError, UsageError, as_parameter
 from ..job.job_graph import build
 from ..job.runner_options import forbid_ports, forbid_sampling, runs_here
 from ..ledger.ledger import Ledger, is_database
 from ..publish.output_folder import Staging, job_result_path, publish_folder, publishing, staging_folder
 from ..publish.protocol import charged, check_caps
-from ..publish.release_steps import charge_of, earlier_of_requests, read_results, remove_segments, write_manifests
-from ..spec.column_checks import announce_csv_columns
-from ..spec.job_request import JobRequest, request_id
+from ..publish.release_steps import charge_of, earlier_of_release, read_results, remove_segments, write_manifests
+from ..spec.fields import Fields, shown
+from ..spec.input_spec import announce_csv_columns
 from ..spec.label_folders import MANIFEST_NAME
-from ..spec.label_requests import parse_requests
+from ..spec.make_release import make_release
+from ..spec.release import Release
+from ..spec.target_checks import create_key, noise_key_file
 
-_OF_THE_COMMAND_LINE = ("help", "config", "dry_run")
-_OF_THE_COMMAND = ("validate", "schema", "mechanism_file")
+_OF_THE_COMMAND = ("validate", "schema", "mechanism_file", "dry_run")
 
 
 class PrivatizeFiles(beam.PTransform):
@@ -88,11 +85,14 @@ class PrivatizeFiles(beam.PTransform):
         for name in flags:
             if name in _OF_THE_COMMAND:
                 raise ValueError(f"PrivatizeFiles has no {name}: run the command labeldp")
-        self._args = _parsed({**named, **flags})
+        try:
+            self._fields = Fields.of_keywords({**named, **flags}, type(self).__name__)
+        except FieldError as error:
+            raise ValueError(error.said(as_parameter)) from None
 
     def default_label(self) -> str:
         """Names the step by its output: two of them in one pipeline need no labels of their own."""
-        return f"{super().default_label()}({self._args.label}, {self._args.output})"
+        return f"{super().default_label()}({shown(self._fields.label)}, {self._fields.output})"
 
     def expand(self, pbegin: PBegin) -> PCollection[str]:
         """Raises ValueError if an argument is wrong, a cap would be exceeded, or the runner would show labels."""
@@ -100,107 +100,77 @@ class PrivatizeFiles(beam.PTransform):
         try:
             forbid_sampling(pipeline.options)
             forbid_ports(pipeline.options)
-            _create_key(self._args.noise_key_file)
-            requests = parse_requests("privatize", self._args)
-            request = requests[0]
-            announce_csv_columns(request.input, request.column.private)
-            if len(requests) > 1:
-                raise UsageError(f"--label {self._args.label}: PrivatizeFiles takes one label; use labeldp privatize")
-            _check_places(request, runs_here(pipeline.options))
-            ledger, name = Ledger(request.ledger), request_id(requests)
-            check_caps(ledger, name, request.budget, None, request.column.unit)
+            if self._fields.noise_key_file is not None and not is_remote(self._fields.noise_key_file):
+                create_key(noise_key_file(self._fields.noise_key_file))
+            release = make_release("privatize", self._fields)
+            announce_csv_columns(release.input, release.private)
+            if len(release.labels) > 1:
+                raise FieldError(
+                    "{label} {names}: PrivatizeFiles takes one label; use labeldp privatize",
+                    names=shown(self._fields.label),
+                )
+            _check_places(release, runs_here(pipeline.options))
+            ledger = Ledger(release.ledger)
+            check_caps(ledger, release.name, release.budget, release.caps, release.unit)
+        except FieldError as error:
+            raise ValueError(error.said(as_parameter)) from None
         except (UsageError, InputError) as error:
             raise ValueError(str(error)) from None
-        if is_store(request.output.target):
-            raise ValueError(
-                f"--output {request.output.target}: PrivatizeFiles writes no object store, because it cannot "
-                "hold a lease on the target until the end of the pipeline; use labeldp privatize"
-            )
         cleanup = contextlib.ExitStack()
-        staging = cleanup.enter_context(staging_folder(request.output.target))
+        staging = cleanup.enter_context(staging_folder(release.output.target))
         if not is_remote(staging.work):
             # Also at the end of the process: a pipeline that failed leaves nothing behind.
             weakref.finalize(pipeline, cleanup.close)
-        built = build(pipeline, requests, staging, earlier_of_requests(ledger, name, requests))
-        done = [AsList(written) for written in built[1:]]
-        return built[0] | "Release" >> beam.ParDo(_Release(request, staging), *done).with_output_types(str)
+        first, *others = build(pipeline, release, staging, earlier_of_release(ledger, release))
+        done = [AsList(written) for written in others]
+        return first | "Release" >> beam.ParDo(_Publish(release, staging), *done).with_output_types(str)
 
 
-class _Parser(CommandParser):
-    """Raises ValueError in place of ending the process."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(message)
-
-
-def _parsed(flags: dict[str, Any]) -> argparse.Namespace:
-    parser = _Parser(privatize_flags, prog="PrivatizeFiles")
-    known, argv = parser.flags(), []
-    for keyword, value in flags.items():
-        name = keyword.removesuffix("_")
-        if name not in known or name in _OF_THE_COMMAND_LINE:
-            raise ValueError(f"PrivatizeFiles has no parameter {keyword!r}: see labeldp privatize --help")
-        if value is not None:
-            argv.append(f"--{name}={_text(value)}")
-    return parser.parse_args(argv)
-
-
-def _text(value: Any) -> str:
-    """The value of a flag as text on the command line."""
-    if isinstance(value, dict):
-        return ",".join(f"{name}={_text(each)}" for name, each in value.items())
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def _create_key(path: str | None) -> None:
-    if path is not None and not is_remote(path):
-        key = NoiseKeyFile(absolute(path))
-        try:
-            created = key.create()
-        except OSError as error:
-            raise UsageError(f"--noise_key_file {path} cannot be created ({error.strerror}): name another") from None
-        if created:
-            LOGGER.info("created a noise key file: %s (keep it secret; the README says when to destroy it)", key.path)
-
-
-def _check_places(request: JobRequest, here: bool) -> None:
+def _check_places(release: Release, here: bool) -> None:
     """Checks that the stage that charges and publishes can do both, and that no password gets into the job graph."""
-    if is_database(request.ledger):
+    ledger, target = release.ledger, release.output.target
+    if is_database(ledger):
         from ..ledger.ledger_database import parse_database_url
 
-        if parse_database_url(request.ledger).password is not None:
-            raise UsageError("--ledger has a password, which the job graph would show: set PGPASSWORD or ~/.pgpass")
-    elif not here and not is_remote(request.ledger):
-        raise UsageError(f"--ledger {request.ledger} is not on a filesystem that workers of this runner share")
-    if not here and not is_remote(request.output.target):
-        raise UsageError(f"--output {request.output.target} is not on a filesystem that workers of this runner share")
+        if parse_database_url(ledger).password is not None:
+            raise FieldError("{ledger} has a password, which the job graph would show: set PGPASSWORD or ~/.pgpass")
+    elif not here and not is_remote(ledger):
+        raise FieldError("{ledger} {path} is not on a filesystem that workers of this runner share", path=ledger)
+    if not here and not is_remote(target):
+        raise FieldError("{output} {path} is not on a filesystem that workers of this runner share", path=target)
+    if is_store(target):
+        raise FieldError(
+            "{output} {path}: PrivatizeFiles writes no object store, because it cannot hold a lease on the target "
+            "until the end of the pipeline; use labeldp privatize",
+            path=target,
+        )
 
 
-class _Release(beam.DoFn):
+class _Publish(beam.DoFn):
     """Last stage: checks the job's result, writes the manifest, charges the ledger and publishes the folder.
 
     A retry of the stage continues where it was: charges are named by what was released, so one is not added twice.
     """
 
-    def __init__(self, request: JobRequest, staging: Staging):
-        self._request = request
+    def __init__(self, release: Release, staging: Staging):
+        self._release = release
         self._staging = staging
 
     @redact_errors("releasing")
     def process(self, _: None, *written: Any) -> Iterator[str]:
-        request, staging = self._request, self._staging
-        path = job_result_path(staging, 0)
+        release, staging = self._release, self._staging
+        path, output = job_result_path(staging, 0), release.output.target
         if exists(path):
-            released = read_results([request], staging)
-            write_manifests(released, staging)
+            released = read_results(release, staging)
+            write_manifests(release, released, staging)
             remove_segments(staging)
-            charge, target = charge_of(request_id([request]), released), publishing(staging, request.output.target)
+            charge, target = charge_of(release, released), publishing(staging, output)
             # A retry of the stage publishes what it finds charged.
-            with charged(Ledger(request.ledger), charge, request.budget.caps, target):
+            with charged(Ledger(release.ledger), charge, release.caps, target):
                 pass
             for warning in release_warnings(released[0].facts):
                 LOGGER.warning("warning: %s", warning.text)
             FileSystems.delete([path])
         if exists(FileSystems.join(staging.work, MANIFEST_NAME)):
-            publish_folder(staging, request.output.target)
-        yield request.output.target
+            publish_folder(staging, output)
+        yield output

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -19,8 +18,9 @@ from ..errors import one_line
 from ..job.job_graph import reads_parts
 from ..publish.job_result import JobResult
 from ..publish.release_steps import ReleasedLabel
-from ..spec.job_request import JobRequest, ValidationRequest, whole_budget
+from ..spec.label import Label
 from ..spec.mechanism_file import MechanismFile
+from ..spec.release import Release
 
 # Records of a large file, on average.
 _LARGE_FILE = 1 << 20
@@ -29,20 +29,20 @@ _GROUPS_SHOWN = 8
 _COLUMNS_SHOWN = 12
 
 
-def announce_features(request: JobRequest) -> None:
+def announce_features(label: Label) -> None:
     """Logs which columns the linear center predicts from, and which it cannot use."""
-    if request.features is not None:
-        LOGGER.info("center of %s: %s", one_line(request.column.name), one_line(describe_features(request)))
+    if label.features is not None:
+        LOGGER.info("center of %s: %s", one_line(label.name), one_line(describe_features(label)))
 
 
-def describe_features(request: JobRequest) -> str:
+def describe_features(label: Label) -> str:
     """Names the features of the linear center that a job makes, and the columns that are none, with the reasons.
 
-    Of many columns, the first ones are named. The request has features.
+    Of many columns, the first ones are named. The label has features.
     """
-    assert request.features is not None
-    names = request.features.names
-    unused = [f"{name} ({reason})" for name, reason in request.unused.items()]
+    assert label.features is not None
+    names = label.features.names
+    unused = [f"{name} ({reason})" for name, reason in label.unused.items()]
     text = f"linear, from {counted(len(names), 'feature')}: {_first_columns(names)}"
     return f"{text}; not from {_first_columns(unused)}" if unused else text
 
@@ -51,31 +51,31 @@ def _first_columns(texts: Sequence[str]) -> str:
     return ", ".join(texts[:_COLUMNS_SHOWN]) + (", ..." if len(texts) > _COLUMNS_SHOWN else "")
 
 
-def announce_readers(request: JobRequest, binding: NoiseBinding) -> None:
+def announce_readers(release: Release, binding: NoiseBinding) -> None:
     """Logs what lets several workers read large files of rows, where one read each of a few.
 
     Which files are large is told by the number of their records: sizes, and the number of workers that follows from
     them, may depend on labels.
     """
-    input, column, output = request.input, request.column, request.output
+    input = release.input
     files, rows = len(input.parts), binding.records + binding.unusable
     if input.format.name == "parquet" or files >= ENOUGH_FILES or rows < _LARGE_FILE * files:
         return
     each = "the input file" if files == 1 else "each input file"
-    enough = dataclasses.replace(output, num_shards=max(output.num_shards, ENOUGH_FILES * files))
+    enough = max(release.output.num_shards, ENOUGH_FILES * files)
     split = all(splits(part, input.format.dialect.encoding) for part in input.parts)
-    if not (split and reads_parts(input, column, enough)):
+    if not (split and reads_parts(release, enough)):
         LOGGER.info("one worker read %s: of %d files or more, several can be read at a time", each, ENOUGH_FILES)
-    elif not reads_parts(input, column, output):
-        LOGGER.info("one worker read the records of %s: with --num_shards %d, several can", each, enough.num_shards)
+    elif not reads_parts(release):
+        LOGGER.info("one worker read the records of %s: with --num_shards %d, several can", each, enough)
 
 
-def warn_of_other_label(request: JobRequest) -> None:
+def warn_of_other_label(release: Release) -> None:
     """Warns if the mechanism of `apply` was fitted to another label column.
 
     Its epsilon holds for every column with its domain, but its histogram says nothing about this one.
     """
-    fitted, label = request.mechanism.fitted, request.column.name
+    fitted, label = release.fitted, release.labels[0].name
     if fitted is not None and fitted.label not in (None, label):
         LOGGER.warning(
             "warning: --label is %s, but --mechanism_file was fitted to %s: epsilon holds, but the mechanism is "
@@ -84,29 +84,29 @@ def warn_of_other_label(request: JobRequest) -> None:
         )
 
 
-def announce(target: str, released: Sequence[ReleasedLabel], validation: ValidationRequest | None) -> None:
+def announce(release: Release, released: Sequence[ReleasedLabel]) -> None:
     """Prints what was released, and what it can be used for, in at most twelve lines a label; logs the warnings.
 
-    `target` is an output folder or mechanism file. The loss shown in expectation is the one of a label's facts.
+    The loss shown in expectation is the one of a label's facts.
     """
+    validation = release.validation
     result = released[0].result
     binding, several = result.binding, len(released) > 1
     shards = f" in {counted(len(result.shards), 'shard')}" if result.shards else ""
     which = f" in each of {counted(len(released), 'column')}" if several else ""
-    print(f"released   {one_line(target)}")
+    print(f"released   {one_line(release.output.target)}")
     print(f"records    {binding.records:,}{shards}; {binding.unusable:,} without a usable label{which} left out")
     if several:
-        epsilon = whole_budget([each.request for each in released]).epsilon
         of = "record" if binding.unit is None else "unit"
-        print(f"together   epsilon {epsilon:g} for all labels of a {of}")
+        print(f"together   epsilon {release.budget.epsilon:g} for all labels of a {of}")
     for each in released:
         if several:
-            print(f"label      {one_line(each.request.column.name)}: epsilon {each.request.budget.epsilon:.6g}")
+            print(f"label      {one_line(each.label.name)}: epsilon {each.label.budget.epsilon:.6g}")
         _announce_label(each)
     if validation is not None:
         print(f"validated  against {'an inferred' if validation.schema is None else 'the given'} schema: no anomalies")
     for each in released:
-        of = f"{one_line(each.request.column.name)}: " if several else ""
+        of = f"{one_line(each.label.name)}: " if several else ""
         for warning in release_warnings(each.facts):
             LOGGER.warning("warning: %s%s", of, warning.text)
 

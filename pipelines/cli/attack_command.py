@@ -16,7 +16,7 @@ from ..attack.release_function import BlackBox, KeyedRelease, SamplerError, load
 from ..attack.sampler_checks import check_channel, check_histogram, check_independence
 from ..attack.unit_checks import check_units
 from ..errors import UsageError
-from ..flags.local_files import local_copy
+from ..flags.arguments import local_copy
 from .exit_codes import FAILURE, SUCCESS, run_command
 
 _LEAST_DRAWS, _MOST_DRAWS = 1000, 10**9

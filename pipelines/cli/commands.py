@@ -51,7 +51,7 @@ GROUPS = {
             "release a dataset with the mechanism file of fit", True),
     },
     "Choose a mechanism and a budget": {
-        "domain": Command("flags.domain_flags:domain_flags", "cli.domain_command:run",
+        "domain": Command("flags.job_flags:domain_flags", "cli.domain_command:run",
             "propose a label domain, from a histogram with noise", True),
         "solve": Command(f"{_STUDY}:solve_flags", "cli.store_copies:run",
             "solve for a mechanism from a public or released prior", True),
@@ -59,7 +59,7 @@ GROUPS = {
             "compare mechanisms for one prior: loss, variance, bias", True),
         "plan": Command(f"{_STUDY}:plan_flags", "cli.store_copies:run",
             "show the expected error at a privacy budget, and its best split", True),
-        "evaluate": Command("flags.evaluation_flags:evaluation_flags", "cli.evaluate_command:run",
+        "evaluate": Command("flags.study_flags:evaluation_flags", "cli.evaluate_command:run",
             "score models that were trained on privatized labels", True),
     },
     "Check and explain a release": {

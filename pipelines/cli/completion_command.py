@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..flags.command_parser import CommandParser
-from ..flags.optional_extras import check_extra
+from ..spec.machine import check_extra
 from .commands import make_parser
 from .exit_codes import run_command
 

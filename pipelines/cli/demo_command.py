@@ -39,10 +39,9 @@ from ...transforms.tfrecord.example_encoder import encode_examples
 from ...transforms.tfrecord.framing import frame
 from ..errors import UsageError
 from ..flags.arguments import log_to_stderr
-from ..flags.local_files import check_can_create
-from ..flags.optional_extras import check_extra, check_tfrecord
 from ..publish.manifest import read_manifest
 from ..spec.label_folders import CENTER_NAME, MANIFEST_NAME
+from ..spec.machine import check_can_create, check_extra, check_tfrecord
 from .commands import parse
 from .exit_codes import SUCCESS, run_command
 from .privatize_command import run_privatize

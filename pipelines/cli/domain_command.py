@@ -30,26 +30,26 @@ from ...transforms.noise_key_file import NoiseKeyFile
 from ...transforms.noisy_prior import NoisyPrior
 from ...transforms.progress_log import LOGGER
 from ...transforms.readers.read_files import ReadRecordBatches
-from ..errors import UsageError, one_line
+from ..errors import FieldError, one_line
 from ..flags.arguments import log_to_stderr
-from ..flags.optional_extras import check_tfrecord
-from ..job.bounded_input import bound_units, without_excess
+from ..job.job_graph import bound_units, without_excess
 from ..job.run_pipeline import describe_failure, run_pipeline
 from ..job.runner_options import runner_options
 from ..ledger.ledger import Ledger, LedgerEntry, unit_details
+from ..ledger.spent_budget import Caps
 from ..publish.job_result import JobResult
 from ..publish.output_folder import publish_file, publishing, staging_folder
 from ..publish.protocol import Charge, charged, check_caps
 from ..publish.signals import signals_as_interrupts
-from ..spec.column_checks import check_columns, read_schema
-from ..spec.input_flags import input_spec
-from ..spec.job_request import BudgetRequest, InputSpec
+from ..spec.fields import Fields
+from ..spec.input_spec import check_columns, input_spec, read_schema
+from ..spec.label import Budget, read_caps, read_unusable_fraction, unit_bound
+from ..spec.machine import check_tfrecord
 from ..spec.mechanism_file import prior_release_name
-from ..spec.parse_request import read_caps, read_threshold
+from ..spec.release import InputSpec
 from ..spec.store_access import open_stores
 from ..spec.target_checks import check_target, resolve_ledger, resolve_noise_key
-from ..spec.unit_flags import unit_bound
-from .exit_codes import run_command
+from .exit_codes import names_of_flags, run_command
 
 FORMAT = "labeldp-domain-2"
 """Cells end at round numbers; those of the first format had these numbers in the middle."""
@@ -64,7 +64,8 @@ class DomainRequest:
       input: Input files.
       column: Label column; its domain are the ends of the cells.
       threshold: Tolerated fraction of records without a usable label.
-      budget: Budget of the histogram, and caps.
+      budget: Budget of the histogram.
+      caps: Caps on what the ledger adds up to.
       clamped: Share of the labels that may lie outside the proposed domain.
       target: File to write.
       ledger: Path of the ledger, or URL of its database, which may hold a password.
@@ -74,7 +75,8 @@ class DomainRequest:
     input: InputSpec
     column: LabelColumn
     threshold: Threshold
-    budget: BudgetRequest
+    budget: Budget
+    caps: Caps
     clamped: float
     target: str
     ledger: str = field(repr=False)
@@ -112,34 +114,37 @@ def run(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
             _release(request, options)
 
     # The text of an unforeseen exception could quote a label; its class and line cannot.
-    return run_command("labeldp domain", work, (InputError,), "nothing is released", describe_failure)
+    names = names_of_flags(args)
+    return run_command("labeldp domain", work, (InputError,), "nothing is released", describe_failure, names)
 
 
 def _parse(args: argparse.Namespace) -> DomainRequest:
-    threshold, caps = read_threshold(args), read_caps(args)
+    fields = Fields.of(vars(args))
+    threshold, caps = Threshold(read_unusable_fraction(fields)), read_caps(fields)
     if not 0 <= args.clamped < 1:
-        raise UsageError(f"--clamped must be at least 0 and below 1, not {args.clamped:g}")
-    unit = unit_bound(args, None)
+        raise FieldError("{clamped} must be at least 0 and below 1, not {value:g}", value=args.clamped)
+    unit = unit_bound(fields)
     try:
         check_epsilon(args.epsilon)
         check_epsilon(args.epsilon if unit is None else unit.record_share(args.epsilon))
         # The noise is bound to a budget of the labels as well: the least one, of which nothing is spent.
         check_epsilon(_total(args.epsilon))
     except ValueError as error:
-        raise UsageError(f"--{error}") from None
+        raise FieldError.of(error) from None
     if args.id_column == args.label:
-        raise UsageError("--id_column must be another column than --label")
+        raise FieldError("{id_column} must be another column than {label}")
     if args.input_format == "tfrecord":
         check_tfrecord("--input_format tfrecord")
-    check_target("--domain_file", args.domain_file)
-    input = input_spec(args)
+    check_target("domain_file", args.domain_file)
+    input = input_spec(fields)
     named = {"label": args.label, "id_column": args.id_column, "unit_column": args.unit_column}
     check_columns(named, input, read_schema(input, [args.label]))
     return DomainRequest(
         input=input,
         column=LabelColumn(args.label, tuple(log_spaced_labels().tolist()), args.id_column, OUTWARD, unit=unit),
         threshold=threshold,
-        budget=BudgetRequest(args.epsilon, 0.0, args.epsilon, caps),
+        budget=Budget(args.epsilon, prior_epsilon=args.epsilon),
+        caps=caps,
         clamped=args.clamped,
         target=args.domain_file,
         ledger=resolve_ledger(args.ledger, args.domain_file),
@@ -153,7 +158,7 @@ def _total(epsilon: float) -> float:
 
 def _release(request: DomainRequest, options: PipelineOptions) -> None:
     ledger = Ledger(request.ledger)
-    check_caps(ledger, request.name, request.budget, None, request.column.unit)
+    check_caps(ledger, request.name, request.budget, request.caps, request.column.unit)
     with staging_folder(request.target, single_file=True) as staging:
         path = FileSystems.join(staging.work, _RELEASE_NAME)
         run_pipeline(options, lambda pipeline: build(pipeline, request, path))
@@ -164,7 +169,7 @@ def _release(request: DomainRequest, options: PipelineOptions) -> None:
         document = _document(request, result, counts, proposal)
         write_text(FileSystems.join(staging.release, _DOMAIN_NAME), json.dumps(document, indent=2) + "\n")
         charge = _charge(request, result.binding)
-        with charged(ledger, charge, request.budget.caps, publishing(staging, request.target)):
+        with charged(ledger, charge, request.caps, publishing(staging, request.target)):
             publish_file(staging, _DOMAIN_NAME, request.target)
             _announce(request, result, proposal, reason)
 

@@ -20,8 +20,9 @@ from ...transforms.readers.parquet_reader import parquet_schema
 from ..errors import UsageError, one_line
 from ..ledger.ledger import Ledger
 from ..publish.protocol import check_caps
-from ..publish.release_steps import earlier_of_requests
-from ..spec.job_request import BudgetRequest, JobRequest, request_id, whole_budget
+from ..publish.release_steps import earlier_of_release
+from ..spec.label import Label
+from ..spec.release import Release
 from .announcement import counted, describe_features
 
 _EXAMPLE_RECORDS = (10_000, 1_000_000)
@@ -33,37 +34,35 @@ _MOST_FOOTERS = 1000
 _MOST_COLUMNS = 12
 
 
-def print_dry_run(requests: Sequence[JobRequest], schema: pa.Schema) -> None:
-    """Prints what a job of `privatize` or `fit` would do, from one checked request for each label.
+def print_dry_run(release: Release, schema: pa.Schema) -> None:
+    """Prints what a job of `privatize` or `fit` would do.
 
-    The schema is that of `read_schema`. Raises UsageError if a cap of the ledger would be exceeded or the records are
-    known to be too few, and InputError if the ledger is corrupt or a footer cannot be read.
+    The schema is that of `read_schema`. Raises FieldError if a cap of the ledger would be exceeded, UsageError if the
+    records are known to be too few, and InputError if the ledger is corrupt or a footer cannot be read.
     """
-    request = requests[0]
-    ledger, name, budget = Ledger(request.ledger), request_id(requests), whole_budget(requests)
-    check_caps(ledger, name, budget, None, request.column.unit)
-    records = _records(request)
-    earlier = earlier_of_requests(ledger, name, requests)
+    ledger = Ledger(release.ledger)
+    check_caps(ledger, release.name, release.budget, release.caps, release.unit)
+    records = _records(release)
     labels = [
         line
-        for each, mechanisms in zip(requests, earlier, strict=True)
+        for label, earlier in zip(release.labels, earlier_of_release(ledger, release), strict=True)
         for line in (
-            ("label", _label(each)),
-            ("center", _center(each)),
-            ("budget", _budget(each, records)),
-            ("mechanism", _mechanism(each)),
-            ("expected", _expected(each, mechanisms, records)),
+            ("label", _label(label)),
+            ("center", _center(label)),
+            ("budget", _budget(label, records)),
+            ("mechanism", _mechanism(label)),
+            ("expected", _expected(label, earlier, records)),
         )
     ]
     print("dry run    no label was read; nothing is written or charged")
     for title, text in [
-        ("input", _input(request, records)),
-        ("columns", _columns(request, schema)),
-        ("units", _units(request)),
+        ("input", _input(release, records)),
+        ("columns", _columns(release, schema)),
+        ("units", _units(release)),
         *labels,
-        ("key", one_line(request.key.path) + _created(request.key.path)),
-        ("charged", _charged(request, budget, ledger, name)),
-        ("output", _output(request)),
+        ("key", one_line(release.key.path) + _created(release.key.path)),
+        ("charged", _charged(release, ledger)),
+        ("output", _output(release)),
     ]:
         print(f"{title:<11}{text}")
 
@@ -72,16 +71,16 @@ def _created(key: str) -> str:
     return "" if is_remote(key) or os.path.lexists(key) else ", which the job creates"
 
 
-def _records(request: JobRequest) -> int | None:
+def _records(release: Release) -> int | None:
     """Number of records, if the footers of the files tell it."""
-    paths = request.input.paths
-    if request.input.format.name != "parquet" or request.input.where is not None or len(paths) > _MOST_FOOTERS:
+    paths = release.input.paths
+    if release.input.format.name != "parquet" or release.input.where is not None or len(paths) > _MOST_FOOTERS:
         return None
     return sum(parquet_schema(path)[1] for path in paths)
 
 
-def _input(request: JobRequest, records: int | None) -> str:
-    input = request.input
+def _input(release: Release, records: int | None) -> str:
+    input = release.input
     # Without the sizes of the files, which depend on the labels.
     rows = "" if records is None else f", {records:,} record{'' if records == 1 else 's'}"
     where = "" if input.where is None else f", of which those with {input.where.column}={input.where.value}"
@@ -89,15 +88,15 @@ def _input(request: JobRequest, records: int | None) -> str:
     return one_line(f"{files}{rows}: {input.pattern}{where}")
 
 
-def _columns(request: JobRequest, schema: pa.Schema) -> str:
-    several = len(request.column.private) > 1
-    roles = dict.fromkeys(request.column.private, "a label" if several else "the label")
-    if request.column.id_column is not None:
-        roles[request.column.id_column] = "the record's id"
-    if request.column.unit is not None:
-        roles.setdefault(request.column.unit.column, "the record's unit")
-    if request.column.center is not None and request.features is None:
-        roles[request.column.center] = "the center"
+def _columns(release: Release, schema: pa.Schema) -> str:
+    roles = dict.fromkeys(release.private, "a label" if len(release.labels) > 1 else "the label")
+    for label in release.labels:
+        if label.column.id_column is not None:
+            roles[label.column.id_column] = "the record's id"
+        if label.column.center is not None and label.features is None:
+            roles[label.column.center] = "the center"
+    if release.unit is not None:
+        roles.setdefault(release.unit.column, "the record's unit")
     others = [field for field in schema if field.name not in roles]
     shown = [field for field in schema if field.name in roles] + others[:_MOST_COLUMNS]
     texts = [f"{field.name} ({roles.get(field.name, _type(field.type))})" for field in shown]
@@ -112,8 +111,8 @@ def _type(kind: pa.DataType) -> str:
     return "text" if pa.types.is_large_binary(kind) or pa.types.is_string(kind) else str(kind)
 
 
-def _label(request: JobRequest) -> str:
-    column = request.column
+def _label(label: Label) -> str:
+    column = label.column
     ends = f"{column.domain[0]:g} to {column.domain[-1]:g}"
     steps = np.diff(column.labels)
     even = len(steps) > 0 and np.allclose(steps, steps[0], rtol=1e-9)
@@ -126,8 +125,8 @@ def _label(request: JobRequest) -> str:
     )
 
 
-def _units(request: JobRequest) -> str:
-    unit = request.column.unit
+def _units(release: Release) -> str:
+    unit = release.unit
     if unit is None:
         return "none: epsilon is for the label of one record (--unit_column)"
     most = counted(unit.max_records, "record")
@@ -136,54 +135,54 @@ def _units(request: JobRequest) -> str:
     )
 
 
-def _center(request: JobRequest) -> str:
-    if request.features is not None:
-        return one_line(describe_features(request))
-    return "none" if request.column.center is None else one_line(f"column {request.column.center}")
+def _center(label: Label) -> str:
+    if label.features is not None:
+        return one_line(describe_features(label))
+    return "none" if label.column.center is None else one_line(f"column {label.column.center}")
 
 
-def _split(request: JobRequest, records: int) -> BudgetSplit:
+def _split(label: Label, records: int) -> BudgetSplit:
     """The split of the job; with a linear center, that of a center that would take nothing."""
-    column, budget = request.column, request.record_budget
-    shares = {"most": prior_share(request.mechanism.name)}
+    column, budget = label.column, label.record_budget
+    shares = {"most": prior_share(label.mechanism.name)}
     if column.center is not None:
         shares = {"most": RESIDUAL_SHARE, "least": LEAST_RESIDUAL_SHARE}
     return split_budget(budget.epsilon, column.cells, records, budget.prior_epsilon, **shares)
 
 
-def _budget(request: JobRequest, records: int | None) -> str:
+def _budget(label: Label, records: int | None) -> str:
     parts = []
     for number in _EXAMPLE_RECORDS if records is None else (max(records, 1),):
-        split = _split(request, number)
+        split = _split(label, number)
         if records is not None:
-            _check_records(request, split, records)
+            _check_records(label, split, records)
         parts.append(f"{split.prior:.6g} for the histogram + {split.labels:.6g} for the labels of {number:,} records")
-        if request.budget.prior_epsilon is not None:
+        if label.budget.prior_epsilon is not None:
             parts = [f"{split.prior:.6g} for the histogram + {split.labels:.6g} for the labels"]
-    delta = f", delta {request.budget.delta:g}" if request.budget.delta else ""
-    unit, budget = request.column.unit, request.record_budget
+    delta = f", delta {label.budget.delta:g}" if label.budget.delta else ""
+    unit, budget = label.column.unit, label.record_budget
     if unit is not None:
         delta += f" for all labels of a unit, {budget.epsilon:.6g} for each of at most {unit.max_records} records"
     first = ""
-    if request.features is not None:
+    if label.features is not None:
         least, most = (float(share) * budget.epsilon for share in (CENTER_SHARES[0], CENTER_SHARES[-1]))
         first = f"{least:.4g} to {most:.4g} for the center, which the features decide; without that part, "
-    return f"epsilon {request.budget.epsilon:g}{delta}: {first}{'; '.join(parts)}"
+    return f"epsilon {label.budget.epsilon:g}{delta}: {first}{'; '.join(parts)}"
 
 
-def _check_records(request: JobRequest, split: BudgetSplit, records: int) -> None:
+def _check_records(label: Label, split: BudgetSplit, records: int) -> None:
     """Refuses what the job would, where it is known without reading records."""
     try:
-        check_records(split, records, request.mechanism.name)
+        check_records(split, records, label.mechanism.name)
     except RefusedRelease as error:
         raise UsageError(str(error)) from None
 
 
-def _mechanism(request: JobRequest) -> str:
-    if request.mechanism.name != AUTO:
-        given = {name: value for name, value in request.mechanism.parameters.items() if name != "loss"}
+def _mechanism(label: Label) -> str:
+    if label.mechanism.name != AUTO:
+        given = {name: value for name, value in label.mechanism.parameters.items() if name != "loss"}
         parameters = "".join(f", {name}={value}" for name, value in given.items())
-        return f"{request.mechanism.name}, loss {request.mechanism.loss}{parameters}"
+        return f"{label.mechanism.name}, loss {label.mechanism.loss}{parameters}"
     names = list(CANDIDATES)
     return (
         f"auto: the noised histogram decides between {names[0]}, bias_limited and {LABELS}, by the error of a model "
@@ -191,18 +190,18 @@ def _mechanism(request: JobRequest) -> str:
     )
 
 
-def _expected(request: JobRequest, earlier_mechanisms: Sequence[EarlierMechanism], records: int | None) -> str:
-    loss = loss_named(request.mechanism.loss)
+def _expected(label: Label, earlier_mechanisms: Sequence[EarlierMechanism], records: int | None) -> str:
+    loss = loss_named(label.mechanism.loss)
     for earlier in earlier_mechanisms:
         value = earlier.randomizer.expected_loss(earlier.prior, loss)
         return f"{loss.name} loss {value:.6g}, as in the earlier release of this request, under its noised histogram"
-    labels = request.column.labels
+    labels = label.column.labels
     if len(labels) > _MOST_LABELS:
         return f"not computed here for more than {_MOST_LABELS} labels: see labeldp plan"
     prior = Prior(labels, np.ones(len(labels)))
-    split = _split(request, max(records or _EXAMPLE_RECORDS[-1], 1))
+    split = _split(label, max(records or _EXAMPLE_RECORDS[-1], 1))
     texts = []
-    for title, mechanism in _candidates(request):
+    for title, mechanism in _candidates(label):
         try:
             value = mechanism.solve(prior, split.labels).expected_loss(prior, loss)
         except ValueError:
@@ -210,38 +209,43 @@ def _expected(request: JobRequest, earlier_mechanisms: Sequence[EarlierMechanism
         texts.append(f"{value:.6g} of {title}")
     if not texts:
         return f"{loss.name} loss unknown: the mechanism does not support a flat histogram"
-    around = " and there were no center" if request.column.center is not None else ""
+    around = " and there were no center" if label.column.center is not None else ""
     return f"{loss.name} loss {', '.join(texts)}, if all labels were equally frequent{around}"
 
 
-def _candidates(request: JobRequest) -> Iterator[tuple[str, Mechanism]]:
+def _candidates(label: Label) -> Iterator[tuple[str, Mechanism]]:
     """The mechanism with its name; the two extremes of auto."""
-    if request.mechanism.name != AUTO:
-        yield request.mechanism.name, mechanism_named(request.mechanism.name, **request.mechanism.parameters)
+    if label.mechanism.name != AUTO:
+        yield label.mechanism.name, mechanism_named(label.mechanism.name, **label.mechanism.parameters)
         return
     for name in (next(iter(CANDIDATES)), LABELS):
         yield name, CANDIDATES[name]
 
 
-def _charged(request: JobRequest, budget: BudgetRequest, ledger: Ledger, name: str) -> str:
-    window = budget.caps.window
+def _charged(release: Release, ledger: Ledger) -> str:
+    budget, caps = release.budget, release.caps
+    window = caps.window
     spent = float(ledger.spent(window=window).epsilon)
-    if ledger.has_request(name):
+    if ledger.has_request(release.name):
         again = "; nothing, if the input has not changed since the release of this request"
     else:
         again = ""
-    part = "the parts of histogram and center" if request.features is not None else "the part of the histogram"
-    what = f"{part}, and by apply the rest of epsilon {budget.epsilon:g}," if request.command == "fit" else (
+    part = (
+        "the parts of histogram and center"
+        if any(label.features is not None for label in release.labels)
+        else "the part of the histogram"
+    )
+    what = f"{part}, and by apply the rest of epsilon {budget.epsilon:g}," if release.command == "fit" else (
         f"epsilon {budget.epsilon:g}"
     )  # fmt: skip
     since = "so far" if window is None else f"of the last {window.text}"
-    cap = "" if budget.caps.epsilon is None else f", of {budget.caps.epsilon:g} allowed"
+    cap = "" if caps.epsilon is None else f", of {caps.epsilon:g} allowed"
     return one_line(f"{what} to {ledger.path}, which has {spent:.6g} {since}{cap}{again}")
 
 
-def _output(request: JobRequest) -> str:
-    output = request.output
-    if request.command == "fit":
+def _output(release: Release) -> str:
+    output = release.output
+    if release.command == "fit":
         return one_line(f"mechanism file {output.target}")
     compression = "" if output.compression == "none" else f", {output.compression}"
     shards = counted(output.num_shards, f"{output.format} shard")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import os
 import re
 import sys
 import threading
@@ -20,18 +21,28 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import PCollection
 
+from ...mechanisms.center.residuals import check_even
+from ...mechanisms.core.losses import loss_named
+from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.errors import InputError, redact_errors
+from ...transforms.io.filesystems import absolute, is_remote, match
 from ..charts.text_format import csv_text, json_text, table_lines
-from ..errors import one_line
-from ..flags.arguments import log_to_stderr
+from ..errors import UsageError, one_line
+from ..flags.arguments import check_unique, log_to_stderr
 from ..job.run_pipeline import describe_failure, make_pipeline
 from ..publish.manifest import versions
 from ..publish.signals import signals_as_interrupts
+from ..spec.fields import NO_CENTER, Fields
+from ..spec.input_spec import input_format, where_filter
+from ..spec.label import check_split, label_domain
+from ..spec.machine import check_extra, check_tfrecord
+from ..spec.mechanism_spec import parse_mechanism_spec
 from ..spec.store_access import open_stores
+from ..spec.target_checks import check_target
 from ..study.dataset import Dataset, read_dataset
-from ..study.evaluation_cell import Cell, CellStore, Score, Task, cell_key, score_cell
-from ..study.evaluation_grid import DatasetSource, EvaluationRequest, parse_evaluation_request
-from ..study.evaluation_results import WARNING, draw_evaluation, markdown_page, summarize_cells
+from ..study.evaluation_cell import LINEAR_CENTER, Cell, CellStore, Score, Task, cell_key, score_cell
+from ..study.evaluation_grid import DatasetSource, EvaluationRequest, cell_grid
+from ..study.evaluation_results import WARNING, draw_evaluation, markdown_page, read_published, summarize_cells
 from .exit_codes import run_command
 from .study_commands import progress
 
@@ -101,12 +112,91 @@ def run(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
 
     def work() -> None:
         open_stores(vars(args), runner_flags)
-        request = parse_evaluation_request(args)
+        request = parse_evaluation(args)
         with signals_as_interrupts():
             _evaluate(request, PipelineOptions(runner_flags))
 
     kept = "finished cells are kept: run again to continue"
     return run_command("labeldp evaluate", work, (InputError, OSError), kept, describe_failure)
+
+
+def parse_evaluation(args: argparse.Namespace) -> EvaluationRequest:
+    """Checks the flags. Raises UsageError, which names the flag."""
+    _check_extras(args)
+    # Several values of a flag are several cells.
+    fields = Fields.of({name: value for name, value in vars(args).items() if not isinstance(value, list)})
+    column = LabelColumn(args.label, tuple(label_domain(fields).tolist()))
+    format = input_format(fields)
+    for epsilon in args.epsilon:
+        check_split(epsilon, args.prior_epsilon)
+    try:
+        loss_named(args.loss).check(column.labels)
+    except ValueError as error:
+        raise UsageError(f"--loss: {error}") from None
+    if args.seeds < 1:
+        raise UsageError(f"--seeds must be at least 1, not {args.seeds}")
+    for flag in ("mechanism", "epsilon", "model", "feature", "center"):
+        check_unique(flag, getattr(args, flag) or [])
+    if args.label in (args.feature or []):
+        raise UsageError(f"--feature names the label {args.label!r}: leave it out")
+    centers = _centers(args, column)
+    for text in args.mechanism:
+        parse_mechanism_spec(text, args.loss, args.delta, auto=True)
+    try:
+        match(absolute(args.input))
+        published = read_published(args.published) if args.published else []
+    except InputError as error:
+        raise UsageError(str(error)) from None
+    where = where_filter(args.where, args.label)
+    features = tuple(args.feature) if args.feature else None
+    return EvaluationRequest(
+        source=DatasetSource(absolute(args.input), format, args.label, features, where, args.center_column),
+        task=Task(args.label, column.domain, args.loss, args.rounding, args.prior_epsilon, args.delta),
+        cells=tuple(cell_grid(args.mechanism, args.epsilon, args.seeds, args.model, centers)),
+        store=CellStore(_output(args.output)),
+        published=tuple(published),
+        title=args.title or f"{args.label} of {os.path.basename(args.input)}",
+    )
+
+
+def _centers(args: argparse.Namespace, column: LabelColumn) -> list[str | None]:
+    """Centers of the cells: None for labels without one, LINEAR_CENTER, or the name of the center column."""
+    found = [None if each == NO_CENTER else each for each in args.center]
+    if args.center_column is not None:
+        if args.center_column == args.label:
+            raise UsageError(f"--center_column names the label {args.label!r}: a center must not be made of the labels")
+        if args.center_column == LINEAR_CENTER:
+            raise UsageError(f"--center_column must not be named {LINEAR_CENTER!r}, as --center is: rename the column")
+        found.append(args.center_column)
+    if any(found):
+        try:
+            check_even(column.labels)
+        except ValueError as error:
+            flag = "--center_column" if args.center_column is not None else f"--center {LINEAR_CENTER}"
+            raise UsageError(f"{flag}: {error}") from None
+    return found
+
+
+def _check_extras(args: argparse.Namespace) -> None:
+    check_extra("evaluate", "evaluation", "sklearn", "tqdm")
+    if "network" in args.model:
+        check_extra("--model network", "network", "tensorflow")
+    if args.input_format == "tfrecord":
+        check_tfrecord("--input_format tfrecord")
+
+
+def _output(path: str) -> str:
+    """Absolute path of the folder; it must be new, empty, or the output of an evaluation."""
+    folder = absolute(path)
+    if is_remote(folder):
+        return folder
+    if os.path.lexists(folder) and not os.path.isdir(folder):
+        raise UsageError(f"--output {path} exists and is not a folder: name another")
+    if os.path.isdir(folder) and os.listdir(folder) and not os.path.isdir(os.path.join(folder, "cells")):
+        raise UsageError(f"--output {path} is neither empty nor the output of an evaluation: name another folder")
+    if not os.path.isdir(folder):
+        check_target("output", folder)
+    return folder
 
 
 def _evaluate(request: EvaluationRequest, options: PipelineOptions) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
-from ..errors import BAD_USAGE, UsageError, one_line
+from ..errors import BAD_USAGE, FieldError, Naming, UsageError, as_flag, one_line
 from ..publish.signals import was_signalled
 
 SUCCESS = 0
@@ -24,17 +25,20 @@ def run_command(
     shown: tuple[type[Exception], ...] = (ValueError, OSError, MemoryError),
     interrupted: str = "nothing is written",
     redact: Callable[[Exception], str] | None = None,
+    naming: Naming = as_flag,
 ) -> int:
     """Does the work of a command and reports every error in one line on standard error.
 
     The text of exceptions in `shown` holds no label. `interrupted` describes the state after an interrupt. `redact`
     makes the text to show of any other exception; without it, such an exception is a bug and is raised. Returns 0 on
-    success, 1 if the work failed or was interrupted, 2 if the command line is wrong.
+    success, 1 if the work failed or was interrupted, 2 if the command line is wrong. `naming` names the fields of
+    FieldError.
     """
     try:
         work()
     except UsageError as error:
-        return _fail(prog, f"error: {error}", BAD_USAGE)
+        text = error.said(naming) if isinstance(error, FieldError) else error
+        return _fail(prog, f"error: {text}", BAD_USAGE)
     except KeyboardInterrupt:
         return _interrupted(prog, interrupted)
     except shown as error:
@@ -50,6 +54,12 @@ def run_command(
             raise
         return _fail(prog, f"error: the job failed: {redact(error)}", FAILURE)
     return SUCCESS
+
+
+def names_of_flags(args: argparse.Namespace) -> Naming:
+    """Names fields as the user gave them: as flags, or with their line of the file of `--config`."""
+    lines: Mapping[str, str] = getattr(args, "config_lines", {})
+    return lambda field: f"{field} ({lines[field]})" if field in lines else as_flag(field)
 
 
 def without_temporary_folder(error: BaseException) -> str | None:

@@ -17,12 +17,10 @@ from ...transforms.io.csv_dialect import CANDIDATES, Dialect
 from ...transforms.io.filesystems import absolute, match, open_input
 from ...transforms.io.input_format import Format, file_parts, listed
 from ...transforms.readers.file_reader import FileReader
-from ..errors import UsageError, one_line
-from ..flags.choices import DEFAULT_DECIMAL, DEFAULT_DELIMITER, DEFAULT_ENCODING
-from ..flags.local_files import check_file
-from ..flags.optional_extras import check_tfrecord
-from ..flags.suggestions import did_you_mean
-from ..spec.input_flags import csv_dialect
+from ..errors import UsageError, did_you_mean, one_line
+from ..spec.fields import DEFAULT_DECIMAL, DEFAULT_DELIMITER, DEFAULT_ENCODING, Fields
+from ..spec.input_spec import csv_dialect
+from ..spec.machine import check_file, check_tfrecord
 from .exit_codes import run_command
 from .job_template import job_template
 
@@ -103,7 +101,7 @@ def _dialect(args: argparse.Namespace, kind: str) -> Dialect:
     given = _given_dialect(args)
     if given and kind != "csv":
         raise UsageError(f"--{next(iter(given))} is for CSV, but {args.file} is {kind}: leave it out")
-    return csv_dialect(args)
+    return csv_dialect(Fields.of({**vars(args), "label": args.label or ""}))
 
 
 def _delimiter(path: str, label: str | None, dialect: Dialect) -> str:

@@ -21,8 +21,6 @@ from ...transforms.stores.object_store import is_store
 from ..charts.text_format import Row, json_text, table_lines
 from ..errors import UsageError, one_line
 from ..flags.arguments import log_to_stderr
-from ..flags.local_files import check_file, write_file
-from ..flags.optional_extras import check_extra
 from ..ledger.charged_runs import (
     CLOCK_TOLERANCE,
     ChargedRun,
@@ -34,6 +32,7 @@ from ..ledger.charged_runs import (
 )
 from ..ledger.ledger import Ledger, is_database
 from ..ledger.spent_budget import SMALLEST_DELTA, Caps, SpentBudget, Window, compose, composed_epsilon, total
+from ..spec.machine import check_extra, check_file, write_file
 from .exit_codes import run_command
 
 _COLUMNS = ("day", "command", "label", "unit", "epsilon", "delta", "output")

@@ -28,16 +28,16 @@ from ..charts.line_chart import Line, draw_lines
 from ..charts.text_format import Row, table_lines
 from ..errors import UsageError
 from ..flags.arguments import log_to_stderr
-from ..flags.command_parser import GRID
-from ..flags.optional_extras import check_tfrecord
 from ..job.run_pipeline import describe_failure, run_pipeline
 from ..job.runner_options import runner_name, runner_options, runs_here
 from ..publish.output_folder import staging_folder
 from ..publish.signals import signals_as_interrupts
-from ..spec.column_checks import check_columns, read_schema
-from ..spec.input_flags import input_spec, label_domain, working_domain
-from ..spec.job_request import InputSpec
+from ..spec.fields import Fields
+from ..spec.input_spec import check_columns, input_spec, read_schema
+from ..spec.label import GRID, label_domain, working_domain
+from ..spec.machine import check_tfrecord
 from ..spec.prior_file import PriorFile
+from ..spec.release import InputSpec
 from ..spec.store_access import open_stores
 from ..spec.target_checks import resolve_noise_key
 from .exit_codes import SUCCESS, run_command
@@ -129,8 +129,9 @@ def _parse(args: argparse.Namespace) -> _Request:
         raise UsageError("--unit_column must be another column than --label")
     if args.input_format == "tfrecord":
         check_tfrecord("--input_format tfrecord")
-    prior = _prior(args)
-    input = input_spec(args)
+    fields = Fields.of({**vars(args), "epsilon": None, "mechanism": None})
+    prior = _prior(args, fields)
+    input = input_spec(fields)
     for flag in ("csv", "json", "picture"):
         path = getattr(args, flag)
         if path is not None and absolute(path) in input.paths:
@@ -141,10 +142,10 @@ def _parse(args: argparse.Namespace) -> _Request:
     return _Request(input, resolve_noise_key(args.noise_key_file, _work_file(tempfile.gettempdir())), prior, parameters)
 
 
-def _prior(args: argparse.Namespace) -> PriorFile:
+def _prior(args: argparse.Namespace, fields: Fields) -> PriorFile:
     """The prior of --prior, or a flat one over the label domain."""
     if args.prior is None:
-        labels = np.array(working_domain(args, max(args.epsilon))[0])
+        labels = np.array(working_domain(fields, max(args.epsilon))[0])
         return PriorFile(Prior(labels, np.ones(len(labels))))
     try:
         found = load_prior(args)
@@ -152,9 +153,14 @@ def _prior(args: argparse.Namespace) -> PriorFile:
         raise InputError(str(error)) from None
     given = [name for name in (*GRID, "label_values") if getattr(args, name) is not None]
     labels = tuple(found.prior.labels.tolist())
-    if given and labels not in (label_domain(args), *(working_domain(args, each)[0] for each in args.epsilon)):
+    if given and labels not in _domains(args, fields):
         raise UsageError(f"--prior {args.prior} is over other labels than --{given[0]} says: leave one of them out")
     return found
+
+
+def _domains(args: argparse.Namespace, fields: Fields) -> list[tuple[float, ...]]:
+    """The declared label domain, and those that mechanisms use of it."""
+    return [tuple(label_domain(fields).tolist()), *(working_domain(fields, each)[0] for each in args.epsilon)]
 
 
 def _work_file(folder: str) -> str:

@@ -19,14 +19,15 @@ from ..publish.output_folder import publish_file, publish_folder, publishing, st
 from ..publish.protocol import charged, check_caps
 from ..publish.release_steps import charge_of, remove_segments, write_manifests
 from ..publish.signals import signals_as_interrupts
-from ..spec.column_checks import announce_csv_columns, read_schema
-from ..spec.job_request import JobRequest, request_id, whole_budget
-from ..spec.label_requests import parse_requests
+from ..spec.fields import Fields
+from ..spec.input_spec import announce_csv_columns, read_schema
+from ..spec.make_release import make_release
 from ..spec.mechanism_file import MECHANISM_NAME
+from ..spec.release import Release
 from ..spec.store_access import open_stores
 from .announcement import announce, announce_features, announce_readers, counted, warn_of_other_label
 from .dry_run import print_dry_run
-from .exit_codes import run_command
+from .exit_codes import names_of_flags, run_command
 
 
 def run_privatize(args: argparse.Namespace, runner_flags: Sequence[str]) -> int:
@@ -49,50 +50,48 @@ def _run(command: str, args: argparse.Namespace, runner_flags: Sequence[str]) ->
 
     def work() -> None:
         open_stores(vars(args), runner_flags)
-        requests = parse_requests(command, args)
-        input = requests[0].input
-        announce_csv_columns(input, requests[0].column.private)
+        release = make_release(command, Fields.of(vars(args)))
+        input = release.input
+        announce_csv_columns(input, release.private)
         if args.dry_run:
-            print_dry_run(requests, read_schema(input, requests[0].column.private))
+            print_dry_run(release, read_schema(input, release.private))
             return
         options = runner_options(runner_flags, input.format.name, input.file_size)
         with signals_as_interrupts():
-            _release(requests, options)
+            _release(release, options)
 
     # The text of an unforeseen exception could quote a label; its class and line cannot.
-    return run_command(f"labeldp {command}", work, (InputError,), "nothing is released", describe_failure)
+    prog, names = f"labeldp {command}", names_of_flags(args)
+    return run_command(prog, work, (InputError,), "nothing is released", describe_failure, names)
 
 
-def _release(requests: Sequence[JobRequest], options: PipelineOptions) -> None:
+def _release(release: Release, options: PipelineOptions) -> None:
     """Runs a job up to its release, which is charged after all checks and appears only once it is charged."""
-    first = requests[0]
-    input, output, labels, validation = first.input, first.output, first.column.private, first.validation
-    ledger, name = Ledger(first.ledger), request_id(requests)
-    check_caps(ledger, name, whole_budget(requests), first.mechanism.fitted, first.column.unit)
-    with staging_folder(output.target, single_file=first.command == "fit") as staging:
-        domains = " and ".join(counted(len(request.column.domain), "label") for request in requests)
-        LOGGER.info("%s: %s, %s", first.command, counted(len(input.paths), "input file"), domains)
-        warn_of_other_label(first)
-        for request in requests:
-            announce_features(request)
-        check_values(first, options)
-        if validation is not None:
-            check_features(input, labels, validation, output.format, options, staging.work)
-        released = run_job(ledger, name, requests, options, staging)
+    fit, target, ledger = release.command == "fit", release.output.target, Ledger(release.ledger)
+    check_caps(ledger, release.name, release.budget, release.caps, release.unit, release.fitted)
+    with staging_folder(target, single_file=fit) as staging:
+        domains = " and ".join(counted(len(label.column.domain), "label") for label in release.labels)
+        LOGGER.info("%s: %s, %s", release.command, counted(len(release.input.paths), "input file"), domains)
+        warn_of_other_label(release)
+        for label in release.labels:
+            announce_features(label)
+        check_values(release, options)
+        if release.validation is not None:
+            check_features(release, options, staging.work)
+        released = run_job(ledger, release, options, staging)
         manifests: tuple[str, ...] = ()
-        if first.command != "fit":
-            manifests = write_manifests(released, staging)
+        if not fit:
+            manifests = write_manifests(release, released, staging)
             remove_segments(staging)
-            if validation is not None:
-                mechanisms = {each.request.column.name: each.mechanism for each in released}
-                check_output(output, mechanisms, options, staging)
-        charge, caps = charge_of(name, released), first.budget.caps
-        with charged(ledger, charge, caps, publishing(staging, output.target)):
-            if first.command == "fit":
-                publish_file(staging, MECHANISM_NAME, output.target)
+            if release.validation is not None:
+                mechanisms = {each.label.name: each.mechanism for each in released}
+                check_output(release.output, mechanisms, options, staging)
+        with charged(ledger, charge_of(release, released), release.caps, publishing(staging, target)):
+            if fit:
+                publish_file(staging, MECHANISM_NAME, target)
             else:
-                publish_folder(staging, output.target, manifests)
+                publish_folder(staging, target, manifests)
             # An interrupt before this would be reported as "nothing is released" when something is.
-            announce(output.target, released, validation)
-            if first.command != "fit":
-                announce_readers(first, released[0].result.binding)
+            announce(release, released)
+            if not fit:
+                announce_readers(release, released[0].result.binding)

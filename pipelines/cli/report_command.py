@@ -10,11 +10,11 @@ from ...transforms.errors import InputError
 from ...transforms.io.filesystems import is_remote
 from ..audit.audit_release import audit_path
 from ..errors import UsageError, one_line
-from ..flags.local_files import check_file, local_copy, write_file
-from ..flags.optional_extras import check_extra
+from ..flags.arguments import local_copy
 from ..flags.release_flags import REPORT_NAME
 from ..report.report_input import read_report_input
 from ..spec.label_folders import LABELS_NAME, label_folders
+from ..spec.machine import check_extra, check_file, write_file
 from .exit_codes import run_command
 
 

@@ -12,8 +12,8 @@ from ...mechanisms.core.budget import check_epsilon
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.registry import default_rounding, mechanism_named
 from ..errors import UsageError
-from ..flags.arguments import parse_parameters
-from ..flags.local_files import check_file, write_file
+from ..spec.machine import check_file, write_file
+from ..spec.mechanism_spec import read_parameters
 from .exit_codes import run_command
 from .study_commands import load_prior
 
@@ -27,7 +27,7 @@ def _solve(args: argparse.Namespace) -> str:
     """Solves and writes the file; gives the line of facts."""
     epsilon, name, loss, output = args.epsilon, args.mechanism, args.loss, args.output
     try:
-        mechanism = mechanism_named(name, loss=loss, **parse_parameters(args.mechanism_parameters, args.delta))
+        mechanism = mechanism_named(name, loss=loss, **read_parameters(args.mechanism_parameters, args.delta))
     except ValueError as error:
         raise UsageError(f"--mechanism: {error}") from None
     try:

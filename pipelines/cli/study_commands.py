@@ -22,9 +22,8 @@ from ...mechanisms.core.budget import check_epsilon
 from ...mechanisms.core.losses import loss_named
 from ..charts.text_format import Row, csv_text, json_text
 from ..errors import UsageError, one_line
-from ..flags.arguments import check_unique
-from ..flags.local_files import check_file, local_copy, write_file
-from ..flags.optional_extras import check_extra
+from ..flags.arguments import check_unique, local_copy
+from ..spec.machine import check_extra, check_file, write_file
 from ..spec.mechanism_spec import MechanismSpec, parse_mechanism_spec
 from ..spec.prior_file import PriorFile, read_prior
 from .exit_codes import run_command
@@ -56,7 +55,7 @@ def check_study_flags(args: argparse.Namespace) -> None:
             check_epsilon(epsilon)
         except ValueError as error:
             raise UsageError(f"--{error}") from None
-    check_unique("--epsilon", args.epsilon)
+    check_unique("epsilon", args.epsilon)
     if args.processes < 1:
         raise UsageError(f"--processes must be at least 1, not {args.processes}")
     for flag in ("csv", "json", "picture"):
@@ -83,7 +82,7 @@ def parse_mechanisms(texts: Sequence[str], args: argparse.Namespace) -> list[Mec
 
     Raises UsageError if a value is malformed or repeated, or --delta is given and no mechanism takes it.
     """
-    check_unique("--mechanism", texts)
+    check_unique("mechanism", texts)
     specs = [parse_mechanism_spec(text, args.loss, args.delta) for text in texts]
     if args.delta is not None and not any(spec.takes_delta for spec in specs):
         raise UsageError("--delta is for mechanisms with (epsilon, delta)-DP, such as gaussian; --mechanism names none")

@@ -4,51 +4,13 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from ..errors import BAD_USAGE, UsageError, one_line
-from .suggestions import did_you_mean
+from ..errors import BAD_USAGE, FieldError, did_you_mean, one_line
 
 _NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
-
-
-def parse_parameters(
-    text: str | None, delta: float | None = None, flag: str = "--mechanism_parameters"
-) -> dict[str, bool | int | float | str]:
-    """Parses NAME=VALUE,..., the parameters of a mechanism; values are integers, floats, true, false or text.
-
-    `delta`, the value of `--delta`, is added as the parameter `delta`; None for pure DP. Raises UsageError, which names
-    the flag, if the text is malformed or delta is not in (0, 1).
-    """
-    parameters: dict[str, bool | int | float | str] = {}
-    for pair in text.split(",") if text else []:
-        name, equals, value = pair.partition("=")
-        if not (name and equals and value) or name in parameters:
-            raise UsageError(f"{flag} takes NAME=VALUE,..., each name once, not {pair!r}")
-        parameters[name] = _value(value)
-    if "delta" in parameters:
-        raise UsageError(f"{flag} delta: delta is part of the budget; give it as --delta")
-    if "loss" in parameters:
-        raise UsageError(f"{flag} loss: give it as --loss")
-    if delta is not None:
-        if not 0 < delta < 1:
-            raise UsageError(f"--delta must be above 0 and below 1, not {delta:g}; for pure label DP leave it out")
-        parameters["delta"] = delta
-    return parameters
-
-
-def _value(text: str) -> bool | int | float | str:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 class ArgumentParser(argparse.ArgumentParser):
@@ -102,13 +64,13 @@ def log_to_stderr() -> None:
     logger.propagate = False
 
 
-def available_cpus() -> int:
-    """Counts the CPUs that this process may use; at least 1."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def check_unique(flag: str, values: Sequence[Any]) -> None:
-    """Checks that no value of a flag, named with its dashes, occurs twice. Raises UsageError if one does."""
+def check_unique(field: str, values: Sequence[Any]) -> None:
+    """Checks that no value of a field occurs twice. Raises FieldError if one does."""
     repeated = [value for place, value in enumerate(values) if value in values[:place]]
     if repeated:
-        raise UsageError(f"{flag} names {repeated[0]} twice: name each value once")
+        raise FieldError(f"{{{field}}} names {{value}} twice: name each value once", value=repeated[0])
+
+
+def local_copy(args: argparse.Namespace, path: str) -> str:
+    """Local copy of a path that a command reads, of `args.copies` if there is one; the path itself if it is local."""
+    return getattr(args, "copies", {}).get(path, path)

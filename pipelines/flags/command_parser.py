@@ -9,9 +9,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
+from ..errors import UsageError, did_you_mean
 from .arguments import ArgumentParser
-from .suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from .config_file import Config
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
 _WIDTH = 80
 _REQUIRED = " (required)"
 _CONFIG_HELP = "YAML file of flags, with a line NAME: VALUE for each, without its dashes; flags on the command line win"
-GRID = ("label_min", "label_max", "label_step")
-"""Flags of the label grid."""
+_GRID = ("label_min", "label_max", "label_step")
 
 Add = Callable[..., None]
 """Adds a flag to a group: takes the arguments of argparse's `add_argument`, and `needed=True` for a required flag."""
@@ -179,6 +177,8 @@ class CommandParser(ArgumentParser):
             # The last value of a flag counts.
             found, others = super().parse_known_args([*(config.arguments if config else ()), *given], namespace)
             self._check_needed(found, config, others)
+            if config is not None:
+                found.config_lines = _lines_of_values(config, given)
         except UsageError as error:
             self.error(str(error))
         return found, others
@@ -202,7 +202,7 @@ class CommandParser(ArgumentParser):
     def _check_needed(self, args: argparse.Namespace, config: Config | None, others: Sequence[str]) -> None:
         actions = self.flags()
         missing = [name for name in self._needed_flags(args) if getattr(args, actions[name].dest) is None]
-        domain = [name for name in GRID if self.domain_needed and getattr(args, name) is None]
+        domain = [name for name in _GRID if self.domain_needed and getattr(args, name) is None]
         if domain and args.label_values is not None:
             domain = []
         empty = [name for name in (*missing, *domain) if config is not None and name in config.empty]
@@ -278,7 +278,13 @@ class CommandParser(ArgumentParser):
 def _with_domain(names: Sequence[str]) -> list[str]:
     """The names, with those of the label grid after the label."""
     place = names.index("label") + 1
-    return [*names[:place], *GRID, *names[place:]]
+    return [*names[:place], *_GRID, *names[place:]]
+
+
+def _lines_of_values(config: Config, given: Sequence[str]) -> dict[str, str]:
+    """File and line of each flag whose value is that of the config file, by its name."""
+    names = {argument.partition("=")[0].lstrip("-").removeprefix("no_") for argument in given}
+    return {name: f"{config.path}, line {line}" for name, line in config.lines.items() if name not in names}
 
 
 def join_names(names: Sequence[str]) -> str:

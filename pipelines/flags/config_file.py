@@ -8,8 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import UsageError
-from .suggestions import did_you_mean
+from ..errors import UsageError, did_you_mean
 
 _MOST_BYTES = 1 << 20
 _KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "seq": "a list", "map": "a mapping"}
@@ -25,11 +24,13 @@ class Config:
     Attributes:
       path: The file.
       arguments: Flags as on a command line.
-      empty: Line of each flag without a value, by its name.
+      lines: Line of each flag with a value, by its name.
+      empty: Line of each flag without one.
     """
 
     path: str
     arguments: list[str] = field(default_factory=list)
+    lines: dict[str, int] = field(default_factory=dict)
     empty: dict[str, int] = field(default_factory=dict)
 
 
@@ -70,6 +71,7 @@ def read_config(
             found.empty[name] = line
         else:
             found.arguments += arguments
+            found.lines[name] = line
     return found
 
 

@@ -1,11 +1,11 @@
-"""Flags of `privatize`, `fit` and `apply`, in groups. A new flag is one line in its group."""
+"""Flags of `privatize`, `fit`, `apply` and `domain`, in groups.
+
+A new flag is one line in its group, and a field of `spec.fields.Fields`.
+"""
 
 from __future__ import annotations
 
-import argparse
-
-from ..errors import UsageError
-from .choices import (
+from ..spec.fields import (
     AUTO,
     CENTERS,
     COMPRESSIONS,
@@ -23,9 +23,6 @@ from .choices import (
 )
 from .command_parser import Add, CommandParser, Switch
 from .release_flags import dialect_flags
-
-DEFAULTS = {"loss": DEFAULT_LOSS}
-"""Defaults that the parser does not set, because `parse_request` must know whether the flags were given."""
 
 _SET_BY_MECHANISM_FILE = (
     "label_min", "label_max", "label_step", "label_values", "rounding", "epsilon", "prior_epsilon",
@@ -200,7 +197,7 @@ def _mechanism_flags(parser: CommandParser) -> None:
         f"{MECHANISM_LIST}; default auto")  # fmt: skip
     add("--mechanism_parameters", metavar="NAME=VALUE,...", help="parameters of the mechanism, for example bias=0.2")
     add("--loss", choices=LOSSES, metavar="LOSS",
-        help=f"loss to minimize: {', '.join(LOSSES)}; default {DEFAULTS['loss']}")  # fmt: skip
+        help=f"loss to minimize: {', '.join(LOSSES)}; default {DEFAULT_LOSS}")  # fmt: skip
 
 
 def _center_flags(parser: CommandParser) -> None:
@@ -259,13 +256,24 @@ def runner_group(parser: CommandParser) -> None:
     )
 
 
-def check_flags(args: argparse.Namespace) -> None:
-    """Checks flags that exclude each other. Raises UsageError if two do."""
-    if args.center == "none":
-        given = [name for name in ("column", "features") if getattr(args, f"center_{name}") is not None]
-        if given:
-            raise UsageError(f"--center none has no --center_{given[0]}: leave one of them out")
-    if args.validate is False and args.schema is not None:
-        raise UsageError("--no_validate contradicts --schema, which implies --validate: leave one of them out")
-    if args.purpose is not None and args.mechanism is not None:
-        raise UsageError("--for chooses the mechanism: give --for or --mechanism")
+def domain_flags(parser: CommandParser) -> None:
+    """Adds the flags of `domain`."""
+    parser.description = (
+        "Propose a label domain: release a histogram of the labels over fixed cells, ten to a decade, with noise, and "
+        "say which range of it holds them. Use it where the range is not known in general. Costs epsilon."
+    )
+    parser.epilog = """Example:
+  labeldp domain --input 'log-*.csv' --input_format csv --label price \\
+      --epsilon 0.1 --domain_file domain.json"""
+    input_flags(parser)
+    add = parser.flag_group("Labels")
+    add("--label", metavar="NAME", needed=True, help="label column, which is private")
+    add("--clamped", type=float, default=0.01, metavar="F",
+        help="share of the labels that may lie outside the domain; default 0.01")  # fmt: skip
+    add = parser.flag_group("Budget")
+    add("--epsilon", type=float, metavar="E", needed=True, help="privacy budget of the histogram, such as 0.1")
+    budget_record_flags(add)
+    unit_flags(parser)
+    add = parser.flag_group("Output")
+    add("--domain_file", metavar="FILE", needed=True, help="new JSON file for the released counts and the proposal")
+    runner_group(parser)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .choices import DEFAULT_DECIMAL, DEFAULT_DELIMITER, DEFAULT_ENCODING, INPUT_FORMATS
+from ..spec.fields import DEFAULT_DECIMAL, DEFAULT_DELIMITER, DEFAULT_ENCODING, INPUT_FORMATS
 from .command_parser import Add, CommandParser
 
 REPORT_NAME = "report.html"

@@ -23,8 +23,9 @@ from ...transforms.center.fit_center import DesignCenter, FitLinearCenter
 from ...transforms.io.filesystems import delete_files, make_directory, write_text
 from ...transforms.io.row_parts import ENOUGH_FILES
 from ...transforms.noise_binding import BindNoise
+from ...transforms.noise_key_file import NoiseKeyFile
 from ...transforms.noisy_prior import NoisyPrior
-from ...transforms.privatize_labels import PrivatizeLabels
+from ...transforms.privatize_labels import PrivatizedLabels, PrivatizeLabels
 from ...transforms.readers.read_files import ReadRecordBatches
 from ...transforms.shards.dead_letter_writer import LetterFile, WriteDeadLetters
 from ...transforms.shards.parquet_writer import WriteParquet
@@ -32,190 +33,259 @@ from ...transforms.shards.shard_ranges import CountRows, DivideRows, ShardRanges
 from ...transforms.shards.shard_writer import ShardFile
 from ...transforms.shards.tfrecord_writer import WriteTFRecords
 from ...transforms.solve_randomizer import SolveRandomizer
-from ...transforms.units.bound_units import BoundedUnits
+from ...transforms.units.bound_units import BoundedUnits, BoundUnits
+from ...transforms.units.leave_out import LeaveOut
 from ..ledger.ledger import Ledger
 from ..publish.job_result import JobResult
 from ..publish.output_folder import DATA_NAME, SEGMENTS_NAME, Staging, job_result_path, released_path
-from ..publish.release_steps import ReleasedLabel, earlier_of_requests, read_results
-from ..spec.job_request import InputSpec, JobRequest, OutputSpec
-from ..spec.label_folders import MANIFEST_NAME, label_folders
+from ..publish.release_steps import ReleasedLabel, earlier_of_release, read_results
+from ..spec.label_folders import MANIFEST_NAME
 from ..spec.mechanism_file import MECHANISM_NAME, MechanismFile
-from .bounded_input import bound_units, without_excess
+from ..spec.release import InputSpec, Release
 from .run_pipeline import run_pipeline
+
+# Units are sorted in groups, one for so many bytes of input, so that a group fits into memory.
+_BYTES_A_GROUP = 1 << 26
+
+
+class LabelJob:
+    """Stages of one label of a release. Those of several labels differ in the ends of their names.
+
+    Attributes:
+      label: The label.
+      place: Its place among the labels.
+      center: The linear center, for stages that take it: carried by batches, or of a fitted mechanism; None for none.
+      binding: Binding of the noise, after `fit`.
+      privatized: Outputs of the stage that draws the labels, after `draw`; None for `fit` alone.
+    """
+
+    binding: Any
+    privatized: PrivatizedLabels | None = None
+
+    def __init__(self, pipeline: beam.Pipeline, release: Release, place: int, units: BoundedUnits | None):
+        """Adds the stages of the linear center, if the job makes one."""
+        self.label, self.place, self._release = release.labels[place], place, release
+        self._suffix = "" if len(release.labels) == 1 else f" {place + 1}"
+        self._linear = self._linear_center(pipeline, units)
+        self.center = self._carried("center", self._linear)
+        self._drawing: tuple[Any, Any] = (None, None)
+
+    def fit(self, labels: PCollection[LabelledBatch], earlier: Sequence[EarlierMechanism]) -> PCollection[str]:
+        """Adds the stages from labels to randomizer; returns the text of the mechanism file.
+
+        `earlier` are the mechanisms of earlier releases of this request.
+        """
+        release, column, suffix = self._release, self.label.column, self._suffix
+        fitted, groups = self.label.mechanism.fitted, release.input.id_groups
+        batches: Any = self._with_center(labels, "Center", tuple(column.columns))
+        if fitted is not None:
+            self.binding = batches | "BindNoise" >> BindNoise(
+                column, fitted.budget, release.key, release.threshold, groups
+            )
+            randomizer, text = fitted.randomizer, batches.pipeline | "MechanismText" >> beam.Create([fitted.to_text()])
+        else:
+            name, budget = self.label.mechanism.name, self.label.record_budget
+            limits = release.threshold, name, self._linear, groups
+            self.binding = batches | f"NoisyPrior{suffix}" >> NoisyPrior(
+                column, budget.epsilon, release.key, budget.prior_epsilon, *limits
+            )
+            randomizer = self.binding | f"SolveRandomizer{suffix}" >> SolveRandomizer(
+                name, dict(self.label.mechanism.parameters), earlier
+            )
+            text = randomizer | f"MechanismText{suffix}" >> beam.Map(
+                _mechanism_text, AsSingleton(self.binding)
+            ).with_output_types(str)
+        self._drawing = self._carried("randomizer", randomizer), Carried(f"binding{suffix}", self.binding)
+        return text
+
+    def draw(self, records: PCollection[LabelledBatch]) -> PCollection[LabelledBatch]:
+        """Adds the stage that draws the labels; returns the records with them."""
+        batches: Any = self._with_center(records, "CenterOfRecords", None)
+        drawn: Any = batches | f"PrivatizeLabels{self._suffix}" >> PrivatizeLabels(
+            *self._drawing, self.label.column, self._release.key
+        )
+        self.privatized = drawn
+        return drawn.batches
+
+    def write_result(self, path: str, shards: Any, letters: Any, units: BoundedUnits | None) -> PCollection[None]:
+        """Adds the stage that writes the job result, after the shards and the dead letters; both may be None."""
+        drawn = self.privatized
+        return self.binding | f"WriteJobResult{self._suffix}" >> beam.Map(
+            _write_job_result,
+            path,
+            self.place,
+            None if drawn is None or drawn.digest is None else AsSingleton(drawn.digest),
+            [] if shards is None else AsList(shards),
+            [] if letters is None else AsList(letters),
+            None if units is None else AsSingleton(units.counts),
+        )
+
+    def write_mechanism(self, text: Any, path: str, temp: str) -> PCollection[None]:
+        """Adds the stage that writes the mechanism file."""
+        return text | f"WriteMechanism{self._suffix}" >> beam.Map(_write, path, temp)
+
+    @property
+    def carried(self) -> list[Carried]:
+        """Side inputs that batches of records carry to the stages of this label."""
+        return [each for each in (self.center, *self._drawing) if isinstance(each, Carried)]
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns of the input that label, identity and center are computed from."""
+        column, features = self.label.column, self.label.features
+        if self._linear is None:
+            return column.columns
+        own = [name for name in column.columns if name != column.center]
+        return own + (features.columns if features is not None else self._linear.design.map.columns)
+
+    def _carried(self, name: str, value: Any) -> Any:
+        """A side input that batches carry; values, such as those of a mechanism file, stay what they are."""
+        return Carried(f"{name}{self._suffix}", value) if isinstance(value, PCollection) else value
+
+    def _with_center(self, batches: Any, name: str, only: tuple[str, ...] | None) -> PCollection[LabelledBatch]:
+        if self.center is None:
+            return batches
+        return batches | f"{name}{self._suffix}" >> AppendCenter(self.center, self.label.column, only)
+
+    def _linear_center(self, pipeline: beam.Pipeline, units: BoundedUnits | None) -> Any:
+        """The linear center: exactly one element if the job makes it, a value if it is fitted, or None."""
+        fitted, input, suffix = self.label.mechanism.fitted, self._release.input, self._suffix
+        column, features, key = self.label.column, self.label.features, self._release.key
+        if fitted is not None:
+            return None if fitted.center is None else fitted.center.linear
+        if features is None:
+            return None
+        read = ReadRecordBatches(
+            input.pattern, input.format, features.columns, input.where, column.name,
+            other_labels=column.others, together=input.together,
+        )  # fmt: skip
+        whole = dataclasses.replace(read, columns=[*column.private, *features.columns])
+        budget = self.label.record_budget
+        epsilon = remaining_epsilon(budget.epsilon, budget.prior_epsilon or 0.0)
+        sampled: Any = _bounded(pipeline, f"Features{suffix}", read, units, column)
+        designed: Any = sampled | f"DesignCenter{suffix}" >> DesignCenter(column, epsilon, key, features)
+        design = Carried(f"design{suffix}", designed)
+        labels: Any = _bounded(pipeline, f"ForCenter{suffix}", whole, units, column, [design])
+        return labels | f"FitLinearCenter{suffix}" >> FitLinearCenter(
+            column, design, key, self._release.threshold, input.id_groups
+        )
 
 
 def build(
-    pipeline: beam.Pipeline,
-    requests: Sequence[JobRequest],
-    staging: Staging,
-    earlier: Sequence[Sequence[EarlierMechanism]],
+    pipeline: beam.Pipeline, release: Release, staging: Staging, earlier: Sequence[Sequence[EarlierMechanism]]
 ) -> list[PCollection[None]]:
     """Adds a job to a pipeline. It writes shards, mechanism files and job results into the staging folder.
 
     The labels of several private columns are randomized by one stage after the other. Their priors, centers and
-    randomizers do not depend on each other. There is one checked request for each column, and `earlier` has the
-    mechanisms of its earlier releases.
+    randomizers do not depend on each other. `earlier` has the mechanisms of earlier releases of each label.
 
     Returns PCollections of one element each, which are complete once job results and mechanism files are written. The
     job results are written after the shards and the dead letters.
     """
-    first, folders = requests[0], label_folders([request.column.name for request in requests])
-    suffixes = [""] if len(requests) == 1 else [f" {place + 1}" for place in range(len(requests))]
-    units = bound_units(pipeline, first.input, first.column, first.key)
-    linears = [
-        _linear_center(pipeline, request, units, suffix) for request, suffix in zip(requests, suffixes, strict=True)
-    ]
-    centers = [_carried(f"center{suffix}", linear) for linear, suffix in zip(linears, suffixes, strict=True)]
-    labels = _read_labels(pipeline, requests, linears, units, _only_carried(centers))
-    bindings: list[Any] = []
-    randomizers: list[Any] = []
+    units = bound_units(pipeline, release.input, release.labels[0].column, release.key)
+    jobs = [LabelJob(pipeline, release, place, units) for place in range(len(release.labels))]
+    labels = _read_labels(pipeline, release, jobs, units)
     written: list[Any] = []
-    for place, (request, linear, suffix) in enumerate(zip(requests, linears, suffixes, strict=True)):
-        column = request.column
-        batches = _with_center(labels, f"Center{suffix}", centers[place], column, tuple(column.columns))
-        binding, randomizer, text = _solved(request, batches, linear, earlier[place], suffix)
-        path = released_path(staging.release, folders[place], MECHANISM_NAME)
-        written.append(text | f"WriteMechanism{suffix}" >> beam.Map(_write, path, staging.work))
-        bindings.append(binding)
-        randomizers.append(randomizer)
-    digests: list[Any] = [None] * len(requests)
+    for job, folder in zip(jobs, release.folders, strict=True):
+        text = job.fit(labels, earlier[job.place])
+        path = released_path(staging.release, folder, MECHANISM_NAME)
+        written.append(job.write_mechanism(text, path, staging.work))
     shards, letters = None, None
-    if first.command != "fit":
-        rows: Any = labels | "CountRows" >> CountRows()
-        divided: Any = rows | "DivideRows" >> DivideRows(first.output.num_shards, first.output.partitions)
-        ranges = Carried("ranges", divided)
-        drawing = [
-            (_carried(f"randomizer{suffix}", randomizer), Carried(f"binding{suffix}", binding))
-            for randomizer, binding, suffix in zip(randomizers, bindings, suffixes, strict=True)
-        ]
-        carried = _only_carried([*centers, *(each for pair in drawing for each in pair), ranges])
-        records: Any = _read_records(pipeline, requests, linears, units, carried, ranges)
-        privatized: list[Any] = []
-        for request, center, pair, suffix in zip(requests, centers, drawing, suffixes, strict=True):
-            records = _with_center(records, f"CenterOfRecords{suffix}", center, request.column, None)
-            drawn: Any = records | f"PrivatizeLabels{suffix}" >> PrivatizeLabels(*pair, request.column, request.key)
-            privatized.append(drawn)
-            records = drawn.batches
-        digests = [AsSingleton(each.digest) for each in privatized]
-        # The first stage leaves out every record that lacks a usable label in any of the columns.
-        unusable: Any = bindings[0] | "Unusable" >> beam.Map(lambda found: found.unusable).with_output_types(int)
-        shards = _write_shards(records, ranges, first.output, staging)
-        letters = privatized[0].dead_letters | "WriteDeadLetters" >> WriteDeadLetters(
-            staging.release, unusable, staging.work
-        )
-    results: list[Any] = [
-        binding
-        | f"WriteJobResult{suffixes[place]}"
-        >> beam.Map(
-            _write_job_result,
-            job_result_path(staging, place),
-            place,
-            digests[place],
-            AsList(shards) if shards is not None else [],
-            AsList(letters) if letters is not None else [],
-            None if units is None else AsSingleton(units.counts),
-        )
-        for place, binding in enumerate(bindings)
-    ]
+    if release.command != "fit":
+        shards, letters = _privatize(pipeline, release, staging, jobs, labels, units)
+    results = [job.write_result(job_result_path(staging, job.place), shards, letters, units) for job in jobs]
     return [*results, *written]
 
 
-def reads_parts(input: InputSpec, column: LabelColumn, output: OutputSpec) -> bool:
+def _privatize(
+    pipeline: beam.Pipeline, release: Release, staging: Staging, jobs: Sequence[LabelJob], labels: Any, units: Any
+) -> tuple[PCollection[ShardFile], PCollection[LetterFile]]:
+    """Draws the labels of all records, and writes shards and dead letters."""
+    output = release.output
+    rows: Any = labels | "CountRows" >> CountRows()
+    divided: Any = rows | "DivideRows" >> DivideRows(output.num_shards, output.partitions)
+    ranges = Carried("ranges", divided)
+    records = _read_records(pipeline, release, jobs, units, ranges)
+    for job in jobs:
+        records = job.draw(records)
+    # The first stage leaves out every record that lacks a usable label in any of the columns.
+    unusable: Any = jobs[0].binding | "Unusable" >> beam.Map(lambda found: found.unusable).with_output_types(int)
+    writer = {"tfrecord": WriteTFRecords, "parquet": WriteParquet}[output.format]
+    data, temp = FileSystems.join(staging.release, DATA_NAME), FileSystems.join(staging.work, SEGMENTS_NAME)
+    shards: Any = records | "Write" >> writer(
+        data, temp, output.num_shards, output.compression, output.partitions, ranges
+    )
+    assert jobs[0].privatized is not None
+    letters: Any = jobs[0].privatized.dead_letters | "WriteDeadLetters" >> WriteDeadLetters(
+        staging.release, unusable, staging.work
+    )
+    return shards, letters
+
+
+def reads_parts(release: Release, num_shards: int | None = None) -> bool:
     """Tells whether the records of a large TFRecord or CSV file are read in parts, if its kind of file is split.
 
     A shard of several parts is put together from their segments: those of TFRecords are copied, but those of Parquet
     are encoded then, which takes longer than the parts of a CSV file gain. Of files with enough shards each, parts are
-    whole shards.
+    whole shards. `num_shards` asks for another number of shards than that of the release.
     """
-    whole = _parts_are_shards(column, output) and output.num_shards >= ENOUGH_FILES * len(input.parts)
+    input, output = release.input, release.output
+    shards = output.num_shards if num_shards is None else num_shards
+    whole = _parts_are_shards(release) and shards >= ENOUGH_FILES * len(input.parts)
     cheap = input.format.name != "csv" or output.format == "tfrecord" or whole
-    return cheap and output.num_shards > len(input.parts)
+    return cheap and shards > len(input.parts)
 
 
-def _carried(name: str, value: Any) -> Any:
-    """A side input that batches carry; values, such as those of a mechanism file, stay what they are."""
-    return Carried(name, value) if isinstance(value, PCollection) else value
+def _parts_are_shards(release: Release) -> bool:
+    """Tells whether workers know the shards of the records that they read.
 
-
-def _only_carried(values: Sequence[Any]) -> list[Carried]:
-    return [value for value in values if isinstance(value, Carried)]
-
-
-def _solved(
-    request: JobRequest, batches: Any, linear: Any, earlier: Sequence[EarlierMechanism], suffix: str
-) -> tuple[Any, Any, Any]:
-    """Binding of the noise, randomizer and text of the mechanism file of one label.
-
-    batches: the labels with their centers. suffix: end of the names of the stages.
+    Records of units are read before that, and the folder of a shard is found later.
     """
-    column, fitted, budget = request.column, request.mechanism.fitted, request.record_budget
-    if fitted is not None:
-        binding: Any = batches | "BindNoise" >> BindNoise(
-            column, fitted.budget, request.key, request.threshold, request.input.id_groups
-        )
-        text: Any = batches.pipeline | "MechanismText" >> beam.Create([fitted.to_text()])
-        return binding, fitted.randomizer, text
-    binding = batches | f"NoisyPrior{suffix}" >> NoisyPrior(
-        column,
-        budget.epsilon,
-        request.key,
-        budget.prior_epsilon,
-        request.threshold,
-        request.mechanism.name,
-        linear,
-        request.input.id_groups,
-    )
-    randomizer: Any = binding | f"SolveRandomizer{suffix}" >> SolveRandomizer(
-        request.mechanism.name, dict(request.mechanism.parameters), earlier
-    )
-    text = randomizer | f"MechanismText{suffix}" >> beam.Map(_mechanism_text, AsSingleton(binding)).with_output_types(
-        str
-    )
-    return binding, randomizer, text
+    return release.unit is None and not release.output.partitions.names
 
 
-def _linear_center(pipeline: beam.Pipeline, request: JobRequest, units: BoundedUnits | None, suffix: str) -> Any:
-    """The linear center: exactly one element if the job makes it, a value if it is fitted; None if there is none.
-
-    suffix: end of the names of its stages.
-    """
-    fitted, input, column = request.mechanism.fitted, request.input, request.column
-    if fitted is not None:
-        return None if fitted.center is None else fitted.center.linear
-    if request.features is None:
+def bound_units(
+    pipeline: beam.Pipeline, input: InputSpec, column: LabelColumn, key: NoiseKeyFile
+) -> BoundedUnits | None:
+    """Finds the records that are left out, by a pass over ids, so that no unit has too many; None without units."""
+    if column.unit is None:
         return None
-    read = ReadRecordBatches(
-        input.pattern, input.format, request.features.columns, input.where, column.name,
-        other_labels=column.others, together=input.together,
-    )  # fmt: skip
-    whole = dataclasses.replace(read, columns=[*column.private, *request.features.columns])
-    epsilon = remaining_epsilon(request.record_budget.epsilon, request.record_budget.prior_epsilon or 0.0)
-    features: Any = _bounded(pipeline, f"Features{suffix}", read, units, column)
-    designed: Any = features | f"DesignCenter{suffix}" >> DesignCenter(column, epsilon, request.key, request.features)
-    design = Carried(f"design{suffix}", designed)
-    labels: Any = _bounded(pipeline, f"ForCenter{suffix}", whole, units, column, [design])
-    return labels | f"FitLinearCenter{suffix}" >> FitLinearCenter(
-        column, design, request.key, request.threshold, input.id_groups
+    columns = [name for name in (*column.private, column.id_column, column.unit.column) if name is not None]
+    batches = pipeline | "ReadUnits" >> ReadRecordBatches(
+        input.pattern, input.format, list(dict.fromkeys(columns)), input.where, column.name, other_labels=column.others
     )
+    return batches | "BoundUnits" >> BoundUnits(column, key, input.groups(_BYTES_A_GROUP))
+
+
+def without_excess(
+    batches: Any,
+    name: str,
+    units: BoundedUnits | None,
+    column: LabelColumn,
+    carried: Sequence[Carried] = (),
+) -> PCollection[LabelledBatch]:
+    """Leaves out the records beyond the bounds of their units; batches are unchanged without units.
+
+    `name` is that of the stage, and `units` is what is left out, of `bound_units`. `carried` are side inputs that
+    batches carry to later stages.
+    """
+    if units is None or column.unit is None:
+        return batches
+    return batches | name >> LeaveOut(units.exclusions, column.unit, carried)
 
 
 def _read_labels(
-    pipeline: beam.Pipeline,
-    requests: Sequence[JobRequest],
-    linears: Sequence[Any],
-    units: BoundedUnits | None,
-    carried: Sequence[Carried],
+    pipeline: beam.Pipeline, release: Release, jobs: Sequence[LabelJob], units: BoundedUnits | None
 ) -> PCollection[LabelledBatch]:
     """Reads the columns that fitting needs. The files are read again later: no batch is kept between the passes."""
-    input, column = requests[0].input, requests[0].column
-    columns = _columns(requests, linears)
+    input, column = release.input, release.labels[0].column
     # Where the rows of a CSV file begin takes as long to find as one pass gains.
-    split = input.format.name != "csv" or reads_parts(input, column, requests[0].output)
+    split = input.format.name != "csv" or reads_parts(release)
     read = ReadRecordBatches(
-        input.pattern, input.format, columns, input.where, column.name,
+        input.pattern, input.format, _columns(jobs), input.where, column.name,
         other_labels=column.others, split=split, together=input.together,
     )  # fmt: skip
-    return _bounded(pipeline, "Labels", read, units, column, carried)
+    return _bounded(pipeline, "Labels", read, units, column, [each for job in jobs for each in job.carried])
 
 
 def _bounded(
@@ -234,63 +304,30 @@ def _bounded(
 
 def _read_records(
     pipeline: beam.Pipeline,
-    requests: Sequence[JobRequest],
-    linears: Sequence[Any],
+    release: Release,
+    jobs: Sequence[LabelJob],
     units: BoundedUnits | None,
-    carried: Sequence[Carried],
     ranges: Carried[ShardRanges],
 ) -> PCollection[LabelledBatch]:
-    input, column, output = requests[0].input, requests[0].column, requests[0].output
+    input, column, output = release.input, release.labels[0].column, release.output
     # Features that are written as they were read need not be decoded.
     encoded = input.format.name == output.format == "tfrecord"
-    columns = _columns(requests, linears) if encoded else None
+    columns = _columns(jobs) if encoded else None
     if columns is not None:
         # A record that has a new column already would have it twice.
-        centers = [request.column.center for request in requests]
+        centers = [label.column.center for label in release.labels]
         columns += [center for center in centers if center is not None and center not in columns]
-    partitions = output.partitions.names
-    split = reads_parts(input, column, output)
     read = ReadRecordBatches(
         input.pattern, input.format, columns, input.where, column.name,
-        encoded, partitions, column.others, split, input.together,
-        shards=ranges if _parts_are_shards(column, output) else None,
+        encoded, output.partitions.names, column.others, reads_parts(release), input.together,
+        shards=ranges if _parts_are_shards(release) else None,
     )  # fmt: skip
-    return _bounded(pipeline, "Records", read, units, column, carried)
+    carried = [each for job in jobs for each in job.carried]
+    return _bounded(pipeline, "Records", read, units, column, [*carried, ranges])
 
 
-def _parts_are_shards(column: LabelColumn, output: OutputSpec) -> bool:
-    """Tells whether workers know the shards of the records that they read.
-
-    Records of units are read before that, and the folder of a shard is found later.
-    """
-    return column.unit is None and not output.partitions.names
-
-
-def _columns(requests: Sequence[JobRequest], linears: Sequence[Any]) -> list[str]:
-    """Columns of the input that labels, identity and centers are computed from."""
-    names: list[str] = []
-    for request, linear in zip(requests, linears, strict=True):
-        own = request.column.columns
-        if linear is not None:
-            own = [name for name in own if name != request.column.center]
-            own += request.features.columns if request.features is not None else linear.design.map.columns
-        names += own
-    return list(dict.fromkeys(names))
-
-
-def _with_center(
-    batches: Any, name: str, center: Any, column: LabelColumn, only: tuple[str, ...] | None
-) -> PCollection[LabelledBatch]:
-    return batches if center is None else batches | name >> AppendCenter(center, column, only)
-
-
-def _write_shards(
-    batches: PCollection[LabelledBatch], ranges: Carried[ShardRanges], output: OutputSpec, staging: Staging
-) -> PCollection[ShardFile]:
-    writer = {"tfrecord": WriteTFRecords, "parquet": WriteParquet}[output.format]
-    data = FileSystems.join(staging.release, DATA_NAME)
-    temp = FileSystems.join(staging.work, SEGMENTS_NAME)
-    return batches | "Write" >> writer(data, temp, output.num_shards, output.compression, output.partitions, ranges)
+def _columns(jobs: Sequence[LabelJob]) -> list[str]:
+    return list(dict.fromkeys(name for job in jobs for name in job.columns))
 
 
 def _mechanism_text(randomizer: Randomizer, release: PriorRelease) -> str:
@@ -318,20 +355,18 @@ def _write_job_result(
     write_text(path, JobResult(binding, digest, records, mechanisms, units, dict(sorted(letters))).to_json())
 
 
-def run_job(
-    ledger: Ledger, request_name: str, requests: Sequence[JobRequest], options: PipelineOptions, staging: Staging
-) -> list[ReleasedLabel]:
+def run_job(ledger: Ledger, release: Release, options: PipelineOptions, staging: Staging) -> list[ReleasedLabel]:
     """Runs the main job, which writes shards and mechanism files into the staging folder.
 
     If it repeats a release of the ledger whose output is still there, it uses the mechanisms of that release. Raises
     InputError if the input is at fault.
     """
-    earlier = earlier_of_requests(ledger, request_name, requests)
-    for folder in label_folders([request.column.name for request in requests]):
+    earlier = earlier_of_release(ledger, release)
+    for folder in release.folders:
         # Here and not by a worker, which must not make a folder again that the end of the job has removed.
         for root in {staging.work, staging.release} if folder else ():
             make_directory(FileSystems.split(released_path(root, folder, MANIFEST_NAME))[0])
-    run_pipeline(options, lambda pipeline: build(pipeline, requests, staging, earlier))
-    released = read_results(requests, staging)
-    delete_files([job_result_path(staging, place) for place in range(len(requests))])
+    run_pipeline(options, lambda pipeline: build(pipeline, release, staging, earlier))
+    released = read_results(release, staging)
+    delete_files([job_result_path(staging, place) for place in range(len(release.labels))])
     return released

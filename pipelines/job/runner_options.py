@@ -21,7 +21,7 @@ from apache_beam.options.pipeline_options import (
 from ...transforms.io.input_format import SMALL_FILE_SIZE
 from ...transforms.progress_log import LOGGER
 from ..errors import UsageError
-from ..flags.arguments import available_cpus
+from ..spec.machine import available_cpus
 
 _THREADS = 2
 """Default number of threads; more were not measured."""

@@ -7,7 +7,7 @@ back from the files that are about to be released, by a pipeline that no raw lab
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import apache_beam as beam
@@ -34,8 +34,8 @@ from ...transforms.validation.schema_protos import parse_anomalies, with_center,
 from ...transforms.validation.validate_examples import ValidateExamples, Validation
 from ..errors import one_line
 from ..publish.output_folder import DATA_NAME, VALIDATION_NAME, Staging
-from ..spec.job_request import InputSpec, JobRequest, OutputSpec, ValidationRequest
 from ..spec.mechanism_file import MechanismFile
+from ..spec.release import OutputSpec, Release
 from .run_pipeline import run_pipeline, run_single_threaded
 
 FEATURE_STATISTICS_NAME = "feature_stats.pb"
@@ -48,19 +48,14 @@ _LONGEST_DESCRIPTION = 200
 """In characters."""
 
 
-def check_features(
-    input: InputSpec,
-    labels: Sequence[str],
-    validation: ValidationRequest,
-    output_format: str,
-    options: PipelineOptions,
-    work: str,
-) -> None:
+def check_features(release: Release, options: PipelineOptions, work: str) -> None:
     """Validates the features and writes their statistics and schema into the folder of temporary files.
 
-    Private columns are not read. The output format is that of the shards; TFRecord has single precision. Raises
-    InputError, which names the features, if they do not match the schema, where one was given.
+    The release asks for validation. Private columns are not read, and features of TFRecords have single precision.
+    Raises InputError, which names the features, if they do not match the schema, where one was given.
     """
+    assert release.validation is not None
+    input, labels, schema = release.input, release.private, release.validation.schema
     folder = FileSystems.join(work, VALIDATION_NAME)
     make_directory(folder)
 
@@ -69,7 +64,7 @@ def check_features(
             input.pattern, input.format, where=input.where, label_column=labels[0], other_labels=labels[1:]
         )
         found = batches | "ValidateFeatures" >> ValidateExamples(
-            labels, validation.schema, single_precision=output_format == "tfrecord"
+            labels, schema, single_precision=release.output.format == "tfrecord"
         )
         _ = found | "WriteValidation" >> beam.Map(_write, folder, FEATURE_STATISTICS_NAME)
 
@@ -172,23 +167,23 @@ def _write(validation: Validation, folder: str, statistics_name: str) -> None:
         file.write(validation.statistics)
 
 
-def check_values(request: JobRequest, options: PipelineOptions) -> None:
-    """Reads the columns of `JobRequest.unsure`, and encodes them for TFRecord output.
+def check_values(release: Release, options: PipelineOptions) -> None:
+    """Reads the columns of `Release.unsure`, and encodes them for TFRecord output.
 
     Raises InputError, which names the file or column and says what to do, if the output cannot hold a value exactly.
     """
-    if not request.unsure or request.command == "fit":
+    if not release.unsure or release.command == "fit":
         return
-    input, column = request.input, request.column
-    LOGGER.info("checking the values of %s", one_line(", ".join(request.unsure)))
+    input, labels = release.input, release.private
+    LOGGER.info("checking the values of %s", one_line(", ".join(release.unsure)))
     read = ReadRecordBatches(
-        input.pattern, input.format, request.unsure, input.where, column.name,
-        other_labels=column.others, together=input.together,
+        input.pattern, input.format, release.unsure, input.where, labels[0],
+        other_labels=labels[1:], together=input.together,
     )  # fmt: skip
 
     def wire(pipeline: beam.Pipeline) -> None:
         batches = pipeline | "ReadUnsure" >> read
-        if request.output.format == "tfrecord":
+        if release.output.format == "tfrecord":
             _ = batches | "CheckValues" >> beam.ParDo(_Encode())
 
     run_pipeline(options, wire)

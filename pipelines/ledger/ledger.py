@@ -21,7 +21,9 @@ from ...transforms.io.filesystems import FileSystems, is_remote
 from ...transforms.stores.object_store import is_store
 from .charged_runs import TIME_FORMAT, ChargedRun, corrupt, counted_runs, spent_by, unbounded_runs
 from .ledger_lines import LedgerFile, LedgerObject
-from .spent_budget import Caps, LedgerEntry, SpentBudget, Window, total
+from .spent_budget import CapError, Caps, LedgerEntry, SpentBudget, Window, total
+
+LEDGER_NAME = "labeldp_ledger.jsonl"
 
 
 def unit_details(unit: UnitBound | None) -> dict[str, Any]:
@@ -35,8 +37,8 @@ def unit_details(unit: UnitBound | None) -> dict[str, Any]:
 def default_ledger_path(target: str) -> str:
     """Default ledger of an output: labeldp_ledger.jsonl in the folder that holds the output."""
     if not is_remote(target):
-        return os.path.join(os.path.dirname(target.rstrip("/")), "labeldp_ledger.jsonl")
-    return FileSystems.join(FileSystems.split(target.rstrip("/"))[0], "labeldp_ledger.jsonl")
+        return os.path.join(os.path.dirname(target.rstrip("/")), LEDGER_NAME)
+    return FileSystems.join(FileSystems.split(target.rstrip("/"))[0], LEDGER_NAME)
 
 
 def is_database(place: str) -> bool:
@@ -93,7 +95,7 @@ class Ledger:
         now = ChargedRun(tuple(more))
         return total(spent_by([*runs, now], [*counted_runs(runs, window, _now()), now], None).values())
 
-    def exceeded(self, caps: Caps, entries: Sequence[LedgerEntry], unit: str | None = None) -> str | None:
+    def exceeded(self, caps: Caps, entries: Sequence[LedgerEntry], unit: str | None = None) -> CapError | None:
         """Reason why a run that would be charged now must not be, because of the caps; None if it may be.
 
         `unit` is the column of the privacy units that the run is charged for; None for records.
@@ -132,7 +134,7 @@ class Ledger:
         def check(rows: Sequence[tuple[str, str]]) -> None:
             exceeded = _exceeded(self._parsed(rows), caps, charged)
             if exceeded:
-                raise InputError(f"{exceeded} (ledger {self.path}); nothing is released")
+                raise exceeded.followed(" (ledger {ledger_path}); nothing is released", ledger_path=self.path)
 
         self._store.append(run, check)
 
@@ -148,7 +150,7 @@ class Ledger:
         return runs
 
 
-def _exceeded(before: Sequence[dict[str, Any]], caps: Caps, run: ChargedRun) -> str | None:
+def _exceeded(before: Sequence[dict[str, Any]], caps: Caps, run: ChargedRun) -> CapError | None:
     if not caps.stated:
         return None
     runs = [*map(ChargedRun.from_dict, before), run]
@@ -157,10 +159,15 @@ def _exceeded(before: Sequence[dict[str, Any]], caps: Caps, run: ChargedRun) -> 
     unbounded = unbounded_runs(runs, counted, run.unit)
     if unbounded:
         waiting = "" if caps.window is None else f", or wait until it was {caps.window.text} ago"
-        return (
-            f"{caps.stated[0]} per {run.unit} cannot be kept: the run of {unbounded[0].title} was charged per "
-            f"{unbounded[0].per}, which is no bound per {run.unit}; give the runs with --unit_column {run.unit} a "
-            f"--ledger of their own{waiting}"
+        name, cap = next(iter(caps.stated.items()))
+        return CapError(
+            f"{{{name}}} {{cap:g}} per {{unit}} cannot be kept: the run of {{title}} was charged per {{per}}, which is "
+            "no bound per {unit}; give the runs with {unit_column} {unit} a {ledger} of their own{waiting}",
+            cap=cap,
+            unit=run.unit,
+            title=unbounded[0].title,
+            per=unbounded[0].per,
+            waiting=waiting,
         )
     return caps.exceeded(total(spent_by(runs, counted, run.unit).values()), run.unit)
 

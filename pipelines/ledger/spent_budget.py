@@ -23,6 +23,8 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from ...mechanisms.core.budget import decimal_value, shown_above
+from ...transforms.errors import InputError
+from ..errors import FieldNames
 
 # Far above every budget; sums of numbers up to it are finite as floats.
 _LARGEST = 1e9
@@ -131,6 +133,10 @@ class Window:
         return cls(text, int(found[1]) * _SECONDS[found[2]])
 
 
+class CapError(FieldNames, InputError):
+    """A cap would be exceeded, or cannot be kept."""
+
+
 @dataclass(frozen=True)
 class Caps:
     """Upper bounds on the budget that a ledger adds up to.
@@ -149,13 +155,13 @@ class Caps:
     window: Window | None = None
 
     @property
-    def stated(self) -> tuple[str, ...]:
-        """The flags of the caps, with their values."""
-        named = (("epsilon", self.epsilon), ("delta", self.delta))
-        return tuple(f"--{name}_cap {cap:g}" for name, cap in named if cap is not None)
+    def stated(self) -> dict[str, float]:
+        """The caps by the names of their fields."""
+        named = {"epsilon_cap": self.epsilon, "delta_cap": self.delta}
+        return {name: cap for name, cap in named.items() if cap is not None}
 
-    def exceeded(self, spent: SpentBudget, unit: str | None = None) -> str | None:
-        """Message that names the flag of an exceeded cap and the sum; None within the caps.
+    def exceeded(self, spent: SpentBudget, unit: str | None = None) -> CapError | None:
+        """Error that names an exceeded cap and the sum; None within the caps.
 
         `spent` includes the run in question. `unit` is the column of the privacy units; None for records.
         """
@@ -166,7 +172,7 @@ class Caps:
                 short = f"{float(sum):g}"
                 shown = short if float(short) > cap else repr(shown_above(sum))
                 now = f"with this run the {name} spent{where} is {shown}"
-                return f"--{name}_cap {cap:g} would be exceeded: {now}"
+                return CapError(f"{{{name}_cap}} {{cap:g}} would be exceeded: {{now}}", cap=cap, now=now)
         return None
 
 

@@ -16,21 +16,17 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.unit_bound import UnitBound, spent
-from ...transforms.errors import InputError
 from ...transforms.progress_log import LOGGER
-from ..errors import UsageError
+from ..errors import FieldError
 from ..ledger.ledger import Ledger, unit_details
-from ..ledger.spent_budget import Caps, LedgerEntry
+from ..ledger.spent_budget import CapError, Caps, LedgerEntry
+from ..spec.label import Budget
 from ..spec.mechanism_file import MechanismFile, center_release_name, prior_release_name
 from .signals import signals_ignored
-
-if TYPE_CHECKING:
-    # Loads Beam, which labels in memory do without.
-    from ..spec.job_request import BudgetRequest
 
 
 @dataclass(frozen=True)
@@ -84,8 +80,8 @@ class Charge:
                 **drawn,
                 output=self.output,
             )
-        except InputError as error:
-            raise InputError(f"{error}; {again}" if again else str(error)) from None
+        except CapError as error:
+            raise error.followed("; {again}" if again else "", again=again) from None
         if again:
             LOGGER.warning("%s", again)
 
@@ -104,12 +100,17 @@ class Charge:
 
 
 def check_caps(
-    ledger: Ledger, request_name: str, budget: BudgetRequest, fitted: MechanismFile | None, unit: UnitBound | None
+    ledger: Ledger,
+    request_name: str,
+    budget: Budget,
+    caps: Caps,
+    unit: UnitBound | None,
+    fitted: MechanismFile | None = None,
 ) -> None:
     """Refuses to start a run that would exceed a cap. The ledger checks again before anything is released.
 
     A request that is in the ledger may start: over unchanged input it is the same release, which costs nothing.
-    `fitted` is the mechanism file of `apply`, whose prior is published again. Raises UsageError if a cap would be
+    `fitted` is the mechanism file of `apply`, whose prior is published again. Raises FieldError if a cap would be
     exceeded, and InputError if the ledger is corrupt.
     """
     requested = [LedgerEntry("request", budget.epsilon, f"request {request_name}", budget.delta)]
@@ -120,9 +121,10 @@ def check_caps(
             name = center_release_name(fitted.center.linear)
             requested.append(LedgerEntry("center", spent(fitted.unit, fitted.center_epsilon), name))
     # The ledger is read without caps as well: a corrupt one is to be found before the job runs.
-    exceeded = ledger.exceeded(budget.caps, requested, None if unit is None else unit.column)
+    exceeded = ledger.exceeded(caps, requested, None if unit is None else unit.column)
     if exceeded and not ledger.has_request(request_name):
-        raise UsageError(f"{exceeded}; ledger {ledger.path} lists what was spent before")
+        more = f"{exceeded.message}; ledger {{ledger_path}} lists what was spent before"
+        raise FieldError(more, ledger_path=ledger.path, **exceeded.values)
 
 
 @contextlib.contextmanager

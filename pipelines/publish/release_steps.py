@@ -1,7 +1,6 @@
 """Steps of a release of files between its job and its charge: read the results, write the manifests, make the charge.
 
-`request_name` is the name of the request, of `request_id`; of several labels, each has one request. Functions that read
-the ledger raise InputError if it is corrupt.
+Functions that read the ledger raise InputError if it is corrupt.
 
 The mechanisms of earlier releases of a request are used again, so that a repeated run costs nothing: labels are charged
 under their input and mechanism, and a solver that gives another result on another machine would make the repeated run a
@@ -25,9 +24,10 @@ from ...mechanisms.release.prior_release import EarlierMechanism
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import delete_folder, read_text, write_text
 from ..ledger.ledger import Ledger
-from ..spec.job_request import JobRequest, whole_budget
-from ..spec.label_folders import CENTER_NAME, DATA_OF_LABEL, MANIFEST_NAME, label_folders
+from ..spec.label import Label
+from ..spec.label_folders import CENTER_NAME, DATA_OF_LABEL, MANIFEST_NAME
 from ..spec.mechanism_file import MECHANISM_NAME, MechanismFile, read_mechanism_file
+from ..spec.release import Release
 from .job_result import JobResult
 from .manifest import feature_columns, labels_manifest, make_manifest, released_facts
 from .output_folder import DATA_NAME, SEGMENTS_NAME, Staging, job_result_path, released_path
@@ -40,61 +40,56 @@ _MOST_EARLIER = 8
 class ReleasedLabel(NamedTuple):
     """One label as a job has made it, before it is charged and published, with its released and public facts."""
 
-    request: JobRequest
+    label: Label
     result: JobResult
     mechanism: MechanismFile
     facts: ReleasedFacts
 
 
-def earlier_of_requests(
-    ledger: Ledger, request_name: str, requests: Sequence[JobRequest]
-) -> list[tuple[EarlierMechanism, ...]]:
-    """Mechanisms of earlier releases of a job, for each of its labels; none of `apply`, whose mechanism is given."""
-    folders = label_folders([request.column.name for request in requests])
-    return [
-        earlier_mechanisms(ledger, request_name, place, folders[place]) if request.mechanism.fitted is None else ()
-        for place, request in enumerate(requests)
-    ]
+def earlier_of_release(ledger: Ledger, release: Release) -> list[tuple[EarlierMechanism, ...]]:
+    """Mechanisms of earlier releases of a request, for each label; none of `apply`, whose mechanism is given."""
+    if release.fitted is not None:
+        return [()]
+    return [earlier_mechanisms(ledger, release.name, *placed) for placed in enumerate(release.folders)]
 
 
-def read_results(requests: Sequence[JobRequest], staging: Staging) -> list[ReleasedLabel]:
+def read_results(release: Release, staging: Staging) -> list[ReleasedLabel]:
     """Reads what the job has written, and checks that both passes saw the same input and workers the same mechanisms.
 
     Raises InputError if a check fails, or a staged shard cannot be read.
     """
     # On a store, the files are those of another run if it has taken over.
     staging.check()
-    folders, released = label_folders([request.column.name for request in requests]), []
-    for place, (request, folder) in enumerate(zip(requests, folders, strict=True)):
+    released = []
+    for place, (label, folder) in enumerate(zip(release.labels, release.folders, strict=True)):
         result = JobResult.from_json(read_text(job_result_path(staging, place)))
         mechanism = read_mechanism_file(released_path(staging.release, folder, MECHANISM_NAME))
         result.check_same_input()
         result.check_same_mechanism(mechanism.randomizer.fingerprint.hex())
-        released.append(ReleasedLabel(request, result, mechanism, _facts(requests, result, mechanism, place, staging)))
+        facts = _facts(release, label, result, mechanism, staging)
+        released.append(ReleasedLabel(label, result, mechanism, facts))
     return released
 
 
 def _facts(
-    requests: Sequence[JobRequest], result: JobResult, mechanism: MechanismFile, place: int, staging: Staging
+    release: Release, label: Label, result: JobResult, mechanism: MechanismFile, staging: Staging
 ) -> ReleasedFacts:
     """Collects the released and public facts of a label, for warnings and the verdict."""
-    request, binding = requests[place], result.binding
+    binding, partitions = result.binding, release.output.partitions.names
     # The column of the groups is a feature like any other.
-    others = [name for each in requests for name in dataclasses.replace(each.column, groups=None).columns]
-    data = FileSystems.join(staging.release, DATA_NAME)
-    features = feature_columns(data, result.shards, others, request.output.partitions.names)
-    return released_facts(mechanism, binding.records, features, request.mechanism.loss, binding.missing_centers)
+    others = [name for each in release.labels for name in dataclasses.replace(each.column, groups=None).columns]
+    features = feature_columns(FileSystems.join(staging.release, DATA_NAME), result.shards, others, partitions)
+    return released_facts(mechanism, binding.records, features, label.mechanism.loss, binding.missing_centers)
 
 
-def write_manifests(released: Sequence[ReleasedLabel], staging: Staging) -> tuple[str, ...]:
+def write_manifests(release: Release, released: Sequence[ReleasedLabel], staging: Staging) -> tuple[str, ...]:
     """Writes release.json into the staging folder, and center.json for a linear center; of several labels, for each.
 
     Returns the paths of the manifests below the release, the one that makes it a release last.
     """
-    folders = label_folders([each.request.column.name for each in released])
-    documents = []
+    folders, documents = release.folders, []
     for each, folder in zip(released, folders, strict=True):
-        document = _manifest(each)
+        document = _manifest(release, each)
         if folder:
             document["data"] = DATA_OF_LABEL
         _write_json(document, staging.work, folder, MANIFEST_NAME)
@@ -106,7 +101,7 @@ def write_manifests(released: Sequence[ReleasedLabel], staging: Staging) -> tupl
             write_text(path, json.dumps(model.to_document()) + "\n", staging.work)
     if len(released) == 1:
         return (MANIFEST_NAME,)
-    whole = labels_manifest(documents, folders, whole_budget([each.request for each in released]).epsilon)
+    whole = labels_manifest(documents, folders, release.budget.epsilon)
     _write_json(whole, staging.work, "", MANIFEST_NAME)
     return *(f"{folder}/{MANIFEST_NAME}" for folder in folders), MANIFEST_NAME
 
@@ -115,13 +110,13 @@ def _write_json(document: dict[str, Any], root: str, folder: str, name: str) -> 
     write_text(released_path(root, folder, name), json.dumps(document, indent=2) + "\n")
 
 
-def _manifest(released: ReleasedLabel) -> dict[str, Any]:
+def _manifest(release: Release, released: ReleasedLabel) -> dict[str, Any]:
     """The manifest of one label."""
-    request, result, mechanism, facts = released
-    where, validation = request.input.where, request.validation
+    label, result, mechanism, facts = released
+    where, validation = release.input.where, release.validation
     details: dict[str, Any] = {
-        "label": request.column.name,
-        "identity": request.column.id_column or "file and row",
+        "label": label.name,
+        "identity": label.column.id_column or "file and row",
         "where": where and f"{where.column}={where.value}",
         "loss": facts.loss,
         "features": facts.features,
@@ -132,8 +127,8 @@ def _manifest(released: ReleasedLabel) -> dict[str, Any]:
     if validation is not None:
         details["validation"] = "inferred schema" if validation.schema is None else "given schema"
     # A fitted mechanism costs all its parts, whatever was asked for when it was fitted.
-    fitted = request.mechanism.fitted is not None
-    epsilon = mechanism.total_epsilon(mechanism.labels_budget[0]) if fitted else request.budget.epsilon
+    fitted = release.fitted is not None
+    epsilon = mechanism.total_epsilon(mechanism.labels_budget[0]) if fitted else label.budget.epsilon
     return make_manifest(result, mechanism, epsilon, details)
 
 
@@ -142,25 +137,24 @@ def remove_segments(staging: Staging) -> None:
     delete_folder(FileSystems.join(staging.work, SEGMENTS_NAME))
 
 
-def charge_of(request_name: str, released: Sequence[ReleasedLabel]) -> Charge:
+def charge_of(release: Release, released: Sequence[ReleasedLabel]) -> Charge:
     """Charge of a job for all its labels, in one entry."""
-    request, result = released[0].request, released[0].result
     return Charge(
-        request.command,
-        request_name,
-        ",".join(each.request.column.name for each in released),
-        request.column.unit,
-        result.binding.records,
+        release.command,
+        release.name,
+        ",".join(release.private),
+        release.unit,
+        released[0].result.binding.records,
         ",".join(f"{each.result.binding.digest:064x}" for each in released),
-        request.output.target,
+        release.output.target,
         [
             entry
             for each in released
-            for entry in release_entries(each.result.binding, each.mechanism, with_labels=request.command != "fit")
+            for entry in release_entries(each.result.binding, each.mechanism, with_labels=release.command != "fit")
         ],
         ",".join(each.mechanism.randomizer.fingerprint.hex() for each in released),
         # `apply` takes its mechanism from a file: another file is another release.
-        solved=request.mechanism.fitted is None,
+        solved=release.fitted is None,
     )
 
 

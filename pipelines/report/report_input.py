@@ -21,7 +21,6 @@ from ...transforms.io.filesystems import read_text
 from ...transforms.validation.schema_protos import parse_statistics
 from ..audit.audit_mechanism import Audit
 from ..audit.audit_release import audit_path
-from ..flags.optional_extras import check_extra
 from ..job.validation_passes import (
     ANOMALIES_NAME,
     FEATURE_STATISTICS_NAME,
@@ -32,6 +31,7 @@ from ..job.validation_passes import (
 from ..ledger.ledger import Ledger, default_ledger_path
 from ..publish.manifest import ADJACENCY, UNIT_ADJACENCY, Manifest, manifest_facts, read_manifest
 from ..spec.label_folders import DATA_OF_LABEL, MANIFEST_NAME, several_labels
+from ..spec.machine import check_extra
 from ..spec.mechanism_file import MECHANISM_NAME, MechanismFile, read_mechanism_file
 from .release_summary import UnitSummary, unit_summary
 

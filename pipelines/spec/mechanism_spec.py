@@ -1,4 +1,7 @@
-"""Mechanism with parameters as text on the command line: NAME or NAME:PARAMETER=VALUE,..."""
+"""Parameters of a mechanism as text, and mechanisms with theirs: NAME or NAME:PARAMETER=VALUE,...
+
+Functions raise FieldError if a text is malformed, or a parameter is unknown or out of range.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...mechanisms.registry import AUTO, MECHANISMS, Mechanism, mechanism_named
-from ..errors import UsageError
-from ..flags.arguments import parse_parameters
-from ..flags.suggestions import did_you_mean
+from ..errors import FieldError, did_you_mean
+from .fields import Pairs, pairs_of
 
 
 @dataclass(frozen=True)
@@ -37,22 +39,63 @@ def parse_mechanism_spec(text: str, loss: str, delta: float | None = None, auto:
     """Parses and checks one value of `--mechanism`: NAME or NAME:PARAMETER=VALUE,...
 
     Delta is given to mechanisms with (epsilon, delta)-DP only. With `auto`, the name may be "auto", which has no
-    mechanism before a prior is released. Raises UsageError, which names `--mechanism`, if the text names no mechanism,
-    or a parameter is unknown or out of range.
+    mechanism before a prior is released.
     """
     if auto and text == AUTO:
         return MechanismSpec(text, AUTO, {})
     name, colon, pairs = text.partition(":")
     if colon and not pairs:
-        raise UsageError(f"--mechanism {text}: write NAME:PARAMETER=VALUE,... or NAME alone")
-    parameters = parse_parameters(pairs, delta if takes_delta(name) else None, flag=f"--mechanism {name}:")
-    spec = MechanismSpec(text, name, parameters)
+        raise FieldError("{mechanism} {text}: write NAME:PARAMETER=VALUE,... or NAME alone", text=text)
+    own = delta if takes_delta(name) else None
+    spec = MechanismSpec(text, name, read_parameters(pairs or None, own, "{mechanism} {name}:", name=name))
     try:
         spec.mechanism(loss)
     except ValueError as error:
-        meant = "" if name in MECHANISMS else did_you_mean(name, MECHANISMS)
-        raise UsageError(f"--mechanism: {error}{meant}") from None
+        raise FieldError.at(
+            "mechanism", f"{error}{'' if name in MECHANISMS else did_you_mean(name, MECHANISMS)}"
+        ) from None
     return spec
+
+
+def read_parameters(
+    given: Pairs | None, delta: float | None = None, where: str = "{mechanism_parameters}", **values: Any
+) -> dict[str, Any]:
+    """Reads the parameters of a mechanism: values in a text are integers, floats, true, false or text.
+
+    `delta`, which is checked, is added as the parameter `delta`; None for pure DP. `where`, with its values, begins a
+    message.
+    """
+    parameters = {
+        name: _value(value) if isinstance(value, str) else value
+        for name, value in pairs_of(given, "NAME=VALUE", where, **values).items()
+    }
+    if "delta" in parameters:
+        raise FieldError(f"{where} delta: delta is part of the budget; give it as {{delta}}", **values)
+    if "loss" in parameters:
+        raise FieldError(f"{where} loss: give it as {{loss}}", **values)
+    if delta is not None:
+        check_delta(delta)
+        parameters["delta"] = delta
+    return parameters
+
+
+def _value(text: str) -> bool | int | float | str:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def check_delta(delta: float) -> None:
+    """Checks the range of a delta."""
+    if not 0 < delta < 1:
+        raise FieldError(
+            "{delta} must be above 0 and below 1, not {value:g}; for pure label DP leave it out", value=delta
+        )
 
 
 def takes_delta(name: str) -> bool:

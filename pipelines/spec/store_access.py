@@ -19,7 +19,7 @@ from ...transforms.progress_log import LOGGER
 from ...transforms.stores.object_store import EXTRAS, check_url, is_store
 from ...transforms.stores.open_store import store_of
 from ..errors import UsageError
-from ..flags.optional_extras import check_extra
+from .machine import check_extra
 
 _LIBRARIES = {"s3": "boto3", "gs": "google.cloud.storage"}
 _LISTED = ("input", "output")

@@ -1,60 +1,54 @@
-"""Checks of the paths of a job: output, ledger and noise key file. Each raises UsageError if a path cannot be used."""
+"""Checks of the paths of a release: output, ledger and noise key file. A path that cannot be used is a FieldError."""
 
 from __future__ import annotations
 
 import os
-
-from apache_beam.io.filesystems import FileSystems
+from typing import NoReturn
 
 from ...transforms.errors import InputError, StoreError
-from ...transforms.io.filesystems import absolute, exists, is_empty_folder, is_remote
+from ...transforms.io.filesystems import FileSystems, absolute, exists, is_empty_folder, is_remote
 from ...transforms.noise_key_file import NoiseKeyFile, default_key_path
 from ...transforms.progress_log import LOGGER
 from ...transforms.stores.lease import lease_path
 from ...transforms.stores.object_store import is_store
 from ...transforms.stores.open_store import store_of
-from ..errors import UsageError
-from ..flags.local_files import check_can_create
-from ..flags.optional_extras import check_extra
+from ..errors import FieldError, as_flag
 from ..ledger.ledger import default_ledger_path, is_database
 from .label_folders import MANIFEST_NAME
+from .machine import check_can_create, check_extra
 
 
-def check_target(flag: str, target: str) -> None:
+def check_target(field: str, target: str) -> None:
     """Checks that an output can be created: it is new, or an empty folder.
 
-    `--output` takes a folder, other flags a file.
+    The field `output` takes a folder, others a file.
     """
+
+    def refuse(problem: str, **values: str) -> NoReturn:
+        raise FieldError(f"{{{field}}} {{target}}{problem}", target=target, **values)
+
     if not target.strip():
-        raise UsageError(f"{flag} is empty: name a path")
-    _absolute(flag, target)
+        raise FieldError(f"{{{field}}} is empty: name a path")
+    path_of(field, target)
     if set(target) & set("*?[]"):
-        raise UsageError(f"{flag} {target}: Beam reads *, ?, [ and ] as a glob; name a path without them")
+        refuse(": Beam reads *, ?, [ and ] as a glob; name a path without them")
+    folder = field == "output"
     if is_store(target):
-        _check_store_target(flag, target)
-        return
-    if is_remote(target):
+        try:
+            # Leftovers of a killed run are removed when the next one begins, unless they are a release.
+            released = exists(f"{target.rstrip('/')}/{MANIFEST_NAME}" if folder else target)
+            if released or (folder and not is_empty_folder(target) and not leftovers_exist(target)):
+                refuse(f" {'exists and is not empty' if folder else 'exists'}: name another, or delete it")
+        except StoreError as error:
+            raise InputError(f"{as_flag(field)} {target}: {error.reason}") from None
+    elif is_remote(target):
         if FileSystems.exists(target) or FileSystems.match([FileSystems.join(target, "*")], [1])[0].metadata_list:
-            raise UsageError(f"{flag} {target} exists and is not empty: name another, or delete it")
-        return
-    folder = flag == "--output"
-    empty = folder and os.path.isdir(target) and not os.path.islink(target) and not os.listdir(target)
-    if os.path.lexists(target) and not empty:
-        kind = "exists and is not an empty folder" if folder else "exists"
-        raise UsageError(f"{flag} {target} {kind}: name another, or delete it")
-    check_can_create(flag, target)
-
-
-def _check_store_target(flag: str, target: str) -> None:
-    """Leftovers of a killed run under an output are removed when the next one begins, unless it is a release."""
-    folder = flag == "--output"
-    try:
-        released = exists(f"{target.rstrip('/')}/{MANIFEST_NAME}" if folder else target)
-        if released or (folder and not is_empty_folder(target) and not leftovers_exist(target)):
-            kind = "exists and is not empty" if folder else "exists"
-            raise UsageError(f"{flag} {target} {kind}: name another, or delete it")
-    except StoreError as error:
-        raise InputError(f"{flag} {target}: {error.reason}") from None
+            refuse(" exists and is not empty: name another, or delete it")
+    else:
+        empty = folder and os.path.isdir(target) and not os.path.islink(target) and not os.listdir(target)
+        if os.path.lexists(target) and not empty:
+            refuse(f" {'exists and is not an empty folder' if folder else 'exists'}: name another, or delete it")
+        check_can_create(field, target)
 
 
 def resolve_ledger(path: str | None, target: str) -> str:
@@ -67,14 +61,17 @@ def resolve_ledger(path: str | None, target: str) -> str:
         return _resolve_database(path, target)
     if path and is_remote(path):
         _check_scheme(path)
-    found = _absolute("--ledger", path) if path else default_ledger_path(absolute(target))
+    found = path_of("ledger", path) if path else default_ledger_path(absolute(target))
     if is_store(found):
         if _inside(found, target):
-            raise UsageError(f"--ledger {found} lies inside --output, which is released: name an object outside it")
+            raise FieldError(
+                "{ledger} {path} lies inside {output}, which is released: name an object outside it", path=found
+            )
     elif is_remote(found):
-        raise UsageError(
-            f"--ledger {found}: this filesystem has no conditional writes, so two runs could exceed a cap; name a "
-            "local file, an object on s3:// or gs://, sqlite:///FILE or postgresql://USER@HOST/DATABASE"
+        raise FieldError(
+            "{ledger} {path}: this filesystem has no conditional writes, so two runs could exceed a cap; name a local "
+            "file, an object on s3:// or gs://, sqlite:///FILE or postgresql://USER@HOST/DATABASE",
+            path=found,
         )
     else:
         _check_ledger_file(found, target)
@@ -88,7 +85,7 @@ def _resolve_database(text: str, target: str) -> str:
     try:
         url = parse_database_url(text)
     except ValueError as error:
-        raise UsageError(f"--ledger: {error}") from None
+        raise FieldError.at("ledger", error) from None
     if url.drivername == "sqlite":
         _check_ledger_file(url.database or "", target)
     else:
@@ -103,21 +100,22 @@ def _check_scheme(path: str) -> None:
         FileSystems.get_filesystem(path)
     except ValueError:
         # The rest of the URL may hold a password.
-        raise UsageError(
-            f"--ledger: {path.partition('://')[0]}:// is neither a filesystem that Beam can use here nor a database: "
-            "name a file, sqlite:///FILE or postgresql://USER@HOST/DATABASE"
+        raise FieldError(
+            "{ledger}: {scheme}:// is neither a filesystem that Beam can use here nor a database: name a file, "
+            "sqlite:///FILE or postgresql://USER@HOST/DATABASE",
+            scheme=path.partition("://")[0],
         ) from None
 
 
 def _check_ledger_file(found: str, target: str) -> None:
     if os.path.isdir(found):
-        raise UsageError(f"--ledger {found} is a folder: name a file")
+        raise FieldError("{ledger} {path} is a folder: name a file", path=found)
     if _inside(found, target):
-        raise UsageError(f"--ledger {found} lies inside --output, which is released: name a path outside it")
+        raise FieldError("{ledger} {path} lies inside {output}, which is released: name a path outside it", path=found)
     if not os.path.lexists(found):
-        check_can_create("--ledger", found)
+        check_can_create("ledger", found)
     elif not os.access(found, os.R_OK | os.W_OK):
-        raise UsageError(f"--ledger {found} cannot be read and written; every release is charged there")
+        raise FieldError("{ledger} {path} cannot be read and written; every release is charged there", path=found)
 
 
 def resolve_noise_key(path: str | None, target: str, create: bool = True) -> NoiseKeyFile:
@@ -125,38 +123,53 @@ def resolve_noise_key(path: str | None, target: str, create: bool = True) -> Noi
 
     The file must not lie inside the output. Without `create`, the default file need not exist.
     """
-    try:
-        key = NoiseKeyFile(_absolute("--noise_key_file", path) if path else default_key_path())
-    except InputError as error:
-        raise UsageError(str(error)) from None
-    if path is None and not create and not os.path.lexists(key.path):
-        return key
-    if path is None and _created(key):
-        LOGGER.info("created a noise key file: %s (keep it secret; the README says when to destroy it)", key.path)
+    key = noise_key_file(path)
+    if path is None and not os.path.lexists(key.path):
+        if not create:
+            return key
+        create_key(key)
     if _inside(key.path, target):
-        raise UsageError(f"--noise_key_file {key.path} lies inside --output, which is released: move it elsewhere")
+        raise FieldError(
+            "{noise_key_file} {path} lies inside {output}, which is released: move it elsewhere", path=key.path
+        )
     try:
         key.load()
     except InputError as error:
-        raise UsageError(f"--noise_key_file: {error}") from None
+        raise FieldError.at("noise_key_file", error) from None
     return key
 
 
-def _created(key: NoiseKeyFile) -> bool:
+def noise_key_file(path: str | None) -> NoiseKeyFile:
+    """The noise key file that is named, or the user's default file."""
+    if path is not None:
+        return NoiseKeyFile(path_of("noise_key_file", path))
     try:
-        return key.create()
+        return NoiseKeyFile(default_key_path())
+    except InputError as error:
+        raise FieldError("{problem}: name the file of the secret key with {noise_key_file}", problem=error) from None
+
+
+def create_key(key: NoiseKeyFile) -> None:
+    """Creates a noise key file, unless it exists."""
+    try:
+        created = key.create()
     except OSError as error:
-        raise UsageError(
-            f"--noise_key_file is missing, and {key.path} cannot be created ({error.strerror}): name a file of 32 "
-            "secret bytes, mode 0600"
+        raise FieldError(
+            "{noise_key_file} {path} does not exist, and cannot be created ({reason}): name a file of 32 secret "
+            "bytes, mode 0600",
+            path=key.path,
+            reason=error.strerror,
         ) from None
+    if created:
+        LOGGER.info("created a noise key file: %s (keep it secret; the README says when to destroy it)", key.path)
 
 
-def _absolute(flag: str, path: str) -> str:
+def path_of(field: str, path: str) -> str:
+    """The absolute path of a local file or folder, or the URL."""
     try:
         return absolute(path)
     except InputError as error:
-        raise UsageError(f"{flag} {error}") from None
+        raise FieldError(f"{{{field}}} {{problem}}", problem=error) from None
 
 
 def _inside(path: str, folder: str) -> bool:

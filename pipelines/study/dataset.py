@@ -20,7 +20,7 @@ from ...transforms.errors import InputError
 from ...transforms.io.filesystems import match
 from ...transforms.io.input_format import Equals, Format, file_parts, listed
 from ...transforms.readers.file_reader import FileReader
-from ..flags.suggestions import did_you_mean
+from ..errors import did_you_mean
 
 _MOST_CATEGORIES = 50
 _TEST_SHARE = 5  # one record in five is a test record

@@ -60,10 +60,10 @@ def test_data_sets_are_as_the_papers_describe_them(
 @pytest.mark.parametrize("name", sorted(_module("run").RUNS))
 def test_every_evaluation_is_one_that_the_command_accepts(prepared: Path, name: str) -> None:
     from labeldp.pipelines.cli.commands import parse
-    from labeldp.pipelines.study.evaluation_grid import parse_evaluation_request
+    from labeldp.pipelines.cli.evaluate_command import parse_evaluation
 
     args, _ = parse(_module("run").command(name, prepared))
-    request = parse_evaluation_request(args)
+    request = parse_evaluation(args)
 
     assert args.command == "evaluate"
     assert len(request.task.domain) in (11, 51, 52, 53, 101)

@@ -370,13 +370,14 @@ def test_segments_outlive_a_job_that_cannot_finish_its_shards(tmp_path: Path, mo
     ("arguments", "said"),
     [
         ({"label_min": None}, "the public label domain"),
-        ({"label_values": [0, 1]}, "the public label domain"),
+        ({"label_values": [0, 1]}, "label_values replaces label_min, label_max and label_step"),
         ({"label_step": 0}, "label_step"),
         ({"epsilon": -1}, "epsilon"),
         ({"prior_epsilon": 2}, "prior_epsilon"),
         ({"mechanism": "magic"}, "unknown mechanism 'magic'"),
         ({"id_column": "y"}, "id_column"),
-        ({"parameters": {"bias": 1}}, "no parameter 'bias'"),
+        ({"parameters": {"bias": 1}}, "parameters needs mechanism: auto finds them itself"),
+        ({"mechanism": "rr", "parameters": {"bias": 1}}, "no parameter 'bias'"),
         ({"center": "linear"}, "needs center: linear, and center_features"),
         ({"center_features": ["x"]}, "needs center: linear, and center_features"),
         ({"center_groups": "g=a"}, "groups need a center"),
@@ -442,7 +443,7 @@ def test_options_of_reading_are_those_of_the_command() -> None:
     assert default.format == Format("csv")
     for name in options:
         wrong: dict[str, Any] = {name: "ab"}
-        with pytest.raises(ValueError, match=f"^{name} must be"):
+        with pytest.raises(ValueError, match=f"^{name}(:| must be)"):
             read_record_batches("in", "csv", "y", **wrong)
 
 

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from labeldp import LabelPrivatizer
 from labeldp.pipelines.cli.commands import main
+from labeldp.pipelines.errors import FieldError
+from labeldp.pipelines.spec.target_checks import noise_key_file
 from labeldp.transforms.errors import InputError
 from labeldp.transforms.noise_key_file import default_key_path
 
@@ -58,8 +60,10 @@ def test_without_a_home_a_privatizer_needs_a_key_file(folder: Path) -> None:
 @pytest.mark.parametrize("value", ["~/.config", "config"])
 def test_a_configuration_folder_must_be_absolute(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", value)
-    with pytest.raises(InputError, match="--noise_key_file"):
+    with pytest.raises(InputError, match="neither HOME nor XDG_CONFIG_HOME names an absolute folder"):
         default_key_path()
+    with pytest.raises(FieldError, match="name the file of the secret key with --noise_key_file"):
+        noise_key_file(None)
 
 
 @pytest.mark.parametrize("flag", ["input", "output", "ledger", "noise_key_file"])

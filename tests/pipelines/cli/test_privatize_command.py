@@ -340,7 +340,7 @@ class TestDeterminism:
         create = shard_writer.create
         monkeypatch.setattr(shard_writer, "create", lambda path: segments.append(path) or create(path))
         together, few = release(**flags), len(segments)
-        monkeypatch.setattr("labeldp.pipelines.spec.job_request._RUNS", 200)
+        monkeypatch.setattr("labeldp.pipelines.spec.release._RUNS", 200)
         one_by_one, many = release(**flags), len(segments) - few
 
         assert shard_bytes(together) == shard_bytes(one_by_one)

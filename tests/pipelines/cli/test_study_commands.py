@@ -12,8 +12,8 @@ import pytest
 from labeldp.pipelines.cli import study_commands
 from labeldp.pipelines.cli.study_commands import map_in_processes
 from labeldp.pipelines.errors import UsageError
-from labeldp.pipelines.flags.arguments import available_cpus
 from labeldp.pipelines.publish.signals import sigterm_as_interrupt
+from labeldp.pipelines.spec.machine import available_cpus
 
 
 def square(number: int) -> tuple[int, int]:

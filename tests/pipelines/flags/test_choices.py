@@ -3,7 +3,7 @@
 from labeldp.mechanisms import LOSSES, MECHANISMS
 from labeldp.mechanisms.core.label_grid import ROUNDINGS
 from labeldp.mechanisms.registry import AUTO
-from labeldp.pipelines.flags import choices
+from labeldp.pipelines.spec import fields as choices
 from labeldp.transforms.io.csv_dialect import COMMA, Dialect
 from labeldp.transforms.io.input_format import CSV_TYPES, FORMATS
 from labeldp.transforms.shards.shard_writer import COMPRESSIONS

@@ -46,7 +46,7 @@ def refused(invoke: Any, write: Any) -> Callable[..., str]:
 def parsed(command: str, *argv: Any) -> dict[str, Any]:
     args, others = parse([command, *map(str, argv)])
     assert others == []
-    return {name: value for name, value in vars(args).items() if name != "config"}
+    return {name: value for name, value in vars(args).items() if name not in ("config", "config_lines")}
 
 
 def test_it_is_the_same_as_flags(write: Any) -> None:
@@ -108,9 +108,21 @@ def test_a_job_runs_whose_file_says_dry_run(job: Any, write: Any, invoke: Any, o
 
 
 def test_no_validation_contradicts_a_schema(job: Any, write: Any, invoke: Any) -> None:
-    outcome = invoke([*job(), f"--config={write('schema: s.pbtxt')}", "--no_validate"])
+    config = write("schema: s.pbtxt")
+    outcome = invoke([*job(), f"--config={config}", "--no_validate"])
     assert outcome.code == 2
-    assert "--no_validate contradicts --schema" in outcome.error
+    assert f"--no_validate contradicts schema ({config}, line 1), which implies --validate" in outcome.error
+
+
+def test_errors_of_values_name_the_line_that_counts(job: Any, write: Any, invoke: Any) -> None:
+    flags = [flag for flag in job() if not flag.startswith("--epsilon")]
+    config = write("# a comment\nepsilon: 31\n")
+    for more, named in ([], f"epsilon ({config}, line 2)"), (["--epsilon=32"], "--epsilon"):
+        error = invoke([*flags, f"--config={config}", *more]).error
+        assert error.startswith(f"labeldp privatize: error: {named} must be between 1e-09 and 30, not 3")
+    config = write("cap_window: 30d")
+    error = invoke([*job(), f"--config={config}"]).error
+    assert f"error: cap_window ({config}, line 1) is the time in which a cap holds: give --epsilon_cap or" in error
 
 
 def test_values_as_people_write_them(write: Any) -> None:

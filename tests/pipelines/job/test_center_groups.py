@@ -302,11 +302,12 @@ def test_values_are_written_as_records_have_them(
     log_csv: Path, declared: str, values: list[str], tmp_path: Path, key_file: Path, command: Any
 ) -> None:
     from labeldp.pipelines.cli.commands import parse
-    from labeldp.pipelines.spec.parse_request import parse_request
+    from labeldp.pipelines.spec.fields import Fields
+    from labeldp.pipelines.spec.make_release import make_release
 
     flags = {"input": log_csv, "input_format": "csv", "noise_key_file": key_file, "output": tmp_path / "out"}
     args, _ = parse(command("privatize", flags | GROUPS | {"center_groups": declared}))
-    groups = parse_request("privatize", args).column.groups
+    groups = make_release("privatize", Fields.of(vars(args))).labels[0].column.groups
     assert groups is not None
     assert list(groups.values) == values
 

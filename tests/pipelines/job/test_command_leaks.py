@@ -170,7 +170,8 @@ def test_logs_counters_and_the_job_itself(
     from labeldp.pipelines.job.job_graph import build
     from labeldp.pipelines.job.runner_options import runner_options
     from labeldp.pipelines.publish.output_folder import Staging
-    from labeldp.pipelines.spec.parse_request import parse_request
+    from labeldp.pipelines.spec.fields import Fields
+    from labeldp.pipelines.spec.make_release import make_release
 
     (tmp_path / "staging").mkdir()
     caplog.set_level(logging.DEBUG)
@@ -182,7 +183,7 @@ def test_logs_counters_and_the_job_itself(
     options = runner_options(others, "csv", 0)
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=options)
     staging = str(tmp_path / "staging")
-    build(pipeline, [parse_request("privatize", args)], Staging(staging, staging), [()])
+    build(pipeline, make_release("privatize", Fields.of(vars(args))), Staging(staging, staging), [()])
     graph: Any = pipeline.to_runner_api()
     result: Any = pipeline.run()
     result.wait_until_finish()

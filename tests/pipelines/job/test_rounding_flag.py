@@ -168,10 +168,11 @@ def test_apply_does_not_round_in_another_way_than_fit(job: Any, after_job: Any, 
 )
 def test_the_default_is_the_mechanisms(job: Any, mechanism: str, asked: str | None, expected: str) -> None:
     from labeldp.pipelines.cli.commands import parse
-    from labeldp.pipelines.spec.parse_request import parse_request
+    from labeldp.pipelines.spec.fields import Fields
+    from labeldp.pipelines.spec.make_release import make_release
 
     args, _ = parse(job(mechanism=mechanism, rounding=asked))
-    assert parse_request("privatize", args).column.rounding == expected
+    assert make_release("privatize", Fields.of(vars(args))).labels[0].column.rounding == expected
 
 
 @pytest.mark.parametrize(("mechanism", "expected"), [("rr", "nearest"), ("debiased_rr", "randomized")])

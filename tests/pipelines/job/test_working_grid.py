@@ -204,7 +204,7 @@ def test_rounding_to_the_nearest_is_refused_before_anything_is_charged(
 ) -> None:
     outcome = invoke(command("privatize", flags | {"output": tmp_path / "released", "rounding": "nearest"}))
     assert outcome.code == 2
-    assert "--rounding: rounding must be randomized for 40,001 labels" in outcome.error
+    assert "--rounding must be randomized for 40,001 labels" in outcome.error
     assert "label_step of 0.8" in outcome.error
     assert list(tmp_path.iterdir()) == []
 

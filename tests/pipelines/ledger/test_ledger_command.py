@@ -165,9 +165,9 @@ def test_bad_usage(ledger: Any, invoke: Any, arguments: list[str], said: str) ->
 
 
 def test_without_the_extra_the_error_names_it(ledger: Any, invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from labeldp.pipelines.flags import optional_extras
+    from labeldp.pipelines.spec import machine
 
-    monkeypatch.setattr(optional_extras, "_importable", lambda name: name not in ("dp_accounting", "sqlalchemy"))
+    monkeypatch.setattr(machine, "_importable", lambda name: name not in ("dp_accounting", "sqlalchemy"))
     path = ledger(line(1, "a"))
     outcome = invoke(["ledger", path, "--delta=1e-6"])
     assert outcome.code == 2

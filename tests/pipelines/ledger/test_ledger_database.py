@@ -334,9 +334,9 @@ def test_a_sqlite_file_inside_the_output_is_refused(job: Any, invoke: Any, outpu
 def test_without_the_extra_the_error_names_it(
     job: Any, invoke: Any, tmp_path: Path, monkeypatch: Any, kind: str, module: str
 ) -> None:
-    from labeldp.pipelines.flags import optional_extras
+    from labeldp.pipelines.spec import machine
 
-    monkeypatch.setattr(optional_extras, "_importable", lambda name: name != module)
+    monkeypatch.setattr(machine, "_importable", lambda name: name != module)
     outcome = invoke(job(ledger=f"sqlite:///{tmp_path}/l" if kind == "sqlite" else f"postgresql://u:{SECRET}@h/db"))
     assert outcome.code == 2
     assert "needs the extra ledger: pip install 'labeldp[ledger]'" in outcome.error

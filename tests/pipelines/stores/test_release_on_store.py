@@ -236,13 +236,14 @@ def test_a_schema_and_the_files_of_validation(emulator: Any, on_store: Any, invo
     """Without the validation itself, which takes half a minute and has tests of its own."""
     from labeldp.pipelines.cli.commands import parse
     from labeldp.pipelines.job import validation_passes
-    from labeldp.pipelines.spec.parse_request import parse_request
+    from labeldp.pipelines.spec.fields import Fields
+    from labeldp.pipelines.spec.make_release import make_release
     from labeldp.transforms.validation.validate_examples import Validation
 
     malformed = emulator.put("malformed.pbtxt", b"feature {")
     assert "--schema s3://log/malformed.pbtxt" in invoke(on_store(schema=malformed)).error
     schema = emulator.put("schema.pbtxt", b'feature { name: "f" type: INT } feature { name: "y" type: FLOAT }')
-    request = parse_request("privatize", parse(on_store(schema=schema))[0])
+    request = make_release("privatize", Fields.of(vars(parse(on_store(schema=schema))[0])))
     assert request.validation is not None
     assert 'name: "f"' in str(request.validation.schema)
     assert 'name: "y"' not in str(request.validation.schema)

@@ -14,7 +14,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from labeldp.pipelines.ledger.ledger import Ledger, LedgerEntry
 from labeldp.pipelines.ledger.spent_budget import Caps
 from labeldp.pipelines.publish.output_folder import publish_folder, publishing, staging_folder
-from labeldp.pipelines.spec.job_request import OutputSpec
+from labeldp.pipelines.spec.release import OutputSpec
 from labeldp.transforms.errors import InputError, StageError
 from labeldp.transforms.io.filesystems import complete_file, join_files, write_text
 from labeldp.transforms.stores import lease as lease_module

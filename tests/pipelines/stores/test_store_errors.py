@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from botocore import exceptions as boto
 from google.api_core import exceptions as google
-from labeldp.pipelines.flags import optional_extras
+from labeldp.pipelines.spec import machine
 from labeldp.transforms.errors import StoreError
 from labeldp.transforms.stores import google_store, object_store, s3_store
 
@@ -116,7 +116,7 @@ def test_help_and_a_nonexistent_release(emulator: Any, invoke: Any) -> None:
 def test_a_missing_library_is_named(
     invoke: Any, job: Any, monkeypatch: pytest.MonkeyPatch, scheme: str, extra: str
 ) -> None:
-    monkeypatch.setattr(optional_extras, "_importable", lambda name: not name.startswith(("boto3", "google")))
+    monkeypatch.setattr(machine, "_importable", lambda name: not name.startswith(("boto3", "google")))
     failed = invoke(job(input=f"{scheme}://log/*.csv"))
     assert failed.code == 2
     assert f"--input {scheme}:// needs the extra {extra}: pip install 'labeldp[{extra}]'" in failed.error

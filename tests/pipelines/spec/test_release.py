@@ -1,4 +1,4 @@
-"""Conversion of flags to a job request: defaults, the domain, the key, and the flags passed on to Beam."""
+"""Conversion of flags to a release: defaults, the domain, the key, and the flags passed on to Beam."""
 
 import dataclasses
 import logging
@@ -14,15 +14,16 @@ import pytest
 
 @pytest.fixture
 def request_of(job: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Function (command="privatize", flag=value, ...) -> the request of a valid job with those flags."""
+    """Function (command="privatize", flag=value, ...) -> the release of a valid job with those flags."""
     from labeldp.pipelines.cli.commands import parse
-    from labeldp.pipelines.spec.parse_request import parse_request
+    from labeldp.pipelines.spec.fields import Fields
+    from labeldp.pipelines.spec.make_release import make_release
 
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
 
     def make(command: str = "privatize", **flags: Any) -> Any:
         args, _ = parse(job(command, **flags))
-        return parse_request(command, args)
+        return make_release(command, Fields.of(vars(args)))
 
     return make
 
@@ -48,17 +49,17 @@ def test_defaults(request_of: Any, small_log: Path, outputs: Path, key_file: Pat
     assert found.output.format == "parquet"
     assert found.output.num_shards == 1
     assert found.output.compression == "none"
-    assert (found.mechanism.name, found.mechanism.loss, found.mechanism.parameters) == (
+    assert (found.labels[0].mechanism.name, found.labels[0].mechanism.loss, found.labels[0].mechanism.parameters) == (
         "rr_on_bins",
         "squared",
         {"loss": "squared"},
     )
-    assert (found.budget.epsilon, found.budget.prior_epsilon, found.budget.delta) == (1.0, None, 0.0)
-    assert (found.budget.caps.epsilon, found.budget.caps.delta) == (None, None)
+    assert (found.budget.epsilon, found.labels[0].budget.prior_epsilon, found.budget.delta) == (1.0, None, 0.0)
+    assert (found.caps.epsilon, found.caps.delta) == (None, None)
     assert found.threshold.fraction == 0.001
     assert found.ledger == str(outputs / "labeldp_ledger.jsonl")
     assert found.key.path == str(key_file)
-    assert (found.input.where, found.column.id_column, found.mechanism.fitted) == (None, None, None)
+    assert (found.input.where, found.labels[0].column.id_column, found.labels[0].mechanism.fitted) == (None, None, None)
     assert found.validation is None
 
 
@@ -74,14 +75,14 @@ def test_as_many_shards_as_files(request_of: Any, tmp_path: Path, write_csv: Any
 
 def test_the_domain_is_exact(request_of: Any) -> None:
     found = request_of(label_min="0.1", label_max="1", label_step="0.1")
-    assert found.column.domain == (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-    assert request_of(label_min=-2, label_max=2, label_step=2).column.domain == (-2.0, 0.0, 2.0)
+    assert found.labels[0].column.domain == (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+    assert request_of(label_min=-2, label_max=2, label_step=2).labels[0].column.domain == (-2.0, 0.0, 2.0)
 
 
 def test_the_domain_from_a_file(request_of: Any, tmp_path: Path) -> None:
     (tmp_path / "values").write_text("-1.5\n0\n1e3\n")
     found = request_of(label_min=None, label_max=None, label_step=None, label_values=tmp_path / "values")
-    assert found.column.domain == (-1.5, 0.0, 1000.0)
+    assert found.labels[0].column.domain == (-1.5, 0.0, 1000.0)
 
 
 def test_paths_do_not_depend_on_where_the_job_is_started(
@@ -106,10 +107,13 @@ def test_a_mechanism_file_settles_the_domain(request_of: Any, job: Any, invoke: 
     invoke(job("fit", label_max=9, label_step=3, mechanism="rr")).ok()
     found = request_of("apply")
 
-    assert found.column.domain == (0.0, 3.0, 6.0, 9.0)
-    assert found.mechanism.name == "rr"
-    assert found.mechanism.fitted.budget.total <= 1
-    assert (found.budget.epsilon, found.budget.prior_epsilon) == (found.mechanism.fitted.randomizer.epsilon, None)
+    assert found.labels[0].column.domain == (0.0, 3.0, 6.0, 9.0)
+    assert found.labels[0].mechanism.name == "rr"
+    assert found.labels[0].mechanism.fitted.budget.total <= 1
+    assert (found.budget.epsilon, found.labels[0].budget.prior_epsilon) == (
+        found.labels[0].mechanism.fitted.randomizer.epsilon,
+        None,
+    )
 
 
 def test_a_key_is_made_once_for_the_user_alone(

@@ -47,11 +47,12 @@ def test_the_columns_are_listed(
 
 def test_the_name_of_a_new_center_column_need_not_exist(job: Any, logs: dict[str, Path], outputs: Path) -> None:
     from labeldp.pipelines.cli.commands import parse
-    from labeldp.pipelines.spec.parse_request import parse_request
+    from labeldp.pipelines.spec.fields import Fields
+    from labeldp.pipelines.spec.make_release import make_release
 
     flags = {"input": logs["csv"], "label": "weeks", "center": "linear", "center_column": "new"}
     args, _ = parse(job(**flags))
-    assert parse_request("privatize", args).column.center == "new"
+    assert make_release("privatize", Fields.of(vars(args))).labels[0].column.center == "new"
 
 
 @pytest.mark.parametrize("first", ["17,4", "a,4.5", "a,nan", "a,", "-1,a", "a,NA", "a,true"])

@@ -1,27 +1,25 @@
-"""Checked requests of the main job, in parts: each step of the job takes the parts that it needs.
+"""Description of a release: files in, one or several private labels, files out, with budget, key and ledger.
 
-`parse_request` makes the parts from the flags.
+`make_release.make_release` makes one from the fields of a request.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 from ...mechanisms.center.linear_center import PLACES
-from ...mechanisms.core.budget import decimal_budget, round_up
-from ...mechanisms.release.label_column import LabelColumn
-from ...transforms.center.feature_sample import CenterFeatures
+from ...mechanisms.core.budget import round_up
+from ...mechanisms.release.unit_bound import UnitBound
 from ...transforms.io.hive_partitions import ONE_FOLDER, OutputPartitions
 from ...transforms.io.input_format import SMALL_FILE_SIZE, Equals, FilePart, Format
 from ...transforms.noise_binding import Threshold
 from ...transforms.noise_key_file import NoiseKeyFile
 from ..ledger.spent_budget import Caps
+from .label import Budget, Label, request_hash
+from .label_folders import label_folders
 from .mechanism_file import MechanismFile
 
 # Many small files are read in so many runs of neighbors, or up to twice as many.
@@ -72,41 +70,6 @@ class InputSpec:
 
 
 @dataclass(frozen=True)
-class BudgetRequest:
-    """Privacy budget of the release, and caps on the sums in the ledger.
-
-    Attributes:
-      epsilon: Budget of histogram and labels together; for `apply`, that of the fitted randomizer alone. With privacy
-        units, it is that of a unit, and so are the others.
-      delta: Delta of the labels; 0 for pure DP.
-      prior_epsilon: Share of the label histogram; None for the default split.
-      caps: Caps on what the ledger may add up to.
-    """
-
-    epsilon: float
-    delta: float
-    prior_epsilon: float | None
-    caps: Caps
-
-
-@dataclass(frozen=True)
-class MechanismRequest:
-    """Mechanism to solve for, or the fitted one of `apply`.
-
-    Attributes:
-      name: A name of `MECHANISMS`.
-      loss: Name of the loss to minimize and to report.
-      parameters: Parameters of the mechanism, the loss among them; none of auto.
-      fitted: Mechanism file of `apply`; None for the other commands.
-    """
-
-    name: str
-    loss: str
-    parameters: Mapping[str, Any]
-    fitted: MechanismFile | None = None
-
-
-@dataclass(frozen=True)
 class OutputSpec:
     """Place and format of the output.
 
@@ -126,7 +89,7 @@ class OutputSpec:
 
 
 @dataclass(frozen=True)
-class ValidationRequest:
+class ValidationSpec:
     """Validation of features and output by TFDV.
 
     The schema is a text that features must match, without the label; None to infer one.
@@ -136,93 +99,97 @@ class ValidationRequest:
 
 
 @dataclass(frozen=True)
-class JobRequest:
-    """A job for one private column, checked as far as that is possible without reading records.
-
-    A job for several has one request for each. They have input, output, unit, validation, ledger and key in common, and
-    `column.others` names the other columns.
+class Release:
+    """A release of files, checked as far as that is possible without reading records.
 
     Attributes:
       command: privatize, fit or apply.
       input: Input files.
-      column: Label column and its public domain.
+      labels: The private labels; `column.others` of each names the other ones. They have unit and id column in common.
       threshold: Tolerated fraction of records without a usable label.
-      budget: Privacy budget.
-      mechanism: Mechanism.
+      caps: Caps on what the ledger may add up to.
       output: Output.
       validation: Validation; None for no validation.
       ledger: Path of the ledger, or URL of its database, which may hold a password: never a part of the job graph.
       key: Reference to the secret key; never its bytes.
-      features: Features of the linear center that the job makes; None for any other center, or none.
-      unused: Columns that are no features of that center because of their types, with the reasons.
       unsure: Columns of which only the values tell whether the output can hold them.
     """
 
     command: str
     input: InputSpec
-    column: LabelColumn
+    labels: tuple[Label, ...]
     threshold: Threshold
-    budget: BudgetRequest
-    mechanism: MechanismRequest
+    caps: Caps
     output: OutputSpec
-    validation: ValidationRequest | None
+    validation: ValidationSpec | None
     ledger: str = field(repr=False)
     key: NoiseKeyFile
-    features: CenterFeatures | None = None
-    unused: Mapping[str, str] = field(default_factory=dict)
     unsure: tuple[str, ...] = ()
 
     @property
-    def record_budget(self) -> BudgetRequest:
-        """The budget that the stages take: that of one record, which is not above the decimals that were asked for."""
-        unit, budget = self.column.unit, self.budget
-        if unit is None:
-            return dataclasses.replace(budget, epsilon=decimal_budget(budget.epsilon))
-        prior = None if budget.prior_epsilon is None else unit.record_share(budget.prior_epsilon)
-        return BudgetRequest(unit.record_share(budget.epsilon), unit.record_share(budget.delta), prior, budget.caps)
+    def private(self) -> tuple[str, ...]:
+        """Names of the private columns."""
+        return tuple(label.name for label in self.labels)
+
+    @property
+    def folders(self) -> list[str]:
+        """Folder of each label below the output."""
+        return label_folders(self.private)
+
+    @property
+    def unit(self) -> UnitBound | None:
+        """Privacy unit that the epsilons are for; None for single records."""
+        return self.labels[0].column.unit
+
+    @property
+    def fitted(self) -> MechanismFile | None:
+        """Mechanism file of `apply`, which takes one label."""
+        return self.labels[0].mechanism.fitted
+
+    @property
+    def budget(self) -> Budget:
+        """Budget of all labels of a record; without `prior_epsilon` where there are several."""
+        return whole_budget(self.labels)
+
+    @property
+    def name(self) -> str:
+        """Name of the request in the ledger, made without looking at a record; 32 hexadecimal digits.
+
+        Names are equal for requests that give the same release over unchanged input.
+        """
+        own = [_label_request(self, label) for label in self.labels]
+        return own[0] if len(own) == 1 else request_hash(own)
 
 
-def whole_budget(requests: Sequence[JobRequest]) -> BudgetRequest:
-    """Adds up the budgets of all labels of a record, with the caps of the first request.
-
-    The sum has no `prior_epsilon` where there are several requests.
-    """
-    budgets = [request.budget for request in requests]
+def whole_budget(labels: Sequence[Label]) -> Budget:
+    """Adds up the budgets of all labels of a record, rounded up."""
+    budgets = [label.budget for label in labels]
     if len(budgets) == 1:
         return budgets[0]
     epsilon, delta = (
         round_up(sum(map(Fraction, parts), Fraction(0)))
         for parts in zip(*((budget.epsilon, budget.delta) for budget in budgets), strict=True)
     )
-    return BudgetRequest(epsilon, delta, None, budgets[0].caps)
+    return Budget(epsilon, delta)
 
 
-def request_id(requests: Sequence[JobRequest]) -> str:
-    """Names a request in the ledger, without looking at a record; 32 hexadecimal digits.
-
-    Names are equal for requests that give the same release over unchanged input.
-    """
-    own = [_label_request_id(request) for request in requests]
-    return own[0] if len(own) == 1 else hashlib.blake2b(json.dumps(own).encode(), digest_size=16).hexdigest()
-
-
-def _label_request_id(request: JobRequest) -> str:
-    column, where = request.column, request.input.where
+def _label_request(release: Release, label: Label) -> str:
+    column, where, budget = label.column, release.input.where, label.budget
     asked: list[Any] = [
-        request.command, request.input.paths, column.name, column.domain, column.id_column, column.rounding,
-        request.budget.epsilon, request.budget.prior_epsilon, request.mechanism.name, request.mechanism.parameters,
+        release.command, release.input.paths, column.name, column.domain, column.id_column, column.rounding,
+        budget.epsilon, budget.prior_epsilon, label.mechanism.name, label.mechanism.parameters,
         where and [where.column, where.value],
     ]  # fmt: skip
     if column.center is not None:
         asked.append(column.center)
-    if request.features is not None:
+    if label.features is not None:
         # The empty list names declared categories, which earlier versions had.
-        asked.append([request.features.names, [], PLACES])
+        asked.append([label.features.names, [], PLACES])
     if column.groups is not None:
         asked.append({"groups": column.groups.request})
     if column.unit is not None:
-        # Ids of earlier requests stay: "drop" was one of two treatments of further records.
+        # Earlier versions had another treatment of records beyond the bound.
         asked.append({"unit": [*column.unit.request, "drop", column.unit.delta]})
     if column.others:
         asked.append({"with": column.others})
-    return hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()
+    return request_hash(asked)

@@ -1,0 +1,175 @@
+"""Input files of a request: their format, the filter on their records, and the columns that fields name.
+
+Functions raise FieldError if a field is wrong, and InputError, which names the file, if a file cannot be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from ...mechanisms.release.label_column import LabelColumn
+from ...transforms.arrow_values import value_type
+from ...transforms.csv_input.csv_header import are_names, delimiter_advice, missing_column, spaced_names
+from ...transforms.errors import InputError
+from ...transforms.io.csv_dialect import Dialect
+from ...transforms.io.filesystems import absolute, match
+from ...transforms.io.input_format import Equals, Format, file_parts, listed
+from ...transforms.progress_log import LOGGER
+from ...transforms.readers.file_reader import FileReader
+from ...transforms.readers.parquet_reader import int96_columns
+from ..errors import FieldError, as_flag, did_you_mean, one_line
+from .fields import PARTITIONS, Fields, names_of, pairs_of
+from .release import InputSpec
+
+
+def input_spec(fields: Fields) -> InputSpec:
+    """Finds the input files; at least one must match, and none of their folders may name the label or the id."""
+    format, where = input_format(fields), where_filter(fields.where, fields.label)
+    try:
+        pattern = absolute(fields.input or "")
+        sizes = match(pattern)
+        parts = tuple(file_parts(list(sizes), format))
+    except InputError as error:
+        raise FieldError("{problem}", problem=error) from None
+    for path in sizes:
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            raise FieldError("{input} {path!a}: the file name is not UTF-8; rename the file", path=path) from None
+    found = InputSpec(pattern, parts, sum(sizes.values()) / len(sizes), format, where)
+    check_no_folder(found, "label", str(fields.label))
+    check_no_folder(found, "id_column", fields.id_column)
+    return found
+
+
+def check_no_folder(input: InputSpec, field: str, name: str | None) -> None:
+    """Checks that a column, if there is one, is not one of those that the input's folders are named by."""
+    if name in [partition.name for partition in input.parts[0].partitions]:
+        raise FieldError(
+            f"{{{field}}} {{name}} is a folder of the input, {{name}}=..., whose name is public and the same for all "
+            "records in it: name a column in the files",
+            name=name,
+        )
+
+
+def input_format(fields: Fields) -> Format:
+    """Reads format and dialect of the files, types of CSV columns, and what folders named KEY=VALUE are."""
+    types = pairs_of(fields.csv_types, "NAME=TYPE", "{csv_types}")
+    partitions = fields.partitions == PARTITIONS[0]
+    try:
+        return Format(str(fields.input_format), types or None, partitions=partitions, dialect=csv_dialect(fields))
+    except ValueError as error:
+        raise FieldError.of(error) from None
+
+
+def csv_dialect(fields: Fields) -> Dialect:
+    """Reads the fields of the CSV dialect."""
+    marks = fields.csv_delimiter, fields.csv_encoding, fields.csv_decimal, fields.csv_thousands or ""
+    try:
+        return Dialect(*marks, names_of(fields.csv_columns))
+    except ValueError as error:
+        raise FieldError.of(error) from None
+
+
+def where_filter(text: str | None, label: object) -> Equals | None:
+    """Reads `where`, NAME=VALUE, which must not name the label; None without it."""
+    if text is None:
+        return None
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise FieldError("{where} takes NAME=VALUE, not {text!r}", text=text)
+    if name == label:
+        raise FieldError("{where} must not use the label: the choice of released records would depend on it")
+    return Equals(name, value)
+
+
+def read_schema(input: InputSpec, labels: Sequence[str]) -> pa.Schema:
+    """Columns of the first file that has some, found without reading a label; none if all files are empty.
+
+    There is at least one private column.
+    """
+    reader, schema = FileReader(input.format, label_column=labels[0], other_labels=labels[1:]), pa.schema([])
+    for part in input.parts:
+        schema = reader.schema(part)
+        if schema.names:
+            break
+    return schema
+
+
+def first_schema(input: InputSpec, column: LabelColumn) -> pa.Schema:
+    """Reads the schema of the first records. Files without any, as some writers make them, are passed over.
+
+    The schema is empty if no file has a record.
+    """
+    reader = FileReader(input.format, None, input.where, column.name, other_labels=column.others)
+    for part in input.parts:
+        for batch in reader.read(part):
+            return batch.batch.schema
+    return pa.schema([])
+
+
+def check_columns(named: Mapping[str, str | None], input: InputSpec, schema: pa.Schema) -> None:
+    """Checks that the columns exist that fields name, and that of the filter.
+
+    Records of a TFRecord file may lack a feature, so a name that the first records do not have is only warned of.
+
+    `named` has the column by name of the field; None where none is given.
+    """
+    if not schema.names:
+        return
+    where = None if input.where is None else input.where.column
+    for field, name in {**named, "where": where}.items():
+        if name is not None and name not in schema.names:
+            problem = FieldError.at(field, _missing(name, input, schema.names))
+            if input.format.name != "tfrecord":
+                raise problem
+            LOGGER.warning("warning: %s", problem.said(as_flag))
+
+
+def _missing(name: str, input: InputSpec, names: list[str]) -> str:
+    dialect = input.format.dialect
+    if input.format.name == "csv" and (
+        dialect.columns or not are_names(names) or delimiter_advice(name, names, dialect) or spaced_names(name, names)
+    ):
+        return f"{input.paths[0]}: {missing_column(name, names, dialect)}" + (
+            did_you_mean(name, names) if are_names(names) and not spaced_names(name, names) else ""
+        )
+    records = "the first records of " if input.format.name == "tfrecord" else ""
+    where = f"{records}{input.paths[0]}"
+    return f"there is no column {name!r} in {where}; it has: {listed(names)}{did_you_mean(name, names)}"
+
+
+def unsure_columns(schema: pa.Schema, input: InputSpec, labels: Sequence[str], output_format: str) -> tuple[str, ...]:
+    """Names the columns of which only the values tell whether the output can hold them.
+
+    These are timestamps of the type INT96, and for TFRecords integers that may be beyond int64; not private columns,
+    which are replaced. Raises FieldError, which names the column, if the output can hold no value of it.
+    """
+    names = []
+    if output_format == "tfrecord" != input.format.name:
+        # Imports the extra `tfrecord`.
+        from ...transforms.tfrecord.example_encoder import kind_of, may_not_fit, not_held
+
+        for field in schema:
+            if field.name not in labels and kind_of(value_type(field.type)) is None:
+                raise FieldError(
+                    "{output_format} tfrecord: {reason}", reason=one_line(not_held(field.name, field.type))
+                )
+        names = [field.name for field in schema if may_not_fit(field.type)]
+    if input.format.name == "parquet":
+        names += int96_columns(input.paths[0])
+    return tuple(name for name in names if name not in labels)
+
+
+def announce_csv_columns(input: InputSpec, labels: Sequence[str]) -> None:
+    """Warns of columns of numbers that CSV files have as text; `labels` are the private columns."""
+    reader = FileReader(input.format, label_column=labels[0], other_labels=labels[1:])
+    try:
+        notes = reader.notes(input.parts[0])
+    except InputError:
+        # The job reports the file.
+        return
+    for note in notes:
+        LOGGER.warning("warning: %s", one_line(note))

@@ -1,0 +1,396 @@
+"""One private label of a release: its public domain, mechanism, budget and unit, checked. Loads no Beam.
+
+Functions take the fields of a request and raise FieldError if one of them is wrong, missing, or contradicts another.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...mechanisms.analysis.automatic import default_mechanism
+from ...mechanisms.core.budget import decimal_budget, split_budget
+from ...mechanisms.core.label_grid import DeclaredGrid, check_domain, label_grid, working_grid
+from ...mechanisms.core.losses import loss_named
+from ...mechanisms.registry import AUTO, MECHANISMS, default_rounding, mechanism_named
+from ...mechanisms.release.label_column import LabelColumn
+from ...mechanisms.release.unit_bound import UnitBound
+from ...transforms.io.filesystems import open_input
+from ..errors import FieldError
+from ..ledger.spent_budget import Caps, Window
+from .fields import DEFAULT_LOSS, Fields
+from .mechanism_file import MechanismFile
+from .mechanism_spec import check_delta, read_parameters, takes_delta
+
+if TYPE_CHECKING:
+    # Loads Beam, which labels in memory do without.
+    from ...transforms.center.feature_sample import CenterFeatures
+
+GRID = ("label_min", "label_max", "label_step")
+"""Fields of the label grid."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Privacy budget of a label or of several.
+
+    Attributes:
+      epsilon: Budget of histogram and labels together; for `apply`, that of the fitted randomizer alone. With privacy
+        units, it is that of a unit, and so are the others.
+      delta: Delta of the labels; 0 for pure DP.
+      prior_epsilon: Share of the label histogram; None for the default split.
+    """
+
+    epsilon: float
+    delta: float = 0.0
+    prior_epsilon: float | None = None
+
+
+@dataclass(frozen=True)
+class MechanismChoice:
+    """Mechanism to solve for, or the fitted one of `apply`.
+
+    Attributes:
+      name: A name of `MECHANISMS`, or AUTO.
+      loss: Name of the loss to minimize and to report.
+      parameters: Parameters of the mechanism, the loss among them; none of AUTO.
+      fitted: Mechanism file of `apply`; None for the other commands.
+    """
+
+    name: str
+    loss: str
+    parameters: Mapping[str, Any]
+    fitted: MechanismFile | None = None
+
+
+@dataclass(frozen=True)
+class Label:
+    """Private label, checked as far as that is possible without its records.
+
+    Attributes:
+      column: Label column with its public domain, center, groups and unit.
+      budget: Privacy budget of the label.
+      mechanism: Mechanism.
+      features: Features of the linear center that the job makes; None for any other center, or none.
+      unused: Columns that are no features of that center because of their types, with the reasons.
+    """
+
+    column: LabelColumn
+    budget: Budget
+    mechanism: MechanismChoice
+    features: CenterFeatures | None = None
+    unused: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Name of the column."""
+        return self.column.name
+
+    @property
+    def record_budget(self) -> Budget:
+        """The budget that the stages take: that of one record, which is not above the decimals that were asked for."""
+        return record_budget(self.budget, self.column.unit)
+
+
+def record_budget(budget: Budget, unit: UnitBound | None) -> Budget:
+    """Part of a budget that one record gets: an M-th of that of a unit."""
+    if unit is None:
+        return dataclasses.replace(budget, epsilon=decimal_budget(budget.epsilon))
+    prior = None if budget.prior_epsilon is None else unit.record_share(budget.prior_epsilon)
+    return Budget(unit.record_share(budget.epsilon), unit.record_share(budget.delta), prior)
+
+
+def make_label(fields: Fields, fitted: MechanismFile | None = None, others: Sequence[str] = ()) -> Label:
+    """Checks the fields of one label, and of its privacy unit.
+
+    `fitted` is the mechanism file of `apply`, None for the other commands. `others` are further private columns that
+    are released with this one.
+    """
+    unit = unit_bound(fields, fitted)
+    if fitted is not None:
+        _check_delta(fields, fitted, unit)
+        # Its labels are those of units now, and its file says so.
+        fitted = dataclasses.replace(fitted, unit=unit)
+    mechanism = _mechanism(fields, fitted, unit)
+    if unit is not None and fitted is None and fields.delta is not None and not takes_delta(mechanism.name):
+        unit = _with_delta(unit, fields.delta)
+    if fitted is None:
+        domain, declared = working_domain(fields, _given("epsilon", fields.epsilon))
+    else:
+        domain, declared = fitted.domain, fitted.declared
+    column = label_column(fields, domain, declared, mechanism.name, fitted, unit, others)
+    if fitted is None:
+        try:
+            loss_named(mechanism.loss).check(column.labels if column.center is None else column.residuals.grid)
+        except ValueError as error:
+            raise FieldError.at("loss", error) from None
+    return Label(column, _budget(fields, fitted, unit), mechanism)
+
+
+def _given(field: str, value: float | None) -> float:
+    if value is None:
+        raise FieldError(f"{{{field}}} is missing")
+    return value
+
+
+def label_domain(fields: Fields) -> np.ndarray:
+    """Reads the public label domain, from a grid, a file or a sequence: k labels, strictly ascending, float64."""
+    grid = [getattr(fields, name) for name in GRID]
+    if fields.label_values is not None:
+        if any(bound is not None for bound in grid):
+            raise FieldError("{label_values} replaces {label_min}, {label_max} and {label_step}: give one or the other")
+        return _label_values(fields.label_values)
+    if any(bound is None for bound in grid):
+        raise FieldError(
+            "the public label domain is missing: give {label_min}, {label_max} and {label_step}, or {label_values}"
+        )
+    try:
+        return label_grid(*map(str, grid))
+    except ValueError as error:
+        raise FieldError.of(error) from None
+
+
+def _label_values(values: str | Sequence[float]) -> np.ndarray:
+    if not isinstance(values, str):
+        labels = np.array(values, np.float64)
+        try:
+            check_domain(labels)
+        except ValueError as error:
+            raise FieldError("{label_values}: {error}", error=error) from None
+        return labels
+    try:
+        with open_input(values) as file:
+            labels = np.array([float(line) for line in file.read().decode().split()])
+        check_domain(labels)
+    except ValueError as error:
+        raise FieldError(
+            "{label_values} {path}: give one number per line, strictly ascending ({error})", path=values, error=error
+        ) from None
+    except Exception:
+        raise FieldError("{label_values} {path} cannot be read: check the path", path=values) from None
+    return labels
+
+
+def working_domain(fields: Fields, epsilon: float) -> tuple[tuple[float, ...], DeclaredGrid | None]:
+    """Reads the public label domain, and chooses the labels of it that a mechanism uses; strictly ascending.
+
+    `epsilon` is the budget of the label. The declared grid is None if all of it is used.
+    """
+    domain = label_domain(fields)
+    try:
+        labels, declared = working_grid(domain, epsilon)
+    except ValueError as error:
+        if str(error).startswith("epsilon"):
+            raise FieldError.of(error) from None
+        path = f" {fields.label_values}" if isinstance(fields.label_values, str) else ""
+        raise FieldError("{label_values}{path}: {error}", path=path, error=error) from None
+    return tuple(labels.tolist()), declared
+
+
+def unit_bound(fields: Fields, fitted: MechanismFile | None = None) -> UnitBound | None:
+    """Reads the fields of the privacy unit; None for single records.
+
+    The unit of the mechanism file of `apply` holds for its labels, too, and no field may contradict it.
+    """
+    name, most = fields.unit_column, fields.max_records_per_unit
+    stated = None if fitted is None else fitted.unit
+    if stated is not None:
+        given = {"unit_column": (name, stated.column), "max_records_per_unit": (most, stated.max_records)}
+        for field_name, (value, expected) in given.items():
+            if value not in (None, expected):
+                raise FieldError(
+                    f"{{{field_name}}} {{value}} is not that of {{mechanism_file}}, {{expected}}: leave it out, or "
+                    "fit again",
+                    value=value,
+                    expected=expected,
+                )
+        return stated
+    if name is None:
+        if most is not None:
+            raise FieldError(
+                "{max_records_per_unit} needs {unit_column}, the column that names the unit of each record"
+            )
+        return None
+    if name == fields.label:
+        raise FieldError("{unit_column} must be another column than {label}")
+    if most is None:
+        raise FieldError(
+            "{unit_column} needs {max_records_per_unit}, the largest number of records of a unit: labeldp plan --units "
+            "compares numbers"
+        )
+    if fitted is not None and (fitted.prior_epsilon or fitted.center_epsilon):
+        raise FieldError(
+            "{mechanism_file} {path} was fitted without {unit_column}: its histogram may hold any number of records of "
+            "a unit. Run labeldp fit with {unit_column}",
+            path=fields.mechanism_file,
+        )
+    try:
+        return UnitBound(name, most)
+    except ValueError as error:
+        raise FieldError.of(error) from None
+
+
+def _with_delta(unit: UnitBound, delta: float) -> UnitBound:
+    """Adds the delta with which the epsilons of a unit's labels are composed."""
+    check_delta(delta)
+    try:
+        return dataclasses.replace(unit, delta=delta)
+    except ValueError as error:
+        # It begins with the field, or with words before it.
+        raise FieldError.of(error) if str(error).startswith("delta") else FieldError.at("delta", error) from None
+
+
+def _check_delta(fields: Fields, fitted: MechanismFile, unit: UnitBound | None) -> None:
+    needed = dataclasses.replace(fitted, unit=unit).labels_budget[1]
+    if needed > (fields.delta or 0.0):
+        raise FieldError(
+            "{mechanism_file} {path} is not pure DP: its epsilon holds with delta {needed:g}. Give {delta} {needed:g} "
+            "to accept that",
+            path=fields.mechanism_file,
+            needed=needed,
+        )
+
+
+def _mechanism(fields: Fields, fitted: MechanismFile | None, unit: UnitBound | None) -> MechanismChoice:
+    loss = fields.loss or DEFAULT_LOSS
+    if fitted is not None:
+        return MechanismChoice(fitted.randomizer.mechanism, loss, {"loss": loss}, fitted)
+    if fields.purpose is not None and fields.mechanism is not None:
+        raise FieldError("{for} chooses the mechanism: give {for} or {mechanism}")
+    name = fields.mechanism or default_mechanism(fields.purpose, loss)
+    delta = fields.delta
+    pure = name == AUTO or (name in MECHANISMS and not takes_delta(name))
+    if delta is not None and pure and unit is None:
+        raise FieldError(
+            "{delta} is for mechanisms of (epsilon, delta)-DP, such as gaussian; {name} is pure DP", name=name
+        )
+    if name == AUTO:
+        if fields.mechanism_parameters:
+            raise FieldError("{mechanism_parameters} needs {mechanism}: auto finds them itself")
+        if loss != DEFAULT_LOSS:
+            raise FieldError(
+                "{mechanism} auto is for models of the squared loss, not {loss_name}: name a mechanism", loss_name=loss
+            )
+        return MechanismChoice(name, loss, {})
+    if delta is not None:
+        check_delta(delta)
+    if unit is not None and delta is not None:
+        # Of a pure mechanism it is the delta with which the epsilons of a unit's labels are composed.
+        delta = None if pure else unit.record_share(delta)
+    parameters = {"loss": loss, **read_parameters(fields.mechanism_parameters, delta)}
+    try:
+        mechanism_named(name, **parameters)
+    except ValueError as error:
+        raise FieldError.at("mechanism", error) from None
+    return MechanismChoice(name, loss, parameters)
+
+
+def label_column(
+    fields: Fields,
+    domain: tuple[float, ...],
+    declared: DeclaredGrid | None,
+    mechanism: str,
+    fitted: MechanismFile | None = None,
+    unit: UnitBound | None = None,
+    others: Sequence[str] = (),
+) -> LabelColumn:
+    """Makes the label column of the labels that the mechanism uses; `declared` is the declared grid, if it is finer.
+
+    The mechanism's name sets the default rounding; the mechanism file of `apply` sets rounding, center and groups.
+    """
+    label, groups = str(fields.label), None
+    if fields.id_column == label:
+        raise FieldError("{id_column} must be another column than {label}")
+    if fitted is None:
+        center, rounding = fields.center_column, fields.rounding or default_rounding(mechanism, declared is not None)
+    else:
+        center, rounding = None if fitted.center is None else fitted.center.column, fitted.rounding
+        groups = None if fitted.center is None else fitted.center.groups
+    if center == label:
+        named = "{center_column} must be" if fitted is None else "the center of {mechanism_file} must be"
+        raise FieldError(f"{named} another column than {{label}}: the center is released as it is")
+    try:
+        return LabelColumn(label, domain, fields.id_column, rounding, center, groups, unit, tuple(others), declared)
+    except ValueError as error:
+        if str(error).startswith("rounding must be"):
+            raise FieldError.of(error) from None
+        if fitted is None:
+            raise FieldError.at("center_column", error) from None
+        raise FieldError("{mechanism_file} {path}: {error}", path=fields.mechanism_file, error=error) from None
+
+
+def _budget(fields: Fields, fitted: MechanismFile | None, unit: UnitBound | None) -> Budget:
+    if fitted is not None:
+        return Budget(*fitted.labels_budget)
+    epsilon, prior_epsilon = _given("epsilon", fields.epsilon), fields.prior_epsilon
+    check_split(epsilon, prior_epsilon)
+    if unit is not None:
+        prior = None if prior_epsilon is None else unit.record_share(prior_epsilon)
+        try:
+            split_budget(unit.record_share(epsilon), 1, 1, prior)
+        except ValueError as error:
+            raise FieldError(
+                "{max_records_per_unit} {most} leaves each record too little of {epsilon} {value:g}: {error}",
+                most=unit.max_records,
+                value=epsilon,
+                error=error,
+            ) from None
+    return Budget(epsilon, fields.delta or 0.0, prior_epsilon)
+
+
+def check_split(epsilon: float, prior_epsilon: float | None) -> None:
+    """Checks the budget of histogram and labels, and the part of it that is for the histogram."""
+    try:
+        split_budget(epsilon, 1, 1, prior_epsilon)
+    except ValueError as error:
+        raise FieldError.of(error) from None
+
+
+def read_caps(fields: Fields) -> Caps:
+    """Reads the caps on what the ledger adds up to; a window needs one."""
+    epsilon, delta = fields.epsilon_cap, fields.delta_cap
+    if epsilon is not None and not epsilon > 0:
+        raise FieldError("{epsilon_cap} must be above 0, not {value:g}", value=epsilon)
+    if delta is not None and not 0 <= delta < 1:
+        raise FieldError("{delta_cap} must be at least 0 and below 1, not {value:g}", value=delta)
+    window = None
+    if fields.cap_window is not None:
+        if epsilon is None and delta is None:
+            raise FieldError("{cap_window} is the time in which a cap holds: give {epsilon_cap} or {delta_cap}")
+        try:
+            window = Window.parse(fields.cap_window)
+        except ValueError as error:
+            raise FieldError("{cap_window} {problem}", problem=error) from None
+    # A user who caps epsilon alone expects pure DP.
+    return Caps(epsilon, 0.0 if delta is None and epsilon is not None else delta, window)
+
+
+def read_unusable_fraction(fields: Fields) -> float:
+    """Reads the tolerated fraction of records without a usable label, from 0 to 1."""
+    fraction = fields.max_unusable_fraction
+    if not 0 <= fraction <= 1:
+        raise FieldError("{max_unusable_fraction} must be between 0 and 1, not {value:g}", value=fraction)
+    return fraction
+
+
+def request_in_memory(command: str, source: str, label: Label) -> str:
+    """Names a request for labels in memory in the ledger, as `Release.name` does; `source` names their input."""
+    column, budget = label.column, label.budget
+    asked: list[Any] = [
+        "LabelPrivatizer", command, source, column.name, column.domain, column.id_column, column.rounding,
+        column.center, budget.epsilon, budget.prior_epsilon, label.mechanism.name, dict(label.mechanism.parameters),
+    ]  # fmt: skip
+    if column.unit is not None:
+        asked.append([*column.unit.request, "drop", column.unit.delta])
+    return request_hash(asked)
+
+
+def request_hash(asked: list[Any]) -> str:
+    """Name of a request that asks for these JSON values; 32 hexadecimal digits."""
+    return hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()

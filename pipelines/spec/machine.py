@@ -1,0 +1,78 @@
+"""Optional libraries, processors and local files of this machine. A missing library is an error that names its extra.
+
+Files are checked before any work, and written atomically.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+
+from ..errors import FieldError, UsageError
+
+
+def check_extra(purpose: str, extra: str, *modules: str) -> None:
+    """Checks that the modules of an extra are installed. Raises UsageError, which names the extra, if one is not.
+
+    `purpose` is the subject of the message: the flag or command that needs the extra.
+    """
+    if not all(map(_importable, modules)):
+        raise UsageError(f"{purpose} needs the extra {extra}: pip install 'labeldp[{extra}]'")
+
+
+def check_tfrecord(purpose: str) -> None:
+    """Checks that the library for TFRecord files is installed, as `check_extra` does for the extra `tfrecord`."""
+    check_extra(purpose, "tfrecord", "google_crc32c")
+
+
+def _importable(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ImportError:
+        return False
+
+
+def available_cpus() -> int:
+    """Counts the CPUs that this process may use; at least 1."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def check_file(flag: str, path: str) -> None:
+    """Checks that a file can be written in an existing folder. Raises UsageError, which names the flag."""
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise UsageError(f"{flag} {path} lies in a folder that does not exist: create it first")
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"{flag} {path} lies in a folder that is not writable: name another")
+    if os.path.isdir(path):
+        raise UsageError(f"{flag} {path} is a folder: name a file")
+
+
+def check_can_create(field: str, target: str) -> None:
+    """Checks that a file or folder can be created, with the folders above it. Raises FieldError if it cannot."""
+    parent = os.path.dirname(os.path.abspath(target))
+    while not os.path.lexists(parent):
+        parent = os.path.dirname(parent)
+    if not (os.path.isdir(parent) and os.access(parent, os.W_OK)):
+        raise FieldError(
+            f"{{{field}}} {{target}} cannot be created: {{parent}} is not a writable folder",
+            target=target,
+            parent=parent,
+        )
+
+
+def write_file(path: str, content: str | bytes) -> None:
+    """Writes a file under another name first, then renames it: readers see the old file or the new one.
+
+    Text is written as UTF-8. Raises OSError if the file cannot be written; no partial file is left.
+    """
+    partial = f"{path}.partial"
+    try:
+        with open(partial, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+        os.replace(partial, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.remove(partial)
+        raise

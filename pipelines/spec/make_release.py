@@ -1,0 +1,285 @@
+"""Construction of a checked release of files from the fields of a request, one function per part.
+
+Functions raise FieldError if a field is wrong, and InputError, which names the file, if the first records of the input
+are read and cannot be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ...mechanisms.analysis.automatic import CANDIDATES, default_mechanism
+from ...mechanisms.analysis.planning import label_shares, split_exactly
+from ...mechanisms.registry import AUTO, Mechanism, mechanism_named
+from ...transforms.errors import InputError
+from ...transforms.io.filesystems import absolute, read_text
+from ...transforms.io.hive_partitions import OutputPartitions, folder_of
+from ...transforms.io.input_format import listed
+from ...transforms.noise_binding import Threshold
+from ...transforms.validation.schema_protos import without_features
+from ..errors import FieldError, did_you_mean
+from .center_fields import center_features, check_center, new_center, unused_columns, with_groups
+from .fields import DEFAULT_LOSS, Fields, names_of, shown
+from .input_spec import check_columns, check_no_folder, input_spec, read_schema, unsure_columns
+from .label import GRID, Label, check_split, make_label, read_caps, read_unusable_fraction, working_domain
+from .machine import check_extra, check_tfrecord
+from .mechanism_file import MechanismFile, read_mechanism_file
+from .release import InputSpec, OutputSpec, Release, ValidationSpec
+from .target_checks import check_target, resolve_ledger, resolve_noise_key
+
+_MOST_SHARDS = 99_999
+"""Shard names have five digits."""
+_MOST_LABELS = 32
+_PER_LABEL = (*GRID, "label_values", "center_column")
+"""Fields that take one value for all labels, or one for each."""
+_PUBLIC = ("id_column", "unit_column", "center_features", "center_groups", "where")
+"""Fields that name public columns, none of which may be a label."""
+
+
+def make_release(command: str, fields: Fields) -> Release:
+    """Checks the fields of `privatize`, `fit` or `apply`, and finds the input files.
+
+    Creates the user's default noise key file if none is named, but not in a dry run.
+    """
+    check_center(fields)
+    if fields.validate is False and fields.schema is not None:
+        raise FieldError("{no_validate} contradicts {schema}, which implies {validate}: leave one of them out")
+    threshold, caps = Threshold(read_unusable_fraction(fields)), read_caps(fields)
+    _check_formats(fields)
+    names = names_of(fields.label)
+    input = schema = None
+    if len(names) > 1:
+        input = input_spec(fields)
+        schema = read_schema(input, names)
+        if shown(fields.label) in schema.names:
+            # A column has the whole text as its name.
+            names, schema = (shown(fields.label),), None
+    parts = _parts(command, fields, names, input) if len(names) > 1 else [dataclasses.replace(fields, label=names[0])]
+    fitted = _fitted(str(fields.mechanism_file)) if command == "apply" else None
+    labels = [make_label(part, fitted, [name for name in names if name != part.label]) for part in parts]
+    validation = _validation(fields, names)
+    target = _target(command, fields)
+    input = input_spec(parts[0]) if input is None else input
+    schema = read_schema(input, names) if schema is None else schema
+    for part, label in zip(parts, labels, strict=True):
+        check_columns(_named_columns(part, label), input, schema)
+    output = _output(fields, target, input)
+    unsure = () if command == "fit" else unsure_columns(schema, input, names, output.format)
+    return Release(
+        command=command,
+        input=input,
+        labels=tuple(_with_center(part, label, input, schema) for part, label in zip(parts, labels, strict=True)),
+        threshold=threshold,
+        caps=caps,
+        output=output,
+        validation=validation,
+        ledger=resolve_ledger(fields.ledger, target),
+        key=resolve_noise_key(fields.noise_key_file, target, create=not fields.dry_run),
+        unsure=unsure,
+    )
+
+
+def _check_formats(fields: Fields) -> None:
+    formats = {"input_format": fields.input_format}
+    if fields.output is not None:
+        formats["output_format"] = output_format(fields)
+    for name, format in formats.items():
+        if format == "tfrecord":
+            check_tfrecord(f"--{name} tfrecord")
+
+
+def _fitted(path: str) -> MechanismFile:
+    try:
+        return read_mechanism_file(path)
+    except InputError as error:
+        raise FieldError("{mechanism_file} {problem}", problem=error) from None
+
+
+def _with_center(fields: Fields, label: Label, input: InputSpec, schema: pa.Schema) -> Label:
+    """Finds the features of a linear center, or checks those of a fitted one, and reads the groups."""
+    column, fitted = label.column, label.mechanism.fitted
+    if fitted is not None:
+        linear = None if fitted.center is None else fitted.center.linear
+        if linear is not None and column.name in linear.design.map.columns:
+            # A function of the label would be released without noise.
+            raise FieldError(
+                "{label} {name} is a feature of the center of {mechanism_file}, which is released as it is: name the "
+                "label that the file was fitted for",
+                name=column.name,
+            )
+        return label
+    # A dry run reads no label, so it finds the features in the schema instead of the first records.
+    features = center_features(fields, input, column, label.mechanism.name, schema if fields.dry_run else None)
+    if features is not None and column.center is None:
+        column = dataclasses.replace(column, center=new_center(fields))
+    unused = unused_columns(fields, column, features, schema)
+    return dataclasses.replace(label, column=with_groups(fields, input, column), features=features, unused=unused)
+
+
+def _named_columns(fields: Fields, label: Label) -> dict[str, str | None]:
+    """Columns of the input by the fields that name them, without the features of a linear center."""
+    fitted = label.mechanism.fitted
+    named = {"label": label.name, "id_column": fields.id_column, "unit_column": fields.unit_column}
+    center = None if fitted is None else fitted.center
+    if center is not None and center.linear is None:
+        named["mechanism_file"] = center.column
+    elif fields.center != "linear" and fields.center_features is None:
+        # Otherwise it is the name of a column that the job adds.
+        named["center_column"] = fields.center_column
+    return named
+
+
+def _validation(fields: Fields, labels: Sequence[str]) -> ValidationSpec | None:
+    if not fields.validate and fields.schema is None:
+        return None
+    check_extra("--validate", "validation", "tensorflow_data_validation", "tensorflow_metadata")
+    if fields.schema is None:
+        return ValidationSpec(None)
+    try:
+        return ValidationSpec(without_features(read_text(fields.schema), labels))
+    except InputError as error:
+        raise FieldError("{schema} {problem}", problem=error) from None
+    except ValueError as error:
+        raise FieldError("{schema} {path}: {problem}", path=fields.schema, problem=error) from None
+
+
+def _target(command: str, fields: Fields) -> str:
+    field = "mechanism_file" if command == "fit" else "output"
+    target = getattr(fields, field) or ""
+    check_target(field, target)
+    return target if command == "fit" else absolute(target)
+
+
+def output_format(fields: Fields) -> str:
+    """Format of the shards: by default that of the input, and for CSV Parquet, which can hold its types."""
+    return fields.output_format or ("tfrecord" if fields.input_format == "tfrecord" else "parquet")
+
+
+def _output(fields: Fields, target: str, input: InputSpec) -> OutputSpec:
+    if fields.num_shards is not None and not 1 <= fields.num_shards <= _MOST_SHARDS:
+        raise FieldError(
+            "{num_shards} must be from 1 to {most:,}, not {given:,}", most=_MOST_SHARDS, given=fields.num_shards
+        )
+    columns = _partition_columns(fields, input)
+    files = Counter(folder_of(path, columns) for path in input.paths)
+    num_shards = fields.num_shards or max(files.values())
+    partitions = OutputPartitions(columns, tuple(sorted(files)))
+    return OutputSpec(target, output_format(fields), num_shards, fields.compression, partitions)
+
+
+def _partition_columns(fields: Fields, input: InputSpec) -> tuple[tuple[str, bool], ...]:
+    """Reads `partition_output`: name of each column, and whether it is of int32."""
+    if fields.partition_output is None:
+        return ()
+    names, known = names_of(fields.partition_output), {each.name: each.integer for each in input.parts[0].partitions}
+    if not known:
+        given = shown(fields.partition_output)
+        problem = "{partition_output} {given}: the input has no partition columns, "
+        if input.format.partitions:
+            raise FieldError(f"{problem}no folder is named KEY=VALUE", given=given)
+        raise FieldError(f"{problem}{{partitions}} none ignores them", given=given)
+    for name in names:
+        if name not in known:
+            raise FieldError(
+                "{partition_output}: {name!r} is no partition column of the input; these are: {known}{meant}",
+                name=name,
+                known=listed([*known]),
+                meant=did_you_mean(name, [*known]),
+            )
+        if names.count(name) > 1:
+            raise FieldError("{partition_output} names {name!r} twice: give every column once", name=name)
+    return tuple((name, known[name]) for name in names)
+
+
+def _parts(command: str, fields: Fields, names: Sequence[str], input: InputSpec | None) -> list[Fields]:
+    """The fields of each of several labels, with one budget for all."""
+    assert input is not None
+    _check_several(command, fields, names)
+    for name in names:
+        check_no_folder(input, "label", name)
+    parts = _values_of_labels(fields, names)
+    epsilon = fields.epsilon or 0.0
+    domains = [np.array(working_domain(part, epsilon)[0]) for part in parts]
+    check_split(epsilon, fields.prior_epsilon)
+    shares = label_shares(epsilon, domains, _planned_mechanism(fields))
+    # A delta out of range is refused for each label.
+    deltas: Sequence[float | None] = [fields.delta] * len(parts)
+    if fields.delta is not None and 0 < fields.delta < 1:
+        deltas = split_exactly(fields.delta, [Fraction(1, len(parts))] * len(parts))
+    priors: Sequence[float | None] = [None] * len(parts)
+    if fields.prior_epsilon is not None:
+        priors = split_exactly(fields.prior_epsilon, shares)
+    return [
+        dataclasses.replace(part, epsilon=epsilon, delta=delta, prior_epsilon=prior)
+        for part, epsilon, delta, prior in zip(parts, split_exactly(epsilon, shares), deltas, priors, strict=True)
+    ]
+
+
+def _check_several(command: str, fields: Fields, names: Sequence[str]) -> None:
+    given = shown(fields.label)
+    if command != "privatize":
+        raise FieldError(
+            "{label} {given}: {command} takes one label; run it for each of them, or privatize for all together",
+            given=given,
+            command=command,
+        )
+    if not all(names):
+        raise FieldError("{label} {given}: a name between two commas is empty", given=given)
+    if len({*names}) < len(names):
+        raise FieldError("{label} {given} names a column twice: give every label once", given=given)
+    if len(names) > _MOST_LABELS:
+        raise FieldError(
+            "{label}: at most {most} labels, not {count}: each gets a part of epsilon",
+            most=_MOST_LABELS,
+            count=len(names),
+        )
+    for field in _PUBLIC:
+        for name in names_of(getattr(fields, field)):
+            if name.partition("=")[0] in names:
+                raise FieldError(
+                    f"{{{field}}} must not name the label {{name}}: it is private", name=name.partition("=")[0]
+                )
+
+
+def _values_of_labels(fields: Fields, names: Sequence[str]) -> list[Fields]:
+    parts = [dataclasses.replace(fields, label=name) for name in names]
+    for field in _PER_LABEL:
+        given = getattr(fields, field)
+        if given is None or not isinstance(given, str):
+            continue
+        values = given.split(",")
+        if len(values) not in (1, len(names)):
+            raise FieldError(
+                f"{{{field}}} {{given}}: give one value for all labels, or {{count}}, one for each",
+                given=given,
+                count=len(names),
+            )
+        each = values * (len(names) if len(values) == 1 else 1)
+        changed: list[dict[str, Any]] = [{field: value} for value in each]
+        parts = [dataclasses.replace(part, **change) for part, change in zip(parts, changed, strict=True)]
+    centers = [part.center_column for part in parts if part.center_column is not None]
+    if len({*centers, *names}) < len(centers) + len(names):
+        raise FieldError(
+            "{center_column} {given}: give {count} different columns, one for each label, none of which is a label",
+            given=fields.center_column,
+            count=len(names),
+        )
+    return parts
+
+
+def _planned_mechanism(fields: Fields) -> Mechanism:
+    """The mechanism whose errors decide the split; of auto, the first candidate for models."""
+    name = fields.mechanism or default_mechanism(fields.purpose, fields.loss or DEFAULT_LOSS)
+    if name != AUTO:
+        # One with parameters that it must be given is not compared by its own errors.
+        with contextlib.suppress(TypeError, ValueError):
+            return mechanism_named(name)
+    return next(iter(CANDIDATES.values()))
