@@ -25,6 +25,8 @@ from functools import cached_property
 import numpy as np
 from scipy.sparse import csr_array
 
+from ..core.reproducible import one_blas_thread
+
 ROW_UNIT = 1 << 8
 """Rows are integer multiples of 1 / ROW_UNIT; the constant in front has this value."""
 FEATURE_UNIT = 1 << 10
@@ -241,15 +243,18 @@ class RowMap:
         places = indicators(categories, columns) if categories else None
         rows = np.empty((records, self.size), np.int64)
         rows[:, 0] = ROW_UNIT
-        # Blocks that stay in the processor's cache.
-        for start in range(0, records, _BLOCK):
-            block = slice(start, start + _BLOCK)
-            # All terms and their sums are integers below 2^53, so BLAS adds them exactly, in whatever order.
-            found = encoded[block] @ weights
-            if places is not None:
-                found += places[block] @ tables
-            rows[block, 1:] = (found.astype(np.int64) + (1 << (_SHIFT - 1))) >> _SHIFT
-            rows[block] = shortened(rows[block], self.norm)
+        with one_blas_thread():
+            # Blocks that stay in the processor's cache.
+            for start in range(0, records, _BLOCK):
+                block = slice(start, start + _BLOCK)
+                # All terms and their sums are integers below 2^53, so BLAS adds them exactly, in whatever order.
+                found = encoded[block] @ weights
+                if places is not None:
+                    found += places[block] @ tables
+                whole = found.astype(np.int64)
+                whole += 1 << (_SHIFT - 1)
+                np.right_shift(whole, _SHIFT, out=rows[block, 1:])
+                rows[block] = shortened(rows[block], self.norm)
         return rows
 
 
@@ -265,7 +270,7 @@ def indicators(categories: Sequence[Category], columns: Columns) -> csr_array:
         assert isinstance(column, Categories)
         found.append(each.places(column) + width)
         width += each.width + 1
-    places = np.stack(found, axis=1)
+    places = np.stack(found, axis=1) if found else np.zeros((len(next(iter(columns.values()))), 0), np.int64)
     ends = np.arange(len(places) + 1) * len(found)
     return csr_array((np.ones(places.size), places.ravel(), ends), shape=(len(places), width))
 

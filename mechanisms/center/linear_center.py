@@ -18,7 +18,7 @@ from fractions import Fraction
 import numpy as np
 
 from ..core.budget import MIN_EPSILON, check_epsilon
-from ..core.reproducible import dot, exp, geomspace, log, stacked_matmul
+from ..core.reproducible import dot, exp, geomspace, log, one_blas_thread, stacked_matmul
 from ..noise.discrete_laplace import ByteStream, discrete_laplace_integers
 from .feature_rows import (
     FEATURE_UNIT,
@@ -110,7 +110,8 @@ def design_center(sample: Columns, records: int, epsilon: float, places: int = P
     matrix = EncodedFeatures(encoders, sample)
     if matrix.shape[0] > MOST_SAMPLE:
         raise ValueError(f"the sample of features has {matrix.shape[0]} records, more than {MOST_SAMPLE}")
-    directions, variances = principal_components(matrix, MOST_COMPONENTS)
+    with one_blas_thread():
+        directions, variances = principal_components(matrix, MOST_COMPONENTS)
     kept = variances >= _LEAST_VARIANCE
     directions, variances = directions[:, kept], variances[kept]
     weights = np.rint(directions * (FEATURE_UNIT * WEIGHT_UNIT / np.sqrt(variances))).astype(np.int64)
@@ -122,7 +123,7 @@ def design_center(sample: Columns, records: int, epsilon: float, places: int = P
         return _design_without_center(records)
     chosen = RowMap(encoders, weights[:, :size], int(norms[size]))
     rows = chosen.rows(sample)
-    gram = np.stack([(rows * column[:, None]).sum(axis=0) for column in rows.T])
+    gram = np.einsum("ij,ik->jk", rows, rows)
     # A multiple of a small fraction makes the scale of the noise a small fraction, from which sampling is fast.
     spent = share * Fraction(epsilon)
     spent = spent // _GRAIN * _GRAIN or spent
@@ -195,7 +196,7 @@ def moment_sums(rows: np.ndarray, indices: np.ndarray, labels: int) -> list[int]
         first, second = (moment_sums(rows[part], indices[part], labels) for part in (slice(half), slice(half, None)))
         return [a + b for a, b in zip(first, second, strict=True)]
     steps = 2 * indices.astype(np.int64) - (labels - 1)
-    return [int(each) for each in (rows * steps[:, None]).sum(axis=0)]
+    return [int(each) for each in np.einsum("ij,i->j", rows, steps)]
 
 
 def noised_sums(sums: list[int], norm: int, labels: int, epsilon: float, noise_key: bytes) -> tuple[int, ...]:
@@ -301,7 +302,7 @@ class LinearCenter:
 
     def _sums(self, columns: Columns) -> np.ndarray:
         rows = self.design.map.rows(columns)
-        return rows @ np.array(self.coefficients, np.int64)
+        return np.einsum("ij,j->i", rows, np.array(self.coefficients, np.int64))
 
 
 def _system(

@@ -11,9 +11,10 @@ indicators that are 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from ..core.reproducible import dot, matmul, matvec, vecmat
 from .feature_rows import Category, Columns, Encoder, Number, indicators
@@ -130,10 +131,11 @@ class EncodedFeatures:
         for i, (each, _) in enumerate(numbers):
             self._numbers[:, i] = each.encode(np.array(columns[each.name], np.float64))
         self._categories = [
-            (each, indicators([each], columns), slice(start, start + each.width))
-            for each, start in pairs
-            if isinstance(each, Category)
+            (each, slice(start, start + each.width)) for each, start in pairs if isinstance(each, Category)
         ]
+        # The indicators of all categories beside each other, and of missing values after each.
+        self._ones = indicators([each for each, _ in self._categories], columns)
+        self._ones_of_places = csr_array(self._ones.T)
 
     def __matmul__(self, vectors: np.ndarray) -> np.ndarray:
         """Computes X V, shape (n, m), exactly.
@@ -141,8 +143,8 @@ class EncodedFeatures:
         V has shape (w, m), whole float64 of at most 2^24 in absolute value.
         """
         found = self._numbers @ vectors[self._places]
-        for each, ones, places in self._categories:
-            found += ones @ each.steps(vectors[places])
+        if self._categories:
+            found += self._ones @ np.concatenate([each.steps(vectors[places]) for each, places in self._categories])
         return found
 
     @property
@@ -157,16 +159,23 @@ class EncodedFeatures:
         """
         found = np.empty((self.shape[1], vectors.shape[1]))
         found[self._places] = self._numbers.T @ vectors
-        for each, ones, places in self._categories:
-            found[places] = each.gathered(ones.T @ vectors)
+        for each, places, sums in self._split(self._ones_of_places @ vectors):
+            found[places] = each.gathered(sums)
         return found
 
     def squares(self) -> float:
         """Computes the sum of the squares of all entries."""
         total = float((self._numbers**2).sum(axis=0).sum())
-        for each, ones, _ in self._categories:
-            total += each.squares(ones.sum(axis=0)[: each.width])
+        for each, _, counts in self._split(self._ones.sum(axis=0)):
+            total += each.squares(counts[: each.width])
         return total
+
+    def _split(self, values: np.ndarray) -> Iterator[tuple[Category, slice, np.ndarray]]:
+        """Each category with its encoded features, and the values of its indicators."""
+        start = 0
+        for each, places in self._categories:
+            yield each, places, values[start : start + each.width + 1]
+            start += each.width + 1
 
 
 class TransposedFeatures:

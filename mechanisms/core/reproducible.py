@@ -18,7 +18,9 @@ these functions instead:
 from __future__ import annotations
 
 import functools
+import threading
 from contextlib import AbstractContextManager
+from typing import Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -160,12 +162,36 @@ def matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return total
 
 
-def one_blas_thread() -> AbstractContextManager[object]:
+class _OneThread:
+    """Limit of BLAS to one thread while any context of this process is open: contexts of several threads overlap."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open = 0
+        self._limit: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._open += 1
+            if self._open == 1:
+                self._limit = _controller().limit(limits=1, user_api="blas")
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._open -= 1
+            if not self._open:
+                self._limit.restore_original_limits()
+
+
+_ONE_THREAD = _OneThread()
+
+
+def one_blas_thread() -> AbstractContextManager[None]:
     """Limits BLAS to one thread, until the context ends.
 
-    The products of solvers are small: more threads mostly wait for each other.
+    The products here are small: more threads mostly wait for each other, and take the time of other workers.
     """
-    return _controller().limit(limits=1, user_api="blas")
+    return _ONE_THREAD
 
 
 @functools.cache

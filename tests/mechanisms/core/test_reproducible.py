@@ -125,3 +125,11 @@ def test_blas_has_one_thread_within_the_limit_and_as_many_as_before_after_it():
     with reproducible.one_blas_thread():
         assert set(threads()) == {1}
     assert threads() == before
+    # The contexts of two workers overlap: the first to begin is the first to end.
+    first, second = reproducible.one_blas_thread(), reproducible.one_blas_thread()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert set(threads()) == {1}
+    second.__exit__(None, None, None)
+    assert threads() == before
