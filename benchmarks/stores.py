@@ -21,8 +21,8 @@ from typing import Any
 from unittest import mock
 
 from comparison import Runs, cpu_ratio, parser, ratio
+from labeldp.transforms.io.filesystems import store_of
 from labeldp.transforms.stores.object_store import ObjectStore
-from labeldp.transforms.stores.open_store import store_of
 from result_line import print_result, progress
 from workspace import Log, Workspace, folder_bytes, open_workspace
 

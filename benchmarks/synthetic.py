@@ -179,9 +179,8 @@ def _write_wide_examples(
 ) -> None:
     from labeldp.transforms.tfrecord.encoded_batches import binary_array
     from labeldp.transforms.tfrecord.example_encoder import encode_examples
-    from labeldp.transforms.tfrecord.example_values import list_entries
+    from labeldp.transforms.tfrecord.example_values import content_offsets, list_entries, varint
     from labeldp.transforms.tfrecord.framing import Frames, frame
-    from labeldp.transforms.tfrecord.varints import content_offsets, varint
 
     with path.open("wb") as file:
         for batch in batches:

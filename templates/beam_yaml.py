@@ -46,15 +46,13 @@ from ..transforms import (
     WriteTFRecords,
     row_fields,
 )
-from ..transforms.center.append_center import AppendCenter
-from ..transforms.center.feature_sample import CenterFeatures
-from ..transforms.center.fit_center import DesignCenter, FitLinearCenter
+from ..transforms.center.center_features import CenterFeatures
+from ..transforms.center.center_release import AppendCenter, DesignCenter, FitLinearCenter
 from ..transforms.errors import OTHER_MECHANISM
 from ..transforms.io.filesystems import delete_folder
 from ..transforms.shards.publish_shards import require_digest, require_empty
-from ..transforms.units.bound_by_id import BoundUnitsById
-from ..transforms.units.bound_units import BoundUnits
-from ..transforms.units.leave_out import LeaveOut
+from ..transforms.units.bounds_by_id import BoundUnitsById
+from ..transforms.units.unit_bounds import BoundUnits, LeaveOut
 
 
 class Release(NamedTuple):

@@ -15,22 +15,19 @@ if TYPE_CHECKING:
     from .beam_rows import BatchesToRows, RowsToBatches, row_fields
     from .errors import InputError, StageError
     from .io.input_format import Equals, Format
-    from .noise_binding import BindNoise, Threshold
+    from .noise_binding import BindNoise, CountUniqueIds, Threshold
     from .noise_key_file import NoiseKeyFile
     from .noisy_prior import NoisyPrior
     from .privatize_labels import DeadLetter, PrivatizedLabels, PrivatizeLabels
-    from .readers.read_files import ReadRecordBatches
-    from .shards.parquet_writer import WriteParquet
+    from .readers.file_reader import ReadRecordBatches
     from .shards.publish_shards import ReleaseShards
+    from .shards.shard_formats import WriteParquet, WriteTFRecords
     from .shards.shard_ranges import CountRows, DivideRows
     from .shards.shard_writer import ShardFile
-    from .shards.tfrecord_writer import WriteTFRecords
     from .solve_randomizer import SolveRandomizer
-    from .unique_ids import CountUniqueIds
-    from .units.bound_by_id import BoundUnitsById
-    from .units.bound_units import BoundUnits
-    from .units.count_units import CountUnits
-    from .units.leave_out import LeaveOut
+    from .units.bounds_by_id import BoundUnitsById
+    from .units.unit_bounds import BoundUnits, LeaveOut
+    from .units.unit_counts import CountUnits
     from .validation.validate_examples import ValidateExamples, Validation
 
 # Loaded when they are first used: code that needs no Beam imports modules of this package, too.
@@ -44,22 +41,19 @@ _MODULES = {
     ".beam_rows": ("BatchesToRows", "RowsToBatches", "row_fields"),
     ".errors": ("InputError", "StageError"),
     ".io.input_format": ("Equals", "Format"),
-    ".shards.parquet_writer": ("WriteParquet",),
+    ".readers.file_reader": ("ReadRecordBatches",),
     ".shards.publish_shards": ("ReleaseShards",),
-    ".readers.read_files": ("ReadRecordBatches",),
+    ".shards.shard_formats": ("WriteParquet", "WriteTFRecords"),
     ".shards.shard_ranges": ("CountRows", "DivideRows"),
     ".shards.shard_writer": ("ShardFile",),
-    ".shards.tfrecord_writer": ("WriteTFRecords",),
-    ".noise_binding": ("BindNoise", "Threshold"),
+    ".noise_binding": ("BindNoise", "CountUniqueIds", "Threshold"),
     ".noise_key_file": ("NoiseKeyFile",),
     ".noisy_prior": ("NoisyPrior",),
     ".privatize_labels": ("DeadLetter", "PrivatizeLabels", "PrivatizedLabels"),
     ".solve_randomizer": ("SolveRandomizer",),
-    ".unique_ids": ("CountUniqueIds",),
-    ".units.bound_by_id": ("BoundUnitsById",),
-    ".units.bound_units": ("BoundUnits",),
-    ".units.count_units": ("CountUnits",),
-    ".units.leave_out": ("LeaveOut",),
+    ".units.bounds_by_id": ("BoundUnitsById",),
+    ".units.unit_bounds": ("BoundUnits", "LeaveOut"),
+    ".units.unit_counts": ("CountUnits",),
     ".validation.validate_examples": ("ValidateExamples", "Validation"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

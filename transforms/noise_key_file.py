@@ -15,10 +15,8 @@ from dataclasses import dataclass
 
 from ..mechanisms.noise.keyed_words import KEY_BYTES
 from .errors import InputError, StoreConflict, system_text
-from .io.filesystems import is_remote, open_file
-from .io.local_sync import make_folders
+from .io.filesystems import is_remote, make_folders, open_file, store_of
 from .stores.object_store import ABSENT, is_store, require_conditions
-from .stores.open_store import store_of
 
 
 @dataclass(frozen=True)

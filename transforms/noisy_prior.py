@@ -17,10 +17,9 @@ from ..mechanisms.release.prior_release import PriorRelease, RefusedRelease, rel
 from .batches import LabelledBatch
 from .errors import InputError, redact_errors
 from .label_summary import SummarizeLabels
-from .noise_binding import Threshold, after_unique_ids, check_centers
+from .noise_binding import ID_GROUPS, Threshold, after_unique_ids, check_centers
 from .noise_key_file import NoiseKeyFile
 from .progress_log import LOGGER
-from .unique_ids import ID_GROUPS
 
 
 @dataclass

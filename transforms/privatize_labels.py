@@ -23,7 +23,7 @@ from .errors import OTHER_MECHANISM, InputError, redact_errors
 from .label_summary import UsableRecords, usable_records
 from .noise_key_file import NoiseKeyFile
 from .progress_log import Progress
-from .units.bound_by_id import BoundUnitsById
+from .units.bounds_by_id import BoundUnitsById
 
 _BATCHES = "batches"
 _DEAD_LETTERS = "dead_letters"

@@ -12,7 +12,7 @@ from ...mechanisms.center.residuals import MODEL_PARAMETERS
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.release.bound_noise import NoiseBinding
-from ...transforms.io.row_parts import ENOUGH_FILES, splits
+from ...transforms.io.input_format import ENOUGH_FILES, splits
 from ...transforms.progress_log import LOGGER
 from ..errors import one_line
 from ..job.job_graph import reads_parts

@@ -29,7 +29,7 @@ from ...transforms.noise_binding import Threshold
 from ...transforms.noise_key_file import NoiseKeyFile
 from ...transforms.noisy_prior import NoisyPrior
 from ...transforms.progress_log import LOGGER
-from ...transforms.readers.read_files import ReadRecordBatches
+from ...transforms.readers.file_reader import ReadRecordBatches
 from ..errors import FieldError, one_line
 from ..flags.arguments import log_to_stderr
 from ..job.job_graph import bound_units, without_excess

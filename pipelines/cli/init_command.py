@@ -10,7 +10,7 @@ import os
 import pyarrow as pa
 
 from ...transforms.arrow_values import value_type
-from ...transforms.csv_input.csv_header import are_names, delimiter_advice, missing_column, spaced_names
+from ...transforms.csv_input.csv_columns import are_names, delimiter_advice, missing_column, spaced_names
 from ...transforms.errors import InputError
 from ...transforms.io.csv_blocks import column_names, first_rows
 from ...transforms.io.csv_dialect import CANDIDATES, Dialect

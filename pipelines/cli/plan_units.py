@@ -22,8 +22,8 @@ from ...mechanisms.release.records_per_unit import BoundOption, best_bound, boun
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import absolute, read_text, write_text
 from ...transforms.noise_key_file import NoiseKeyFile
-from ...transforms.readers.read_files import ReadRecordBatches
-from ...transforms.units.count_units import CountUnits
+from ...transforms.readers.file_reader import ReadRecordBatches
+from ...transforms.units.unit_counts import CountUnits
 from ..charts.line_chart import Line, draw_lines
 from ..charts.text_format import Row, table_lines
 from ..errors import UsageError

@@ -105,7 +105,7 @@ def _copies(args: argparse.Namespace, flags: Sequence[str], folder: Path) -> dic
 
 def _release_of(url: str) -> tuple[str, str]:
     """The release that a URL is in, and the path below it of one of several labels; else the URL itself and ""."""
-    from ...transforms.stores.open_store import store_of
+    from ...transforms.io.filesystems import store_of
 
     of_label = _LABEL.fullmatch(url)
     if of_label is None or store_of(url).head(f"{of_label[1]}/release.json") is None:
@@ -115,7 +115,7 @@ def _release_of(url: str) -> tuple[str, str]:
 
 def _fetch(url: str, flag: str, data: bool, folder: Path) -> Path:
     """Fetches a file, or the documents of a release; shards whose records are not read become empty files."""
-    from ...transforms.stores.open_store import store_of
+    from ...transforms.io.filesystems import store_of
 
     wanted = url
     url = url.rstrip("/")
@@ -150,7 +150,7 @@ def _fetch(url: str, flag: str, data: bool, folder: Path) -> Path:
 def _fetch_ledger(url: str, local: Path) -> None:
     """Fetches the ledger beside a release, where the report looks for it."""
     from ...transforms.errors import StoreError
-    from ...transforms.stores.open_store import store_of
+    from ...transforms.io.filesystems import store_of
     from ..ledger.ledger import default_ledger_path
 
     ledger = default_ledger_path(url)
@@ -161,7 +161,7 @@ def _fetch_ledger(url: str, local: Path) -> None:
 
 
 def _copy(path: str, target: Path, most: int | None = None) -> None:
-    from ...transforms.stores.open_store import store_of
+    from ...transforms.io.filesystems import store_of
 
     with store_of(path).open(path) as source, target.open("wb") as file:
         if most is None:

@@ -18,23 +18,20 @@ from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.prior_release import EarlierMechanism, PriorRelease
 from ...mechanisms.release.unit_bound import UnitCounts
 from ...transforms.batches import Carried, LabelledBatch
-from ...transforms.center.append_center import AppendCenter
-from ...transforms.center.fit_center import DesignCenter, FitLinearCenter
+from ...transforms.center.center_release import AppendCenter, DesignCenter, FitLinearCenter
 from ...transforms.io.filesystems import delete_files, make_directory, write_text
-from ...transforms.io.row_parts import ENOUGH_FILES
+from ...transforms.io.input_format import ENOUGH_FILES
 from ...transforms.noise_binding import BindNoise
 from ...transforms.noise_key_file import NoiseKeyFile
 from ...transforms.noisy_prior import NoisyPrior
 from ...transforms.privatize_labels import PrivatizedLabels, PrivatizeLabels
-from ...transforms.readers.read_files import ReadRecordBatches
+from ...transforms.readers.file_reader import ReadRecordBatches
 from ...transforms.shards.dead_letter_writer import LetterFile, WriteDeadLetters
-from ...transforms.shards.parquet_writer import WriteParquet
+from ...transforms.shards.shard_formats import WriteParquet, WriteTFRecords
 from ...transforms.shards.shard_ranges import CountRows, DivideRows, ShardRanges
 from ...transforms.shards.shard_writer import ShardFile
-from ...transforms.shards.tfrecord_writer import WriteTFRecords
 from ...transforms.solve_randomizer import SolveRandomizer
-from ...transforms.units.bound_units import BoundedUnits, BoundUnits
-from ...transforms.units.leave_out import LeaveOut
+from ...transforms.units.unit_bounds import BoundedUnits, BoundUnits, LeaveOut
 from ..ledger.ledger import Ledger
 from ..publish.job_result import JobResult
 from ..publish.output_folder import DATA_NAME, SEGMENTS_NAME, Staging, job_result_path, released_path

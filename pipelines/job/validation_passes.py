@@ -29,8 +29,8 @@ from ...transforms.io.filesystems import (
 )
 from ...transforms.io.input_format import Format
 from ...transforms.progress_log import LOGGER
-from ...transforms.readers.read_files import ReadRecordBatches
-from ...transforms.validation.schema_protos import parse_anomalies, with_center, with_privatized_label
+from ...transforms.readers.file_reader import ReadRecordBatches
+from ...transforms.validation.tensorflow_libraries import parse_anomalies, with_center, with_privatized_label
 from ...transforms.validation.validate_examples import ValidateExamples, Validation
 from ..errors import one_line
 from ..publish.output_folder import DATA_NAME, VALIDATION_NAME, Staging

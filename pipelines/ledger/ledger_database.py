@@ -24,8 +24,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from ...transforms.errors import InputError
-from ...transforms.io.filesystems import absolute
-from ...transforms.io.local_sync import make_folders, sync_folder
+from ...transforms.io.filesystems import absolute, make_folders, sync_folder
 from .charged_runs import corrupt, same_time
 
 _DRIVERS = {

@@ -21,10 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from ...transforms.errors import InputError, StoreConflict, StoreError, named_file
-from ...transforms.io.filesystems import read_text
-from ...transforms.io.local_sync import make_folders, sync_folder
+from ...transforms.io.filesystems import make_folders, read_text, store_of, sync_folder
 from ...transforms.stores.object_store import ABSENT, require_conditions
-from ...transforms.stores.open_store import store_of
 
 _PENDING = ".pending"
 """Extension of the second file. It lies beside the ledger while a line is appended."""

@@ -26,12 +26,21 @@ from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
 from ...transforms.errors import InputError, StageError, StoreConflict, StoreError, describe, named_file
-from ...transforms.io.filesystems import delete_folder, is_empty_folder, is_remote, make_directory, move_files
-from ...transforms.io.local_sync import make_folders, open_mode, sync_folder, sync_tree
+from ...transforms.io.filesystems import (
+    delete_folder,
+    is_empty_folder,
+    is_remote,
+    make_directory,
+    make_folders,
+    move_files,
+    open_mode,
+    store_of,
+    sync_folder,
+    sync_tree,
+)
 from ...transforms.progress_log import LOGGER
 from ...transforms.stores.lease import Lease, lease_path, staging_of
 from ...transforms.stores.object_store import ABSENT, is_store
-from ...transforms.stores.open_store import store_of
 from ..spec.label_folders import CENTER_NAME, LABELS_NAME, MANIFEST_NAME
 
 DATA_NAME = "data"

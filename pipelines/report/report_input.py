@@ -18,7 +18,7 @@ from ...mechanisms.analysis.verdict import release_warnings
 from ...mechanisms.core.losses import LOSSES
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import read_text
-from ...transforms.validation.schema_protos import parse_statistics
+from ...transforms.validation.tensorflow_libraries import parse_statistics
 from ..audit.audit_mechanism import Audit
 from ..audit.audit_release import audit_path
 from ..job.validation_passes import (

@@ -15,10 +15,9 @@ from ...mechanisms.center.residuals import check_even
 from ...mechanisms.registry import AUTO
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.arrow_values import value_type
-from ...transforms.center.feature_columns import is_feature
-from ...transforms.center.feature_sample import CenterFeatures
-from ...transforms.group_indices import is_group_type
+from ...transforms.center.center_features import CenterFeatures, is_feature
 from ...transforms.io.input_format import listed
+from ...transforms.label_summary import is_group_type
 from ...transforms.progress_log import LOGGER
 from ..errors import FieldError, did_you_mean
 from .fields import NO_CENTER, Fields, names_of

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.arrow_values import value_type
-from ...transforms.csv_input.csv_header import are_names, delimiter_advice, missing_column, spaced_names
+from ...transforms.csv_input.csv_columns import are_names, delimiter_advice, missing_column, spaced_names
 from ...transforms.errors import InputError
 from ...transforms.io.csv_dialect import Dialect
 from ...transforms.io.filesystems import absolute, match

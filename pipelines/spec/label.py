@@ -30,7 +30,7 @@ from .mechanism_spec import check_delta, read_parameters, takes_delta
 
 if TYPE_CHECKING:
     # Loads Beam, which labels in memory do without.
-    from ...transforms.center.feature_sample import CenterFeatures
+    from ...transforms.center.center_features import CenterFeatures
 
 GRID = ("label_min", "label_max", "label_step")
 """Fields of the label grid."""

@@ -24,7 +24,7 @@ from ...transforms.io.filesystems import absolute, read_text
 from ...transforms.io.hive_partitions import OutputPartitions, folder_of
 from ...transforms.io.input_format import listed
 from ...transforms.noise_binding import Threshold
-from ...transforms.validation.schema_protos import without_features
+from ...transforms.validation.tensorflow_libraries import without_features
 from ..errors import FieldError, did_you_mean
 from .center_fields import center_features, check_center, new_center, unused_columns, with_groups
 from .fields import DEFAULT_LOSS, Fields, names_of, shown

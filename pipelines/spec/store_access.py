@@ -15,9 +15,9 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions, S3Options
 
 from ...transforms.errors import InputError, StoreError
+from ...transforms.io.filesystems import store_of
 from ...transforms.progress_log import LOGGER
 from ...transforms.stores.object_store import EXTRAS, check_url, is_store
-from ...transforms.stores.open_store import store_of
 from ..errors import UsageError
 from .machine import check_extra
 

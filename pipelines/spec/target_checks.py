@@ -6,12 +6,11 @@ import os
 from typing import NoReturn
 
 from ...transforms.errors import InputError, StoreError
-from ...transforms.io.filesystems import FileSystems, absolute, exists, is_empty_folder, is_remote
+from ...transforms.io.filesystems import FileSystems, absolute, exists, is_empty_folder, is_remote, store_of
 from ...transforms.noise_key_file import NoiseKeyFile, default_key_path
 from ...transforms.progress_log import LOGGER
 from ...transforms.stores.lease import lease_path
 from ...transforms.stores.object_store import is_store
-from ...transforms.stores.open_store import store_of
 from ..errors import FieldError, as_flag
 from ..ledger.ledger import default_ledger_path, is_database
 from .label_folders import MANIFEST_NAME

@@ -35,7 +35,7 @@ from ...mechanisms.release.label_draws import LabelSampler
 from ...mechanisms.release.label_records import count_labels
 from ...mechanisms.release.prior_release import release_prior, restricted_prior, solved
 from ...transforms.batches import LabelledBatch, label_values, record_identities
-from ...transforms.center.feature_sample import smallest
+from ...transforms.center.center_features import smallest
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import read_text
 from ...transforms.label_summary import usable_records

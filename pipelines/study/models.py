@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...transforms.validation.quiet_import import import_quietly
+from ...transforms.validation.tensorflow_libraries import import_quietly
 
 # Part of a label's variance that features explain a priori.
 _EXPLAINED = 0.5

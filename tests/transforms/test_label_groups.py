@@ -22,8 +22,7 @@ from labeldp.transforms import (
     StreamBinding,
 )
 from labeldp.transforms.batches import label_values
-from labeldp.transforms.group_indices import group_indices
-from labeldp.transforms.label_summary import MergeSummaries, summarize
+from labeldp.transforms.label_summary import MergeSummaries, group_indices, summarize
 
 DOMAIN = tuple(float(label) for label in range(201))
 GROUPS = LabelGroups("g", ("narrow", "wide"))

@@ -16,7 +16,7 @@ from labeldp.transforms import Format, InputError, LabelColumn, NoisyPrior, Read
 from labeldp.transforms.batches import LabelledBatchCoder
 from labeldp.transforms.io.input_format import Equals, FilePart
 from labeldp.transforms.readers.file_reader import FileReader
-from labeldp.transforms.tfrecord import feature_sizes, framing
+from labeldp.transforms.tfrecord import example_columns, framing
 
 ROWS = 40_000
 FORMATS = ["csv", "csv.gz", "tfrecord", "tfrecord.gz", "parquet"]
@@ -134,7 +134,7 @@ def test_batches_of_large_records_are_equal(
         examples = encode_examples(pa.RecordBatch.from_pydict(columns))
         files.append(tmp_path / f"{label}")
         files[-1].write_bytes(framing.frame(examples))
-        sizes = feature_sizes.FeatureSizes("log", labels)(framing.Frames.of(examples))
+        sizes = example_columns.FeatureSizes("log", labels)(framing.Frames.of(examples))
         assert len(set(sizes.tolist())) == 1
     for limit in range(int(8 * sizes[0]) - 8, int(8 * sizes[0]) + 9):
         monkeypatch.setattr(framing, "_BATCH_BYTES", limit)

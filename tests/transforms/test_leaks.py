@@ -30,12 +30,12 @@ from labeldp.transforms import (
     WriteTFRecords,
     batches,
     label_summary,
-    unique_ids,
+    noise_binding,
 )
 from labeldp.transforms import privatize_labels as privatize
 from labeldp.transforms.csv_input import csv_reader
 from labeldp.transforms.readers import file_reader, parquet_reader, tfrecord_reader
-from labeldp.transforms.shards import parquet_writer, shard_writer
+from labeldp.transforms.shards import shard_formats, shard_writer
 from labeldp.transforms.tfrecord.example_encoder import encode_examples
 from labeldp.transforms.tfrecord.framing import frame
 
@@ -141,8 +141,8 @@ STAGES = [
     (csv_reader, "whole_row_blocks", "csv", "reading"),
     (parquet_reader, "_check_columns", "parquet", "reading"),
     (file_reader, "single_values", "csv", "reading"),
-    (unique_ids, "record_identities", "csv", "checking ids"),
-    (unique_ids, "_group", "csv", "checking ids"),
+    (noise_binding, "record_identities", "csv", "checking ids"),
+    (noise_binding, "_group", "csv", "checking ids"),
     (label_summary, "usable_labels", "csv", "counting labels"),
     (label_column, "LabelRounder", "parquet", "counting labels"),
     (label_records, "digest_sums", "tfrecord", "counting labels"),
@@ -155,8 +155,8 @@ STAGES = [
     (label_draws, "words", "tfrecord", "privatizing labels"),
     (privatize, "replace_label", "csv", "privatizing labels"),
     (shard_writer, "shard_of_rows", "csv", "writing"),
-    (parquet_writer, "_common_schema", "csv", "writing"),
-    (parquet_writer, "_conformed", "csv", "writing"),
+    (shard_formats, "_common_schema", "csv", "writing"),
+    (shard_formats, "_conformed", "csv", "writing"),
 ]
 
 

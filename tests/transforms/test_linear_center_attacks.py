@@ -12,15 +12,21 @@ import pytest
 from labeldp.mechanisms.center.feature_rows import ROW_UNIT, Categories, Number, RowMap
 from labeldp.mechanisms.center.linear_center import MOST_SAMPLE, CenterDesign, LinearCenter, noised_sums
 from labeldp.transforms import InputError, LabelColumn
-from labeldp.transforms.center import feature_sample, fit_center
-from labeldp.transforms.center.append_center import append_center
-from labeldp.transforms.center.feature_columns import concatenated, feature_columns
-from labeldp.transforms.center.feature_sample import CenterFeatures, FeatureSample, MergeSamples, smallest
-from labeldp.transforms.center.fit_center import (
+from labeldp.transforms.center import center_features, center_release
+from labeldp.transforms.center.center_features import (
+    CenterFeatures,
+    FeatureSample,
+    MergeSamples,
+    concatenated,
+    feature_columns,
+    smallest,
+)
+from labeldp.transforms.center.center_release import (
     DesignCenter,
     FitLinearCenter,
     MergeMoments,
     MomentSummary,
+    append_center,
     moments_key,
     summarize_moments,
 )
@@ -146,7 +152,7 @@ def test_the_noise_of_the_sums_is_not_that_of_the_histogram(labelled, secret) ->
 
 def test_the_center_does_not_depend_on_batches_or_their_order(labelled, recut, fit, monkeypatch) -> None:
     """More records than a sample holds, in many bundles."""
-    monkeypatch.setattr(feature_sample, "MOST_SAMPLE", 300)
+    monkeypatch.setattr(center_features, "MOST_SAMPLE", 300)
     whole = labelled(columns_of())
     pieces = recut(whole, 7, 8, 150, 700, 1500)
     one, other, again = fit([whole]), fit(pieces[::-1]), fit([whole])
@@ -177,7 +183,7 @@ def same(one: FeatureSample, other: FeatureSample) -> bool:
 
 
 def test_samples_merge_in_any_order(monkeypatch) -> None:
-    monkeypatch.setattr(feature_sample, "MOST_SAMPLE", 4)
+    monkeypatch.setattr(center_features, "MOST_SAMPLE", 4)
     merge = MergeSamples()
     parts = [
         sample([5, 1, 9], a=np.array([0.5, 0.1, 0.9])),
@@ -197,8 +203,8 @@ def test_samples_merge_in_any_order(monkeypatch) -> None:
 
 
 def test_samples_that_wait_to_be_merged_are_few(monkeypatch) -> None:
-    monkeypatch.setattr(feature_sample, "_MOST_HELD", 8)
-    monkeypatch.setattr(feature_sample, "MOST_SAMPLE", 4)
+    monkeypatch.setattr(center_features, "_MOST_HELD", 8)
+    monkeypatch.setattr(center_features, "MOST_SAMPLE", 4)
     merge = MergeSamples()
     held = merge.create_accumulator()
     for word in range(100):
@@ -230,7 +236,7 @@ def test_columns_of_two_kinds_are_refused() -> None:
 
 def test_a_mixture_is_refused_even_if_no_such_record_is_sampled(labelled, failure, key, monkeypatch) -> None:
     """Otherwise the error would depend on how records come together in bundles."""
-    monkeypatch.setattr(feature_sample, "MOST_SAMPLE", 1)
+    monkeypatch.setattr(center_features, "MOST_SAMPLE", 1)
     batches = [labelled({"a": [1.0] * 40, "y": [1.0] * 40}), labelled({"a": ["x"], "y": [1.0]}, "/logs/b")]
     features = CenterFeatures(("a",))
 
@@ -283,7 +289,7 @@ def test_a_failing_stage_shows_no_label(labelled, failure, key, monkeypatch, cap
     caplog.set_level(logging.DEBUG)
     columns = columns_of()
     columns["y"][::9] = LABEL
-    monkeypatch.setattr(fit_center, name, fail_with_labels)
+    monkeypatch.setattr(center_release, name, fail_with_labels)
 
     def build(pipeline):
         return {"center": fitted(pipeline, [labelled(columns)], key)}
@@ -298,13 +304,13 @@ def test_a_failing_stage_shows_no_label(labelled, failure, key, monkeypatch, cap
 def test_a_job_that_succeeds_shows_no_sum(labelled, fit, monkeypatch, caplog, capfd, tmp_path) -> None:
     caplog.set_level(logging.DEBUG)
     seen: list[int] = []
-    noise = fit_center.noised_sums
+    noise = center_release.noised_sums
 
     def spy(sums, *others):
         seen.extend(sums)
         return noise(sums, *others)
 
-    monkeypatch.setattr(fit_center, "noised_sums", spy)
+    monkeypatch.setattr(center_release, "noised_sums", spy)
     center = fit([labelled(columns_of())])
     assert len(seen) == len(center.sums) > 1
     assert list(center.sums) != seen
@@ -361,8 +367,8 @@ def test_numbers_of_every_kind(labelled, values, numbers) -> None:
 
 def test_a_bundle_passes_on_what_may_be_in_the_sample(labelled, key, monkeypatch) -> None:
     """The second half of a bundle is thinned; what a failed bundle saw does not thin the next one."""
-    monkeypatch.setattr(feature_sample, "MOST_SAMPLE", 50)
-    stage: Any = feature_sample._Sample(CenterFeatures(("a",)), key)
+    monkeypatch.setattr(center_features, "MOST_SAMPLE", 50)
+    stage: Any = center_features._Sample(CenterFeatures(("a",)), key)
     stage.setup()
     batches = [labelled({"a": np.arange(400.0) + 400 * place}, f"/logs/{place}") for place in range(3)]
     stage.start_bundle()
@@ -373,5 +379,5 @@ def test_a_bundle_passes_on_what_may_be_in_the_sample(labelled, key, monkeypatch
         whole.append(next(iter(stage.process(batch))))
     assert [len(part.words) for part in whole] == [50, 50, 50]
     assert sum(len(part.words) for part in thinned) < 150
-    assert same(feature_sample.merged(thinned), feature_sample.merged(whole))
+    assert same(center_features.merged(thinned), center_features.merged(whole))
     assert MOST_SAMPLE > 50

@@ -1,11 +1,14 @@
-"""Numbers of CSV fields. A text becomes a number only if the number keeps all of it; else it is refused."""
+"""Numbers of CSV fields. A text becomes a number only if the number keeps all of it; else it is refused.
+
+Labels may be truth values as well: true is 1 and false is 0, in any case.
+"""
 
 from __future__ import annotations
 
 import functools
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +32,9 @@ _LEAST_NORMAL = np.finfo(np.float64).tiny
 _MINUS, _PLUS, _POINT, _ZERO, _NINE, _EXPONENT, _LOWER = b"-+.09e "
 # No number, whatever the marks are.
 _INVALID = pa.scalar("?")
+_TRUTH = {"true": "1", "false": "0"}
+
+Texts = TypeVar("Texts", pa.Array, pa.ChunkedArray)
 
 
 def read_numbers(texts: pa.Array, kind: pa.DataType, dialect: Dialect, rounded: bool = False) -> pa.Array:
@@ -59,6 +65,34 @@ def read_numbers(texts: pa.Array, kind: pa.DataType, dialect: Dialect, rounded: 
     return numbers
 
 
+def with_truth_numbers(texts: Texts) -> Texts:
+    """Replaces truth values among labels by texts of numbers, and texts of missing numbers by nulls.
+
+    Each text is replaced by itself, whatever the others are. It has no spaces around it where it is a truth value.
+    """
+    texts = pc.if_else(pc.is_in(texts, MISSING), None, texts)
+    lower = pc.utf8_lower(texts)
+    for word, number in _TRUTH.items():
+        texts = pc.if_else(pc.equal(lower, word), number, texts)
+    return texts
+
+
+def plain_texts(texts: pa.Array, dialect: Dialect) -> pa.Array:
+    """Texts of numbers with a decimal point and without marks of thousands.
+
+    A text that is not written with the marks of the dialect is no number any more.
+    """
+    decimal, thousands = dialect.decimal, dialect.thousands
+    if thousands:
+        # A group of digits too long or short may be a decimal of another dialect: 1.5 is not 15.
+        groups = rf"^[+-]?[1-9][0-9]{{0,2}}({re.escape(thousands)}[0-9]{{3}})+({re.escape(decimal)}[0-9]*)?$"
+        wrong = pc.and_not(pc.match_substring(texts, thousands), pc.match_substring_regex(texts, groups))
+        texts = pc.if_else(wrong, _INVALID, pc.replace_substring(texts, thousands, ""))
+    if decimal != ".":
+        texts = pc.if_else(pc.match_substring(texts, "."), _INVALID, pc.replace_substring(texts, decimal, "."))
+    return texts
+
+
 def _numbers(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
     try:
         return texts.cast(kind)
@@ -82,22 +116,6 @@ def _without(texts: pa.Array, spellings: pa.Array | None) -> pa.Array:
     _, offsets, content = texts.buffers()
     valid = pa.array(~np.append(np.zeros(texts.offset, bool), missing)).buffers()[1]
     return pa.Array.from_buffers(pa.string(), len(texts), [valid, offsets, content], offset=texts.offset)
-
-
-def plain_texts(texts: pa.Array, dialect: Dialect) -> pa.Array:
-    """Texts of numbers with a decimal point and without marks of thousands.
-
-    A text that is not written with the marks of the dialect is no number any more.
-    """
-    decimal, thousands = dialect.decimal, dialect.thousands
-    if thousands:
-        # A group of digits too long or short may be a decimal of another dialect: 1.5 is not 15.
-        groups = rf"^[+-]?[1-9][0-9]{{0,2}}({re.escape(thousands)}[0-9]{{3}})+({re.escape(decimal)}[0-9]*)?$"
-        wrong = pc.and_not(pc.match_substring(texts, thousands), pc.match_substring_regex(texts, groups))
-        texts = pc.if_else(wrong, _INVALID, pc.replace_substring(texts, thousands, ""))
-    if decimal != ".":
-        texts = pc.if_else(pc.match_substring(texts, "."), _INVALID, pc.replace_substring(texts, decimal, "."))
-    return texts
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from ..arrow_values import ENCODE_CLASSES
 from ..errors import InputError
 from ..io.csv_blocks import column_names, row_ends
 from ..io.csv_dialect import Dialect
-from .csv_labels import with_truth_numbers
-from .csv_numbers import read_numbers
+from .csv_numbers import read_numbers, with_truth_numbers
 
 # Its functions are made when it is imported: type checkers do not know them.
 pc: Any = pyarrow.compute

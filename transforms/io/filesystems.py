@@ -1,8 +1,13 @@
-"""Files and folders on any filesystem that Beam knows; s3:// and gs:// through `transforms.stores`."""
+"""Files and folders on any filesystem that Beam knows, on object stores (s3:// and gs://), and on local disks.
+
+Object stores are used through `transforms.stores`, with the options of this process. Local files can be synced, so that
+they survive a loss of power, and their owner alone may write to them, whatever the umask.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fnmatch
 import gzip
 import hashlib
@@ -10,15 +15,16 @@ import importlib
 import os
 import re
 import shutil
+import stat
 import sys
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..errors import InputError, StageError, StoreConflict, StoreError, StoreNotFound, describe, named_file, system_text
 from ..stores.lease import LeaseHold
-from ..stores.object_store import ObjectInfo, ObjectStore, is_store
-from ..stores.open_store import store_of
+from ..stores.object_store import EXTRAS, ObjectInfo, ObjectStore, install, is_store
 
 if TYPE_CHECKING:
     from apache_beam.io.filesystem import CompressedFile, CompressionTypes, FileSystem
@@ -55,6 +61,10 @@ GZIP_WITHOUT_NAME = (
 
 # Bytes decompressed at a time.
 _GZIP_BYTES = 1 << 18
+# A disk syncs several files at once in the time that one takes.
+_AT_ONCE = 8
+_STORES: dict[str, tuple[Any, ObjectStore]] = {}
+"""By scheme, the options and the store that they were last asked for with."""
 
 
 def is_remote(path: str) -> bool:
@@ -72,6 +82,39 @@ def absolute(pattern: str) -> str:
             f"{pattern}: the shell has not expanded ~: write the whole path, or ./{pattern} for a folder of that name"
         )
     return pattern if is_remote(pattern) else os.path.abspath(pattern)
+
+
+def store_of(path: str) -> ObjectStore:
+    """Store of a URL, with the options that Beam's filesystems have in this process.
+
+    Raises InputError, which names the extra, if its library is not installed.
+    """
+    # Local files need no Beam.
+    from apache_beam.io.filesystems import FileSystems
+    from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.options.value_provider import RuntimeValueProvider
+
+    scheme = path.partition(":")[0]
+    # Beam's own rule: the options of this process, or those that the runner has sent to its worker.
+    options: Any = FileSystems._pipeline_options or RuntimeValueProvider.runtime_options
+    # Parsing options takes some milliseconds, and there is a store for each operation.
+    known = _STORES.get(scheme)
+    if known is not None and known[0] is options:
+        return known[1]
+    if isinstance(options, dict):
+        parsed = PipelineOptions.from_dictionary(options)
+    else:
+        parsed = PipelineOptions([]) if options is None else options
+    try:
+        if scheme == "s3":
+            from ..stores.s3_store import S3Store as Store
+        else:
+            from ..stores.google_store import GoogleStore as Store
+        store = Store(parsed)
+        _STORES[scheme] = options, store
+        return store
+    except ImportError:
+        raise InputError(f"{scheme}:// needs the extra {EXTRAS[scheme]}: {install(scheme)}") from None
 
 
 def match(pattern: str) -> dict[str, int]:
@@ -372,3 +415,78 @@ def is_empty_folder(folder: str) -> bool:
         return not FileSystems.match([FileSystems.join(folder, "**")], [1])[0].metadata_list
     # Beam would interpret brackets in the name as a pattern.
     return not os.path.lexists(folder) or (os.path.isdir(folder) and not os.listdir(folder))
+
+
+def make_folders(folder: str, mode: int = 0o755) -> None:
+    """Makes a local folder and its parents, unless they exist; `mode` is before the umask. Raises OSError."""
+    try:
+        os.mkdir(folder, mode)
+    except FileNotFoundError:
+        parent = os.path.dirname(folder.rstrip("/"))
+        if not parent:
+            raise
+        make_folders(parent, mode)
+        make_folders(folder, mode)
+    except OSError:
+        if not os.path.isdir(folder):
+            raise
+
+
+def open_mode(mode: int) -> int:
+    """Permissions of a file that is created with a mode: without the bits of the umask."""
+    # It can only be read by setting it. Files that other threads create meanwhile are too private, not too open.
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return mode & ~umask
+
+
+def sync_tree(folder: str) -> None:
+    """Syncs all files below a folder, then all folders, and takes from others the permission to write to them.
+
+    Nothing is being written to the folder, which is local. Raises OSError if the operating system refuses.
+    """
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for paths in (_files(folder), _folders(folder)):
+            for _ in pool.map(_sync, paths):
+                pass
+
+
+def sync_folder(folder: str) -> None:
+    """Syncs the names in a local folder, such as one that was just created or renamed. Raises OSError."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except PermissionError:
+        # Files may be created in a folder that may not be read.
+        return
+    try:
+        _fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _fsync(descriptor: int) -> None:
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network filesystems do not sync folders.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+
+
+def _files(folder: str) -> Iterator[str]:
+    return (os.path.join(root, name) for root, _, names in os.walk(folder) for name in names)
+
+
+def _folders(folder: str) -> Iterator[str]:
+    return (root for root, _, _ in os.walk(folder))
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+        if mode & 0o022:
+            os.fchmod(descriptor, mode & ~0o022)
+        _fsync(descriptor)
+    finally:
+        os.close(descriptor)

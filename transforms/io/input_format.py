@@ -1,13 +1,20 @@
-"""Input file formats, parts of files that are read apart, and the filter by a public feature."""
+"""Input file formats, the filter by a public feature, and parts of files that are read apart.
+
+Of TFRecord and CSV files, the rows must be found before a file is split; its parts are whole batches or whole shards.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+from apache_beam.io.filesystem import CompressionTypes
 
 from ..errors import InputError
 from .csv_blocks import has_rows
 from .csv_dialect import COMMA, Dialect
+from .filesystems import is_remote
 from .hive_partitions import Partition, find_partitions
 
 FORMATS = ("tfrecord", "parquet", "csv")
@@ -16,6 +23,10 @@ BATCH_ROWS = 1 << 14
 SMALL_FILE_SIZE = 1 << 19
 """In bytes. For smaller files, what Beam and Python do for each of them costs more than its records."""
 
+# Where there are as many files, workers are busy with whole ones; and with whole shards of a file that has as many.
+ENOUGH_FILES = 8
+# Rows of a part, at least, and most parts of a file.
+_PART_ROWS, _MOST_PARTS = 1 << 17, 64
 _MOST_LISTED = 20
 # CSV files that are looked at for the type of a column without a value in the first ones.
 _SAMPLED_FILES = 8
@@ -110,6 +121,48 @@ def _samples(paths: Sequence[str], dialect: Dialect) -> tuple[str, ...]:
     if len(paths) > 1:
         begin = next((place for place, path in enumerate(paths) if has_rows(path, dialect)), 0)
     return tuple(paths[begin : begin + _SAMPLED_FILES])
+
+
+def splits(file: FilePart, encoding: str = "utf-8") -> bool:
+    """Tells whether a whole file of rows is split into parts.
+
+    Of CSV files, only those in UTF-8 are split: offsets in other encodings are not those of the text.
+
+    Only few files are split that are local and not compressed: for others, finding the rows costs as much as it saves.
+    """
+    plain = CompressionTypes.detect_compression_type(file.path) == CompressionTypes.UNCOMPRESSED
+    return encoding == "utf-8" and file.files < ENOUGH_FILES and plain and not is_remote(file.path)
+
+
+def split_by_rows(file: FilePart, count: Callable[[], int], encoding: str = "utf-8") -> Iterator[FilePart]:
+    """Splits a whole file into parts that workers read in parallel, by its number of rows.
+
+    Yields parts in order, at least one. `count` counts the rows, with another pass over the file; `encoding` is that of
+    a CSV file.
+    """
+    parts = min(max(count() // _PART_ROWS, 1), _MOST_PARTS) if splits(file, encoding) else 1
+    for number in range(parts):
+        yield dataclasses.replace(file, number=number, parts=parts)
+
+
+def bounds_of_part(part: FilePart, batches: int) -> tuple[int, int | None]:
+    """Rows of a part by `split_by_rows`, which are whole shards or whole batches of its file.
+
+    `batches` is the number of batches of the file. Returns (first, stop): the first row, and the one after the last;
+    None for the end of the file. They are equal for a part without a shard: those come last, so that workers which take
+    parts by turns get equally many shards. Parts are whole batches if the file has too few shards to occupy workers.
+
+    A shard of one part is written once, by one worker; the segments of several are copied.
+    """
+    starts, parts = (0, *part.cuts), part.parts
+    if len(starts) < ENOUGH_FILES:
+        starts = range(0, batches * BATCH_ROWS, BATCH_ROWS)
+    else:
+        parts = min(parts, len(starts))
+    if part.number >= parts:
+        return 0, 0
+    first, stop = (len(starts) * number // parts for number in (part.number, part.number + 1))
+    return starts[first], starts[stop] if part.number < parts - 1 else None
 
 
 def listed(names: Sequence[str]) -> str:

@@ -15,8 +15,7 @@ import pyarrow as pa
 from ..batches import filter_batch
 from ..errors import InputError, redact_errors
 from ..io.filesystems import GZIP_MAGIC, GZIP_WITHOUT_NAME, not_opened, open_input
-from ..io.input_format import BATCH_ROWS, FilePart
-from ..io.row_parts import bounds_of_part, split_by_rows
+from ..io.input_format import BATCH_ROWS, FilePart, bounds_of_part, split_by_rows
 from ..tfrecord.encoded_batches import EncodedRecords
 from ..tfrecord.framing import ALL_ROWS, Frames, batch_offsets, read_records, skip_records
 from ..tfrecord.wire import warn_if_slow
@@ -80,9 +79,8 @@ class TFRecordReader:
         InputError if the file cannot be opened, is corrupt or truncated, or holds other records than tf.Examples.
         """
         # All import the extra `tfrecord`, which only TFRecord input needs.
-        from ..tfrecord.example_columns import ExampleColumns
+        from ..tfrecord.example_columns import ExampleColumns, FeatureSizes
         from ..tfrecord.example_decoder import ExampleDecoder
-        from ..tfrecord.feature_sizes import FeatureSizes
 
         decoder, columns = ExampleDecoder(part.path), ExampleColumns(part.path, self._columns or ())
         where = ExampleColumns(part.path, [self._where]) if self._where is not None else None

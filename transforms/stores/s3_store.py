@@ -1,4 +1,7 @@
-"""Amazon S3 and stores that speak its protocol, such as MinIO. Needs the extra `aws`."""
+"""Amazon S3 and stores that speak its protocol, such as MinIO. Needs the extra `aws`.
+
+S3 makes one object of several out of parts: ranges that it copies itself, and ranges that must be sent.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import contextlib
 import functools
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from apache_beam.options.pipeline_options import PipelineOptions, S3Options
 from boto3.session import Session
@@ -14,16 +17,21 @@ from botocore import exceptions as boto
 from botocore.config import Config
 
 from ..errors import StoreConflict, StoreError, StoreNotFound
-from .joined_parts import LEAST_PART, Part, Range, joined_parts
 from .lease import LeaseHold
-from .object_store import ABSENT, ObjectInfo, ObjectStore, split_url
-from .object_streams import ObjectReader, Upload
+from .object_store import ABSENT, ObjectInfo, ObjectReader, ObjectStore, Upload, split_url
 
 _TAG = "labeldp-run"
 _DELETED_AT_ONCE = 1000
 # An object has at most 10,000 parts: they grow, so that one of 5 TiB can be written.
 _PARTS_OF_ONE_SIZE = 500
 
+LEAST_PART = 5 << 20
+"""Bytes that every part but the last has at least."""
+
+_LEAST_COPIED = 1 << 20
+# An object has at most 10,000 parts, of 5 GiB at most. Smaller parts are copied within the timeout of a request.
+_PARTS = 4_000
+_MOST_COPIED = 512 << 20
 _REASONS = {
     "NoSuchBucket": "no such bucket",
     "AccessDenied": "access denied: the credentials lack a permission for it (docs/running.md lists them)",
@@ -314,3 +322,65 @@ def _client(flags: tuple[Any, ...], environment: object, patient: bool, process:
             )
     except ValueError:
         raise StoreError("the endpoint is not a URL: check AWS_ENDPOINT_URL and --s3_endpoint_url") from None
+
+
+class Range(NamedTuple):
+    """Bytes of the object at a URL, from `start` to `stop`, exclusive."""
+
+    path: str
+    start: int
+    stop: int
+
+    @property
+    def header(self) -> str:
+        """Value of an HTTP header that asks for them."""
+        return f"bytes={self.start}-{self.stop - 1}"
+
+
+class Part(NamedTuple):
+    """Part of an object.
+
+    Attributes:
+      ranges: Its bytes, one range after the other.
+      copied: True if the store copies the only range itself; False if the bytes are read and sent.
+    """
+
+    ranges: tuple[Range, ...]
+    copied: bool
+
+
+def joined_parts(sources: Sequence[tuple[str, int]]) -> list[Part]:
+    """Divides the bytes of several objects, in order and each with its size in bytes, into the parts of one.
+
+    Returns at most 10,000 parts, each but the last of 5 MiB or more; none if there are no bytes. A single part that is
+    not copied may be written as a whole.
+
+    Few bytes are sent: those of objects shorter than a part, and the first bytes of an object after such a one. An only
+    object below 1 MiB is sent as well, because that takes fewer requests than parts do.
+    """
+    total = sum(size for _, size in sources)
+    least = max(LEAST_PART, total // _PARTS)
+    most = max(_MOST_COPIED, 2 * least)
+    parts: list[Part] = []
+    held: list[Range] = []
+    missing = least
+    for path, size in sources:
+        start = 0
+        if held and size:
+            start = min(size, missing)
+            held.append(Range(path, 0, start))
+            missing -= start
+            if not missing:
+                parts.append(Part(tuple(held), copied=False))
+                held, missing = [], least
+        rest = size - start
+        if rest >= least:
+            pieces = -(-rest // most)
+            bounds = [start + rest * piece // pieces for piece in range(pieces + 1)]
+            parts += [Part((Range(path, *bounds[at : at + 2]),), copied=True) for at in range(pieces)]
+        elif rest:
+            held.append(Range(path, start, size))
+            missing -= rest
+    if held:
+        parts.append(Part(tuple(held), copied=len(held) == 1 and (len(parts) > 0 or total >= _LEAST_COPIED)))
+    return parts

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .example_values import encode_varints, varint, varint_sizes
 from .framing import (
     Frames,
     appended_footers,
@@ -21,7 +22,6 @@ from .framing import (
     overwrite_words,
     restarted_footers,
 )
-from .varints import encode_varints, varint, varint_sizes
 from .wire import FEATURES_TAG, FOOTER_SIZE, HEADER_SIZE
 
 

@@ -20,9 +20,8 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 from google.protobuf.message import DecodeError
 
 from ..errors import InputError
-from .example_values import Entries, list_entries
+from .example_values import Entries, decode_varints, list_entries
 from .framing import Frames
-from .varints import decode_varints
 from .wire import BYTES, FLOAT, INT64
 
 _TYPES = {"bytes_list": pa.large_binary(), "float_list": pa.float32(), "int64_list": pa.int64()}

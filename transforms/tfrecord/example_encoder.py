@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from ..arrow_values import float_values, is_list, is_text, is_time, time_texts, value_type
 from ..errors import InputError
+from .example_values import encode_varints, varint
 from .framing import frame_headers
-from .varints import encode_varints, varint
 from .wire import FOOTER_SIZE, write_footers
 
 # Memory for a batch whose records are padded to the longest one. A batch that needs more is halved.

@@ -2,6 +2,11 @@
 
 A frame is one record with the header before it and the footer after it. Other modules interpret the records.
 
+A checksum is updated after bytes of a record were changed or appended, without reading the rest of it. It is linear: if
+four bytes of a message change, its checksum changes by the difference of those bytes, as a polynomial over GF(2), times
+x^8 for each byte that follows, modulo the checksum's polynomial. Bits are reflected, as in the Castagnoli CRC: the
+highest bit of a number is the coefficient of x^0.
+
 Source: tensorflow/core/lib/io/record_writer.h.
 """
 
@@ -15,8 +20,7 @@ from typing import BinaryIO
 import numpy as np
 
 from ..errors import InputError, unreadable
-from .crc32c import appended_checksums, changed_checksums, restarted_checksums
-from .wire import FOOTER_SIZE, HEADER_SIZE, crc32c, follow_frames, frame, skim_frames
+from .wire import FOOTER_SIZE, HEADER_SIZE, crc32c, follow_frames, frame, shift_checksums, skim_frames
 
 PADDING = 8
 """Bytes after the last frame of `Frames`, so that words can be read across its end."""
@@ -82,6 +86,131 @@ class Frames:
     def stops(self) -> np.ndarray:
         """Offset after each record's last byte, shape (n,), int64."""
         return self.bounds[1:] - FOOTER_SIZE
+
+
+def read_records(
+    file: BinaryIO,
+    source: str,
+    batch_size: int,
+    sizes: Callable[[Frames], np.ndarray] | None = None,
+    rows: range | None = None,
+) -> Iterator[Frames]:
+    """Reads a decompressed TFRecord file and verifies both checksums of every record.
+
+    Yields batches of `batch_size` >= 1 records in order, smaller ones at the end and where records are large. By
+    `sizes` of records in bytes, shape (n,), int64, batches of large records end early; None stands for the sizes in the
+    file. They decide the number of records in a batch, so they must not depend on labels. `rows` are the rows to read,
+    from the position of `file` on; None stands for all from there to the end, the first being row 0. A range up to
+    `ALL_ROWS` reads to the end, too. Raises InputError if the file is corrupt, truncated or cannot be read. It names
+    the source and the first bad record by its row, never by an offset, which depends on how many bytes labels take.
+    """
+    rows = rows or range(ALL_ROWS)
+    content, row, bounds = memoryview(bytes(PADDING)), rows.start, np.zeros(1, np.int64)
+    measured, ended = np.zeros(0, np.int64), False
+    while not ended:
+        first, size = int(bounds[0]), max(_CHUNK, len(content) - int(bounds[-1]), _missing(bounds, batch_size))
+        content, ended = _continued(file, source, content[first:], size)
+        bounds = bounds - first
+        while not ended:
+            most = min(batch_size, rows.stop - row)
+            if not most:
+                return
+            bounds, corrupt = _followed(content, bounds, most)
+            if corrupt:
+                raise InputError(f"{source}: corrupt TFRecord at row {row + len(bounds) - 1}")
+            measured = _measured(Frames(content, bounds), measured, sizes)
+            taken = _batch_length(measured, len(bounds) - 1, most)
+            if not taken:
+                break
+            yield Frames(content, bounds[: taken + 1])
+            row, bounds, measured = row + taken, bounds[taken:], measured[taken:]
+    if bounds[-1] + PADDING < len(content) or rows.stop < ALL_ROWS:
+        raise InputError(f"{source}: truncated TFRecord at row {row + len(bounds) - 1}")
+    if len(bounds) > 1:
+        yield Frames(content, bounds)
+
+
+def _followed(content: memoryview, bounds: np.ndarray, batch_size: int) -> tuple[np.ndarray, bool]:
+    """Bounds of the frames that are complete, at most a batch, and whether a frame with a wrong checksum follows."""
+    ends = np.empty(batch_size + 1 - len(bounds), np.int64)
+    count, corrupt = follow_frames(content, int(bounds[-1]), len(content) - PADDING, ends)
+    return np.append(bounds, ends[:count]), corrupt
+
+
+def _missing(bounds: np.ndarray, batch_size: int) -> int:
+    """Bytes that a batch of records like those seen would still take, so that few blocks are joined to one batch."""
+    size = int(bounds[-1] - bounds[0])
+    return min(size * (batch_size + 1) // max(len(bounds) - 1, 1), _BATCH_BYTES) - size
+
+
+def _continued(file: BinaryIO, source: str, before: memoryview, size: int) -> tuple[memoryview, bool]:
+    """Padded bytes, with at most `size` more of the file before the padding; and whether the file has no more."""
+    # numpy asks the kernel for large pages, and leaves them unwritten.
+    octets, start = np.empty(len(before) + size, np.uint8).data, len(before) - PADDING
+    free = octets[start : start + size]
+    try:
+        if isinstance(file, io.BufferedIOBase):
+            count = file.readinto(free)
+        else:
+            found = file.read(size)
+            count = len(found)
+            free[:count] = found
+    except Exception as error:
+        raise unreadable(source, error, "cannot be read or decompressed") from None
+    if not count:
+        return before, True
+    octets[:start], stop = before[:start], start + count + PADDING
+    octets[stop - PADDING : stop] = bytes(PADDING)
+    return octets[:stop].toreadonly(), False
+
+
+def _measured(frames: Frames, known: np.ndarray, sizes: Callable[[Frames], np.ndarray] | None) -> np.ndarray:
+    """Sizes of the first records, or of all if they are large enough for a batch. known: those measured before."""
+    if frames.bounds[-1] - frames.bounds[0] < _BATCH_BYTES or len(known) == len(frames):
+        return known
+    others = Frames(frames.content, frames.bounds[len(known) :])
+    return np.append(known, sizes(others) if sizes else np.diff(others.bounds))
+
+
+def _batch_length(measured: np.ndarray, records: int, batch_size: int) -> int:
+    """Number of records in the next batch; 0 if it takes more records than these."""
+    totals = np.cumsum(measured)
+    if len(totals) and totals[-1] >= _BATCH_BYTES:
+        return int(np.searchsorted(totals, _BATCH_BYTES)) + 1
+    return batch_size if records == batch_size else 0
+
+
+def batch_offsets(file: BinaryIO, rows: int) -> tuple[int, np.ndarray]:
+    """Finds the offsets of records in a TFRecord file that can seek, by the headers alone.
+
+    Returns (records, offsets): the number of records, up to the first corrupt header, and the offset of every `rows`-th
+    one from the first on, shape (m,), int64.
+    """
+    starts, position, count, found = np.empty(_CHUNK // (HEADER_SIZE + FOOTER_SIZE), np.int64), 0, 0, []
+    while True:
+        file.seek(position)
+        content = file.read(_CHUNK)
+        followed, length, corrupt = skim_frames(content, starts)
+        found.append(position + starts[-count % rows : followed : rows])
+        count, position = count + followed, position + length
+        if corrupt or not followed:
+            return count, np.concatenate(found)
+
+
+def skip_records(file: BinaryIO, count: int) -> bool:
+    """Moves a TFRecord file that can seek beyond `count` >= 0 records, by their headers alone.
+
+    Returns False if the file has fewer, up to the first corrupt header.
+    """
+    starts, position = np.empty(_CHUNK // (HEADER_SIZE + FOOTER_SIZE), np.int64), file.tell()
+    while count:
+        followed, length, _ = skim_frames(file.read(_CHUNK), starts)
+        if not followed:
+            return False
+        position += int(starts[count]) if count < followed else length
+        count -= min(count, followed)
+        file.seek(position)
+    return True
 
 
 def checksums(parts: Iterable[bytes]) -> np.ndarray:
@@ -154,126 +283,35 @@ def _words(content: np.ndarray) -> np.ndarray:
     return np.ndarray((max(len(content) - 3, 0),), "<u4", content, strides=(1,))
 
 
-def read_records(
-    file: BinaryIO,
-    source: str,
-    batch_size: int,
-    sizes: Callable[[Frames], np.ndarray] | None = None,
-    rows: range | None = None,
-) -> Iterator[Frames]:
-    """Reads a decompressed TFRecord file and verifies both checksums of every record.
+def changed_checksums(checksums: np.ndarray, before: np.ndarray, after: np.ndarray, behind: np.ndarray) -> np.ndarray:
+    """Unmasked CRC-32C of messages after four bytes of each changed, shape (n,), uint32.
 
-    Yields batches of `batch_size` >= 1 records in order, smaller ones at the end and where records are large. By
-    `sizes` of records in bytes, shape (n,), int64, batches of large records end early; None stands for the sizes in the
-    file. They decide the number of records in a batch, so they must not depend on labels. `rows` are the rows to read,
-    from the position of `file` on; None stands for all from there to the end, the first being row 0. A range up to
-    `ALL_ROWS` reads to the end, too. Raises InputError if the file is corrupt, truncated or cannot be read. It names
-    the source and the first bad record by its row, never by an offset, which depends on how many bytes labels take.
+    `before` and `after` are those bytes, little-endian uint32; `behind` is the number of message bytes after them,
+    int64, below 2^32 - 4.
     """
-    rows = rows or range(ALL_ROWS)
-    content, row, bounds = memoryview(bytes(PADDING)), rows.start, np.zeros(1, np.int64)
-    measured, ended = np.zeros(0, np.int64), False
-    while not ended:
-        first, size = int(bounds[0]), max(_CHUNK, len(content) - int(bounds[-1]), _missing(bounds, batch_size))
-        content, ended = _continued(file, source, content[first:], size)
-        bounds = bounds - first
-        while not ended:
-            most = min(batch_size, rows.stop - row)
-            if not most:
-                return
-            bounds, corrupt = _followed(content, bounds, most)
-            if corrupt:
-                raise InputError(f"{source}: corrupt TFRecord at row {row + len(bounds) - 1}")
-            measured = _measured(Frames(content, bounds), measured, sizes)
-            taken = _batch_length(measured, len(bounds) - 1, most)
-            if not taken:
-                break
-            yield Frames(content, bounds[: taken + 1])
-            row, bounds, measured = row + taken, bounds[taken:], measured[taken:]
-    if bounds[-1] + PADDING < len(content) or rows.stop < ALL_ROWS:
-        raise InputError(f"{source}: truncated TFRecord at row {row + len(bounds) - 1}")
-    if len(bounds) > 1:
-        yield Frames(content, bounds)
+    return checksums ^ _shifted(before ^ after, behind + 4)
 
 
-def _followed(content: memoryview, bounds: np.ndarray, batch_size: int) -> tuple[np.ndarray, bool]:
-    """Bounds of the frames that are complete, at most a batch, and whether a frame with a wrong checksum follows."""
-    ends = np.empty(batch_size + 1 - len(bounds), np.int64)
-    count, corrupt = follow_frames(content, int(bounds[-1]), len(content) - PADDING, ends)
-    return np.append(bounds, ends[:count]), corrupt
+def appended_checksums(checksums: np.ndarray, ending: int, last: np.ndarray, size: int) -> np.ndarray:
+    """Unmasked CRC-32C of messages after an ending of `size` >= 4 bytes, shape (n,), uint32.
 
-
-def batch_offsets(file: BinaryIO, rows: int) -> tuple[int, np.ndarray]:
-    """Finds the offsets of records in a TFRecord file that can seek, by the headers alone.
-
-    Returns (records, offsets): the number of records, up to the first corrupt header, and the offset of every `rows`-th
-    one from the first on, shape (m,), int64.
+    The endings differ in their last four bytes only: `last` holds these, little-endian uint32, and `ending` is the
+    unmasked CRC-32C of an ending in which they are 0.
     """
-    starts, position, count, found = np.empty(_CHUNK // (HEADER_SIZE + FOOTER_SIZE), np.int64), 0, 0, []
-    while True:
-        file.seek(position)
-        content = file.read(_CHUNK)
-        followed, length, corrupt = skim_frames(content, starts)
-        found.append(position + starts[-count % rows : followed : rows])
-        count, position = count + followed, position + length
-        if corrupt or not followed:
-            return count, np.concatenate(found)
+    return _shifted(checksums, size) ^ _shifted(last, 4) ^ np.uint32(ending)
 
 
-def skip_records(file: BinaryIO, count: int) -> bool:
-    """Moves a TFRecord file that can seek beyond `count` >= 0 records, by their headers alone.
+def restarted_checksums(checksums: np.ndarray, before: np.ndarray, after: np.ndarray, behind: np.ndarray) -> np.ndarray:
+    """Unmasked CRC-32C of messages after their first bytes were replaced, shape (n,), uint32.
 
-    Returns False if the file has fewer, up to the first corrupt header.
+    `before` and `after` are the unmasked CRC-32C of the first bytes alone, which may differ in length; `behind` is the
+    number of message bytes after them, int64, below 2^32.
     """
-    starts, position = np.empty(_CHUNK // (HEADER_SIZE + FOOTER_SIZE), np.int64), file.tell()
-    while count:
-        followed, length, _ = skim_frames(file.read(_CHUNK), starts)
-        if not followed:
-            return False
-        position += int(starts[count]) if count < followed else length
-        count -= min(count, followed)
-        file.seek(position)
-    return True
+    return checksums ^ _shifted(before ^ after, behind)
 
 
-def _missing(bounds: np.ndarray, batch_size: int) -> int:
-    """Bytes that a batch of records like those seen would still take, so that few blocks are joined to one batch."""
-    size = int(bounds[-1] - bounds[0])
-    return min(size * (batch_size + 1) // max(len(bounds) - 1, 1), _BATCH_BYTES) - size
-
-
-def _continued(file: BinaryIO, source: str, before: memoryview, size: int) -> tuple[memoryview, bool]:
-    """Padded bytes, with at most `size` more of the file before the padding; and whether the file has no more."""
-    # numpy asks the kernel for large pages, and leaves them unwritten.
-    octets, start = np.empty(len(before) + size, np.uint8).data, len(before) - PADDING
-    free = octets[start : start + size]
-    try:
-        if isinstance(file, io.BufferedIOBase):
-            count = file.readinto(free)
-        else:
-            found = file.read(size)
-            count = len(found)
-            free[:count] = found
-    except Exception as error:
-        raise unreadable(source, error, "cannot be read or decompressed") from None
-    if not count:
-        return before, True
-    octets[:start], stop = before[:start], start + count + PADDING
-    octets[stop - PADDING : stop] = bytes(PADDING)
-    return octets[:stop].toreadonly(), False
-
-
-def _measured(frames: Frames, known: np.ndarray, sizes: Callable[[Frames], np.ndarray] | None) -> np.ndarray:
-    """Sizes of the first records, or of all if they are large enough for a batch. known: those measured before."""
-    if frames.bounds[-1] - frames.bounds[0] < _BATCH_BYTES or len(known) == len(frames):
-        return known
-    others = Frames(frames.content, frames.bounds[len(known) :])
-    return np.append(known, sizes(others) if sizes else np.diff(others.bounds))
-
-
-def _batch_length(measured: np.ndarray, records: int, batch_size: int) -> int:
-    """Number of records in the next batch; 0 if it takes more records than these."""
-    totals = np.cumsum(measured)
-    if len(totals) and totals[-1] >= _BATCH_BYTES:
-        return int(np.searchsorted(totals, _BATCH_BYTES)) + 1
-    return batch_size if records == batch_size else 0
+def _shifted(values: np.ndarray, count: np.ndarray | int) -> np.ndarray:
+    """Products of the values and x^8 to the power of count."""
+    products = values.astype(np.uint32)
+    shift_checksums(products, np.array(np.broadcast_to(count, values.shape), np.int64))
+    return products

@@ -25,8 +25,7 @@ from apache_beam.pvalue import PCollection
 from ..arrow_values import float_values
 from ..batches import LabelledBatch
 from ..errors import InputError, redact_errors
-from .quiet_import import import_quietly
-from .schema_protos import parse_schema, to_text, without_features
+from .tensorflow_libraries import import_quietly, parse_schema, to_text, without_features
 
 # TFDV before 1.21 imports this module for slices by SQL queries, which are not used here; tfx-bsl 1.21 has none.
 sys.modules.setdefault("tfx_bsl.arrow.sql_util", types.ModuleType("tfx_bsl.arrow.sql_util"))

@@ -144,9 +144,9 @@ def test_the_kills_met_every_stage(fork: Any, run: list[str], request: pytest.Fi
 # Kills the process when it opens the segment of that number, to copy it to the shard.
 KILL_WHILE_ASSEMBLING = """
 import itertools, os, signal
-from labeldp.transforms.shards import parquet_writer, tfrecord_writer
+from labeldp.transforms.shards import shard_formats
 
-opened, open_segment_file = itertools.count(), parquet_writer.open_segment_file
+opened, open_segment_file = itertools.count(), shard_formats.open_segment_file
 
 
 def opening(segment):
@@ -155,7 +155,7 @@ def opening(segment):
     return open_segment_file(segment)
 
 
-parquet_writer.open_segment_file = tfrecord_writer.open_segment_file = opening
+shard_formats.open_segment_file = opening
 """
 
 

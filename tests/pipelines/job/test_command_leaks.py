@@ -150,7 +150,7 @@ def test_an_unfinished_run_leaves_no_label_and_no_key(
 
     monkeypatch.setattr(release_steps, "make_manifest", look)
     # The only segment of a shard would be renamed. Here all are kept, as they are where a shard has several.
-    monkeypatch.setattr("labeldp.transforms.shards.parquet_writer._ParquetLayout.is_shard", lambda *_: False)
+    monkeypatch.setattr("labeldp.transforms.shards.shard_formats._ParquetLayout.is_shard", lambda *_: False)
     outcome = invoke(job(input=log / "log.csv", **flags)).ok()
 
     kept |= {f"finished {name}": content for name, content in tree(outputs).items()} | said(outcome)
@@ -415,7 +415,7 @@ def test_an_id_that_occurs_twice(fails: Any, tmp_path: Path, write_csv: Any) -> 
         ("labeldp.mechanisms.release.label_records", "digest_sums", "counting labels"),
         ("labeldp.mechanisms.release.prior_release", "noisy_counts", "noising the prior"),
         ("labeldp.transforms.privatize_labels", "label_sums", "privatizing labels"),
-        ("labeldp.transforms.shards.parquet_writer", "_returns", "writing"),
+        ("labeldp.transforms.shards.shard_formats", "_returns", "writing"),
         # The columns are read before the job, too.
         ("labeldp.transforms.csv_input.csv_reader", "find_types", "the job"),
     ],

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from labeldp.pipelines.cli import announcement
-from labeldp.transforms.csv_input.csv_parts import split_csv
-from labeldp.transforms.io import row_parts
+from labeldp.transforms.csv_input.csv_reader import split_csv
+from labeldp.transforms.io import input_format
 from labeldp.transforms.io.input_format import BATCH_ROWS, FilePart
 from labeldp.transforms.readers import file_reader
 
@@ -132,7 +132,7 @@ def test_a_large_file_is_read_in_parts_for_tfrecords_or_many_shards(
     flags |= {"label_min": 0, "label_max": 4, "label_step": 1, "epsilon": 1, "output_format": output_format}
     released = []
     for name, rows_of_part in (("whole", 1 << 20), ("parts", BATCH_ROWS)):
-        monkeypatch.setattr(row_parts, "_PART_ROWS", rows_of_part)
+        monkeypatch.setattr(input_format, "_PART_ROWS", rows_of_part)
         outcome = invoke(command("privatize", flags | {"output": outputs / name, "direct_num_workers": 2})).ok()
         advice = "one worker read the records of the input file: with --num_shards 8, several can"
         assert (advice in outcome.err) == (parts == 1)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from labeldp.transforms.io import row_parts
+from labeldp.transforms.io import input_format
 from labeldp.transforms.io.input_format import BATCH_ROWS
 from labeldp.transforms.shards import shard_writer
 from labeldp.transforms.tfrecord.example_encoder import encode_examples
@@ -227,7 +227,7 @@ def test_shards_of_a_large_file_are_written_once(
     flags = DOMAIN | {"input": log, "input_format": "tfrecord", "noise_key_file": key_file, "num_shards": 9}
     released = []
     for name, rows_of_part in (("whole", 1 << 20), ("parts", BATCH_ROWS)):
-        monkeypatch.setattr(row_parts, "_PART_ROWS", rows_of_part)
+        monkeypatch.setattr(input_format, "_PART_ROWS", rows_of_part)
         for output_format in ("tfrecord", "parquet"):
             own = {"output": outputs / f"{name}_{output_format}", "output_format": output_format}
             invoke(command("privatize", flags | own | {"direct_num_workers": 2})).ok()

@@ -10,7 +10,7 @@ import pytest
 from labeldp.pipelines.ledger.ledger_lines import append_line
 from labeldp.pipelines.publish.output_folder import Staging, publish_file
 from labeldp.transforms.errors import StageError
-from labeldp.transforms.io.local_sync import make_folders
+from labeldp.transforms.io.filesystems import make_folders
 
 LEDGER = "labeldp_ledger.jsonl"
 

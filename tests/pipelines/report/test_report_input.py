@@ -10,7 +10,7 @@ pytest.importorskip("tensorflow_metadata", reason="the extra validation is not i
 from google.protobuf import text_format
 from labeldp.pipelines.report.report_input import Column, read_validation
 from labeldp.transforms.errors import InputError
-from labeldp.transforms.validation.schema_protos import parse_statistics
+from labeldp.transforms.validation.tensorflow_libraries import parse_statistics
 
 AGE = """
 features { path { step: "age" } type: INT num_stats { mean: %s min: 1 max: 9

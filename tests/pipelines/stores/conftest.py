@@ -41,14 +41,14 @@ class Emulator:
 
     def put(self, name: str, content: bytes) -> str:
         """Writes an object through the code under test; returns its URL."""
-        from labeldp.transforms.stores.open_store import store_of
+        from labeldp.transforms.io.filesystems import store_of
 
         store_of(self.url(name)).write(self.url(name), content)
         return self.url(name)
 
     def objects(self, prefix: str = "") -> dict[str, bytes]:
         """The objects below a prefix, by the rest of their names."""
-        from labeldp.transforms.stores.open_store import store_of
+        from labeldp.transforms.io.filesystems import store_of
 
         url = self.url(prefix)
         store, found = store_of(url), {}
@@ -214,7 +214,7 @@ def emulator(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     ENFORCED.set()
     found = Emulator(scheme, variables)
     yield found
-    from labeldp.transforms.stores.open_store import store_of
+    from labeldp.transforms.io.filesystems import store_of
 
     store = store_of(found.url(""))
     store.delete([info.path for info in store.list(found.url(""))])

@@ -12,9 +12,8 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from labeldp.transforms import LabelledBatch, WriteParquet, WriteTFRecords
 from labeldp.transforms.errors import StageError, StoreConflict, StoreError
-from labeldp.transforms.io.filesystems import join_files
+from labeldp.transforms.io.filesystems import join_files, store_of
 from labeldp.transforms.shards.shard_ranges import CountRows
-from labeldp.transforms.stores.open_store import store_of
 
 pytestmark = pytest.mark.xdist_group("stores")
 

@@ -11,13 +11,12 @@ from labeldp.pipelines.ledger.ledger import Caps, Ledger, LedgerEntry
 from labeldp.pipelines.ledger.spent_budget import Window
 from labeldp.transforms import InputError, ShardFile, StageError
 from labeldp.transforms.errors import StoreConflict, StoreNotFound
-from labeldp.transforms.io.filesystems import complete_file, match, open_input
+from labeldp.transforms.io.filesystems import complete_file, match, open_input, store_of
 from labeldp.transforms.noise_key_file import NoiseKeyFile
 from labeldp.transforms.shards.publish_shards import _move
 from labeldp.transforms.stores import lease as lease_module
 from labeldp.transforms.stores.lease import Lease
 from labeldp.transforms.stores.object_store import ABSENT, require_conditions
-from labeldp.transforms.stores.open_store import store_of
 
 pytestmark = pytest.mark.xdist_group("stores")
 

@@ -275,7 +275,7 @@ def test_a_run_killed_before_it_is_charged_is_no_release(
     refused = invoke(on_store())
     assert refused.code == 1
     assert "out/released/notes exists" in refused.error
-    from labeldp.transforms.stores.open_store import store_of
+    from labeldp.transforms.io.filesystems import store_of
 
     store_of(emulator.url("")).delete([emulator.url("out/released/notes")])
     assert "which a killed run had left behind" in invoke(on_store(epsilon_cap=1)).ok().err

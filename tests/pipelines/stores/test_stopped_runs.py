@@ -16,9 +16,8 @@ from labeldp.pipelines.ledger.spent_budget import Caps
 from labeldp.pipelines.publish.output_folder import publish_folder, publishing, staging_folder
 from labeldp.pipelines.spec.release import OutputSpec
 from labeldp.transforms.errors import InputError, StageError
-from labeldp.transforms.io.filesystems import complete_file, join_files, write_text
+from labeldp.transforms.io.filesystems import complete_file, join_files, store_of, write_text
 from labeldp.transforms.stores import lease as lease_module
-from labeldp.transforms.stores.open_store import store_of
 
 pytestmark = pytest.mark.xdist_group("stores")
 httpsession: Any = pytest.importorskip("botocore.httpsession", reason="the extra aws is not installed")

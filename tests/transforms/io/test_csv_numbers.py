@@ -249,10 +249,10 @@ def test_files_without_a_header(tmp_path):
 
 
 def test_parts_of_a_file_without_a_header(tmp_path, monkeypatch):
-    from labeldp.transforms.csv_input.csv_parts import split_csv
-    from labeldp.transforms.io import row_parts
+    from labeldp.transforms.csv_input.csv_reader import split_csv
+    from labeldp.transforms.io import input_format
 
-    monkeypatch.setattr(row_parts, "_PART_ROWS", 1 << 14)
+    monkeypatch.setattr(input_format, "_PART_ROWS", 1 << 14)
     path = tmp_path / "a.csv"
     path.write_text("".join(f"{i},{i % 5}\n" for i in range(100_000)))
     dialect = Dialect(columns=("f", "y"))

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from labeldp.transforms import Format, InputError, LabelledBatch, ReadRecordBatches
-from labeldp.transforms.csv_input import csv_header, csv_reader
+from labeldp.transforms.csv_input import csv_columns, csv_reader
 from labeldp.transforms.io import csv_blocks
 from labeldp.transforms.io.input_format import FilePart
 from labeldp.transforms.readers import file_reader
@@ -340,7 +340,8 @@ def test_quotes_anywhere_are_read_as_arrow_reads_the_whole_file(name, rows, newl
     with pytest.MonkeyPatch.context() as patch:
         in_blocks(patch, content, block, window)
         (names,) = {
-            tuple(csv_header.column_names_of("a.csv", header)) for header, _ in csv_blocks.whole_row_blocks("a.csv", [])
+            tuple(csv_columns.column_names_of("a.csv", header))
+            for header, _ in csv_blocks.whole_row_blocks("a.csv", [])
         }
         layout = Format("csv", dict.fromkeys(names, "string"))
         found = [

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from labeldp.transforms import Format, InputError, ReadRecordBatches
 from labeldp.transforms.batches import LabelledBatch
-from labeldp.transforms.io import row_parts
+from labeldp.transforms.io import input_format
 from labeldp.transforms.io.input_format import BATCH_ROWS, FilePart
 from labeldp.transforms.readers import tfrecord_reader
 from labeldp.transforms.readers.file_reader import FileReader
@@ -28,7 +28,7 @@ ROWS = 5 * BATCH_ROWS + 17
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """(labels=, name=) -> path of a log of more than two parts, with records of many lengths."""
-    monkeypatch.setattr(row_parts, "_PART_ROWS", 2 * BATCH_ROWS)
+    monkeypatch.setattr(input_format, "_PART_ROWS", 2 * BATCH_ROWS)
     monkeypatch.setattr(framing, "_CHUNK", 100_000)
 
     def write(labels: int | None = None, name: str = "log.tfrecord") -> str:
@@ -68,7 +68,7 @@ def test_parts_are_read_in_parallel_and_tile_their_file(log, run):
 @given(st.integers(2, 64), st.lists(st.integers(1, 1000), min_size=7, max_size=70).map(sorted))
 def test_parts_of_a_file_with_many_shards_are_whole_shards(parts: int, cuts: list[int]) -> None:
     found: list[Any] = [
-        row_parts.bounds_of_part(FilePart("a", "a", number=number, parts=parts, cuts=tuple(cuts)), 1)
+        input_format.bounds_of_part(FilePart("a", "a", number=number, parts=parts, cuts=tuple(cuts)), 1)
         for number in range(parts)
     ]
     taken = [each for each in found if each != (0, 0)]
@@ -84,7 +84,7 @@ def test_parts_of_a_file_with_many_shards_are_whole_shards(parts: int, cuts: lis
 
 def test_few_shards_do_not_decide_where_parts_begin() -> None:
     part = FilePart("a", "a", number=1, parts=8, cuts=(1, 2, 3, 4, 5, 6))
-    assert row_parts.bounds_of_part(part, 16) == (2 * BATCH_ROWS, 4 * BATCH_ROWS)
+    assert input_format.bounds_of_part(part, 16) == (2 * BATCH_ROWS, 4 * BATCH_ROWS)
 
 
 @pytest.mark.parametrize("cuts", [

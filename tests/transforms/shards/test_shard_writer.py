@@ -22,12 +22,11 @@ from hypothesis import strategies as st
 from labeldp.transforms import LabelledBatch, ShardFile, WriteParquet, WriteTFRecords
 from labeldp.transforms.errors import StageError
 from labeldp.transforms.io.hive_partitions import OutputPartitions
-from labeldp.transforms.shards import parquet_writer, tfrecord_writer
+from labeldp.transforms.shards import shard_formats
 from labeldp.transforms.shards import shard_writer as write
-from labeldp.transforms.shards.parquet_writer import _ParquetLayout
+from labeldp.transforms.shards.shard_formats import _ParquetLayout, _TFRecordLayout
 from labeldp.transforms.shards.shard_ranges import CountRows, ShardRanges, SourceRows, divide_rows
 from labeldp.transforms.shards.shard_writer import _Assemble, _WriteSegments, shard_of_rows
-from labeldp.transforms.shards.tfrecord_writer import _TFRecordLayout
 from labeldp.transforms.tfrecord.encoded_batches import EncodedRecords
 from labeldp.transforms.tfrecord.framing import Frames, read_records
 
@@ -228,7 +227,7 @@ def test_any_cut_and_any_bundles_give_the_same_bytes_and_every_record_once(
     ranges = ranges_of(sources, num_shards) if known else None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(write, "_BLOCK_ROWS", 4)
-        patch.setattr(parquet_writer, "_ROW_GROUP", 7)
+        patch.setattr(shard_formats, "_ROW_GROUP", 7)
         patch.setattr(write, "_MAX_OPEN_SEGMENTS", shuffle.choice([1, 3, 256]))
         expected, files = write_as_bundles(
             [[source] for source in sources], folder / "one", layout, num_shards, 0, ranges
@@ -546,8 +545,7 @@ def test_a_failure_while_assembling_leaves_no_file_that_looks_finished(tmp_path,
     def fail(*args):
         raise OSError("disk full")
 
-    for module in (tfrecord_writer, parquet_writer):
-        monkeypatch.setattr(module, "open_segment_file", fail)
+    monkeypatch.setattr(shard_formats, "open_segment_file", fail)
     with pytest.raises(Exception, match="writing failed: OSError"):
         write_as_bundles([[log(600)], [log(600, start=600)]], tmp_path, LAYOUTS[kind](compression), 2)
     assert not (tmp_path / "data").exists() or os.listdir(tmp_path / "data") == []
@@ -625,7 +623,7 @@ def test_tensorflow_reads_the_tfrecord_shards(written, tmp_path, compression):
 
 
 def test_parquet_keeps_types_and_has_full_row_groups(written, monkeypatch):
-    monkeypatch.setattr(parquet_writer, "_ROW_GROUP", 100)
+    monkeypatch.setattr(shard_formats, "_ROW_GROUP", 100)
     batch = log(700)
     found, files = written([batch], "parquet", "none", 2)
     for (_, content), file in zip(found.items(), files, strict=True):
@@ -657,7 +655,7 @@ NESTED = {
 def test_columns_whose_values_repeat_get_dictionaries(tmp_path):
     """Of columns in several lists, the values are not counted: they keep pyarrow's default."""
     table = pa.table({path.split(".")[0]: column for path, column in NESTED.items()})
-    with open(tmp_path / "shard", "wb") as file, parquet_writer._GroupWriter(file, table.schema, "none") as writer:
+    with open(tmp_path / "shard", "wb") as file, shard_formats._GroupWriter(file, table.schema, "none") as writer:
         for batch in table.to_batches(70):
             writer.write(batch)
     group = pq.ParquetFile(tmp_path / "shard").metadata.row_group(0)

@@ -12,9 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.transforms.tfrecord import wire, wire_reference
-from labeldp.transforms.tfrecord.example_values import FoundValues, find_values, list_entries
+from labeldp.transforms.tfrecord.example_values import (
+    FoundValues,
+    decode_varints,
+    encode_varints,
+    find_values,
+    list_entries,
+    varint,
+)
 from labeldp.transforms.tfrecord.framing import PADDING
-from labeldp.transforms.tfrecord.varints import decode_varints, encode_varints, varint
 from labeldp.transforms.tfrecord.wire import BYTES, FLOAT, INT64
 
 tf: Any = pytest.importorskip("tensorflow")

@@ -17,7 +17,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
 pytest.importorskip("tensorflow_metadata", reason="the extra validation is not installed")
 
 from labeldp.transforms import LabelledBatch, ValidateExamples, Validation
-from labeldp.transforms.validation.schema_protos import parse_anomalies, parse_schema, parse_statistics
+from labeldp.transforms.validation.tensorflow_libraries import parse_anomalies, parse_schema, parse_statistics
 
 LABEL = "secret column"
 LABELS = [123456.5, 234567.5, 345678.5, 456789.5]

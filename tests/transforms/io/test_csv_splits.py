@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from labeldp.transforms import Format, InputError, ReadRecordBatches
 from labeldp.transforms.batches import LabelledBatch
-from labeldp.transforms.csv_input import csv_parts
-from labeldp.transforms.csv_input.csv_parts import split_csv
-from labeldp.transforms.io import csv_blocks, row_parts
+from labeldp.transforms.csv_input import csv_reader
+from labeldp.transforms.csv_input.csv_reader import split_csv
+from labeldp.transforms.io import csv_blocks, input_format
 from labeldp.transforms.io.csv_dialect import COMMA, Dialect
 from labeldp.transforms.io.input_format import BATCH_ROWS, FilePart
 from labeldp.transforms.readers import file_reader
@@ -38,7 +38,7 @@ def text() -> str:
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """(content, name=) -> path of a log, of which a part has two batches, and a block less than one."""
-    monkeypatch.setattr(row_parts, "_PART_ROWS", 2 * BATCH_ROWS)
+    monkeypatch.setattr(input_format, "_PART_ROWS", 2 * BATCH_ROWS)
     monkeypatch.setattr(csv_blocks, "_CSV_BLOCK", 100_000)
 
     def write(content: str | bytes, name: str = "log.csv") -> str:
@@ -69,7 +69,7 @@ def assert_tiled(path: str, dialect: Dialect = COMMA) -> None:
 @pytest.mark.parametrize("mark", [b"", codecs.BOM_UTF8], ids=["plain", "byte order mark"])
 @pytest.mark.parametrize("end", ["", "\n", "\n\n\r\n"], ids=["open", "closed", "blank lines"])
 def test_parts_tile_their_file_with_the_same_batches(write, monkeypatch, text, block, mark, end):
-    monkeypatch.setattr(csv_parts, "_BLOCK", block)
+    monkeypatch.setattr(csv_reader, "_BLOCK", block)
     assert_tiled(write(mark + (text + end).encode()))
 
 
@@ -175,9 +175,9 @@ def test_files_of_another_header_are_refused_in_every_part(write, text):
 def test_a_file_that_becomes_shorter_is_not_taken_for_a_part(write, text, monkeypatch):
     path = write(text)
     last = parts_of(path)[-1]
-    index = csv_parts._index(path, ["y"], COMMA)
+    index = csv_reader._index(path, ["y"], COMMA)
     Path(path).write_bytes(Path(path).read_bytes()[: int(index.cuts[-2])])
-    monkeypatch.setattr(csv_parts, "_index", lambda *_: index)
+    monkeypatch.setattr(csv_reader, "_index", lambda *_: index)
     with pytest.raises(InputError, match="became shorter while it was read"):
         read(last)
 
@@ -228,7 +228,7 @@ def test_ends_of_rows(pieces):
 def test_offsets_of_batches_and_blocks(write, text):
     path = write(text)
     content = Path(path).read_bytes()
-    index = csv_parts._index(path, ["y"], COMMA)
+    index = csv_reader._index(path, ["y"], COMMA)
     ends = csv_blocks.row_ends(content[len(index.header) :]) + len(index.header)
     assert index.rows == len(ends)
     assert index.batches.tolist() == [len(index.header), *ends[BATCH_ROWS - 1 : -1 : BATCH_ROWS], len(content)]

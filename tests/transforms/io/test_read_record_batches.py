@@ -10,7 +10,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
 from labeldp.transforms import Carried, Format, LabelledBatch, ReadRecordBatches
-from labeldp.transforms.readers import read_files as read
+from labeldp.transforms.io.filesystems import absolute, match
 
 SENTINEL = "SENTINEL123"
 FORMATS = ["tfrecord", "parquet", "csv"]
@@ -88,7 +88,7 @@ def test_batches_carry_side_inputs(tmp_path, run, write, columns, kind):
 def test_match_gives_files_in_order(tmp_path):
     for name in ("b", "a", "c10", "c9"):
         (tmp_path / name).write_text("y\n1\n")
-    assert list(read.match(f"{tmp_path}/*").items()) == [(str(tmp_path / name), 4) for name in ("a", "b", "c10", "c9")]
+    assert list(match(f"{tmp_path}/*").items()) == [(str(tmp_path / name), 4) for name in ("a", "b", "c10", "c9")]
 
 
 def test_no_match_is_an_error_that_says_what_to_do(tmp_path, failure):
@@ -112,7 +112,7 @@ def test_a_relative_pattern_does_not_depend_on_where_the_job_starts(tmp_path, mo
 
 
 def test_remote_patterns_stay_as_they_are():
-    assert read.absolute("gs://bucket/logs/*.csv") == "gs://bucket/logs/*.csv"
+    assert absolute("gs://bucket/logs/*.csv") == "gs://bucket/logs/*.csv"
 
 
 def test_the_label_column_is_read_as_a_number(tmp_path, run, write):

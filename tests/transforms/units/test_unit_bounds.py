@@ -17,7 +17,7 @@ from labeldp.transforms import (
     NoisyPrior,
 )
 from labeldp.transforms.batches import LabelledBatchCoder
-from labeldp.transforms.units import bound_units, leave_out
+from labeldp.transforms.units import unit_bounds
 
 DOMAIN = (0.0, 1.0, 2.0)
 ROWS = 600
@@ -83,8 +83,7 @@ def test_the_same_records_are_kept_however_the_input_is_cut(
         again, same = kept_rows(run, key, pieces[::-1], column_of(3), groups)
         assert records_of(again) == records_of(batches)
         assert same == counts
-    for module in (bound_units, leave_out):
-        monkeypatch.setattr(module, "BLOCK_ROWS", 128)
+    monkeypatch.setattr(unit_bounds, "BLOCK_ROWS", 128)
     small, _ = kept_rows(run, key, pieces, column_of(3))
     assert records_of(small) == records_of(batches)
     by_id, _ = kept_rows(run, key, log, column_of(3, id_column="id"))
@@ -154,7 +153,7 @@ def test_a_unit_sends_few_records_of_a_block(labelled, key) -> None:
     batch = labelled({"user": ["hot"] * 10_000, "y": np.zeros(10_000)})
     column = column_of(3)
     assert column.unit is not None
-    stage = bound_units._FindUnits(column, column.unit, key, 4)
+    stage = unit_bounds._FindUnits(column, column.unit, key, 4)
     stage.setup()
     stage.start_bundle()
     list(stage.process(batch))

@@ -5,7 +5,7 @@ import pytest
 
 pytest.importorskip("tensorflow_metadata", reason="the extra validation is not installed")
 
-from labeldp.transforms.validation.schema_protos import (
+from labeldp.transforms.validation.tensorflow_libraries import (
     parse_anomalies,
     parse_schema,
     parse_statistics,

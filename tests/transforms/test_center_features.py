@@ -10,7 +10,7 @@ import pytest
 from labeldp.mechanisms.center.feature_rows import Categories
 from labeldp.transforms.arrow_values import time_texts
 from labeldp.transforms.batches import LabelledBatch
-from labeldp.transforms.center.feature_columns import concatenated, feature_columns
+from labeldp.transforms.center.center_features import concatenated, feature_columns
 from labeldp.transforms.errors import InputError
 
 

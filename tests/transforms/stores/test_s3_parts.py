@@ -3,7 +3,10 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from labeldp.transforms.stores.joined_parts import LEAST_PART, Part, Range, joined_parts
+
+pytest.importorskip("boto3", reason="the extra aws is not installed")
+
+from labeldp.transforms.stores.s3_store import LEAST_PART, Part, Range, joined_parts
 
 MIB = 1 << 20
 # S3's limits.

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from labeldp.transforms.tfrecord.crc32c import appended_checksums, changed_checksums, restarted_checksums
+from labeldp.transforms.tfrecord.framing import appended_checksums, changed_checksums, restarted_checksums
 
 google_crc32c = pytest.importorskip("google_crc32c")
 

@@ -1,4 +1,4 @@
-"""Bounding of the records of each unit: finds the records that are left out, from ids alone.
+"""Bounds on the records of each unit, for records of files: those beyond it are found from ids alone, and left out.
 
 No record is shuffled, only a hash of its unit, its priority and its row, 20 bytes in all. Of each block of rows of a
 file, a unit sends its M records of lowest priority at most, so one with millions of records is no burden for a worker.
@@ -6,41 +6,34 @@ file, a unit sends its M records of lowest priority at most, so one with million
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.pvalue import PCollection, TaggedOutput
+from apache_beam.pvalue import AsMultiMap, PCollection, TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from ...mechanisms.release.label_column import LabelColumn
-from ...mechanisms.release.unit_bound import (
-    UnitBound,
-    UnitCounts,
-    add_unit_counts,
-    over_limit,
-    priorities,
-    unit_words,
-)
-from ..batches import LabelledBatch, record_identities
+from ...mechanisms.release.unit_bound import UnitBound, UnitCounts, add_unit_counts, over_limit, priorities, unit_words
+from ..batches import Carried, LabelledBatch, carried_inputs, record_identities
 from ..errors import InputError, redact_errors
 from ..noise_key_file import NoiseKeyFile
 from ..progress_log import Progress
-from .unit_values import units_of_records
+from .unit_counts import GROUPS, units_of_records
 
 BLOCK_ROWS = 1 << 20
 """Rows of a file whose exclusions are kept together."""
-
-GROUPS = 64
-"""Default number of groups into which units are sorted."""
 
 BlockKey = tuple[str, int]
 """A file, and the number of a block of `BLOCK_ROWS` of its rows."""
 
 _EXCLUSIONS, _COUNTS = "exclusions", "counts"
+# Blocks whose exclusions a worker keeps, one byte a row each.
+_MOST_BLOCKS = 4
 
 
 class BoundedUnits(NamedTuple):
@@ -102,6 +95,32 @@ class BoundUnits(beam.PTransform):
             | "AddCounts" >> beam.CombineGlobally(add_unit_counts)
             | "CheckKinds" >> beam.Map(check_kinds, self._unit.column).with_output_types(UnitCounts),
         )
+
+
+@dataclass
+class LeaveOut(beam.PTransform):
+    """Leaves out records of batches that were read from files.
+
+    Takes a PCollection of LabelledBatch and returns the same batches with the same row numbers.
+
+    Attributes:
+      exclusions: The rows, of `BoundUnits`. A worker loads those of the blocks that it reads.
+      unit: The privacy unit.
+      carried: Side inputs that batches carry to later stages.
+    """
+
+    exclusions: PCollection[tuple[BlockKey, np.ndarray]]
+    unit: UnitBound
+    carried: Sequence[Carried] = ()
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[LabelledBatch]:
+        names, values = carried_inputs(self.carried)
+        return batches | "LeaveOut" >> beam.ParDo(
+            _LeaveOut(self.unit, names), AsMultiMap(self.exclusions), *values
+        ).with_output_types(LabelledBatch)
 
 
 def _same(element: Any) -> Any:
@@ -225,3 +244,39 @@ class _Select(beam.DoFn):
             if mask.any():
                 yield TaggedOutput(_EXCLUSIONS, (part.block, part.rows[mask]))
         yield TaggedOutput(_COUNTS, UnitCounts(len(np.unique(units)), int(beyond.sum())))
+
+
+class _LeaveOut(beam.DoFn):
+    def __init__(self, unit: UnitBound, carried: Sequence[str]):
+        self._unit = unit
+        self._carried = carried
+
+    def start_bundle(self) -> None:
+        # Kept for a bundle only: the side input of another one may be that of another run of this worker's code.
+        self._excluded: dict[BlockKey, np.ndarray] = {}
+
+    # Beam takes an annotation of `values` for the type of their tuple.
+    @redact_errors("leaving out records")
+    def process(
+        self, batch: LabelledBatch, exclusions: Mapping[BlockKey, Iterable[np.ndarray]], *values
+    ) -> Iterator[LabelledBatch]:
+        excluded = np.zeros(len(batch.rows), bool)
+        blocks = batch.rows // BLOCK_ROWS
+        for number in np.unique(blocks).tolist():
+            here = blocks == number
+            excluded[here] = self._of_block((batch.source, number), exclusions)[batch.rows[here] - number * BLOCK_ROWS]
+        batch = dataclasses.replace(batch.carry(self._carried, values), unit=self._unit.request)
+        if excluded.any():
+            batch = dataclasses.replace(batch.keep(~excluded), left_out=int(excluded.sum()))
+        yield batch
+
+    def _of_block(self, block: BlockKey, exclusions: Mapping[BlockKey, Iterable[np.ndarray]]) -> np.ndarray:
+        """The excluded rows of a block, shape (BLOCK_ROWS,), bool."""
+        if block not in self._excluded:
+            if len(self._excluded) >= _MOST_BLOCKS:
+                self._excluded.clear()
+            found = np.zeros(BLOCK_ROWS, bool)
+            for rows in exclusions[block]:
+                found[rows] = True
+            self._excluded[block] = found
+        return self._excluded[block]

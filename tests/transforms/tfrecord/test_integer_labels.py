@@ -4,10 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from labeldp.transforms.tfrecord.example_values import find_values
+from labeldp.transforms.tfrecord.example_columns import widen_integer_labels
+from labeldp.transforms.tfrecord.example_values import encode_varints, find_values, varint
 from labeldp.transforms.tfrecord.framing import Frames, checksums, overwrite_words
-from labeldp.transforms.tfrecord.label_widening import widen_integer_labels
-from labeldp.transforms.tfrecord.varints import encode_varints, varint
 from labeldp.transforms.tfrecord.wire import INT64
 
 tf: Any = pytest.importorskip("tensorflow")

@@ -1,4 +1,4 @@
-"""Bounding of the records of each unit by their ids, for records that have no place in a file: rows and streams."""
+"""Bounds on the records of each unit by their ids, for records that have no place in a file: rows and streams."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from ...mechanisms.release.unit_bound import (
 from ..batches import LabelledBatch, record_identities
 from ..errors import InputError, redact_errors
 from ..noise_key_file import NoiseKeyFile
-from .bound_units import GROUPS, check_kinds
-from .unit_values import units_of_records
+from .unit_bounds import check_kinds
+from .unit_counts import GROUPS, units_of_records
 
 
 class BoundedRecords(NamedTuple):

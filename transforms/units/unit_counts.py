@@ -1,26 +1,64 @@
-"""Counts of the records of units: how many units have one record, how many two, and so on. No label enters."""
+"""Units of records, from the values of a public column, and counts of their records. No label enters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
+from ...mechanisms.noise.keyed_words import Identities
 from ...mechanisms.release.unit_bound import unit_words
-from ..batches import LabelledBatch
-from ..errors import redact_errors
+from ..arrow_values import named_units, value_type
+from ..batches import LabelledBatch, label_values
+from ..errors import InputError, redact_errors
 from ..noise_key_file import NoiseKeyFile
-from .bound_units import GROUPS
-from .unit_values import units_of_records
+
+GROUPS = 64
+"""Default number of groups into which units are sorted."""
 
 # Records after which the counts of a bundle are sent on.
 _MOST_GATHERED = 1 << 20
+
+
+def units_of_records(
+    batch: LabelledBatch, labels: Sequence[str], column: str
+) -> tuple[LabelledBatch, Identities, np.ndarray]:
+    """Selects the records of a batch that have a usable label and a unit.
+
+    Whether a record has a label is public. `labels` are the private columns; a label in each of them must be usable.
+    Returns these records, their units, and the rows of the records with a usable label but without a unit. Raises
+    InputError if a label or the unit column has the wrong type.
+    """
+    usable = batch.keep(np.logical_and.reduce([np.isfinite(label_values(batch, label)) for label in labels]))
+    units, present = _unit_identities(usable, column)
+    return usable.keep(present), units, usable.rows[~present]
+
+
+def _unit_identities(batch: LabelledBatch, column: str) -> tuple[Identities, np.ndarray]:
+    """Units of the m records that have exactly one, and a mask of these records, shape (n,), bool.
+
+    Empty text names no unit. Raises InputError if there is no such column, or it holds neither integers nor text.
+    """
+    found = batch.column(column)
+    if found is None:
+        if batch.batch.num_rows:
+            raise InputError(f"{batch.source}: there is no column {column!r}: name another column with --unit_column")
+        found = pa.nulls(0, pa.int64())
+    units = named_units(found, column)
+    if units is None:
+        kind = value_type(found.type)
+        raise InputError(
+            f"{batch.source}: unit column {column!r} holds {kind}, not integers or text: name another column "
+            f"with --unit_column, or for a CSV file give --csv_types {column}=string"
+        )
+    return units
 
 
 @dataclass(frozen=True, eq=False)
