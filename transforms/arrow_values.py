@@ -151,6 +151,10 @@ def single_values(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
     and a mask of these records, shape (n,), bool.
     """
     column = plain_values(column)
+    if not column.null_count:
+        alone = _alone(column)
+        if alone is not None:
+            return alone, np.full(len(column), True)
     if not is_list(column.type):
         present = np.asarray(column.is_valid())
         return column.filter(pa.array(present)), present
@@ -161,6 +165,16 @@ def single_values(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
     valid = np.asarray(values.is_valid())
     present[np.flatnonzero(present)] = valid
     return values.filter(pa.array(valid)), present
+
+
+def _alone(column: pa.Array) -> pa.Array | None:
+    """The values of records all of which have exactly one, without a copy; None for other records."""
+    if is_list(column.type):
+        offsets = column.offsets.to_numpy(zero_copy_only=False)
+        if not len(column) or not (np.diff(offsets) == 1).all():
+            return None
+        column = plain_values(column.values.slice(offsets[0], len(column)))
+    return None if column.null_count or pa.types.is_null(column.type) else column
 
 
 ENCODE_CLASSES = "encode classes as numbers: --label_min 0 --label_max 1 needs 0 and 1"

@@ -66,8 +66,25 @@ class Categories:
         return len(self.codes)
 
 
+@dataclass(frozen=True, eq=False)
+class HashedTexts:
+    """Column of texts of which only hashes are needed.
+
+    Attributes:
+      hashes: CRC-32 of each text in UTF-8, shape (n,), int64; -1 where it is missing.
+    """
+
+    hashes: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+
 Columns = Mapping[str, "np.ndarray | Categories"]
 """Features of n records by name: numbers, shape (n,), float64, NaN where missing; or categories."""
+
+MappedColumns = Mapping[str, "np.ndarray | Categories | HashedTexts"]
+"""The same for a map: hashes may take the place of categories of which all values are hashed."""
 
 
 @dataclass(frozen=True)
@@ -116,9 +133,17 @@ class Category:
         """Number of places."""
         return len(self.shares)
 
-    def places(self, column: Categories) -> np.ndarray:
+    @property
+    def hashed(self) -> bool:
+        """Whether all values are hashed."""
+        return not self.values
+
+    def places(self, column: np.ndarray | Categories | HashedTexts) -> np.ndarray:
         """Finds the places of n records, integers in [0, width); `width` where the value is missing or unknown."""
         width = self.width
+        if isinstance(column, HashedTexts) and self.hashed:
+            return np.where(column.hashes < 0, width, column.hashes % width)
+        assert isinstance(column, Categories)
         if self.values:
             own = {value: place for place, value in enumerate(self.values)}
             found = np.array([own.get(each, width) for each in column.values], np.int64)
@@ -232,7 +257,7 @@ class RowMap:
         none = np.zeros((0, self.size - 1))
         return np.concatenate([none, *numbers]), categories, np.concatenate([none, *tables])
 
-    def rows(self, columns: Columns) -> np.ndarray:
+    def rows(self, columns: MappedColumns) -> np.ndarray:
         """Maps features of n records to rows, shape (n, m + 1), int64: the L1 norm of each is at most `norm`."""
         weights, categories, tables = self._parts
         numbers = [
@@ -258,7 +283,7 @@ class RowMap:
         return rows
 
 
-def indicators(categories: Sequence[Category], columns: Columns) -> csr_array:
+def indicators(categories: Sequence[Category], columns: MappedColumns) -> csr_array:
     """Finds the places of categories, as a sparse matrix of n rows.
 
     For each encoder in turn, it has one indicator for each place, and one for missing or unknown values.
@@ -266,9 +291,7 @@ def indicators(categories: Sequence[Category], columns: Columns) -> csr_array:
     found: list[np.ndarray] = []
     width = 0
     for each in categories:
-        column = columns[each.name]
-        assert isinstance(column, Categories)
-        found.append(each.places(column) + width)
+        found.append(each.places(columns[each.name]) + width)
         width += each.width + 1
     places = np.stack(found, axis=1) if found else np.zeros((len(next(iter(columns.values()))), 0), np.int64)
     ends = np.arange(len(places) + 1) * len(found)

@@ -27,6 +27,7 @@ from .feature_rows import (
     ROW_UNIT,
     WEIGHT_UNIT,
     Columns,
+    MappedColumns,
     RowMap,
     encoders_of,
 )
@@ -282,7 +283,7 @@ class LinearCenter:
         deviations = math.sqrt(own), math.sqrt(residual_variance)
         return min(max(found, (deviations[0] - deviations[1]) ** 2), (deviations[0] + deviations[1]) ** 2)
 
-    def indices(self, columns: Columns) -> np.ndarray:
+    def indices(self, columns: MappedColumns) -> np.ndarray:
         """Predicts labels as indices into the domain, shape (n,), integers in [0, k).
 
         The columns are features of n records: all of the map's, and at least one column.
@@ -291,7 +292,7 @@ class LinearCenter:
         doubled = 2 * self._sums(columns) + self.labels * (unit // 2)
         return np.clip(doubled // unit, 0, self.labels - 1)
 
-    def positions(self, columns: Columns) -> np.ndarray:
+    def positions(self, columns: MappedColumns) -> np.ndarray:
         """Predicts labels without rounding them to the domain, as an offset for models.
 
         Positions are in steps from the first label of the domain, shape (n,), float64 in [0, k - 1]. The columns are as
@@ -300,7 +301,7 @@ class LinearCenter:
         middle = (self.labels - 1) / 2
         return np.clip(self._sums(columns) / (COEFFICIENT_UNIT * ROW_UNIT) + middle, 0, self.labels - 1)
 
-    def _sums(self, columns: Columns) -> np.ndarray:
+    def _sums(self, columns: MappedColumns) -> np.ndarray:
         rows = self.design.map.rows(columns)
         return np.einsum("ij,j->i", rows, np.array(self.coefficients, np.int64))
 

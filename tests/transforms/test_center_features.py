@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from labeldp.mechanisms.center.feature_rows import Categories
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from labeldp.mechanisms.center.feature_rows import Categories, Category
 from labeldp.transforms.arrow_values import time_texts
 from labeldp.transforms.batches import LabelledBatch
-from labeldp.transforms.center.center_features import concatenated, feature_columns
+from labeldp.transforms.center.center_features import concatenated, feature_columns, hashed_texts
 from labeldp.transforms.errors import InputError
 
 
@@ -159,3 +161,34 @@ def test_a_time_is_the_same_text_in_every_unit() -> None:
     assert {str(time_texts(halves.cast(pa.timestamp(unit)))[0]) for unit in ("ms", "us", "ns")} == {
         "2024-01-31 00:00:01.500000"
     }
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.none() | st.text(max_size=12) | st.sampled_from(["é", "\U0001f600", "", "a" * 40]), max_size=12),
+    st.sampled_from(["string", "large_string", "binary", "large_binary", "dictionary", "lists", "sliced"]),
+    st.integers(1, 70),
+)
+def test_hashes_of_texts_are_in_the_places_of_the_texts(texts: list[str | None], kind: str, width: int) -> None:
+    plain = {"dictionary": "string", "lists": "string", "sliced": "string"}.get(kind, kind)
+    column = pa.array(texts, pa.type_for_alias(plain))
+    if kind == "dictionary":
+        column = column.dictionary_encode()
+    elif kind == "lists":
+        several = [[text] if len(texts) % 2 else [text, "x"][: len(text or "ab")] for text in texts]
+        column = pa.array(several, pa.list_(pa.string()))
+    elif kind == "sliced":
+        column = pa.concat_arrays([pa.array(["before"]), column, pa.array(["behind"])])[1:-1]
+    batch = LabelledBatch.whole("s", 0, pa.RecordBatch.from_arrays([column], ["t"]))
+    category = Category("t", (), (1 / width,) * width, 1.0)
+    hashes = hashed_texts(batch, "t")
+    assert hashes is not None
+    assert len(hashes) == len(texts)
+    assert category.places(hashes).tolist() == category.places(feature_columns(batch, ["t"], ["t"])["t"]).tolist()
+
+
+@pytest.mark.parametrize("column", [pa.array([1, 2]), pa.array([b"\xff", b"a"]), pa.nulls(2), pa.array([1.5, None])])
+def test_what_is_no_text_in_utf8_is_not_hashed(column: pa.Array) -> None:
+    batch = LabelledBatch.whole("s", 0, pa.RecordBatch.from_arrays([column], ["t"]))
+    assert hashed_texts(batch, "t") is None
+    assert hashed_texts(batch, "other") is None

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
-from ...mechanisms.center.feature_rows import Categories, Columns
+from ...mechanisms.center.feature_rows import Categories, Columns, HashedTexts
 from ...mechanisms.center.linear_center import MOST_SAMPLE
 from ...mechanisms.noise.keyed_words import words
 from ..arrow_values import (
@@ -29,6 +29,7 @@ from ..batches import LabelledBatch, record_identities
 from ..errors import InputError, redact_errors
 from ..noise_key_file import NoiseKeyFile
 from ..progress_log import Progress
+from ..tfrecord.wire import hash_texts
 
 # Records and samples that an accumulator holds before they are merged.
 _MOST_HELD, _MOST_PARTS = 4 * MOST_SAMPLE, 256
@@ -104,6 +105,26 @@ def _values(batch: LabelledBatch, name: str) -> tuple[pa.Array, np.ndarray]:
 
 def _missing(rows: int, category: bool) -> np.ndarray | Categories:
     return Categories(np.full(rows, -1), ()) if category else np.full(rows, np.nan)
+
+
+def hashed_texts(batch: LabelledBatch, name: str) -> HashedTexts | None:
+    """Hashes the texts of a column, missing where a record has not exactly one; None if it holds no text in UTF-8."""
+    values, present = _values(batch, name)
+    if not (is_string(values.type) or is_binary(values.type)):
+        return None
+    try:
+        # It checks UTF-8, and copies no text.
+        values = values.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        return None
+    _, bounds, content = values.buffers()
+    if content is None:
+        return HashedTexts(np.full(len(present), -1))
+    ends = np.frombuffer(bounds, np.int64)[values.offset : values.offset + len(values) + 1]
+    own, hashes = np.empty(len(values), np.int64), np.full(len(present), -1)
+    hash_texts(content, ends, own)
+    hashes[present] = own
+    return HashedTexts(hashes)
 
 
 def _categories(values: pa.Array, present: np.ndarray) -> Categories:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
-from ...mechanisms.center.feature_rows import Category, Columns, RowMap
+from ...mechanisms.center.feature_rows import Category, MappedColumns, RowMap
 from ...mechanisms.center.linear_center import CenterDesign, LinearCenter, design_center, moment_sums, noised_sums
 from ...mechanisms.noise.input_digest import RawSums, add_sums, digest_sums
 from ...mechanisms.noise.keyed_words import Identities, integer_identities, keyed_hash, words
@@ -29,7 +29,7 @@ from ..noise_binding import ID_GROUPS, Threshold, after_unique_ids
 from ..noise_key_file import NoiseKeyFile
 from ..progress_log import LOGGER, Progress
 from ..tfrecord.example_encoder import encode_examples
-from .center_features import CenterFeatures, FeatureSample, SampleFeatures, feature_columns
+from .center_features import CenterFeatures, FeatureSample, SampleFeatures, feature_columns, hashed_texts
 
 # Sums are below 2^53 records times 2^44.
 _SUM_BYTES = 16
@@ -204,21 +204,21 @@ def _row_sums(secret: bytes, name: str, identities: Identities, rows: np.ndarray
     2^-38 and 2^-30: both with 2^-68, before the digest adds its own 2^-128.
     """
     drawn = words(secret, b"center rows", integer_identities("component", np.arange(2 * rows.shape[1])))
-    first, second = (
-        (rows.astype(np.uint64) * multipliers).sum(axis=1, dtype=np.uint64) for multipliers in np.split(drawn, 2)
-    )
+    first, second = (np.einsum("ij,j->i", rows.view(np.uint64), multipliers) for multipliers in np.split(drawn, 2))
     upper, lower = (first >> np.uint64(11)).astype(np.float64), (second >> np.uint64(33)).astype(np.int64)
     return digest_sums(secret, name, identities, upper, ("rows of the center", lower))
 
 
-def _center_columns(batch: LabelledBatch, map: RowMap) -> Columns:
+def _center_columns(batch: LabelledBatch, map: RowMap) -> MappedColumns:
     """Extracts the features of a map from a batch.
 
     Without features, the result is a column of the right length under no name of a feature. Raises InputError if a
     feature has the wrong type.
     """
-    categories = [each.name for each in map.encoders if isinstance(each, Category)]
-    found = feature_columns(batch, map.columns, categories)
+    categories = {each.name: each for each in map.encoders if isinstance(each, Category)}
+    hashed = {name: hashed_texts(batch, name) for name, each in categories.items() if each.hashed}
+    found: dict[str, Any] = {name: texts for name, texts in hashed.items() if texts is not None}
+    found |= feature_columns(batch, [name for name in map.columns if name not in found], categories)
     return found or {"": np.zeros(batch.batch.num_rows)}
 
 

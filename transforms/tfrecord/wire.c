@@ -34,35 +34,42 @@ static uint32_t load32(const uint8_t *at) {
     return word;
 }
 
-/* CRC-32C (Castagnoli). By instructions where the processor has them, else by eight tables. */
+/* CRC-32C (Castagnoli) of frames, by instructions where the processor has them, else by eight tables; and CRC-32, that
+   of zlib, of texts. */
 
 #define CRC_POLYNOMIAL 0x82F63B78u
+#define TEXT_POLYNOMIAL 0xEDB88320u
 
-static uint32_t crc_tables[8][256];
+typedef uint32_t Tables[8][256];
+static Tables crc_tables, text_tables;
 
-static void make_crc_tables(void) {
+static void make_tables(Tables tables, uint32_t polynomial) {
     for (uint32_t i = 0; i < 256; i++) {
         uint32_t crc = i;
         for (int bit = 0; bit < 8; bit++)
-            crc = crc >> 1 ^ (CRC_POLYNOMIAL & (0u - (crc & 1)));
-        crc_tables[0][i] = crc;
+            crc = crc >> 1 ^ (polynomial & (0u - (crc & 1)));
+        tables[0][i] = crc;
     }
     for (uint32_t i = 0; i < 256; i++)
         for (int table = 1; table < 8; table++)
-            crc_tables[table][i] = crc_tables[table - 1][i] >> 8 ^ crc_tables[0][crc_tables[table - 1][i] & 0xFF];
+            tables[table][i] = tables[table - 1][i] >> 8 ^ tables[0][tables[table - 1][i] & 0xFF];
 }
 
-static uint32_t crc_by_tables(const uint8_t *at, size_t size) {
+static inline uint32_t crc_with(Tables tables, const uint8_t *at, size_t size) {
     uint32_t crc = 0xFFFFFFFFu;
     for (; size >= 8; at += 8, size -= 8) {
         uint64_t word = load64(at) ^ crc;
         crc = 0;
         for (int table = 0; table < 8; table++)
-            crc ^= crc_tables[7 - table][word >> 8 * table & 0xFF];
+            crc ^= tables[7 - table][word >> 8 * table & 0xFF];
     }
     for (; size; at++, size--)
-        crc = crc >> 8 ^ crc_tables[0][(crc ^ *at) & 0xFF];
+        crc = crc >> 8 ^ tables[0][(crc ^ *at) & 0xFF];
     return ~crc;
+}
+
+static uint32_t crc_by_tables(const uint8_t *at, size_t size) {
+    return crc_with(crc_tables, at, size);
 }
 
 #if defined(__x86_64__)
@@ -88,7 +95,8 @@ static uint32_t crc_by_instructions(const uint8_t *at, size_t size) {
 static uint32_t (*crc32c)(const uint8_t *, size_t) = crc_by_tables;
 
 static void choose_crc(void) {
-    make_crc_tables();
+    make_tables(crc_tables, CRC_POLYNOMIAL);
+    make_tables(text_tables, TEXT_POLYNOMIAL);
 #if defined(__x86_64__)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("sse4.2"))
@@ -199,6 +207,39 @@ static PyObject *checksum_by_tables(PyObject *self, PyObject *arguments) {
     uint32_t crc = crc_by_tables(content.buf, (size_t)content.len);
     PyBuffer_Release(&content);
     return PyLong_FromUnsignedLong(crc);
+}
+
+static PyObject *hash_texts(PyObject *self, PyObject *arguments) {
+    Py_buffer content;
+    PyObject *bounds_object, *hashes_object;
+    Numbers bounds, hashes;
+    (void)self;
+    if (!PyArg_ParseTuple(arguments, "y*OO", &content, &bounds_object, &hashes_object))
+        return NULL;
+    PyObject *result = NULL;
+    if (take_numbers(bounds_object, 0, &bounds) < 0)
+        goto release_content;
+    if (take_numbers(hashes_object, 1, &hashes) < 0)
+        goto release_bounds;
+    int fits = hashes.length == (bounds.length ? bounds.length - 1 : 0);
+    for (Py_ssize_t i = 0; fits && i < bounds.length; i++)
+        fits = bounds.items[i] >= (i ? bounds.items[i - 1] : 0) && bounds.items[i] <= content.len;
+    if (fits) {
+        const uint8_t *octets = content.buf;
+        Py_BEGIN_ALLOW_THREADS
+        for (Py_ssize_t i = 0; i < hashes.length; i++)
+            hashes.items[i] = crc_with(text_tables, octets + bounds.items[i], (size_t)(bounds.items[i + 1] - bounds.items[i]));
+        Py_END_ALLOW_THREADS
+        result = Py_NewRef(Py_None);
+    } else {
+        PyErr_SetString(PyExc_ValueError, "the bounds of texts do not ascend within the content");
+    }
+    PyBuffer_Release(&hashes.buffer);
+release_bounds:
+    PyBuffer_Release(&bounds.buffer);
+release_content:
+    PyBuffer_Release(&content);
+    return result;
 }
 
 static PyObject *follow_frames(PyObject *self, PyObject *arguments) {
@@ -881,6 +922,7 @@ static PyMethodDef METHODS[] = {
     {"follow_frames", follow_frames, METH_VARARGS, "See wire_reference.follow_frames."},
     {"skim_frames", skim_frames, METH_VARARGS, "See wire_reference.skim_frames."},
     {"frame", frame, METH_O, "See wire_reference.frame."},
+    {"hash_texts", hash_texts, METH_VARARGS, "See wire_reference.hash_texts."},
     {"write_footers", write_footers, METH_VARARGS, "See wire_reference.write_footers."},
     {"shift_checksums", shift_checksums, METH_VARARGS, "See wire_reference.shift_checksums."},
     {"walk_examples", walk_examples, METH_VARARGS, "See wire_reference.walk_examples."},

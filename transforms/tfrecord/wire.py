@@ -23,6 +23,7 @@ __all__ = [
     "crc32c",
     "follow_frames",
     "frame",
+    "hash_texts",
     "shift_checksums",
     "skim_frames",
     "walk_examples",
@@ -41,6 +42,7 @@ COMPILED: bool = _functions is not wire_reference
 crc32c = _functions.crc32c
 follow_frames = _functions.follow_frames
 frame = _functions.frame
+hash_texts = _functions.hash_texts
 skim_frames = _functions.skim_frames
 shift_checksums = _functions.shift_checksums
 write_footers = _functions.write_footers

@@ -23,6 +23,8 @@ SipHash, for the hash of names.
 from __future__ import annotations
 
 import functools
+import itertools
+import zlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -54,6 +56,22 @@ def crc32c(content: bytes) -> int:
     import google_crc32c
 
     return google_crc32c.value(bytes(content))
+
+
+def hash_texts(content: bytes | memoryview, bounds: np.ndarray, hashes: np.ndarray) -> None:
+    """Computes the CRC-32 of texts, those of zlib, into `hashes`, shape (n,), int64.
+
+    `bounds`, shape (n + 1,), int64, ascending, are the ends of the texts in the content. Raises ValueError if they are
+    not, or lie outside.
+    """
+    view, ends = memoryview(content), bounds.tolist()
+    if (
+        len(hashes) != max(len(ends) - 1, 0)
+        or ends != sorted(ends)
+        or (ends and not 0 <= ends[0] <= ends[-1] <= len(view))
+    ):
+        raise ValueError("the bounds of texts do not ascend within the content")
+    hashes[:] = [zlib.crc32(view[start:end]) for start, end in itertools.pairwise(ends)]
 
 
 def follow_frames(content: bytes | memoryview, position: int, stop: int, ends: np.ndarray) -> tuple[int, bool]:

@@ -4,6 +4,7 @@ import json
 import random
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,28 @@ def test_many_checksums_are_shifted_alike():
     assert one.tolist() == two.tolist()
 
 
+@settings(deadline=None)
+@given(RECORDS, st.integers(0, 3))
+def test_texts_are_hashed_as_by_zlib(texts, before):
+    content, bounds = b"".join([bytes(before), *texts]), np.cumsum([before, *map(len, texts)])
+    for functions in (wire, wire_reference):
+        hashes = np.full(len(texts), -1)
+        functions.hash_texts(content, bounds, hashes)
+        assert hashes.tolist() == [zlib.crc32(text) for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "count"),
+    [([0, 5], 1), ([-1, 2], 1), ([3, 2], 1), ([0, 4], 2), ([0, 4], 0), ([], 1), ([0, 1 << 62], 1), ([-1 << 63, 4], 1)],
+)
+def test_no_text_is_hashed_beyond_the_content(bounds, count):
+    for functions in (wire, wire_reference):
+        hashes = np.full(count, -1)
+        with pytest.raises(ValueError, match="do not ascend within the content"):
+            functions.hash_texts(b"text", np.array(bounds, np.int64), hashes)
+        assert set(hashes.tolist()) <= {-1}
+
+
 @pytest.mark.parametrize("counts", [[1], [1, 2, 3], [0, -1], [1 << 33, 0], [0, -1 << 63]])
 def test_counts_out_of_range_shift_no_checksum(counts):
     for functions in (wire, wire_reference):
@@ -157,6 +180,8 @@ def test_arrays_of_other_types_are_refused():
             wire.write_footers(np.zeros(40, np.uint8), numbers)
         with pytest.raises(ValueError, match=r"int64|buffer"):
             wire.shift_checksums(np.zeros(3, np.uint32), numbers)
+        with pytest.raises(ValueError, match=r"int64|buffer"):
+            wire.hash_texts(bytes(40), np.zeros(4, np.int64), numbers)
     with pytest.raises(ValueError, match="contiguous"):
         wire.skim_frames(bytes(40), np.zeros(6, np.int64)[::2])
     with pytest.raises(ValueError, match="as many"):
