@@ -15,7 +15,7 @@ import os
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, Union
 
 from ..errors import FieldError, did_you_mean
@@ -102,7 +102,8 @@ class Fields:
     epsilon: float | None = None
     delta: float | None = None
     prior_epsilon: float | None = None
-    ledger: str | None = None
+    # It may hold a password.
+    ledger: str | None = field(default=None, repr=False)
     epsilon_cap: float | None = None
     delta_cap: float | None = None
     cap_window: str | None = None
@@ -170,11 +171,11 @@ def _field(name: str) -> str:
 def _kinds(cls: type) -> dict[str, tuple[Any, ...]]:
     """Types that the values of each attribute can have."""
     hints, found = typing.get_type_hints(cls), {}
-    for field in dataclasses.fields(cls):
-        hint = hints[field.name]
+    for each in dataclasses.fields(cls):
+        hint = hints[each.name]
         union = typing.get_origin(hint) in (Union, types.UnionType)
         kinds = typing.get_args(hint) if union else (hint,)
-        found[field.name] = tuple(typing.get_origin(kind) or kind for kind in kinds if kind is not type(None))
+        found[each.name] = tuple(typing.get_origin(kind) or kind for kind in kinds if kind is not type(None))
     return found
 
 

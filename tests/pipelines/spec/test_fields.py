@@ -68,6 +68,10 @@ def test_values_of_another_kind_are_refused(name: str, value: Any, problem: str)
     assert str(caught.value) == problem
 
 
+def test_a_password_is_not_shown() -> None:
+    assert "secret" not in repr(Fields.of({"label": "y", "ledger": "postgresql://me:secret@host/db"}))
+
+
 def test_unknown_keywords_are_named() -> None:
     for keyword in ("labels", "purpose", "help"):
         with pytest.raises(ValueError, match=f"^Release has no parameter '{keyword}': see labeldp privatize --help$"):
