@@ -12,6 +12,7 @@ STORES = {"s3": "S3", "gs": "Google Cloud Storage"}
 """Stores of `stores`, by the scheme of their URLs."""
 
 NAMES = {
+    "labeldp_default": "labeldp privatize, by default",
     "labeldp": "labeldp privatize",
     "labeldp_one_order": "labeldp privatize, features in one order",
     "labeldp_center": "labeldp privatize --center_column",

@@ -6,6 +6,8 @@ twice, counts labels, binds its noise to the data, solves, randomizes and writes
 only randomizes, and the loop only copies. Costs per record are slopes of time against size, which leave start-up and
 imports out.
 
+The command is run with its defaults, which find a center from the features, and without a center.
+
 The features of a tf.Example come in any order, as C++ writes them. `labeldp privatize` is also run on logs in which
 all records have one order, as Python writes them.
 """
@@ -35,6 +37,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         help="numbers of records for the per-element pipeline, which is slow "
         f"(default: 1/{_PER_ELEMENT_SHARE} of --sizes)",
     )  # fmt: skip
+    flags.add_argument(
+        "--default_sizes", type=int, nargs="+", metavar="N",
+        help=f"numbers of records for the job with a center (default: 1/{_LOOP_SHARE} of --sizes)",
+    )  # fmt: skip
     flags.add_argument("--files", type=int, default=8, metavar="N", help="files of a log (default: 8)")
     args = flags.parse_args(argv)
     fewer = [size // _LOOP_SHARE for size in args.sizes]
@@ -50,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         measured = compare(
             space,
             [
+                Program("labeldp_default", args.default_sizes or fewer, log, space.privatize_by_default, wider=True),
                 Program("labeldp", args.sizes, log, space.privatize),
                 Program("labeldp_one_order", args.sizes, log_of_one_order, space.privatize),
                 Program("codec_loop", fewer, log, space.bare_loop),
@@ -58,11 +65,13 @@ def main(argv: Sequence[str] | None = None) -> None:
             ],
             args.rounds,
         )
-    labeldp, per_element = measured["labeldp"], measured["per_element_beam"]
+    labeldp, per_element, default = (measured[name] for name in ("labeldp", "per_element_beam", "labeldp_default"))
     loops = [measured["codec_loop"], measured["codec_loop_parallel"]]
     print_result(
         "throughput",
         {
+            "default_cost_per_record_over_codec_loop": _over_fastest(ratio, default, loops),
+            "default_cpu_per_record_over_codec_loop": _over_fastest(cpu_ratio, default, loops),
             "cost_per_record_over_codec_loop": _over_fastest(ratio, labeldp, loops),
             "cpu_per_record_over_codec_loop": _over_fastest(cpu_ratio, labeldp, loops),
             "speedup_over_per_element_beam": ratio(per_element, labeldp),

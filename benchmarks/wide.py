@@ -2,7 +2,8 @@
 
 The records are as in logs of ads: 13 integers, 26 hashed texts and a float label, about 735 bytes as a tf.Example. They
 are measured with the features of each record in an order of its own, as C++ writes them; in one order, as Python does;
-and with a sequence of 200 floats in each record.
+and with a sequence of 200 floats in each record. The command is run with its defaults, which find a center from the
+features, and without a center.
 """
 
 from __future__ import annotations
@@ -52,6 +53,10 @@ def main(argv: Sequence[str] | None = None) -> None:
       argv: Arguments; default those of the process.
     """
     flags = parser(__doc__, _SIZES, rounds=1)
+    flags.add_argument(
+        "--default_sizes", type=int, nargs="+", metavar="N",
+        help=f"numbers of records for the job with a center (default: those of the loop, 1/{_LOOP_SHARE} of the job's)",
+    )  # fmt: skip
     flags.add_argument("--files", type=int, default=8, metavar="N", help="files of a log (default: 8)")
     flags.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=list(LAYOUTS), help="default: all")
     args = flags.parse_args(argv)
@@ -68,18 +73,22 @@ def _measured(space: Workspace, name: str, args: Any) -> dict[str, Any]:
 
     sizes = [int(size * layout.share) for size in args.sizes]
     fewer = [size // _LOOP_SHARE for size in sizes]
+    default_sizes = args.default_sizes or fewer
     programs = [
+        Program(f"{name} labeldp_default", default_sizes, log, space.privatize_by_default, wider=True),
         Program(f"{name} labeldp", sizes, log, space.privatize),
         Program(f"{name} bare_loop", fewer, log, space.bare_loop),
     ]
     measured = compare(space, programs, args.rounds)
-    for size in {*sizes, *fewer}:
+    for size in {*sizes, *fewer, *default_sizes}:
         log(size).delete()
-    labeldp, loop = (measured[program.name] for program in programs)
+    default, labeldp, loop = (measured[program.name] for program in programs)
     return {
+        "default_cost_per_record_over_bare_loop": ratio(default, loop),
+        "default_cpu_per_record_over_bare_loop": cpu_ratio(default, loop),
         "cost_per_record_over_bare_loop": ratio(labeldp, loop),
         "cpu_per_record_over_bare_loop": cpu_ratio(labeldp, loop),
-        "programs": {"labeldp": labeldp, "bare_loop": loop},
+        "programs": {"labeldp_default": default, "labeldp": labeldp, "bare_loop": loop},
     }
 
 

@@ -150,6 +150,19 @@ class Workspace:
         return path
 
     def privatize(self, log: Log, output: Path, *flags: str) -> list[str]:
+        """Composes the command line of `labeldp privatize` without a center, unless flags ask for one.
+
+        Args:
+          log: The input.
+          output: Folder to write.
+          flags: Further flags.
+
+        Returns:
+          Python's arguments.
+        """
+        return self.privatize_by_default(log, output, "--mechanism=rr_on_bins", *flags)
+
+    def privatize_by_default(self, log: Log, output: Path, *flags: str) -> list[str]:
         """Composes the command line of `labeldp privatize`, from a log to shards of its format (Parquet for CSV).
 
         Args:
@@ -165,8 +178,7 @@ class Workspace:
             f"--output={output}", f"--output_format={log.output_format}",
             f"--label={CONVERSION_LABEL if log.columns == 'conversions' else LABEL}", "--label_min=0",
             f"--label_max={LABEL_MAX}", "--label_step=1", f"--epsilon={EPSILON}", f"--noise_key_file={self.key}",
-            # Named, so that the job has no center unless flags ask for one.
-            "--mechanism=rr_on_bins", *flags,
+            *flags,
         ]  # fmt: skip
 
     def per_element(self, log: Log, output: Path) -> list[str]:

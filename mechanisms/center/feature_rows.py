@@ -135,7 +135,7 @@ class Category:
 
     @property
     def hashed(self) -> bool:
-        """Whether all values are hashed."""
+        """True if all values are hashed."""
         return not self.values
 
     def places(self, column: np.ndarray | Categories | HashedTexts) -> np.ndarray:

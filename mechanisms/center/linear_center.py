@@ -27,6 +27,7 @@ from .feature_rows import (
     ROW_UNIT,
     WEIGHT_UNIT,
     Columns,
+    Encoder,
     MappedColumns,
     RowMap,
     encoders_of,
@@ -59,6 +60,8 @@ _GRAIN = Fraction(1, 1 << 24)
 _LEAST_VARIANCE = 16.0
 # Share of the rows that are shortened to the norm.
 _SHORTENED = 0.02
+# Fewer places would tell little.
+_LEAST_PLACES = 4
 # Multiples of the a-priori variance of the coefficients that are compared, by their likelihood.
 _STRENGTHS = geomspace(1e-3, 30.0, 40)
 
@@ -95,19 +98,13 @@ def design_center(sample: Columns, records: int, epsilon: float, places: int = P
     linearly and a quarter otherwise, and the signal of a component is proportional to its variance.
 
     The sample has at most `MOST_SAMPLE` of the n >= 1 records; `epsilon` is the total budget of center, prior and
-    labels. A category of more than `places` values is hashed to as many places. Raises ValueError if `epsilon` is out
-    of range, or there are too many features or records.
+    labels. A category of more than `places` values is hashed to as many places, of wide records to fewer. Raises
+    ValueError if `epsilon` is out of range, or there are too many records.
     """
     check_epsilon(epsilon)
-    encoders = encoders_of(sample, places)
+    encoders = _fitting_encoders(sample, places)
     if not encoders:
         return _design_without_center(records)
-    width = sum(each.width for each in encoders)
-    if width > MOST_ENCODED:
-        raise ValueError(
-            f"the center's features have {width} columns after their encoding, more than {MOST_ENCODED}: "
-            "use fewer features"
-        )
     matrix = EncodedFeatures(encoders, sample)
     if matrix.shape[0] > MOST_SAMPLE:
         raise ValueError(f"the sample of features has {matrix.shape[0]} records, more than {MOST_SAMPLE}")
@@ -129,6 +126,16 @@ def design_center(sample: Columns, records: int, epsilon: float, places: int = P
     spent = share * Fraction(epsilon)
     spent = spent // _GRAIN * _GRAIN or spent
     return CenterDesign(chosen, float(spent), gram, len(rows), tuple(signal[:size].tolist()), records)
+
+
+def _fitting_encoders(sample: Columns, places: int) -> tuple[Encoder, ...]:
+    """Encoders of the features: of wide records with fewer places, and at last of the first features alone."""
+    encoders = encoders_of(sample, places)
+    while sum(each.width for each in encoders) > MOST_ENCODED and places > _LEAST_PLACES:
+        places //= 2
+        encoders = encoders_of(sample, places)
+    widths = np.cumsum([each.width for each in encoders])
+    return encoders[: int(np.searchsorted(widths, MOST_ENCODED, side="right"))]
 
 
 def _design_without_center(records: int) -> CenterDesign:

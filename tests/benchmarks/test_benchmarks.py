@@ -10,6 +10,8 @@ import pytest
 pytestmark = pytest.mark.xdist_group("benchmarks")
 
 SIZES = ["--sizes", "400", "800", "--rounds", "1"]
+DEFAULT_SIZES = ["--default_sizes", "500", "900"]
+"""Fewer records are refused: their center and labels would say nothing."""
 MEASUREMENT_FIELDS = {
     "sizes", "wall_seconds", "cpu_seconds", "peak_bytes", "runs", "fixed_seconds", "seconds_per_record", "r_squared",
     "cpu",
@@ -38,23 +40,31 @@ def check_measurement(facts: dict[str, Any], sizes: list[int]) -> None:
 def test_throughput(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
     tfx()
     benchmark("throughput").main(
-        [*SIZES, "--per_element_sizes", "50", "100", "--files=2", f"--temp_location={tmp_path}"]
+        [*SIZES, *DEFAULT_SIZES, "--per_element_sizes", "50", "100", "--files=2", f"--temp_location={tmp_path}"]
     )
 
     facts = last_line()
     check(
-        facts, "throughput", "cost_per_record_over_codec_loop", "cpu_per_record_over_codec_loop",
+        facts, "throughput", "default_cost_per_record_over_codec_loop", "default_cpu_per_record_over_codec_loop",
+        "cost_per_record_over_codec_loop", "cpu_per_record_over_codec_loop",
         "speedup_over_per_element_beam", "cpu_speedup_over_per_element_beam", "fixed_seconds", "r_squared",
         "peak_bytes",
     )  # fmt: skip
     assert set(facts["programs"]) == {
+        "labeldp_default",
         "labeldp",
         "labeldp_one_order",
         "codec_loop",
         "codec_loop_parallel",
         "per_element_beam",
     }
-    others = {"per_element_beam": [50, 100], "codec_loop": [100, 200], "codec_loop_parallel": [100, 200]}
+    few = [100, 200]
+    others = {
+        "per_element_beam": [50, 100],
+        "labeldp_default": [500, 900],
+        "codec_loop": few,
+        "codec_loop_parallel": few,
+    }
     for name, program in facts["programs"].items():
         check_measurement(program, others.get(name, [400, 800]))
     assert facts["fixed_seconds"] == facts["programs"]["labeldp"]["fixed_seconds"]
@@ -63,16 +73,17 @@ def test_throughput(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("jobs_in_process")
 def test_parquet(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
-    benchmark("parquet").main([*SIZES, "--files=2", f"--temp_location={tmp_path}"])
+    benchmark("parquet").main([*SIZES, *DEFAULT_SIZES, "--files=2", f"--temp_location={tmp_path}"])
 
     facts = last_line()
     check(
-        facts, "parquet", "cost_per_record_over_arrow_loop", "cpu_per_record_over_arrow_loop", "fixed_seconds",
-        "r_squared", "peak_bytes",
+        facts, "parquet", "default_cost_per_record_over_arrow_loop", "default_cpu_per_record_over_arrow_loop",
+        "default_cpu_per_record_over_no_center", "cost_per_record_over_arrow_loop", "cpu_per_record_over_arrow_loop",
+        "fixed_seconds", "r_squared", "peak_bytes",
     )  # fmt: skip
-    assert set(facts["programs"]) == {"labeldp", "arrow_loop"}
-    for program in facts["programs"].values():
-        check_measurement(program, [400, 800])
+    assert set(facts["programs"]) == {"labeldp_default", "labeldp", "arrow_loop"}
+    for name, program in facts["programs"].items():
+        check_measurement(program, [500, 900] if name == "labeldp_default" else [400, 800])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -81,13 +92,15 @@ def test_parquet(benchmark: Any, last_line: Any, tmp_path: Path) -> None:
 def test_wide(benchmark: Any, last_line: Any, tmp_path: Path, layouts: list[str]) -> None:
     if layouts != ["parquet"]:
         tfx()
-    benchmark("wide").main([*SIZES, "--files=2", "--layouts", *layouts, f"--temp_location={tmp_path}"])
+    benchmark("wide").main([*SIZES, *DEFAULT_SIZES, "--files=2", "--layouts", *layouts, f"--temp_location={tmp_path}"])
 
     facts = last_line()
     check(facts, "wide")
     assert list(facts["layouts"]) == layouts
     for name, layout in facts["layouts"].items():
         for figure in ("cost_per_record_over_bare_loop", "cpu_per_record_over_bare_loop"):
+            default = layout[f"default_{figure}"]
+            assert default is None or math.isfinite(default)
             assert layout[figure] is None or math.isfinite(layout[figure])
         least = {"any_order": 400, "one_order": 400, "sequence": 200, "parquet": 100}[name]
         check_measurement(layout["programs"]["labeldp"], [least, 2 * least])

@@ -40,13 +40,13 @@ def _remove(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def without_job(requests: list[Any]) -> Iterator[None]:
-    """Ends `privatize`, `fit` and `apply` where they would start a pipeline; gathers their requests."""
+def without_job(releases: list[Any]) -> Iterator[None]:
+    """Ends `privatize`, `fit` and `apply` where they would start a pipeline; gathers their releases."""
     from labeldp.pipelines.cli import privatize_command
     from labeldp.transforms import InputError
 
-    def stop(_ledger: Any, _name: str, jobs: Any, *_: Any) -> None:
-        requests.extend(jobs)
+    def stop(_ledger: Any, release: Any, *_: Any) -> None:
+        releases.append(release)
         raise InputError("stopped before the job")
 
     with mock.patch.object(privatize_command, "run_job", stop), mock.patch.object(privatize_command, "check_features"):
@@ -54,13 +54,13 @@ def without_job(requests: list[Any]) -> Iterator[None]:
 
 
 def _job_starts(argv: list[str]) -> Any | None:
-    """The request of a job whose flags and files are all accepted; None if they are refused."""
-    requests: list[Any] = []
-    with without_job(requests):
+    """The release of a job whose flags and files are all accepted; None if they are refused."""
+    releases: list[Any] = []
+    with without_job(releases):
         outcome = checked(argv, workspace())
     assert outcome.code, outcome
-    assert bool(requests) == ("stopped before the job" in outcome.err), outcome.err
-    return requests[0] if requests else None
+    assert bool(releases) == ("stopped before the job" in outcome.err), outcome.err
+    return releases[0] if releases else None
 
 
 # Mechanism files.
@@ -142,9 +142,9 @@ def check_mechanism_file(case: Case) -> bool:
     reported = checked(["report", str(path), f"--output={page}"], workspace()).code == 0
     assert reported == page.exists()
     assert passed or not reported
-    request = _job_starts(job("apply", mechanism_file=path, output=folder / "out", delta=0.9))
-    if request is not None:
-        randomizer = request.mechanism.fitted.randomizer
+    release = _job_starts(job("apply", mechanism_file=path, output=folder / "out", delta=0.9))
+    if release is not None:
+        randomizer = release.fitted.randomizer
         rows = [[int(weight) for weight in row] for row in randomizer.weights]
         assert all(sum(row) == 1 << 62 for row in rows)
         check_privacy(rows, 62, randomizer.epsilon, randomizer.delta)

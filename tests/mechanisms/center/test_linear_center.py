@@ -20,6 +20,7 @@ from labeldp.mechanisms.center.linear_center import (
     MOST_SAMPLE,
     CenterDesign,
     LinearCenter,
+    _fitting_encoders,
     _solved,
     _strength,
     design_center,
@@ -324,8 +325,8 @@ def test_thousands_of_hashed_places():
     assert len(design.map.weights) == MOST_ENCODED
     rows = design.map.rows(columns)
     assert (np.abs(rows).sum(axis=1) <= design.map.norm).all()
-    with pytest.raises(ValueError, match="4097 columns after their encoding, more than 4096"):
-        design_center(columns, 10**7, 2.0, MOST_ENCODED)
+    # With one more, the category has half the places.
+    assert len(design_center(columns, 10**7, 2.0, MOST_ENCODED).map.weights) == MOST_ENCODED // 2 + 1
 
 
 def test_a_sample_that_is_too_large_is_refused():
@@ -369,3 +370,29 @@ def test_the_variance_of_the_labels_is_estimated_from_what_is_released(labels: i
 
 def test_without_sums_there_is_no_estimate():
     assert LinearCenter(design_center({}, 100, 1.0, 32), 5, (), (0,)).label_variance(1.0) is None
+
+
+@pytest.mark.parametrize(
+    ("columns", "kept", "places"),
+    [
+        ({f"t{i}": 100 for i in range(100)}, 100, 32),
+        ({f"t{i}": 3 for i in range(1000)} | {"wide": 100}, 1001, 64),
+        ({f"t{i}": 3 for i in range(1500)}, MOST_ENCODED // 3, 3),
+        ({f"n{i}": 0 for i in range(MOST_ENCODED + 50)}, MOST_ENCODED, 0),
+    ],
+    ids=["categories", "small categories", "few places", "numbers"],
+)
+def test_wide_records_have_fewer_places_and_at_last_fewer_features(
+    columns: dict[str, int], kept: int, places: int
+) -> None:
+    random = np.random.Generator(np.random.PCG64(3))
+    made = {
+        name: Categories(random.integers(0, values, 200), tuple(map(str, range(values))))
+        if values
+        else random.random(200)
+        for name, values in columns.items()
+    }
+    encoders = _fitting_encoders(made, 64)
+    assert [each.name for each in encoders] == [*columns][:kept]
+    assert sum(each.width for each in encoders) <= MOST_ENCODED
+    assert max([each.width for each in encoders if not isinstance(each, Number)], default=0) == places
