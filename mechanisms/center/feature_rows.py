@@ -46,7 +46,7 @@ MOST_NORM = 1 << 24
 # Whole numbers below this, and their sums in any order, are exact in float64.
 _MOST_EXACT = 2.0**53
 # Records whose rows are computed at a time.
-_BLOCK = 1 << 11
+_BLOCK = 1 << 9
 _SHIFT = (FEATURE_UNIT * WEIGHT_UNIT // ROW_UNIT).bit_length() - 1
 
 
@@ -265,21 +265,20 @@ class RowMap:
         ]
         records = len(next(iter(columns.values())))
         encoded = np.stack(numbers, axis=1) if numbers else np.zeros((records, 0))
-        places = indicators(categories, columns) if categories else None
+        # All terms and their sums are integers below 2^53, so BLAS adds them exactly, in whatever order.
+        with one_blas_thread():
+            found = encoded @ weights
+        if categories:
+            found += indicators(categories, columns) @ tables
         rows = np.empty((records, self.size), np.int64)
         rows[:, 0] = ROW_UNIT
-        with one_blas_thread():
-            # Blocks that stay in the processor's cache.
-            for start in range(0, records, _BLOCK):
-                block = slice(start, start + _BLOCK)
-                # All terms and their sums are integers below 2^53, so BLAS adds them exactly, in whatever order.
-                found = encoded[block] @ weights
-                if places is not None:
-                    found += places[block] @ tables
-                whole = found.astype(np.int64)
-                whole += 1 << (_SHIFT - 1)
-                np.right_shift(whole, _SHIFT, out=rows[block, 1:])
-                rows[block] = shortened(rows[block], self.norm)
+        # Blocks that stay in the processor's cache.
+        for start in range(0, records, _BLOCK):
+            block = slice(start, start + _BLOCK)
+            whole = found[block].astype(np.int64)
+            whole += 1 << (_SHIFT - 1)
+            np.right_shift(whole, _SHIFT, out=rows[block, 1:])
+            rows[block] = shortened(rows[block], self.norm)
         return rows
 
 

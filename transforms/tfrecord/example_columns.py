@@ -19,7 +19,7 @@ from .example_decoder import ExampleDecoder, changed_type, undecodable
 from .example_encoder import encode_examples
 from .example_values import FoundValues, Values, content_offsets, decode_varints, find_values, varint, varint_sizes
 from .framing import PADDING, Frames, frame_headers
-from .wire import FLOAT, FOOTER_SIZE, INT64, write_footers
+from .wire import BYTES, FLOAT, FOOTER_SIZE, INT64, write_footers
 
 # The value of a map entry: Feature, FloatList, one packed float32 of 0.
 _FLOAT_VALUE = b"\x12\x08\x12\x06\x0a\x04" + bytes(4)
@@ -98,7 +98,7 @@ class ExampleColumns:
         return {name: self._column(frames, name, values) for name, values in found.values.items() if values.kinds.any()}
 
     def _column(self, frames: Frames, name: str, values: Values) -> pa.Array:
-        kinds = set(np.unique(values.kinds).tolist()) - {0, -1}
+        kinds = {kind for kind in (BYTES, FLOAT, INT64) if (values.kinds == kind).any()}
         if not kinds:
             return pa.nulls(len(frames))
         if kinds != {self._kinds.setdefault(name, min(kinds))}:
