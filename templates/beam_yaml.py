@@ -18,6 +18,7 @@ from apache_beam.pvalue import AsList, AsSingleton, PCollection
 
 from ..mechanisms.core.budget import MIN_EPSILON, remaining_epsilon
 from ..mechanisms.core.randomizer import Randomizer
+from ..mechanisms.release.center_release import CenterFeatures
 from ..mechanisms.release.unit_bound import UnitBound, UnitCounts
 from ..pipelines.errors import FieldError
 from ..pipelines.publish.job_result import JobResult
@@ -46,8 +47,7 @@ from ..transforms import (
     WriteTFRecords,
     row_fields,
 )
-from ..transforms.center.center_features import CenterFeatures
-from ..transforms.center.center_release import AppendCenter, DesignCenter, FitLinearCenter
+from ..transforms.center.fit_center import AppendCenter, DesignCenter, FitLinearCenter
 from ..transforms.errors import OTHER_MECHANISM
 from ..transforms.io.filesystems import delete_folder
 from ..transforms.shards.publish_shards import require_digest, require_empty

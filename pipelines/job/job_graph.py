@@ -18,7 +18,7 @@ from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.prior_release import EarlierMechanism, PriorRelease
 from ...mechanisms.release.unit_bound import UnitCounts
 from ...transforms.batches import Carried, LabelledBatch
-from ...transforms.center.center_release import AppendCenter, DesignCenter, FitLinearCenter
+from ...transforms.center.fit_center import AppendCenter, DesignCenter, FitLinearCenter
 from ...transforms.io.filesystems import delete_files, make_directory, write_text
 from ...transforms.io.input_format import ENOUGH_FILES
 from ...transforms.noise_binding import BindNoise

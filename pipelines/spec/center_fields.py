@@ -1,4 +1,4 @@
-"""Center of a request: features of a linear one, found in the first records if they are not named, and groups.
+"""Center of a request for files: features of a linear one, found in the first records if not named, and groups.
 
 Functions raise FieldError if a field is wrong, and InputError, which names the file, if the first records cannot be
 read.
@@ -11,105 +11,42 @@ import dataclasses
 import pyarrow as pa
 
 from ...mechanisms.center.group_ranges import LabelGroups
-from ...mechanisms.center.residuals import check_even
-from ...mechanisms.registry import AUTO
+from ...mechanisms.release.center_release import CenterFeatures
 from ...mechanisms.release.label_column import LabelColumn
 from ...transforms.arrow_values import value_type
-from ...transforms.center.center_features import CenterFeatures, is_feature
-from ...transforms.io.input_format import listed
+from ...transforms.center.feature_columns import is_feature
 from ...transforms.label_summary import is_group_type
-from ...transforms.progress_log import LOGGER
-from ..errors import FieldError, did_you_mean
-from .fields import NO_CENTER, Fields, names_of
+from ..errors import FieldError
+from .feature_choice import check_center, choose_features, makes_center, new_center
+from .fields import Fields
 from .input_spec import first_schema
 from .release import InputSpec
 
-# Over fewer labels, residuals are not finer than the noise.
-_LEAST_LABELS = 5
 _BOOLEANS = {"true": "1", "false": "0", "1": "1", "0": "0"}
 
 
 def center_features(
     fields: Fields, input: InputSpec, column: LabelColumn, mechanism: str, schema: pa.Schema | None = None
 ) -> CenterFeatures | None:
-    """Decides whether the job makes a linear center, and finds its features.
+    """Decides whether the job makes a linear center (`makes_center`), and finds its features (`choose_features`).
 
-    Without a schema, the first records of the first input file are read for theirs. The mechanism auto has a center by
-    default.
-
-    Features are those that are named, or all columns of numbers and texts but label, id and the filter's column. None
-    where no center was asked for, or it is a column of the input; and, by default, where there are no features or the
-    label domain is not an even grid of at least five labels. Features must be in the input, and the new column must
-    not.
+    Without a schema, the first records of the first input file are read for theirs. The new column must not be in the
+    input.
     """
     check_center(fields)
-    asked = fields.center == "linear" or fields.center_features is not None
-    if fields.center == NO_CENTER or (not asked and (fields.center_column is not None or mechanism != AUTO)):
-        return None
-    try:
-        check_even(column.labels)
-    except ValueError as error:
-        if asked:
-            raise FieldError.at("center", error) from None
-        return None
-    if not asked and len(column.domain) < _LEAST_LABELS:
+    if not makes_center(fields, column, mechanism):
         return None
     found = first_schema(input, column) if schema is None else schema
+    where = None if input.where is None else input.where.column
+    features = choose_features(fields, column, found, input.paths[0], " in its first records", where)
     name = new_center(fields)
-    chosen = _chosen(fields, input, column, found)
-    if not chosen and not asked:
-        LOGGER.info("no center: %s has no column of numbers or text besides the label", input.paths[0])
-        return None
-    if not chosen:
-        raise FieldError(
-            "{center} linear: {file} has no column of numbers or texts besides the label", file=input.paths[0]
-        )
-    if name in found.names:
+    if features is not None and name in found.names:
         raise FieldError(
             "{input} has a column {name!r}: name the new column of centers with {center} linear {center_column} NAME, "
             "or use that column as the center with {center_column} {name}",
             name=name,
         )
-    return CenterFeatures(chosen, column.id_column)
-
-
-def check_center(fields: Fields) -> None:
-    """Refuses a center that is there and is not."""
-    if fields.center == NO_CENTER:
-        given = [name for name in ("center_column", "center_features") if getattr(fields, name) is not None]
-        if given:
-            raise FieldError(f"{{center}} none has no {{{given[0]}}}: leave one of them out")
-
-
-def new_center(fields: Fields) -> str:
-    """Names the column of centers that the job adds."""
-    return fields.center_column or f"{fields.label}_center"
-
-
-def _chosen(fields: Fields, input: InputSpec, column: LabelColumn, schema: pa.Schema) -> tuple[str, ...]:
-    """Names of the features."""
-    if fields.center_features is None:
-        unit, where = column.unit and column.unit.column, input.where and input.where.column
-        left_out = {*column.private, column.id_column, unit, where}
-        return tuple(field.name for field in schema if is_feature(field.type) and field.name not in left_out)
-    named = names_of(fields.center_features)
-    for name in named:
-        if name in column.private:
-            raise FieldError("{center_features} must not name the label: centers are released as they are")
-        if name not in schema.names:
-            raise FieldError(
-                "{center_features}: {file} has no column {name!r} in its first records; it has: {names}{meant}",
-                file=input.paths[0],
-                name=name,
-                names=listed(schema.names),
-                meant=did_you_mean(name, schema.names),
-            )
-        kind = schema.field(name).type
-        if not is_feature(kind):
-            raise FieldError(
-                "{center_features}: {name!r} holds {kind}, neither numbers nor text: leave it out", name=name, kind=kind
-            )
-    return tuple(dict.fromkeys(named))
+    return features
 
 
 def unused_columns(

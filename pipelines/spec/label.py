@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from ...mechanisms.core.budget import decimal_budget, split_budget
 from ...mechanisms.core.label_grid import DeclaredGrid, check_domain, label_grid, working_grid
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.registry import AUTO, MECHANISMS, default_rounding, mechanism_named
+from ...mechanisms.release.center_release import CenterFeatures
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.unit_bound import UnitBound
 from ...transforms.io.filesystems import open_input
@@ -27,10 +28,6 @@ from ..ledger.spent_budget import Caps, Window
 from .fields import DEFAULT_LOSS, Fields
 from .mechanism_file import MechanismFile
 from .mechanism_spec import check_delta, read_parameters, takes_delta
-
-if TYPE_CHECKING:
-    # Loads Beam, which labels in memory do without.
-    from ...transforms.center.center_features import CenterFeatures
 
 GRID = ("label_min", "label_max", "label_step")
 """Fields of the label grid."""

@@ -26,7 +26,8 @@ from ...transforms.io.input_format import listed
 from ...transforms.noise_binding import Threshold
 from ...transforms.validation.tensorflow_libraries import without_features
 from ..errors import FieldError, did_you_mean
-from .center_fields import center_features, check_center, new_center, unused_columns, with_groups
+from .center_fields import center_features, unused_columns, with_groups
+from .feature_choice import check_center, new_center
 from .fields import DEFAULT_LOSS, Fields, names_of, shown
 from .input_spec import check_columns, check_no_folder, input_spec, read_schema, unsure_columns
 from .label import GRID, Label, check_split, make_label, read_caps, read_unusable_fraction, working_domain

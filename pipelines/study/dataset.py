@@ -15,7 +15,7 @@ import pyarrow as pa
 from ...mechanisms.center.feature_rows import Categories, Columns
 from ...transforms.arrow_values import float_values, is_number, is_text, is_time, single_values
 from ...transforms.batches import LabelledBatch, center_values, label_values
-from ...transforms.center.center_features import concatenated, feature_columns
+from ...transforms.center.feature_columns import concatenated, feature_columns
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import match
 from ...transforms.io.input_format import Equals, Format, file_parts, listed

@@ -27,15 +27,15 @@ from ...mechanisms.core.label_grid import working_grid
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
-from ...mechanisms.noise.keyed_words import keyed_hash, words
+from ...mechanisms.noise.keyed_words import keyed_hash
 from ...mechanisms.noise.noisy_histogram import mean_variance
 from ...mechanisms.registry import AUTO, default_rounding
+from ...mechanisms.release.center_release import sample_words, smallest
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.label_draws import LabelSampler
 from ...mechanisms.release.label_records import count_labels
 from ...mechanisms.release.prior_release import release_prior, restricted_prior, solved
 from ...transforms.batches import LabelledBatch, label_values, record_identities
-from ...transforms.center.center_features import smallest
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import read_text
 from ...transforms.label_summary import usable_records
@@ -385,7 +385,7 @@ def _simulate_center(
     spent. The secret is the evaluation's key of 32 bytes. Anyone can derive it: the result protects nothing.
     """
     identities = record_identities(batch, None)
-    drawn = words(secret, b"center sample", identities)
+    drawn = sample_words(secret, identities)
     sample = smallest(drawn, columns, len(drawn))
     design = design_center(sample.columns, sample.records, epsilon)
     labels = len(column.domain)

@@ -11,23 +11,23 @@ import pyarrow as pa
 import pytest
 from labeldp.mechanisms.center.feature_rows import ROW_UNIT, Categories, Number, RowMap
 from labeldp.mechanisms.center.linear_center import MOST_SAMPLE, CenterDesign, LinearCenter, noised_sums
-from labeldp.transforms import InputError, LabelColumn
-from labeldp.transforms.center import center_features, center_release
-from labeldp.transforms.center.center_features import (
+from labeldp.mechanisms.release import center_release
+from labeldp.mechanisms.release.center_release import (
     CenterFeatures,
     FeatureSample,
-    MergeSamples,
-    concatenated,
-    feature_columns,
+    MomentSummary,
+    moments_key,
     smallest,
 )
-from labeldp.transforms.center.center_release import (
+from labeldp.transforms import InputError, LabelColumn
+from labeldp.transforms.center import feature_sample, fit_center
+from labeldp.transforms.center.feature_columns import concatenated, feature_columns
+from labeldp.transforms.center.feature_sample import MergeSamples
+from labeldp.transforms.center.fit_center import (
     DesignCenter,
     FitLinearCenter,
     MergeMoments,
-    MomentSummary,
     append_center,
-    moments_key,
     summarize_moments,
 )
 
@@ -50,6 +50,12 @@ def fitted(pipeline, batches, key, features=FEATURES, column=COLUMN, epsilon=2.0
     """The LinearCenter of batches that are read twice."""
     public, labels = (pipeline | name >> beam.Create(batches, reshuffle=False) for name in ("features", "labels"))
     return labels | FitLinearCenter(column, public | DesignCenter(column, epsilon, key, features), key)
+
+
+def sample_at_most(records: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes samples smaller."""
+    for module in (center_release, feature_sample):
+        monkeypatch.setattr(module, "MOST_SAMPLE", records)
 
 
 @pytest.fixture
@@ -152,7 +158,7 @@ def test_the_noise_of_the_sums_is_not_that_of_the_histogram(labelled, secret) ->
 
 def test_the_center_does_not_depend_on_batches_or_their_order(labelled, recut, fit, monkeypatch) -> None:
     """More records than a sample holds, in many bundles."""
-    monkeypatch.setattr(center_features, "MOST_SAMPLE", 300)
+    sample_at_most(300, monkeypatch)
     whole = labelled(columns_of())
     pieces = recut(whole, 7, 8, 150, 700, 1500)
     one, other, again = fit([whole]), fit(pieces[::-1]), fit([whole])
@@ -183,7 +189,7 @@ def same(one: FeatureSample, other: FeatureSample) -> bool:
 
 
 def test_samples_merge_in_any_order(monkeypatch) -> None:
-    monkeypatch.setattr(center_features, "MOST_SAMPLE", 4)
+    sample_at_most(4, monkeypatch)
     merge = MergeSamples()
     parts = [
         sample([5, 1, 9], a=np.array([0.5, 0.1, 0.9])),
@@ -203,8 +209,8 @@ def test_samples_merge_in_any_order(monkeypatch) -> None:
 
 
 def test_samples_that_wait_to_be_merged_are_few(monkeypatch) -> None:
-    monkeypatch.setattr(center_features, "_MOST_HELD", 8)
-    monkeypatch.setattr(center_features, "MOST_SAMPLE", 4)
+    monkeypatch.setattr(feature_sample, "_MOST_HELD", 8)
+    sample_at_most(4, monkeypatch)
     merge = MergeSamples()
     held = merge.create_accumulator()
     for word in range(100):
@@ -236,7 +242,7 @@ def test_columns_of_two_kinds_are_refused() -> None:
 
 def test_a_mixture_is_refused_even_if_no_such_record_is_sampled(labelled, failure, key, monkeypatch) -> None:
     """Otherwise the error would depend on how records come together in bundles."""
-    monkeypatch.setattr(center_features, "MOST_SAMPLE", 1)
+    sample_at_most(1, monkeypatch)
     batches = [labelled({"a": [1.0] * 40, "y": [1.0] * 40}), labelled({"a": ["x"], "y": [1.0]}, "/logs/b")]
     features = CenterFeatures(("a",))
 
@@ -289,7 +295,7 @@ def test_a_failing_stage_shows_no_label(labelled, failure, key, monkeypatch, cap
     caplog.set_level(logging.DEBUG)
     columns = columns_of()
     columns["y"][::9] = LABEL
-    monkeypatch.setattr(center_release, name, fail_with_labels)
+    monkeypatch.setattr(fit_center if name == "usable_records" else center_release, name, fail_with_labels)
 
     def build(pipeline):
         return {"center": fitted(pipeline, [labelled(columns)], key)}
@@ -367,8 +373,8 @@ def test_numbers_of_every_kind(labelled, values, numbers) -> None:
 
 def test_a_bundle_passes_on_what_may_be_in_the_sample(labelled, key, monkeypatch) -> None:
     """The second half of a bundle is thinned; what a failed bundle saw does not thin the next one."""
-    monkeypatch.setattr(center_features, "MOST_SAMPLE", 50)
-    stage: Any = center_features._Sample(CenterFeatures(("a",)), key)
+    sample_at_most(50, monkeypatch)
+    stage: Any = feature_sample._Sample(CenterFeatures(("a",)), key)
     stage.setup()
     batches = [labelled({"a": np.arange(400.0) + 400 * place}, f"/logs/{place}") for place in range(3)]
     stage.start_bundle()
@@ -379,5 +385,5 @@ def test_a_bundle_passes_on_what_may_be_in_the_sample(labelled, key, monkeypatch
         whole.append(next(iter(stage.process(batch))))
     assert [len(part.words) for part in whole] == [50, 50, 50]
     assert sum(len(part.words) for part in thinned) < 150
-    assert same(center_features.merged(thinned), center_features.merged(whole))
+    assert same(feature_sample.merged(thinned), feature_sample.merged(whole))
     assert MOST_SAMPLE > 50

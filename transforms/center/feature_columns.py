@@ -1,19 +1,15 @@
-"""Features of a linear center, which are public: as numbers and categories of each batch, and as a uniform sample."""
+"""Features of a batch as numbers and categories, for a linear center. Loads no Beam."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.pvalue import PCollection
 
-from ...mechanisms.center.feature_rows import Categories, Columns, HashedTexts
-from ...mechanisms.center.linear_center import MOST_SAMPLE
-from ...mechanisms.noise.keyed_words import words
+from ...mechanisms.center.feature_rows import Categories, Category, Columns, HashedTexts, MappedColumns, RowMap
 from ..arrow_values import (
     float_values,
     is_binary,
@@ -25,34 +21,24 @@ from ..arrow_values import (
     time_texts,
     value_type,
 )
-from ..batches import LabelledBatch, record_identities
-from ..errors import InputError, redact_errors
-from ..noise_key_file import NoiseKeyFile
-from ..progress_log import Progress
+from ..errors import InputError
 from ..tfrecord.wire import hash_texts
 
-# Records and samples that an accumulator holds before they are merged.
-_MOST_HELD, _MOST_PARTS = 4 * MOST_SAMPLE, 256
 
-
-@dataclass(frozen=True)
-class CenterFeatures:
-    """Features of a linear center; text columns are categories.
-
-    Without `id_column`, the column of unique ids, records are identified by file and row.
-    """
-
-    names: tuple[str, ...]
-    id_column: str | None = None
+class FeatureBatch(Protocol):
+    """Records with features: a LabelledBatch, or a frame in memory. `source` is their name in messages."""
 
     @property
-    def columns(self) -> list[str]:
-        """Names of all columns to read."""
-        return list(dict.fromkeys([*self.names, *([self.id_column] if self.id_column else [])]))
+    def source(self) -> str: ...
+
+    @property
+    def batch(self) -> pa.RecordBatch: ...
+
+    def column(self, name: str) -> pa.Array | None: ...
 
 
 def feature_columns(
-    batch: LabelledBatch, names: Sequence[str], categories: Iterable[str] | None = None
+    batch: FeatureBatch, names: Sequence[str], categories: Iterable[str] | None = None
 ) -> dict[str, np.ndarray | Categories]:
     """Extracts features of n records.
 
@@ -96,7 +82,20 @@ def feature_columns(
     return found
 
 
-def _values(batch: LabelledBatch, name: str) -> tuple[pa.Array, np.ndarray]:
+def center_columns(batch: FeatureBatch, map: RowMap) -> MappedColumns:
+    """Extracts the features of a map from a batch.
+
+    Without features, the result is a column of the right length under no name of a feature. Raises InputError if a
+    feature has the wrong type.
+    """
+    categories = {each.name: each for each in map.encoders if isinstance(each, Category)}
+    hashed = {name: hashed_texts(batch, name) for name, each in categories.items() if each.hashed}
+    found: dict[str, Any] = {name: texts for name, texts in hashed.items() if texts is not None}
+    found |= feature_columns(batch, [name for name in map.columns if name not in found], categories)
+    return found or {"": np.zeros(batch.batch.num_rows)}
+
+
+def _values(batch: FeatureBatch, name: str) -> tuple[pa.Array, np.ndarray]:
     column = batch.column(name)
     if column is None:
         return pa.nulls(0), np.zeros(batch.batch.num_rows, bool)
@@ -107,7 +106,7 @@ def _missing(rows: int, category: bool) -> np.ndarray | Categories:
     return Categories(np.full(rows, -1), ()) if category else np.full(rows, np.nan)
 
 
-def hashed_texts(batch: LabelledBatch, name: str) -> HashedTexts | None:
+def hashed_texts(batch: FeatureBatch, name: str) -> HashedTexts | None:
     """Hashes the texts of a column, missing where a record has not exactly one; None if it holds no text in UTF-8."""
     values, present = _values(batch, name)
     if not (is_string(values.type) or is_binary(values.type)):
@@ -199,118 +198,3 @@ def _joined(parts: Sequence[np.ndarray | Categories]) -> Categories:
         own = [places.setdefault(value, len(places)) for value in part.values]
         codes.append(np.array([*own, -1])[part.codes])
     return Categories(np.concatenate(codes) if codes else np.zeros(0, np.int64), tuple(places))
-
-
-@dataclass(frozen=True, eq=False)
-class FeatureSample:
-    """Sample of some records: those with the smallest words.
-
-    Attributes:
-      words: Words of the sampled records, shape (s,), uint64, ascending.
-      columns: Their features, in the same order.
-      records: Number of records that were sampled from.
-    """
-
-    words: np.ndarray
-    columns: Columns
-    records: int
-
-
-class MergeSamples(beam.CombineFn):
-    """Keeps the `MOST_SAMPLE` records with the smallest words.
-
-    Samples are merged once they have `_MOST_HELD` records together, or are sent: each merge looks at all records.
-    """
-
-    def create_accumulator(self) -> list[FeatureSample]:
-        return []
-
-    def add_input(self, accumulator: list[FeatureSample], element: FeatureSample) -> list[FeatureSample]:
-        accumulator.append(element)
-        held = sum(len(part.words) for part in accumulator)
-        return accumulator if held < _MOST_HELD and len(accumulator) < _MOST_PARTS else [merged(accumulator)]
-
-    def merge_accumulators(self, accumulators: Iterable[list[FeatureSample]]) -> list[FeatureSample]:
-        return [merged([part for parts in accumulators for part in parts])]
-
-    def compact(self, accumulator: list[FeatureSample]) -> list[FeatureSample]:
-        return [merged(accumulator)]
-
-    def extract_output(self, accumulator: list[FeatureSample]) -> FeatureSample:
-        return merged(accumulator)
-
-
-def merged(parts: Sequence[FeatureSample]) -> FeatureSample:
-    """Merges samples of disjoint sets of records."""
-    columns = concatenated([part.columns for part in parts], [len(part.words) for part in parts])
-    drawn = np.concatenate([np.zeros(0, np.uint64), *(part.words for part in parts)])
-    return smallest(drawn, columns, sum(part.records for part in parts))
-
-
-def smallest(drawn: np.ndarray, columns: Columns, records: int) -> FeatureSample:
-    """Keeps at most `MOST_SAMPLE` records with the smallest words, in the order of their words.
-
-    `drawn` is the word of each record, shape (n,), uint64; `records` is the number of records that they were sampled
-    from.
-    """
-    order = np.argsort(drawn, kind="stable")[:MOST_SAMPLE]
-    kept: dict[str, np.ndarray | Categories] = {}
-    for name, column in columns.items():
-        kept[name] = _picked(column, order) if isinstance(column, Categories) else column[order]
-    return FeatureSample(drawn[order], kept, records)
-
-
-def _picked(column: Categories, order: np.ndarray) -> Categories:
-    """Categories of some records, without the values that none of them has: they may be far more than the records."""
-    codes = column.codes[order]
-    used, place = np.unique(codes, return_inverse=True)
-    missing = int(len(used) > 0 and used[0] < 0)
-    return Categories(place - missing, tuple(column.values[code] for code in used[missing:]))
-
-
-@dataclass
-class SampleFeatures(beam.PTransform):
-    """Samples features: a PCollection of LabelledBatch to exactly one FeatureSample, also for empty input.
-
-    The label column is not looked at. Which records are sampled depends on their identities and the secret key alone.
-    """
-
-    features: CenterFeatures
-    key: NoiseKeyFile
-
-    def __post_init__(self) -> None:
-        super().__init__()
-
-    def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[FeatureSample]:
-        return (
-            batches
-            | "Sample" >> beam.ParDo(_Sample(self.features, self.key)).with_output_types(FeatureSample)
-            | "Merge" >> beam.CombineGlobally(MergeSamples())
-        )
-
-
-class _Sample(beam.DoFn):
-    def __init__(self, features: CenterFeatures, key: NoiseKeyFile):
-        self._features = features
-        self._key = key
-
-    def setup(self) -> None:
-        self._secret = self._key.load()
-        self._progress = Progress("sampled")
-
-    def start_bundle(self) -> None:
-        # Of this bundle only: what a failed bundle has seen is not in the sample.
-        self._smallest = np.zeros(0, np.uint64)
-
-    @redact_errors("sampling features")
-    def process(self, batch: LabelledBatch) -> Iterator[FeatureSample]:
-        features, records = self._features, batch.batch.num_rows
-        drawn = words(self._secret, b"center sample", record_identities(batch, features.id_column))
-        if len(self._smallest) == MOST_SAMPLE:
-            # All others are behind a whole sample of this bundle.
-            kept = drawn <= self._smallest[-1]
-            batch, drawn = batch.keep(kept), drawn[kept]
-        self._smallest = np.sort(np.concatenate([self._smallest, drawn]))[:MOST_SAMPLE]
-        # The order of the columns decides on that of the encoders: it is that of the names in every file.
-        yield smallest(drawn, feature_columns(batch, features.names), records)
-        self._progress.add(records)

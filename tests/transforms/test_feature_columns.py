@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from labeldp.mechanisms.center.feature_rows import Categories, Category
 from labeldp.transforms.arrow_values import time_texts
 from labeldp.transforms.batches import LabelledBatch
-from labeldp.transforms.center.center_features import concatenated, feature_columns, hashed_texts
+from labeldp.transforms.center.feature_columns import concatenated, feature_columns, hashed_texts
 from labeldp.transforms.errors import InputError
 
 

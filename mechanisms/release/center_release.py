@@ -1,0 +1,180 @@
+"""Release of a linear center: the sample of features that it is designed for, its moment sums, and the noise of these.
+
+The sample and the design are public. Raw sums must not be shown before noise is added. The secret key has 32 bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..center.feature_rows import Categories, Columns
+from ..center.linear_center import MOST_SAMPLE, CenterDesign, LinearCenter, moment_sums, noised_sums
+from ..noise.input_digest import RawSums, add_sums, digest_sums
+from ..noise.keyed_words import Identities, integer_identities, keyed_hash, words
+from .label_column import LabelColumn
+from .label_records import LabelRecords, label_sums
+
+# Sums are below 2^53 records times 2^44.
+_SUM_BYTES = 16
+
+
+@dataclass(frozen=True)
+class CenterFeatures:
+    """Features of a linear center; text columns are categories.
+
+    Without `id_column`, the column of unique ids, records are identified by file and row.
+    """
+
+    names: tuple[str, ...]
+    id_column: str | None = None
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of all columns to read."""
+        return list(dict.fromkeys([*self.names, *([self.id_column] if self.id_column else [])]))
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureSample:
+    """Sample of some records: those with the smallest words.
+
+    Attributes:
+      words: Words of the sampled records, shape (s,), uint64, ascending.
+      columns: Their features, in the same order.
+      records: Number of records that were sampled from.
+    """
+
+    words: np.ndarray
+    columns: Columns
+    records: int
+
+
+def sample_words(secret: bytes, identities: Identities) -> np.ndarray:
+    """Draws the words by which records are sampled, shape (n,), uint64: functions of identities and secret alone."""
+    return words(secret, b"center sample", identities)
+
+
+def smallest(drawn: np.ndarray, columns: Columns, records: int) -> FeatureSample:
+    """Keeps at most `MOST_SAMPLE` records with the smallest words, in the order of their words.
+
+    `drawn` is the word of each record, shape (n,), uint64; `records` is the number of records that they were sampled
+    from.
+    """
+    order = np.argsort(drawn, kind="stable")[:MOST_SAMPLE]
+    kept: dict[str, np.ndarray | Categories] = {}
+    for name, column in columns.items():
+        kept[name] = _picked(column, order) if isinstance(column, Categories) else column[order]
+    return FeatureSample(drawn[order], kept, records)
+
+
+def _picked(column: Categories, order: np.ndarray) -> Categories:
+    """Categories of some records, without the values that none of them has: they may be far more than the records."""
+    codes = column.codes[order]
+    used, place = np.unique(codes, return_inverse=True)
+    missing = int(len(used) > 0 and used[0] < 0)
+    return Categories(place - missing, tuple(column.values[code] for code in used[missing:]))
+
+
+@dataclass(frozen=True, eq=False)
+class MomentSummary:
+    """Raw, unprotected sums over some records. It must not leave the job.
+
+    Attributes:
+      sums: Sums of rows times labels, exact integers; empty for no record.
+      records: Number of records with a usable label.
+      unusable: Number of records without one.
+      digest: Raw sums of the input digest over the records with a usable label.
+      rows: Raw sums of a digest of their rows.
+      left_out: Number of records that were left out because their units have too many; public.
+    """
+
+    sums: tuple[int, ...] = field(repr=False)
+    records: int
+    unusable: int
+    digest: RawSums
+    rows: RawSums
+    left_out: int = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        """State of a fixed size: runners show the sizes of elements, and that of an integer depends on its value."""
+        sums = b"".join(each.to_bytes(_SUM_BYTES, "little", signed=True) for each in self.sums)
+        return {**vars(self), "sums": sums}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        octets = state["sums"]
+        parts = [octets[start : start + _SUM_BYTES] for start in range(0, len(octets), _SUM_BYTES)]
+        vars(self).update(state, sums=tuple(int.from_bytes(part, "little", signed=True) for part in parts))
+
+
+def add_moments(parts: Iterable[MomentSummary]) -> MomentSummary:
+    """Adds summaries of disjoint sets of records."""
+    parts = list(parts)
+    present = [part.sums for part in parts if part.sums]
+    return MomentSummary(
+        tuple(sum(each) for each in zip(*present, strict=True)),
+        sum(part.records for part in parts),
+        sum(part.unusable for part in parts),
+        add_sums(part.digest for part in parts),
+        add_sums(part.rows for part in parts),
+        sum(part.left_out for part in parts),
+    )
+
+
+def sum_moments(records: LabelRecords, rows: np.ndarray, secret: bytes, left_out: int = 0) -> MomentSummary:
+    """Sums over records, without centers, and their rows, shape (n, m + 1), int64."""
+    column = records.column
+    sums = moment_sums(rows, records.indices(secret), len(column.domain))
+    digest, row_digest = label_sums(records, secret), _row_sums(secret, column.name, records.identities, rows)
+    return MomentSummary(tuple(sums), len(records), records.unusable, digest, row_digest, left_out)
+
+
+def _row_sums(secret: bytes, name: str, identities: Identities, rows: np.ndarray) -> RawSums:
+    """Raw sums of a digest of rows, in the place of labels and centers.
+
+    Each row is reduced by two linear hashes modulo 2^64 under secret multipliers, of which the upper 53 and 31 bits are
+    taken. Rows that differ have entries that differ by less than 2^26, so a hash is equal with a probability of at most
+    2^-38 and 2^-30: both with 2^-68, before the digest adds its own 2^-128.
+    """
+    drawn = words(secret, b"center rows", integer_identities("component", np.arange(2 * rows.shape[1])))
+    first, second = (np.einsum("ij,j->i", rows.view(np.uint64), multipliers) for multipliers in np.split(drawn, 2))
+    upper, lower = (first >> np.uint64(11)).astype(np.float64), (second >> np.uint64(33)).astype(np.int64)
+    return digest_sums(secret, name, identities, upper, ("rows of the center", lower))
+
+
+def moments_key(summary: MomentSummary, column: LabelColumn, design: CenterDesign, secret: bytes) -> bytes:
+    """Derives the noise key of moment sums: 32 bytes, from a raw summary of the whole input and a secret of 32 bytes.
+
+    It must not be shown: it is a function of raw sums.
+
+    It is bound to the labels and the rows of all records, to the request and to the raw sums themselves. If features
+    change and labels do not, two releases with the same noise would show the exact difference of their sums; and if the
+    sums stay, equal releases would show that: a change of features leaves the sums as they are if the label of the
+    record is the middle one. As a pseudorandom function of rows and sums, the noise is independent for any two inputs.
+    """
+    bound_to: list[Any] = [
+        summary.digest.lanes.astype("<u8").tobytes().hex(),
+        summary.rows.lanes.astype("<u8").tobytes().hex(),
+        list(summary.sums),
+        column.name,
+        [label.hex() for label in column.domain],
+        column.rounding,
+        design.epsilon.hex(),
+        design.map.norm,
+    ]
+    if column.unit is not None:
+        bound_to.append(column.unit.request)
+    return keyed_hash(secret, b"labeldp moments", json.dumps(bound_to).encode())
+
+
+def release_center(summary: MomentSummary, column: LabelColumn, design: CenterDesign, secret: bytes) -> LinearCenter:
+    """Releases the linear center of a raw summary of the whole input; it spends the epsilon of the design."""
+    labels, sums = len(column.domain), ()
+    if design.epsilon:
+        noise_key = moments_key(summary, column, design, secret)
+        sums = noised_sums(list(summary.sums), design.map.norm, labels, design.epsilon, noise_key)
+    return LinearCenter.fit(design, labels, sums)
