@@ -1,8 +1,8 @@
 """Label differential privacy for regression labels, as one Apache Beam job.
 
 The names below are loaded when they are first used, so that `import labeldp` costs milliseconds. Those of
-`labeldp.mechanisms` need numpy and scipy only, `LabelPrivatizer` pyarrow as well; those of `labeldp.transforms` load
-Apache Beam.
+`labeldp.mechanisms` need numpy and scipy only, `LabelPrivatizer` and `privatize` pyarrow as well; those of
+`labeldp.transforms` load Apache Beam.
 """
 
 from __future__ import annotations
@@ -28,7 +28,14 @@ if TYPE_CHECKING:
         solve,
         split_budget,
     )
-    from labeldp.pipelines.api import LabelPrivatizer, NotFittedError, PrivatizeFiles, ReleaseWarning
+    from labeldp.pipelines.api import (
+        LabelPrivatizer,
+        NotFittedError,
+        PrivatizeFiles,
+        ReleasedFrame,
+        ReleaseWarning,
+        privatize,
+    )
     from labeldp.transforms import (
         BatchesToRows,
         BindNoise,
@@ -108,6 +115,7 @@ __all__ = [
     "ReadRecordBatches",
     "ReleaseShards",
     "ReleaseWarning",
+    "ReleasedFrame",
     "RowsToBatches",
     "ShardFile",
     "SolveRandomizer",
@@ -122,6 +130,7 @@ __all__ = [
     "__version__",
     "label_grid",
     "mechanism_named",
+    "privatize",
     "row_fields",
     "solve",
     "split_budget",

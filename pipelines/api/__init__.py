@@ -1,4 +1,4 @@
-"""Python interfaces: `LabelPrivatizer` for labels in memory, without Beam, and `PrivatizeFiles` for pipelines."""
+"""Python interfaces: `LabelPrivatizer` and `privatize` in memory, without Beam, and `PrivatizeFiles` for pipelines."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .frames import ReleasedFrame, privatize
     from .label_privatizer import LabelPrivatizer, NotFittedError, ReleaseWarning
     from .privatize_files import PrivatizeFiles
 
@@ -15,9 +16,11 @@ _MODULE_OF = {
     "NotFittedError": ".label_privatizer",
     "PrivatizeFiles": ".privatize_files",
     "ReleaseWarning": ".label_privatizer",
+    "ReleasedFrame": ".frames",
+    "privatize": ".frames",
 }
 
-__all__ = ["LabelPrivatizer", "NotFittedError", "PrivatizeFiles", "ReleaseWarning"]
+__all__ = ["LabelPrivatizer", "NotFittedError", "PrivatizeFiles", "ReleaseWarning", "ReleasedFrame", "privatize"]
 
 
 def __getattr__(name: str) -> Any:

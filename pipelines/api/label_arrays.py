@@ -1,6 +1,7 @@
 """Columns of labels in memory: numpy, pandas, polars, Arrow and lists. Reads one, and gives back the same kind.
 
-Functions take one of `KINDS`, and raise TypeError if it is of no known kind.
+Functions take one of `KINDS`, and raise TypeError if it is of no known kind. A frame of one column and an array of
+shape (n, 1), as scikit-learn has labels, are read as the column.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ...transforms.arrow_values import (
     single_numbers,
 )
 
-KINDS = "a one-dimensional numpy array, a pandas or polars Series, an Arrow array, or a list"
+KINDS = "a one-dimensional numpy array, a pandas or polars Series, an Arrow array, a list, or a frame of one column"
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,12 +49,14 @@ def read_numbers(data: Any, name: str) -> LabelArray:
     `name` is that of the argument, for messages. Raises ValueError if it has another number of dimensions, or holds
     anything but numbers. No value is in the message.
     """
-    column = _arrow(data, name)
+    data, wrap = _only_column(data, name)
+    column = arrow_column(data, name)
     if not (is_number(column.type) or pa.types.is_null(column.type)):
         advice = f": {ENCODE_CLASSES.replace('--', '')}" if name == "labels" else ""
         raise ValueError(f"{name} holds {column.type}, not numbers{advice}")
     nulls = np.asarray(column.is_null())
-    return LabelArray(single_numbers(column, len(column)), nulls, _restorer(data, nulls))
+    restored = _restorer(data, nulls)
+    return LabelArray(single_numbers(column, len(column)), nulls, lambda values: wrap(restored(values)))
 
 
 def read_identities(data: Any, id_column: str) -> Identities:
@@ -61,7 +64,7 @@ def read_identities(data: Any, id_column: str) -> Identities:
 
     Raises ValueError, which names rows, if an id is missing or occurs twice, or ids are neither integers nor texts.
     """
-    column = _arrow(data, "ids")
+    column = arrow_column(_only_column(data, "ids")[0], "ids")
     missing = np.asarray(column.is_null())
     if missing.any():
         raise ValueError(f"row {int(missing.argmax())} has no id: each record needs one")
@@ -80,22 +83,64 @@ def read_units(data: Any, unit_column: str) -> tuple[Identities, np.ndarray]:
     Returns the units of the m records that have one, and a mask of these records, shape (n,), bool. Raises ValueError
     if units are neither integers nor texts.
     """
-    column = _arrow(data, "units")
+    column = arrow_column(_only_column(data, "units")[0], "units")
     units = named_units(column, unit_column)
     if units is None:
         raise ValueError(f"units hold {column.type}, not integers or text")
     return units
 
 
-def _arrow(data: Any, name: str) -> pa.Array:
-    """The column as one Arrow array of plain values. Errors of libraries, which may quote a value, are not shown."""
+def width(data: Any) -> int | None:
+    """Number of columns of a frame or of a two-dimensional array; None for anything else."""
+    if isinstance(data, np.ndarray):
+        return data.shape[1] if data.ndim == 2 else None
+    if isinstance(data, pa.Table | pa.RecordBatch):
+        return data.num_columns
+    return data.shape[1] if is_of(data, "pandas", "DataFrame") or is_of(data, "polars", "DataFrame") else None
+
+
+def column_name(data: Any) -> str | None:
+    """Name that a column has of its own, as that of a Series or of a frame's only column; None if it has none."""
+    if is_of(data, "pandas", "DataFrame"):
+        data = data.iloc[:, 0]
+    elif is_of(data, "polars", "DataFrame"):
+        data = data.to_series(0)
+    elif isinstance(data, pa.Table | pa.RecordBatch):
+        return data.schema.names[0]
+    known = is_of(data, "pandas", "Series") or is_of(data, "polars", "Series")
+    return str(data.name) if known and data.name is not None else None
+
+
+def _only_column(data: Any, name: str) -> tuple[Any, Callable[[Any], Any]]:
+    """The only column of a frame or of a two-dimensional array, and the way back; a column as it is."""
+    count = width(data)
+    if count is None:
+        return data, lambda column: column
+    if count != 1:
+        features = "; features are given as features=frame" if name == "labels" else ""
+        raise ValueError(f"{name} must be one column, not {count} columns{features}")
+    if isinstance(data, np.ndarray):
+        return data[:, 0], lambda column: column[:, None]
+    if isinstance(data, pa.Table | pa.RecordBatch):
+        kind, names = type(data), data.schema.names
+        return data.column(0), lambda column: kind.from_arrays([column], names)
+    if is_of(data, "pandas", "DataFrame"):
+        return data.iloc[:, 0], lambda column: column.to_frame(data.columns[0])
+    return data.to_series(0), lambda column: column.to_frame()
+
+
+def arrow_column(data: Any, name: str) -> pa.Array:
+    """Converts a column to one Arrow array of plain values. Errors of libraries, which may quote a value, stay hidden.
+
+    `name` is that of the argument, for messages. Raises ValueError if values are of several types, or the data has
+    another number of dimensions.
+    """
     if isinstance(data, pa.ChunkedArray):
         return plain_values(data.combine_chunks() if data.num_chunks != 1 else data.chunk(0))
     if isinstance(data, pa.Array):
         return plain_values(data)
-    if not (
-        isinstance(data, np.ndarray | list | tuple) or _is(data, "pandas", "Series") or _is(data, "polars", "Series")
-    ):
+    series = is_of(data, "pandas", "Series") or is_of(data, "polars", "Series")
+    if not (isinstance(data, np.ndarray | list | tuple) or series):
         raise TypeError(f"{name} must be {KINDS}, not {type(data).__name__}")
     if isinstance(data, np.ndarray) and data.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional, not of shape {data.shape}")
@@ -122,7 +167,7 @@ def _converted(data: Any, kind: pa.DataType | None) -> pa.Array:
     elif isinstance(data, np.ndarray):
         # None and NaN are both missing in an array of objects.
         column = pa.array(data, kind, from_pandas=data.dtype == object)
-    elif _is(data, "polars", "Series"):
+    elif is_of(data, "polars", "Series"):
         column = data.to_arrow()
     elif isinstance(data, list | tuple):
         column = pa.array([value.item() if isinstance(value, np.generic) else value for value in data], kind)
@@ -132,8 +177,8 @@ def _converted(data: Any, kind: pa.DataType | None) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def _is(data: Any, library: str, name: str) -> bool:
-    """Tells whether an object is of a class of a library, without importing the library."""
+def is_of(data: Any, library: str, name: str) -> bool:
+    """Tests whether an object is of a class of a library, without importing the library."""
     module = sys.modules.get(library)
     return module is not None and isinstance(data, getattr(module, name))
 
@@ -156,7 +201,7 @@ def _restorer(data: Any, nulls: np.ndarray) -> Callable[[np.ndarray], Any]:
         return lambda values: np.ma.MaskedArray(values, mask)
     if isinstance(data, np.ndarray):
         return lambda values: values
-    if _is(data, "polars", "Series"):
+    if is_of(data, "polars", "Series"):
         return lambda values: sys.modules["polars"].Series(data.name, arrow(values))
     return _pandas_restorer(data.index, data.name, data.dtype, nulls)
 

@@ -4,42 +4,52 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from ...mechanisms.analysis.automatic import CANDIDATES, LABELS
 from ...mechanisms.analysis.utility import ReleasedFacts
 from ...mechanisms.analysis.verdict import Verdict, Warn, debiasing, release_warnings, verdict
-from ...mechanisms.core.budget import BudgetSplit
+from ...mechanisms.center.linear_center import LinearCenter
+from ...mechanisms.core.budget import BudgetSplit, round_up
 from ...mechanisms.core.certificate import Certificate
 from ...mechanisms.core.prior import Prior
 from ...mechanisms.core.randomizer import Randomizer
-from ...mechanisms.noise.keyed_words import KEY_BYTES, Identities, row_identities
-from ...mechanisms.registry import AUTO, mechanism_named
+from ...mechanisms.noise.keyed_words import KEY_BYTES
+from ...mechanisms.registry import AUTO
 from ...mechanisms.release.bound_noise import NoiseBinding, make_binding
 from ...mechanisms.release.label_column import LabelColumn
-from ...mechanisms.release.label_draws import LabelSampler
-from ...mechanisms.release.label_records import LabelRecords, LabelSummary, count_labels
-from ...mechanisms.release.prior_release import PriorRelease, public_reason, release_prior, solved
-from ...mechanisms.release.unit_bound import UnitBound, UnitCounts, bounded
+from ...mechanisms.release.unit_bound import UnitBound, UnitCounts
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import is_remote
 from ..errors import FieldNames, as_parameter
 from ..ledger.ledger import LEDGER_NAME, Ledger, is_database
-from ..ledger.spent_budget import Caps
 from ..publish.manifest import released_facts
 from ..publish.protocol import Charge, charged, release_entries
 from ..spec.fields import Fields
-from ..spec.label import Label, make_label, read_caps, read_unusable_fraction, request_in_memory
+from ..spec.label import make_label, read_caps, read_unusable_fraction, request_in_memory
 from ..spec.machine import write_file
 from ..spec.mechanism_file import MechanismFile
 from ..spec.target_checks import create_key, noise_key_file, path_of
-from .label_arrays import LabelArray, read_identities, read_numbers, read_units
+from .feature_frames import FeatureFrame, labels_and_features, read_frame
+from .label_arrays import read_numbers
+from .memory_release import (
+    Given,
+    MemoryRequest,
+    draw_labels,
+    fit_center,
+    predicted,
+    read_centers,
+    read_records,
+    solve_release,
+    with_features,
+)
 
 _KEY_LEFT_OUT = "left out of the copy"
 _NAME_WITH_IDS = "labels"
@@ -49,56 +59,13 @@ class ReleaseWarning(UserWarning):
     """Warning about released labels, from released facts only: a domain that is too small, noisy labels, and so on."""
 
 
-@dataclass(frozen=True)
-class _Request:
-    """Checked parameters, and the name that stands for the input file in the identities of records."""
-
-    label: Label
-    source: str
-    caps: Caps
-    most_unusable: float
-
-    @property
-    def column(self) -> LabelColumn:
-        """The label column."""
-        return self.label.column
-
-    def check_unusable(self, records: int, unusable: int) -> None:
-        """Checks the number of records without a usable label, which is public.
-
-        `records` is the number of those with one. Raises ValueError if there are no records, no record has a usable
-        label, or too many have none.
-        """
-        if records == 0:
-            raise ValueError("no record has a usable label" if unusable else "there are no records")
-        if unusable > self.most_unusable * (records + unusable):
-            raise ValueError(
-                f"{unusable:,} of {records + unusable:,} records have no usable label (missing, NaN or infinite), more "
-                f"than max_unusable_fraction {self.most_unusable:g}: fix them, leave them out, or raise it"
-            )
-
-
 class NotFittedError(ValueError, AttributeError):
     """A `LabelPrivatizer` is used before `fit` or `fit_transform`."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Records:
-    """Labels in memory, and the records that are released: those that have a usable label, within bounds of units.
-
-    `kept` masks these among all labels, and `counts` are of units.
-    """
-
-    labels: LabelArray
-    kept: np.ndarray
-    released: LabelRecords
-    summary: LabelSummary = field(repr=False)
-    counts: UnitCounts | None = None
-
-
 @dataclass(frozen=True)
 class _Release:
-    """The latest release: what the report is about."""
+    """The latest release: what the report is about. `features` is their number; None if it is not known."""
 
     command: str
     source: str
@@ -106,6 +73,7 @@ class _Release:
     mechanism: MechanismFile
     epsilon: float
     counts: UnitCounts | None = None
+    features: int | None = None
 
 
 class LabelPrivatizer:
@@ -113,13 +81,19 @@ class LabelPrivatizer:
 
     It follows scikit-learn's conventions and does not need scikit-learn: `fit` releases the noised histogram and solves
     for the mechanism, `transform` draws labels, `fit_transform` does both in one release. They take labels as numpy
-    arrays, pandas or polars Series, Arrow arrays or lists, and return the same kind, as float64, with the same name and
-    index. A label that is missing, NaN or infinite stays missing.
+    arrays, pandas or polars Series, Arrow arrays, lists or frames of one column, and return the same kind, as float64,
+    with the same name and index. A label that is missing, NaN or infinite stays missing.
+
+    With `features`, labels are privatized around a linear center, as `labeldp privatize` does by default: a part of
+    epsilon releases a linear model of the label, and what it misses is randomized, with less noise. Features are
+    public; `center_` has the center of each record, for training on both. Labels and features may be given by position
+    in either order, as `fit_transform(labels, features)` or `fit_transform(X, y)`: their shapes tell them apart.
 
     The labels are those that the command line writes for the same rows in the same order, with the same key, if `label`
     names the column, `source` the input file with its absolute path, and the parameters are those of the flags:
-    `fit_transform` gives the labels of `labeldp privatize --center none`, `fit` and `transform` those of `labeldp fit
-    --center none` and `labeldp apply`. With `id_column` and `ids`, ids take the place of the file and its rows.
+    `fit_transform` gives the labels of `labeldp privatize`, `fit` and `transform` those of `labeldp fit` and `labeldp
+    apply`, without features those of `--center none`. With `id_column` and `ids`, ids take the place of the file and
+    its rows.
 
     Privacy. Without `source` and ids each call of `fit`, `transform` and `fit_transform` is a release of its own, with
     fresh noise and a charge, also over equal labels: they may be those of others. With `source`, or ids, the noise is a
@@ -133,23 +107,29 @@ class LabelPrivatizer:
       certificate_: Certificate: its true epsilon and its bias, recomputed from its integers.
       prior_: Noised distribution of the labels; with a center, of the residuals in the range of the randomizer.
       budget_: Epsilon of the histogram and of the labels.
+      certified_epsilon_: Epsilon that the latest release has spent, as the ledger has it: of center, histogram and, if
+        they were released, labels, together.
       verdict_: Verdict on what the labels can be used for.
       warnings_: Warnings about the release, as `ReleaseWarning` shows them.
       records_: Number of records with a usable label.
       source_: Name of the input of the latest release, which the ledger has as well: given as `source`, it repeats the
         release.
       labels_: The label domain that the mechanism uses, shape (k,), float64: the declared one, or a coarser grid.
+      center_: Center of each record of the latest call, labels of the domain, shape (n,), float64; None without a
+        linear center.
     """
 
     randomizer_: Randomizer
     certificate_: Certificate
     prior_: Prior
     budget_: BudgetSplit
+    certified_epsilon_: float
     verdict_: Verdict
     warnings_: list[Warn]
     records_: int
     source_: str
     labels_: np.ndarray
+    center_: np.ndarray | None
 
     def __init__(
         self,
@@ -169,7 +149,9 @@ class LabelPrivatizer:
         label: str = "label",
         source: str | None = None,
         id_column: str | None = None,
+        center: str | None = None,
         center_column: str | None = None,
+        center_features: Sequence[str] | str | None = None,
         unit_column: str | None = None,
         max_records_per_unit: int | None = None,
         max_unusable_fraction: float = 0.001,
@@ -202,13 +184,19 @@ class LabelPrivatizer:
             same records, so that equal labels are the same release: for the bytes of the command line, the absolute
             path of its only input file. None for a random name for each call.
           id_column: Name of the column of `ids`; None to identify records by source and row.
-          center_column: Name of the column of `center`, a public prediction of each label; None for no center.
+          center: "linear" for a linear center of the features also where none is made by default, "none" for none; None
+            to make one if features are given, with the mechanism "auto" only for an even grid of at least five labels.
+          center_column: Name of the column of `center`, a public prediction of each label; with features, of the column
+            of linear centers, label_center by default for the column "label". The noise is bound to it.
+          center_features: Names of the features of a linear center; None for all columns of numbers and texts except
+            label, id and unit.
           unit_column: Name of the column of `units`, for all labels of one of which epsilon then holds; None for the
             label of a single record.
           max_records_per_unit: Largest number of records of a unit that are released. Labels of further records stay
             missing.
           max_unusable_fraction: Tolerated fraction of records without a usable label, in [0, 1].
-          features: Number of features of the model that will be trained, for verdict and warnings; None if unknown.
+          features: Number of features of the model that will be trained, for verdict and warnings; None for the number
+            of columns of the features that are given with the labels, if any.
           noise_key: Secret key, 32 bytes; None to keep it in a file.
           noise_key_file: File of the secret key, mode 0600, created if it does not exist; None for
             ~/.config/labeldp/noise.key.
@@ -233,7 +221,9 @@ class LabelPrivatizer:
         self.label = label
         self.source = source
         self.id_column = id_column
+        self.center = center
         self.center_column = center_column
+        self.center_features = center_features
         self.unit_column = unit_column
         self.max_records_per_unit = max_records_per_unit
         self.max_unusable_fraction = max_unusable_fraction
@@ -275,13 +265,25 @@ class LabelPrivatizer:
             setattr(self, name, value)
         return self
 
-    def fit(self, labels: Any, *, center: Any = None, ids: Any = None, units: Any = None) -> LabelPrivatizer:
+    def fit(
+        self,
+        labels: Any,
+        y: Any = None,
+        *,
+        features: Any = None,
+        center: Any = None,
+        ids: Any = None,
+        units: Any = None,
+    ) -> LabelPrivatizer:
         """Releases the noised histogram of the labels and the mechanism that is solved for it, as `labeldp fit`.
 
         The ledger is charged for the histogram. No label is released.
 
         Args:
-          labels: The labels of n records.
+          labels: The labels of n records, or features if `y` is given.
+          y: The labels if features come first, as scikit-learn has them; or the features.
+          features: Public features of the records: a pandas or polars DataFrame, an Arrow table or record batch, a dict
+            of columns, or an array of shape (n, m), whose columns are named x0, x1, ...
           center: Public prediction of each label, with `center_column`.
           ids: Unique id of each record, integers or texts, with `id_column`.
           units: Privacy unit of each record, integers or texts, with `unit_column`. Records without one are left out.
@@ -294,21 +296,30 @@ class LabelPrivatizer:
           TypeError: If an argument is of an unknown kind.
           InputError: If key or ledger cannot be used, or a cap would be exceeded.
         """
-        request, secret = self._request()
-        records = _read(request, request.column, secret, labels, center, ids, units)
-        found = _fitted(request, records, secret)
-        release = _Release("fit", request.source, *found, request.label.budget.epsilon, records.counts)
-        self._publish(request, release, fitted=True)
+        _refuse_pipeline()
+        self._fit("fit", _given(labels, y, features, center, ids, units))
         return self
 
-    def transform(self, labels: Any, *, center: Any = None, ids: Any = None, units: Any = None) -> Any:
+    def transform(
+        self,
+        labels: Any,
+        y: Any = None,
+        *,
+        features: Any = None,
+        center: Any = None,
+        ids: Any = None,
+        units: Any = None,
+    ) -> Any:
         """Releases labels that the fitted mechanism randomizes, as `labeldp apply`.
 
         The ledger is charged for the labels, whether they are those of `fit` or others, and again for each call without
         `source` and ids. With them, the labels of those of `fit` are those of `fit_transform`.
 
         Args:
-          labels: The labels of n records.
+          labels: The labels of n records, or features if `y` is given.
+          y: The labels if features come first, as scikit-learn has them; or the features.
+          features: Public features of the records: a pandas or polars DataFrame, an Arrow table or record batch, a dict
+            of columns, or an array of shape (n, m), whose columns are named x0, x1, ...
           center: Public prediction of each label, with `center_column`.
           ids: Unique id of each record, integers or texts, with `id_column`.
           units: Privacy unit of each record, integers or texts, with `unit_column`. Records without one are left out.
@@ -322,29 +333,47 @@ class LabelPrivatizer:
           TypeError: If an argument is of an unknown kind.
           InputError: If key or ledger cannot be used, or a cap would be exceeded.
         """
+        _refuse_pipeline()
         mechanism = self._latest().mechanism
+        given = _given(labels, y, features, center, ids, units)
         request, secret = self._request()
-        center_column = None if mechanism.center is None else mechanism.center.column
+        linear = None if mechanism.center is None else mechanism.center.linear
         column = LabelColumn(
-            request.column.name, mechanism.domain, request.column.id_column, mechanism.rounding, center_column,
-            unit=_unit_of(request, mechanism), declared=mechanism.declared,
+            request.column.name, mechanism.domain, request.column.id_column, mechanism.rounding,
+            None if mechanism.center is None else mechanism.center.column, unit=_unit_of(request, mechanism),
+            declared=mechanism.declared,
         )  # fmt: skip
-        records = _read(request, column, secret, labels, center, ids, units)
-        binding = make_binding(records.summary, column, mechanism.budget, secret)
-        drawn = _drawn(records, mechanism.randomizer, binding, secret)
+        records, centers = read_records(request, column, secret, given, linear is not None), None
+        if linear is not None:
+            centers = predicted(linear, _needed(given.features, linear, column), column.labels)
+            records = records.around(centers)
+        binding = make_binding(records.summary(secret), column, mechanism.budget, secret)
+        drawn = draw_labels(records, mechanism.randomizer, binding, secret)
         epsilon = mechanism.total_epsilon(mechanism.labels_budget[0])
-        self._publish(
-            request, _Release("apply", request.source, binding, mechanism, epsilon, records.counts), fitted=False
-        )
+        number = _number_of_features(given.features, column)
+        release = _Release("apply", request.source, binding, mechanism, epsilon, records.counts, number)
+        self._publish(request, release, centers, fitted=False)
         return drawn
 
-    def fit_transform(self, labels: Any, *, center: Any = None, ids: Any = None, units: Any = None) -> Any:
+    def fit_transform(
+        self,
+        labels: Any,
+        y: Any = None,
+        *,
+        features: Any = None,
+        center: Any = None,
+        ids: Any = None,
+        units: Any = None,
+    ) -> Any:
         """Releases labels, with the mechanism that is solved for their noised histogram, as `labeldp privatize`.
 
         The ledger is charged for histogram and labels.
 
         Args:
-          labels: The labels of n records.
+          labels: The labels of n records, or features if `y` is given.
+          y: The labels if features come first, as scikit-learn has them; or the features.
+          features: Public features of the records: a pandas or polars DataFrame, an Arrow table or record batch, a dict
+            of columns, or an array of shape (n, m), whose columns are named x0, x1, ...
           center: Public prediction of each label, with `center_column`.
           ids: Unique id of each record, integers or texts, with `id_column`.
           units: Privacy unit of each record, integers or texts, with `unit_column`. Records without one are left out.
@@ -357,24 +386,39 @@ class LabelPrivatizer:
           TypeError: If an argument is of an unknown kind.
           InputError: If key or ledger cannot be used, or a cap would be exceeded.
         """
-        request, secret = self._request()
-        records = _read(request, request.column, secret, labels, center, ids, units)
-        binding, mechanism = _fitted(request, records, secret)
-        drawn = _drawn(records, mechanism.randomizer, binding, secret)
-        release = _Release(
-            "privatize", request.source, binding, mechanism, request.label.budget.epsilon, records.counts
-        )
-        self._publish(request, release, fitted=True)
-        return drawn
+        _refuse_pipeline()
+        return self._fit("privatize", _given(labels, y, features, center, ids, units))
 
-    def debias(self, values: Any, *, center: Any = None) -> Any:
+    def predict_center(self, features: Any) -> np.ndarray:
+        """Predicts the linear center of records, those of the release or new ones. It costs nothing.
+
+        Models that are trained around the center add it to their predictions.
+
+        Args:
+          features: Features with the columns of those of `fit`.
+
+        Returns:
+          Labels of the domain, shape (n,), float64.
+
+        Raises:
+          NotFittedError: If there is no mechanism yet.
+          ValueError: If the mechanism has no linear center, or a feature is missing or has the wrong type.
+          TypeError: If the features are of an unknown kind.
+        """
+        mechanism = self._latest().mechanism
+        if mechanism.center is None or mechanism.center.linear is None:
+            raise ValueError("there is no linear center: fit with features first")
+        return predicted(mechanism.center.linear, read_frame(features), np.array(mechanism.domain))
+
+    def debias(self, values: Any, *, center: Any = None, features: Any = None) -> Any:
         """Removes the bias of released labels, or of predictions learned from them, by the line of the verdict.
 
         The result is right on average over many records. It is post-processing and costs nothing.
 
         Args:
           values: Released labels, or predictions.
-          center: Public prediction of each label, with `center_column`.
+          center: Center of each of them, if labels are privatized around one; `center_` for those of the latest call.
+          features: Their features, in place of a linear center.
 
         Returns:
           The debiased values, in a column of the same kind; unchanged values for a mechanism without bias.
@@ -395,7 +439,8 @@ class LabelPrivatizer:
         around: np.ndarray | float = 0.0
         if facts.center is not None:
             column = LabelColumn(self.label, self._latest().mechanism.domain, center="center of debias")
-            around = column.labels[_centers(column, center, len(read.values))[0]]
+            centers = self.predict_center(features) if center is None and features is not None else center
+            around = column.labels[read_centers(column, centers, len(read.values))[0]]
         return read.restore(around + (read.values - around - intercept) / slope)
 
     def report(self, path: str | os.PathLike[str]) -> None:
@@ -431,8 +476,26 @@ class LabelPrivatizer:
         """
         write_file(os.fspath(path), self._latest().mechanism.to_text())
 
-    def _request(self) -> tuple[_Request, bytes]:
-        """The checked parameters, and the key."""
+    def _fit(self, command: str, given: Given) -> Any:
+        """Releases center, histogram and mechanism; for `privatize` the labels as well, which are returned."""
+        request, secret = self._request(given)
+        column, chosen = request.column, request.label.features
+        records, linear, centers = read_records(request, column, secret, given, chosen is not None), None, None
+        if chosen is not None:
+            features = given.features
+            assert features is not None
+            linear = fit_center(request.label, features, chosen, records, secret)
+            centers = predicted(linear, features, column.labels)
+            records = records.around(centers)
+        binding, mechanism = solve_release(request, records, secret, linear)
+        drawn = None if command == "fit" else draw_labels(records, mechanism.randomizer, binding, secret)
+        epsilon, number = request.label.budget.epsilon, _number_of_features(given.features, column)
+        release = _Release(command, request.source, binding, mechanism, epsilon, records.counts, number)
+        self._publish(request, release, centers, fitted=True)
+        return drawn
+
+    def _request(self, given: Given | None = None) -> tuple[MemoryRequest, bytes]:
+        """The checked parameters, with the center of what is given to be fitted, and the key."""
         if isinstance(self.noise_key, str):
             raise ValueError(
                 "this copy has no noise_key, which is not pickled: set_params(noise_key=...), or use a file"
@@ -448,7 +511,10 @@ class LabelPrivatizer:
             raise ValueError("source must be text")
         with _python_errors(ValueError):
             fields = Fields.of_keywords(parameters, "LabelPrivatizer")
-            request = _Request(make_label(fields), source, read_caps(fields), read_unusable_fraction(fields))
+            label = make_label(fields)
+            if given is not None:
+                label = with_features(fields, label, given.features)
+            request = MemoryRequest(label, source, read_caps(fields), read_unusable_fraction(fields))
         with _python_errors(InputError):
             return request, _load_key(self.noise_key, fields.noise_key_file)
 
@@ -460,11 +526,13 @@ class LabelPrivatizer:
 
     def _facts(self, release: _Release) -> ReleasedFacts:
         binding = release.binding
-        return released_facts(release.mechanism, binding.records, self.features, self.loss, binding.missing_centers)
+        features = release.features if self.features is None else self.features
+        return released_facts(release.mechanism, binding.records, features, self.loss, binding.missing_centers)
 
-    def _publish(self, request: _Request, release: _Release, fitted: bool) -> None:
+    def _publish(self, request: MemoryRequest, release: _Release, centers: np.ndarray | None, fitted: bool) -> None:
         """Charges the ledger, keeps what is released, and warns."""
         binding, mechanism = release.binding, release.mechanism
+        entries = release_entries(binding, mechanism, with_labels=release.command != "fit")
         charge = Charge(
             release.command,
             request_in_memory(release.command, request.source, request.label),
@@ -473,12 +541,13 @@ class LabelPrivatizer:
             binding.records,
             f"{binding.digest:064x}",
             f"LabelPrivatizer: {request.source}",
-            release_entries(binding, mechanism, with_labels=release.command != "fit"),
+            entries,
             mechanism.randomizer.fingerprint.hex(),
             solved=fitted,
         )
         with _python_errors(InputError), charged(Ledger(_ledger_place(self.ledger)), charge, request.caps):
-            self._release, self.source_ = release, release.source
+            self._release, self.source_, self.center_ = release, release.source, centers
+            self.certified_epsilon_ = round_up(sum((Fraction(entry.epsilon) for entry in entries), Fraction(0)))
         facts = self._facts(release)
         if fitted:
             self.randomizer_, self.prior_, self.budget_ = mechanism.randomizer, mechanism.prior, binding.budget
@@ -486,7 +555,7 @@ class LabelPrivatizer:
             self.records_ = binding.records
         self.verdict_, self.warnings_ = verdict(facts, as_parameter), release_warnings(facts, as_parameter)
         for warning in self.warnings_:
-            warnings.warn(warning.text, ReleaseWarning, stacklevel=3)
+            warnings.warn(warning.text, ReleaseWarning, stacklevel=_level_outside())
 
     def __repr__(self) -> str:
         """Shows the parameters that are not the default; of the key only that it is there."""
@@ -511,6 +580,23 @@ _DEFAULTS = {
 _PARAMETERS = tuple(_DEFAULTS)
 _OF_MEMORY = ("source", "features", "noise_key")
 """Parameters that a release of files does not have."""
+
+
+def _given(labels: Any, second: Any, features: Any, center: Any, ids: Any, units: Any) -> Given:
+    """Arguments of a call, with labels and features told apart."""
+    labels, features = labels_and_features(labels, second, features)
+    if center is not None and features is not None:
+        raise ValueError("center and features are two ways to a center: give one of them")
+    return Given(labels, center, None if features is None else read_frame(features), ids, units)
+
+
+def _needed(features: FeatureFrame | None, linear: LinearCenter, column: LabelColumn) -> FeatureFrame:
+    """The features that linear centers of a fitted mechanism are made of; the label must be none of them."""
+    if features is None:
+        raise ValueError("features are missing: the mechanism is for labels around a linear center of them")
+    if column.name in linear.design.map.columns:
+        raise ValueError(f"label {column.name!r} is a feature of the center, which is released as it is: fit again")
+    return features
 
 
 @contextmanager
@@ -546,7 +632,7 @@ def _ledger_place(ledger: Any) -> str:
     return text if is_database(text) else path_of("ledger", text)
 
 
-def _unit_of(request: _Request, mechanism: MechanismFile) -> UnitBound | None:
+def _unit_of(request: MemoryRequest, mechanism: MechanismFile) -> UnitBound | None:
     """The unit of the labels, which is that of the mechanism's histogram."""
     unit, fitted = request.column.unit, mechanism.unit
     if (None if unit is None else unit.request) != (None if fitted is None else fitted.request):
@@ -554,77 +640,25 @@ def _unit_of(request: _Request, mechanism: MechanismFile) -> UnitBound | None:
     return unit
 
 
-def _read(
-    request: _Request, column: LabelColumn, secret: bytes, labels: Any, center: Any, ids: Any, units: Any
-) -> _Records:
-    """Reads and counts the records, as the first pass of a job does."""
-    read = read_numbers(labels, "labels")
-    usable = np.isfinite(read.values)
-    values, rows = read.values[usable], np.flatnonzero(usable)
-    identities = row_identities(request.source, rows)
-    if (ids is None) != (column.id_column is None):
-        raise ValueError("ids and id_column belong together: give both, or neither")
-    if ids is not None and column.id_column is not None:
-        found = read_identities(ids, column.id_column)
-        if len(found) != len(usable):
-            raise ValueError(f"there are {len(found):,} ids for {len(usable):,} labels")
-        identities = Identities(found.space, found.blocks[usable])
-    if (center is None) != (column.center is None):
-        raise ValueError("center and center_column belong together: give both, or neither")
-    centers, missing = None, 0
-    if center is not None:
-        centers, missing = _centers(column, center, len(usable), usable)
-    unusable = len(usable) - len(values)
-    request.check_unusable(len(values), unusable)
-    if centers is not None and missing == len(values):
-        raise ValueError("no record has a usable center (missing, NaN or infinite): check center")
-    if (units is None) != (column.unit is None):
-        raise ValueError("units and unit_column belong together: give both, or neither")
-    records = LabelRecords(column, values, identities, centers, unusable, missing)
-    if column.unit is None:
-        return _Records(read, usable, records, count_labels(records, secret))
-    found, present = read_units(units, column.unit.column)
-    if len(present) != len(usable):
-        raise ValueError(f"there are {len(present):,} units for {len(usable):,} labels")
-    kept, counts = bounded(column.unit, found.keep(usable[present]), present[usable], identities, secret)
-    if not kept.any():
-        raise ValueError("no record with a usable label has a unit: check units")
-    records = records.keep(kept)
-    released = usable.copy()
-    released[usable] = kept
-    return _Records(read, released, records, count_labels(records, secret), counts)
+def _number_of_features(features: FeatureFrame | None, column: LabelColumn) -> int | None:
+    """Number of columns that are neither label, nor id, nor center; None if it is not known."""
+    return None if features is None else len({*features.names} - {*column.columns})
 
 
-def _centers(
-    column: LabelColumn, center: Any, records: int, usable: np.ndarray | slice = slice(None)
-) -> tuple[np.ndarray, int]:
-    """Places of the centers in the domain, and the number of missing ones."""
-    if center is None:
-        raise ValueError("center is missing: the mechanism is for labels around a center")
-    read = read_numbers(center, "center").values
-    if len(read) != records:
-        raise ValueError(f"there are {len(read):,} centers for {records:,} values")
-    return column.center_indices(read[usable])
+def _refuse_pipeline() -> None:
+    """Refuses to be a step of scikit-learn's Pipeline, which would take the released labels for features."""
+    caller = sys._getframe(2).f_globals.get("__name__", "")
+    if caller == "sklearn.pipeline":
+        raise TypeError(
+            "LabelPrivatizer cannot be a step of a Pipeline, whose steps transform features X and leave labels y as "
+            "they are. Privatize the labels first, and train the Pipeline on them: released = "
+            "privatizer.fit_transform(X, y), then pipeline.fit(X, released)"
+        )
 
 
-def _fitted(request: _Request, records: _Records, secret: bytes) -> tuple[PriorRelease, MechanismFile]:
-    """Releases the histogram and solves for the mechanism."""
-    column, name, budget = request.column, request.label.mechanism.name, request.label.record_budget
-    release = release_prior(records.summary, column, budget.epsilon, budget.prior_epsilon, secret, name)
-    mechanism = None if name == AUTO else mechanism_named(name, **request.label.mechanism.parameters)
-    try:
-        randomizer = solved(release, mechanism)
-    except ValueError:
-        randomizer = None
-    if randomizer is None:
-        # The solver's own message may depend on the noised histogram, which is not charged.
-        reason = public_reason(CANDIDATES[LABELS] if mechanism is None else mechanism, release)
-        raise ValueError(f"mechanism {name}: {reason}")
-    return release, MechanismFile.of_release(randomizer, release)
-
-
-def _drawn(records: _Records, randomizer: Randomizer, binding: NoiseBinding, secret: bytes) -> Any:
-    """Draws the labels and puts them where the true ones were."""
-    values = np.full(len(records.kept), np.nan)
-    values[records.kept] = LabelSampler(randomizer, binding.noise_key(secret), secret).sample(records.released)
-    return records.labels.restore(values)
+def _level_outside() -> int:
+    """Level in the stack, as `warnings.warn` counts it, of the code that called this package."""
+    package, level, frame = __name__.partition(".")[0], 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        frame, level = frame.f_back, level + 1
+    return level

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...mechanisms.analysis.automatic import default_mechanism
+from ...mechanisms.center.linear_center import PLACES
 from ...mechanisms.core.budget import decimal_budget, split_budget
 from ...mechanisms.core.label_grid import DeclaredGrid, check_domain, label_grid, working_grid
 from ...mechanisms.core.losses import loss_named
@@ -385,6 +386,8 @@ def request_in_memory(command: str, source: str, label: Label) -> str:
     ]  # fmt: skip
     if column.unit is not None:
         asked.append([*column.unit.request, "drop", column.unit.delta])
+    if label.features is not None:
+        asked.append({"features": [label.features.names, PLACES]})
     return request_hash(asked)
 
 

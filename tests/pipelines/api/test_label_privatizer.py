@@ -420,7 +420,8 @@ def test_infinite_labels_are_missing_labels(privatizer: Any) -> None:
 @pytest.mark.parametrize(
     ("labels", "error", "text"),
     [
-        (np.zeros((3, 1)), ValueError, r"labels must be one-dimensional, not of shape \(3, 1\)"),
+        (np.zeros((3, 2)), ValueError, "labels must be one column, not 2 columns; features are given as"),
+        (np.zeros((3, 1, 1)), ValueError, r"labels must be one-dimensional, not of shape \(3, 1, 1\)"),
         (["31415.926", "271.8281"], ValueError, "labels holds string, not numbers"),
         ([31415.926, "271.8281"], ValueError, r"labels cannot be read as one column of one type \(Arrow\w+\)"),
         ([2**70], ValueError, r"labels cannot be read as one column of one type \(it holds integers beyond 64 bits"),

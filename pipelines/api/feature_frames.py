@@ -1,0 +1,181 @@
+"""Frames of features in memory: pandas, polars, Arrow, dicts of columns and two-dimensional arrays. Loads no Beam.
+
+Features are public, and so are the messages about them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ...mechanisms.center.feature_rows import Number, RowMap
+from ...transforms.arrow_values import is_number, plain_schema, value_type
+from ..errors import did_you_mean
+from .label_arrays import arrow_column, is_of, width
+
+DATA_FRAMES = "a pandas or polars DataFrame, or an Arrow table or record batch"
+FRAMES = f"{DATA_FRAMES}, a dict of columns, or a two-dimensional array"
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureFrame:
+    """Features of n records, with the types that files have.
+
+    Attributes:
+      batch: The columns. Those of an array are named x0, x1, ...
+      source: What stands for the file in messages.
+    """
+
+    batch: pa.RecordBatch = field(repr=False)
+    source: str = "features"
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns."""
+        return self.batch.schema.names
+
+    def __len__(self) -> int:
+        return self.batch.num_rows
+
+    def column(self, name: str) -> pa.Array | None:
+        """Looks up a column; None if there is none of this name."""
+        place = self.batch.schema.get_field_index(name)
+        return None if place < 0 else self.batch.column(place)
+
+    def keep(self, mask: np.ndarray) -> FeatureFrame:
+        """Selects records of a mask, shape (n,), bool."""
+        return self if mask.all() else FeatureFrame(self.batch.filter(pa.array(mask)), self.source)
+
+    def slice(self, start: int, stop: int) -> FeatureFrame:
+        """Selects consecutive records, without a copy; `stop` may be behind the last one."""
+        return FeatureFrame(self.batch.slice(start, stop - start), self.source)
+
+    def check(self, map: RowMap) -> None:
+        """Checks that the features of a center are there. Raises ValueError, which names the column."""
+        for encoder in map.encoders:
+            column = self.column(encoder.name)
+            if column is None:
+                meant = did_you_mean(encoder.name, self.names)
+                raise ValueError(f"{self.source} has no column {encoder.name!r}, which the center needs{meant}")
+            kind = value_type(column.type)
+            wanted = "numbers" if isinstance(encoder, Number) else "text"
+            taken = is_number(kind) or pa.types.is_null(kind) if wanted == "numbers" else not pa.types.is_nested(kind)
+            if not taken:
+                raise ValueError(f"{self.source}: {encoder.name!r} holds {kind}, but the center takes {wanted}")
+
+
+def is_frame(data: Any) -> bool:
+    """Tests whether data can be features: whether it has rows and columns."""
+    return isinstance(data, Mapping) or width(data) is not None
+
+
+def read_frame(data: Any, source: str = "features") -> FeatureFrame:
+    """Reads a frame, one of `FRAMES`; `source` is what stands for it in messages.
+
+    One that was read before is returned as it is. Raises TypeError if it is of another kind, and ValueError, which
+    names the column, if one has values of several types or another length, or two have one name.
+    """
+    if isinstance(data, FeatureFrame):
+        return data
+    columns = _columns(data, source)
+    names = [name for name, _ in columns]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{source} has several columns {twice!r}: names of columns must be unique")
+    if not columns:
+        raise ValueError(f"{source} has no columns")
+    arrays = [arrow_column(column, f"{source}: column {name!r}") for name, column in columns]
+    for name, array in zip(names, arrays, strict=True):
+        if len(array) != len(arrays[0]):
+            raise ValueError(f"{source}: column {name!r} has {len(array):,} values, {names[0]!r} {len(arrays[0]):,}")
+    return FeatureFrame(pa.RecordBatch.from_arrays(arrays, names), source)
+
+
+def _columns(data: Any, source: str) -> list[tuple[str, Any]]:
+    if isinstance(data, pa.Table | pa.RecordBatch):
+        return list(zip(data.schema.names, data.columns, strict=True))
+    if is_of(data, "pandas", "DataFrame"):
+        return [(str(name), data.iloc[:, place]) for place, name in enumerate(data.columns)]
+    if is_of(data, "polars", "DataFrame"):
+        return [(column.name, column) for column in data.get_columns()]
+    if isinstance(data, np.ndarray) and data.ndim == 2:
+        return [(f"x{place}", data[:, place]) for place in range(data.shape[1])]
+    if isinstance(data, Mapping):
+        return [(str(name), column) for name, column in data.items()]
+    raise TypeError(f"{source} must be {FRAMES}, not {_described(data)}")
+
+
+def _described(data: Any) -> str:
+    if isinstance(data, np.ndarray):
+        return f"an array of shape {data.shape}"
+    return f"{type(data).__name__}{': collect it first' if is_of(data, 'polars', 'LazyFrame') else ''}"
+
+
+def labels_and_features(first: Any, second: Any, features: Any) -> tuple[Any, Any]:
+    """Tells labels from features by their shapes: (labels, features) and scikit-learn's (X, y) are both understood.
+
+    `second` is None where labels alone are given by position, with `features` by name or not at all. Raises ValueError
+    if the shapes leave a choice: labels that are taken for features would be released as they are.
+    """
+    if second is None:
+        return first, features
+    if features is not None:
+        raise ValueError("features are given twice: give (X, y), or labels and features=")
+    can_be_labels = [not isinstance(data, Mapping) and width(data) in (None, 1) for data in (first, second)]
+    can_be_features = [is_frame(data) for data in (first, second)]
+    as_labels_first = can_be_labels[0] and can_be_features[1]
+    as_features_first = can_be_features[0] and can_be_labels[1]
+    if as_labels_first == as_features_first:
+        raise ValueError(
+            "of two arguments one must be labels, one column, and the other features, a frame or an array of shape "
+            "(n, m): name them, fit_transform(labels, features=X)"
+        )
+    return (first, second) if as_labels_first else (second, first)
+
+
+def is_data_frame(data: Any) -> bool:
+    """Tests whether data is one of `DATA_FRAMES`."""
+    return not isinstance(data, np.ndarray) and width(data) is not None
+
+
+def frame_column(frame: Any, place: int) -> Any:
+    """Takes a column of one of `DATA_FRAMES`, as a Series or an Arrow array."""
+    if is_of(frame, "pandas", "DataFrame"):
+        return frame.iloc[:, place]
+    return frame.to_series(place) if is_of(frame, "polars", "DataFrame") else frame.column(place)
+
+
+def released_frame(
+    frame: Any, place: int, labels: Any, kept: np.ndarray, centers: tuple[str, np.ndarray] | None
+) -> Any:
+    """Makes one of `DATA_FRAMES` of the same kind with other labels, and without the records outside of a mask.
+
+    `labels` is a column of the frame's kind, for that at `place`, and `kept` the mask, shape (n,), bool. Centers are
+    added at the end, under their name. Metadata is dropped, because it may hold statistics and samples of values.
+    """
+    if is_of(frame, "pandas", "DataFrame"):
+        found = frame[kept].copy()
+        found.attrs = {}
+        found.isetitem(place, labels[kept].array)
+        if centers is not None:
+            found.insert(found.shape[1], centers[0], centers[1][kept])
+        return found
+    if is_of(frame, "polars", "DataFrame"):
+        polars: Any = sys.modules["polars"]
+        added = [] if centers is None else [polars.Series(*centers)]
+        return frame.with_columns(labels, *added).filter(polars.Series(kept))
+    table = pa.Table.from_batches([frame]) if isinstance(frame, pa.RecordBatch) else frame
+    table = table.set_column(place, table.schema.names[place], labels)
+    if centers is not None:
+        table = table.append_column(centers[0], pa.array(centers[1]))
+    schema = plain_schema(table.schema)
+    table = table.filter(pa.array(kept)).cast(schema)
+    if isinstance(frame, pa.RecordBatch):
+        arrays = [column.combine_chunks() if column.num_chunks != 1 else column.chunk(0) for column in table.columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return table

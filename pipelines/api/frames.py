@@ -1,0 +1,163 @@
+"""Privatization of the label column of a data frame: `privatize`, with the facts of the release beside the frame."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...mechanisms.analysis.automatic import default_mechanism
+from ...mechanisms.analysis.verdict import Verdict, Warn
+from ...mechanisms.registry import AUTO
+from ..errors import did_you_mean
+from ..spec.fields import DEFAULT_LOSS, NO_CENTER
+from .feature_frames import DATA_FRAMES, FeatureFrame, frame_column, is_data_frame, read_frame, released_frame
+from .label_arrays import read_numbers
+from .label_privatizer import LabelPrivatizer
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasedFrame:
+    """Data frame with randomized labels, and the facts of its release.
+
+    Attributes:
+      frame: The m released records, in a frame of the given kind: randomized labels in the label column, float64, and
+        if a linear center was made, its column at the end.
+      label: Name of the label column.
+      center_column: Name of the column of centers around which labels were randomized; None without a center.
+      center: Center of each record as a label of the domain, shape (m,), float64; None without a linear center.
+      records: Number m of released records.
+      epsilon: Privacy budget of the release: of center, histogram and labels together.
+      certified_epsilon: Epsilon that the release has spent, by its certificate; at most `epsilon`.
+      verdict: Verdict on what the labels can be used for.
+      warnings: Warnings about the release.
+      privatizer: The fitted privatizer, with `randomizer_`, `certificate_`, `budget_` and all other facts.
+    """
+
+    frame: Any = field(repr=False)
+    label: str
+    center_column: str | None
+    center: np.ndarray | None = field(repr=False)
+    records: int
+    epsilon: float
+    certified_epsilon: float
+    verdict: Verdict = field(repr=False)
+    warnings: list[Warn] = field(repr=False)
+    privatizer: LabelPrivatizer = field(repr=False)
+
+    def predict_center(self, features: Any) -> np.ndarray:
+        """Predicts the linear center of records, new ones as well. It costs nothing.
+
+        Args:
+          features: Features with the columns of the frame; the label may be missing.
+
+        Returns:
+          Labels of the domain, shape (n,), float64.
+
+        Raises:
+          ValueError: If there is no linear center, or a feature is missing or has the wrong type.
+          TypeError: If the features are of an unknown kind.
+        """
+        return self.privatizer.predict_center(features)
+
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Writes the HTML report of the release, as `labeldp report`. Needs the extra `evaluation`.
+
+        Args:
+          path: File to write; an existing one is replaced.
+
+        Raises:
+          InputError: If the extra is not installed, or the file cannot be written.
+        """
+        self.privatizer.report(path)
+
+    def write_mechanism(self, path: str | os.PathLike[str]) -> None:
+        """Writes the mechanism file, for `labeldp audit`, `attack`, `report` and `apply`.
+
+        Args:
+          path: File to write; an existing one is replaced.
+
+        Raises:
+          OSError: If the file cannot be written.
+        """
+        self.privatizer.write_mechanism(path)
+
+
+def privatize(frame: Any, *, label: str, epsilon: float, **parameters: Any) -> ReleasedFrame:
+    """Releases a data frame with randomized labels, as `labeldp privatize` releases a file of the same rows.
+
+    By default, labels are randomized around a linear center: a private linear model of all columns of numbers and texts
+    but label, id and unit. All columns but the label are public, and are released as they are. Records without a usable
+    label (missing, NaN or infinite) or beyond the bound of their unit are left out, as in the files that the command
+    writes; those of pandas keep their index.
+
+    Without `source` and `id_column`, each call is a release of its own, with fresh noise and a charge to the ledger.
+    With one of them, the same call over the same frame repeats the release and costs nothing: see `LabelPrivatizer`.
+
+    Args:
+      frame: Records with features and label: a pandas or polars DataFrame, or an Arrow table or record batch.
+      label: Name of the label column.
+      epsilon: Privacy budget of the release: of center, histogram and labels together.
+      **parameters: Further parameters of `LabelPrivatizer`, `label_min`, `label_max` and `label_step` among them.
+        `id_column` and `unit_column` name columns of the frame, and so does `center_column` unless it is the new column
+        of a linear center. As on the command line, a mechanism other than "auto" has a linear center only if `center`
+        or `center_features` ask for one.
+
+    Returns:
+      The released frame with the facts of the release.
+
+    Raises:
+      ValueError: If a parameter is wrong, a column is missing or has the wrong type, or the mechanism has no randomizer
+        for the histogram.
+      TypeError: If the frame is of an unknown kind.
+      InputError: If key or ledger cannot be used, or a cap would be exceeded.
+    """
+    if not is_data_frame(frame):
+        raise TypeError(f"frame must be {DATA_FRAMES}, not {type(frame).__name__}")
+    privatizer = LabelPrivatizer(epsilon=epsilon).set_params(label=label, **parameters)
+    columns, linear = read_frame(frame, "frame"), _offers_features(privatizer)
+    place = _place(columns, "label", label)
+    named = {"ids": "id_column", "units": "unit_column"} | ({} if linear else {"center": "center_column"})
+    companions = {
+        argument: frame_column(frame, _place(columns, parameter, getattr(privatizer, parameter)))
+        for argument, parameter in named.items()
+        if getattr(privatizer, parameter) is not None
+    }
+    if privatizer.features is None:
+        no_features = {label, privatizer.id_column, None if linear else privatizer.center_column}
+        privatizer.set_params(features=len({*columns.names} - no_features))
+    drawn = privatizer.fit_transform(frame_column(frame, place), features=columns if linear else None, **companions)
+    kept = np.isfinite(read_numbers(drawn, "labels").values)
+    name, center = privatizer.center_column, privatizer.center_
+    if center is not None:
+        name = name or f"{label}_center"
+    return ReleasedFrame(
+        released_frame(frame, place, drawn, kept, None if center is None or name is None else (name, center)),
+        label,
+        name,
+        None if center is None else center[kept],
+        privatizer.records_,
+        float(epsilon),
+        privatizer.certified_epsilon_,
+        privatizer.verdict_,
+        privatizer.warnings_,
+        privatizer,
+    )
+
+
+def _place(columns: FeatureFrame, parameter: str, name: Any) -> int:
+    """Place of a column that a parameter names."""
+    if name not in columns.names:
+        raise ValueError(f"{parameter}: frame has no column {name!r}{did_you_mean(str(name), columns.names)}")
+    return columns.names.index(name)
+
+
+def _offers_features(privatizer: LabelPrivatizer) -> bool:
+    """Tells whether a linear center is made of the features, if its label domain allows one, as on the command line."""
+    if privatizer.center is not None or privatizer.center_features is not None:
+        return privatizer.center != NO_CENTER
+    named = None if privatizer.mechanism == AUTO else privatizer.mechanism
+    mechanism = named or default_mechanism(privatizer.for_, privatizer.loss or DEFAULT_LOSS)
+    return mechanism == AUTO and privatizer.center_column is None
