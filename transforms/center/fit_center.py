@@ -1,4 +1,4 @@
-"""Release of a linear center, a model of the label, from one exactly noised sum per feature, and its column in batches."""
+"""Release of a linear center, a model of the label, from exactly noised sums of features, and its column in batches."""
 
 from __future__ import annotations
 
