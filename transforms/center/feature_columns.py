@@ -29,12 +29,18 @@ class FeatureBatch(Protocol):
     """Records with features: a LabelledBatch, or a frame in memory. `source` is their name in messages."""
 
     @property
-    def source(self) -> str: ...
+    def source(self) -> str:
+        """Name of the records."""
+        ...
 
     @property
-    def batch(self) -> pa.RecordBatch: ...
+    def batch(self) -> pa.RecordBatch:
+        """Their columns."""
+        ...
 
-    def column(self, name: str) -> pa.Array | None: ...
+    def column(self, name: str) -> pa.Array | None:
+        """Column of a name; None if there is none."""
+        ...
 
 
 def feature_columns(

@@ -9,12 +9,10 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from apache_beam.io.filesystem import CompressionTypes
-
 from ..errors import InputError
 from .csv_blocks import has_rows
 from .csv_dialect import COMMA, Dialect
-from .filesystems import is_remote
+from .filesystems import CompressionTypes, is_remote
 from .hive_partitions import Partition, find_partitions
 
 FORMATS = ("tfrecord", "parquet", "csv")
