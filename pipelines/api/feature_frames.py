@@ -159,9 +159,11 @@ def released_frame(
     added at the end, under their name. Metadata is dropped, because it may hold statistics and samples of values.
     """
     if is_of(frame, "pandas", "DataFrame"):
-        found = frame[kept].copy()
+        # Without the true labels from the start: columns of one type share an array, of which a view would keep all.
+        others = [number for number in range(frame.shape[1]) if number != place]
+        found = frame.iloc[np.flatnonzero(kept), others].copy()
         found.attrs = {}
-        found.isetitem(place, labels[kept].array)
+        found.insert(place, frame.columns[place], labels[kept].array)
         if centers is not None:
             found.insert(found.shape[1], centers[0], centers[1][kept])
         return found

@@ -1,0 +1,577 @@
+"""Labels around a linear center in memory: those of the command over the same rows, for data frames of every kind."""
+
+import json
+import pickle
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import labeldp
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from labeldp import LabelPrivatizer, ReleasedFrame, ReleaseWarning, privatize
+from labeldp.pipelines.api import memory_release
+
+pytestmark = pytest.mark.filterwarnings("ignore::labeldp.ReleaseWarning")
+ROWS = 20_000
+"""More than the sample of a center holds."""
+FEATURES = ["age", "visits", "town", "member", "user", "constant", "note", "id"]
+
+
+def log_frame() -> pd.DataFrame:
+    """Numbers, text and booleans, some missing; dates, which are no features; ids and units."""
+    rng = np.random.default_rng(11)
+    age, visits, town = rng.normal(40, 12, ROWS), rng.poisson(3, ROWS), rng.integers(0, 4, ROWS)
+    member = rng.random(ROWS) < 0.4
+    label = np.clip(np.rint(0.3 * age + 2 * visits + 3 * town + 4 * member + rng.normal(0, 3, ROWS)), 0, 52)
+    rows = np.arange(ROWS)
+    return pd.DataFrame(
+        {
+            "age": np.where(rows % 17 == 3, np.nan, np.round(age, 3)),
+            "weeks": np.where(rows % 1999 == 5, np.nan, label),
+            "visits": visits,
+            "town": [None if row % 23 == 1 else f"town {code}" for row, code in enumerate(town.tolist())],
+            "member": member,
+            "day": pd.to_datetime("2024-01-31") + pd.to_timedelta(rows % 7, "D"),
+            "user": [None if row % 997 == 8 else f"u{row % 4001}" for row in rows],
+            "constant": 1.5,
+            "note": [f"note {row * 7919 % 300}" for row in rows],
+            "id": [f"id {row * 7919 % 100_003}" for row in rows],
+        }
+    )
+
+
+LOG = log_frame()
+REQUEST: dict[str, Any] = {"label_min": 0, "label_max": 52, "label_step": 1, "epsilon": 1}
+COMPANIONS = {"ids": "id", "units": "user"}
+REQUESTS: dict[str, dict[str, Any]] = {
+    "default": REQUEST,
+    "csv": REQUEST,
+    "split": {**REQUEST, "epsilon": 2, "prior_epsilon": 0.05, "label_step": 0.001},
+    "units": {**REQUEST, "unit_column": "user", "max_records_per_unit": 3, "id_column": "id"},
+    "named": {**REQUEST, "mechanism": "rr_on_bins", "center": "linear", "center_column": "expected"},
+    "features": {**REQUEST, "center_features": "age,town"},
+    "no center": {**REQUEST, "for_": "labels"},
+    "few labels": {**REQUEST, "label_max": 3},
+    "center column": {**REQUEST, "center_column": "visits"},
+}
+APPLIED = {**REQUEST, "id_column": "id"}
+
+
+def log_of(name: str) -> str:
+    return "log.csv" if name == "csv" else "log.parquet"
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory, key_file: Path, forked: Any) -> Path:
+    """Folder with a log and, by request, what the command released of it."""
+    folder = tmp_path_factory.mktemp("released")
+    LOG.to_parquet(folder / "log.parquet", index=False)
+    LOG.to_csv(folder / "log.csv", index=False, date_format="%Y-%m-%d")
+    LOG[::-1].assign(age=1.0).to_parquet(folder / "later.parquet", index=False)
+    jobs: list[list[str]] = []
+
+    def job(command: str, output: str, log: str, **flags: Any) -> None:
+        common = {
+            "input": folder / log, "input_format": log.split(".")[1], "label": "weeks", "noise_key_file": key_file,
+            "ledger": folder / f"{output}.jsonl",
+        }  # fmt: skip
+        common |= {"mechanism_file": folder / "m.json"} if command != "privatize" else {}
+        common |= {"output": folder / output} if command != "fit" else {}
+        jobs.append([command, *(f"--{name.rstrip('_')}={value}" for name, value in {**common, **flags}.items())])
+
+    for name, parameters in REQUESTS.items():
+        job("privatize", name, log_of(name), **parameters)
+    job("fit", "fitted", "log.parquet", **APPLIED)
+    job("apply", "applied", "later.parquet", id_column="id")
+    forked(*jobs).wait().ok()
+    return folder
+
+
+def read_csv(path: Path) -> pd.DataFrame:
+    """The log as the command reads it: an empty cell of a column of text is empty text."""
+    log = pd.read_csv(path, parse_dates=["day"]).fillna({"town": "", "user": ""})
+    return log.assign(day=log["day"].dt.date)
+
+
+def table_in(output: Path) -> pa.Table:
+    return pq.read_table(str(output / "data"))
+
+
+def charges(ledger: Path) -> list[Any]:
+    return [[line["command"], line["charges"]] for line in map(json.loads, ledger.read_text().splitlines())]
+
+
+@pytest.fixture
+def standard(tmp_path: Path, secret: bytes) -> dict[str, Any]:
+    """Parameters of every release: the key of the tests and a ledger of its own."""
+    return {"label": "weeks", "source": "log", "noise_key": secret, "ledger": tmp_path / "ledger.jsonl"}
+
+
+@pytest.fixture
+def privatizer(standard: dict[str, Any]) -> Callable[..., LabelPrivatizer]:
+    return lambda **parameters: LabelPrivatizer(**{**standard, **REQUEST, **parameters})
+
+
+def companions(parameters: dict[str, Any]) -> dict[str, Any]:
+    """The columns of ids and units that a request names."""
+    return {name: LOG[column] for name, column in COMPANIONS.items() if column in parameters.values()}
+
+
+def bytes_of(column: Any) -> bytes:
+    return np.asarray(column, np.float64).tobytes()
+
+
+# The release of the command.
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_frames_are_those_of_the_command(released: Path, standard: Any, tmp_path: Path, name: str) -> None:
+    log = read_csv(released / "log.csv") if name == "csv" else LOG
+    found = privatize(log, **{**standard, **REQUESTS[name], "source": str(released / log_of(name))})
+
+    expected = table_in(released / name)
+    assert found.frame.columns.tolist() == expected.schema.names
+    for column in expected.schema.names:
+        same = found.frame[column].astype(object).where(found.frame[column].notna(), None).tolist()
+        assert same == expected.column(column).to_pylist(), column
+    for column in {"weeks", found.center_column or "weeks"}:
+        assert bytes_of(found.frame[column]) == bytes_of(expected.column(column))
+    assert charges(tmp_path / "ledger.jsonl") == charges(released / f"{name}.jsonl")
+    found.write_mechanism(tmp_path / "m.json")
+    assert (tmp_path / "m.json").read_bytes() == (released / name / "mechanism.json").read_bytes()
+    manifest = json.loads((released / name / "release.json").read_text())
+    assert (found.epsilon, found.certified_epsilon) == (manifest["epsilon"], manifest["certified_epsilon"])
+    assert found.records == len(found.frame) == manifest["records"]
+    assert [warning.name for warning in found.warnings] == manifest["warnings"]
+    assert found.privatizer.features == manifest["features"]
+
+
+def test_requests_have_the_centers_that_they_are_to_have(released: Path) -> None:
+    for name in REQUESTS:
+        linear = name not in ("no center", "few labels", "center column")
+        assert (released / name / "center.json").exists() == linear
+        if linear:
+            columns = {"named": "expected"}.get(name, "weeks_center")
+            assert len(set(table_in(released / name).column(columns).to_pylist())) > 10
+
+
+@pytest.mark.parametrize("name", ["split", "units"])
+def test_labels_with_features_are_those_of_the_command(
+    released: Path, privatizer: Any, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_release, "_BLOCK", 777)
+    parameters = {**REQUESTS[name], "source": str(released / "log.parquet")}
+    made = privatizer(**parameters)
+    labels = made.fit_transform(LOG["weeks"], features=LOG, **companions(parameters))
+
+    expected = table_in(released / name)
+    kept = np.isfinite(labels.to_numpy())
+    assert bytes_of(labels[kept]) == bytes_of(expected.column("weeks"))
+    assert made.center_ is not None
+    assert made.center_.shape == (ROWS,)
+    assert bytes_of(made.center_[kept]) == bytes_of(expected.column("weeks_center"))
+    assert charges(tmp_path / "ledger.jsonl") == charges(released / f"{name}.jsonl")
+
+    again = privatizer(**parameters).fit(LOG["weeks"], features=LOG, **companions(parameters))
+    assert again.transform(LOG["weeks"], features=LOG, **companions(parameters)).equals(labels)
+    assert charges(tmp_path / "ledger.jsonl")[-1][1] == charges(tmp_path / "ledger.jsonl")[0][1]
+
+
+def test_fit_and_transform_are_fit_and_apply(released: Path, privatizer: Any, tmp_path: Path) -> None:
+    made = privatizer(**APPLIED).fit(LOG["weeks"], features=LOG, ids=LOG["id"])
+    made.write_mechanism(tmp_path / "m.json")
+    assert (tmp_path / "m.json").read_bytes() == (released / "m.json").read_bytes()
+    later = LOG[::-1].assign(age=1.0)
+    labels = made.transform(later["weeks"], features=later[FEATURES], ids=later["id"]).dropna()
+    expected = table_in(released / "applied")
+    assert bytes_of(labels) == bytes_of(expected.column("weeks"))
+    assert bytes_of(made.center_[later["weeks"].notna()]) == bytes_of(expected.column("weeks_center"))
+    assert charges(tmp_path / "ledger.jsonl") == charges(released / "fitted.jsonl") + charges(
+        released / "applied.jsonl"
+    )
+
+
+def test_centers_of_new_records_are_those_of_the_file(released: Path, standard: Any) -> None:
+    found = privatize(LOG, **{**standard, **REQUEST, "source": str(released / "log.parquet")})
+    model = labeldp.CenterModel.from_json((released / "default" / "center.json").read_text())
+    later = LOG[::-1].assign(age=1.0)
+    named = {name: [None if pd.isna(each) else each for each in later[name]] for name in model.features}
+    np.testing.assert_array_equal(found.predict_center(later[FEATURES]), model.predict(named))
+    np.testing.assert_array_equal(found.predict_center(LOG)[np.isfinite(LOG["weeks"])], found.center)
+    assert model.column == found.center_column
+
+
+def test_noise_is_bound_to_features_and_labels(privatizer: Any) -> None:
+    small = LOG[:2000]
+    first = privatizer().fit_transform(small["weeks"], features=small)
+    for changed in (small.assign(age=small["age"] + (np.arange(2000) == 7) * 10), small.assign(visits=0)):
+        assert (privatizer().fit_transform(small["weeks"], features=changed) != first).mean() > 0.4
+    other = small["weeks"] + (np.arange(2000) == 9)
+    assert (privatizer().fit_transform(other, features=small) != first).mean() > 0.4
+
+
+# Kinds of frames.
+
+
+def kinds() -> dict[str, Callable[[pd.DataFrame], Any]]:
+    return {
+        "pandas": lambda log: log,
+        "pandas index": lambda log: log.set_axis([f"row {place}" for place in range(len(log))]),
+        "pandas nullable": lambda log: log.convert_dtypes(),
+        "pandas arrow": lambda log: log.convert_dtypes(dtype_backend="pyarrow"),
+        "pandas categories": lambda log: log.assign(town=log["town"].astype("category")),
+        "polars": pl.from_pandas,
+        "polars categories": lambda log: pl.from_pandas(log).with_columns(pl.col("town").cast(pl.Categorical)),
+        "arrow": lambda log: pa.Table.from_pandas(log, preserve_index=False),
+        "arrow chunks": lambda log: pa.concat_tables(
+            [pa.Table.from_pandas(log, preserve_index=False).slice(start, size) for start, size in ((0, 9), (9, 5000))]
+        ),
+        "arrow dictionary": lambda log: pa.Table.from_pandas(
+            log.assign(town=log["town"].astype("category")), preserve_index=False
+        ),
+        "batch": lambda log: pa.RecordBatch.from_pandas(log, preserve_index=False),
+    }
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_the_same_kind_comes_out(standard: Any, kind: str) -> None:
+    log = LOG[:3000]
+    expected = privatize(log, **standard, **REQUEST)
+    given = kinds()[kind](log)
+    before = (
+        given.copy(deep=True) if kind.startswith("pandas") else given.clone() if kind.startswith("polars") else given
+    )
+
+    found = privatize(given, **standard, **REQUEST)
+
+    assert type(found.frame) is type(given)
+    assert bytes_of(found.center) == bytes_of(expected.center)
+    assert bytes_of(found.frame["weeks"]) == bytes_of(expected.frame["weeks"])
+    assert bytes_of(found.frame["weeks_center"]) == bytes_of(expected.center)
+    rest = [name for name in log.columns if name != "weeks"]
+    kept = np.flatnonzero(log["weeks"].notna())
+    if kind.startswith("pandas"):
+        assert found.frame[rest].equals(given.iloc[kept][rest])
+        assert found.frame.dtypes[rest].equals(given.dtypes[rest])
+    elif kind.startswith("polars"):
+        assert found.frame[rest].equals(given[rest][kept])
+        assert found.frame.schema["weeks"] == pl.Float64
+    else:
+        assert found.frame.select(rest).to_pydict() == given.select(rest).take(pa.array(kept)).to_pydict()
+        assert found.frame.schema.field("weeks").type == pa.float64()
+        assert found.frame.schema.metadata is None
+    assert given.equals(before), "the input was changed"
+
+
+def test_metadata_of_a_frame_is_dropped_and_nothing_holds_true_labels(standard: Any) -> None:
+    log = LOG[["age", "weeks", "visits"]][:3000].copy()
+    log["weeks"] = np.where(np.arange(3000) % 2, 37.015625, 11.015625)
+    log.attrs["sample"] = log["weeks"].tolist()
+    table = pa.Table.from_pandas(log, preserve_index=False).replace_schema_metadata({"sample": "37.015625"})
+    field = table.schema.field("weeks").with_metadata({"sample": "37.015625"})
+    table = table.set_column(1, field, table.column("weeks"))
+    for frame in (log, pl.from_pandas(log), table):
+        found = privatize(frame, **standard, **REQUEST)
+        pickled, shown = pickle.dumps((found.frame, found.privatizer)), repr(found)
+        for hidden in (np.float64(37.015625).tobytes(), b"37.015625"):
+            assert hidden not in pickled
+        assert "37.0" not in shown
+        assert standard["noise_key"] not in pickled
+        assert getattr(found.frame, "attrs", {}) == {}
+
+
+def test_features_of_every_kind(privatizer: Any) -> None:
+    numbers = LOG[["age", "visits"]][:2000]
+    labels = LOG["weeks"][:2000]
+    expected = privatizer().fit_transform(labels, features=numbers)
+    for features in (
+        numbers.to_dict("series"),
+        {name: numbers[name].to_numpy() for name in numbers},
+        numbers.rename(columns={"age": "x0", "visits": "x1"}),
+        numbers.to_numpy(),
+        pa.Table.from_pandas(numbers, preserve_index=False),
+        pl.from_pandas(numbers),
+    ):
+        assert privatizer().fit_transform(labels, features=features).equals(expected)
+    fitted = privatizer().fit(labels, features=numbers.to_numpy())
+    np.testing.assert_array_equal(fitted.predict_center(numbers.to_numpy()[:7]), fitted.center_[:7])
+    assert fitted.randomizer_ == privatizer().fit(labels, features=numbers).randomizer_
+
+
+# Habits of scikit-learn.
+
+
+@pytest.mark.parametrize("features", [False, True])
+def test_labels_of_one_column(privatizer: Any, features: bool) -> None:
+    log = LOG[:2000]
+    more = {"features": log[FEATURES]} if features else {}
+    expected = privatizer().fit_transform(log["weeks"].to_numpy(), **more)
+
+    column = log["weeks"].to_numpy()[:, None]
+    np.testing.assert_array_equal(privatizer().fit_transform(column, **more), expected[:, None])
+    frame = privatizer().fit_transform(log[["weeks"]], **more)
+    assert frame.equals(pd.DataFrame({"weeks": expected}, log.index))
+    masked = privatizer().fit_transform(np.ma.masked_invalid(column), **more)
+    assert (masked.shape, bytes_of(masked.compressed())) == ((2000, 1), bytes_of(expected[np.isfinite(expected)]))
+    polar = privatizer().fit_transform(pl.from_pandas(log[["weeks"]]), **more)
+    assert polar.equals(pl.DataFrame({"weeks": expected}).fill_nan(None))
+    for kind in (pa.Table, pa.RecordBatch):
+        found = privatizer().fit_transform(kind.from_pandas(log[["weeks"]], preserve_index=False), **more)
+        assert isinstance(found, kind)
+        assert found.column("weeks").to_pylist() == [None if np.isnan(each) else each for each in expected]
+
+
+def test_ids_units_and_centers_of_one_column(privatizer: Any) -> None:
+    log = LOG[:2000]
+    named = {"id_column": "id", "unit_column": "user", "max_records_per_unit": 1, "center_column": "visits"}
+    given = {"ids": log["id"], "units": log["user"], "center": log["visits"]}
+    expected = privatizer(**named).fit_transform(log["weeks"], **given)
+    columns = {name: column.to_frame() for name, column in given.items()}
+    assert privatizer(**named).fit_transform(log["weeks"], **columns).equals(expected)
+
+
+def test_labels_and_features_are_told_apart_by_their_shapes(privatizer: Any) -> None:
+    log = LOG[:2000]
+    features, labels = log[FEATURES], log["weeks"]
+    expected = privatizer().fit_transform(labels, features=features)
+    assert privatizer().fit_transform(features, labels).equals(expected)
+    assert privatizer().fit_transform(features, y=labels).equals(expected)
+    assert privatizer().fit_transform(labels, features).equals(expected)
+    assert privatizer().fit(features, labels).transform(features, labels).equals(expected)
+    assert privatizer().fit_transform(features, labels.to_frame())["weeks"].equals(expected)
+    assert privatizer().fit_transform(labels.to_frame(), features.to_dict("list"))["weeks"].equals(expected)
+
+    one = features[["age"]]
+    of_one = privatizer().fit_transform(labels, features=one)
+    assert privatizer().fit_transform(one, labels).equals(of_one)
+    assert privatizer().fit_transform(one.to_numpy(), labels).equals(of_one)
+    for first, second in ((one, labels.to_frame()), (labels, features["age"]), (features, features)):
+        with pytest.raises(ValueError, match=r"^of two arguments one must be labels, .*\(labels, features=X\)"):
+            privatizer().fit_transform(first, second)
+    with pytest.raises(ValueError, match=r"^features are given twice"):
+        privatizer().fit_transform(features, labels, features=features)
+
+
+def test_a_step_of_a_pipeline_is_refused(privatizer: Any) -> None:
+    pipeline: Any = pytest.importorskip("sklearn.pipeline")
+    models: Any = pytest.importorskip("sklearn.linear_model")
+    features, labels = LOG[["visits"]][:2000].to_numpy(), LOG["weeks"][:2000].to_numpy()
+    for steps in ([privatizer(), models.Ridge()], [privatizer()]):
+        made = pipeline.make_pipeline(*steps)
+        with pytest.raises(TypeError, match=r"cannot be a step of a Pipeline.* = privatizer.fit_transform\(X, y\)"):
+            made.fit(features, labels)
+    made = privatizer()
+    released = made.fit_transform(features, labels)
+    usable = np.isfinite(released)
+    pipeline.make_pipeline(models.Ridge()).fit(features[usable], released[usable])
+
+
+# Decisions and errors.
+
+
+def test_features_ask_for_a_center_where_a_mechanism_is_named(privatizer: Any) -> None:
+    log = LOG[:2000]
+    made = privatizer(mechanism="rr_on_bins")
+    asked = made.fit_transform(log["weeks"], features=log)
+    assert made.center_ is not None
+    assert privatizer(mechanism="rr_on_bins", center="linear").fit_transform(log["weeks"], features=log).equals(asked)
+    plain = privatizer(mechanism="rr_on_bins").fit_transform(log["weeks"])
+    for parameters in ({"center": "none"}, {"center": "none", "center_features": None}):
+        made = privatizer(mechanism="rr_on_bins", **parameters)
+        assert made.fit_transform(log["weeks"], features=log).equals(plain)
+        assert made.center_ is None
+
+
+def test_without_an_even_domain_features_are_not_used_by_default(privatizer: Any) -> None:
+    log, uneven = (
+        LOG[:2000],
+        {"label_min": None, "label_max": None, "label_step": None, "label_values": [0, 1, 5, 20, 52]},
+    )
+    made = privatizer(**uneven).fit(log["weeks"], features=log)
+    assert made.center_ is None
+    made.transform(log["weeks"], features=log)
+    with pytest.raises(ValueError, match="there is no linear center: fit with features first"):
+        made.predict_center(log)
+    with pytest.raises(ValueError, match=r"^center: .*evenly spaced"):
+        privatizer(**uneven, center="linear").fit(log["weeks"], features=log)
+
+
+def test_the_label_is_never_a_feature(privatizer: Any, standard: Any) -> None:
+    log = LOG[:2000]
+    made = privatizer().fit(log["weeks"], features=log)
+    assert "weeks" not in made._latest().mechanism.center.linear.design.map.columns
+    for labels in (log["weeks"], log[["weeks"]], pl.from_pandas(log)["weeks"], pa.table(log[["weeks"]])):
+        with pytest.raises(ValueError, match=r"features has the column 'weeks' of the labels, .*: give label='weeks'"):
+            privatizer(label="label").fit(labels, features=log)
+    with pytest.raises(ValueError, match=r"^center_features must not name the label"):
+        privatize(log, **standard, **REQUEST, center_features=["age", "weeks"])
+    with pytest.raises(ValueError, match="label 'age' is a feature of the center"):
+        made.set_params(label="age").transform(log["age"].fillna(0), features=log)
+
+
+def test_wrong_features_are_named(privatizer: Any) -> None:
+    log = LOG[:2000]
+    labels = log["weeks"]
+    for features, error, text in [
+        (log[:7], ValueError, "there are 7 records of features for 2,000 labels"),
+        (log[[]], ValueError, "features has no columns"),
+        (log["age"], TypeError, "features must be a pandas or polars DataFrame, .*, not Series"),
+        (log["age"].to_numpy(), TypeError, r"features must be .*, not an array of shape \(2000,\)"),
+        (pl.LazyFrame({"a": [1]}), TypeError, "not LazyFrame: collect it first"),
+        (pd.concat([log, log], axis=1), ValueError, "features has several columns 'age'"),
+        ({"a": [1.0] * 2000, "b": [2.0]}, ValueError, "features: column 'b' has 1 values, 'a' 2,000"),
+        (
+            log.assign(town=[1, "x"] * 1000),
+            ValueError,
+            "features: column 'town' cannot be read as one column of one type",
+        ),
+        (log.assign(weeks_center=1.0), ValueError, "features has a column 'weeks_center': name the new column"),
+    ]:
+        with pytest.raises(error, match=text):
+            privatizer().fit(labels, features=features)
+    for parameters, given, text in [
+        ({"center": "linear"}, {}, "^center linear is made of features"),
+        ({"center_features": ["age"]}, {}, "^center linear is made of features"),
+        (
+            {"center_features": ["aged"]},
+            {"features": log},
+            "^center_features: features has no column 'aged'; it has: .*age",
+        ),
+        ({"center_features": ["day"]}, {"features": log}, "^center_features: 'day' holds timestamp"),
+        ({"center": "none", "center_column": "c"}, {"features": log}, "^center none has no center_column"),
+        ({"center": "near"}, {"features": log}, "^center: unknown value 'near'"),
+        ({"center_column": "c"}, {"features": log, "center": labels}, "^center and features are two ways"),
+        (
+            {"center": "linear"},
+            {"features": log[["day"]]},
+            "^center linear: features has no column of numbers or texts",
+        ),
+    ]:
+        with pytest.raises(ValueError, match=text) as caught:
+            privatizer(**parameters).fit(labels, **given)
+        assert "--" not in str(caught.value)
+
+
+def test_wrong_features_of_a_fitted_center_are_named(privatizer: Any) -> None:
+    log = LOG[:2000]
+    made = privatizer().fit(log["weeks"], features=log)
+    with pytest.raises(ValueError, match="features are missing: the mechanism is for labels around a linear center"):
+        made.transform(log["weeks"])
+    for features, text in [
+        (log.drop(columns="age"), "features has no column 'age', which the center needs"),
+        (log.assign(age="old"), "features: 'age' holds .*string, but the center takes numbers"),
+        (log.assign(town=[["a", ["b"]]] * 2000), "features: column 'town' cannot be read"),
+        (log.assign(town=[{"a": 1}] * 2000), "features: 'town' holds struct.*, but the center takes text"),
+    ]:
+        with pytest.raises(ValueError, match=text):
+            made.predict_center(features)
+        with pytest.raises(ValueError, match=text):
+            made.transform(log["weeks"], features=features)
+
+
+def test_wrong_frames_and_columns_are_named(standard: Any) -> None:
+    log = LOG[:2000]
+    for frame, parameters, error, text in [
+        (log.to_dict("list"), {}, TypeError, "frame must be a pandas or polars DataFrame, or an Arrow table"),
+        (log.to_numpy(), {}, TypeError, "frame must be .*, not ndarray"),
+        (log, {"label": "week"}, ValueError, "label: frame has no column 'week'; did you mean weeks?"),
+        (log, {"id_column": "idd"}, ValueError, "id_column: frame has no column 'idd'; did you mean id?"),
+        (log, {"center_column": "c"}, ValueError, "center_column: frame has no column 'c'"),
+        (log, {"epsilom": 1}, ValueError, "no parameter 'epsilom'"),
+        (log, {"label": "town"}, ValueError, "labels holds .*string, not numbers"),
+        (log.assign(weeks_center=1), {}, ValueError, "frame has a column 'weeks_center'"),
+        (log.assign(weeks=np.nan), {}, ValueError, "no record has a usable label"),
+    ]:
+        with pytest.raises(error, match=text):
+            privatize(frame, **{**standard, **REQUEST, **parameters})
+    assert not Path(standard["ledger"]).exists()
+
+
+# Facts of the release.
+
+
+def test_the_facts_of_a_release(standard: Any, tmp_path: Path, invoke: Any) -> None:
+    pytest.importorskip("jinja2")
+    log = LOG[:3000]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = privatize(log, **{**standard, **REQUEST, "label_max": 20})
+    assert isinstance(found, ReleasedFrame)
+    assert {each.category for each in caught} == {ReleaseWarning}
+    assert {Path(each.filename).name for each in caught} == {Path(__file__).name}
+    assert [str(each.message) for each in caught] == [warning.text for warning in found.warnings]
+    assert found.verdict == found.privatizer.verdict_
+    assert found.epsilon == 1
+    assert 0.99 < found.certified_epsilon <= 1
+    assert found.label == "weeks"
+    found.write_mechanism(tmp_path / "m.json")
+    assert "PASS" in invoke(["audit", str(tmp_path / "m.json")]).ok().out
+    found.report(tmp_path / "report.html")
+    assert f"This release contains {found.records:,} labels" in (tmp_path / "report.html").read_text()
+
+
+def test_debiasing_around_a_linear_center(privatizer: Any) -> None:
+    log = LOG[np.isfinite(LOG["weeks"])]
+    made = privatizer(mechanism="rr_on_bins", epsilon=2)
+    released = made.fit_transform(log["weeks"], features=log)
+    debiased = made.debias(released, features=log)
+    assert debiased.equals(made.debias(released, center=made.center_))
+    assert abs(debiased.mean() - log["weeks"].mean()) < 6 * debiased.std() / len(log) ** 0.5 + 0.2
+    with pytest.raises(ValueError, match="center is missing"):
+        made.debias(released)
+
+
+def test_a_cap_refuses_and_a_repetition_is_free(standard: Any, tmp_path: Path) -> None:
+    log = LOG[:2000]
+    first = privatize(log, **standard, **REQUEST, epsilon_cap=1.5)
+    before = (tmp_path / "ledger.jsonl").read_text()
+    with pytest.raises(labeldp.InputError, match=r"^epsilon_cap 1.5 would be exceeded"):
+        privatize(log.assign(visits=log["visits"] + 1, age=0), **standard, **REQUEST, epsilon_cap=1.5)
+    assert (tmp_path / "ledger.jsonl").read_text() == before
+    again = privatize(log, **standard, **REQUEST, epsilon_cap=1.5)
+    assert again.frame.equals(first.frame)
+    fresh = privatize(log, **{**standard, "source": None}, **REQUEST)
+    assert (fresh.frame["weeks"] != first.frame["weeks"]).mean() > 0.4
+
+
+def test_pickles_and_copies(privatizer: Any, secret: bytes) -> None:
+    log = LOG[:2000]
+    made = privatizer(center="linear", center_features=["age", "town"])
+    labels = made.fit_transform(log["weeks"], features=log)
+    restored = pickle.loads(pickle.dumps(made)).set_params(noise_key=secret)
+    np.testing.assert_array_equal(restored.predict_center(log), made.center_)
+    assert restored.transform(log["weeks"], features=log).equals(labels)
+    assert made.get_params()["center_features"] == ["age", "town"]
+
+
+def test_nothing_of_beam_is_imported(tmp_path: Path) -> None:
+    script = """
+import sys
+import numpy as np
+import labeldp
+numbers = np.arange(3000.0) % 53
+table = {"a": numbers + np.arange(3000) % 5, "w": ["x", "y", None] * 1000}
+made = labeldp.LabelPrivatizer(label_min=0, label_max=52, label_step=1, epsilon=1, noise_key_file="noise.key")
+released = made.fit_transform(numbers, table)
+made.transform(numbers, features=table), made.predict_center(table), made.debias(released, features=table)
+import pyarrow
+facts = labeldp.privatize(
+    pyarrow.table({**table, "y": numbers}), label="y", label_min=0, label_max=52, label_step=1, epsilon=1,
+    noise_key_file="noise.key",
+)
+assert facts.center is not None and made.center_ is not None
+heavy = {"apache_beam", "tensorflow", "sklearn", "jinja2", "polars"}
+print(sorted(heavy & {name.split(".")[0] for name in sys.modules}))
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "[]\n", done.stderr
