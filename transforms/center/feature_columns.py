@@ -26,20 +26,20 @@ from ..tfrecord.wire import hash_texts
 
 
 class FeatureBatch(Protocol):
-    """Records with features: a LabelledBatch, or a frame in memory. `source` is their name in messages."""
+    """Records with features: a LabelledBatch, or a frame in memory."""
 
     @property
     def source(self) -> str:
-        """Name of the records."""
+        """Name of the records in messages."""
         ...
 
     @property
     def batch(self) -> pa.RecordBatch:
-        """Their columns."""
+        """Columns of the records."""
         ...
 
     def column(self, name: str) -> pa.Array | None:
-        """Column of a name; None if there is none."""
+        """Looks up a column; None if there is none of this name."""
         ...
 
 

@@ -16,7 +16,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from labeldp import LabelPrivatizer, ReleasedFrame, ReleaseWarning, privatize
+from labeldp import LabelPrivatizer, ReleasedFrame, ReleaseWarning
 from labeldp.pipelines.api import memory_release
 
 pytestmark = pytest.mark.filterwarnings("ignore::labeldp.ReleaseWarning")
@@ -49,7 +49,7 @@ def log_frame() -> pd.DataFrame:
 
 
 LOG = log_frame()
-REQUEST: dict[str, Any] = {"label_min": 0, "label_max": 52, "label_step": 1, "epsilon": 1}
+REQUEST: Any = {"label_min": 0, "label_max": 52, "label_step": 1, "epsilon": 1}
 COMPANIONS = {"ids": "id", "units": "user"}
 REQUESTS: dict[str, dict[str, Any]] = {
     "default": REQUEST,
@@ -109,8 +109,12 @@ def charges(ledger: Path) -> list[Any]:
     return [[line["command"], line["charges"]] for line in map(json.loads, ledger.read_text().splitlines())]
 
 
+def release(frame: Any, **parameters: Any) -> ReleasedFrame:
+    return labeldp.privatize(frame, **parameters)
+
+
 @pytest.fixture
-def standard(tmp_path: Path, secret: bytes) -> dict[str, Any]:
+def standard(tmp_path: Path, secret: bytes) -> Any:
     """Parameters of every release: the key of the tests and a ledger of its own."""
     return {"label": "weeks", "source": "log", "noise_key": secret, "ledger": tmp_path / "ledger.jsonl"}
 
@@ -135,7 +139,7 @@ def bytes_of(column: Any) -> bytes:
 @pytest.mark.parametrize("name", REQUESTS)
 def test_frames_are_those_of_the_command(released: Path, standard: Any, tmp_path: Path, name: str) -> None:
     log = read_csv(released / "log.csv") if name == "csv" else LOG
-    found = privatize(log, **{**standard, **REQUESTS[name], "source": str(released / log_of(name))})
+    found = release(log, **{**standard, **REQUESTS[name], "source": str(released / log_of(name))})
 
     expected = table_in(released / name)
     assert found.frame.columns.tolist() == expected.schema.names
@@ -200,7 +204,7 @@ def test_fit_and_transform_are_fit_and_apply(released: Path, privatizer: Any, tm
 
 
 def test_centers_of_new_records_are_those_of_the_file(released: Path, standard: Any) -> None:
-    found = privatize(LOG, **{**standard, **REQUEST, "source": str(released / "log.parquet")})
+    found = release(LOG, **{**standard, **REQUEST, "source": str(released / "log.parquet")})
     model = labeldp.CenterModel.from_json((released / "default" / "center.json").read_text())
     later = LOG[::-1].assign(age=1.0)
     named = {name: [None if pd.isna(each) else each for each in later[name]] for name in model.features}
@@ -244,13 +248,13 @@ def kinds() -> dict[str, Callable[[pd.DataFrame], Any]]:
 @pytest.mark.parametrize("kind", kinds())
 def test_the_same_kind_comes_out(standard: Any, kind: str) -> None:
     log = LOG[:3000]
-    expected = privatize(log, **standard, **REQUEST)
+    expected = release(log, **standard, **REQUEST)
     given = kinds()[kind](log)
     before = (
         given.copy(deep=True) if kind.startswith("pandas") else given.clone() if kind.startswith("polars") else given
     )
 
-    found = privatize(given, **standard, **REQUEST)
+    found = release(given, **standard, **REQUEST)
 
     assert type(found.frame) is type(given)
     assert bytes_of(found.center) == bytes_of(expected.center)
@@ -279,7 +283,7 @@ def test_metadata_of_a_frame_is_dropped_and_nothing_holds_true_labels(standard: 
     field = table.schema.field("weeks").with_metadata({"sample": "37.015625"})
     table = table.set_column(1, field, table.column("weeks"))
     for frame in (log, pl.from_pandas(log), table):
-        found = privatize(frame, **standard, **REQUEST)
+        found = release(frame, **standard, **REQUEST)
         pickled, shown = pickle.dumps((found.frame, found.privatizer)), repr(found)
         for hidden in (np.float64(37.015625).tobytes(), b"37.015625"):
             assert hidden not in pickled
@@ -412,7 +416,7 @@ def test_the_label_is_never_a_feature(privatizer: Any, standard: Any) -> None:
         with pytest.raises(ValueError, match=r"features has the column 'weeks' of the labels, .*: give label='weeks'"):
             privatizer(label="label").fit(labels, features=log)
     with pytest.raises(ValueError, match=r"^center_features must not name the label"):
-        privatize(log, **standard, **REQUEST, center_features=["age", "weeks"])
+        release(log, **standard, **REQUEST, center_features=["age", "weeks"])
     with pytest.raises(ValueError, match="label 'age' is a feature of the center"):
         made.set_params(label="age").transform(log["age"].fillna(0), features=log)
 
@@ -468,8 +472,8 @@ def test_wrong_features_of_a_fitted_center_are_named(privatizer: Any) -> None:
     for features, text in [
         (log.drop(columns="age"), "features has no column 'age', which the center needs"),
         (log.assign(age="old"), "features: 'age' holds .*string, but the center takes numbers"),
-        (log.assign(town=[["a", ["b"]]] * 2000), "features: column 'town' cannot be read"),
-        (log.assign(town=[{"a": 1}] * 2000), "features: 'town' holds struct.*, but the center takes text"),
+        (log.assign(town=pd.Series([["a", ["b"]]] * 2000)), "features: column 'town' cannot be read"),
+        (log.assign(town=pd.Series([{"a": 1}] * 2000)), "features: 'town' holds struct.*, but the center takes text"),
     ]:
         with pytest.raises(ValueError, match=text):
             made.predict_center(features)
@@ -491,7 +495,7 @@ def test_wrong_frames_and_columns_are_named(standard: Any) -> None:
         (log.assign(weeks=np.nan), {}, ValueError, "no record has a usable label"),
     ]:
         with pytest.raises(error, match=text):
-            privatize(frame, **{**standard, **REQUEST, **parameters})
+            release(frame, **{**standard, **REQUEST, **parameters})
     assert not Path(standard["ledger"]).exists()
 
 
@@ -503,7 +507,7 @@ def test_the_facts_of_a_release(standard: Any, tmp_path: Path, invoke: Any) -> N
     log = LOG[:3000]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = privatize(log, **{**standard, **REQUEST, "label_max": 20})
+        found = release(log, **{**standard, **REQUEST, "label_max": 20})
     assert isinstance(found, ReleasedFrame)
     assert {each.category for each in caught} == {ReleaseWarning}
     assert {Path(each.filename).name for each in caught} == {Path(__file__).name}
@@ -531,14 +535,14 @@ def test_debiasing_around_a_linear_center(privatizer: Any) -> None:
 
 def test_a_cap_refuses_and_a_repetition_is_free(standard: Any, tmp_path: Path) -> None:
     log = LOG[:2000]
-    first = privatize(log, **standard, **REQUEST, epsilon_cap=1.5)
+    first = release(log, **standard, **REQUEST, epsilon_cap=1.5)
     before = (tmp_path / "ledger.jsonl").read_text()
     with pytest.raises(labeldp.InputError, match=r"^epsilon_cap 1.5 would be exceeded"):
-        privatize(log.assign(visits=log["visits"] + 1, age=0), **standard, **REQUEST, epsilon_cap=1.5)
+        release(log.assign(visits=log["visits"] + 1, age=0), **standard, **REQUEST, epsilon_cap=1.5)
     assert (tmp_path / "ledger.jsonl").read_text() == before
-    again = privatize(log, **standard, **REQUEST, epsilon_cap=1.5)
+    again = release(log, **standard, **REQUEST, epsilon_cap=1.5)
     assert again.frame.equals(first.frame)
-    fresh = privatize(log, **{**standard, "source": None}, **REQUEST)
+    fresh = release(log, **{**standard, "source": None}, **REQUEST)
     assert (fresh.frame["weeks"] != first.frame["weeks"]).mean() > 0.4
 
 
