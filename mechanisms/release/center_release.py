@@ -75,9 +75,11 @@ def smallest(drawn: np.ndarray, columns: Columns, records: int) -> FeatureSample
 def _picked(column: Categories, order: np.ndarray) -> Categories:
     """Categories of some records, without the values that none of them has: they may be far more than the records."""
     codes = column.codes[order]
-    used, place = np.unique(codes, return_inverse=True)
-    missing = int(len(used) > 0 and used[0] < 0)
-    return Categories(place - missing, tuple(column.values[code] for code in used[missing:]))
+    used = np.flatnonzero(np.bincount(codes[codes >= 0], minlength=len(column.values)))
+    # The code of a missing value, -1, is the last place.
+    places = np.full(len(column.values) + 1, -1)
+    places[used] = np.arange(len(used))
+    return Categories(places[codes], tuple(column.values[code] for code in used))
 
 
 @dataclass(frozen=True, eq=False)
