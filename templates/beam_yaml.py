@@ -24,7 +24,7 @@ from ..pipelines.errors import FieldError
 from ..pipelines.publish.job_result import JobResult
 from ..pipelines.publish.manifest import make_manifest
 from ..pipelines.spec.center_fields import read_groups
-from ..pipelines.spec.fields import Fields
+from ..pipelines.spec.fields import NO_CENTER, Fields
 from ..pipelines.spec.input_spec import input_format, where_filter
 from ..pipelines.spec.label import Budget, make_label, record_budget, unit_bound, working_domain
 from ..pipelines.spec.label import label_column as checked_column
@@ -464,6 +464,14 @@ class LabelDP(beam.PTransform):
         given = dict(locals())
         super().__init__()
         self._features = None
+        if center == NO_CENTER:
+            given["center"] = center = None
+        if id_column is None:
+            raise ValueError("id_column must be the name of the field that identifies rows")
+        if isinstance(center_features, str):
+            center_features = center_features.split(",")
+        if not isinstance(parameters or {}, Mapping):
+            raise ValueError("parameters must be a mapping")
         if center is not None or center_features is not None:
             if center != "linear" or not center_features:
                 raise ValueError("a center that the job makes needs center: linear, and center_features")

@@ -30,6 +30,7 @@ rounded labels themselves never leave the job.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -64,6 +65,10 @@ OUTWARD = "outward"
 # A word's high 53 bits, as a fraction of 2^53, are a uniform float in [0, 1).
 _UNUSED_BITS = np.uint64(11)
 _WORD_TO_UNIT = 2.0**-53
+
+
+_EXPONENT = re.compile(r"[eE]([+-]?\d{1,10})")
+_LARGEST_EXPONENT, _LONGEST_NUMBER = 400, 1000
 
 
 def check_domain(labels: np.ndarray) -> None:
@@ -176,6 +181,10 @@ def _most_steps(epsilon: float) -> int:
 
 
 def _decimal(name: str, text: str) -> Fraction:
+    exponent = _EXPONENT.search(text)
+    if len(text) > _LONGEST_NUMBER or (exponent is not None and abs(int(exponent[1])) > _LARGEST_EXPONENT):
+        # A fraction of as many digits would be made of it.
+        raise ValueError(f"{name} is out of the range of floats")
     try:
         return Fraction(text)
     except (ValueError, ZeroDivisionError):

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -28,15 +29,15 @@ from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.unit_bound import UnitBound, UnitCounts
 from ...transforms.errors import InputError
 from ...transforms.io.filesystems import is_remote
-from ..errors import FieldNames, as_parameter
-from ..ledger.ledger import LEDGER_NAME, Ledger, is_database
+from ..errors import FieldError, FieldNames, as_parameter
+from ..ledger.ledger import LEDGER_NAME, Ledger, is_database, without_password
 from ..publish.manifest import released_facts
 from ..publish.protocol import Charge, charged, release_entries
 from ..spec.fields import Fields
 from ..spec.label import make_label, read_caps, read_unusable_fraction, request_in_memory
 from ..spec.machine import write_file
 from ..spec.mechanism_file import MechanismFile
-from ..spec.target_checks import create_key, noise_key_file, path_of
+from ..spec.target_checks import check_scheme, create_key, noise_key_file, path_of
 from .feature_frames import FeatureFrame, labels_and_features, read_frame
 from .label_arrays import read_numbers
 from .memory_release import (
@@ -509,6 +510,11 @@ class LabelPrivatizer:
             source = _NAME_WITH_IDS if self.id_column is not None else f"call {os.urandom(16).hex()}"
         if not isinstance(source, str):
             raise ValueError("source must be text")
+        number = self.features
+        if number is not None and not (isinstance(number, Integral) and not isinstance(number, bool) and number >= 0):
+            raise ValueError(
+                "features must be a whole number of at least 0: features of records are an argument of fit"
+            )
         with _python_errors(ValueError):
             fields = Fields.of_keywords(parameters, "LabelPrivatizer")
             label = make_label(fields)
@@ -562,14 +568,17 @@ class LabelPrivatizer:
         shown = {name: value for name, value in self.get_params().items() if value is not _DEFAULTS[name]}
         if self.noise_key is not None:
             shown["noise_key"] = "..."
+        if isinstance(self.ledger, str):
+            shown["ledger"] = without_password(self.ledger)
         return f"LabelPrivatizer({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     def __sklearn_is_fitted__(self) -> bool:
         return "_release" in vars(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        """State for pickle and copy, without the secret key."""
-        return {**vars(self), "noise_key": None if self.noise_key is None else _KEY_LEFT_OUT}
+        """State for pickle and copy, without the secret key and the password of the ledger."""
+        ledger = without_password(self.ledger) if isinstance(self.ledger, str) else self.ledger
+        return {**vars(self), "noise_key": None if self.noise_key is None else _KEY_LEFT_OUT, "ledger": ledger}
 
 
 _DEFAULTS = {
@@ -629,7 +638,13 @@ def _load_key(noise_key: bytes | None, path: str | None) -> bytes:
 def _ledger_place(ledger: Any) -> str:
     """Path of the ledger, or URL of its database; by default beside an output that lies in the current folder."""
     text = LEDGER_NAME if ledger is None else os.fspath(ledger)
-    return text if is_database(text) else path_of("ledger", text)
+    if not text.strip():
+        raise FieldError("{ledger} is empty: name a path")
+    if is_database(text):
+        return text
+    if is_remote(text):
+        check_scheme(text)
+    return path_of("ledger", text)
 
 
 def _unit_of(request: MemoryRequest, mechanism: MechanismFile) -> UnitBound | None:

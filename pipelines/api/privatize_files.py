@@ -29,7 +29,6 @@ from ..spec.input_spec import announce_csv_columns
 from ..spec.label_folders import MANIFEST_NAME
 from ..spec.make_release import make_release
 from ..spec.release import Release
-from ..spec.target_checks import create_key, noise_key_file
 
 _OF_THE_COMMAND = ("validate", "schema", "mechanism_file", "dry_run")
 
@@ -100,9 +99,7 @@ class PrivatizeFiles(beam.PTransform):
         try:
             forbid_sampling(pipeline.options)
             forbid_ports(pipeline.options)
-            if self._fields.noise_key_file is not None and not is_remote(self._fields.noise_key_file):
-                create_key(noise_key_file(self._fields.noise_key_file))
-            release = make_release("privatize", self._fields)
+            release = make_release("privatize", self._fields, new_key=True)
             announce_csv_columns(release.input, release.private)
             if len(release.labels) > 1:
                 raise FieldError(

@@ -46,6 +46,11 @@ def is_database(place: str) -> bool:
     return re.match(r"(sqlite|postgres|postgresql)(\+\w*)?://", place) is not None
 
 
+def without_password(place: str) -> str:
+    """The place of a ledger without the password that a URL may hold."""
+    return re.sub(r"^(\w+(\+\w*)?://[^:/@]*):[^@]*@", r"\1@", place)
+
+
 class Ledger:
     """Ledger of one dataset: one entry per run, in a file or object of JSON lines or in a database.
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, Union
 
-from ..errors import FieldError, did_you_mean
+from ..errors import FieldError, did_you_mean, one_line
 
 INPUT_FORMATS = ("tfrecord", "parquet", "csv")
 CSV_TYPES = ("int64", "uint64", "float64", "string", "date", "timestamp")
@@ -48,7 +48,7 @@ MECHANISMS_BY_PURPOSE = {
         "unbiased_grid", "rr", "rr_top_k", "rp_with_prior", "laplace", "staircase", "exponential",
     ),
 }  # fmt: skip
-"""Names of the mechanisms, as in the table of the README."""
+"""Names of the mechanisms, by what they are for."""
 MECHANISMS = tuple(name for names in MECHANISMS_BY_PURPOSE.values() for name in names)
 MECHANISM_LIST = "; ".join(f"{purpose}: {', '.join(names)}" for purpose, names in MECHANISMS_BY_PURPOSE.items())
 """Text for the help of `--mechanism`."""
@@ -68,6 +68,9 @@ _CHOICES = {
     "compression": COMPRESSIONS,
 }
 _KINDS = ((bool, "true or false"), (int, "a whole number"), (float, "a number"), (str, "text"))
+_SECRET = ("noise_key_file", "ledger")
+"""Fields that may hold a key or a password by mistake: their values are not quoted."""
+_LONGEST_QUOTE = 200
 _NAMES = {"purpose": "for"}
 """Names of fields in messages, where Python needs another one for the attribute."""
 
@@ -137,12 +140,15 @@ class Fields:
         kinds = _kinds(cls)
         found = {name: values[name] for name in kinds if values.get(name) is not None}
         for name in found:
-            found[name] = _typed(name, found[name], kinds[name])
+            try:
+                found[name] = _typed(name, found[name], kinds[name])
+            except (OverflowError, ValueError):
+                raise FieldError(f"{{{_field(name)}}} is out of the range of floats") from None
             if name in _CHOICES and found[name] not in _CHOICES[name]:
                 known = _CHOICES[name]
                 raise FieldError(
-                    f"{{{_field(name)}}}: unknown value {{value!r}}; known: {{known}}{{meant}}",
-                    value=found[name],
+                    f"{{{_field(name)}}}: unknown value {{value}}; known: {{known}}{{meant}}",
+                    value=_quoted(found[name]),
                     known=", ".join(known),
                     meant=did_you_mean(found[name], known),
                 )
@@ -196,15 +202,39 @@ def _typed(name: str, value: Any, kinds: tuple[Any, ...]) -> Any:
         return float(value)
     if Mapping in kinds and isinstance(value, Mapping):
         return value
-    if Sequence in kinds and not isinstance(value, str | bytes | Mapping) and _is_sequence(value):
-        return tuple(value)
     wanted = next(text for kind, text in _KINDS if kind in kinds)
-    raise FieldError(f"{{{_field(name)}}} must be {{wanted}}, not {{value!r}}", wanted=wanted, value=value)
+    if Sequence in kinds:
+        numeric = name == "label_values"
+        if _is_sequence(value) and len(value):
+            items = tuple(value)
+            if all(map(_is_number if numeric else _is_name, items)):
+                return tuple(map(float, items)) if numeric else items
+        wanted = "a file, or a list of numbers" if numeric else "text, or a list of texts"
+    elif Mapping in kinds:
+        wanted = "text, or a mapping"
+    if name in _SECRET:
+        raise FieldError(f"{{{name}}} must be {{wanted}}", wanted=wanted)
+    raise FieldError(f"{{{_field(name)}}} must be {{wanted}}, not {{value}}", wanted=wanted, value=_quoted(value))
 
 
 def _is_sequence(value: Any) -> bool:
-    # Also an array, of one dimension.
+    # Also an array or a column, of one dimension.
+    if isinstance(value, str | bytes | bytearray | memoryview | Mapping):
+        return False
     return isinstance(value, Sequence) or getattr(value, "ndim", None) == 1
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _quoted(value: Any) -> str:
+    text = one_line(repr(value))
+    return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}..."
 
 
 def names_of(value: Names | None) -> tuple[str, ...]:
@@ -228,6 +258,8 @@ def pairs_of(value: Pairs | None, form: str, where: str, **values: Any) -> dict[
     if value is None:
         return {}
     if not isinstance(value, str):
+        if not all(map(_is_name, value)):
+            raise FieldError(f"{where} must have names as keys", **values)
         return dict(value)
     found: dict[str, Any] = {}
     for pair in value.split(","):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -156,7 +157,7 @@ def label_domain(fields: Fields) -> np.ndarray:
 
 def _label_values(values: str | Sequence[float]) -> np.ndarray:
     if not isinstance(values, str):
-        labels = np.array(values, np.float64)
+        labels = np.array(values)
         try:
             check_domain(labels)
         except ValueError as error:
@@ -245,6 +246,8 @@ def _with_delta(unit: UnitBound, delta: float) -> UnitBound:
 
 
 def _check_delta(fields: Fields, fitted: MechanismFile, unit: UnitBound | None) -> None:
+    if fields.delta:
+        check_delta(fields.delta)
     needed = dataclasses.replace(fitted, unit=unit).labels_budget[1]
     if needed > (fields.delta or 0.0):
         raise FieldError(
@@ -257,6 +260,10 @@ def _check_delta(fields: Fields, fitted: MechanismFile, unit: UnitBound | None) 
 
 def _mechanism(fields: Fields, fitted: MechanismFile | None, unit: UnitBound | None) -> MechanismChoice:
     loss = fields.loss or DEFAULT_LOSS
+    try:
+        loss_named(loss)
+    except ValueError as error:
+        raise FieldError.at("loss", error) from None
     if fitted is not None:
         return MechanismChoice(fitted.randomizer.mechanism, loss, {"loss": loss}, fitted)
     if fields.purpose is not None and fields.mechanism is not None:
@@ -302,7 +309,9 @@ def label_column(
 
     The mechanism's name sets the default rounding; the mechanism file of `apply` sets rounding, center and groups.
     """
-    label, groups = str(fields.label), None
+    label, groups = fields.label, None
+    if not isinstance(label, str) or not label:
+        raise FieldError("{label} must be the name of one column, not {names!r}", names=label)
     if fields.id_column == label:
         raise FieldError("{id_column} must be another column than {label}")
     if fitted is None:
@@ -353,8 +362,8 @@ def check_split(epsilon: float, prior_epsilon: float | None) -> None:
 def read_caps(fields: Fields) -> Caps:
     """Reads the caps on what the ledger adds up to; a window needs one."""
     epsilon, delta = fields.epsilon_cap, fields.delta_cap
-    if epsilon is not None and not epsilon > 0:
-        raise FieldError("{epsilon_cap} must be above 0, not {value:g}", value=epsilon)
+    if epsilon is not None and not 0 < epsilon < math.inf:
+        raise FieldError("{epsilon_cap} must be above 0 and finite, not {value:g}", value=epsilon)
     if delta is not None and not 0 <= delta < 1:
         raise FieldError("{delta_cap} must be at least 0 and below 1, not {value:g}", value=delta)
     window = None

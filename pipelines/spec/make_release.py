@@ -45,10 +45,11 @@ _PUBLIC = ("id_column", "unit_column", "center_features", "center_groups", "wher
 """Fields that name public columns, none of which may be a label."""
 
 
-def make_release(command: str, fields: Fields) -> Release:
+def make_release(command: str, fields: Fields, new_key: bool = False) -> Release:
     """Checks the fields of `privatize`, `fit` or `apply`, and finds the input files.
 
-    Creates the user's default noise key file if none is named, but not in a dry run.
+    Creates the user's default noise key file if none is named, but not in a dry run; with `new_key` also a local file
+    that is named. That is the last step: a request that is refused leaves no key.
     """
     check_center(fields)
     if fields.validate is False and fields.schema is not None:
@@ -83,7 +84,7 @@ def make_release(command: str, fields: Fields) -> Release:
         output=output,
         validation=validation,
         ledger=resolve_ledger(fields.ledger, target),
-        key=resolve_noise_key(fields.noise_key_file, target, create=not fields.dry_run),
+        key=resolve_noise_key(fields.noise_key_file, target, not fields.dry_run, new_key),
         unsure=unsure,
     )
 

@@ -71,6 +71,8 @@ def read_parameters(
     }
     if "delta" in parameters:
         raise FieldError(f"{where} delta: delta is part of the budget; give it as {{delta}}", **values)
+    if "name" in parameters:
+        raise FieldError(f"{where} name: no mechanism has such a parameter", **values)
     if "loss" in parameters:
         raise FieldError(f"{where} loss: give it as {{loss}}", **values)
     if delta is not None:

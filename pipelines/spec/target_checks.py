@@ -59,7 +59,7 @@ def resolve_ledger(path: str | None, target: str) -> str:
     if path and is_database(path):
         return _resolve_database(path, target)
     if path and is_remote(path):
-        _check_scheme(path)
+        check_scheme(path)
     found = path_of("ledger", path) if path else default_ledger_path(absolute(target))
     if is_store(found):
         if _inside(found, target):
@@ -94,7 +94,8 @@ def _resolve_database(text: str, target: str) -> str:
     return url.render_as_string(hide_password=False)
 
 
-def _check_scheme(path: str) -> None:
+def check_scheme(path: str) -> None:
+    """Checks that Beam knows the filesystem of a URL that names a ledger."""
     try:
         FileSystems.get_filesystem(path)
     except ValueError:
@@ -117,20 +118,23 @@ def _check_ledger_file(found: str, target: str) -> None:
         raise FieldError("{ledger} {path} cannot be read and written; every release is charged there", path=found)
 
 
-def resolve_noise_key(path: str | None, target: str, create: bool = True) -> NoiseKeyFile:
+def resolve_noise_key(path: str | None, target: str, create: bool = True, create_named: bool = False) -> NoiseKeyFile:
     """Finds the noise key file and checks it. Creates the user's default file if none is named and it does not exist.
 
-    The file must not lie inside the output. Without `create`, the default file need not exist.
+    The file must not lie inside the output. Without `create`, the default file need not exist; with `create_named`, a
+    local file that is named is created, too.
     """
     key = noise_key_file(path)
-    if path is None and not os.path.lexists(key.path):
-        if not create:
-            return key
-        create_key(key)
     if _inside(key.path, target):
         raise FieldError(
             "{noise_key_file} {path} lies inside {output}, which is released: move it elsewhere", path=key.path
         )
+    if path is None and not os.path.lexists(key.path):
+        if not create:
+            return key
+        create_key(key)
+    elif create_named and not is_remote(key.path):
+        create_key(key)
     try:
         key.load()
     except InputError as error:

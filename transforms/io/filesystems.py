@@ -423,7 +423,7 @@ def make_folders(folder: str, mode: int = 0o755) -> None:
         os.mkdir(folder, mode)
     except FileNotFoundError:
         parent = os.path.dirname(folder.rstrip("/"))
-        if not parent:
+        if not parent or os.path.isdir(parent):
             raise
         make_folders(parent, mode)
         make_folders(folder, mode)

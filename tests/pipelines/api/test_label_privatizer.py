@@ -460,6 +460,51 @@ def test_too_many_unusable_labels_and_wrong_companions(privatizer: Any) -> None:
             privatizer(**parameters).fit_transform(LABELS, **given)
 
 
+@pytest.mark.parametrize("features", [-1, "x", True, 1.5, float("nan")])
+def test_a_wrong_number_of_features_is_refused_before_anything_is_charged(
+    features: Any, secret: bytes, tmp_path: Path
+) -> None:
+    privatizer = LabelPrivatizer(
+        epsilon=1,
+        label_min=0,
+        label_max=4,
+        label_step=1,
+        noise_key=secret,
+        ledger=tmp_path / "ledger",
+        features=features,
+    )
+    with pytest.raises(ValueError, match="features must be a whole number of at least 0"):
+        privatizer.fit_transform(np.arange(400) % 5)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgresq", "POSTGRESQL", "mysql"])
+def test_a_password_of_the_ledger_is_neither_shown_nor_pickled(scheme: str, secret: bytes) -> None:
+    privatizer = LabelPrivatizer(
+        epsilon=1, label_min=0, label_max=4, label_step=1, noise_key=secret, ledger=f"{scheme}://me:hidden@host/db"
+    )
+    assert "hidden" not in repr(privatizer)
+    assert b"hidden" not in pickle.dumps(privatizer)
+    if scheme != "postgresql":
+        with pytest.raises(labeldp.InputError) as caught:
+            privatizer.fit_transform(np.arange(400) % 5)
+        assert "hidden" not in str(caught.value)
+
+
+def test_the_name_of_a_label_is_one_text(secret: bytes) -> None:
+    for label in (["a"], ["a", "b"], ""):
+        privatizer = LabelPrivatizer(
+            epsilon=1,
+            label_min=0,
+            label_max=4,
+            label_step=1,
+            noise_key=secret,
+            label=label,  # type: ignore[arg-type]
+        )
+        with pytest.raises(ValueError, match="label must be the name of one column"):
+            privatizer.fit_transform(np.arange(400) % 5)
+
+
 @pytest.mark.parametrize(
     ("parameters", "text"),
     [

@@ -129,6 +129,17 @@ def test_what_is_refused_when_it_is_applied(
     assert list(outputs.iterdir()) == []
 
 
+@pytest.mark.parametrize("arguments", [{"label_step": 0}, {"noise_key_file": "released/key"}])
+def test_a_request_that_is_refused_makes_no_key(
+    files: Any, outputs: Path, tmp_path: Path, arguments: dict[str, Any]
+) -> None:
+    key = outputs / arguments.get("noise_key_file", "../new.key")
+    with pytest.raises(ValueError, match=r"label_step|lies inside output"):
+        _ = beam.Pipeline(runner=FnApiRunner()) | files(**{**arguments, "noise_key_file": key})
+    assert not key.exists()
+    assert list(outputs.iterdir()) == []
+
+
 FAILING = """
 import sys
 from pathlib import Path

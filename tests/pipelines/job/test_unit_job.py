@@ -364,6 +364,10 @@ def test_a_fitted_composition_is_applied_with_its_delta(
     outcome = invoke(command("apply", flags | given))
     assert outcome.code == 2
     assert "is not pure DP: its epsilon holds with delta 1e-06" in outcome.error
+    for delta in ("nan", "7", "-3"):
+        outcome = invoke(command("apply", flags | given | {"delta": delta}))
+        assert (outcome.code, "--delta must be above 0 and below 1" in outcome.error) == (2, True)
+    assert not (tmp_path / "applied").exists()
     invoke(command("apply", flags | given | {"delta": 1e-6})).ok()
     assert tree(tmp_path / "applied" / "data") == tree(composed / "data")
     assert documents(tmp_path / "applied")[0]["certified_epsilon"] == documents(composed)[0]["certified_epsilon"]
