@@ -111,7 +111,8 @@ def test_an_integer_that_has_no_text_is_refused() -> None:
 
 
 def test_parameters_have_names() -> None:
-    for given in ({1: 2}, {"": 2}):
+    wrong: list[Any] = [{1: 2}, {"": 2}]
+    for given in wrong:
         with pytest.raises(FieldError, match=r"^--mechanism_parameters must have names as keys$"):
             read_parameters(given)
     with pytest.raises(FieldError, match=r"^--mechanism_parameters name: no mechanism has such a parameter$"):
