@@ -24,7 +24,7 @@ from ..pipelines.errors import FieldError
 from ..pipelines.publish.job_result import JobResult
 from ..pipelines.publish.manifest import make_manifest
 from ..pipelines.spec.center_fields import read_groups
-from ..pipelines.spec.fields import NO_CENTER, Fields
+from ..pipelines.spec.fields import CELL_CENTER, CENTERS, NO_CENTER, Fields
 from ..pipelines.spec.input_spec import input_format, where_filter
 from ..pipelines.spec.label import Budget, make_label, record_budget, unit_bound, working_domain
 from ..pipelines.spec.label import label_column as checked_column
@@ -47,7 +47,8 @@ from ..transforms import (
     WriteTFRecords,
     row_fields,
 )
-from ..transforms.center.fit_center import AppendCenter, DesignCenter, FitLinearCenter
+from ..transforms.center.feature_sample import SampleFeatures
+from ..transforms.center.fit_center import AppendCenter, DesignCells, DesignCenter, FitCells, FitLinearCenter
 from ..transforms.errors import OTHER_MECHANISM
 from ..transforms.io.filesystems import delete_folder
 from ..transforms.shards.publish_shards import require_digest, require_empty
@@ -452,7 +453,8 @@ class LabelDP(beam.PTransform):
             mechanism.
           center_column: Field of public predictions, around which labels are privatized. With `center`, name of the new
             field; by default the label's name and _center.
-          center: "linear" to predict labels from `center_features` by a linear model, which costs a part of epsilon.
+          center: "linear" to predict labels from `center_features` by a linear model, which costs a part of epsilon;
+            "cells" for what trees over cells of the features add to it, where that pays.
           center_features: Fields that the predictions are computed from. Text is a category.
           center_groups: NAME=V1,V2,... gives rows a range of residuals by their value of the public field NAME.
           unit_column: Public field that names the privacy unit of each row, for which epsilon then is.
@@ -473,11 +475,11 @@ class LabelDP(beam.PTransform):
         if not isinstance(parameters or {}, Mapping):
             raise ValueError("parameters must be a mapping")
         if center is not None or center_features is not None:
-            if center != "linear" or not center_features:
-                raise ValueError("a center that the job makes needs center: linear, and center_features")
+            if center not in CENTERS or not center_features:
+                raise ValueError("a center that the job makes needs center: cells or linear, and center_features")
             if {label, id_column} & {*center_features}:
                 raise ValueError("center_features must name neither the label nor the id_column")
-            self._features = CenterFeatures(tuple(center_features), id_column)
+            self._features = CenterFeatures(tuple(center_features), id_column, center == CELL_CENTER)
             given["center_column"] = center_column or f"{label}_center"
         own = dict(parameters or {})
         loss, delta = own.pop("loss", None), own.pop("delta", None)
@@ -508,10 +510,12 @@ class LabelDP(beam.PTransform):
             assert center is not None
             if center in fields:
                 raise InputError(f"the rows have a field {center!r}: name the new field with center_column")
-            design: Any = batches | "DesignCenter" >> DesignCenter(
-                self._column, self._center_epsilon, self._key, features
-            )
+            sample: Any = batches | "SampleFeatures" >> SampleFeatures(features, self._key)
+            design: Any = sample | "DesignCenter" >> DesignCenter(self._center_epsilon)
             linear: Any = batches | "FitLinearCenter" >> FitLinearCenter(self._column, design, self._key)
+            if features.cells:
+                cells: Any = linear | "DesignCells" >> DesignCells(sample, self._center_epsilon)
+                linear = batches | "FitCells" >> FitCells(self._column, linear, cells, self._key)
             batches = batches | "AppendCenter" >> AppendCenter(linear, self._column)
             noisy_prior = dataclasses.replace(self._prior, linear=linear)
             fields = {**fields, center: np.float64}

@@ -1,4 +1,4 @@
-"""Linear center as a model of its own, which predicts labels for new records: center.json of a release.
+"""Center as a model of its own, which predicts labels for new records: center.json of a release.
 
 Documents are untrusted: every number of one that is read is checked, and the coefficients must follow from the sums.
 """
@@ -10,11 +10,14 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from ..core.budget import MAX_EPSILON, check_epsilon
+from .cell_center import CellCenter
+from .cell_document import cells_document, read_cells
+from .document_values import read_list, read_object, read_real, read_text, read_whole, read_wholes
 from .feature_rows import (
     MOST_ENCODED,
     MOST_NORM,
@@ -179,7 +182,7 @@ def center_document(center: LinearCenter) -> dict[str, Any]:
     depend on labels.
     """
     design = center.design
-    return {
+    document = {
         "encoders": [_encoder_document(each) for each in design.map.encoders],
         "weights": design.map.weights.tolist(),
         "norm": design.map.norm,
@@ -192,6 +195,7 @@ def center_document(center: LinearCenter) -> dict[str, Any]:
         "sums": list(center.sums),
         "coefficients": list(center.coefficients),
     }
+    return {**document, "cells": cells_document(center.cells)} if isinstance(center, CellCenter) else document
 
 
 def read_center(document: object) -> LinearCenter:
@@ -201,8 +205,9 @@ def read_center(document: object) -> LinearCenter:
     it: compare it with that of the label domain. Raises ValueError, which says what is wrong, if the document is
     anything else, or its coefficients do not follow from its sums.
     """
-    found = _object(document, _KEYS, "the center")
-    encoders = tuple(_encoder(each) for each in _list(found["encoders"], "encoders", MOST_ENCODED))
+    cells = document.get("cells") if isinstance(document, dict) else None
+    found = read_object(document, _KEYS if cells is None else (*_KEYS, "cells"), "the center")
+    encoders = tuple(_encoder(each) for each in read_list(found["encoders"], "encoders", MOST_ENCODED))
     names = [each.name for each in encoders]
     if len(set(names)) < len(names):
         raise ValueError("two encoders of the center have the same name")
@@ -211,10 +216,10 @@ def read_center(document: object) -> LinearCenter:
         raise ValueError(f"the center has {width} encoded features; at most {MOST_ENCODED} are allowed")
     weights = _weights(found["weights"], width)
     size = weights.shape[1]
-    row_map = RowMap(encoders, weights, _whole(found["norm"], "norm", ROW_UNIT, MOST_NORM))
-    sampled = _whole(found["sampled"], "sampled", 1, MOST_SAMPLE)
+    row_map = RowMap(encoders, weights, read_whole(found["norm"], "norm", ROW_UNIT, MOST_NORM))
+    sampled = read_whole(found["sampled"], "sampled", 1, MOST_SAMPLE)
     signal = tuple(
-        _real(each, "signal", _LEAST_SIGNAL, 1.0) for each in _list(found["signal"], "signal", MOST_COMPONENTS)
+        read_real(each, "signal", _LEAST_SIGNAL, 1.0) for each in read_list(found["signal"], "signal", MOST_COMPONENTS)
     )
     if len(signal) != size:
         raise ValueError(f"the center has {len(signal)} entries of signal for {size} components")
@@ -224,16 +229,17 @@ def read_center(document: object) -> LinearCenter:
         _gram(found["gram"], size + 1, sampled * row_map.norm**2),
         sampled,
         signal,
-        _whole(found["records"], "records", 1, MOST_RECORDS),
+        read_whole(found["records"], "records", 1, MOST_RECORDS),
     )
-    sums = _wholes(found["sums"], "sums", size + 1 if size else 0, -MOST_SUM, MOST_SUM)
-    coefficients = _wholes(found["coefficients"], "coefficients", size + 1, -LARGEST_COEFFICIENT, LARGEST_COEFFICIENT)
-    labels = _whole(found["labels"], "labels", 2, MOST_LABELS)
+    sums = read_wholes(found["sums"], "sums", size + 1 if size else 0, -MOST_SUM, MOST_SUM)
+    most = LARGEST_COEFFICIENT
+    coefficients = read_wholes(found["coefficients"], "coefficients", size + 1, -most, most)
+    labels = read_whole(found["labels"], "labels", 2, MOST_LABELS)
     with np.errstate(all="ignore"):
         center = LinearCenter.fit(design, labels, sums)
     if center.coefficients != coefficients:
         raise ValueError("the coefficients of the center do not follow from its sums: the document was changed")
-    return center
+    return center if cells is None else CellCenter.of(center, read_cells(cells, center))
 
 
 def _encoder_document(encoder: Encoder) -> dict[str, Any]:
@@ -250,14 +256,14 @@ def _encoder_document(encoder: Encoder) -> dict[str, Any]:
 def _encoder(document: object) -> Encoder:
     category = isinstance(document, dict) and "shares" in document
     keys = ("name", "values", "shares", "spread") if category else ("name", "mean", "spread")
-    found = _object(document, keys, "an encoder of the center")
-    name = _text(found["name"], "name of an encoder")
+    found = read_object(document, keys, "an encoder of the center")
+    name = read_text(found["name"], "name of an encoder")
     largest = float(np.finfo(np.float64).max)
-    spread = _real(found["spread"], "spread", math.ulp(0.0), largest)
+    spread = read_real(found["spread"], "spread", math.ulp(0.0), largest)
     if not category:
-        return Number(name, _real(found["mean"], "mean", -largest, largest), spread)
-    values = tuple(_text(each, "value") for each in _list(found["values"], "values", MOST_ENCODED))
-    shares = tuple(_real(each, "share", 0.0, 1.0) for each in _list(found["shares"], "shares", MOST_ENCODED))
+        return Number(name, read_real(found["mean"], "mean", -largest, largest), spread)
+    values = tuple(read_text(each, "value") for each in read_list(found["values"], "values", MOST_ENCODED))
+    shares = tuple(read_real(each, "share", 0.0, 1.0) for each in read_list(found["shares"], "shares", MOST_ENCODED))
     if len(set(values)) < len(values):
         raise ValueError("two values of a category of the center are the same")
     if values and len(values) != len(shares):
@@ -271,19 +277,19 @@ def _encoder(document: object) -> Encoder:
 
 
 def _weights(document: object, width: int) -> np.ndarray:
-    rows = _list(document, "weights", MOST_ENCODED)
+    rows = read_list(document, "weights", MOST_ENCODED)
     if len(rows) != width:
         raise ValueError(f"the center has {len(rows)} rows of weights for {width} encoded features")
     if not rows:
         return np.zeros((0, 0), np.int64)
-    size = len(_list(rows[0], "weights", MOST_COMPONENTS))
+    size = len(read_list(rows[0], "weights", MOST_COMPONENTS))
     if not size:
         raise ValueError("the center has features and no component")
-    return np.array([_wholes(row, "weights", size, -MOST_WEIGHT, MOST_WEIGHT) for row in rows], np.int64)
+    return np.array([read_wholes(row, "weights", size, -MOST_WEIGHT, MOST_WEIGHT) for row in rows], np.int64)
 
 
 def _gram(document: object, size: int, most: int) -> np.ndarray:
-    rows = [_wholes(row, "gram", size, -most, most) for row in _list(document, "gram", size)]
+    rows = [read_wholes(row, "gram", size, -most, most) for row in read_list(document, "gram", size)]
     if len(rows) != size:
         raise ValueError(f"gram of the center has {len(rows)} rows instead of {size}")
     if rows[0][0] < 1 or any(rows[i][i] < 0 for i in range(size)):
@@ -295,56 +301,9 @@ def _gram(document: object, size: int, most: int) -> np.ndarray:
 
 
 def _epsilon(value: object, size: int) -> float:
-    epsilon = _real(value, "epsilon", 0.0, MAX_EPSILON)
+    epsilon = read_real(value, "epsilon", 0.0, MAX_EPSILON)
     if size:
         check_epsilon(epsilon)
     elif epsilon:
         raise ValueError("the center has an epsilon but no component")
     return epsilon
-
-
-def _object(document: object, keys: tuple[str, ...], title: str) -> dict[str, Any]:
-    if not isinstance(document, dict):
-        raise ValueError(f"{title} is not an object")
-    missing = [key for key in keys if key not in document]
-    if missing or len(document) != len(keys):
-        raise ValueError(f"{title} must have the keys {', '.join(keys)}, and no others")
-    return cast("dict[str, Any]", document)
-
-
-def _list(document: object, name: str, most: int) -> list[Any]:
-    if not isinstance(document, list):
-        raise ValueError(f"{name} of the center is not a list")
-    if len(document) > most:
-        raise ValueError(f"{name} of the center has {len(document)} entries; at most {most} are allowed")
-    return document
-
-
-def _wholes(document: object, name: str, size: int, least: int, most: int) -> tuple[int, ...]:
-    found = _list(document, name, size)
-    if len(found) != size:
-        raise ValueError(f"{name} of the center has {len(found)} entries instead of {size}")
-    return tuple(_whole(each, name, least, most) for each in found)
-
-
-def _whole(value: object, name: str, least: int, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{name} of the center must be an integer")
-    if not least <= value <= most:
-        raise ValueError(f"{name} of the center must be between {least} and {most}")
-    return value
-
-
-def _real(value: object, name: str, least: float, most: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"{name} of the center must be a number")
-    # Compared before it is converted: an integer may be too large for a float. NaN is not between any numbers.
-    if not least <= value <= most:
-        raise ValueError(f"{name} of the center must be finite and between {least:g} and {most:g}")
-    return float(value)
-
-
-def _text(value: object, name: str) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{name} of the center must be text")
-    return value

@@ -295,9 +295,11 @@ class LinearCenter:
 
         The columns are features of n records: all of the map's, and at least one column.
         """
+        return self._rounded(self._sums(columns))
+
+    def _rounded(self, sums: np.ndarray) -> np.ndarray:
         unit = 2 * COEFFICIENT_UNIT * ROW_UNIT
-        doubled = 2 * self._sums(columns) + self.labels * (unit // 2)
-        return np.clip(doubled // unit, 0, self.labels - 1)
+        return np.clip((2 * sums + self.labels * (unit // 2)) // unit, 0, self.labels - 1)
 
     def positions(self, columns: MappedColumns) -> np.ndarray:
         """Predicts labels without rounding them to the domain, as an offset for models.

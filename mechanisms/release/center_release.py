@@ -1,6 +1,7 @@
-"""Release of a linear center: the sample of features that it is designed for, its moment sums, and the noise of these.
+"""Release of a center: the sample of features that it is designed for, raw sums of labels, and the noise of these.
 
-The sample and the design are public. Raw sums must not be shown before noise is added. The secret key has 32 bytes.
+First come moment sums for a linear center, then tables of its residuals for one of cells. Sample and designs are
+public. Raw sums must not be shown before noise is added. The secret key has 32 bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..center.feature_rows import Categories, Columns
+from ..center.cell_center import CellCenter, CellDesign, CellTables, noised_cells
+from ..center.feature_rows import Categories, Columns, MappedColumns
 from ..center.linear_center import MOST_SAMPLE, CenterDesign, LinearCenter, moment_sums, noised_sums
 from ..noise.input_digest import RawSums, add_sums, digest_sums
 from ..noise.keyed_words import Identities, integer_identities, keyed_hash, words
@@ -25,13 +27,15 @@ _SUM_BYTES = 16
 
 @dataclass(frozen=True)
 class CenterFeatures:
-    """Features of a linear center; text columns are categories.
+    """Features of a center; text columns are categories.
 
-    Without `id_column`, the column of unique ids, records are identified by file and row.
+    Without `id_column`, the column of unique ids, records are identified by file and row. `cells` tells whether the
+    linear center may get cells.
     """
 
     names: tuple[str, ...]
     id_column: str | None = None
+    cells: bool = False
 
     @property
     def columns(self) -> list[str]:
@@ -180,3 +184,95 @@ def release_center(summary: MomentSummary, column: LabelColumn, design: CenterDe
         noise_key = moments_key(summary, column, design, secret)
         sums = noised_sums(list(summary.sums), design.map.norm, labels, design.epsilon, noise_key)
     return LinearCenter.fit(design, labels, sums)
+
+
+@dataclass(frozen=True, eq=False)
+class CellSummary:
+    """Raw, unprotected tables of some records. It must not leave the job; its size is the same for all labels.
+
+    Attributes:
+      tables: Residuals around the linear center by cell.
+      records: Number of records with a usable label.
+      unusable: Number of records without one.
+      digest: Raw sums of the input digest over the records with a usable label.
+      places: Raw sums of a digest of their cells and linear centers.
+      left_out: Number of records that were left out because their units have too many; public.
+    """
+
+    tables: CellTables = field(repr=False)
+    records: int
+    unusable: int
+    digest: RawSums
+    places: RawSums
+    left_out: int = 0
+
+
+def add_cells(parts: Iterable[CellSummary]) -> CellSummary | None:
+    """Adds summaries of disjoint sets of records; None if there are none."""
+    parts = list(parts)
+    if not parts:
+        return None
+    tables = CellTables(
+        np.add.reduce([part.tables.counts for part in parts]), np.add.reduce([part.tables.sums for part in parts])
+    )
+    return CellSummary(
+        tables,
+        sum(part.records for part in parts),
+        sum(part.unusable for part in parts),
+        add_sums(part.digest for part in parts),
+        add_sums(part.places for part in parts),
+        sum(part.left_out for part in parts),
+    )
+
+
+def sum_cells(
+    records: LabelRecords,
+    features: MappedColumns,
+    center: LinearCenter,
+    design: CellDesign,
+    secret: bytes,
+    left_out: int = 0,
+) -> CellSummary:
+    """Tables of records, without centers, and their features."""
+    column = records.column
+    centers = center.indices(features)
+    cells = design.partition.tree.cells(design.partition.codes(features, center, centers))
+    steps = records.indices(secret).astype(np.int64) - centers
+    tables = CellTables.of_records(cells, len(design.partition.tree.leaves), steps, column.residuals)
+    places = digest_sums(
+        secret, column.name, records.identities, cells.astype(np.float64), ("cells of the center", centers)
+    )
+    return CellSummary(tables, len(records), records.unusable, label_sums(records, secret), places, left_out)
+
+
+def cells_key(
+    summary: CellSummary, column: LabelColumn, center: LinearCenter, design: CellDesign, secret: bytes
+) -> bytes:
+    """Derives the noise key of the tables of the whole input: 32 bytes; it must not be shown.
+
+    As in `moments_key`, it is bound to the labels and cells of all records, to the request and to the raw tables.
+    """
+    tables = summary.tables.counts.astype("<i8").tobytes() + summary.tables.sums.astype("<i8").tobytes()
+    bound_to: list[Any] = [
+        summary.digest.lanes.astype("<u8").tobytes().hex(),
+        summary.places.lanes.astype("<u8").tobytes().hex(),
+        keyed_hash(secret, b"labeldp tables", tables).hex(),
+        column.name,
+        [label.hex() for label in column.domain],
+        column.rounding,
+        list(center.coefficients),
+        design.histogram.hex(),
+        design.epsilon.hex(),
+    ]
+    if column.unit is not None:
+        bound_to.append(column.unit.request)
+    return keyed_hash(secret, b"labeldp cells", json.dumps(bound_to).encode())
+
+
+def release_cells(
+    summary: CellSummary, column: LabelColumn, center: LinearCenter, design: CellDesign, secret: bytes
+) -> CellCenter:
+    """Releases the cells of a raw summary of the whole input; it spends the epsilons of the design."""
+    key = cells_key(summary, column, center, design, secret)
+    keys = (keyed_hash(key, b"labeldp use", use) for use in (b"histogram", b"sums"))
+    return CellCenter.of(center, noised_cells(design, center, summary.tables, *keys))

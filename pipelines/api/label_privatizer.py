@@ -185,8 +185,9 @@ class LabelPrivatizer:
             same records, so that equal labels are the same release: for the bytes of the command line, the absolute
             path of its only input file. None for a random name for each call.
           id_column: Name of the column of `ids`; None to identify records by source and row.
-          center: "linear" for a linear center of the features also where none is made by default, "none" for none; None
-            to make one if features are given, with the mechanism "auto" only for an even grid of at least five labels.
+          center: "cells" or "linear" for a center of the features also where none is made by default, "none" for none;
+            None to make one if features are given, with the mechanism "auto" only for an even grid of at least five
+            labels.
           center_column: Name of the column of `center`, a public prediction of each label; with features, of the column
             of linear centers, label_center by default for the column "label". The noise is bound to it.
           center_features: Names of the features of a linear center; None for all columns of numbers and texts except

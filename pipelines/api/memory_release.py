@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from ...mechanisms.analysis.automatic import CANDIDATES, LABELS
+from ...mechanisms.center.cell_center import design_cells
+from ...mechanisms.center.feature_rows import MappedColumns
 from ...mechanisms.center.linear_center import LinearCenter, design_center
 from ...mechanisms.core.budget import remaining_epsilon
 from ...mechanisms.core.randomizer import Randomizer
@@ -22,10 +24,13 @@ from ...mechanisms.registry import AUTO, mechanism_named
 from ...mechanisms.release.bound_noise import NoiseBinding
 from ...mechanisms.release.center_release import (
     CenterFeatures,
+    add_cells,
     add_moments,
+    release_cells,
     release_center,
     sample_words,
     smallest,
+    sum_cells,
     sum_moments,
 )
 from ...mechanisms.release.label_column import LabelColumn
@@ -37,7 +42,7 @@ from ...transforms.center.feature_columns import center_columns, feature_columns
 from ..errors import FieldError
 from ..ledger.spent_budget import Caps
 from ..spec.feature_choice import check_center, choose_features, is_asked_for, makes_center, new_center
-from ..spec.fields import Fields
+from ..spec.fields import CELL_CENTER, Fields
 from ..spec.label import Label
 from ..spec.mechanism_file import MechanismFile
 from .feature_frames import FeatureFrame
@@ -120,7 +125,7 @@ class MemoryRecords:
 
 
 def with_features(fields: Fields, label: Label, features: FeatureFrame | None) -> Label:
-    """Adds a linear center to a label, if one is made of the features; the label as it is if not, or without features.
+    """Adds a center of features to a label, if one is made; the label as it is if not, or without features.
 
     Features that are given ask for a center, unless the mechanism is chosen automatically: whether there is one is then
     decided as for a job. Raises FieldError if a field is wrong.
@@ -128,21 +133,24 @@ def with_features(fields: Fields, label: Label, features: FeatureFrame | None) -
     check_center(fields)
     if features is None:
         if is_asked_for(fields):
-            raise FieldError("{center} linear is made of features: give features=frame with the labels")
+            kind = fields.center or "linear"
+            raise FieldError("{center} {kind} is made of features: give features=frame with the labels", kind=kind)
         return label
     if fields.center is None and (fields.center_column is not None or label.mechanism.name != AUTO):
-        fields = dataclasses.replace(fields, center="linear")
+        fields = dataclasses.replace(fields, center=CELL_CENTER if label.mechanism.name == AUTO else "linear")
     if not makes_center(fields, label.column, label.mechanism.name):
         return label
-    chosen, name = choose_features(fields, label.column, features.batch.schema, features.source), new_center(fields)
+    name, mechanism = new_center(fields), label.mechanism.name
+    chosen = choose_features(fields, label.column, mechanism, features.batch.schema, features.source)
     if chosen is None:
         return label
     if name in features.names:
         raise FieldError(
-            "{source} has a column {name!r}: name the new column of centers with {center_column} and {center} linear, "
+            "{source} has a column {name!r}: name the new column of centers with {center_column} and {center} {kind}, "
             "or leave that column out",
             source=features.source,
             name=name,
+            kind=fields.center or CELL_CENTER,
         )
     return dataclasses.replace(label, column=dataclasses.replace(label.column, center=name), features=chosen)
 
@@ -221,20 +229,29 @@ def read_centers(
 def fit_center(
     label: Label, features: FeatureFrame, chosen: CenterFeatures, records: MemoryRecords, secret: bytes
 ) -> LinearCenter:
-    """Designs and releases the linear center, as the first passes of a job do."""
+    """Designs and releases the linear center, and its cells if they pay, as the first passes of a job do."""
     column, budget = records.released.column, label.record_budget
     sampled = features.keep(records.sampled)
     drawn = sample_words(secret, records.identities.keep(records.sampled))
     sample = smallest(drawn, feature_columns(sampled, chosen.names), len(drawn))
     epsilon = remaining_epsilon(budget.epsilon, budget.prior_epsilon or 0.0)
     design = design_center(sample.columns, max(sample.records, 1), epsilon)
-    labels, parts = dataclasses.replace(records.released, unusable=0), []
-    for start, block in _blocks(features.keep(records.kept)):
-        mask = np.zeros(len(labels), bool)
-        mask[start : start + len(block)] = True
-        rows = design.map.rows(center_columns(block, design.map))
-        parts.append(sum_moments(labels.keep(mask), rows, secret))
-    return release_center(add_moments(parts), column, design, secret)
+    labels, kept = dataclasses.replace(records.released, unusable=0), features.keep(records.kept)
+
+    def blocks() -> Iterator[tuple[LabelRecords, MappedColumns]]:
+        for start, block in _blocks(kept):
+            mask = np.zeros(len(labels), bool)
+            mask[start : start + len(block)] = True
+            yield labels.keep(mask), center_columns(block, design.map)
+
+    moments = add_moments(sum_moments(own, design.map.rows(found), secret) for own, found in blocks())
+    center = release_center(moments, column, design, secret)
+    cells = design_cells(sample.columns, center, max(sample.records, 1), epsilon) if chosen.cells else None
+    if cells is None:
+        return center
+    summary = add_cells(sum_cells(own, found, center, cells, secret) for own, found in blocks())
+    assert summary is not None
+    return release_cells(summary, column, center, cells, secret)
 
 
 def predicted(center: LinearCenter, features: FeatureFrame, labels: np.ndarray) -> np.ndarray:

@@ -40,7 +40,7 @@ from ..spec.mechanism_spec import parse_mechanism_spec
 from ..spec.store_access import open_stores
 from ..spec.target_checks import check_target
 from ..study.dataset import Dataset, read_dataset
-from ..study.evaluation_cell import LINEAR_CENTER, Cell, CellStore, Score, Task, cell_key, score_cell
+from ..study.evaluation_cell import MADE_CENTERS, Cell, CellStore, Score, Task, cell_key, score_cell
 from ..study.evaluation_grid import DatasetSource, EvaluationRequest, cell_grid
 from ..study.evaluation_results import WARNING, draw_evaluation, markdown_page, read_published, summarize_cells
 from .exit_codes import run_command
@@ -160,19 +160,21 @@ def parse_evaluation(args: argparse.Namespace) -> EvaluationRequest:
 
 
 def _centers(args: argparse.Namespace, column: LabelColumn) -> list[str | None]:
-    """Centers of the cells: None for labels without one, LINEAR_CENTER, or the name of the center column."""
+    """Centers of the cells: None for labels without one, one of MADE_CENTERS, or the name of the center column."""
     found = [None if each == NO_CENTER else each for each in args.center]
     if args.center_column is not None:
         if args.center_column == args.label:
             raise UsageError(f"--center_column names the label {args.label!r}: a center must not be made of the labels")
-        if args.center_column == LINEAR_CENTER:
-            raise UsageError(f"--center_column must not be named {LINEAR_CENTER!r}, as --center is: rename the column")
+        if args.center_column in MADE_CENTERS:
+            raise UsageError(
+                f"--center_column must not be named {args.center_column!r}, as --center is: rename the column"
+            )
         found.append(args.center_column)
     if any(found):
         try:
             check_even(column.labels)
         except ValueError as error:
-            flag = "--center_column" if args.center_column is not None else f"--center {LINEAR_CENTER}"
+            flag = "--center_column" if args.center_column is not None else f"--center {next(filter(None, found))}"
             raise UsageError(f"{flag}: {error}") from None
     return found
 

@@ -48,7 +48,7 @@ output_format: {output_format}
 # ---- Choices whose defaults are good; remove the # to change them.
 # for: labels                  # least error of each label; the default, models, is for training
 # mechanism: unbiased          # instead of for
-# center: none                 # no linear model of the features; the input is then read twice instead of four times
+# center: none                 # no model of the features; the input is then read twice instead of five times
 # id_column: NAME              # unique ids, if records can move to another file or row between runs
 # where: NAME=VALUE            # only the records whose public feature has this value
 # validate: true               # compare features and output with a schema; needs the extra validation

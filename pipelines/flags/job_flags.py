@@ -205,12 +205,12 @@ def _center_flags(parser: CommandParser) -> None:
     about = None if fitted else "Only the difference between a label and a prediction of it is randomized."
     add = parser.flag_group("Center", about)
     add("--center", choices=CENTERS, metavar="CENTER",
-        help="linear: predict labels from the features first, by a linear model with a part of --epsilon; predictions "
-        "are released as a column; none: no center; default: linear for --mechanism auto over an even label "
-        "domain")  # fmt: skip
+        help="linear: predict labels from the features first, by a linear model with a part of --epsilon; cells: and "
+        "where it pays, by trees over cells of the features with more of it; predictions are released as a column; "
+        "none: no center; default: cells for --mechanism auto over an even label domain")  # fmt: skip
     add("--center_column", metavar="NAME",
         help="public column with a prediction of the label, from a model that has not seen these labels; needs an even "
-        "label domain. With --center linear, name of the new column; default LABEL_center")  # fmt: skip
+        "label domain. With --center cells or linear, name of the new column; default LABEL_center")  # fmt: skip
     add("--center_features", metavar="NAME,...",
         help="features of --center: numbers, and texts as categories; default: all of them")  # fmt: skip
     add("--center_groups", metavar="NAME=V1,V2,...",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..spec.fields import DEFAULT_LOSS, LOSSES, MECHANISM_LIST, MECHANISMS, MODELS, NO_CENTER
+from ..spec.fields import CENTERS, DEFAULT_LOSS, LOSSES, MECHANISM_LIST, MECHANISMS, MODELS, NO_CENTER
 from ..spec.machine import available_cpus
 from .command_parser import Add, CommandParser
 from .job_flags import budget_record_flags, input_flags, label_flags, runner_group
@@ -136,9 +136,9 @@ def evaluation_flags(parser: CommandParser) -> None:
         help=f"{SPEC_HELP}, or auto; default {' '.join(EVALUATED_MECHANISMS)}. For {MECHANISM_LIST}")  # fmt: skip
     add("--loss", choices=LOSSES, default=DEFAULT_LOSS, metavar="LOSS",
         help=f"loss to minimize and to score with: {', '.join(LOSSES)}; default {DEFAULT_LOSS}")  # fmt: skip
-    add("--center", nargs="+", choices=(NO_CENTER, "linear"), default=[NO_CENTER], metavar="CENTER",
-        help="centers around which each mechanism privatizes labels: none, or linear, which the release makes itself "
-        "from noised sums over the features to train on; default none")  # fmt: skip
+    add("--center", nargs="+", choices=CENTERS, default=[NO_CENTER], metavar="CENTER",
+        help="centers around which each mechanism privatizes labels: none, or linear or cells, which the release makes "
+        "itself from noised sums over the features to train on; default none")  # fmt: skip
     add("--center_column", metavar="NAME",
         help="privatize labels around this column, too: a prediction of each label by a model that has not seen the "
         "labels; it is also a feature, unless --feature leaves it out")  # fmt: skip

@@ -11,6 +11,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsList, AsSingleton, PCollection
 
+from ...mechanisms.center.cell_center import MOST_EPSILON
 from ...mechanisms.core.budget import remaining_epsilon
 from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.release.bound_noise import NoiseBinding
@@ -18,7 +19,8 @@ from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.prior_release import EarlierMechanism, PriorRelease
 from ...mechanisms.release.unit_bound import UnitCounts
 from ...transforms.batches import Carried, LabelledBatch
-from ...transforms.center.fit_center import AppendCenter, DesignCenter, FitLinearCenter
+from ...transforms.center.feature_sample import SampleFeatures
+from ...transforms.center.fit_center import AppendCenter, DesignCells, DesignCenter, FitCells, FitLinearCenter
 from ...transforms.io.filesystems import delete_files, make_directory, write_text
 from ...transforms.io.input_format import ENOUGH_FILES
 from ...transforms.noise_binding import BindNoise
@@ -159,13 +161,20 @@ class LabelJob:
         whole = dataclasses.replace(read, columns=[*column.private, *features.columns])
         budget = self.label.record_budget
         epsilon = remaining_epsilon(budget.epsilon, budget.prior_epsilon or 0.0)
-        sampled: Any = _bounded(pipeline, f"Features{suffix}", read, units, column)
-        designed: Any = sampled | f"DesignCenter{suffix}" >> DesignCenter(column, epsilon, key, features)
+        records: Any = _bounded(pipeline, f"Features{suffix}", read, units, column)
+        sample: Any = records | f"SampleFeatures{suffix}" >> SampleFeatures(features, key)
+        designed: Any = sample | f"DesignCenter{suffix}" >> DesignCenter(epsilon)
         design = Carried(f"design{suffix}", designed)
         labels: Any = _bounded(pipeline, f"ForCenter{suffix}", whole, units, column, [design])
-        return labels | f"FitLinearCenter{suffix}" >> FitLinearCenter(
+        fitted_center: Any = labels | f"FitLinearCenter{suffix}" >> FitLinearCenter(
             column, design, key, self._release.threshold, input.id_groups
         )
+        if not features.cells or epsilon > MOST_EPSILON:
+            return fitted_center
+        designed_cells: Any = fitted_center | f"DesignCells{suffix}" >> DesignCells(sample, epsilon)
+        linear, cells = Carried(f"linear{suffix}", fitted_center), Carried(f"cells{suffix}", designed_cells)
+        residuals: Any = _bounded(pipeline, f"ForCells{suffix}", whole, units, column, [linear, cells])
+        return residuals | f"FitCells{suffix}" >> FitCells(column, linear, cells, key, self._release.threshold)
 
 
 def build(

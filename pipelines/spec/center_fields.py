@@ -18,7 +18,7 @@ from ...transforms.center.feature_columns import is_feature
 from ...transforms.label_summary import is_group_type
 from ..errors import FieldError
 from .feature_choice import check_center, choose_features, makes_center, new_center
-from .fields import Fields
+from .fields import CELL_CENTER, Fields
 from .input_spec import first_schema
 from .release import InputSpec
 
@@ -28,7 +28,7 @@ _BOOLEANS = {"true": "1", "false": "0", "1": "1", "0": "0"}
 def center_features(
     fields: Fields, input: InputSpec, column: LabelColumn, mechanism: str, schema: pa.Schema | None = None
 ) -> CenterFeatures | None:
-    """Decides whether the job makes a linear center (`makes_center`), and finds its features (`choose_features`).
+    """Decides whether the job makes a center of features (`makes_center`), and finds its features (`choose_features`).
 
     Without a schema, the first records of the first input file are read for theirs. The new column must not be in the
     input.
@@ -38,13 +38,14 @@ def center_features(
         return None
     found = first_schema(input, column) if schema is None else schema
     where = None if input.where is None else input.where.column
-    features = choose_features(fields, column, found, input.paths[0], " in its first records", where)
+    features = choose_features(fields, column, mechanism, found, input.paths[0], " in its first records", where)
     name = new_center(fields)
     if features is not None and name in found.names:
         raise FieldError(
-            "{input} has a column {name!r}: name the new column of centers with {center} linear {center_column} NAME, "
+            "{input} has a column {name!r}: name the new column of centers with {center} {kind} {center_column} NAME, "
             "or use that column as the center with {center_column} {name}",
             name=name,
+            kind=fields.center or CELL_CENTER,
         )
     return features
 
@@ -96,7 +97,7 @@ def with_groups(fields: Fields, input: InputSpec, column: LabelColumn) -> LabelC
         return column
     name = groups.column
     if column.center is None:
-        raise FieldError("{center_groups} needs a center: give {center} linear or {center_column}")
+        raise FieldError("{center_groups} needs a center: give {center} cells or {center_column}")
     if name in (column.name, column.id_column):
         field = "label" if name == column.name else "id_column"
         raise FieldError(f"{{center_groups}} must be another column than {{{field}}}")

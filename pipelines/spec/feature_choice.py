@@ -1,4 +1,4 @@
-"""Linear center of a request: whether one is made, and of which features. Loads no Beam.
+"""Center of features of a request: whether one is made, and of which features. Loads no Beam.
 
 Functions take the fields of a request and raise FieldError if one of them is wrong.
 """
@@ -15,7 +15,7 @@ from ...transforms.center.feature_columns import is_feature
 from ...transforms.io.input_format import listed
 from ...transforms.progress_log import LOGGER
 from ..errors import FieldError, did_you_mean
-from .fields import NO_CENTER, Fields, names_of
+from .fields import CELL_CENTER, NO_CENTER, Fields, names_of
 
 # Over fewer labels, residuals are not finer than the noise.
 _LEAST_LABELS = 5
@@ -35,12 +35,17 @@ def new_center(fields: Fields) -> str:
 
 
 def is_asked_for(fields: Fields) -> bool:
-    """Tells whether the fields ask for a linear center, which is then no default."""
-    return fields.center == "linear" or fields.center_features is not None
+    """Tells whether the fields ask for a center of features, which is then no default."""
+    return fields.center not in (None, NO_CENTER) or fields.center_features is not None
+
+
+def may_have_cells(fields: Fields, mechanism: str) -> bool:
+    """Tells whether a linear center may get cells: for the mechanism auto by default."""
+    return fields.center == CELL_CENTER or (fields.center is None and mechanism == AUTO)
 
 
 def makes_center(fields: Fields, column: LabelColumn, mechanism: str) -> bool:
-    """Decides whether a linear center is made of features, if there are any: for the mechanism auto by default.
+    """Decides whether a center is made of features, if there are any: for the mechanism auto by default.
 
     It is not where no center was asked for, or it is a column of the input; nor, by default, where the label domain is
     not an even grid of at least five labels.
@@ -58,9 +63,15 @@ def makes_center(fields: Fields, column: LabelColumn, mechanism: str) -> bool:
 
 
 def choose_features(
-    fields: Fields, column: LabelColumn, schema: pa.Schema, source: str, seen: str = "", where: str | None = None
+    fields: Fields,
+    column: LabelColumn,
+    mechanism: str,
+    schema: pa.Schema,
+    source: str,
+    seen: str = "",
+    where: str | None = None,
 ) -> CenterFeatures | None:
-    """Chooses the features of a linear center among the columns of a schema.
+    """Chooses the features of a center among the columns of a schema.
 
     Features are those that are named, or all columns of numbers and texts but label, id, unit and `where`, the column
     of the filter; None if there are none by default. `source` is a file, or what stands for it in messages, and `seen`
@@ -68,9 +79,13 @@ def choose_features(
     """
     chosen = _chosen(fields, column, schema, source, seen, where)
     if chosen:
-        return CenterFeatures(chosen, column.id_column)
+        return CenterFeatures(chosen, column.id_column, may_have_cells(fields, mechanism))
     if is_asked_for(fields):
-        raise FieldError("{center} linear: {file} has no column of numbers or texts besides the label", file=source)
+        raise FieldError(
+            "{center} {kind}: {file} has no column of numbers or texts besides the label",
+            kind=fields.center or "linear",
+            file=source,
+        )
     LOGGER.info("no center: %s has no column of numbers or text besides the label", source)
     return None
 

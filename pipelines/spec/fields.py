@@ -33,7 +33,8 @@ ROUNDINGS = ("nearest", "randomized")
 LOSSES = ("squared", "absolute", "poisson")
 DEFAULT_LOSS = "squared"
 AUTO = "auto"
-CENTERS = ("linear", "none")
+CENTERS = ("cells", "linear", "none")
+CELL_CENTER = "cells"
 NO_CENTER = "none"
 """Value of `--center` for labels without a center."""
 PURPOSES = ("models", "labels")

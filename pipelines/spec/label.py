@@ -397,6 +397,8 @@ def request_in_memory(command: str, source: str, label: Label) -> str:
         asked.append([*column.unit.request, "drop", column.unit.delta])
     if label.features is not None:
         asked.append({"features": [label.features.names, PLACES]})
+        if label.features.cells:
+            asked.append("cells")
     return request_hash(asked)
 
 

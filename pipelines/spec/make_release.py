@@ -27,7 +27,7 @@ from ...transforms.noise_binding import Threshold
 from ...transforms.validation.tensorflow_libraries import without_features
 from ..errors import FieldError, did_you_mean
 from .center_fields import center_features, unused_columns, with_groups
-from .feature_choice import check_center, new_center
+from .feature_choice import check_center, is_asked_for, new_center
 from .fields import DEFAULT_LOSS, Fields, names_of, shown
 from .input_spec import check_columns, check_no_folder, input_spec, read_schema, unsure_columns
 from .label import GRID, Label, check_split, make_label, read_caps, read_unusable_fraction, working_domain
@@ -133,7 +133,7 @@ def _named_columns(fields: Fields, label: Label) -> dict[str, str | None]:
     center = None if fitted is None else fitted.center
     if center is not None and center.linear is None:
         named["mechanism_file"] = center.column
-    elif fields.center != "linear" and fields.center_features is None:
+    elif not is_asked_for(fields):
         # Otherwise it is the name of a column that the job adds.
         named["center_column"] = fields.center_column
     return named

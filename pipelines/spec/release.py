@@ -185,6 +185,8 @@ def _label_request(release: Release, label: Label) -> str:
     if label.features is not None:
         # The empty list names declared categories, which earlier versions had.
         asked.append([label.features.names, [], PLACES])
+        if label.features.cells:
+            asked.append("cells")
     if column.groups is not None:
         asked.append({"groups": column.groups.request})
     if column.unit is not None:

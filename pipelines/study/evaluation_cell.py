@@ -20,6 +20,7 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from ...mechanisms.analysis.utility import utility
+from ...mechanisms.center.cell_center import design_cells
 from ...mechanisms.center.feature_rows import Columns
 from ...mechanisms.center.linear_center import LinearCenter, design_center, moment_sums, noised_sums
 from ...mechanisms.core.budget import remaining_epsilon
@@ -30,7 +31,7 @@ from ...mechanisms.core.randomizer import Randomizer
 from ...mechanisms.noise.keyed_words import keyed_hash
 from ...mechanisms.noise.noisy_histogram import mean_variance
 from ...mechanisms.registry import AUTO, default_rounding
-from ...mechanisms.release.center_release import sample_words, smallest
+from ...mechanisms.release.center_release import release_cells, sample_words, smallest, sum_cells
 from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.label_draws import LabelSampler
 from ...mechanisms.release.label_records import count_labels
@@ -47,7 +48,9 @@ CLEAN = "clean"
 """In place of a mechanism: true labels, without privacy."""
 MEAN_PREDICTOR = "mean_predictor"
 """In place of a mechanism and of its model: the mean of the true training labels for every record."""
-LINEAR_CENTER = "linear"
+LINEAR_CENTER, CELL_CENTER = "linear", "cells"
+MADE_CENTERS = (LINEAR_CENTER, CELL_CENTER)
+"""Centers that a release makes of features."""
 """Center that the release makes itself; any other one is the name of a column."""
 
 _CELLS = "cells"
@@ -62,7 +65,7 @@ class Cell:
       epsilon: The whole budget; None without privacy.
       seed: Seed of the split, the noise and the model.
       model: Name in `MODELS`, or MEAN_PREDICTOR.
-      center: LINEAR_CENTER, or the name of the center column; None for labels without a center.
+      center: One of MADE_CENTERS, or the name of the center column; None for labels without a center.
     """
 
     mechanism: str
@@ -211,7 +214,7 @@ def score_cell(cell: Cell, task: Task, dataset: Dataset) -> Score:
 
 
 def find_center(cell: Cell, task: Task, dataset: Dataset) -> Center | None:
-    """Center of all records: that of the center column, or a linear one made from the training records.
+    """Center of all records: that of the center column, or one of features, made from the training records.
 
     None for labels without one. The cell's epsilon is not None. Raises ValueError if the budget is out of range.
     """
@@ -220,7 +223,7 @@ def find_center(cell: Cell, task: Task, dataset: Dataset) -> Center | None:
     assert cell.epsilon is not None
     column = _column(cell, task)
     domain = column.labels
-    if cell.center != LINEAR_CENTER:
+    if cell.center not in MADE_CENTERS:
         assert dataset.center is not None
         # As in a release, where a missing center is the label in the middle.
         middle = domain[(len(domain) - 1) // 2]
@@ -228,9 +231,9 @@ def find_center(cell: Cell, task: Task, dataset: Dataset) -> Center | None:
         return Center(dataset.center, offset, 0.0)
     train, _ = dataset.split(cell.seed)
     batch, columns = _batch(dataset.labels[train], task), select_records(dataset.columns, train)
-    center = _simulate_center(columns, batch, column, cell.epsilon, seed_secret(cell.seed))
+    center = _simulate_center(columns, batch, column, cell, seed_secret(cell.seed))
     offset = np.interp(center.positions(dataset.columns), np.arange(len(domain)), domain)
-    return Center(domain[center.indices(dataset.columns)], offset, center.design.epsilon)
+    return Center(domain[center.indices(dataset.columns)], offset, center.epsilon)
 
 
 def _column(cell: Cell, task: Task) -> LabelColumn:
@@ -377,16 +380,18 @@ def _make_folder(folder: str) -> None:
 
 
 def _simulate_center(
-    columns: Columns, batch: LabelledBatch, column: LabelColumn, epsilon: float, secret: bytes
+    columns: Columns, batch: LabelledBatch, column: LabelColumn, cell: Cell, secret: bytes
 ) -> LinearCenter:
-    """Makes a linear center for n training records, whose labels are all finite.
+    """Makes the center of a cell for n training records, whose labels are all finite.
 
-    `epsilon` is the total budget of center, prior and labels; `design.epsilon` of the result is the budget that it has
-    spent. The secret is the evaluation's key of 32 bytes. Anyone can derive it: the result protects nothing.
+    The cell's epsilon is the total budget of center, prior and labels. The secret is the evaluation's key of 32 bytes.
+    Anyone can derive it: the result protects nothing.
     """
     identities = record_identities(batch, None)
     drawn = sample_words(secret, identities)
     sample = smallest(drawn, columns, len(drawn))
+    epsilon = cell.epsilon
+    assert epsilon is not None
     design = design_center(sample.columns, sample.records, epsilon)
     labels = len(column.domain)
     if not design.epsilon:
@@ -395,4 +400,11 @@ def _simulate_center(
     sums = moment_sums(design.map.rows(columns), indices, labels)
     # The sums determine all else that the noise of a release is bound to.
     noise_key = keyed_hash(secret, b"labeldp center", json.dumps([sums, design.epsilon.hex()]).encode())
-    return LinearCenter.fit(design, labels, noised_sums(sums, design.map.norm, labels, design.epsilon, noise_key))
+    center = LinearCenter.fit(design, labels, noised_sums(sums, design.map.norm, labels, design.epsilon, noise_key))
+    cells = None
+    if cell.center == CELL_CENTER:
+        cells = design_cells(sample.columns, center, sample.records, epsilon)
+    if cells is None:
+        return center
+    records = usable_records(batch, column, centered=False).labels
+    return release_cells(sum_cells(records, columns, center, cells, secret), column, center, cells, secret)

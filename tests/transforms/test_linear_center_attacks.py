@@ -22,7 +22,7 @@ from labeldp.mechanisms.release.center_release import (
 from labeldp.transforms import InputError, LabelColumn
 from labeldp.transforms.center import feature_sample, fit_center
 from labeldp.transforms.center.feature_columns import concatenated, feature_columns
-from labeldp.transforms.center.feature_sample import MergeSamples
+from labeldp.transforms.center.feature_sample import MergeSamples, SampleFeatures
 from labeldp.transforms.center.fit_center import (
     DesignCenter,
     FitLinearCenter,
@@ -49,7 +49,8 @@ def columns_of(seed: int = 1) -> dict[str, Any]:
 def fitted(pipeline, batches, key, features=FEATURES, column=COLUMN, epsilon=2.0) -> Any:
     """The LinearCenter of batches that are read twice."""
     public, labels = (pipeline | name >> beam.Create(batches, reshuffle=False) for name in ("features", "labels"))
-    return labels | FitLinearCenter(column, public | DesignCenter(column, epsilon, key, features), key)
+    design = public | SampleFeatures(features, key) | DesignCenter(epsilon)
+    return labels | FitLinearCenter(column, design, key)
 
 
 def sample_at_most(records: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,12 +329,13 @@ def test_a_job_that_succeeds_shows_no_sum(labelled, fit, monkeypatch, caplog, ca
 # The label is never a feature.
 
 
-def test_the_label_is_no_feature(labelled, key) -> None:
-    with pytest.raises(ValueError, match="the label 'y' must not be a feature"):
-        DesignCenter(COLUMN, 1.0, key, CenterFeatures(("a", "y")))
+def test_the_label_is_no_feature(labelled, secret) -> None:
+    batch = labelled({"x": [1.0]})
+    with pytest.raises(InputError, match="the label column 'x' is a feature of the center"):
+        summarize_moments(batch, LabelColumn("x", DOMAIN), DESIGN, secret)
     center = LinearCenter.fit(DESIGN, len(DOMAIN), (1, 2))
     with pytest.raises(InputError, match="the label column 'x' is a feature of the center"):
-        append_center(labelled({"x": [1.0]}), center, LabelColumn("x", DOMAIN, center="c"))
+        append_center(batch, center, LabelColumn("x", DOMAIN, center="c"))
 
 
 def test_the_rest_of_a_batch_stays_as_it_is(labelled) -> None:

@@ -1,4 +1,4 @@
-"""Release of a linear center, a model of the label, from exactly noised sums of features, and its column in batches."""
+"""Release of a center, a model of the label, from exactly noised sums over records, and its column in batches."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
+from ...mechanisms.center.cell_center import CellDesign, design_cells
 from ...mechanisms.center.feature_rows import RowMap
 from ...mechanisms.center.linear_center import CenterDesign, LinearCenter, design_center
 from ...mechanisms.release.center_release import (
-    CenterFeatures,
+    CellSummary,
     FeatureSample,
     MomentSummary,
+    add_cells,
     add_moments,
+    release_cells,
     release_center,
+    sum_cells,
     sum_moments,
 )
 from ...mechanisms.release.label_column import LabelColumn
@@ -31,7 +35,6 @@ from ..noise_key_file import NoiseKeyFile
 from ..progress_log import LOGGER, Progress
 from ..tfrecord.example_encoder import encode_examples
 from .feature_columns import center_columns
-from .feature_sample import SampleFeatures
 
 
 class MergeMoments(beam.CombineFn):
@@ -53,10 +56,18 @@ class MergeMoments(beam.CombineFn):
 def summarize_moments(batch: LabelledBatch, column: LabelColumn, design: CenterDesign, secret: bytes) -> MomentSummary:
     """Sums of one batch, which has the features; `secret` has 32 bytes.
 
-    Raises InputError as `usable_records`, or if a feature has the wrong type.
+    Raises InputError as `usable_records`, or if a feature has the wrong type or is the label.
     """
+    check_features(column, design.map)
     records = usable_records(batch, column, centered=False)
     return sum_moments(records.labels, center_rows(records.batch, design.map), secret, batch.left_out)
+
+
+def check_features(column: LabelColumn, map: RowMap) -> None:
+    """Raises InputError if a label is among the features: a function of it would be released without noise."""
+    for label in column.private:
+        if label in map.columns:
+            raise InputError(f"the label column {label!r} is a feature of the center, which is released as it is")
 
 
 def center_rows(batch: LabelledBatch, map: RowMap) -> np.ndarray:
@@ -68,25 +79,18 @@ def center_rows(batch: LabelledBatch, map: RowMap) -> np.ndarray:
 class DesignCenter(beam.PTransform):
     """Decides on the form of a linear center, from a sample of its features.
 
-    Takes a PCollection of LabelledBatch, for which the label need not be read; returns exactly one CenterDesign.
-    `epsilon` is the total budget of center, prior and labels.
+    Takes a PCollection of exactly one FeatureSample, of `SampleFeatures`; returns exactly one CenterDesign. `epsilon`
+    is the total budget of center, prior and labels.
     """
 
-    column: LabelColumn
     epsilon: float
-    key: NoiseKeyFile
-    features: CenterFeatures
 
     def __post_init__(self) -> None:
-        """Raises ValueError if the label is one of the features."""
         super().__init__()
-        if self.column.name in self.features.names:
-            raise ValueError(f"the label {self.column.name!r} must not be a feature: centers are released as they are")
 
-    def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[CenterDesign]:
+    def expand(self, sample: PCollection[FeatureSample]) -> PCollection[CenterDesign]:
         return (
-            batches
-            | "SampleFeatures" >> SampleFeatures(self.features, self.key)
+            sample
             | "Design" >> beam.ParDo(_Design(self.epsilon)).with_output_types(CenterDesign)
             # With a checkpoint it is computed once for all consumers.
             | "Checkpoint" >> beam.Reshuffle()
@@ -133,6 +137,88 @@ class FitLinearCenter(beam.PTransform):
         )
 
 
+@dataclass
+class DesignCells(beam.PTransform):
+    """Decides on the cells of a center, from a sample of its features and the linear center.
+
+    Takes a PCollection of exactly one LinearCenter; returns exactly one CellDesign, or None where cells are not worth
+    their price.
+
+    Attributes:
+      sample: Exactly one FeatureSample.
+      epsilon: Total budget of center, prior and labels.
+    """
+
+    sample: PCollection[FeatureSample]
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, center: PCollection[LinearCenter]) -> PCollection[CellDesign | None]:
+        return (
+            center
+            | "Design" >> beam.ParDo(_DesignCells(self.epsilon), as_side_input(self.sample))
+            | "Checkpoint" >> beam.Reshuffle()
+        )
+
+
+class MergeCells(beam.CombineFn):
+    """Adds cell summaries."""
+
+    def create_accumulator(self) -> CellSummary | None:
+        return None
+
+    def add_input(self, accumulator: CellSummary | None, element: CellSummary) -> CellSummary | None:
+        return self.merge_accumulators([accumulator, element])
+
+    def merge_accumulators(self, accumulators: Iterable[CellSummary | None]) -> CellSummary | None:
+        return add_cells(each for each in accumulators if each is not None)
+
+    def extract_output(self, accumulator: CellSummary | None) -> CellSummary | None:
+        return accumulator
+
+
+@dataclass
+class FitCells(beam.PTransform):
+    """Releases the cells of a center under label DP, if they are worth their price.
+
+    Takes a PCollection of LabelledBatch with label, id and features. Returns exactly one LinearCenter, with cells a
+    CellCenter, which has spent its epsilon. The job fails with InputError as for `NoisyPrior`.
+
+    Attributes:
+      column: The private column.
+      linear: Exactly one LinearCenter of the same records, or carried by the batches.
+      design: Exactly one CellDesign or None, of `DesignCells`, or carried by the batches.
+      key: Reference to the secret key.
+      threshold: Limit on the records without a usable label.
+    """
+
+    column: LabelColumn
+    linear: PCollection[LinearCenter] | Carried[LinearCenter]
+    design: PCollection[CellDesign | None] | Carried[CellDesign | None]
+    key: NoiseKeyFile
+    threshold: Threshold = field(default_factory=Threshold)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, batches: PCollection[LabelledBatch]) -> PCollection[LinearCenter]:
+        carried = as_argument(self.linear), as_argument(self.design)
+        return (
+            batches
+            | "SumCells" >> beam.ParDo(_SumCells(self.column, self.key), *carried).with_output_types(CellSummary)
+            | "AddCells" >> beam.CombineGlobally(MergeCells())
+            | "AddNoise"
+            >> beam.ParDo(
+                _ReleaseCells(self.column, self.key, self.threshold),
+                as_side_input(self.linear),
+                as_side_input(self.design),
+            ).with_output_types(LinearCenter)
+            | "Checkpoint" >> beam.Reshuffle()
+        )
+
+
 class _Design(beam.DoFn):
     def __init__(self, epsilon: float):
         self._epsilon = epsilon
@@ -140,6 +226,15 @@ class _Design(beam.DoFn):
     @redact_errors("designing the center")
     def process(self, sample: FeatureSample) -> Iterator[CenterDesign]:
         yield design_center(sample.columns, max(sample.records, 1), self._epsilon)
+
+
+class _DesignCells(beam.DoFn):
+    def __init__(self, epsilon: float):
+        self._epsilon = epsilon
+
+    @redact_errors("designing the center")
+    def process(self, center: LinearCenter, sample: FeatureSample) -> Iterator[CellDesign | None]:
+        yield design_cells(sample.columns, center, max(sample.records, 1), self._epsilon)
 
 
 class _SumMoments(beam.DoFn):
@@ -169,6 +264,43 @@ class _ReleaseCenter(beam.DoFn):
         center = release_center(summary, self._column, design, self._key.load())
         LOGGER.info("computed the center")
         yield center
+
+
+class _SumCells(beam.DoFn):
+    def __init__(self, column: LabelColumn, key: NoiseKeyFile):
+        self._column = column
+        self._key = key
+
+    def setup(self) -> None:
+        self._secret = self._key.load()
+        self._progress = Progress("summed")
+
+    @redact_errors("summing residuals")
+    def process(self, batch: LabelledBatch, linear: Any, design: Any) -> Iterator[CellSummary]:
+        linear, design = batch.resolve(linear), batch.resolve(design)
+        if design is not None:
+            records = usable_records(batch, self._column, centered=False)
+            features = center_columns(records.batch, linear.design.map)
+            yield sum_cells(records.labels, features, linear, design, self._secret, batch.left_out)
+        self._progress.add(batch.batch.num_rows)
+
+
+class _ReleaseCells(beam.DoFn):
+    def __init__(self, column: LabelColumn, key: NoiseKeyFile, threshold: Threshold):
+        self._column = column
+        self._key = key
+        self._threshold = threshold
+
+    @redact_errors("noising the center")
+    def process(
+        self, summary: CellSummary | None, linear: LinearCenter, design: CellDesign | None
+    ) -> Iterator[LinearCenter]:
+        if summary is None or design is None:
+            yield linear
+            return
+        self._threshold.check(summary.records, summary.unusable, self._column.described, left_out=summary.left_out)
+        yield release_cells(summary, self._column, linear, design, self._key.load())
+        LOGGER.info("computed the cells of the center")
 
 
 @dataclass
@@ -206,9 +338,7 @@ def append_center(
     """
     name = column.center
     assert name is not None
-    for label in column.private:
-        if label in center.design.map.columns:
-            raise InputError(f"the label column {label!r} is a feature of the center, which is released as it is")
+    check_features(column, center.design.map)
     if batch.column(name) is not None:
         raise InputError(
             f"{batch.source}: there is a column {name!r} already: name the new column of centers with --center_column, "

@@ -1,0 +1,300 @@
+"""Center of cells: what a linear center misses, learned from exactly noised sums of residuals in cells of the features.
+
+The labels enter twice. A histogram of the residuals r = y - c around the linear center c is released with discrete
+Laplace noise, and then the sum of the residuals, clipped to a range [a, b], of each cell of a partition of the public
+features (`cell_partition`). A record lies in one cell, so a changed label changes one sum by at most b - a, and noise
+of scale (b - a) / epsilon on every sum satisfies epsilon-label DP (Dwork, McSherry, Nissim, Smith 2006, Theorem 1),
+whatever the number of cells. All cells are released, empty ones too. What records of a cell have in common stands out
+of the noise of one draw, where labels have the noise of one draw each.
+
+Everything else follows from the noised numbers and from features: the range, whether sums are released at all, and the
+trees that turn them into predictions (`cell_trees`).
+
+Range. Clipping to a range of central mass q shrinks small differences of means by about q, so means are divided by q.
+The range minimizes the error that is left: of V = Var r, half is taken as the features' part, of which clipping keeps
+beta / q = Cov(t, r) / (V q), and a quarter of what clipping adds otherwise; to that comes the noise of the sums.
+
+Use. The partition is cut along what the linear center says. If that explains little of the labels, cells are cut at
+random, and labels are learned from better one by one: then no sum is released. At large epsilons the noise of labels is
+small, and cells blur what they say: they are left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+
+from ..core.budget import MIN_EPSILON, remaining_epsilon, round_up
+from ..core.prior import Prior
+from ..core.reproducible import dot
+from ..noise.discrete_laplace import ByteStream, discrete_laplace_integers
+from ..noise.noisy_histogram import noisy_counts
+from .cell_partition import MOST_CELLS, CellPartition, choose_partition
+from .cell_trees import LEAF_UNIT, CellMeans, ObliviousTrees, boost
+from .feature_rows import ROW_UNIT, Columns, MappedColumns
+from .linear_center import COEFFICIENT_UNIT, LinearCenter
+from .residuals import ResidualDomain, candidate_ranges, noise_share
+
+MOST_EPSILON = 2.0
+"""Largest budget of linear center, cells, prior and labels with cells."""
+# Share of the sums in what the linear center leaves, for up to so many records; for more, the noise of the sums is as
+# small with a share that falls as 1 / n. Share of the histogram in that share.
+_SHARE, _RECORDS, _HISTOGRAM = Fraction(4, 5), 50_000, Fraction(1, 25)
+# Fewer records times epsilon give too few cells, and too little is left for their labels.
+_LEAST_SIGNAL = 2000
+# Records of a cell times epsilon, and bounds on their number.
+_CELL, _LEAST_CELL, _LARGEST_CELL = 10, 4, 40
+# Records of the sample for a cell.
+_SAMPLED_IN_CELL = 3
+# Share of the variance of the labels that a linear center must explain.
+_EXPLAINED = 0.25
+# Records are as many parameters as these, of which the noise of the sums is left in the trees.
+_PARAMETERS = 300
+_FEATURES, _REST, _LEAST_MASS = 0.5, 0.25, 0.5
+_GRAIN = Fraction(1, 1 << 24)
+_TO_SUMS = COEFFICIENT_UNIT * ROW_UNIT // LEAF_UNIT
+
+
+@dataclass(frozen=True, eq=False)
+class CellDesign:
+    """Public part of a center of cells.
+
+    Attributes:
+      partition: Partition of the records.
+      codes: Codes of a sample of records, shape (s, d), uint8.
+      histogram: Budget of the histogram of the residuals; 0 if there are no cells.
+      epsilon: Budget of the sums.
+    """
+
+    partition: CellPartition
+    codes: np.ndarray
+    histogram: float
+    epsilon: float
+
+    def histogram_cells(self, labels: int) -> int:
+        """Number of cells of the histogram of residuals among so many labels."""
+        return _residuals(labels).cells
+
+
+def design_cells(sample: Columns, center: LinearCenter, records: int, epsilon: float) -> CellDesign | None:
+    """Chooses partition and budgets from public facts and the linear center; None if cells are not worth their price.
+
+    `sample` are features of some of the n >= 1 records, and `epsilon` is the budget of linear center, cells, prior and
+    labels.
+    """
+    if epsilon > MOST_EPSILON or not center.sums or records * epsilon < _LEAST_SIGNAL:
+        return None
+    spent = _SHARE * min(Fraction(_RECORDS, records), 1) * Fraction(remaining_epsilon(epsilon, center.design.epsilon))
+    budgets = [float(part // _GRAIN * _GRAIN) for part in (_HISTOGRAM * spent, spent)]
+    if min(budgets) < MIN_EPSILON:
+        return None
+    size = min(max(round(_CELL / epsilon), _LEAST_CELL), _LARGEST_CELL)
+    sampled = len(next(iter(sample.values())))
+    partition, codes = choose_partition(sample, center, max(min(records // size, MOST_CELLS, sampled // 3), 1))
+    return CellDesign(partition, codes, *budgets)
+
+
+@dataclass(frozen=True, eq=False)
+class CellTables:
+    """Residuals of some records by cell of the partition and cell of the histogram. Raw: must not leave the job.
+
+    Attributes:
+      counts: Number of records, shape (cells, histogram cells), int64.
+      sums: Sum of their residuals in steps, same shape, int64.
+    """
+
+    counts: np.ndarray
+    sums: np.ndarray
+
+    @classmethod
+    def of_records(cls, cells: np.ndarray, size: int, steps: np.ndarray, residuals: ResidualDomain) -> CellTables:
+        """Tables of records, whose cells are of `size` and whose residuals are in steps; both shape (n,), integers."""
+        width = residuals.cells
+        places = cells * width + residuals.cells_of(steps)
+        counts = np.bincount(places, minlength=size * width)
+        # Sums of integers below 2^53 are exact.
+        sums = np.bincount(places, steps, minlength=size * width).astype(np.int64)
+        return cls(counts.reshape(size, width), sums.reshape(size, width))
+
+    def clipped(self, first: int, last: int, residuals: ResidualDomain) -> np.ndarray:
+        """Sum of the residuals of each cell, clipped to the cells `first`, ..., `last` of the histogram; int64."""
+        low, high = ends_in_steps(first, last, residuals)
+        inside = self.sums[:, first : last + 1].sum(axis=1)
+        return inside + low * self.counts[:, :first].sum(axis=1) + high * self.counts[:, last + 1 :].sum(axis=1)
+
+
+def ends_in_steps(first: int, last: int, residuals: ResidualDomain) -> tuple[int, int]:
+    """Least and largest residual in steps of consecutive cells of the histogram."""
+    return int(residuals.bounds[first]), int(residuals.bounds[last + 1]) - 1
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasedCells:
+    """What was released of the residuals around a linear center, and what follows from it.
+
+    Attributes:
+      design: Public part.
+      records: Number of records of each cell, which is public; shape (c,), int64.
+      counts: Noised counts of the histogram.
+      ends: Least and largest residual in the sums, in steps; empty if none were released.
+      sums: Noised sum of the clipped residuals of each cell, in steps; empty if none were released.
+      trees: Trees that follow from them.
+    """
+
+    design: CellDesign
+    records: np.ndarray
+    counts: tuple[int, ...]
+    ends: tuple[int, ...]
+    sums: tuple[int, ...]
+    trees: ObliviousTrees
+
+    @property
+    def epsilon(self) -> float:
+        """Budget that was spent, rounded up."""
+        return round_up(Fraction(self.design.histogram) + Fraction(self.design.epsilon if self.sums else 0))
+
+    @classmethod
+    def fit(
+        cls,
+        design: CellDesign,
+        center: LinearCenter,
+        records: np.ndarray,
+        counts: tuple[int, ...],
+        sums: tuple[int, ...],
+    ) -> ReleasedCells:
+        """Computes the trees from the noised numbers; there are none without sums.
+
+        Raises ValueError if there are sums, but their range is none that is chosen from the counts.
+        """
+        found = chosen_range(design, center, int(records.sum()), counts)
+        if not sums:
+            return cls(design, records, counts, (), (), ObliviousTrees.none())
+        if found is None:
+            raise ValueError("sums of cells were released that the histogram of the residuals speaks against")
+        scale = float(noise_scale(found, center.labels, design.epsilon))
+        filled = np.maximum(records, 1)
+        means = np.array(sums, np.float64) / filled / found.mass
+        variances = (2 * (scale / filled) ** 2 + found.squares / filled) / found.mass**2
+        cells = design.partition.tree.cells(design.codes)
+        trees = boost(design.codes, CellMeans(cells, means, variances))
+        ends = ends_in_steps(found.first, found.last, _residuals(center.labels))
+        return cls(design, records, counts, ends, sums, trees)
+
+
+@dataclass(frozen=True)
+class CellRange:
+    """Range of the residuals in the sums of cells.
+
+    Attributes:
+      first, last: First and last cell of the histogram inside.
+      mass: Share of the residuals strictly between the ends, at least _LEAST_MASS.
+      squares: Mean square of the clipped residuals, in squared steps.
+    """
+
+    first: int
+    last: int
+    mass: float
+    squares: float
+
+
+def residual_prior(center: LinearCenter, counts: tuple[int, ...], epsilon: float) -> Prior:
+    """Distribution of the residuals in steps, from the noised counts of their histogram."""
+    residuals = _residuals(center.labels)
+    return residuals.prior(np.array(counts), epsilon)
+
+
+def chosen_range(design: CellDesign, center: LinearCenter, records: int, counts: tuple[int, ...]) -> CellRange | None:
+    """Chooses the range from the noised counts of the histogram; None if the linear center explains too little."""
+    prior = residual_prior(center, counts, design.histogram)
+    residuals, weights, steps = _residuals(center.labels), prior.weights, prior.labels
+    mean = dot(weights, steps)
+    variance = dot(weights, (steps - mean) ** 2)
+    whole = center.label_variance(variance)
+    if whole is None or not variance <= (1 - _EXPLAINED) * whole:
+        return None
+    left = noise_share(records, _PARAMETERS) * len(design.partition.tree.leaves) / records
+    best: tuple[float, CellRange] | None = None
+    for ends in candidate_ranges(prior):
+        first, last = residuals.cells_of(np.array(ends) - residuals.most).tolist()
+        low, high = ends_in_steps(first, last, residuals)
+        inside = dot(weights, ((steps > low) & (steps < high)).astype(np.float64))
+        if inside < _LEAST_MASS and best is not None:
+            continue
+        mass = max(inside, _LEAST_MASS)
+        clipped = np.clip(steps, low, high)
+        centered = clipped - dot(weights, clipped)
+        slope = dot(weights, (steps - mean) * centered) / variance
+        rest = max(dot(weights, centered**2) - slope**2 * variance, 0.0)
+        noise = 2 * ((high - low) / design.epsilon) ** 2
+        error = _FEATURES * (1 - slope / mass) ** 2 * variance + (_REST * rest + left * noise) / mass**2
+        if best is None or error < best[0]:
+            best = error, CellRange(first, last, mass, dot(weights, clipped**2))
+    assert best is not None
+    return best[1]
+
+
+def noise_scale(found: CellRange, labels: int, epsilon: float) -> Fraction:
+    """Scale of the noise of sums of residuals among `labels` labels: the length of the range divided by epsilon."""
+    low, high = ends_in_steps(found.first, found.last, _residuals(labels))
+    return (high - low) / Fraction(epsilon)
+
+
+def noised_cells(
+    design: CellDesign, center: LinearCenter, tables: CellTables, histogram_key: bytes, sums_key: bytes
+) -> ReleasedCells:
+    """Releases histogram and sums of the raw tables of all records under label DP.
+
+    The keys of the noise, 32 bytes each, are bound to the raw tables and to everything that they depend on.
+    """
+    records = tables.counts.sum(axis=1)
+    counts = tuple(noisy_counts(tables.counts.sum(axis=0), design.histogram, histogram_key).tolist())
+    found = chosen_range(design, center, int(records.sum()), counts)
+    sums: tuple[int, ...] = ()
+    if found is not None:
+        raw = tables.clipped(found.first, found.last, _residuals(center.labels)).tolist()
+        scale = noise_scale(found, center.labels, design.epsilon)
+        noise = discrete_laplace_integers(ByteStream(sums_key, b"cells"), scale, len(raw))
+        sums = tuple(each + more for each, more in zip(raw, noise, strict=True))
+    return ReleasedCells.fit(design, center, records, counts, sums)
+
+
+@dataclass(frozen=True, eq=False)
+class CellCenter(LinearCenter):
+    """Released linear center with cells, whose trees add to its predictions what it misses."""
+
+    cells: ReleasedCells
+
+    @classmethod
+    def of(cls, linear: LinearCenter, cells: ReleasedCells) -> CellCenter:
+        """Adds cells to a linear center."""
+        return cls(linear.design, linear.labels, linear.sums, linear.coefficients, cells)
+
+    @property
+    def epsilon(self) -> float:
+        """Budget that linear center and cells have spent, rounded up."""
+        return round_up(Fraction(self.design.epsilon) + Fraction(self.cells.epsilon))
+
+    def label_variance(self, residual_variance: float) -> float | None:
+        """As of the linear center, whose residuals the histogram has; `residual_variance` is that of other ones."""
+        return super().label_variance(self._linear_variance)
+
+    @cached_property
+    def _linear_variance(self) -> float:
+        prior = residual_prior(self, self.cells.counts, self.cells.design.histogram)
+        return dot(prior.weights, (prior.labels - dot(prior.weights, prior.labels)) ** 2)
+
+    def _sums(self, columns: MappedColumns) -> np.ndarray:
+        sums = super()._sums(columns)
+        trees = self.cells.trees
+        if not len(trees.leaves):
+            return sums
+        most = (self.labels - 1) * (COEFFICIENT_UNIT * ROW_UNIT // 2)
+        codes = self.cells.design.partition.codes(columns, self, self._rounded(sums))
+        return np.clip(sums, -most, most) + trees.predict(codes) * _TO_SUMS
+
+
+def _residuals(labels: int) -> ResidualDomain:
+    return ResidualDomain(np.arange(labels, dtype=np.float64))

@@ -1,0 +1,145 @@
+"""Cells of a center as a document of center.json and mechanism files.
+
+Documents are untrusted: every number that is read is checked, and the trees must follow from the sums. Codes of the
+sample are one character each, of the alphabet of base64: a text for each column.
+"""
+
+from __future__ import annotations
+
+import itertools
+import string
+from typing import Any
+
+import numpy as np
+
+from .cell_center import CellDesign, ReleasedCells
+from .cell_partition import CODES, MOST_CELLS, MOST_COLUMNS, CellPartition, CellTree, CodedColumn
+from .cell_trees import DEPTH, MOST_TREES
+from .document_values import read_list, read_object, read_real, read_whole, read_wholes
+from .feature_rows import FEATURE_UNIT, LARGEST_FEATURE, Category, Encoder
+from .linear_center import MOST_SAMPLE, LinearCenter
+
+_KEYS = ("columns", "codes", "tree", "histogram_epsilon", "sums_epsilon", "records", "counts", "range", "sums", "trees")
+_ALPHABET = np.frombuffer((string.ascii_uppercase + string.ascii_lowercase + string.digits + "+/").encode(), np.uint8)
+_MOST_COUNT = 1 << 62
+_MOST_RECORDS = 1 << 53
+_MOST_SUM = 1 << 90
+_MOST_LEAF = 1 << 40
+
+
+def cells_document(cells: ReleasedCells) -> dict[str, Any]:
+    """Writes cells as a document: objects, lists, text and numbers. All of it is public or released."""
+    design, tree, trees = cells.design, cells.design.partition.tree, cells.trees
+    return {
+        "columns": [
+            {"feature": column.feature, "places": list(column.places)}
+            if column.places
+            else {"feature": column.feature, "cuts": list(column.cuts)}
+            for column in design.partition.columns
+        ],
+        "codes": [_ALPHABET[codes].tobytes().decode() for codes in design.codes.T],
+        "tree": {"columns": tree.columns.tolist(), "cuts": tree.cuts.tolist(), "children": tree.children.tolist()},
+        "histogram_epsilon": design.histogram,
+        "sums_epsilon": design.epsilon,
+        "records": cells.records.tolist(),
+        "counts": list(cells.counts),
+        "range": list(cells.ends),
+        "sums": list(cells.sums),
+        "trees": {"columns": trees.columns.tolist(), "cuts": trees.cuts.tolist(), "leaves": trees.leaves.tolist()},
+    }
+
+
+def read_cells(document: object, center: LinearCenter) -> ReleasedCells:
+    """Reads the cells of a linear center from an untrusted document, parsed JSON.
+
+    Raises ValueError, which says what is wrong, if the document is anything else, or its trees do not follow from its
+    sums.
+    """
+    found = read_object(document, _KEYS, "cells of the center")
+    encoders = center.design.map.encoders
+    columns = tuple(
+        _column(each, encoders, center.labels) for each in read_list(found["columns"], "columns", MOST_COLUMNS + 1)
+    )
+    if not columns:
+        raise ValueError("the cells of the center have no column")
+    codes = _codes(found["codes"], len(columns))
+    tree = _tree(found["tree"], len(columns))
+    budgets = [read_real(found[name], name, 1e-9, 30.0) for name in ("histogram_epsilon", "sums_epsilon")]
+    design = CellDesign(CellPartition(columns, tree), codes, *budgets)
+    size = len(tree.leaves)
+    records = np.array(read_wholes(found["records"], "records", size, 0, _MOST_RECORDS // MOST_CELLS), np.int64)
+    if not records.any():
+        raise ValueError("no cell of the center has a record")
+    width = design.histogram_cells(center.labels)
+    counts = read_wholes(found["counts"], "counts", width, -_MOST_COUNT, _MOST_COUNT)
+    released = read_list(found["sums"], "sums", size)
+    sums = read_wholes(released, "sums", size if released else 0, -_MOST_SUM, _MOST_SUM)
+    stated = _trees(found["trees"], len(columns))
+    with np.errstate(all="ignore"):
+        cells = ReleasedCells.fit(design, center, records, counts, sums)
+    ends = read_list(found["range"], "range", 2)
+    if read_wholes(ends, "range", len(cells.ends), -center.labels, center.labels) != cells.ends:
+        raise ValueError("the range of the residuals of the center does not follow from their histogram")
+    if not all(np.array_equal(getattr(cells.trees, name), each) for name, each in stated.items()):
+        raise ValueError("the trees of the center do not follow from its sums: the document was changed")
+    return cells
+
+
+def _column(document: object, encoders: tuple[Encoder, ...], labels: int) -> CodedColumn:
+    places = isinstance(document, dict) and "places" in document
+    found = read_object(document, ("feature", "places" if places else "cuts"), "a column of the cells")
+    feature = read_whole(found["feature"], "feature", -1, len(encoders) - 1)
+    encoder = None if feature < 0 else encoders[feature]
+    if places != isinstance(encoder, Category):
+        raise ValueError("a column of the cells has places without a category, or a category without them")
+    if isinstance(encoder, Category):
+        codes = read_wholes(found["places"], "places", encoder.width + 1, 0, CODES - 1)
+        return CodedColumn(feature, places=codes)
+    most = labels if encoder is None else LARGEST_FEATURE * FEATURE_UNIT
+    listed = read_list(found["cuts"], "cuts", CODES - 1)
+    cuts = read_wholes(listed, "cuts", len(listed), -most, most)
+    if any(first >= second for first, second in itertools.pairwise(cuts)):
+        raise ValueError("cuts of a column of the cells are not ascending")
+    return CodedColumn(feature, cuts)
+
+
+def _codes(document: object, columns: int) -> np.ndarray:
+    texts = read_list(document, "codes", columns)
+    if len(texts) != columns or not all(isinstance(each, str) and len(each) <= MOST_SAMPLE for each in texts):
+        raise ValueError(f"codes of the center are not {columns} texts of at most {MOST_SAMPLE} characters")
+    place = np.full(256, CODES, np.uint8)
+    place[_ALPHABET] = np.arange(CODES)
+    rows = [place[np.frombuffer(each.encode(errors="replace"), np.uint8)] for each in texts]
+    if len({len(row) for row in rows}) != 1 or not len(rows[0]) or any((row == CODES).any() for row in rows):
+        raise ValueError("codes of the center are not texts of one length of characters of base64")
+    return np.ascontiguousarray(np.stack(rows, axis=1))
+
+
+def _tree(document: object, columns: int) -> CellTree:
+    found = read_object(document, ("columns", "cuts", "children"), "the tree of the center")
+    size = len(read_list(found["children"], "children", 2 * MOST_CELLS - 1))
+    children = read_wholes(found["children"], "children", size, 0, max(size - 1, 0))
+    split = read_wholes(found["columns"], "columns", size, 0, columns - 1)
+    cuts = read_wholes(found["cuts"], "cuts", size, 1, CODES)
+    # Children come after their node, two by two, and all but the root are those of one node.
+    firsts = [child for node, child in enumerate(children) if child != node]
+    leaves = all((child == i) == (cuts[i] == CODES) for i, child in enumerate(children))
+    later = all(child >= node for node, child in enumerate(children))
+    if not (leaves and later and sorted(firsts) == list(range(1, size, 2)) and size % 2):
+        raise ValueError("the tree of the center is none")
+    return CellTree(*(np.array(each, np.int64) for each in (split, cuts, children)))
+
+
+def _trees(document: object, columns: int) -> dict[str, np.ndarray]:
+    found = read_object(document, ("columns", "cuts", "leaves"), "the trees of the center")
+    size = len(read_list(found["leaves"], "leaves", MOST_TREES))
+    bounds = {"columns": (DEPTH, 0, columns - 1), "cuts": (DEPTH, 1, CODES)}
+    bounds["leaves"] = 1 << DEPTH, -_MOST_LEAF, _MOST_LEAF
+    trees = {}
+    for name, (width, least, most) in bounds.items():
+        rows = read_list(found[name], name, MOST_TREES)
+        if len(rows) != size:
+            raise ValueError("the trees of the center do not have one entry each")
+        trees[name] = np.array([read_wholes(row, name, width, least, most) for row in rows], np.int64)
+        trees[name] = trees[name].reshape(size, width)
+    return trees

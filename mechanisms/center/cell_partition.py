@@ -1,0 +1,226 @@
+"""Partition of records into cells of similar public features: a k-d tree over the encoded features of a linear center.
+
+A record lies in one cell, so a changed label changes one sum, whatever the number of cells is. The partition is chosen
+from a public sample of features and a released linear center, and contains nothing about labels but what the latter
+says.
+
+Each feature becomes a column of codes, integers from 0 to 63: its rank in the sample, in steps. The places of a
+category are ranked by what they add to the linear center, and the center's own prediction is one more column. The tree
+(Bentley 1975) splits the column of the largest spread at its median, where a column's spread counts in proportion to
+what its feature adds to the linear center, with a tenth of the largest for all.
+
+All of it is arithmetic of integers, or of floats in a fixed order, so it is the same on every CPU.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from .feature_rows import Category, Columns, MappedColumns, Number
+from .linear_center import COEFFICIENT_UNIT, LinearCenter
+
+CODES = 64
+"""Codes of a column are below this."""
+MOST_COLUMNS = 32
+"""Columns of codes besides that of the linear center: those of the features that add most to it."""
+MOST_CELLS = 1 << 12
+# The spread of a column counts at least this share of the largest one.
+_LEAST_SCALE, _CENTER_SCALE = 0.1, 0.0
+# Columns of one code, which no cell is split by.
+_NEVER = CODES
+
+
+@dataclass(frozen=True)
+class CodedColumn:
+    """Column of codes of one feature, or of the linear center.
+
+    Attributes:
+      feature: Place of the encoder among those of the linear center; -1 for the linear center itself.
+      cuts: Of a number, or of the center's index into the domain: ascending integers; the code is the number of cuts
+        that are at most the encoded value. Empty for a category.
+      places: Code of each place of a category, and of a missing value; empty for a number.
+    """
+
+    feature: int
+    cuts: tuple[int, ...] = ()
+    places: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class CellTree:
+    """k-d tree over codes; node 0 is the root, and the children of a node follow each other.
+
+    Attributes:
+      columns: Column of codes that a node splits, shape (t,), int64; 0 for a leaf.
+      cuts: Codes from this on go to the second child, shape (t,), int64; CODES for a leaf.
+      children: First child, shape (t,), int64; a leaf is its own.
+    """
+
+    columns: np.ndarray
+    cuts: np.ndarray
+    children: np.ndarray
+
+    @cached_property
+    def leaves(self) -> np.ndarray:
+        """Nodes that are leaves, in the order of their cells."""
+        return np.flatnonzero(self.children == np.arange(len(self.children)))
+
+    @cached_property
+    def depth(self) -> int:
+        """Largest number of splits above a leaf."""
+        depths = np.zeros(len(self.children), np.int64)
+        for node, child in enumerate(self.children.tolist()):
+            if child != node:
+                depths[child : child + 2] = depths[node] + 1
+        return int(depths.max())
+
+    def cells(self, codes: np.ndarray) -> np.ndarray:
+        """Cells of records with codes of shape (n, d), uint8; integers in [0, cells), shape (n,)."""
+        place = np.full(len(self.children), -1)
+        place[self.leaves] = np.arange(len(self.leaves))
+        start, flat = np.arange(len(codes)) * codes.shape[1], codes.ravel()
+        nodes = np.zeros(len(codes), np.int64)
+        for _ in range(self.depth):
+            nodes = self.children[nodes] + (flat[start + self.columns[nodes]] >= self.cuts[nodes])
+        return place[nodes]
+
+
+@dataclass(frozen=True, eq=False)
+class CellPartition:
+    """Columns of codes and the tree over them."""
+
+    columns: tuple[CodedColumn, ...]
+    tree: CellTree
+
+    def codes(self, features: MappedColumns, center: LinearCenter, indices: np.ndarray) -> np.ndarray:
+        """Codes of n records, shape (n, d), uint8.
+
+        `indices` are those that the linear center predicts, shape (n,); `features` are all features of its map.
+        """
+        return column_codes(self.columns, features, center, indices)
+
+
+def column_codes(
+    columns: Sequence[CodedColumn], features: MappedColumns, center: LinearCenter, indices: np.ndarray
+) -> np.ndarray:
+    """Codes of n records, shape (n, d), uint8, as of `CellPartition.codes`."""
+    found = np.empty((len(indices), len(columns)), np.uint8)
+    for place, column in enumerate(columns):
+        if column.feature < 0:
+            found[:, place] = np.searchsorted(np.array(column.cuts, np.int64), indices, side="right")
+            continue
+        encoder = center.design.map.encoders[column.feature]
+        values = features[encoder.name]
+        if isinstance(encoder, Category):
+            found[:, place] = np.array(column.places, np.uint8)[encoder.places(values)]
+        else:
+            encoded = encoder.encode(np.array(values, np.float64))
+            found[:, place] = np.searchsorted(np.array(column.cuts, np.float64), encoded, side="right")
+    return found
+
+
+def choose_partition(sample: Columns, center: LinearCenter, cells: int) -> tuple[CellPartition, np.ndarray]:
+    """Chooses a partition into at most `cells` cells, 1 <= cells <= MOST_CELLS, from a public sample of features.
+
+    Returns it with the codes of the sample, shape (s, d), uint8. There are fewer cells where the sample has fewer
+    records, or codes that do not differ.
+    """
+    columns, scales = _coded_columns(sample, center)
+    codes = column_codes(columns, sample, center, center.indices(sample))
+    positions = np.empty(codes.shape)
+    for place, scale in enumerate(scales):
+        counts = np.bincount(codes[:, place], minlength=CODES)
+        ranks = (np.cumsum(counts) - counts / 2) / max(len(codes), 1)
+        positions[:, place] = ranks[codes[:, place]] * scale
+    return CellPartition(columns, _split(codes, positions, cells)), codes
+
+
+def _coded_columns(sample: Columns, center: LinearCenter) -> tuple[tuple[CodedColumn, ...], list[float]]:
+    """Columns of the features that add most to the linear center, that of the center, and their scales."""
+    row_map, records = center.design.map, len(next(iter(sample.values())))
+    slopes = (row_map.weights.astype(np.float64) * np.array(center.coefficients[1:], np.float64)).sum(axis=1)
+    slopes /= COEFFICIENT_UNIT
+    found: list[tuple[float, float, CodedColumn]] = []
+    place = 0
+    for feature, encoder in enumerate(row_map.encoders):
+        own = slopes[place : place + encoder.width]
+        place += encoder.width
+        if isinstance(encoder, Number):
+            values = encoder.encode(np.array(sample[encoder.name], np.float64))
+            effect = _deviation(values * own[0])
+            found.append((effect, effect, CodedColumn(feature, _cuts(values))))
+            continue
+        steps, places = encoder.steps(own[:, None])[:, 0], encoder.places(sample[encoder.name])
+        effect = _deviation(steps[places])
+        found.append((effect, effect, CodedColumn(feature, places=_ranked(steps))))
+        counts = np.bincount(places, minlength=len(steps))[:-1]
+        for value in np.flatnonzero(counts).tolist() if encoder.width > 2 else ():
+            share = counts[value] / records
+            own_effect = abs(float(steps[value])) * float(np.sqrt(share * (1 - share)))
+            indicator = tuple(int(each == value) for each in range(len(steps)))
+            found.append((own_effect, effect, CodedColumn(feature, places=indicator)))
+    found.sort(key=lambda each: -each[0])
+    found = found[:MOST_COLUMNS]
+    largest = max((effect for _, effect, _ in found), default=0.0) or 1.0
+    scales = [effect / largest + _LEAST_SCALE for _, effect, _ in found]
+    own_column = CodedColumn(-1, _cuts(center.indices(sample)))
+    return (*(column for _, _, column in found), own_column), [*scales, _CENTER_SCALE]
+
+
+def _deviation(values: np.ndarray) -> float:
+    return float(np.sqrt(((values - values.sum() / len(values)) ** 2).sum() / len(values)))
+
+
+def _cuts(values: np.ndarray) -> tuple[int, ...]:
+    """Cuts of whole numbers into codes of about equally many records each."""
+    ascending = np.sort(values)
+    picked = np.unique(ascending[np.arange(1, CODES) * len(ascending) // CODES].astype(np.int64))
+    # The smallest value has the code 0.
+    return tuple(picked[picked > ascending[0]].tolist())
+
+
+def _ranked(effects: np.ndarray) -> tuple[int, ...]:
+    """Codes of the places of a category, by their effects."""
+    codes = np.empty(len(effects), np.int64)
+    codes[np.argsort(effects, kind="stable")] = np.arange(len(effects)) * min(CODES, len(effects)) // len(effects)
+    return tuple(codes.tolist())
+
+
+def _split(codes: np.ndarray, positions: np.ndarray, cells: int) -> CellTree:
+    """Splits the node of most records until there are `cells` leaves, at the median of its widest column."""
+    columns, cuts, children = [0], [_NEVER], [0]
+    open_nodes = [(-len(codes), 0, np.arange(len(codes)))]
+    leaves = 1
+    while open_nodes and leaves < cells:
+        _, node, members = heapq.heappop(open_nodes)
+        if len(members) < 2:
+            break
+        own = positions[members]
+        spreads = ((own - own.sum(axis=0) / len(own)) ** 2).sum(axis=0)
+        column = int(np.argmax(spreads))
+        if not spreads[column] > 0:
+            continue
+        values = codes[members, column]
+        cut = _median_cut(values)
+        columns[node], cuts[node], children[node] = column, cut, len(columns)
+        above = values >= cut
+        for part in (members[~above], members[above]):
+            heapq.heappush(open_nodes, (-len(part), len(columns), part))
+            columns.append(0)
+            cuts.append(_NEVER)
+            children.append(len(children))
+        leaves += 1
+    return CellTree(*(np.array(each, np.int64) for each in (columns, cuts, children)))
+
+
+def _median_cut(values: np.ndarray) -> int:
+    """Code from which on values are above, so that both parts are as equal as they can be; they have two codes."""
+    below = np.cumsum(np.bincount(values, minlength=CODES))[:-1]
+    uneven = np.abs(2 * below - len(values))
+    uneven[(below == 0) | (below == len(values))] = 2 * len(values)
+    return int(np.argmin(uneven)) + 1

@@ -1,0 +1,211 @@
+"""Boosted trees of cell means: what the noised sums of a partition's cells say about each record.
+
+The target is not known for records, but for the means of cells, with noise of known variance. Trees are boosted
+(Friedman 2001) on the records of a public sample so that the means of their predictions over the cells come close to
+the noised means, in squared distance weighted by the inverse variances. They see which records of a cell differ, and
+cells of similar features share what they learn, which neither the means themselves nor trees on the cells' centroids
+would do.
+
+Trees are oblivious: all nodes of a level split the same column at the same code, so a leaf is the binary number of a
+record's comparisons. Each fold of the cells is held out once; the number of trees is the one that is best on all cells
+that were held out, and none if that is not significantly better than 0. The model is the mean of the folds' models.
+
+Nothing but the noised means depends on labels, so this costs no budget. Sums have a fixed order, so that trees are the
+same on every CPU, and the audit can compute them again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .cell_partition import CODES
+
+DEPTH = 3
+LEAF_UNIT = 1 << 16
+"""Leaves are integer multiples of 1 / LEAF_UNIT steps of the label domain."""
+FOLDS = 3
+_SIZES = (20, 40, 80, 140, 220, 320)
+MOST_TREES = FOLDS * _SIZES[-1]
+_RATE = 0.2
+# Records that a leaf has before its mean counts half, as a share of the sample; curvature that leaves are shrunk by.
+_SHRINKAGE, _DAMPING = 1 / 1000, 0.1
+# Standard errors from 0 that the agreement with the cells held out must have.
+_SIGNIFICANT = 2.5
+
+
+@dataclass(frozen=True, eq=False)
+class ObliviousTrees:
+    """Trees over codes; predictions are sums of their leaves, in steps of the label domain times LEAF_UNIT.
+
+    Attributes:
+      columns: Column of codes of each level, shape (t, DEPTH), int64.
+      cuts: Codes from this on count as 1, shape (t, DEPTH), int64.
+      leaves: Shape (t, 2^DEPTH), int64. The first level is the highest bit.
+    """
+
+    columns: np.ndarray
+    cuts: np.ndarray
+    leaves: np.ndarray
+
+    @classmethod
+    def none(cls) -> ObliviousTrees:
+        """No trees: predictions are 0."""
+        empty = np.zeros((0, DEPTH), np.int64)
+        return cls(empty, empty, np.zeros((0, 1 << DEPTH), np.int64))
+
+    def predict(self, codes: np.ndarray) -> np.ndarray:
+        """Sums of the leaves of records with codes of shape (n, d), uint8; int64, shape (n,)."""
+        found = np.zeros(len(codes), np.int64)
+        by_column = np.ascontiguousarray(codes.T)
+        for columns, cuts, leaves in zip(self.columns, self.cuts, self.leaves, strict=True):
+            found += leaves[_leaf_of(by_column, columns, cuts)]
+        return found
+
+
+def _leaf_of(by_column: np.ndarray, columns: np.ndarray, cuts: np.ndarray) -> np.ndarray:
+    leaf = np.zeros(by_column.shape[1], np.uint8)
+    for column, cut in zip(columns, cuts, strict=True):
+        leaf <<= 1
+        leaf |= by_column[column] >= cut
+    return leaf
+
+
+@dataclass(frozen=True, eq=False)
+class CellMeans:
+    """Noised means of cells.
+
+    Attributes:
+      cells: Cell of each record of the sample, shape (s,), integers.
+      means: Noised mean of each cell in steps, shape (c,), float64.
+      variances: Variance of each, > 0, shape (c,), float64.
+    """
+
+    cells: np.ndarray
+    means: np.ndarray
+    variances: np.ndarray
+
+
+def boost(codes: np.ndarray, targets: CellMeans) -> ObliviousTrees:
+    """Fits trees to the noised means of cells; there are none without a significant agreement.
+
+    The sample has codes of shape (s, d), uint8.
+    """
+    by_column = np.ascontiguousarray(codes.T)
+    models, agreements = [], []
+    for fold in range(FOLDS):
+        model = _Boosting(by_column, targets, fold)
+        agreements.append(model.grow())
+        models.append(model)
+    products, squares = (np.concatenate(each, axis=1) for each in zip(*agreements, strict=True))
+    count = products.shape[1]
+    total = np.add.reduce(products, axis=1)
+    gains = 2 * total - np.add.reduce(squares, axis=1)
+    means = total / max(count, 1)
+    spread = np.sqrt(np.add.reduce((products - means[:, None]) ** 2, axis=1) / max(count, 1) / max(count, 1))
+    significant = (means > _SIGNIFICANT * spread) & (gains > 0)
+    if not significant.any():
+        return ObliviousTrees.none()
+    best = int(np.argmax(np.where(significant, gains, -np.inf)))
+    kept = _SIZES[best]
+    columns, cuts, leaves = (
+        np.concatenate([getattr(model, name)[:kept] for model in models]) for name in ("columns", "cuts", "leaves")
+    )
+    return ObliviousTrees(columns, cuts, np.rint(leaves * (LEAF_UNIT / FOLDS)).astype(np.int64))
+
+
+class _Boosting:
+    """Trees of one fold.
+
+    Attributes:
+      columns, cuts, leaves: As in `ObliviousTrees`; leaves are float64.
+      weight: Weight of each cell, of mean 1 over the records.
+    """
+
+    def __init__(self, by_column: np.ndarray, targets: CellMeans, fold: int):
+        self._codes, self._targets, self._fold = by_column, targets, fold
+        self._counts = np.maximum(np.bincount(targets.cells, minlength=len(targets.means)), 1)
+        weight = 1 / targets.variances
+        self._held = _hashed(np.arange(len(weight)), 7) % FOLDS == fold
+        known = np.bincount(targets.cells, minlength=len(weight)) > 0
+        self._judged = np.flatnonzero(self._held & known)
+        scale = np.add.reduce((weight / self._counts)[targets.cells]) / max(len(targets.cells), 1)
+        self.weight = weight / scale
+        self._weight = np.where(self._held, 0.0, self.weight)
+        curvature = (self._weight / self._counts)[targets.cells]
+        self._curvature = curvature
+        self._shrinkage = _SHRINKAGE * float(np.add.reduce(curvature))
+        size = _SIZES[-1]
+        self.columns = np.zeros((size, DEPTH), np.int64)
+        self.cuts = np.full((size, DEPTH), CODES)
+        self.leaves = np.zeros((size, 1 << DEPTH))
+
+    def grow(self) -> tuple[np.ndarray, np.ndarray]:
+        """Grows all trees; for each size, products and squares over the cells held out, shape (sizes, cells)."""
+        cells, means = self._targets.cells, self._targets.means
+        current = np.zeros(len(cells))
+        products, squares = [], []
+        for tree in range(_SIZES[-1]):
+            residuals = means - np.bincount(cells, current, len(means)) / self._counts
+            gradient = (self._weight / self._counts * residuals)[cells]
+            self.columns[tree], self.cuts[tree] = self._splits(gradient, tree)
+            leaf = _leaf_of(self._codes, self.columns[tree], self.cuts[tree])
+            values = _RATE * self._values(leaf, residuals)
+            self.leaves[tree] = values
+            current += values[leaf]
+            if tree + 1 in _SIZES:
+                own = (np.bincount(cells, current, len(means)) / self._counts)[self._judged]
+                weight = self.weight[self._judged]
+                products.append(weight * own * means[self._judged])
+                squares.append(weight * own**2)
+        return np.array(products), np.array(squares)
+
+    def _splits(self, gradient: np.ndarray, tree: int) -> tuple[np.ndarray, np.ndarray]:
+        """Columns and cuts of a tree's levels, each the best for all leaves so far."""
+        columns, cuts = np.zeros(DEPTH, np.int64), np.full(DEPTH, CODES)
+        leaf = np.zeros(len(gradient), np.int64)
+        for level in range(DEPTH):
+            best = -np.inf
+            for column in self._tried(tree, level):
+                place = leaf * CODES + self._codes[column]
+                size = CODES << level
+                first = np.cumsum(np.bincount(place, gradient, size).reshape(-1, CODES), axis=1)
+                second = np.cumsum(np.bincount(place, self._curvature, size).reshape(-1, CODES), axis=1)
+                gain = _gain(first, second, self._shrinkage)
+                cut = int(np.argmax(gain))
+                if gain[cut] > best:
+                    best, columns[level], cuts[level] = float(gain[cut]), column, cut + 1
+            leaf = 2 * leaf + (self._codes[columns[level]] >= cuts[level])
+        return columns, cuts
+
+    def _tried(self, tree: int, level: int) -> list[int]:
+        """About half of the columns."""
+        every = np.arange(len(self._codes))
+        chosen = every[_hashed(every, 1 + level + DEPTH * (tree + _SIZES[-1] * self._fold)) % 2 == 0]
+        return (chosen if len(chosen) else every).tolist()
+
+    def _values(self, leaf: np.ndarray, residuals: np.ndarray) -> np.ndarray:
+        """Newton's step of each leaf, where its curvature is that of the cells' means."""
+        size = 1 << DEPTH
+        shares = np.bincount(self._targets.cells * size + leaf, minlength=len(residuals) * size).reshape(-1, size)
+        shares = shares / self._counts[:, None]
+        slope = np.add.reduce((self._weight * residuals)[:, None] * shares, axis=0)
+        curvature = np.add.reduce(self._weight[:, None] * shares**2, axis=0)
+        damping = _DAMPING * np.bincount(leaf, self._curvature, size)
+        return slope / (curvature + damping + self._shrinkage)
+
+
+def _gain(first: np.ndarray, second: np.ndarray, shrinkage: float) -> np.ndarray:
+    """Gain of each cut, shape (CODES - 1,), from cumulated gradients and curvatures by leaf and code."""
+    below, weight = first[:, :-1], second[:, :-1]
+    above, rest = first[:, -1:] - below, second[:, -1:] - weight
+    return np.add.reduce(below**2 / (weight + shrinkage) + above**2 / (rest + shrinkage), axis=0)
+
+
+def _hashed(values: np.ndarray, seed: int) -> np.ndarray:
+    """Mixes integers with a seed (finalizer of MurmurHash3); uint64."""
+    mixed = values.astype(np.uint64) + np.uint64(seed * 0x9E3779B97F4A7C15 % (1 << 64))
+    for multiplier in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        mixed = (mixed ^ (mixed >> np.uint64(33))) * np.uint64(multiplier)
+    return mixed ^ (mixed >> np.uint64(33))
