@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -10,7 +9,7 @@ import apache_beam as beam
 from apache_beam.pvalue import AsSingleton, PCollection
 
 from ..mechanisms.center.linear_center import LinearCenter
-from ..mechanisms.core.budget import remaining_epsilon, split_budget
+from ..mechanisms.core.budget import split_budget
 from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.label_records import LabelSummary
 from ..mechanisms.release.prior_release import PriorRelease, RefusedRelease, release_prior
@@ -98,13 +97,12 @@ class _AddNoise(beam.DoFn):
     ) -> Iterator[PriorRelease]:
         counts = summary.records, summary.unusable, self._column.described, summary.several, summary.left_out
         self._threshold.check(*counts)
-        remaining = remaining_epsilon(self._epsilon, 0.0 if linear is None else linear.epsilon)
         check_centers(summary, self._column)
-        secret = self._key.load()
+        asked = self._epsilon, self._prior_epsilon, self._key.load(), self._mechanism
         try:
-            release = release_prior(summary, self._column, remaining, self._prior_epsilon, secret, self._mechanism)
+            release = release_prior(summary, self._column, *asked, linear)
         except RefusedRelease as error:
             raise InputError(str(error)) from None
         labels, records = f"{len(self._column.domain):,}", f"{summary.records:,}"
         LOGGER.info("released the prior of %s labels over %s records", labels, records)
-        yield dataclasses.replace(release, linear=linear)
+        yield release

@@ -27,7 +27,6 @@ from labeldp.mechanisms.center.linear_center import (
     moment_sums,
     noised_sums,
 )
-from labeldp.mechanisms.core.budget import remaining_epsilon
 from labeldp.mechanisms.core.randomizer import variances
 from labeldp.mechanisms.registry import AUTO, default_rounding, mechanism_named
 from labeldp.mechanisms.release.label_column import LabelColumn
@@ -222,19 +221,18 @@ def expected(name: str, records: int, epsilon: float, population: Dataset, seed:
     mechanism, center = RELEASES[name]
     column = LabelColumn("y", DOMAIN, rounding=default_rounding(mechanism), center=center)
     secret = seed_secret(seed)
-    labels, remaining = population.labels, epsilon
+    labels, linear = population.labels, None
     arrays = {"y": pa.array(labels)}
     base, offset = np.zeros(len(labels)), np.zeros(len(labels))
     if center is not None:
         linear = _center(population, records, epsilon, secret)
-        remaining = remaining_epsilon(epsilon, linear.epsilon)
         base = column.labels[linear.indices(population.columns)]
         offset = linear.positions(population.columns)
         arrays[center] = pa.array(base)
     batch = LabelledBatch.whole("population", 0, pa.RecordBatch.from_pydict(arrays))
     summary = summarize(batch, column, secret)
     summary = dataclasses.replace(summary, counts=summary.counts * copies)
-    release = release_prior(summary, column, remaining, None, secret, mechanism)
+    release = release_prior(summary, column, epsilon, None, secret, mechanism, linear)
     randomizer = solved(release, None if mechanism == AUTO else mechanism_named(mechanism))
     private = np.clip(labels - base, randomizer.labels[0], randomizer.labels[-1])
     place = np.rint(private - randomizer.labels[0]).astype(np.int64)

@@ -230,6 +230,7 @@ class CenterFacts:
       grouped: Whether groups of records have ranges of their own. The randomizer's labels are then positions in the
         ranges, scaled so that its mean squared errors are those of all records.
       label_variance: Estimated variance of the labels, from the released sums of a linear center; None if unknown.
+      cells: Whether it is a center of cells, which most of epsilon is spent on.
     """
 
     prior: Prior
@@ -237,6 +238,7 @@ class CenterFacts:
     missing: int | None
     grouped: bool = False
     label_variance: float | None = None
+    cells: bool = False
 
 
 @dataclass(frozen=True)

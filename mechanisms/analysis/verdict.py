@@ -68,8 +68,9 @@ class Verdict:
     """Use that released labels can be put to.
 
     Attributes:
-      level: "good" for training, "small" models only, "averages" only, "bias" that no number of records averages out,
-        "none", or "unknown" where the number of records is.
+      level: "good" for training, "center" where the center is the model and labels add little, "small" models only,
+        "averages" only, "bias" that no number of records averages out, "none", or "unknown" where the number of records
+        is.
       text: One line for a user.
       proposals: What would make the labels good for training, each computed; empty if they are, or if nothing would.
     """
@@ -146,6 +147,11 @@ def verdict(facts: ReleasedFacts, naming: Naming = _FLAGS) -> Verdict:
     if most >= parameters:
         source = "noise" if error.bias < 0.01 * error.total else "noise and bias"
         return Verdict("good", f"good for training: {costs} to {source}{_beside_center(facts, error.total)}")
+    if facts.center is not None and facts.center.cells:
+        missed = moments.variance / variance
+        text = f"the center is the model: it misses about {percent(missed)} of the variance of the {what}, and labels "
+        text += "around it, for which little of epsilon is left, say little more"
+        return Verdict("center" if missed > LOSS else "good", f"good for training: {text}" if missed <= LOSS else text)
     if math.isinf(needed):
         bias = percent(min(_least_bias(moments) / variance, 1.0))
         level = "bias"

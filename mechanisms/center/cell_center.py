@@ -32,7 +32,7 @@ from ..core.prior import Prior
 from ..core.reproducible import dot
 from ..noise.discrete_laplace import ByteStream, discrete_laplace_integers
 from ..noise.noisy_histogram import noisy_counts
-from .cell_partition import MOST_CELLS, CellPartition, choose_partition
+from .cell_partition import LEAST_CELLS, MOST_CELLS, CellPartition, choose_partition
 from .cell_trees import LEAF_UNIT, CellMeans, ObliviousTrees, boost
 from .feature_rows import ROW_UNIT, Columns, MappedColumns
 from .linear_center import COEFFICIENT_UNIT, LinearCenter
@@ -43,6 +43,8 @@ MOST_EPSILON = 2.0
 # Share of the sums in what the linear center leaves, for up to so many records; for more, the noise of the sums is as
 # small with a share that falls as 1 / n. Share of the histogram in that share.
 _SHARE, _RECORDS, _HISTOGRAM = Fraction(4, 5), 50_000, Fraction(1, 25)
+CELL_SHARE = _SHARE * (1 + _HISTOGRAM)
+"""Largest share of cells in what the linear center leaves."""
 # Fewer records times epsilon give too few cells, and too little is left for their labels.
 _LEAST_SIGNAL = 2000
 # Records of a cell times epsilon, and bounds on their number.
@@ -93,8 +95,9 @@ def design_cells(sample: Columns, center: LinearCenter, records: int, epsilon: f
         return None
     size = min(max(round(_CELL / epsilon), _LEAST_CELL), _LARGEST_CELL)
     sampled = len(next(iter(sample.values())))
-    partition, codes = choose_partition(sample, center, max(min(records // size, MOST_CELLS, sampled // 3), 1))
-    return CellDesign(partition, codes, *budgets)
+    most = min(records // size, MOST_CELLS, sampled // _SAMPLED_IN_CELL)
+    partition, codes = choose_partition(sample, center, max(most, 1))
+    return None if len(partition.tree.leaves) < LEAST_CELLS else CellDesign(partition, codes, *budgets)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .cell_center import CellDesign, ReleasedCells
-from .cell_partition import CODES, MOST_CELLS, MOST_COLUMNS, CellPartition, CellTree, CodedColumn
+from .cell_partition import CODES, LEAST_CELLS, MOST_CELLS, MOST_COLUMNS, CellPartition, CellTree, CodedColumn
 from .cell_trees import DEPTH, MOST_TREES
 from .document_values import read_list, read_object, read_real, read_whole, read_wholes
 from .feature_rows import FEATURE_UNIT, LARGEST_FEATURE, Category, Encoder
@@ -67,6 +67,8 @@ def read_cells(document: object, center: LinearCenter) -> ReleasedCells:
     budgets = [read_real(found[name], name, 1e-9, 30.0) for name in ("histogram_epsilon", "sums_epsilon")]
     design = CellDesign(CellPartition(columns, tree), codes, *budgets)
     size = len(tree.leaves)
+    if np.unique(tree.cells(codes)).size < size:
+        raise ValueError("a cell of the center has no record of the sample")
     records = np.array(read_wholes(found["records"], "records", size, 0, _MOST_RECORDS // MOST_CELLS), np.int64)
     if not records.any():
         raise ValueError("no cell of the center has a record")
@@ -125,7 +127,7 @@ def _tree(document: object, columns: int) -> CellTree:
     firsts = [child for node, child in enumerate(children) if child != node]
     leaves = all((child == i) == (cuts[i] == CODES) for i, child in enumerate(children))
     later = all(child >= node for node, child in enumerate(children))
-    if not (leaves and later and sorted(firsts) == list(range(1, size, 2)) and size % 2):
+    if not (leaves and later and sorted(firsts) == list(range(1, size, 2)) and size >= 2 * LEAST_CELLS - 1):
         raise ValueError("the tree of the center is none")
     return CellTree(*(np.array(each, np.int64) for each in (split, cuts, children)))
 

@@ -28,7 +28,8 @@ CODES = 64
 """Codes of a column are below this."""
 MOST_COLUMNS = 32
 """Columns of codes besides that of the linear center: those of the features that add most to it."""
-MOST_CELLS = 1 << 12
+LEAST_CELLS, MOST_CELLS = 30, 1 << 12
+"""Bounds on the number of cells: fewer would not tell how well trees predict the cells that they have not seen."""
 # The spread of a column counts at least this share of the largest one.
 _LEAST_SCALE, _CENTER_SCALE = 0.1, 0.0
 # Columns of one code, which no cell is split by.
@@ -201,10 +202,12 @@ def _split(codes: np.ndarray, positions: np.ndarray, cells: int) -> CellTree:
         if len(members) < 2:
             break
         own = positions[members]
-        spreads = ((own - own.sum(axis=0) / len(own)) ** 2).sum(axis=0)
-        column = int(np.argmax(spreads))
-        if not spreads[column] > 0:
+        varied = codes[members].max(axis=0) > codes[members].min(axis=0)
+        if not varied.any():
             continue
+        # Equal positions may have a spread by rounding, and those of a scale of 0 have none.
+        spreads = np.where(varied, ((own - own.sum(axis=0) / len(own)) ** 2).sum(axis=0), -1.0)
+        column = int(np.argmax(spreads))
         values = codes[members, column]
         cut = _median_cut(values)
         columns[node], cuts[node], children[node] = column, cut, len(columns)

@@ -29,6 +29,9 @@ loss and to audit the labels."""
 LEAST_RESIDUAL_SHARE, RESIDUAL_SHARE = Fraction(1, 32), Fraction(1, 8)
 """Least and largest share around a center, where the histogram of the residuals decides their range: at a large epsilon
 a coarse histogram costs more than the noise of the labels (`benchmarks/ranges.py`)."""
+CELL_RESIDUAL_SHARE = Fraction(1, 2)
+"""Share around a center of cells, which leaves so little for labels that they add nearly nothing to it. The histogram
+then states what the center misses."""
 
 # Decimal digits of exp and ln. The decimal module rounds both correctly (to half a unit in the last place), so the next
 # decimal below or above the result is a bound.

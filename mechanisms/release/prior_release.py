@@ -6,14 +6,24 @@ A repetition of an earlier release recognizes its mechanism instead of solving. 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from ..analysis.automatic import CANDIDATES, choose_mechanism, least_records, solve_choice, solve_for_groups
+from ..center.cell_center import CellCenter
 from ..center.group_ranges import MOST_POSITIONS, GroupedHistogram, GroupRanges, merged_counts, supports_histograms
 from ..center.linear_center import LinearCenter
 from ..center.residuals import MOST_RESIDUALS, ResidualDomain, choose_range, clipped_prior
-from ..core.budget import LEAST_RESIDUAL_SHARE, RESIDUAL_SHARE, BudgetSplit, split_budget
+from ..core.budget import (
+    CELL_RESIDUAL_SHARE,
+    LEAST_RESIDUAL_SHARE,
+    RESIDUAL_SHARE,
+    BudgetSplit,
+    remaining_epsilon,
+    split_budget,
+)
 from ..core.prior import Prior
 from ..core.randomizer import Randomizer
 from ..noise.noisy_histogram import estimated_prior, noisy_counts
@@ -37,7 +47,7 @@ class PriorRelease(NoiseBinding):
       counts: The noised counts of the labels, or with a center, of the cells of residuals; with groups, histogram after
         histogram. The prior follows from them.
       group_records: Number of records of each group, which is public; empty without groups.
-      linear: The linear center, which has spent its `design.epsilon`; None for any other center, or none.
+      linear: The center that the release has made of features; None for any other center, or none.
       unit_epsilon: Epsilon of all labels of a privacy unit, with its delta; None where epsilons of records add up.
     """
 
@@ -55,19 +65,20 @@ def release_prior(
     prior_epsilon: float | None,
     secret: bytes,
     mechanism: str,
+    linear: LinearCenter | None = None,
 ) -> PriorRelease:
     """Releases the label distribution, or that of the residuals, under label DP, with the binding of its noise.
 
-    `summary` is the raw one of the whole input, and `epsilon` the total budget of prior and labels. By default,
-    `prior_epsilon` is sqrt(k / n), within the shares of the mechanism that will be solved for the prior. Raises
+    `summary` is the raw one of the whole input, and `epsilon` the total budget of center, prior and labels; `linear` is
+    the center that was made of features. By default, `prior_epsilon` is sqrt(k / n), within the shares of the mechanism
+    that will be solved for the prior. Raises
     RefusedRelease if the mechanism is chosen automatically, and there are too few records for any, or if there are too
     many labels for a center; ValueError if there are no records, or a budget is out of range.
     """
-    shares = {"most": prior_share(mechanism)}
-    if column.center is not None:
-        shares = {"most": RESIDUAL_SHARE, "least": LEAST_RESIDUAL_SHARE}
+    shares = histogram_shares(column, mechanism, linear)
+    epsilon = remaining_epsilon(epsilon, 0.0 if linear is None else linear.epsilon)
     if column.groups is not None:
-        return _release_groups(summary, column, epsilon, prior_epsilon, secret, mechanism)
+        return _release_groups(summary, column, epsilon, prior_epsilon, secret, mechanism, linear)
     if column.center is not None and len(column.residuals.grid) > MOST_RESIDUALS:
         raise RefusedRelease(
             f"{len(column.domain):,} labels have more residuals around a center than the {MOST_RESIDUALS:,} that "
@@ -82,7 +93,22 @@ def release_prior(
         prior = estimated_prior(column.labels, counts, summary.records, budget.prior)
     else:
         prior = column.residuals.prior(counts, budget.prior)
-    return PriorRelease(**vars(binding), prior=prior, counts=tuple(counts.tolist()), unit_epsilon=unit_epsilon)
+    released: dict[str, Any] = {
+        "prior": prior,
+        "counts": tuple(counts.tolist()),
+        "unit_epsilon": unit_epsilon,
+        "linear": linear,
+    }
+    return PriorRelease(**vars(binding), **released)
+
+
+def histogram_shares(column: LabelColumn, mechanism: str, linear: LinearCenter | None) -> dict[str, Fraction]:
+    """Arguments of `split_budget`: bounds on the histogram's share of what the center leaves."""
+    if column.center is None:
+        return {"most": prior_share(mechanism)}
+    if isinstance(linear, CellCenter) and linear.cells.sums:
+        return {"most": CELL_RESIDUAL_SHARE, "least": CELL_RESIDUAL_SHARE}
+    return {"most": RESIDUAL_SHARE, "least": LEAST_RESIDUAL_SHARE}
 
 
 def check_records(budget: BudgetSplit, records: int, mechanism: str) -> None:
@@ -119,13 +145,14 @@ def _release_groups(
     prior_epsilon: float | None,
     secret: bytes,
     mechanism: str,
+    linear: LinearCenter | None,
 ) -> PriorRelease:
     """Releases the histograms of groups: of all of them, or of as many as records are enough for."""
     assert column.groups is not None
     records, cells = summary.counts.reshape(column.groups.size, -1).sum(axis=1), column.residuals.cells
+    shares = histogram_shares(column, mechanism, linear)
 
     def split(histograms: int) -> BudgetSplit:
-        shares = {"most": RESIDUAL_SHARE, "least": LEAST_RESIDUAL_SHARE}
         return split_budget(epsilon, histograms * cells, summary.records, prior_epsilon, **shares)
 
     # Numbers of records and of cells are public, and so is the number of histograms.
@@ -137,7 +164,7 @@ def _release_groups(
     merged = merged_counts(summary.counts, records.tolist(), histograms)
     counts = noisy_counts(merged, budget.prior, binding.noise_key(secret)).tolist()
     grouped = GroupedHistogram(column.residuals, counts, records.tolist(), budget.prior)
-    public = {"group_records": tuple(records.tolist()), "unit_epsilon": unit_epsilon}
+    public: dict[str, Any] = {"group_records": tuple(records.tolist()), "unit_epsilon": unit_epsilon, "linear": linear}
     return PriorRelease(**vars(binding), prior=grouped.pooled, counts=tuple(counts), **public)
 
 

@@ -275,9 +275,8 @@ def solve_release(
 ) -> tuple[PriorRelease, MechanismFile]:
     """Releases the histogram and solves for the mechanism; `linear` is the center that was released before."""
     column, name, budget = request.column, request.label.mechanism.name, request.label.record_budget
-    epsilon = remaining_epsilon(budget.epsilon, 0.0 if linear is None else linear.epsilon)
-    release = release_prior(records.summary(secret), column, epsilon, budget.prior_epsilon, secret, name)
-    release = dataclasses.replace(release, linear=linear)
+    summary, asked = records.summary(secret), (budget.epsilon, budget.prior_epsilon, secret, name)
+    release = release_prior(summary, column, *asked, linear)
     mechanism = None if name == AUTO else mechanism_named(name, **request.label.mechanism.parameters)
     try:
         randomizer = solved(release, mechanism)

@@ -30,20 +30,21 @@ _COLUMNS_SHOWN = 12
 
 
 def announce_features(label: Label) -> None:
-    """Logs which columns the linear center predicts from, and which it cannot use."""
+    """Logs which columns the center predicts from, and which it cannot use."""
     if label.features is not None:
         LOGGER.info("center of %s: %s", one_line(label.name), one_line(describe_features(label)))
 
 
 def describe_features(label: Label) -> str:
-    """Names the features of the linear center that a job makes, and the columns that are none, with the reasons.
+    """Names the features of the center that a job makes, and the columns that are none, with the reasons.
 
     Of many columns, the first ones are named. The label has features.
     """
     assert label.features is not None
     names = label.features.names
     unused = [f"{name} ({reason})" for name, reason in label.unused.items()]
-    text = f"linear, from {counted(len(names), 'feature')}: {_first_columns(names)}"
+    kind = "linear, with cells where they pay" if label.features.cells else "linear"
+    text = f"{kind}, from {counted(len(names), 'feature')}: {_first_columns(names)}"
     return f"{text}; not from {_first_columns(unused)}" if unused else text
 
 

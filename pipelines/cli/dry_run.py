@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...mechanisms.analysis.automatic import CANDIDATES, LABELS
+from ...mechanisms.center.cell_center import CELL_SHARE, MOST_EPSILON
 from ...mechanisms.center.linear_center import CENTER_SHARES
 from ...mechanisms.core.budget import LEAST_RESIDUAL_SHARE, RESIDUAL_SHARE, BudgetSplit, split_budget
 from ...mechanisms.core.losses import loss_named
@@ -165,7 +166,10 @@ def _budget(label: Label, records: int | None) -> str:
         delta += f" for all labels of a unit, {budget.epsilon:.6g} for each of at most {unit.max_records} records"
     first = ""
     if label.features is not None:
-        least, most = (float(share) * budget.epsilon for share in (CENTER_SHARES[0], CENTER_SHARES[-1]))
+        least, most = CENTER_SHARES[0], CENTER_SHARES[-1]
+        if label.features.cells and budget.epsilon <= MOST_EPSILON:
+            most += (1 - most) * CELL_SHARE
+        least, most = (float(share) * budget.epsilon for share in (least, most))
         first = f"{least:.4g} to {most:.4g} for the center, which the features decide; without that part, "
     return f"epsilon {label.budget.epsilon:g}{delta}: {first}{'; '.join(parts)}"
 

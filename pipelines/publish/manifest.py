@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from ...mechanisms.analysis.utility import CenterFacts, ReleasedFacts
+from ...mechanisms.center.cell_center import CellCenter
 from ...mechanisms.center.linear_center import LinearCenter
 from ...mechanisms.core.budget import round_up
 from ...mechanisms.core.losses import LOSSES
@@ -151,11 +152,15 @@ def _groups(mechanism: MechanismFile) -> dict[str, Any]:
 
 
 def _linear(center: LinearCenter | None) -> dict[str, Any]:
-    """Member `linear`: a summary of a linear center; mechanism.json and center.json have all of it."""
+    """Member `linear`: a summary of a linear center and its cells; mechanism.json and center.json have all of it."""
     if center is None:
         return {}
     rows = center.design.map
-    return {"linear": {"features": rows.columns, "components": rows.size - 1, "epsilon": center.epsilon}}
+    linear: dict[str, Any] = {"features": rows.columns, "components": rows.size - 1, "epsilon": center.epsilon}
+    if isinstance(center, CellCenter):
+        cells = center.cells
+        linear["cells"] = {"cells": len(cells.sums), "trees": len(cells.trees.leaves), "epsilon": cells.epsilon}
+    return {"linear": linear}
 
 
 def versions() -> dict[str, str]:
@@ -374,6 +379,7 @@ def released_facts(
             missing_centers,
             center.groups is not None,
             center.label_variance,
+            center.has_cells,
         ),
         1 if mechanism.unit is None else mechanism.unit.max_records,
     )

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...mechanisms.center.cell_center import CellCenter
 from ...mechanisms.center.center_model import center_document, read_center
 from ...mechanisms.center.group_ranges import GroupedHistogram, GroupRanges, LabelGroups
 from ...mechanisms.center.linear_center import LinearCenter
@@ -127,6 +128,11 @@ class CenterStatement:
     def epsilon(self) -> float:
         """Epsilon that the linear center has spent; 0 for a column of the input."""
         return 0.0 if self.linear is None else self.linear.epsilon
+
+    @property
+    def has_cells(self) -> bool:
+        """Whether sums of residuals in cells were released."""
+        return isinstance(self.linear, CellCenter) and bool(self.linear.cells.sums)
 
     @cached_property
     def residuals(self) -> ResidualDomain:

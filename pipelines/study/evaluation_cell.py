@@ -23,7 +23,6 @@ from ...mechanisms.analysis.utility import utility
 from ...mechanisms.center.cell_center import design_cells
 from ...mechanisms.center.feature_rows import Columns
 from ...mechanisms.center.linear_center import LinearCenter, design_center, moment_sums, noised_sums
-from ...mechanisms.core.budget import remaining_epsilon
 from ...mechanisms.core.label_grid import working_grid
 from ...mechanisms.core.losses import loss_named
 from ...mechanisms.core.prior import Prior
@@ -161,16 +160,16 @@ class Center:
     Attributes:
       column: The center column of the release, shape (n,), float64.
       offset: The same for models: within the domain, never missing, and not rounded to the label grid.
-      epsilon: Budget that it has cost.
+      made: The center, if it was made of features.
     """
 
     column: np.ndarray
     offset: np.ndarray
-    epsilon: float
+    made: LinearCenter | None = None
 
     def part(self, records: np.ndarray) -> Center:
         """Center of the records with these indices."""
-        return Center(self.column[records], self.offset[records], self.epsilon)
+        return Center(self.column[records], self.offset[records], self.made)
 
 
 def cell_key(cell: Cell, task: Task, dataset: Dataset, versions: Mapping[str, str]) -> str:
@@ -204,7 +203,8 @@ def score_cell(cell: Cell, task: Task, dataset: Dataset) -> Score:
         if center is not None:
             # A release has it as a column. With it, models may find what features say without the center.
             features, offset = np.column_stack([features, center.offset]), center.offset[test]
-            facts |= {"center_loss": _test_loss(offset, truth[test], task), "center_epsilon": center.epsilon}
+            spent = 0.0 if center.made is None else center.made.epsilon
+            facts |= {"center_loss": _test_loss(offset, truth[test], task), "center_epsilon": spent}
             facts |= _clipping(released, truth[train], task)
     else:
         values = truth[train]
@@ -228,12 +228,12 @@ def find_center(cell: Cell, task: Task, dataset: Dataset) -> Center | None:
         # As in a release, where a missing center is the label in the middle.
         middle = domain[(len(domain) - 1) // 2]
         offset = np.where(np.isfinite(dataset.center), np.clip(dataset.center, domain[0], domain[-1]), middle)
-        return Center(dataset.center, offset, 0.0)
+        return Center(dataset.center, offset)
     train, _ = dataset.split(cell.seed)
     batch, columns = _batch(dataset.labels[train], task), select_records(dataset.columns, train)
     center = _simulate_center(columns, batch, column, cell, seed_secret(cell.seed))
     offset = np.interp(center.positions(dataset.columns), np.arange(len(domain)), domain)
-    return Center(domain[center.indices(dataset.columns)], offset, center.epsilon)
+    return Center(domain[center.indices(dataset.columns)], offset, center)
 
 
 def _column(cell: Cell, task: Task) -> LabelColumn:
@@ -257,14 +257,13 @@ def privatize_labels(batch: LabelledBatch, cell: Cell, task: Task, center: Cente
     spec = parse_mechanism_spec(cell.mechanism, task.loss, task.delta, auto=True)
     column = _column(cell, task)
     secret = seed_secret(cell.seed)
-    epsilon = cell.epsilon
     if center is not None:
         assert column.center is not None
         both = [batch.batch.column(0), pa.array(center.column)]
         batch = dataclasses.replace(batch, batch=pa.RecordBatch.from_arrays(both, [column.name, column.center]))
-        epsilon = remaining_epsilon(epsilon, center.epsilon)
     records = usable_records(batch, column).labels
-    release = release_prior(count_labels(records, secret), column, epsilon, task.prior_epsilon, secret, spec.name)
+    summary, asked = count_labels(records, secret), (cell.epsilon, task.prior_epsilon, secret, spec.name)
+    release = release_prior(summary, column, *asked, None if center is None else center.made)
     randomizer = solved(release, None if spec.name == AUTO else spec.mechanism(task.loss))
     outputs = LabelSampler(randomizer, release.noise_key(secret), secret).sample(records)
     centers = records.centers
