@@ -21,7 +21,7 @@ small, and cells blur what they say: they are left out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
@@ -109,8 +109,8 @@ class CellTables:
       sums: Sum of their residuals in steps, same shape, int64.
     """
 
-    counts: np.ndarray
-    sums: np.ndarray
+    counts: np.ndarray = field(repr=False)
+    sums: np.ndarray = field(repr=False)
 
     @classmethod
     def of_records(cls, cells: np.ndarray, size: int, steps: np.ndarray, residuals: ResidualDomain) -> CellTables:
