@@ -13,9 +13,11 @@ from functools import partial
 
 import numpy as np
 from labeldp.mechanisms import MECHANISMS, Prior, solve
+from labeldp.mechanisms.center.cell_center import CellCenter, CellTables, design_cells, noised_cells
 from labeldp.mechanisms.center.center_model import center_document
 from labeldp.mechanisms.center.feature_rows import Categories
 from labeldp.mechanisms.center.linear_center import LinearCenter, design_center, moment_sums, noised_sums
+from labeldp.mechanisms.center.residuals import ResidualDomain
 from labeldp.mechanisms.composition.unit_composition import solve_for_unit
 
 # Families whose time grows fast with the number of labels, or that search over many programs.
@@ -79,6 +81,29 @@ def linear_centers() -> Iterator[tuple[str, str]]:
         yield title, json.dumps([center_document(center), center.indices(features).tolist()])
 
 
+def cell_center() -> tuple[str, str]:
+    """Name and text of a center of cells: its document, and the centers of the records."""
+    random = np.random.Generator(np.random.PCG64(3))
+    numbers = random.random((6000, 12)) - 0.5
+    features: dict[str, np.ndarray | Categories] = {f"x{i}": numbers[:, i] for i in range(12)}
+    kinds = random.integers(-1, 5, 6000)
+    features["kind"] = Categories(kinds, tuple("vwxyz"))
+    exact = 26 + 40 * numbers[:, 0] + 2 * kinds + 60 * numbers[:, 0] * numbers[:, 1]
+    indices = np.clip(np.rint(exact + 5 * numbers[:, 11]), 0, 52).astype(np.int64)
+    design = design_center(features, 6000, 1.0)
+    raw = moment_sums(design.map.rows(features), indices, 53)
+    linear = LinearCenter.fit(design, 53, noised_sums(raw, design.map.norm, 53, design.epsilon, bytes(32)))
+    cells = design_cells(features, linear, 6000, 1.0)
+    assert cells is not None
+    centers, tree = linear.indices(features), cells.partition.tree
+    places = tree.cells(cells.partition.codes(features, linear, centers))
+    residuals = ResidualDomain(np.arange(53.0))
+    tables = CellTables.of_records(places, len(tree.leaves), indices - centers, residuals)
+    center = CellCenter.of(linear, noised_cells(cells, linear, tables, bytes(32), bytes(range(32))))
+    assert len(center.cells.trees.leaves)
+    return "cells", json.dumps([center_document(center), center.indices(features).tolist()])
+
+
 def unit_randomizers(many: bool) -> Iterator[tuple[str, str]]:
     """Yields name and text of randomizers for units: their mechanism files, and what is proven for the unit."""
     for title, prior in priors(many):
@@ -98,7 +123,7 @@ def main(many: bool) -> None:
         except ValueError as error:
             text = str(error)
         found[f"{name} {parameters.get('loss', '')} {title} {epsilon}"] = hashlib.sha256(text.encode()).hexdigest()
-    for title, text in linear_centers():
+    for title, text in (*linear_centers(), cell_center()):
         found[f"linear_center {title}"] = hashlib.sha256(text.encode()).hexdigest()
     for title, text in unit_randomizers(many):
         found[f"unit {title}"] = hashlib.sha256(text.encode()).hexdigest()
