@@ -21,7 +21,7 @@ from functools import cached_property
 
 import numpy as np
 
-from .feature_rows import Category, Columns, MappedColumns, Number
+from .feature_rows import FEATURE_UNIT, LARGEST_FEATURE, Category, Columns, MappedColumns, Number
 from .linear_center import COEFFICIENT_UNIT, LinearCenter
 
 CODES = 64
@@ -34,6 +34,8 @@ LEAST_CELLS, MOST_CELLS = 30, 1 << 12
 _LEAST_SCALE, _CENTER_SCALE = 0.1, 0.0
 # Columns of one code, which no cell is split by.
 _NEVER = CODES
+# Encoded numbers are between this and its negative.
+_MOST_ENCODED = LARGEST_FEATURE * FEATURE_UNIT
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,12 @@ class CodedColumn:
     feature: int
     cuts: tuple[int, ...] = ()
     places: tuple[int, ...] = ()
+
+    def table(self, first: int, last: int) -> np.ndarray:
+        """Codes of the places of a category; of a number or an index, those of all integers first, ..., last."""
+        if self.places:
+            return np.array(self.places, np.uint8)
+        return np.searchsorted(np.array(self.cuts, np.int64), np.arange(first, last + 1), side="right").astype(np.uint8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,17 +119,21 @@ def column_codes(
 ) -> np.ndarray:
     """Codes of n records, shape (n, d), uint8, as of `CellPartition.codes`."""
     found = np.empty((len(indices), len(columns)), np.uint8)
+    # A category has several columns.
+    places: dict[int, np.ndarray] = {}
     for place, column in enumerate(columns):
         if column.feature < 0:
-            found[:, place] = np.searchsorted(np.array(column.cuts, np.int64), indices, side="right")
+            found[:, place] = column.table(0, center.labels - 1)[indices]
             continue
         encoder = center.design.map.encoders[column.feature]
-        values = features[encoder.name]
-        if isinstance(encoder, Category):
-            found[:, place] = np.array(column.places, np.uint8)[encoder.places(values)]
-        else:
-            encoded = encoder.encode(np.array(values, np.float64))
-            found[:, place] = np.searchsorted(np.array(column.cuts, np.float64), encoded, side="right")
+        if column.feature not in places:
+            values = features[encoder.name]
+            places[column.feature] = (
+                encoder.places(values)
+                if isinstance(encoder, Category)
+                else encoder.encode(np.array(values, np.float64)).astype(np.intp) + _MOST_ENCODED
+            )
+        found[:, place] = column.table(-_MOST_ENCODED, _MOST_ENCODED)[places[column.feature]]
     return found
 
 
