@@ -152,11 +152,12 @@ class LabelJob:
             return None if fitted.center is None else fitted.center.linear
         if features is None:
             return None
+        ids = [features.id_column] if features.id_column else []
         read = ReadRecordBatches(
-            input.pattern, input.format, features.columns, input.where, column.name,
-            other_labels=column.others, together=input.together,
+            input.pattern, input.format, ids, input.where, column.name,
+            other_labels=column.others, together=input.together, undecoded=features.names,
         )  # fmt: skip
-        whole = dataclasses.replace(read, columns=[*column.private, *features.columns])
+        whole = dataclasses.replace(read, columns=[*column.private, *features.columns], undecoded=())
         budget = self.label.record_budget
         epsilon = remaining_epsilon(budget.epsilon, budget.prior_epsilon or 0.0)
         sampled: Any = _bounded(pipeline, f"Features{suffix}", read, units, column)
