@@ -16,6 +16,9 @@ OTHER_MECHANISM = (
 )
 """Error of a release whose labels do not all come from one mechanism, the published one."""
 
+CHANGED_INPUT = "the input changed while the job ran, so nothing may be released: run again when the files are complete"
+"""Error of a job that reads its input several times, and found it to differ."""
+
 
 class InputError(Exception):
     """Invalid input. The message names the file, row, column or flag, says what to do, and contains no label."""

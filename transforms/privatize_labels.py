@@ -19,7 +19,7 @@ from ..mechanisms.release.label_column import LabelColumn
 from ..mechanisms.release.label_draws import LabelSampler, fits
 from ..mechanisms.release.label_records import label_sums
 from .batches import Carried, LabelledBatch, as_argument, as_side_input, replace_label
-from .errors import OTHER_MECHANISM, InputError, redact_errors
+from .errors import CHANGED_INPUT, OTHER_MECHANISM, InputError, redact_errors
 from .label_summary import UsableRecords, usable_records
 from .noise_key_file import NoiseKeyFile
 from .progress_log import Progress
@@ -236,9 +236,7 @@ class _Digest(beam.DoFn):
         column = self._column
         digest = input_digest(self._key.load(), drawn.sums, *column.request(binding.budget))
         if digest != binding.digest:
-            raise InputError(
-                "the input changed while the job ran, so nothing may be released: run again when the files are complete"
-            )
+            raise InputError(CHANGED_INPUT)
         mechanism = randomizer.fingerprint.hex()
         if drawn.mechanisms - {mechanism}:
             raise InputError(OTHER_MECHANISM)

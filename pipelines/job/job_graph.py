@@ -19,6 +19,7 @@ from ...mechanisms.release.label_column import LabelColumn
 from ...mechanisms.release.prior_release import EarlierMechanism, PriorRelease
 from ...mechanisms.release.unit_bound import UnitCounts
 from ...transforms.batches import Carried, LabelledBatch
+from ...transforms.center.center_files import AppendWrittenCenters, CenterFiles, WriteCenters
 from ...transforms.center.feature_sample import SampleFeatures
 from ...transforms.center.fit_center import AppendCenter, DesignCells, DesignCenter, FitCells, FitLinearCenter
 from ...transforms.io.filesystems import delete_files, make_directory, write_text
@@ -60,6 +61,7 @@ class LabelJob:
 
     binding: Any
     privatized: PrivatizedLabels | None = None
+    _centers: Carried[CenterFiles] | None = None
 
     def __init__(self, pipeline: beam.Pipeline, release: Release, place: int, units: BoundedUnits | None):
         """Adds the stages of the linear center, if the job makes one."""
@@ -69,14 +71,19 @@ class LabelJob:
         self.center = self._carried("center", self._linear)
         self._drawing: tuple[Any, Any] = (None, None)
 
-    def fit(self, labels: PCollection[LabelledBatch], earlier: Sequence[EarlierMechanism]) -> PCollection[str]:
+    def fit(
+        self, labels: PCollection[LabelledBatch], earlier: Sequence[EarlierMechanism], temp: str
+    ) -> PCollection[str]:
         """Adds the stages from labels to randomizer; returns the text of the mechanism file.
 
-        `earlier` are the mechanisms of earlier releases of this request.
+        `earlier` are the mechanisms of earlier releases of this request, and `temp` is a folder for temporary files.
         """
         release, column, suffix = self._release, self.label.column, self._suffix
         fitted, groups = self.label.mechanism.fitted, release.input.id_groups
-        batches: Any = self._with_center(labels, "Center", tuple(column.columns))
+        batches = self._with_center(labels)
+        if self.center is not None and release.command != "fit":
+            files: Any = batches | f"WriteCenters{suffix}" >> WriteCenters(temp, column)
+            self._centers = Carried(f"centers{suffix}", files)
         if fitted is not None:
             self.binding = batches | "BindNoise" >> BindNoise(
                 column, fitted.budget, release.key, release.threshold, groups
@@ -99,7 +106,9 @@ class LabelJob:
 
     def draw(self, records: PCollection[LabelledBatch]) -> PCollection[LabelledBatch]:
         """Adds the stage that draws the labels; returns the records with them."""
-        batches: Any = self._with_center(records, "CenterOfRecords", None)
+        batches: Any = records
+        if self._centers is not None:
+            batches |= f"CenterOfRecords{self._suffix}" >> AppendWrittenCenters(self._centers, self.label.column)
         drawn: Any = batches | f"PrivatizeLabels{self._suffix}" >> PrivatizeLabels(
             *self._drawing, self.label.column, self._release.key
         )
@@ -123,28 +132,30 @@ class LabelJob:
         """Adds the stage that writes the mechanism file."""
         return text | f"WriteMechanism{self._suffix}" >> beam.Map(_write, path, temp)
 
-    @property
-    def carried(self) -> list[Carried]:
-        """Side inputs that batches of records carry to the stages of this label."""
-        return [each for each in (self.center, *self._drawing) if isinstance(each, Carried)]
+    def carried(self, drawing: bool) -> list[Carried]:
+        """Side inputs that batches carry to the stages of this label: to those of `draw`, or to those of `fit`."""
+        values = (self._centers, *self._drawing) if drawing else (self.center,)
+        return [each for each in values if isinstance(each, Carried)]
 
-    @property
-    def columns(self) -> list[str]:
-        """Columns of the input that label, identity and center are computed from."""
+    def columns(self, drawing: bool) -> list[str]:
+        """Columns of the input that `draw` needs, or `fit`, which computes the center from features."""
         column, features = self.label.column, self.label.features
         if self._linear is None:
             return column.columns
         own = [name for name in column.columns if name != column.center]
+        if drawing:
+            return own
         return own + (features.columns if features is not None else self._linear.design.map.columns)
 
     def _carried(self, name: str, value: Any) -> Any:
         """A side input that batches carry; values, such as those of a mechanism file, stay what they are."""
         return Carried(f"{name}{self._suffix}", value) if isinstance(value, PCollection) else value
 
-    def _with_center(self, batches: Any, name: str, only: tuple[str, ...] | None) -> PCollection[LabelledBatch]:
+    def _with_center(self, batches: Any) -> Any:
         if self.center is None:
             return batches
-        return batches | f"{name}{self._suffix}" >> AppendCenter(self.center, self.label.column, only)
+        column = self.label.column
+        return batches | f"Center{self._suffix}" >> AppendCenter(self.center, column, tuple(column.columns))
 
     def _linear_center(self, pipeline: beam.Pipeline, units: BoundedUnits | None) -> Any:
         """The linear center: exactly one element if the job makes it, a value if it is fitted, or None."""
@@ -154,11 +165,12 @@ class LabelJob:
             return None if fitted.center is None else fitted.center.linear
         if features is None:
             return None
+        ids = [features.id_column] if features.id_column else []
         read = ReadRecordBatches(
-            input.pattern, input.format, features.columns, input.where, column.name,
-            other_labels=column.others, together=input.together,
+            input.pattern, input.format, ids, input.where, column.name,
+            other_labels=column.others, together=input.together, undecoded=features.names,
         )  # fmt: skip
-        whole = dataclasses.replace(read, columns=[*column.private, *features.columns])
+        whole = dataclasses.replace(read, columns=[*column.private, *features.columns], undecoded=())
         budget = self.label.record_budget
         epsilon = remaining_epsilon(budget.epsilon, budget.prior_epsilon or 0.0)
         records: Any = _bounded(pipeline, f"Features{suffix}", read, units, column)
@@ -192,8 +204,10 @@ def build(
     jobs = [LabelJob(pipeline, release, place, units) for place in range(len(release.labels))]
     labels = _read_labels(pipeline, release, jobs, units)
     written: list[Any] = []
+    # It is deleted before the release is published.
+    temp = FileSystems.join(staging.work, SEGMENTS_NAME)
     for job, folder in zip(jobs, release.folders, strict=True):
-        text = job.fit(labels, earlier[job.place])
+        text = job.fit(labels, earlier[job.place], temp)
         path = released_path(staging.release, folder, MECHANISM_NAME)
         written.append(job.write_mechanism(text, path, staging.work))
     shards, letters = None, None
@@ -288,10 +302,11 @@ def _read_labels(
     # Where the rows of a CSV file begin takes as long to find as one pass gains.
     split = input.format.name != "csv" or reads_parts(release)
     read = ReadRecordBatches(
-        input.pattern, input.format, _columns(jobs), input.where, column.name,
+        input.pattern, input.format, _columns(jobs, drawing=False), input.where, column.name,
         other_labels=column.others, split=split, together=input.together,
     )  # fmt: skip
-    return _bounded(pipeline, "Labels", read, units, column, [each for job in jobs for each in job.carried])
+    carried = [each for job in jobs for each in job.carried(drawing=False)]
+    return _bounded(pipeline, "Labels", read, units, column, carried)
 
 
 def _bounded(
@@ -318,7 +333,7 @@ def _read_records(
     input, column, output = release.input, release.labels[0].column, release.output
     # Features that are written as they were read need not be decoded.
     encoded = input.format.name == output.format == "tfrecord"
-    columns = _columns(jobs) if encoded else None
+    columns = _columns(jobs, drawing=True) if encoded else None
     if columns is not None:
         # A record that has a new column already would have it twice.
         centers = [label.column.center for label in release.labels]
@@ -328,12 +343,12 @@ def _read_records(
         encoded, output.partitions.names, column.others, reads_parts(release), input.together,
         shards=ranges if _parts_are_shards(release) else None,
     )  # fmt: skip
-    carried = [each for job in jobs for each in job.carried]
+    carried = [each for job in jobs for each in job.carried(drawing=True)]
     return _bounded(pipeline, "Records", read, units, column, [*carried, ranges])
 
 
-def _columns(jobs: Sequence[LabelJob]) -> list[str]:
-    return list(dict.fromkeys(name for job in jobs for name in job.columns))
+def _columns(jobs: Sequence[LabelJob], drawing: bool) -> list[str]:
+    return list(dict.fromkeys(name for job in jobs for name in job.columns(drawing)))
 
 
 def _mechanism_text(randomizer: Randomizer, release: PriorRelease) -> str:

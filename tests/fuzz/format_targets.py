@@ -1,5 +1,6 @@
 """Targets of the input formats: TFRecord framing, tf.Examples, CSV and Parquet, beside slow reference decoders."""
 
+import contextlib
 import csv
 import io
 import itertools
@@ -210,6 +211,7 @@ def _check_arguments(case: Case) -> bool:
             listed, canonical.tolist(), found.tolist(),
             _unless_refused(functions.write_footers, octets, numbers),
             _unless_refused(functions.shift_checksums, checksums, numbers),
+            *_read_places(functions, case["file"], starts, stops),
         ])  # fmt: skip
     assert answers[0] == answers[1]
     for position, stop in itertools.pairwise(numbers.tolist()):
@@ -227,6 +229,18 @@ def _unless_refused(function: Callable[..., None], changed: np.ndarray, numbers:
     except ValueError:
         return None
     return changed.tobytes()
+
+
+def _read_places(functions: Any, content: bytes, starts: np.ndarray, stops: np.ndarray) -> list[Any]:
+    """Varints and texts at places, None where they are refused."""
+    results: list[Any] = [None, None]
+    numbers, bounds = np.zeros(len(starts), np.int64), np.zeros(len(starts) + 1, np.int64)
+    with contextlib.suppress(ValueError):
+        functions.read_varints(content, starts, stops, numbers)
+        results[0] = numbers.tolist()
+    with contextlib.suppress(ValueError):
+        results[1] = functions.join_texts(content, starts, stops, bounds), bounds.tolist()
+    return results
 
 
 def _check_decoder(records: list[bytes], parsed: list[Features] | None) -> None:

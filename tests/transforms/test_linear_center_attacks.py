@@ -9,6 +9,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
+from apache_beam.testing.util import assert_that, equal_to
 from labeldp.mechanisms.center.feature_rows import ROW_UNIT, Categories, Number, RowMap
 from labeldp.mechanisms.center.linear_center import MOST_SAMPLE, CenterDesign, LinearCenter, noised_sums
 from labeldp.mechanisms.release import center_release
@@ -373,19 +374,28 @@ def test_numbers_of_every_kind(labelled, values, numbers) -> None:
         feature_columns(labelled({"a": ["x", "y"]}), ["a"], [])
 
 
-def test_a_bundle_passes_on_what_may_be_in_the_sample(labelled, key, monkeypatch) -> None:
-    """The second half of a bundle is thinned; what a failed bundle saw does not thin the next one."""
+def test_a_worker_passes_on_what_may_be_in_the_sample(labelled, key, monkeypatch) -> None:
+    """Records are behind a whole sample of all that the worker has seen, of which a retried bundle counts once."""
     sample_at_most(50, monkeypatch)
-    stage: Any = feature_sample._Sample(CenterFeatures(("a",)), key)
-    stage.setup()
     batches = [labelled({"a": np.arange(400.0) + 400 * place}, f"/logs/{place}") for place in range(3)]
-    stage.start_bundle()
-    thinned = [next(iter(stage.process(batch))) for batch in batches]
-    whole = []
-    for batch in batches:
-        stage.start_bundle()
-        whole.append(next(iter(stage.process(batch))))
+
+    def sampled(batches):
+        stage: Any = feature_sample._Sample(CenterFeatures(("a",)), key)
+        stage.setup()
+        return [next(iter(stage.process(batch))) for batch in batches]
+
+    thinned, whole = sampled(batches), [sampled([batch])[0] for batch in batches]
     assert [len(part.words) for part in whole] == [50, 50, 50]
     assert sum(len(part.words) for part in thinned) < 150
     assert same(feature_sample.merged(thinned), feature_sample.merged(whole))
+    failed = sampled([batches[0], batches[0], *batches])[2:]
+    assert same(feature_sample.merged(failed), feature_sample.merged(whole))
     assert MOST_SAMPLE > 50
+
+
+def test_a_rare_column_is_in_its_place_whatever_comes_first(labelled, key) -> None:
+    batches = [labelled({"b": [1.0, 2.0]}, "/logs/0"), labelled({"a": [3.0, 4.0], "b": [5.0, 6.0]}, "/logs/1")]
+    for order in (batches, batches[::-1]):
+        with beam.Pipeline() as pipeline:
+            found = pipeline | beam.Create(order) | feature_sample.SampleFeatures(CenterFeatures(("a", "b")), key)
+            assert_that(found | beam.Map(lambda sample: list(sample.columns)), equal_to([["a", "b"]]))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
 from ...mechanisms.center.linear_center import MOST_SAMPLE
@@ -15,10 +17,13 @@ from ..batches import LabelledBatch, record_identities
 from ..errors import redact_errors
 from ..noise_key_file import NoiseKeyFile
 from ..progress_log import Progress
+from ..tfrecord.example_columns import ExampleColumns
+from ..tfrecord.framing import PADDING, Frames
 from .feature_columns import concatenated, feature_columns
 
 # Records and samples that an accumulator holds before they are merged.
 _MOST_HELD, _MOST_PARTS = 4 * MOST_SAMPLE, 256
+_LARGEST = np.uint64((1 << 64) - 1)
 
 
 class MergeSamples(beam.CombineFn):
@@ -56,7 +61,8 @@ def merged(parts: Sequence[FeatureSample]) -> FeatureSample:
 class SampleFeatures(beam.PTransform):
     """Samples features: a PCollection of LabelledBatch to exactly one FeatureSample, also for empty input.
 
-    The label column is not looked at. Which records are sampled depends on their identities and the secret key alone.
+    The label column is not looked at. Which records are sampled depends on their identities and the secret key alone,
+    and of batches with encoded records, only the features of those are decoded that may be in the sample.
     """
 
     features: CenterFeatures
@@ -70,7 +76,35 @@ class SampleFeatures(beam.PTransform):
             batches
             | "Sample" >> beam.ParDo(_Sample(self.features, self.key)).with_output_types(FeatureSample)
             | "Merge" >> beam.CombineGlobally(MergeSamples())
+            | "Order" >> beam.Map(_ordered, self.features.names).with_output_types(FeatureSample)
         )
+
+
+def _ordered(sample: FeatureSample, names: Sequence[str]) -> FeatureSample:
+    """The sample with its columns in the order of the names, on which that of the encoders depends.
+
+    Samples may come in any order, and one that lacks a column is among the first or the last.
+    """
+    columns = {name: sample.columns[name] for name in names if name in sample.columns}
+    return dataclasses.replace(sample, columns=columns)
+
+
+def with_features(batch: LabelledBatch, names: Sequence[str]) -> LabelledBatch:
+    """Adds those features to a batch that only its encoded records have; any other batch is unchanged.
+
+    Raises InputError if a record is not a tf.Example, or a feature changes its type.
+    """
+    absent = [name for name in names if batch.column(name) is None]
+    if batch.encoded is None or not absent:
+        return batch
+    octets, bounds = batch.encoded.packed()
+    frames = Frames(octets.tobytes() + bytes(PADDING), bounds)
+    found = ExampleColumns(batch.source, absent).read(frames)
+    columns = dict(zip(batch.batch.schema.names, batch.batch.columns, strict=True))
+    columns |= zip(found.schema.names, found.columns, strict=True)
+    if not columns:
+        return batch
+    return dataclasses.replace(batch, batch=pa.RecordBatch.from_pydict(columns), encoded=None)
 
 
 class _Sample(beam.DoFn):
@@ -81,20 +115,20 @@ class _Sample(beam.DoFn):
     def setup(self) -> None:
         self._secret = self._key.load()
         self._progress = Progress("sampled")
-
-    def start_bundle(self) -> None:
-        # Of this bundle only: what a failed bundle has seen is not in the sample.
+        # Of all bundles, also of those that failed: these records are read again, and no word counts twice here.
         self._smallest = np.zeros(0, np.uint64)
 
     @redact_errors("sampling features")
     def process(self, batch: LabelledBatch) -> Iterator[FeatureSample]:
-        features, records = self._features, batch.batch.num_rows
+        features, records = self._features, len(batch.rows)
         drawn = sample_words(self._secret, record_identities(batch, features.id_column))
-        if len(self._smallest) == MOST_SAMPLE:
-            # All others are behind a whole sample of this bundle.
-            kept = drawn <= self._smallest[-1]
-            batch, drawn = batch.keep(kept), drawn[kept]
-        self._smallest = np.sort(np.concatenate([self._smallest, drawn]))[:MOST_SAMPLE]
-        # The order of the columns decides on that of the encoders: it is that of the names in every file.
-        yield smallest(drawn, feature_columns(batch, features.names), records)
+        kept = self._may_be_sampled(drawn)
+        found = feature_columns(with_features(batch.keep(kept), features.names), features.names)
+        yield smallest(drawn[kept], found, records)
         self._progress.add(records)
+
+    def _may_be_sampled(self, drawn: np.ndarray) -> np.ndarray:
+        """Mask of the words that are not behind those of a whole sample."""
+        limit = self._smallest[-1] if len(self._smallest) == MOST_SAMPLE else _LARGEST
+        self._smallest = np.union1d(self._smallest, drawn[drawn <= limit])[:MOST_SAMPLE]
+        return drawn <= (self._smallest[-1] if len(self._smallest) == MOST_SAMPLE else _LARGEST)

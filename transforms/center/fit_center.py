@@ -336,15 +336,25 @@ def append_center(
     `only` are the columns to keep besides it, None for all. Raises InputError if there is a column of this name, the
     label is a feature of the center, or a feature has the wrong type.
     """
+    check_features(column, center.design.map)
+    indices = center.indices(center_columns(batch, center.design.map))
+    return with_centers(batch, column.labels[indices], column, only)
+
+
+def with_centers(
+    batch: LabelledBatch, values: np.ndarray, column: LabelColumn, only: tuple[str, ...] | None = None
+) -> LabelledBatch:
+    """Adds a column of given centers to a batch, labels of the domain, shape (n,), float64; as `append_center` does.
+
+    Raises InputError if there is a column of this name.
+    """
     name = column.center
     assert name is not None
-    check_features(column, center.design.map)
     if batch.column(name) is not None:
         raise InputError(
             f"{batch.source}: there is a column {name!r} already: name the new column of centers with --center_column, "
             "or for apply remove that column from the input"
         )
-    values = column.labels[center.indices(center_columns(batch, center.design.map))]
     kept = (
         batch.batch if only is None else batch.batch.select([each for each in batch.batch.schema.names if each in only])
     )

@@ -64,6 +64,9 @@ class ReadRecordBatches(beam.PTransform):
       together: Number of neighboring files that one worker reads one after the other, >= 1. Larger than 1 for many
         small files: neighbors share the segments of their shards. Files that are read together are not split.
       carried: Side inputs that batches carry to later stages. No file is read before all of them are available.
+      undecoded: Further columns, of which a later stage needs those of some records only. TFRecords are carried along
+        for it undecoded, and must not be written; from other formats, the columns are read with the rest. Needs
+        `columns`, which may be empty.
       shards: One of `carried`: the `ShardRanges` of the records, if all shards are in one folder. Parts of a TFRecord
         or CSV file with rows of at least eight shards are whole shards then, so that each shard is one segment. None if
         rows of a shard may be in two parts.
@@ -80,6 +83,7 @@ class ReadRecordBatches(beam.PTransform):
     split: bool = True
     together: int = 1
     carried: Sequence[Carried] = ()
+    undecoded: Sequence[str] = ()
     shards: Carried | None = None
 
     def __post_init__(self) -> None:
@@ -93,8 +97,9 @@ class ReadRecordBatches(beam.PTransform):
             raise ValueError(f"together must be at least 1, not {self.together}")
         self.pattern = absolute(self.pattern)
         self._reader = FileReader(
-            self.format, self.columns, self.where, self.label_column, self.encoded, self.folders, self.other_labels
-        )
+            self.format, self.columns, self.where, self.label_column, self.encoded, self.folders, self.other_labels,
+            self.undecoded,
+        )  # fmt: skip
 
     def expand(self, pbegin: PBegin) -> PCollection[LabelledBatch]:
         apart, parquet = self.together == 1, self.format.name == "parquet"
@@ -165,6 +170,8 @@ class FileReader:
       folders: Partition columns that encoded records do not get as features, because the folders of their shards are
         named by them.
       other_labels: Further private columns, treated like the label; need `label_column`.
+      undecoded: Further columns, for which TFRecords are carried along undecoded, and not for output; from other
+        formats they are read with the rest. Needs `columns`, which may be empty, and not `encoded`.
     """
 
     format: Format
@@ -174,13 +181,16 @@ class FileReader:
     encoded: bool = False
     folders: Sequence[str] = ()
     other_labels: Sequence[str] = ()
+    undecoded: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         """Checks the options.
 
-        Raises ValueError if encoded batches are asked for without what they need, or the filter reads the label or has
-        no `label_column` to exclude.
+        Raises ValueError if encoded or undecoded batches are asked for without what they need, or the filter reads the
+        label or has no `label_column` to exclude.
         """
+        if self.undecoded and (self.columns is None or self.encoded):
+            raise ValueError("undecoded needs columns, and records that are not encoded for output")
         if self.encoded and (self.format.name != "tfrecord" or not self.columns or self.label_column is None):
             raise ValueError("encoded needs the format tfrecord, columns and a label_column")
         if self.where is not None and self.label_column is None:
@@ -205,21 +215,26 @@ class FileReader:
         return self._readers[names]
 
     def _format_reader(self, partitions: tuple[str, ...]) -> TFRecordReader | ParquetReader | CSVReader:
-        columns = None if self.columns is None else [name for name in self.columns if name not in partitions]
-        where = self._own_filter(partitions)
-        if self.format.name == "tfrecord":
+        tfrecord, where = self.format.name == "tfrecord", self._own_filter(partitions)
+        names = self.columns if tfrecord else self._all_columns
+        columns = None if names is None else [name for name in names if name not in partitions]
+        if tfrecord:
             if columns is not None:
                 # A record that has a feature of this name already would have it twice.
                 columns += partitions
-            if where is None:
-                return TFRecordReader(columns, self._labels, self.encoded)
-            matches = partial(_matches, where=where)
-            return TFRecordReader(columns, self._labels, self.encoded, where.column, matches)
+            undecoded = not {*self.undecoded} <= {*partitions}
+            matches = None if where is None else partial(_matches, where=where)
+            of_filter = None if where is None else where.column
+            return TFRecordReader(columns, self._labels, self.encoded, of_filter, matches, undecoded)
         if columns is not None and where is not None and where.column not in columns:
             columns.append(where.column)
         if self.format.name == "parquet":
             return ParquetReader(columns or None)
         return CSVReader(columns or None, self._labels, self.format.csv_types, self.format.dialect)
+
+    @property
+    def _all_columns(self) -> Sequence[str] | None:
+        return None if self.columns is None else [*self.columns, *self.undecoded]
 
     def _own_filter(self, partitions: Sequence[str]) -> Equals | None:
         """The filter, unless it is on a partition column, whose value all records of a file share."""
@@ -278,10 +293,10 @@ class FileReader:
         if self.where is not where and self.where is not None and not _partition_matches(part.partitions, self.where):
             return
         # Encoded records are written as they stand, with all of their features.
-        every = self.columns is None or self.encoded
-        only = [partition for partition in part.partitions if every or partition.name in (self.columns or ())]
+        wanted = None if self.encoded else self._all_columns
+        only = [partition for partition in part.partitions if wanted is None or partition.name in wanted]
         # Columns that are all partitions need no column of the file, but its rows: others are read then, and dropped.
-        dropped = bool(only) and self.columns is not None and not {p.name for p in only} ^ {*self.columns}
+        dropped = bool(only) and {p.name for p in only} == {*(self._all_columns or ())}
         start = reader.first_row(part)
         if isinstance(reader, TFRecordReader):
             for found in reader.read(part):
@@ -289,7 +304,9 @@ class FileReader:
                 check_no_clash(part.partitions, found.batch.schema.names, part.path)
                 whole = with_partitions(found.batch, only)
                 whole = whole.select([partition.name for partition in only]) if dropped else whole
-                encoded = None if found.encoded is None else _with_features(found.encoded, only, self.folders)
+                encoded = found.encoded
+                if encoded is not None and self.encoded:
+                    encoded = _with_features(encoded, only, self.folders)
                 yield LabelledBatch(part.path, start, stop, start + found.rows, whole, encoded=encoded)
                 start = stop
             return

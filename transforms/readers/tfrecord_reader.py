@@ -33,7 +33,7 @@ class SelectedRecords:
       rows: Their places in the batch, shape (m,), int64, ascending.
       total: Number of records of the batch, n.
       batch: Columns of the m records.
-      encoded: The m records as they stand in the file; None unless they were asked for.
+      encoded: The m records as they stand in the file; None unless they were asked for, for output or undecoded.
     """
 
     rows: np.ndarray
@@ -52,13 +52,15 @@ class TFRecordReader:
         encoded: bool,
         where: str | None = None,
         matches: Callable[[pa.RecordBatch], np.ndarray] | None = None,
+        undecoded: bool = False,
     ):
         """Prepares for a set of features; None reads all.
 
         `labels` are the private features, whose bytes do not count for the end of a batch. If `encoded`, which needs
         both, batches carry the records as well. `where` is the feature that decides which records are read, None for
         all; `matches` tests which records of a batch with it are read, shape (n,), bool. Only these are decoded
-        further.
+        further. If `undecoded`, which needs columns, batches carry the records as well, but not for output: they may be
+        encoded in any form.
         """
         warn_if_slow()
         self._matches = matches
@@ -66,6 +68,7 @@ class TFRecordReader:
         self._columns = columns
         self._labels = labels
         self._encoded = encoded
+        self._undecoded = undecoded
 
     def first_row(self, part: FilePart) -> int:
         """Row of the file at which a part begins. Raises InputError if the file cannot be read."""
@@ -99,6 +102,10 @@ class TFRecordReader:
                     chosen = chosen.select(rows) if len(rows) < len(frames) else chosen
                 if self._encoded:
                     batch, encoded = columns.read_encoded(chosen, self._labels)
+                elif self._undecoded:
+                    encoded = EncodedRecords.of(chosen, {})
+                    # Not even the keys of the features are looked at, unless a column is asked for.
+                    batch = columns.read(chosen) if self._columns else pa.RecordBatch.from_pydict({})
                 elif self._columns is not None:
                     batch = columns.read(chosen)
                 else:

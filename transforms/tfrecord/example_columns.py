@@ -19,7 +19,7 @@ from .example_decoder import ExampleDecoder, changed_type, undecodable
 from .example_encoder import encode_examples
 from .example_values import FoundValues, Values, content_offsets, decode_varints, find_values, varint, varint_sizes
 from .framing import PADDING, Frames, frame_headers
-from .wire import BYTES, FLOAT, FOOTER_SIZE, INT64, write_footers
+from .wire import FLOAT, FOOTER_SIZE, INT64, join_texts, write_footers
 
 # The value of a map entry: Feature, FloatList, one packed float32 of 0.
 _FLOAT_VALUE = b"\x12\x08\x12\x06\x0a\x04" + bytes(4)
@@ -98,25 +98,33 @@ class ExampleColumns:
         return {name: self._column(frames, name, values) for name, values in found.values.items() if values.kinds.any()}
 
     def _column(self, frames: Frames, name: str, values: Values) -> pa.Array:
-        kinds = {kind for kind in (BYTES, FLOAT, INT64) if (values.kinds == kind).any()}
-        if not kinds:
-            return pa.nulls(len(frames))
-        if kinds != {self._kinds.setdefault(name, min(kinds))}:
+        kinds, starts, stops = values.kinds, values.starts, values.stops
+        mask, kind = None, int(kinds[0])
+        if kind <= 0 or (kinds != kind).any():
+            mask = kinds <= 0
+            present = kinds[~mask]
+            if not len(present):
+                return pa.nulls(len(frames))
+            kind = int(present[0])
+            if (present != kind).any():
+                raise changed_type(self._source, name)
+            starts, stops = (np.where(mask, 0, offsets) for offsets in (starts, stops))
+        if kind != self._kinds.setdefault(name, kind):
             raise changed_type(self._source, name)
-        (kind,) = kinds
-        missing = values.kinds <= 0
-        starts, stops = (np.where(missing, 0, offsets) for offsets in (values.starts, values.stops))
-        mask = missing if missing.any() else None
         if kind == FLOAT:
             return pa.array(np.ndarray(len(frames.content) - 3, "<f4", frames.content, strides=(1,))[starts], mask=mask)
         if kind == INT64:
             return pa.array(decode_varints(frames.octets, starts, stops), mask=mask)
-        present = np.flatnonzero(~missing)
-        # Every second part of the content is a value; values come in the order of the records.
-        bounds = np.stack([starts[present], stops[present]], axis=1).ravel()
-        places = np.zeros(len(missing), np.int64)
-        places[present] = 2 * np.arange(len(present))
-        return binary_array(pa.py_buffer(frames.content), bounds).take(pa.array(places, mask=mask))
+        bounds = np.empty(len(frames) + 1, np.int64)
+        texts = binary_array(pa.py_buffer(join_texts(frames.content, starts, stops, bounds)), bounds)
+        return texts if mask is None else _masked(texts, mask)
+
+
+def _masked(texts: pa.Array, mask: np.ndarray) -> pa.Array:
+    """The texts, null where the mask is True."""
+    _, bounds, data = texts.buffers()
+    valid = pa.py_buffer(np.packbits(~mask, bitorder="little"))
+    return pa.Array.from_buffers(texts.type, len(texts), [valid, bounds, data])
 
 
 class FeatureSizes:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .wire import walk_examples
+from .wire import read_varints, walk_examples
 
 # Only hashes depend on it, and they leave no process.
 _SEED = os.urandom(16)
@@ -143,13 +143,11 @@ def varint_sizes(values: np.ndarray) -> np.ndarray:
 def decode_varints(octets: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
     """Decodes one varint per record, shape (n,), int64.
 
-    `octets` is padded, uint8; `starts` and `stops` are the offsets of each varint's first byte and after its last,
+    `octets` have the type uint8; `starts` and `stops` are the offsets of each varint's first byte and after its last,
     shape (n,), int64.
     """
-    words, sizes = sliding_words(octets), stops - starts
-    values = np.zeros(len(starts), np.int64)
-    for place in range(int(sizes.max(initial=0))):
-        values |= np.where(place < sizes, words[np.minimum(starts + place, len(words) - 1)] & 0x7F, 0) << 7 * place
+    values = np.empty(len(starts), np.int64)
+    read_varints(octets, starts, stops, values)
     return values
 
 

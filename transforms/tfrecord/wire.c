@@ -472,6 +472,9 @@ typedef struct {
     const char **name;
     Py_ssize_t *name_size;
     uint64_t *name_hash;
+    /* Their numbers in an open hash table of name_mask + 1 slots, more than there are names; `names` where it is empty. */
+    Py_ssize_t *name_slots;
+    uint64_t name_mask;
     /* Keys of the present record, in an open hash table; slots of other records count as empty. */
     Slot *slots;
     uint64_t slot_bits, keys, record;
@@ -703,11 +706,33 @@ static int same_bytes(const uint8_t *one, const uint8_t *other, int64_t size, co
 
 /* The number of a key among the names that are wanted, or how many these are. */
 static Py_ssize_t number_of(const Walk *walk, uint64_t hash, const uint8_t *key, int64_t size) {
-    Py_ssize_t number = 0;
-    while (number < walk->names && (walk->name_hash[number] != hash || walk->name_size[number] != size ||
-                                    memcmp(walk->name[number], key, (size_t)size)))
-        number++;
-    return number;
+    for (uint64_t place = hash >> 20;; place++) {
+        Py_ssize_t number = walk->name_slots[place & walk->name_mask];
+        if (number == walk->names || (walk->name_hash[number] == hash && walk->name_size[number] == size &&
+                                      !memcmp(walk->name[number], key, (size_t)size)))
+            return number;
+    }
+}
+
+/* Fills the table of the names that are wanted. Returns 0 without memory. */
+static int make_name_slots(Walk *walk) {
+    /* Many: of a few names that are wanted, most keys of a record then meet an empty slot. */
+    uint64_t slots = 64;
+    while (slots < 8 * (uint64_t)walk->names)
+        slots *= 2;
+    walk->name_slots = calloc(slots, sizeof(Py_ssize_t));
+    if (walk->name_slots == NULL)
+        return 0;
+    walk->name_mask = slots - 1;
+    for (uint64_t i = 0; i < slots; i++)
+        walk->name_slots[i] = walk->names;
+    for (Py_ssize_t i = 0; i < walk->names; i++) {
+        uint64_t place = walk->name_hash[i] >> 20;
+        while (walk->name_slots[place & walk->name_mask] != walk->names)
+            place++;
+        walk->name_slots[place & walk->name_mask] = i;
+    }
+    return 1;
 }
 
 /* Makes room for another item. Returns the items, which may have moved; NULL without memory, and they stay. */
@@ -893,6 +918,10 @@ static PyObject *walk_examples(PyObject *self, PyObject *arguments) {
         uint64_t bits;
         walk.name_hash[i] = hash_of(walk.seed, (const uint8_t *)name, walk.name_size[i], (const uint8_t *)name, &bits);
     }
+    if (!make_name_slots(&walk)) {
+        PyErr_NoMemory();
+        goto release;
+    }
     Py_BEGIN_ALLOW_THREADS
     done = read_records(&walk, content.len, starts, stops, canonical.buf, found.items);
     Py_END_ALLOW_THREADS
@@ -905,6 +934,7 @@ release:
     free(walk.name);
     free(walk.name_size);
     free(walk.name_hash);
+    free(walk.name_slots);
     free(walk.slots);
     free(walk.order);
     free(walk.entries);
@@ -914,6 +944,103 @@ release:
     PyBuffer_Release(&canonical);
     PyBuffer_Release(&content);
     return result;
+}
+
+/* Values at places of the content, and an array for the results. */
+typedef struct {
+    Py_buffer content;
+    Numbers starts, stops, results;
+} Places;
+
+static void release_places(Places *places) {
+    PyBuffer_Release(&places->results.buffer);
+    PyBuffer_Release(&places->stops.buffer);
+    PyBuffer_Release(&places->starts.buffer);
+    PyBuffer_Release(&places->content);
+}
+
+/* Takes the content, as many starts as stops, and an array of `more` results than these. Returns 0, or -1 with an
+ * exception. */
+static int take_places(PyObject *arguments, Py_ssize_t more, Places *places) {
+    PyObject *starts, *stops, *results;
+    *places = (Places){0};
+    if (!PyArg_ParseTuple(arguments, "y*OOO", &places->content, &starts, &stops, &results))
+        return -1;
+    if (take_numbers(starts, 0, &places->starts) == 0 && take_numbers(stops, 0, &places->stops) == 0 &&
+        take_numbers(results, 1, &places->results) == 0) {
+        Py_ssize_t n = places->starts.length;
+        if (places->stops.length == n && places->results.length == n + more)
+            return 0;
+        PyErr_SetString(PyExc_ValueError, "arrays differ in length");
+    }
+    release_places(places);
+    return -1;
+}
+
+/* Whether the value of a row lies within the content and is not longer than `most`. */
+static int is_within(const Places *places, Py_ssize_t row, int64_t most) {
+    int64_t start = places->starts.items[row], stop = places->stops.items[row];
+    return start >= 0 && start <= stop && stop <= places->content.len && stop - start <= most;
+}
+
+static PyObject *read_varints(PyObject *self, PyObject *arguments) {
+    Places places;
+    int good = 1;
+    (void)self;
+    if (take_places(arguments, 0, &places) < 0)
+        return NULL;
+    const uint8_t *octets = places.content.buf;
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t row = 0; good && row < places.starts.length; row++) {
+        good = is_within(&places, row, LONGEST_VARINT);
+        uint64_t number = 0;
+        if (good) {
+            const uint8_t *at = octets + places.starts.items[row], *stop = octets + places.stops.items[row];
+            for (int shift = 0; at < stop; at++, shift += 7)
+                number |= (uint64_t)(*at & 0x7F) << shift;
+        }
+        memcpy(&places.results.items[row], &number, sizeof number);
+    }
+    Py_END_ALLOW_THREADS
+    release_places(&places);
+    if (!good) {
+        PyErr_SetString(PyExc_ValueError, "varints beyond the content");
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *join_texts(PyObject *self, PyObject *arguments) {
+    Places places;
+    PyObject *joined = NULL;
+    int good = 1;
+    int64_t total = 0;
+    (void)self;
+    if (take_places(arguments, 1, &places) < 0)
+        return NULL;
+    Py_ssize_t n = places.starts.length;
+    int64_t *bounds = places.results.items;
+    bounds[0] = 0;
+    for (Py_ssize_t row = 0; good && row < n; row++) {
+        /* Texts may overlap, so that all are longer than the content. */
+        good = is_within(&places, row, INT64_MAX) &&
+               !__builtin_add_overflow(total, places.stops.items[row] - places.starts.items[row], &total);
+        bounds[row + 1] = total;
+    }
+    if (!good)
+        PyErr_SetString(PyExc_ValueError, "texts beyond the content");
+    else
+        joined = PyBytes_FromStringAndSize(NULL, total);
+    if (joined != NULL) {
+        const uint8_t *octets = places.content.buf;
+        char *at = PyBytes_AS_STRING(joined);
+        Py_BEGIN_ALLOW_THREADS
+        for (Py_ssize_t row = 0; row < n; row++)
+            memcpy(at + bounds[row], octets + places.starts.items[row], (size_t)(bounds[row + 1] - bounds[row]));
+        Py_END_ALLOW_THREADS
+    }
+    release_places(&places);
+    return joined;
 }
 
 static PyMethodDef METHODS[] = {
@@ -926,6 +1053,8 @@ static PyMethodDef METHODS[] = {
     {"write_footers", write_footers, METH_VARARGS, "See wire_reference.write_footers."},
     {"shift_checksums", shift_checksums, METH_VARARGS, "See wire_reference.shift_checksums."},
     {"walk_examples", walk_examples, METH_VARARGS, "See wire_reference.walk_examples."},
+    {"read_varints", read_varints, METH_VARARGS, "See wire_reference.read_varints."},
+    {"join_texts", join_texts, METH_VARARGS, "See wire_reference.join_texts."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -24,6 +24,8 @@ __all__ = [
     "follow_frames",
     "frame",
     "hash_texts",
+    "join_texts",
+    "read_varints",
     "shift_checksums",
     "skim_frames",
     "walk_examples",
@@ -43,6 +45,8 @@ crc32c = _functions.crc32c
 follow_frames = _functions.follow_frames
 frame = _functions.frame
 hash_texts = _functions.hash_texts
+join_texts = _functions.join_texts
+read_varints = _functions.read_varints
 skim_frames = _functions.skim_frames
 shift_checksums = _functions.shift_checksums
 write_footers = _functions.write_footers

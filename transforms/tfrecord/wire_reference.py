@@ -215,6 +215,44 @@ def walk_examples(
     return np.array(entries, np.int64).tobytes()
 
 
+def read_varints(
+    content: bytes | memoryview | np.ndarray, starts: np.ndarray, stops: np.ndarray, numbers: np.ndarray
+) -> None:
+    """Decodes varints at n places of the content into `numbers`, shape (n,), int64; 0 for one of no bytes.
+
+    `starts` and `stops` are the offsets of each one's first byte and after its last byte, shape (n,), int64. Raises
+    ValueError if one is not in the content, or has more than ten bytes.
+    """
+    octets = bytes(content)
+    for row, (start, stop) in enumerate(_places(octets, starts, stops, len(numbers))):
+        if stop - start > _LONGEST_VARINT:
+            raise ValueError("varints beyond the content")
+        number = sum((octet & 0x7F) << 7 * place for place, octet in enumerate(octets[start:stop])) & _LOW
+        numbers[row] = number - (1 << 64) if number >> 63 else number
+
+
+def join_texts(
+    content: bytes | memoryview | np.ndarray, starts: np.ndarray, stops: np.ndarray, bounds: np.ndarray
+) -> bytes:
+    """Joins texts at n places of the content; `bounds`, shape (n + 1,), int64, receive those of each in the result.
+
+    `starts` and `stops` are as for `read_varints`, in any order. Raises ValueError if a text is not in the content.
+    """
+    octets = bytes(content)
+    texts = [octets[start:stop] for start, stop in _places(octets, starts, stops, len(bounds) - 1)]
+    bounds[:] = [0, *itertools.accumulate(map(len, texts))]
+    return b"".join(texts)
+
+
+def _places(octets: bytes, starts: np.ndarray, stops: np.ndarray, rows: int) -> list[tuple[int, int]]:
+    if not len(starts) == len(stops) == rows:
+        raise ValueError("arrays differ in length")
+    places = list(zip(starts.tolist(), stops.tolist(), strict=True))
+    if not all(0 <= start <= stop <= len(octets) for start, stop in places):
+        raise ValueError("places beyond the content")
+    return places
+
+
 class _NotCanonicalError(Exception):
     pass
 

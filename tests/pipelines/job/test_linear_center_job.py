@@ -1,6 +1,7 @@
 """`--center linear` and `--mechanism auto` in whole jobs: bytes, budget, order of the input, features of every kind."""
 
 import gzip
+import io
 import json
 import shutil
 from collections.abc import Callable
@@ -230,6 +231,33 @@ def test_two_workers_give_the_bytes_of_one(privatize: Privatize, tmp_path: Path,
     for name, workers in {"one": 1, "two": 2}.items():
         privatize(name, input=folder / "*.parquet", direct_num_workers=workers).ok()
     assert tree(tmp_path / "one") == tree(tmp_path / "two")
+
+
+def test_temporary_files_with_other_centers_end_the_job(
+    privatize: Privatize, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The digest of the last pass has the centers that it read, that of the pass before those that it computed."""
+    from labeldp.transforms.center import center_files
+
+    monkeypatch.setattr(center_files, "open_file", lambda path: io.BytesIO(bytes(Path(path).stat().st_size)))
+    outcome = privatize("changed")
+    assert (outcome.code, "the input changed while the job ran" in outcome.error) == (1, True)
+    assert {path.name for path in tmp_path.iterdir()} <= {"ledger", "noise.key"}
+
+
+def test_no_center_stays_in_a_temporary_file(
+    privatize: Privatize, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from labeldp.transforms.center import center_files
+
+    create, written = center_files.create, []
+    monkeypatch.setattr(center_files, "create", lambda path: written.append(path) or create(path))
+    privatize("m.json", program="fit", mechanism_file=tmp_path / "m.json").ok()
+    assert not written
+    privatize("one").ok()
+    assert written
+    assert not any(Path(path).exists() for path in written)
+    assert not [path for path in tmp_path.rglob("*") if "centers-" in path.name]
 
 
 # Features.

@@ -1,5 +1,6 @@
 """The compiled loops over bytes give what the reference in Python gives; walks are compared in test_example_values."""
 
+import itertools
 import json
 import random
 import subprocess
@@ -161,6 +162,47 @@ def test_no_text_is_hashed_beyond_the_content(bounds, count):
         assert set(hashes.tolist()) <= {-1}
 
 
+@settings(deadline=None)
+@given(st.lists(st.binary(max_size=10), max_size=6), st.permutations(range(6)), st.integers(0, 3))
+def test_values_are_read_at_their_places(values, order, before):
+    """Tests varints of any bytes, also those that no encoder writes, and texts; in any order, some twice."""
+    ends = np.cumsum([before, *map(len, values)])
+    content, rows = b"".join([bytes(before), *values]), [row for row in order if row < len(values)] * 2
+    starts, stops = ends[:-1][rows], ends[1:][rows]
+    bits = [sum((octet & 0x7F) << 7 * place for place, octet in enumerate(values[row])) for row in rows]
+    for functions in (wire, wire_reference):
+        numbers, bounds = np.full(len(rows), -1), np.full(len(rows) + 1, -1)
+        functions.read_varints(content, starts, stops, numbers)
+        assert numbers.view(np.uint64).tolist() == [number % (1 << 64) for number in bits]
+        assert functions.join_texts(content, starts, stops, bounds) == b"".join(values[row] for row in rows)
+        assert bounds.tolist() == [0, *itertools.accumulate(len(values[row]) for row in rows)]
+
+
+@pytest.mark.parametrize(
+    ("start", "stop"), [(-1, 2), (0, 5), (3, 2), (5, 5), (1 << 62, 4), (0, -1 << 63), (-1 << 63, (1 << 63) - 1)]
+)
+def test_no_value_is_read_beyond_the_content(start, stop):
+    starts, stops = np.array([0, start]), np.array([4, stop])
+    for functions in (wire, wire_reference):
+        with pytest.raises(ValueError, match="beyond the content"):
+            functions.read_varints(b"text", starts, stops, np.zeros(2, np.int64))
+        with pytest.raises(ValueError, match="beyond the content"):
+            functions.join_texts(b"text", starts, stops, np.zeros(3, np.int64))
+
+
+def test_values_need_arrays_of_their_length():
+    number = np.zeros(1, np.int64)
+    for functions in (wire, wire_reference):
+        for starts, stops in ((np.zeros(2, np.int64), number), (number, np.zeros(2, np.int64))):
+            for function, more in ((functions.read_varints, 0), (functions.join_texts, 1)):
+                with pytest.raises(ValueError, match="differ in length"):
+                    function(b"text", starts, stops, np.zeros(1 + more, np.int64))
+        with pytest.raises(ValueError, match="differ in length"):
+            functions.join_texts(b"text", number, number, number)
+        with pytest.raises(ValueError, match="beyond the content"):
+            functions.read_varints(bytes(11), number, number + 11, number)
+
+
 @pytest.mark.parametrize("counts", [[1], [1, 2, 3], [0, -1], [1 << 33, 0], [0, -1 << 63]])
 def test_counts_out_of_range_shift_no_checksum(counts):
     for functions in (wire, wire_reference):
@@ -182,6 +224,9 @@ def test_arrays_of_other_types_are_refused():
             wire.shift_checksums(np.zeros(3, np.uint32), numbers)
         with pytest.raises(ValueError, match=r"int64|buffer"):
             wire.hash_texts(bytes(40), np.zeros(4, np.int64), numbers)
+        for function in (wire.read_varints, wire.join_texts):
+            with pytest.raises(ValueError, match=r"int64|buffer"):
+                function(bytes(40), np.zeros(3, np.int64), np.zeros(3, np.int64), numbers)
     with pytest.raises(ValueError, match="contiguous"):
         wire.skim_frames(bytes(40), np.zeros(6, np.int64)[::2])
     with pytest.raises(ValueError, match="as many"):
