@@ -130,5 +130,9 @@ class _Sample(beam.DoFn):
     def _may_be_sampled(self, drawn: np.ndarray) -> np.ndarray:
         """Mask of the words that are not behind those of a whole sample."""
         limit = self._smallest[-1] if len(self._smallest) == MOST_SAMPLE else _LARGEST
-        self._smallest = np.union1d(self._smallest, drawn[drawn <= limit])[:MOST_SAMPLE]
+        # Not by np.union1d, which hashes in new versions of numpy: that takes as long as reading features of Parquet.
+        found = np.sort(np.concatenate([self._smallest, drawn[drawn <= limit]]))
+        distinct = np.full(len(found), True)
+        np.not_equal(found[1:], found[:-1], out=distinct[1:])
+        self._smallest = found[distinct][:MOST_SAMPLE]
         return drawn <= (self._smallest[-1] if len(self._smallest) == MOST_SAMPLE else _LARGEST)
