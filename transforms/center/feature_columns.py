@@ -160,8 +160,10 @@ def _text(value: object) -> str:
 
 
 def _numbers(values: pa.Array, present: np.ndarray) -> np.ndarray:
-    numbers = np.full(len(present), np.nan)
-    numbers[present] = float_values(values)
+    numbers = float_values(values)
+    if len(values) < len(present):
+        found, numbers = numbers, np.full(len(present), np.nan)
+        numbers[present] = found
     numbers[~np.isfinite(numbers)] = np.nan
     return numbers
 

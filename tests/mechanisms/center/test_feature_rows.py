@@ -20,12 +20,13 @@ from labeldp.mechanisms.center.feature_rows import (
     WEIGHT_UNIT,
     Categories,
     Category,
+    HashedTexts,
     Number,
     RowMap,
     category_spread,
     encoders_of,
     hashed_places,
-    shortened,
+    shorten,
 )
 from labeldp.mechanisms.center.principal_components import EncodedFeatures
 
@@ -155,13 +156,22 @@ def test_maps_of_wrong_sizes_are_refused(encoders: tuple[Any, ...], weights: np.
         RowMap(encoders, weights, norm)
 
 
+@pytest.mark.parametrize("width", [2, 3, 48, 64])
+def test_hashes_have_the_places_of_their_texts(width: int):
+    texts = [f"text {i}" for i in range(200)]
+    hashes = np.array([-1, *(zlib.crc32(text.encode()) for text in texts)], np.int64)
+    places = Category("c", (), (1 / width,) * width, 1.0).places(HashedTexts(hashes))
+    assert places.tolist() == [width, *hashed_places(texts, width).tolist()]
+
+
 @settings(deadline=None)
 @given(
     arrays.arrays(np.int64, (4, 5), elements=st.integers(-(1 << 37), 1 << 37)),
     st.integers(1, 4000) | st.just(MOST_NORM),
 )
 def test_shortened_rows_keep_their_direction(rows: np.ndarray, norm: int):
-    found = shortened(rows, norm)
+    found = rows.copy()
+    shorten(found, norm)
     for before, after in zip(rows.tolist(), found.tolist(), strict=True):
         length = sum(map(abs, before))
         assert sum(map(abs, after)) <= norm
