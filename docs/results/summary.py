@@ -238,8 +238,8 @@ def around_center(run: str, model: str, digits: int) -> str:
 CELLS = ("auto around linear", "auto around cells", "center cells alone")
 """Releases of a run of cells: without them, the default, and the center of the default as a model of its own."""
 CELL_TARGETS = {"housing_cells": {0.5: 0.37, 1: 0.325, 2: 0.28}}
-"""Largest loss of trees that the default was to have, by run and epsilon; for diamonds at most 3/4 of that without cells
-at epsilon 1."""
+"""Largest loss of trees that the default was to have, by run and epsilon; for diamonds at most 3/4 of that without
+cells at epsilon 1."""
 
 
 CELL_RUNS = {"housing": 3, "diamonds": 3, "communities": 4, "loans": 1, "wages": 1, "census": 1}

@@ -1,0 +1,216 @@
+"""Trains private models on labels directly, as a rival of models that are trained on released labels.
+
+    python docs/results/rival.py WORK_FOLDER [NAME ...]
+
+The rival is gradient descent under label DP with public features (Jiang, Krichene, Mayoraz 2026, "Private learning with
+public feature conditioning"): gradients of single records are clipped, Gaussian noise is added to their sum, and the
+features are whitened by their public spectrum, which conditions the loss without a cost. Every step takes all records,
+so the composition of the steps is one Gaussian mechanism, whose delta is exact (Balle and Wang 2018, Theorem 8; Dong,
+Roth, Su 2022, Corollary 3.3). Its budget is (epsilon, 1e-6); releases of labeldp have no delta.
+
+Numbers of steps, bounds of the gradients and learning rates are chosen by the test error, at no cost in epsilon, which
+is in the rival's favor.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import sys
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from labeldp.pipelines.study.dataset import read_dataset
+from labeldp.transforms.io.input_format import Format
+from run import RUNS
+from scipy.optimize import brentq
+from scipy.special import ndtr
+
+HERE = Path(__file__).resolve().parent
+DELTA = 1e-6
+EPSILONS = (0.5, 1.0, 2.0)
+SEEDS = 5
+UNITS = 64
+"""Units of the hidden layer of the network."""
+STEPS = (100, 300)
+BOUNDS = (0.3, 1.0)
+"""Bounds on the norm of a record's gradient, where labels have the range from -1 to 1."""
+RATES = (0.1, 0.3, 1.0)
+MOMENTUM = 0.9
+LEAST_VARIANCE = 1e-3
+"""Directions of less variance, of the mean of all, are scaled as if they had this one."""
+MODELS = ("linear", "network")
+
+
+class Trial(NamedTuple):
+    """Test error of one configuration.
+
+    Attributes:
+      run: Name in `RUNS`.
+      model: "linear" or "network".
+      epsilon: The budget, with `DELTA`.
+      steps: Number of steps.
+      bound: Bound on the norm of a gradient.
+      rate: Learning rate.
+      loss: Mean test loss over the seeds.
+      deviation: Its standard deviation.
+    """
+
+    run: str
+    model: str
+    epsilon: float
+    steps: int
+    bound: float
+    rate: float
+    loss: float
+    deviation: float
+
+
+def noise_multiplier(epsilon: float, steps: int, delta: float = DELTA) -> float:
+    """Computes the standard deviation of the noise of each step, in units of the sensitivity.
+
+    Args:
+      epsilon: The budget.
+      steps: Number of steps.
+      delta: The delta of the budget.
+
+    Returns:
+      The smallest multiplier with which all steps together satisfy (epsilon, delta)-DP.
+    """
+
+    def excess(mu: float) -> float:
+        return ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu) - delta
+
+    return math.sqrt(steps) / brentq(excess, 1e-4, 20.0)
+
+
+def whitened(features: np.ndarray) -> np.ndarray:
+    """Standardizes features and whitens them by their spectrum.
+
+    Args:
+      features: Features of all records, shape (n, d), float64, NaN where missing. They are public.
+
+    Returns:
+      Features of mean 0, shape (n, d); a record has the norm sqrt(d) on average.
+    """
+    filled = np.where(np.isfinite(features), features, np.nanmean(features, axis=0))
+    spread = filled.std(axis=0)
+    scaled = np.clip((filled - filled.mean(axis=0)) / np.where(spread > 0, spread, 1.0), -4, 4)
+    scaled -= scaled.mean(axis=0)
+    values, vectors = np.linalg.eigh(scaled.T @ scaled / len(scaled))
+    return scaled @ vectors / np.sqrt(np.maximum(values, LEAST_VARIANCE * values.mean()))
+
+
+def trained(
+    model: str, features: np.ndarray, labels: np.ndarray, tests: np.ndarray, multiplier: float, steps: int,
+    bound: float, rate: float, seed: int,
+) -> np.ndarray:  # fmt: skip
+    """Trains a model by noisy gradient descent with momentum.
+
+    Args:
+      model: "linear", or "network" with one hidden layer.
+      features: Whitened features, shape (n, d).
+      labels: Labels in [-1, 1], shape (n,).
+      tests: Features of new records, shape (t, d).
+      multiplier: Of `noise_multiplier`.
+      steps: Number of steps.
+      bound: Bound on the norm of a record's gradient.
+      rate: Learning rate.
+      seed: Seed of weights and noise.
+
+    Returns:
+      Predictions for the new records, shape (t,): the mean over the last half of the steps.
+    """
+    random, size = np.random.default_rng([seed, steps]), len(labels)
+    width = features.shape[1]
+    hidden = UNITS if model == "network" else 0
+    units = hidden or width
+    weights = random.normal(0, 1 / math.sqrt(width), (width, hidden))
+    last, moment, total = (
+        np.zeros(units + 1),
+        [np.zeros((width + 1, hidden)), np.zeros(units + 1)],
+        np.zeros(len(tests)),
+    )
+    weights = np.concatenate([weights, np.zeros((1, hidden))])
+    inputs, others = (np.concatenate([each, np.ones((len(each), 1))], axis=1) for each in (features, tests))
+
+    def layer(rows: np.ndarray) -> np.ndarray:
+        return np.tanh(rows @ weights) if hidden else rows[:, :-1]
+
+    # A changed label changes one gradient, whose norm is at most the bound.
+    deviation = 2 * bound * multiplier
+    for step in range(steps):
+        found = np.concatenate([layer(inputs), np.ones((size, 1))], axis=1)
+        residuals = found @ last - labels
+        slopes = last[:-1] * (1 - found[:, :-1] ** 2) if hidden else np.zeros((size, 0))
+        norms = np.abs(residuals) * np.sqrt((found**2).sum(axis=1) + (slopes**2).sum(axis=1) * (inputs**2).sum(axis=1))
+        kept = residuals * np.minimum(1.0, bound / np.maximum(norms, 1e-12))
+        gradients = [inputs.T @ (slopes * kept[:, None]), found.T @ kept]
+        for place, (parameters, gradient) in enumerate(zip((weights, last), gradients, strict=True)):
+            noised = (gradient + random.normal(0, deviation, gradient.shape)) / size
+            moment[place] = MOMENTUM * moment[place] + noised
+            parameters[...] = parameters - rate * moment[place]
+        if step >= steps // 2:
+            total += layer(others) @ last[:-1] + last[-1]
+    return total / (steps - steps // 2)
+
+
+def trials(name: str, work: Path) -> Iterator[Trial]:
+    """Tries all configurations on one data set.
+
+    Args:
+      name: Name in `RUNS`, of a run of cells.
+      work: The work folder of `run.py`, with the prepared data.
+
+    Yields:
+      The trials.
+    """
+    given = RUNS[name]
+    path = str(work / "data" / f"{given['data']}.csv")
+    dataset = read_dataset(path, Format("csv"), str(given["label"]))
+    low, high = float(str(given["label_min"])), float(str(given["label_max"]))
+    features, middle, half = whitened(dataset.features), (low + high) / 2, (high - low) / 2
+
+    def error(model: str, setting: tuple[float, int, float, float], seed: int) -> float:
+        train, test = dataset.split(seed)
+        labels = (np.clip(dataset.labels, low, high) - middle) / half
+        found = trained(model, features[train], labels[train], features[test], *setting, seed) * half + middle
+        return float(((np.clip(found, low, high) - dataset.labels[test]) ** 2).mean())
+
+    for model, epsilon, steps, bound, rate in product(MODELS, EPSILONS, STEPS, BOUNDS, RATES):
+        setting = noise_multiplier(epsilon, steps), steps, bound, rate
+        losses = [error(model, setting, seed) for seed in range(SEEDS)]
+        yield Trial(name, model, epsilon, steps, bound, rate, float(np.mean(losses)), float(np.std(losses)))
+
+
+def best(found: list[Trial]) -> list[Trial]:
+    """Selects the trial of least loss for each run, model and epsilon.
+
+    Args:
+      found: All trials.
+
+    Returns:
+      The best ones.
+    """
+    kept: dict[tuple[str, str, float], Trial] = {}
+    for each in found:
+        key = each.run, each.model, each.epsilon
+        if key not in kept or each.loss < kept[key].loss:
+            kept[key] = each
+    return list(kept.values())
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit("usage: rival.py WORK_FOLDER [NAME ...]")
+    names = sys.argv[2:] or ["housing_cells", "communities_cells", "diamonds_cells"]
+    with (HERE / "rival.csv").open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(Trial._fields)
+        for name in names:
+            for each in best(list(trials(name, Path(sys.argv[1])))):
+                writer.writerow([f"{value:.6g}" if isinstance(value, float) else value for value in each])
+                print(*each, flush=True)
