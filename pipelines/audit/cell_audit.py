@@ -24,7 +24,7 @@ import numpy as np
 from .cell_document import Cells
 from .center_audit import COEFFICIENT_UNIT, LikelySystem, likely_systems
 from .documents import residual_cells
-from .tree_audit import CellMeans, tree_problems
+from .tree_audit import CellMeans, cells_of, tree_problems
 
 _NAME = "center.linear.cells"
 # Noise beyond this multiple of its scale has a probability of e^-40 for each number.
@@ -70,6 +70,9 @@ def cell_problems(linear: dict[str, Any]) -> Iterator[str]:
 def _size_problems(cells: Cells, linear: dict[str, Any]) -> Iterator[str]:
     if len(cells.codes[0]) != linear["center.linear.sampled"]:
         yield f"{_NAME}.codes are not those of as many records as center.linear.sampled"
+    sampled = cells_of(cells, np.array([np.frombuffer(codes, np.uint8) for codes in cells.codes]))
+    if len(np.unique(sampled)) < len(cells.records):
+        yield f"{_NAME}.tree has a cell without a record of the sample"
     records = sum(cells.records)
     if records > linear["center.linear.records"]:
         yield f"{_NAME}.records are more than center.linear.records"

@@ -18,7 +18,7 @@ from .documents import RefusedDocument, read_member, read_nonnegative, residual_
 CODES, DEPTH = 64, 3
 """Number of codes of a column, and of levels of a tree."""
 
-_MOST_COLUMNS, _MOST_CELLS, _MOST_TREES, _MOST_SAMPLE = 33, 1 << 12, 960, 1 << 14
+_MOST_COLUMNS, _LEAST_CELLS, _MOST_CELLS, _MOST_TREES, _MOST_SAMPLE = 33, 30, 1 << 12, 960, 1 << 14
 _MOST_RECORDS, _MOST_COUNT, _MOST_SUM, _MOST_LEAF = 1 << 41, 1 << 62, 1 << 90, 1 << 40
 _LARGEST_ENCODED = 4 << 10
 _LEAST_EPSILON, _LARGEST_EPSILON = 1e-9, 30
@@ -166,8 +166,8 @@ def _nodes(document: dict[str, Any], columns: int) -> list[tuple[int, int, int]]
     """Checks that nodes are a binary tree: its root comes first, children come in pairs after their node."""
     lists = _members(document, ("columns", "cuts", "children"), "tree")
     size = len(lists[2]) if isinstance(lists[2], list) else 0
-    if not 1 <= size < 2 * _MOST_CELLS:
-        raise RefusedDocument(f"{_NAME}.tree.children are not 1 to {2 * _MOST_CELLS - 1} nodes")
+    if not 2 * _LEAST_CELLS <= size + 1 <= 2 * _MOST_CELLS:
+        raise RefusedDocument(f"{_NAME}.tree does not have {_LEAST_CELLS} to {_MOST_CELLS} cells")
     bounds = {"columns": (0, columns - 1), "cuts": (1, CODES), "children": (0, size - 1)}
     checked = [_integers(each, f"tree.{key}", size, *bounds[key]) for key, each in zip(bounds, lists, strict=True)]
     nodes, parents = list(zip(*checked, strict=True)), [0] * size

@@ -120,9 +120,9 @@ class CellPredictions:
 
 
 def _leaf(codes: np.ndarray, columns: Sequence[int], cuts: Sequence[int]) -> np.ndarray:
-    leaf = np.zeros(codes.shape[1], np.intp)
+    leaf = np.zeros(codes.shape[1], np.uint8)
     for column, cut in zip(columns, cuts, strict=True):
-        leaf = 2 * leaf + (codes[column] >= cut)
+        leaf = 2 * leaf + (codes[column] >= np.uint8(cut))
     return leaf
 
 

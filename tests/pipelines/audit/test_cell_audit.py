@@ -213,7 +213,7 @@ def move_record(cells):
     [
         (move_record, "center.linear.cells.records are not the numbers of records in each cell"),
         (
-            lambda cells: cells["codes"].__setitem__(0, cells["codes"][0][::-1]),
+            lambda cells: cells["codes"].__setitem__(-1, cells["codes"][-1][::-1]),
             "center.linear.cells.codes are not those of a sample of the records",
         ),
     ],
@@ -247,6 +247,7 @@ MALFORMED = [
     (("codes",), ["A"], "codes are not one text"),
     (("codes", 0), "A", "codes are not texts of one length"),
     (("codes", 0), "-" * RECORDS, "codes have characters"),
+    (("tree", "children"), [0], "tree does not have 30 to 4096 cells"),
     (("tree", "children", 0), 2, "tree has children that are not a pair"),
     (("tree", "children", 1), 1, "tree"),
     (("tree", "cuts", 0), 64, "tree has a node before its parent, or a leaf that is split"),
@@ -292,6 +293,12 @@ def test_malformed_members(copied, path, value, problem):
 def test_all_records_are_zero(copied):
     change_cells(copied, lambda cells: cells.update(records=[0] * len(cells["records"])))
     assert problems(copied) == "center.linear.cells.records are all 0"
+
+
+def test_a_cell_without_a_record_of_the_sample(without_sums):
+    assert problems(without_sums) == ""
+    change_cells(without_sums, lambda cells: cells.update(codes=["A" * RECORDS for _ in cells["codes"]]))
+    assert problems(without_sums) == "center.linear.cells.tree has a cell without a record of the sample"
 
 
 def test_cells_of_a_center_without_sums(copied):
