@@ -2,10 +2,10 @@
 
 With a center column, every label minus the center of its own record is an output; with groups, an output in the range
 of the record's own group. With a linear center, every record's center is the one that the center predicts from the
-record's features. With units, none has more records than the bound.
+record's features, and cells have as many records as it says. With units, none has more records than the bound.
 
 Reads TFRecords with code of its own and Parquet with pyarrow. The true labels are not needed. Not loaded by an audit
-without `--data`, which uses the standard library only.
+without `--data`, which uses the standard library only, and numpy for the cells of a center.
 """
 
 from __future__ import annotations
@@ -73,6 +73,10 @@ def audit_data(data: Path, release: dict[str, Any], mechanism: dict[str, Any]) -
     if units is not None:
         problems += units.problems()
     problems += letter_problems(data.parent, release)
+    reason = _unknown_prior(release, mechanism)
+    if predictions is not None and predictions.cells is not None and not reason:
+        # Records without a usable label may be in the sample of features, but are in no shard.
+        problems += predictions.cells.problems(release["records_without_label"])
     if problems:
         return DataAudit(tuple(problems), ())
     lines = [
@@ -89,7 +93,6 @@ def audit_data(data: Path, release: dict[str, Any], mechanism: dict[str, Any]) -
         letters = release["dead_letters"]
         files = "1 file" if len(letters) == 1 else f"{len(letters)} files"
         lines.append(f"dead letters {sum(letters.values())} in {files}, as in the manifest: places, and no labels")
-    reason = _unknown_prior(release, mechanism)
     if reason:
         return DataAudit((), (*lines, f"distribution not checked: {reason}"))
     problem, line = _distribution(outputs, release, mechanism)

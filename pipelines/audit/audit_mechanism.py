@@ -1,8 +1,8 @@
 """Second implementation of the certificate: audits a mechanism file from its integers.
 
-It imports the standard library only, so that a mistake in the solvers cannot affect the audit. Every check is decided
-in exact integers and rationals; a float in a file stands for the rational number that it represents. Input files are
-untrusted.
+It imports the standard library only, and numpy for the cells of a center, so that a mistake in the solvers cannot
+affect the audit. Every check of the certificate is decided in exact integers and rationals; a float in a file stands
+for the rational number that it represents. Input files are untrusted.
 
 A mechanism file gives integers W with P(output c | label y) = W[y, c] / 2^bits. Its true epsilon is ln of the largest
 ratio, over outputs and pairs of labels, of two weights for one output. A file with a delta claims (epsilon, delta)-DP
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from .center_audit import center_line, center_sum_problems, group_problems, signed_ranges
+from .center_audit import center_line, center_sum_problems, group_problems, read_linear_center, signed_ranges
 from .documents import (
     RefusedDocument,
     read_ascending_floats,
@@ -78,7 +78,7 @@ class Audit:
       unit_column: Column that names the unit, as stated; None for single records.
       unit_labels: Epsilon and delta of all labels of a unit, as stated; None where those of records add up.
       prior_epsilon: As the release states it; None where no release was audited.
-      center_epsilon: That of the linear center of a release; 0 without one.
+      center_epsilon: That of the linear center of a release and of its cells; 0 without one.
       total_epsilon: As the release states it; None where no release was audited.
       data_lines: Lines of the report about the records; empty where they were not read.
       parts: Of a release of several labels, the name and the audit of each; such a release has no mechanism itself.
@@ -180,6 +180,7 @@ def audit_document(document: dict[str, Any]) -> Audit:
         else:
             problems += _center_problems(center["center.domain"], labels)
         problems += center_sum_problems(document)
+        problems += _cell_problems(document)
     if "declared_grid" in document:
         problems += _grid_problems(document, read_center(document)["center.domain"] if "center" in document else labels)
     signed = {"bits": bits, "columns": columns, "labels": labels, "outputs": outputs, **signed_ranges(document)}
@@ -277,6 +278,15 @@ def _center_problems(domain: list[float], labels: list[float]) -> Iterator[str]:
     first = bisect_left(grid, labels[0])
     if grid[first : first + len(labels)] != labels:
         yield "labels are not consecutive residuals of center.domain"
+
+
+def _cell_problems(document: dict[str, Any]) -> Iterator[str]:
+    """Checks what follows from the sums of cells of a center; numpy is loaded only where there are some."""
+    linear = read_linear_center(document)
+    if linear is not None and linear["center.linear.cells"] is not None:
+        from .cell_audit import cell_problems
+
+        yield from cell_problems(linear)
 
 
 def _grid_problems(document: dict[str, Any], domain: list[float]) -> Iterator[str]:

@@ -8,6 +8,8 @@ The labels enter a linear center through its noised sums alone, so the coefficie
 party could encode labels in coefficients of its own. They are the posterior mean of a linear regression whose prior
 variances and moments are public; docs/mechanisms/linear_center.md has the formula. Every sum, product and quotient is
 a float operation in the order that the formula's document prescribes, so the coefficients are equal bit by bit.
+
+A linear center may have cells; `cell_audit` checks what follows from their noised sums.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
+from .cell_document import Cells, read_cells
 from .documents import RefusedDocument, printable, read_center, read_count, read_member, read_nonnegative
 
 # Labels are computed in floating point, from a square root.
@@ -150,14 +153,15 @@ def read_linear_center(mechanism: dict[str, Any]) -> dict[str, Any] | None:
     """Reads the linear center of a mechanism file and checks its bounds.
 
     The result has its members, with `center.linear.` before each key, and `center.linear.features`, the names of its
-    features; None if the file has no center, or one that is a column of the input. Raises RefusedDocument if a member
-    is missing, has the wrong type or another length than the rest, or is out of bounds.
+    features; `center.linear.cells` is read, and None without cells. The result is None if the file has no center, or
+    one that is a column of the input. Raises RefusedDocument if a member is missing, has the wrong type or another
+    length than the rest, or is out of bounds.
     """
     center = mechanism.get("center")
     if not isinstance(center, dict) or "linear" not in center:
         return None
     stated = read_member(center, "linear", dict)
-    if set(stated) != {*_KEYS, "coefficients"}:
+    if set(stated) - {"cells"} != {*_KEYS, "coefficients"}:
         raise RefusedDocument("center.linear has not exactly the members of a linear center")
     found = {f"center.linear.{key}": value for key, value in stated.items()}
     encoders = read_member(found, "center.linear.encoders", list)
@@ -191,7 +195,10 @@ def read_linear_center(mechanism: dict[str, Any]) -> dict[str, Any] | None:
     _check_gram(found, size + 1)
     _check_integers(found["center.linear.sums"], size + 1 if size else 0, 1 << 128, "sums")
     _check_integers(found["center.linear.coefficients"], size + 1, _MOST_COEFFICIENT, "coefficients")
-    return found
+    if "cells" in stated and not found["center.linear.sums"]:
+        raise RefusedDocument("center.linear has cells, but no sums that they were made from")
+    cells = read_cells(stated["cells"], encoders, found["center.linear.labels"]) if "cells" in stated else None
+    return {**found, "center.linear.cells": cells}
 
 
 def center_sum_problems(mechanism: dict[str, Any]) -> Iterator[str]:
@@ -236,7 +243,22 @@ def center_line(mechanism: dict[str, Any]) -> str:
     return (
         f"center       column '{column}', linear in {features} features: coefficients recomputed from {len(sums)} "
         f"sums, of sensitivity 2 ({labels} - 1) {norm} = {2 * (labels - 1) * norm}, with noise of scale "
-        f"{float(_noise_scale(linear))!r} for epsilon {epsilon!r}{groups}"
+        f"{float(_noise_scale(linear))!r} for epsilon {epsilon!r}{_cells_line(linear['center.linear.cells'])}{groups}"
+    )
+
+
+def _cells_line(cells: Cells | None) -> str:
+    """Line break and line of a report about the cells of a center; empty without cells."""
+    if cells is None:
+        return ""
+    histogram = f"the histogram of the residuals has epsilon {float(cells.histogram_epsilon)!r}"
+    if not cells.sums:
+        return f"\ncells        {len(cells.records)} cells of features, of which no sum was released; {histogram}"
+    (low, high), epsilon = cells.ends, cells.sums_epsilon
+    return (
+        f"\ncells        {len(cells.records)} cells of features: sums of residuals clipped to {low}..{high} steps, of "
+        f"sensitivity {high - low}, with noise of scale {float((high - low) / epsilon)!r} for epsilon "
+        f"{float(epsilon)!r}; {histogram}; {len(cells.leaves)} trees recomputed from the sums"
     )
 
 
@@ -329,13 +351,38 @@ def _check_gram(found: dict[str, Any], size: int) -> None:
         raise RefusedDocument("center.linear.gram is not a matrix of inner products")
 
 
+class LikelySystem(NamedTuple):
+    """Regression of a linear center for one of the likeliest strengths of its prior, in steps of the label domain.
+
+    Attributes:
+      gram: Moments of the rows.
+      moments: Noised moments of rows and labels.
+      noise: Variance of their noise.
+      prior: Prior variances of the coefficients.
+      coefficients: The posterior mean, rounded.
+    """
+
+    gram: list[list[float]]
+    moments: list[float]
+    noise: float
+    prior: list[float]
+    coefficients: list[int]
+
+
 def _coefficients(linear: dict[str, Any]) -> Iterator[list[int]]:
     """The coefficients for the likeliest strength of the prior; and those for any other one that is as likely."""
+    if not linear["center.linear.sums"]:
+        yield [0]
+    for system in likely_systems(linear):
+        yield system.coefficients
+
+
+def likely_systems(linear: dict[str, Any]) -> Iterator[LikelySystem]:
+    """Solves the regression of a linear center for the likeliest strength of the prior, and any that is as likely."""
     sums, labels, sampled, records, signal = (
         linear[f"center.linear.{key}"] for key in ("sums", "labels", "sampled", "records", "signal")
     )
     if not sums:
-        yield [0]
         return
     gram = [[float(value) / float(ROW_UNIT**2 * sampled) for value in row] for row in linear["center.linear.gram"]]
     unit = 2 * ROW_UNIT * records
@@ -350,10 +397,12 @@ def _coefficients(linear: dict[str, Any]) -> Iterator[list[int]]:
     most = max(likelihoods, default=-math.inf)
     for factor, likelihood in zip(factors, likelihoods, strict=True):
         if likelihood >= most - _CLOSE * (1 + abs(most)):
-            found = _posterior_mean(gram, moments, noise, [_VARIANCE * (labels - 1) ** 2, *(v * factor for v in prior)])
+            variances = [_VARIANCE * (labels - 1) ** 2, *(v * factor for v in prior)]
+            found = _posterior_mean(gram, moments, noise, variances)
             if all(map(math.isfinite, found)):
                 scaled = [round(value * COEFFICIENT_UNIT) for value in found]
-                yield [min(max(value, -_MOST_COEFFICIENT), _MOST_COEFFICIENT) for value in scaled]
+                coefficients = [min(max(value, -_MOST_COEFFICIENT), _MOST_COEFFICIENT) for value in scaled]
+                yield LikelySystem(gram, moments, noise, variances, coefficients)
 
 
 def _likelihood(moments: Sequence[float], variances: Sequence[float]) -> float:

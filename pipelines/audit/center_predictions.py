@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from .cell_document import CodedColumn
+from .cell_predictions import CellPredictions, codes_of_cuts
 from .center_audit import (
     COEFFICIENT_UNIT,
     FEATURE_UNIT,
@@ -31,7 +33,21 @@ from .shard_columns import Column
 
 # A component in units of 1 / (FEATURE_UNIT WEIGHT_UNIT) has this many bits more than one in units of 1 / ROW_UNIT.
 _SHIFT = (FEATURE_UNIT * WEIGHT_UNIT // ROW_UNIT).bit_length() - 1
+_UNIT = COEFFICIENT_UNIT * ROW_UNIT
+# Leaves of trees are in units of 1 / 2^16 steps.
+_TO_SUMS = _UNIT >> 16
 _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+_NO_CODES = (np.zeros((0, 0), np.uint8),) * 2
+
+
+class _Bounds(NamedTuple):
+    """Bounds on the linear predictions of n records, each of shape (n,), and on their codes, each of shape (d, n).
+
+    Without cells there are no codes. Bounds that are equal are one array.
+    """
+
+    sums: tuple[np.ndarray, np.ndarray]
+    codes: tuple[np.ndarray, np.ndarray] = _NO_CODES
 
 
 class CenterPredictions:
@@ -41,6 +57,7 @@ class CenterPredictions:
       numbers: Names of the features that are numbers.
       categories: Names of the features that are categories.
       rounded: Number of records so far whose center is not predicted, but possible before features were rounded.
+      cells: Cells of the center and their trees; None without cells.
     """
 
     def __init__(self, mechanism: dict[str, Any], float32: bool):
@@ -66,6 +83,8 @@ class CenterPredictions:
         self._norm, self._labels = linear["center.linear.norm"], linear["center.linear.labels"]
         self._coefficients = np.array(coefficients, np.int64)
         domain = np.array(read_center(mechanism)["center.domain"])
+        cells = linear["center.linear.cells"]
+        self.cells = None if cells is None else CellPredictions(cells, self._features)
         self._float32 = float32
         self._domain = domain.astype(np.float32).astype(np.float64) if float32 else domain
 
@@ -74,20 +93,15 @@ class CenterPredictions:
 
         `columns` has the features of n records, those of `numbers` and `categories`; centers have shape (n,), float64.
         """
-        size = self._weights.shape[1]
-        terms = np.zeros((len(centers), size), np.int64)
-        for name, feature in self._features.items():
-            terms += feature.terms(columns[name])
-        found = self._indices(terms, terms)[0]
+        exact = self._exact(columns, len(centers))
+        found, _ = self._labels_of(exact)
         wrong = self._domain[found].view(np.uint64) != centers.view(np.uint64)
+        if self.cells is not None:
+            self._count(self.cells, columns, exact.codes[0])
         if not self._float32 or not wrong.any():
             return wrong
         rows = np.flatnonzero(wrong)
-        low, high = np.zeros((len(rows), size), np.int64), np.zeros((len(rows), size), np.int64)
-        for name, feature in self._features.items():
-            least, most = feature.bounds(columns[name], rows)
-            low, high = low + least, high + most
-        first, last = self._indices(low, high)
+        first, last = self._labels_of(self._possible(columns, rows))
         # Equal labels in float32 are one.
         place = np.searchsorted(self._domain, np.nan_to_num(centers[rows]))
         same = self._domain[np.minimum(place, len(self._domain) - 1)].view(np.uint64) == centers[rows].view(np.uint64)
@@ -96,8 +110,52 @@ class CenterPredictions:
         wrong[rows[possible]] = False
         return wrong
 
-    def _indices(self, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Least and largest label for sums of terms between two bounds, shape (n, m), int64."""
+    def _exact(self, columns: Mapping[str, Column], records: int) -> _Bounds:
+        """What all records have, if no feature was rounded."""
+        terms = np.zeros((records, self._weights.shape[1]), np.int64)
+        for name, feature in self._features.items():
+            terms += feature.terms(columns[name])
+        sums, _ = self._sums(terms, terms)
+        if self.cells is None:
+            return _Bounds((sums, sums))
+        codes = self.cells.codes(columns, self._rounded(sums))
+        return _Bounds((sums, sums), (codes, codes))
+
+    def _possible(self, columns: Mapping[str, Column], rows: np.ndarray) -> _Bounds:
+        """What some records may have had before their features were rounded."""
+        low, high = (np.zeros((len(rows), self._weights.shape[1]), np.int64) for _ in range(2))
+        for name, feature in self._features.items():
+            least, most = feature.bounds(columns[name], rows)
+            low, high = low + least, high + most
+        sums = self._sums(low, high)
+        if self.cells is None:
+            return _Bounds(sums)
+        return _Bounds(sums, self.cells.code_bounds(columns, rows, *map(self._rounded, sums)))
+
+    def _count(self, cells: CellPredictions, columns: Mapping[str, Column], codes: np.ndarray) -> None:
+        """Counts the records of each cell; those that features before rounding may move are uncertain."""
+        uncertain = np.zeros(codes.shape[1], bool)
+        if self._float32:
+            low, high = self._possible(columns, np.arange(codes.shape[1])).codes
+            uncertain = (low != high).any(axis=0)
+        cells.count(codes, uncertain)
+
+    def _labels_of(self, bounds: _Bounds) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers of the least and the largest label that are predicted within bounds."""
+        low, high = bounds.sums
+        if self.cells is not None:
+            least, most = self.cells.sums(*bounds.codes)
+            limit = (self._labels - 1) * (_UNIT // 2)
+            low, high = (
+                np.clip(each, -limit, limit) + trees * _TO_SUMS for each, trees in ((low, least), (high, most))
+            )
+        return self._rounded(low), self._rounded(high)
+
+    def _sums(self, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Least and largest linear prediction, less the middle of the domain, in units of 1 / _UNIT steps.
+
+        The terms of the components are between two bounds, shape (n, m), int64.
+        """
         half = 1 << (_SHIFT - 1)
         front = np.full((len(low), 1), ROW_UNIT)
         low = np.concatenate([front, (low + half) >> _SHIFT], axis=1)
@@ -110,10 +168,11 @@ class CenterPredictions:
         low = self._shortened(low, np.where(low < 0, shortest, longest))
         high = self._shortened(high, np.where(high < 0, longest, shortest))
         ends = low * self._coefficients, high * self._coefficients
-        unit = 2 * COEFFICIENT_UNIT * ROW_UNIT
-        doubled = (2 * end.sum(axis=1) + self._labels * (unit // 2) for end in (np.minimum(*ends), np.maximum(*ends)))
-        least, most = (np.clip(each // unit, 0, self._labels - 1) for each in doubled)
-        return least, most
+        return np.minimum(*ends).sum(axis=1), np.maximum(*ends).sum(axis=1)
+
+    def _rounded(self, sums: np.ndarray) -> np.ndarray:
+        """Number of the label that is closest to a prediction, less the middle of the domain."""
+        return np.clip((2 * sums + self._labels * _UNIT) // (2 * _UNIT), 0, self._labels - 1)
 
     def _shortened(self, rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         return np.sign(rows) * (np.abs(rows) * self._norm // lengths)
@@ -129,6 +188,20 @@ class _Number:
 
     def bounds(self, column: Column, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Bounds on the terms of some records for all numbers that round to theirs."""
+        parts = [end[:, None] * self._weights for end in self._encoded_bounds(column, rows)]
+        return np.minimum(*parts), np.maximum(*parts)
+
+    def codes(self, column: Column, coded: CodedColumn) -> np.ndarray:
+        """Codes of a column of codes, shape (n,)."""
+        return codes_of_cuts(coded, self._encoded(column.numbers))
+
+    def code_bounds(self, column: Column, rows: np.ndarray, coded: CodedColumn) -> tuple[np.ndarray, np.ndarray]:
+        """Least and largest codes of some records for all numbers that round to theirs."""
+        least, most = self._encoded_bounds(column, rows)
+        return codes_of_cuts(coded, least), codes_of_cuts(coded, most)
+
+    def _encoded_bounds(self, column: Column, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds on the encoded numbers of some records, shape (n,)."""
         numbers = column.numbers[rows]
         with np.errstate(over="ignore", invalid="ignore"):
             single = numbers.astype(np.float32)
@@ -145,8 +218,7 @@ class _Number:
         least = np.where(numbers == -np.inf, -LARGEST_FEATURE * FEATURE_UNIT, least)
         most = np.where(numbers == -np.inf, np.maximum(self._encoded(-_LARGEST_FLOAT32), 0), most)
         rounded = column.floats[rows] & ~np.isnan(numbers)
-        parts = [np.where(rounded, end, exact)[:, None] * self._weights for end in (least, most)]
-        return np.minimum(*parts), np.maximum(*parts)
+        return np.where(rounded, least, exact), np.where(rounded, most, exact)
 
     def _encoded(self, numbers: np.ndarray | float) -> np.ndarray:
         """Standardized, clipped, and rounded to multiples of 1 / FEATURE_UNIT; 0 for a missing number."""
@@ -166,13 +238,26 @@ class _Category:
 
     def terms(self, column: Column) -> np.ndarray:
         """Terms of the components, shape (n, m), int64."""
-        places = np.array([*(self._place(value) for value in column.values), self._width])
-        return self._table[places[column.codes]]
+        return self._table[self._places(column)]
 
     def bounds(self, column: Column, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Bounds on the terms of some records. A category of rounded floats may be any place."""
         exact, rounded = self.terms(column)[rows], column.floats[rows][:, None]
         return np.where(rounded, self._table.min(axis=0), exact), np.where(rounded, self._table.max(axis=0), exact)
+
+    def codes(self, column: Column, coded: CodedColumn) -> np.ndarray:
+        """Codes of a column of codes, shape (n,)."""
+        return np.array(coded.places)[self._places(column)]
+
+    def code_bounds(self, column: Column, rows: np.ndarray, coded: CodedColumn) -> tuple[np.ndarray, np.ndarray]:
+        """Least and largest codes of some records, as of `bounds`."""
+        exact, rounded = self.codes(column, coded)[rows], column.floats[rows]
+        return np.where(rounded, min(coded.places), exact), np.where(rounded, max(coded.places), exact)
+
+    def _places(self, column: Column) -> np.ndarray:
+        """Places of the values of n records, shape (n,)."""
+        places = np.array([*(self._place(value) for value in column.values), self._width])
+        return places[column.codes]
 
     def _place(self, value: Any) -> int:
         if isinstance(value, int) and self._values == ["False", "True"]:

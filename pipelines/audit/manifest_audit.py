@@ -44,6 +44,8 @@ UNIT_ADJACENCY = (
 
 # Warnings are decided in floating point; so close to a threshold, relatively, a manifest may state them or not.
 _CLOSE = 1e-6
+# Two sums that are rounded up are above the exact one by less than this factor.
+_ROUNDED_TWICE = 1 + Fraction(1, 1 << 50)
 # Thresholds of the warnings, as docs/guides/release.md states them.
 _END_SHARE, _END_MARGINS = 0.1, ((0.25, 34, 20), (0.6, 39, 5))
 _LABEL_ERROR, _MODEL_NOISE, _CENTER_RANGE, _MISSING_CENTERS = 0.9, 0.5, 0.5, 0.05
@@ -70,8 +72,12 @@ def budget_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: A
     """Compares the epsilons and deltas of a manifest with each other and with the mechanism file."""
     total, prior = read_nonnegative(release, "release.epsilon"), read_nonnegative(release, "release.prior_epsilon")
     certified, center = read_nonnegative(release, "release.certified_epsilon"), center_epsilon(mechanism)
-    # A release without a linear center has no epsilon for it.
-    if read_nonnegative({"release.center_epsilon": 0.0, **release}, "release.center_epsilon") != center:
+    # A release without a linear center has no epsilon for it; a sum of several is rounded up to a float, twice.
+    stated = read_nonnegative({"release.center_epsilon": 0.0, **release}, "release.center_epsilon")
+    if _has_cells(mechanism):
+        if not center <= stated <= center * _ROUNDED_TWICE:
+            yield "release.center_epsilon is not the sum of those of the linear center and its cells"
+    elif stated != center:
         yield "release.center_epsilon is not center.linear.epsilon of mechanism.json"
     most, composed = records_per_unit(mechanism), _composed(mechanism)
     labels = most * Fraction(audit.certified_epsilon) if composed is None else composed[0]
@@ -151,12 +157,20 @@ def unit_problems(release: dict[str, Any], mechanism: dict[str, Any], audit: Aud
 
 
 def center_epsilon(mechanism: dict[str, Any]) -> Fraction:
-    """Reads the epsilon that the linear center of a mechanism file has spent; 0 without a linear center.
+    """Reads the epsilon that the linear center of a mechanism file and its cells have spent; 0 without a linear center.
 
     Raises RefusedDocument also if there are noised sums without an epsilon.
     """
     linear = read_linear_center(mechanism)
-    return Fraction(0) if linear is None else read_nonnegative(linear, "center.linear.epsilon")
+    if linear is None:
+        return Fraction(0)
+    cells = linear["center.linear.cells"]
+    return read_nonnegative(linear, "center.linear.epsilon") + (0 if cells is None else cells.epsilon)
+
+
+def _has_cells(mechanism: dict[str, Any]) -> bool:
+    linear = read_linear_center(mechanism)
+    return linear is not None and linear["center.linear.cells"] is not None
 
 
 def read_prior(mechanism: dict[str, Any]) -> dict[str, Any]:

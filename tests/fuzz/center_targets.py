@@ -4,6 +4,7 @@ import datetime
 import decimal
 import io
 import json
+import shutil
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from file_targets import check_mechanism_file, empty_folder, signed
 from harness import Case, Target
 from hypothesis import strategies as st
 from mutations import NUMBERS, mutated_json
-from seeds import centered_release, job, parsed, workspace
+from seeds import cell_release, centered_release, job, parsed, workspace
 
 _RECORDS = 8
 _FLOATS = (0.0, -0.0, 1.5, 20_000.0, 4e4, -1e5, 1e308, -1e308, 3.5e38, 1e-300, float("nan"), float("inf"), None)
@@ -49,6 +50,37 @@ def _check_release(case: Case) -> bool:
     assert reported == (folder / "report.html").exists()
     if passed and audit.code == 0:
         assert checked(["attack", str(folder), "--draws=1000"], workspace()).code == 0
+    return passed
+
+
+# Cells of a center, in center.json and in the mechanism file.
+
+
+@st.composite
+def _cells(draw: st.DrawFn) -> Case:
+    """The cells of a release, mutated."""
+    document = json.loads((cell_release() / "center.json").read_bytes())
+    cells = (json.dumps(document["linear"]["cells"]).encode(),)
+    return {"cells.json": draw(mutated_json(parsed(cells), cells))}
+
+
+def _check_cells(case: Case) -> bool:
+    """The audit of the release with these cells; what passes, the product reads."""
+    from labeldp import CenterModel
+
+    folder = empty_folder() / "released"
+    shutil.copytree(cell_release(), folder)
+    for name in ("center.json", "mechanism.json"):
+        document = json.loads((folder / name).read_bytes())
+        linear = document["linear"] if name == "center.json" else document["center"]["linear"]
+        linear["cells"] = "of the case"
+        (folder / name).write_bytes(json.dumps(document).encode().replace(b'"of the case"', case["cells.json"]))
+    passed = checked(["audit", str(folder), "--data"], workspace()).code == 0
+    if passed:
+        CenterModel.from_json((folder / "center.json").read_text())
+    reported = checked(["report", str(folder)], workspace()).code == 0
+    assert reported == (folder / "report.html").exists()
+    assert reported or not passed
     return passed
 
 
@@ -179,7 +211,9 @@ def center_targets() -> list[Target]:
       The targets.
     """
     centered_release()
+    cell_release()
     return [
         Target("center_mechanism", _mechanisms(), _check_release, 30, memory=2 << 30),
+        Target("cells", _cells(), _check_cells, 20, memory=2 << 30),
         Target("center_job", _inputs(), _check_job, 6, memory=6 << 30),
     ]

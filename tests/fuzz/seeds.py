@@ -235,6 +235,25 @@ def centered_release() -> Path:
     return output
 
 
+@functools.cache
+def cell_release() -> Path:
+    """Release that `privatize` writes around a center of cells, with its ledger beside it.
+
+    Returns:
+      The output folder.
+    """
+    path = workspace() / "cells.csv"
+    rows = [(row * 7 % 11, "uvw"[row % 3], row * 5 % 13) for row in range(1_100)]
+    lines = [f"{a},{kind},{b},{(a + b) // 3 + (a > 5) * (b > 6) + (kind == 'u')}\n" for a, kind, b in rows]
+    path.write_text("a,kind,b,y\n" + "".join(lines))
+    output = workspace() / "with_cells" / "released"
+    flags = {"input": path, "output": output, "center": "cells", "label_max": 9, "epsilon": 2}
+    outcome = run(job("privatize", **flags), workspace())
+    if outcome.code:
+        raise RuntimeError(outcome.err)
+    return output
+
+
 def job(command: str, **flags: Any) -> list[str]:
     """Arguments of a job on the log.
 

@@ -1,0 +1,132 @@
+"""Second implementation of what cells add to a linear center's predictions: codes of each record, and sums of leaves.
+
+Where features were rounded, a code lies between the codes of both ends, and a record is in one of the leaves that these
+allow: the sum over the trees lies between the sums of their least and of their largest leaf.
+
+The number of records of each cell is public, and the codes of the sample are those of records. Both are compared with
+the records, where the center was made from these: they could hold labels otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from .cell_document import DEPTH, Cells, CodedColumn
+from .shard_columns import Column
+from .tree_audit import cells_of
+
+
+def codes_of_cuts(coded: CodedColumn, values: np.ndarray) -> np.ndarray:
+    """Codes of encoded values: the numbers of cuts that are at most these."""
+    return np.searchsorted(np.array(coded.cuts, np.int64), values, side="right")
+
+
+class CodedFeature(Protocol):
+    """Feature of a linear center that columns of codes are made from."""
+
+    def codes(self, column: Column, coded: CodedColumn) -> np.ndarray:
+        """Codes of n records, shape (n,)."""
+        ...
+
+    def code_bounds(self, column: Column, rows: np.ndarray, coded: CodedColumn) -> tuple[np.ndarray, np.ndarray]:
+        """Least and largest code of some records, for all values that are rounded to theirs."""
+        ...
+
+
+class CellPredictions:
+    """Codes and trees of the records of a release."""
+
+    def __init__(self, cells: Cells, features: Mapping[str, CodedFeature]):
+        """Starts without records; features are in the order of the encoders."""
+        self._cells = cells
+        self._features = list(features.items())
+        self._splits = np.array(cells.splits, np.intp).reshape(-1, 2, DEPTH)
+        self._leaves = np.array(cells.leaves, np.int64).reshape(-1, 1 << DEPTH)
+        self._least, self._most = (np.zeros(len(cells.records), np.int64) for _ in range(2))
+        # Rows of codes of the sample that no record has had so far, and how often.
+        sample = np.array([np.frombuffer(codes, np.uint8) for codes in cells.codes])
+        self._wanted, counts = np.unique(_as_texts(sample), return_counts=True)
+        self._open = counts.astype(np.int64)
+        self._uncertain = 0
+
+    def codes(self, columns: Mapping[str, Column], indices: np.ndarray) -> np.ndarray:
+        """Codes of n records, shape (d, n), uint8; `indices` are those that the linear center predicts."""
+        found = np.empty((len(self._cells.columns), len(indices)), np.uint8)
+        for place, coded in enumerate(self._cells.columns):
+            if coded.feature < 0:
+                found[place] = codes_of_cuts(coded, indices)
+                continue
+            name, feature = self._features[coded.feature]
+            found[place] = feature.codes(columns[name], coded)
+        return found
+
+    def code_bounds(
+        self, columns: Mapping[str, Column], rows: np.ndarray, least: np.ndarray, most: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Least and largest codes of some records, shape (d, n), uint8, whose index is between two bounds."""
+        low, high = (np.empty((len(self._cells.columns), len(rows)), np.uint8) for _ in range(2))
+        for place, coded in enumerate(self._cells.columns):
+            if coded.feature < 0:
+                low[place], high[place] = codes_of_cuts(coded, least), codes_of_cuts(coded, most)
+                continue
+            name, feature = self._features[coded.feature]
+            low[place], high[place] = feature.code_bounds(columns[name], rows, coded)
+        return low, high
+
+    def sums(self, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds on the sums of the leaves of records whose codes are between two bounds, shape (d, n)."""
+        least, most = (np.zeros(low.shape[1], np.int64) for _ in range(2))
+        for (columns, cuts), leaves in zip(self._splits, self._leaves, strict=True):
+            first = _leaf(low, columns, cuts)
+            if low is high:
+                least += leaves[first]
+                continue
+            # Where both ends agree on a level, so do all codes between them.
+            free = first ^ _leaf(high, columns, cuts)
+            reached = [
+                np.where(flipped & ~free, leaves[first], leaves[first ^ flipped]) for flipped in range(1 << DEPTH)
+            ]
+            least += np.minimum.reduce(reached)
+            most += np.maximum.reduce(reached)
+        return (least, least) if low is high else (least, most)
+
+    def count(self, codes: np.ndarray, uncertain: np.ndarray) -> None:
+        """Counts the cells of n records, and takes their codes from those of the sample.
+
+        Codes have shape (d, n); `uncertain`, shape (n,), are those of records whose features were rounded.
+        """
+        found = np.bincount(cells_of(self._cells, codes[:, ~uncertain]), minlength=len(self._least))
+        self._least += found
+        self._most += found
+        self._uncertain += int(uncertain.sum())
+        texts, counts = np.unique(_as_texts(codes[:, ~uncertain]), return_counts=True)
+        place = np.minimum(np.searchsorted(self._wanted, texts), len(self._wanted) - 1)
+        known = self._wanted[place] == texts
+        self._open[place[known]] -= counts[known]
+
+    def problems(self, others: int) -> Iterator[str]:
+        """Compares cells and sample with the records; one line for each failed check.
+
+        `others` is the number of records that may be in the sample, but are not in the release.
+        """
+        records = np.array(self._cells.records)
+        if (self._least > records).any() or int((records - self._least).sum()) != self._uncertain:
+            yield "center.linear.cells.records are not the numbers of records in each cell"
+        if int(np.maximum(self._open, 0).sum()) > others + self._uncertain:
+            yield "center.linear.cells.codes are not those of a sample of the records"
+
+
+def _leaf(codes: np.ndarray, columns: Sequence[int], cuts: Sequence[int]) -> np.ndarray:
+    leaf = np.zeros(codes.shape[1], np.uint8)
+    for column, cut in zip(columns, cuts, strict=True):
+        leaf = 2 * leaf + (codes[column] >= np.uint8(cut))
+    return leaf
+
+
+def _as_texts(codes: np.ndarray) -> np.ndarray:
+    """Codes of each record as one value of fixed size, shape (n,)."""
+    rows = np.ascontiguousarray(codes.T)
+    return rows.view(f"S{rows.shape[1]}")[:, 0] if len(rows) else np.zeros(0, f"S{len(codes)}")
