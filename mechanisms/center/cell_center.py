@@ -42,7 +42,7 @@ MOST_EPSILON = 2.0
 """Largest budget of linear center, cells, prior and labels with cells."""
 # Share of the sums in what the linear center leaves, for up to so many records; for more, the noise of the sums is as
 # small with a share that falls as 1 / n. Share of the histogram in that share.
-_SHARE, _RECORDS, _HISTOGRAM = Fraction(4, 5), 50_000, Fraction(1, 25)
+_SHARE, _RECORDS, _HISTOGRAM = Fraction(9, 10), 50_000, Fraction(1, 25)
 CELL_SHARE = _SHARE * (1 + _HISTOGRAM)
 """Largest share of cells in what the linear center leaves."""
 # Fewer records times epsilon give too few cells, and too little is left for their labels.
@@ -136,7 +136,7 @@ def ends_in_steps(first: int, last: int, residuals: ResidualDomain) -> tuple[int
 
 @dataclass(frozen=True, eq=False)
 class ReleasedCells:
-    """What was released of the residuals around a linear center, and what follows from it.
+    """Released histogram and sums of the residuals around a linear center, and the trees that follow from them.
 
     Attributes:
       design: Public part.
@@ -216,7 +216,7 @@ def chosen_range(design: CellDesign, center: LinearCenter, records: int, counts:
     mean = dot(weights, steps)
     variance = dot(weights, (steps - mean) ** 2)
     whole = center.label_variance(variance)
-    if whole is None or not variance <= (1 - _EXPLAINED) * whole:
+    if whole is None or not 0 < variance <= (1 - _EXPLAINED) * whole:
         return None
     left = noise_share(records, _PARAMETERS) * len(design.partition.tree.leaves) / records
     best: tuple[float, CellRange] | None = None

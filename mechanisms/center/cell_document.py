@@ -63,6 +63,8 @@ def read_cells(document: object, center: LinearCenter) -> ReleasedCells:
     if not columns:
         raise ValueError("the cells of the center have no column")
     codes = _codes(found["codes"], len(columns))
+    if len(codes) != center.design.sampled or (np.lexsort(codes.T[::-1]) != np.arange(len(codes))).any():
+        raise ValueError("codes of the center are not those of its sample, in ascending order")
     tree = _tree(found["tree"], len(columns))
     budgets = [read_real(found[name], name, 1e-9, 30.0) for name in ("histogram_epsilon", "sums_epsilon")]
     design = CellDesign(CellPartition(columns, tree), codes, *budgets)
@@ -126,6 +128,7 @@ def _tree(document: object, columns: int) -> CellTree:
     # Children come after their node, two by two, and all but the root are those of one node.
     firsts = [child for node, child in enumerate(children) if child != node]
     leaves = all((child == i) == (cuts[i] == CODES) for i, child in enumerate(children))
+    leaves = leaves and all(child != i or split[i] == 0 for i, child in enumerate(children))
     later = all(child >= node for node, child in enumerate(children))
     if not (leaves and later and sorted(firsts) == list(range(1, size, 2)) and size >= 2 * LEAST_CELLS - 1):
         raise ValueError("the tree of the center is none")

@@ -140,11 +140,13 @@ def column_codes(
 def choose_partition(sample: Columns, center: LinearCenter, cells: int) -> tuple[CellPartition, np.ndarray]:
     """Chooses a partition into at most `cells` cells, 1 <= cells <= MOST_CELLS, from a public sample of features.
 
-    Returns it with the codes of the sample, shape (s, d), uint8. There are fewer cells where the sample has fewer
-    records, or codes that do not differ.
+    Returns it with the codes of the sample in ascending order, shape (s, d), uint8. There are fewer cells where the
+    sample has fewer records, or codes that do not differ.
     """
     columns, scales = _coded_columns(sample, center)
     codes = column_codes(columns, sample, center, center.indices(sample))
+    # The order of a sample follows from the secret key. Sums of floats, and what is published, must not depend on it.
+    codes = codes[np.lexsort(codes.T[::-1])]
     positions = np.empty(codes.shape)
     for place, scale in enumerate(scales):
         counts = np.bincount(codes[:, place], minlength=CODES)

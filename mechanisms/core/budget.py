@@ -30,8 +30,8 @@ LEAST_RESIDUAL_SHARE, RESIDUAL_SHARE = Fraction(1, 32), Fraction(1, 8)
 """Least and largest share around a center, where the histogram of the residuals decides their range: at a large epsilon
 a coarse histogram costs more than the noise of the labels (`benchmarks/ranges.py`)."""
 CELL_RESIDUAL_SHARE = Fraction(1, 2)
-"""Share around a center of cells, which leaves so little for labels that they add nearly nothing to it. The histogram
-then states what the center misses."""
+"""Largest share around a center of cells, after which so little is left that the least share is one of the whole
+epsilon: labels add nearly nothing then, and the histogram states what the center misses."""
 
 # Decimal digits of exp and ln. The decimal module rounds both correctly (to half a unit in the last place), so the next
 # decimal below or above the result is a bound.

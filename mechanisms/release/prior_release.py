@@ -5,6 +5,7 @@ A repetition of an earlier release recognizes its mechanism instead of solving. 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -71,22 +72,25 @@ def release_prior(
 
     `summary` is the raw one of the whole input, and `epsilon` the total budget of center, prior and labels; `linear` is
     the center that was made of features. By default, `prior_epsilon` is sqrt(k / n), within the shares of the mechanism
-    that will be solved for the prior. Raises
-    RefusedRelease if the mechanism is chosen automatically, and there are too few records for any, or if there are too
-    many labels for a center; ValueError if there are no records, or a budget is out of range.
+    that will be solved for the prior. Raises RefusedRelease if the mechanism is chosen automatically, and there are too
+    few records for any, or if there are too many labels for a center; ValueError if there are no records, or a budget
+    is out of range.
     """
-    shares = histogram_shares(column, mechanism, linear)
-    epsilon = remaining_epsilon(epsilon, 0.0 if linear is None else linear.epsilon)
+    shares = histogram_shares(column, mechanism, epsilon, linear)
+    left = remaining_epsilon(epsilon, 0.0 if linear is None else linear.epsilon)
+
+    def split(cells: int) -> BudgetSplit:
+        return split_budget(left, cells, summary.records, prior_epsilon, **shares)
+
     if column.groups is not None:
-        return _release_groups(summary, column, epsilon, prior_epsilon, secret, mechanism, linear)
+        return _release_groups(summary, column, split, secret, mechanism, linear)
     if column.center is not None and len(column.residuals.grid) > MOST_RESIDUALS:
         raise RefusedRelease(
             f"{len(column.domain):,} labels have more residuals around a center than the {MOST_RESIDUALS:,} that "
             "mechanisms support: use a coarser grid (`working_grid` chooses one)"
         )
-    budget = split_budget(epsilon, column.cells, summary.records, prior_epsilon, **shares)
-    budget, unit_epsilon = _of_units(budget, column.unit)
-    check_records(budget, summary.records, mechanism)
+    budget, unit_epsilon = _of_units(split(column.cells), column.unit)
+    _check(budget, summary.records, mechanism, linear)
     binding = make_binding(summary, column, budget, secret)
     counts = noisy_counts(summary.counts, budget.prior, binding.noise_key(secret))
     if column.center is None:
@@ -102,13 +106,27 @@ def release_prior(
     return PriorRelease(**vars(binding), **released)
 
 
-def histogram_shares(column: LabelColumn, mechanism: str, linear: LinearCenter | None) -> dict[str, Fraction]:
-    """Arguments of `split_budget`: bounds on the histogram's share of what the center leaves."""
+def _check(budget: BudgetSplit, records: int, mechanism: str, linear: LinearCenter | None) -> None:
+    """Refuses a release whose labels cannot be of use; a center of cells is of use without them."""
+    if not _has_cells(linear):
+        check_records(budget, records, mechanism)
+
+
+def _has_cells(linear: LinearCenter | None) -> bool:
+    return isinstance(linear, CellCenter) and bool(linear.cells.sums)
+
+
+def histogram_shares(
+    column: LabelColumn, mechanism: str, epsilon: float, linear: LinearCenter | None
+) -> dict[str, Fraction]:
+    """Arguments of `split_budget`: bounds on the histogram's share of what the center leaves of `epsilon`."""
     if column.center is None:
         return {"most": prior_share(mechanism)}
-    if isinstance(linear, CellCenter) and linear.cells.sums:
-        return {"most": CELL_RESIDUAL_SHARE, "least": CELL_RESIDUAL_SHARE}
-    return {"most": RESIDUAL_SHARE, "least": LEAST_RESIDUAL_SHARE}
+    least = LEAST_RESIDUAL_SHARE
+    if linear is not None and _has_cells(linear):
+        left = Fraction(epsilon) - Fraction(linear.epsilon)
+        least = min(least * Fraction(epsilon) / left, CELL_RESIDUAL_SHARE)
+    return {"most": max(RESIDUAL_SHARE, least), "least": least}
 
 
 def check_records(budget: BudgetSplit, records: int, mechanism: str) -> None:
@@ -141,8 +159,7 @@ def _of_units(budget: BudgetSplit, unit: UnitBound | None) -> tuple[BudgetSplit,
 def _release_groups(
     summary: LabelSummary,
     column: LabelColumn,
-    epsilon: float,
-    prior_epsilon: float | None,
+    split: Callable[[int], BudgetSplit],
     secret: bytes,
     mechanism: str,
     linear: LinearCenter | None,
@@ -150,16 +167,11 @@ def _release_groups(
     """Releases the histograms of groups: of all of them, or of as many as records are enough for."""
     assert column.groups is not None
     records, cells = summary.counts.reshape(column.groups.size, -1).sum(axis=1), column.residuals.cells
-    shares = histogram_shares(column, mechanism, linear)
-
-    def split(histograms: int) -> BudgetSplit:
-        return split_budget(epsilon, histograms * cells, summary.records, prior_epsilon, **shares)
-
     # Numbers of records and of cells are public, and so is the number of histograms.
     possible = range(int((records > 0).sum()), 0, -1)
-    histograms = next(h for h in possible if supports_histograms(h, summary.records, split(h).prior))
-    budget, unit_epsilon = _of_units(split(histograms), column.unit)
-    check_records(budget, summary.records, mechanism)
+    histograms = next(h for h in possible if supports_histograms(h, summary.records, split(h * cells).prior))
+    budget, unit_epsilon = _of_units(split(histograms * cells), column.unit)
+    _check(budget, summary.records, mechanism, linear)
     binding = make_binding(summary, column, budget, secret)
     merged = merged_counts(summary.counts, records.tolist(), histograms)
     counts = noisy_counts(merged, budget.prior, binding.noise_key(secret)).tolist()

@@ -70,6 +70,9 @@ def cell_problems(linear: dict[str, Any]) -> Iterator[str]:
 def _size_problems(cells: Cells, linear: dict[str, Any]) -> Iterator[str]:
     if len(cells.codes[0]) != linear["center.linear.sampled"]:
         yield f"{_NAME}.codes are not those of as many records as center.linear.sampled"
+    rows = list(zip(*cells.codes, strict=True))
+    if rows != sorted(rows):
+        yield f"{_NAME}.codes are not in ascending order: their order could hold labels"
     sampled = cells_of(cells, np.array([np.frombuffer(codes, np.uint8) for codes in cells.codes]))
     if len(np.unique(sampled)) < len(cells.records):
         yield f"{_NAME}.tree has a cell without a record of the sample"

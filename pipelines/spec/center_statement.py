@@ -131,7 +131,7 @@ class CenterStatement:
 
     @property
     def has_cells(self) -> bool:
-        """Whether sums of residuals in cells were released."""
+        """Tells whether sums of residuals in cells were released."""
         return isinstance(self.linear, CellCenter) and bool(self.linear.cells.sums)
 
     @cached_property

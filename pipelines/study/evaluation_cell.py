@@ -167,6 +167,11 @@ class Center:
     offset: np.ndarray
     made: LinearCenter | None = None
 
+    @property
+    def epsilon(self) -> float:
+        """Budget that it has cost."""
+        return 0.0 if self.made is None else self.made.epsilon
+
     def part(self, records: np.ndarray) -> Center:
         """Center of the records with these indices."""
         return Center(self.column[records], self.offset[records], self.made)
@@ -203,8 +208,7 @@ def score_cell(cell: Cell, task: Task, dataset: Dataset) -> Score:
         if center is not None:
             # A release has it as a column. With it, models may find what features say without the center.
             features, offset = np.column_stack([features, center.offset]), center.offset[test]
-            spent = 0.0 if center.made is None else center.made.epsilon
-            facts |= {"center_loss": _test_loss(offset, truth[test], task), "center_epsilon": spent}
+            facts |= {"center_loss": _test_loss(offset, truth[test], task), "center_epsilon": center.epsilon}
             facts |= _clipping(released, truth[train], task)
     else:
         values = truth[train]

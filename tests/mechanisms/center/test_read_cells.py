@@ -17,7 +17,7 @@ from .conftest import Log, log_of
 
 @pytest.fixture(scope="module")
 def log() -> Log:
-    return log_of(1, records=3000)
+    return log_of(1, records=5000)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def swapped(rows: list[Any]) -> list[Any]:
     [
         (within("sums", 3), lambda each: each + 10**6, "the trees of the center do not follow from its sums"),
         (within("sums"), [], "range of the center has 2 entries; at most 0 are allowed"),
-        (within("sums"), less, "sums of the center has 299 entries instead of 300"),
+        (within("sums"), less, "sums of the center has 499 entries instead of 500"),
         (within("sums", 0), 0.5, "sums of the center must be an integer"),
         (within("trees", "leaves", 0, 0), lambda each: each + 1, "the trees of the center do not follow"),
         (within("trees", "leaves", 0, 0), 1 << 50, "leaves of the center must be between"),
@@ -97,12 +97,14 @@ def swapped(rows: list[Any]) -> list[Any]:
         (within("tree", "cuts", 0), 64, "the tree of the center is none"),
         (within("tree", "columns"), less, "columns of the center has"),
         (within("tree"), {"columns": [0], "cuts": [64], "children": [0]}, "the tree of the center is none"),
-        (within("codes", 0), lambda each: "A" * len(each), "no record of the sample|trees of the center"),
+        (within("codes", 0), lambda each: "A" * len(each), "no record of the sample|ascending order"),
         (within("codes", 0), less, "texts of one length"),
         (within("codes", 0), lambda each: "-" + each[1:], "texts of one length of characters of base64"),
         (within("codes", 0), lambda each: "é" + each[1:], "texts of one length of characters of base64"),
         (within("codes", 0), lambda each: "A" * (1 << 15), "texts of at most 16384 characters"),
         (within("codes"), less, "codes of the center are not"),
+        (within("codes"), lambda each: [text[::-1] for text in each], "not those of its sample, in ascending order"),
+        (within("codes"), lambda each: [text[:-1] for text in each], "not those of its sample, in ascending order"),
         (within("codes"), [], "codes of the center are not"),
         (within("columns"), [], "the cells of the center have no column"),
         (within("columns", 0, "feature"), 99, "feature of the center must be between -1 and"),

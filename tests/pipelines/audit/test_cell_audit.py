@@ -213,7 +213,8 @@ def move_record(cells):
     [
         (move_record, "center.linear.cells.records are not the numbers of records in each cell"),
         (
-            lambda cells: cells["codes"].__setitem__(-1, cells["codes"][-1][::-1]),
+            # The last row stays the largest.
+            lambda cells: cells["codes"].__setitem__(-1, cells["codes"][-1][:-1] + "/"),
             "center.linear.cells.codes are not those of a sample of the records",
         ),
     ],

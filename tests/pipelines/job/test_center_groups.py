@@ -272,7 +272,7 @@ def test_a_manifest_with_another_range_fails_the_audit(released: tuple[Path, str
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ({"center_column": None}, "--center_groups needs a center: give --center linear or --center_column"),
+        ({"center_column": None}, "--center_groups needs a center: give --center cells or --center_column"),
         ({"center_groups": "y=1"}, "--center_groups must be another column than --label"),
         ({"center_groups": "id=1"}, "--center_groups must be another column than --id_column"),
         ({"center_groups": "guess=1"}, "--center_groups: 'guess' holds double, neither text nor integers nor booleans"),

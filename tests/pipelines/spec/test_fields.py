@@ -72,7 +72,7 @@ def test_values_of_every_kind(name: str, value: Any, expected: Any) -> None:
         ("input", ["a"], "--input must be text, not ['a']"),
         ("validate", "yes", "--validate must be true or false, not 'yes'"),
         ("purpose", "model", "--for: unknown value 'model'; known: models, labels; did you mean models?"),
-        ("center", "linaer", "--center: unknown value 'linaer'; known: linear, none; did you mean linear?"),
+        ("center", "linaer", "--center: unknown value 'linaer'; known: cells, linear, none; did you mean linear?"),
     ],
 )
 def test_values_of_another_kind_are_refused(name: str, value: Any, problem: str) -> None:
