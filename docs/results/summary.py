@@ -279,6 +279,30 @@ def around_cells(run: str, digits: int) -> str:
     return f"{table(heading, rows)}\n\n{note}"
 
 
+def rival() -> str:
+    """Compares models that are trained privately with the default release.
+
+    Returns:
+      A table with a row for each data set and epsilon; empty without results of the rival.
+    """
+    path = HERE / "rival.csv"
+    if not path.exists():
+        return ""
+    with path.open(newline="") as file:
+        trials = {(row["run"], float(row["epsilon"]), row["model"]): row for row in csv.DictReader(file)}
+    rows = []
+    for run, epsilon in dict.fromkeys((run, epsilon) for run, epsilon, _ in trials):
+        digits = CELL_RUNS[run.removesuffix("_cells")]
+        ours = [each for each in read(run) if (each.epsilon, each.mechanism) == (epsilon, CELLS[1])]
+        by_model = {each.model: each for each in ours}
+        found = [trials[run, epsilon, model] for model in ("linear", "network")]
+        theirs = [f"{float(row['loss']):.{digits}f} ± {float(row['deviation']):.{digits}f}" for row in found]
+        default = [figure(by_model.get(model), digits) for model in ("linear", "trees")]
+        rows.append([run.removesuffix("_cells"), f"{epsilon:g}", *theirs, *default])
+    heading = ["data", "epsilon", "rival, linear", "rival, network", "the default, linear", "the default, trees"]
+    return table(heading, rows)
+
+
 CLIPPED = ("laplace", "staircase")
 UNCLIPPED = ("laplace:clip=false", "staircase:clip=false")
 CLAIMS = (
@@ -454,6 +478,7 @@ def blocks() -> dict[str, str]:
         "census_center": around_center("census_center", "linear", 1),
         "census_center_trees": around_center("census_center_trees", "trees", 1),
         **{f"{name}_cells": around_cells(f"{name}_cells", digits) for name, digits in CELL_RUNS.items()},
+        "rival": rival(),
         "claims": claims(),
         "label_errors": label_errors(),
     }

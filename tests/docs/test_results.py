@@ -34,7 +34,15 @@ def prepared(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFacto
         pytest.fail(f"{data} is missing: put the data sets there, or name their folder in LABELDP_DATA")
     work = tmp_path_factory.mktemp("work")
     _module("prepare").prepare(str(data), str(work / "data"))
+    # The package that has these is not in the lock.
+    for name in _module("prepare").FURTHER:
+        pd.DataFrame({"x": [0.5, 1.5], _labels()[name]: [1.0, 2.0]}).to_csv(work / "data" / f"{name}.csv", index=False)
     return work
+
+
+def _labels() -> dict[str, str]:
+    """Label column of each data set."""
+    return {run["data"]: run["label"] for run in _module("run").RUNS.values()}
 
 
 @pytest.mark.parametrize(
@@ -66,7 +74,7 @@ def test_every_evaluation_is_one_that_the_command_accepts(prepared: Path, name: 
     request = parse_evaluation(args)
 
     assert args.command == "evaluate"
-    assert len(request.task.domain) in (11, 51, 52, 53, 101)
+    assert len(request.task.domain) in (11, 51, 52, 53, 101, 161, 201)
     assert len({cell.seed for cell in request.cells}) >= 3
 
 
