@@ -29,8 +29,8 @@ FOLDS = 3
 _SIZES = (20, 40, 80, 140, 220, 320)
 MOST_TREES = FOLDS * _SIZES[-1]
 _RATE = 0.2
-# Records whose codes are compared at a time.
-_BLOCK = 1 << 15
+# Records whose codes are compared at a time, and trees whose leaves are looked up at a time, in one table.
+_BLOCK, _TOGETHER = 1 << 15, 3
 # Records that a leaf has before its mean counts half, as a share of the sample; curvature that leaves are shrunk by.
 _SHRINKAGE, _DAMPING = 1 / 1000, 0.1
 # Standard errors from 0 that the agreement with the cells held out must have.
@@ -59,28 +59,29 @@ class ObliviousTrees:
 
     def predict(self, codes: np.ndarray) -> np.ndarray:
         """Sums of the leaves of records with codes of shape (n, d), uint8; int64, shape (n,)."""
-        found = np.zeros(len(codes), np.int64)
+        found, size = np.zeros(len(codes), np.int64), len(self.leaves)
+        groups = [slice(first, min(first + _TOGETHER, size)) for first in range(0, size, _TOGETHER)]
+        tables = [_added(self.leaves[group]) for group in groups]
         for start in range(0, len(codes), _BLOCK):
             part = slice(start, start + _BLOCK)
-            found[part] = self._sums(np.ascontiguousarray(codes[part].T))
-        return found
-
-    def _sums(self, by_column: np.ndarray) -> np.ndarray:
-        """The sums for one block of records. Two trees at a time have 64 leaves, the sums of theirs."""
-        found = np.zeros(by_column.shape[1], np.int64)
-        for first in range(0, len(self.leaves) - 1, 2):
-            pair = slice(first, first + 2)
-            one, two = self.leaves[pair]
-            leaf = _leaf_of(by_column, self.columns[pair].ravel(), self.cuts[pair].ravel())
-            found += (one[:, None] + two).ravel()[leaf.astype(np.intp)]
-        if len(self.leaves) % 2:
-            found += self.leaves[-1][_leaf_of(by_column, self.columns[-1], self.cuts[-1])]
+            by_column = np.ascontiguousarray(codes[part].T)
+            for group, table in zip(groups, tables, strict=True):
+                leaf = _leaf_of(by_column, self.columns[group].ravel(), self.cuts[group].ravel(), np.uint16)
+                found[part] += table[leaf.astype(np.intp)]
         return found
 
 
-def _leaf_of(by_column: np.ndarray, columns: np.ndarray, cuts: np.ndarray) -> np.ndarray:
-    """Binary number of the comparisons of at most eight levels, shape (n,), uint8."""
-    leaf, above = np.zeros(by_column.shape[1], np.uint8), np.empty(by_column.shape[1], bool)
+def _added(leaves: np.ndarray) -> np.ndarray:
+    """Sums of one leaf of each of some trees, by the binary number of all of their comparisons."""
+    table = np.zeros(1, np.int64)
+    for each in leaves:
+        table = np.add.outer(table, each).ravel()
+    return table
+
+
+def _leaf_of(by_column: np.ndarray, columns: np.ndarray, cuts: np.ndarray, kind: type = np.uint8) -> np.ndarray:
+    """Binary number of the comparisons of some levels, shape (n,), of an unsigned kind with as many bits."""
+    leaf, above = np.zeros(by_column.shape[1], kind), np.empty(by_column.shape[1], bool)
     for column, cut in zip(columns.tolist(), cuts.tolist(), strict=True):
         np.greater_equal(by_column[column], np.uint8(cut), out=above)
         leaf <<= 1

@@ -1,5 +1,6 @@
 """On Flink, labels around a center, of the input or of the job, have the same bytes as on DirectRunner."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,11 @@ def test_labels_around_a_center(
     assert "center     guess: 800 missing; " in outcome.out
 
 
-def test_the_default_with_a_linear_center(
+def test_the_default_with_a_center_of_cells(
     centered_log: Path, start: Any, on_flink: list[str], undisturbed: Any, tree: Any, charges: Any
 ) -> None:
-    """Two more passes, for the sample of features and the sums; auto chooses on a worker."""
-    flags = {"input": centered_log, "input_format": "csv", "for": "models"}
+    """Three more passes, for the sample of features and the sums; auto chooses on a worker."""
+    flags = {"input": centered_log, "input_format": "csv", "for": "models", "epsilon": 1}
     running = start(on_flink, **flags)
     whole = undisturbed(**flags)
     outcome = running.finish().ok()
@@ -47,3 +48,4 @@ def test_the_default_with_a_linear_center(
     assert tree(running.release) == whole
     assert len(charges(running.outputs)) == 3
     assert " for the center + " in outcome.out
+    assert json.loads((running.release / "center.json").read_text())["linear"]["cells"]["sums"]
