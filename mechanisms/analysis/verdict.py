@@ -151,7 +151,7 @@ def verdict(facts: ReleasedFacts, naming: Naming = _FLAGS) -> Verdict:
         missed = moments.variance / variance
         text = f"the center is the model: it misses about {percent(missed)} of the variance of the {what}, and labels "
         text += "around it, for which little of epsilon is left, say little more"
-        return Verdict("center" if missed > LOSS else "good", f"good for training: {text}" if missed <= LOSS else text)
+        return Verdict("center", text)
     if math.isinf(needed):
         bias = percent(min(_least_bias(moments) / variance, 1.0))
         level = "bias"
