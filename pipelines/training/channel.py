@@ -1,0 +1,106 @@
+"""Channel of released labels: the probabilities of outputs for each label, and weights that undo them.
+
+For a function g of the label, weights h of the outputs with sum_m P[y, m] h[m] = g(y) for every label y make h(output)
+an unbiased estimate of g(y). Of all such weights, those computed here have the least variance under the prior. With A =
+diag(p)^1/2 P diag(q)^-1/2, for the prior p and the distribution q = p P of the outputs, they are
+
+    h = diag(q)^-1/2 A' (A A')^-1 diag(p)^1/2 g.
+
+They exist for every g if the rows of P are linearly independent; then they are exact for every label, whatever the
+prior is. Otherwise A A' + 1/n takes the place of A A'. That minimizes the squared bias under the prior plus the
+variance of the mean of n records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+# Weights are exact if their bias is below this share of the range of what they estimate.
+_TOLERANCE = 1e-6
+# Squared singular values of A below this are taken as 0: their weights would consist of rounding errors.
+_SMALLEST = 1e-10
+# Share of the prior that is spread over all labels, so that none has a weight of 0.
+_SPREAD = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class Channel:
+    """Probabilities of the outputs of a randomizer for each of its labels.
+
+    Attributes:
+      labels: Labels of the randomizer, residuals if there is a center; shape (k,), float64, ascending.
+      outputs: Outputs, shape (m,), float64, ascending.
+      probabilities: Shape (k, m), float64; rows add up to 1.
+      prior: Weights of the labels, shape (k,), float64, >= 0, with sum 1.
+    """
+
+    labels: np.ndarray
+    outputs: np.ndarray
+    probabilities: np.ndarray
+    prior: np.ndarray
+
+    @cached_property
+    def posterior(self) -> np.ndarray:
+        """Probability of each label given an output, under the prior; shape (m, k)."""
+        joint = self.probabilities.T * self._weights
+        return joint / joint.sum(axis=1, keepdims=True)
+
+    def weights(self, values: np.ndarray, records: int | None = None) -> np.ndarray:
+        """Computes weights of the outputs that estimate functions of the label.
+
+        `values` has one value for each label, shape (k,) or, for r functions, (k, r); the result has shape (m,) or
+        (m, r). `records` is the number n that bias is weighed against variance for; None for no bias where possible.
+        """
+        scale = np.sqrt(self._weights)
+        values = (values.T * scale).T
+        system, (roots, vectors) = self._whitened, self._roots
+        known = roots > _SMALLEST
+        if records is None:
+            inverse = np.where(known, 1 / np.where(known, roots, 1.0), 0.0)
+        else:
+            inverse = 1 / (np.maximum(roots, 0.0) + 1 / records)
+
+        def solved(right: np.ndarray) -> np.ndarray:
+            return vectors @ ((vectors.T @ right).T * inverse).T
+
+        found = solved(values)
+        if records is None:
+            # A step of refinement, because A A' squares the condition of A.
+            found = found + solved(values - system @ (system.T @ found))
+        return ((system.T @ found).T / np.sqrt(self._weights @ self.probabilities)).T
+
+    def bias(self, weights: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Expected weight minus value for each label, with the shape of `values`."""
+        return self.probabilities @ weights - values
+
+    def exact(self, weights: np.ndarray, values: np.ndarray) -> bool:
+        """True if weights, shape (m,) or (m, r), have no bias beyond rounding for any label."""
+        span = np.maximum(np.ptp(values, axis=0), np.abs(values).max(axis=0) * 1e-3)
+        return bool(np.all(np.abs(self.bias(weights, values)).max(axis=0) <= _TOLERANCE * span))
+
+    def covariance(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Covariance of two weights of the output, shape (m,) each, given each label; shape (k,)."""
+        chances = self.probabilities
+        means = chances @ first, chances @ second
+        return chances @ (first * second) - means[0] * means[1]
+
+    @cached_property
+    def _weights(self) -> np.ndarray:
+        return (1 - _SPREAD) * self.prior + _SPREAD / len(self.prior)
+
+    @cached_property
+    def _whitened(self) -> np.ndarray:
+        q = self._weights @ self.probabilities
+        return np.sqrt(self._weights)[:, None] * self.probabilities / np.sqrt(q)
+
+    @cached_property
+    def _roots(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.linalg.eigh(self._whitened @ self._whitened.T)
+
+    @property
+    def full_rank(self) -> bool:
+        """True if the rows of the probabilities are linearly independent."""
+        return bool(self._roots[0][0] > _SMALLEST)
