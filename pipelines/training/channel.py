@@ -9,6 +9,9 @@ diag(p)^1/2 P diag(q)^-1/2, for the prior p and the distribution q = p P of the 
 They exist for every g if the rows of P are linearly independent; then they are exact for every label, whatever the
 prior is. Otherwise A A' + 1/n takes the place of A A'. That minimizes the squared bias under the prior plus the
 variance of the mean of n records.
+
+Residuals around a center are clipped to the range of the randomizer, and then they cannot be told from its ends. What
+clipping changes is known on average, from the noised histogram of the residuals: in all, and for those at each end.
 """
 
 from __future__ import annotations
@@ -35,12 +38,36 @@ class Channel:
       outputs: Outputs, shape (m,), float64, ascending.
       probabilities: Shape (k, m), float64; rows add up to 1.
       prior: Weights of the labels, shape (k,), float64, >= 0, with sum 1.
+      whole: Labels before they are clipped to the range of the randomizer, shape (R,), float64, ascending, those of the
+        randomizer among them, and their weights, shape (R,); None if there is no clipping.
     """
 
     labels: np.ndarray
     outputs: np.ndarray
     probabilities: np.ndarray
     prior: np.ndarray
+    whole: tuple[np.ndarray, np.ndarray] | None = None
+
+    @cached_property
+    def beyond(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Labels that are clipped, the ends that they are clipped to, and their weights; shape (t,) each."""
+        if self.whole is None:
+            return np.empty(0), np.empty(0), np.empty(0)
+        values, weights = self.whole
+        ends = np.clip(values, self.labels[0], self.labels[-1])
+        moved = (ends != values) & (weights > 0)
+        return values[moved], ends[moved], weights[moved]
+
+    def excess(self, values: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """Mean of g(label) - g(clipped label) for the labels that are clipped to each label, shape (k,).
+
+        `values` and `ends` are g of `beyond`, shape (t,); only the two ends have an excess other than 0.
+        """
+        _, at, shares = self.beyond
+        places = np.searchsorted(self.labels, at)
+        sums = np.bincount(places, shares * (values - ends), len(self.labels))
+        # The prior has the weight of all labels that are clipped to an end, and of the end itself.
+        return np.where(self.prior > 0, sums / np.where(self.prior > 0, self.prior, 1.0), 0.0)
 
     @cached_property
     def posterior(self) -> np.ndarray:

@@ -1,8 +1,8 @@
 """Metrics on true labels, estimated from released ones, with standard errors.
 
 A metric is a mean over the records of functions of the true label. Each function is replaced by one of the released
-label that has the same mean over the noise (`channel`), so estimates are unbiased where that function exists. Functions
-of the label that is rounded, clamped and, around a center, clipped to the range of the residuals: see `Release`.
+label that has the same mean over the noise (`channel`), so estimates are unbiased where that function exists. True
+labels are those of the domain, rounded and clamped.
 
 With r = y - c for the center c (0 without one), mu = the mean of r under the prior, and u = f - c - mu for a prediction
 f, the polynomials are
@@ -15,6 +15,16 @@ f, the polynomials are
 h1 is the released label itself if it is unbiased, or the debiased one if its line is exact for every label. The mean
 absolute error takes weights of the outputs for |f - c - r| of each record. Lift is a ratio, unbiased only for many
 records.
+
+Around a center, residuals beyond the range of the randomizer are clipped; `Release.clipped` is their share. That takes
+an excess g(r) - g(clipped r) off each function g, whose mean is known from the noised histogram of the residuals.
+
+- `clipping="ends"` estimates g(r) plus the mean excess of the residuals at the same end. It is right if predictions do
+  not tell residuals beyond an end from each other. Weights that jump at the ends have more variance.
+- `clipping="average"` adds the mean excess of all records to each record. Its errors are a half to a quarter as large,
+  but it is biased if predictions tell which residuals are clipped, as those of a good model do.
+
+What is left of the bias is in no standard error.
 
 The standard error for `target="records"` is that of the noise alone, for the metric on these very records: sum a1^2 V11
 + 2 a1 a2 V12 + a2^2 V22 with the coefficients of h1 and h2, where the covariances given the true label are estimated by
@@ -40,6 +50,7 @@ METRICS = ("mean_squared_error", "mean_absolute_error", "calibration_slope", "li
 COMPARED = ("mean_squared_error", "mean_absolute_error")
 """Names of the metrics that `compare` knows."""
 TARGETS = ("records", "population")
+CLIPPINGS = ("ends", "average")
 
 # Numbers of a table of weights that are looked up at a time.
 _BLOCK = 1 << 21
@@ -100,6 +111,7 @@ def estimate(
     center: Any = None,
     fraction: float = 0.1,
     target: str = "records",
+    clipping: str = "ends",
     exact: bool = True,
 ) -> Estimate:
     """Estimates a metric of predictions on true labels from the released ones.
@@ -124,6 +136,7 @@ def estimate(
       fraction: Share of the records for `lift`, in (0, 1).
       target: `records`: the metric on these records if their true labels were known, whose error is that of the noise.
         `population`: the metric on all records like these, drawn independently; the error has the sampling as well.
+      clipping: Correction of clipped residuals, `ends` or `average`; without a center both are the same.
       exact: Refuse what no function of the released label estimates without bias. If False, the debiasing line and
         weights that are best under the prior take its place: the bias that is left is not in the standard error.
 
@@ -135,17 +148,17 @@ def estimate(
     """
     if metric not in METRICS:
         raise ValueError(f"metric must be one of {', '.join(METRICS)}, not {metric!r}")
-    _check_target(target)
+    _check(target, clipping)
     if metric == "mean" and predictions is not None:
         raise ValueError("the mean takes no predictions: pass None")
     places, around = release.places(z, center)
     given = None if metric == "mean" else numbers(predictions, "predictions", places.shape)
     size = len(places)
     if given is not None and metric == "mean_absolute_error":
-        return _tabulated(release, places, lambda rows, labels: np.abs((given - around)[rows, None] - labels), exact)(
-            target
-        )
-    moments = _moments(release, exact, size, metric == "mean_squared_error")
+        return _tabulated(
+            release, places, lambda rows, labels: np.abs((given - around)[rows, None] - labels), exact, clipping
+        )(target)
+    moments = _moments(release, exact, size, metric == "mean_squared_error", clipping)
     labels = around + moments.shift + moments.first[places]
     if given is None:
         terms, first, second = labels / size, np.full(size, 1 / size), None
@@ -172,6 +185,7 @@ def compare(
     metric: str = "mean_squared_error",
     center: Any = None,
     target: str = "records",
+    clipping: str = "ends",
     exact: bool = True,
 ) -> Estimate:
     """Estimates metric(f) - metric(g) on true labels, of two models on the same records; below 0 if f is better.
@@ -180,8 +194,9 @@ def compare(
 
         (1/n) sum u_f^2 - u_g^2 - 2 (u_f - u_g) h1,
 
-    so only h1 has to be exact. With unbiased labels that is the difference of the errors on the released labels, and
-    choices by it are the same; with biased labels, such as those of `rr`, the naive difference is wrong.
+    so only h1 has to be exact. With unbiased labels without a center that is the difference of the errors on the
+    released labels, and choices by it are the same. With biased labels, such as those of `rr`, the naive difference is
+    wrong.
 
     Args:
       f: Predictions of the first model, shape (n,), in units of the label.
@@ -191,6 +206,7 @@ def compare(
       metric: `mean_squared_error` or `mean_absolute_error`.
       center: Center of each record, shape (n,), as released, if there is one.
       target: As for `estimate`.
+      clipping: As for `estimate`.
       exact: As for `estimate`.
 
     Returns:
@@ -201,7 +217,7 @@ def compare(
     """
     if metric not in COMPARED:
         raise ValueError(f"metric must be one of {', '.join(COMPARED)}, not {metric!r}")
-    _check_target(target)
+    _check(target, clipping)
     places, around = release.places(z, center)
     one, other = (numbers(values, name, places.shape) - around for values, name in ((f, "f"), (g, "g")))
     if metric == "mean_absolute_error":
@@ -210,13 +226,21 @@ def compare(
             places,
             lambda rows, labels: np.abs(one[rows, None] - labels) - np.abs(other[rows, None] - labels),
             exact,
+            clipping,
         )(target)
-    moments = _moments(release, exact, len(places), False)
+    moments = _moments(release, exact, len(places), False, clipping)
     return _squared(moments, places, one - moments.shift, other - moments.shift, target)
 
 
 def group_means(
-    z: Any, groups: Any, release: Release, *, center: Any = None, target: str = "records", exact: bool = True
+    z: Any,
+    groups: Any,
+    release: Release,
+    *,
+    center: Any = None,
+    target: str = "records",
+    clipping: str = "ends",
+    exact: bool = True,
 ) -> GroupMeans:
     """Estimates the mean of the true labels of each group: the mean of the debiased labels.
 
@@ -228,6 +252,7 @@ def group_means(
       release: The release.
       center: Center of each record, shape (n,), as released, if there is one.
       target: As for `estimate`; a group of one record has no error for `population`, and gets NaN.
+      clipping: As for `estimate`.
       exact: As for `estimate`.
 
     Returns:
@@ -236,12 +261,12 @@ def group_means(
     Raises:
       ValueError: If an argument is wrong, or the mechanism has no exact correction.
     """
-    _check_target(target)
+    _check(target, clipping)
     places, around = release.places(z, center)
     keys = np.asarray(groups)
     if keys.shape != places.shape:
         raise ValueError(f"groups have shape {keys.shape}, not {places.shape}")
-    moments = _moments(release, exact, len(places), False)
+    moments = _moments(release, exact, len(places), False, clipping)
     found, of_record, records = np.unique(keys, return_inverse=True, return_counts=True)
     labels = around + moments.shift + moments.first[places]
     values = np.bincount(of_record, labels) / records
@@ -259,7 +284,7 @@ def group_means(
 class _Moments:
     """Weights of the outputs for r - mu and (r - mu)^2, and for V11, V12, V22; second ones only where needed.
 
-    `means` has the covariances under the prior.
+    The mean of what clipping takes off is in the first two. `means` has the covariances under the prior.
     """
 
     shift: float
@@ -270,63 +295,69 @@ class _Moments:
 
 
 @lru_cache(maxsize=16)
-def _exact_moments(release: Release, squared: bool) -> _Moments:
-    return _make_moments(release, True, None, squared)
+def _exact_moments(release: Release, squared: bool, clipping: str) -> _Moments:
+    return _make_moments(release, None, squared, clipping)
 
 
-def _moments(release: Release, exact: bool, records: int, squared: bool) -> _Moments:
-    return _exact_moments(release, squared) if exact else _make_moments(release, False, records, squared)
+def _moments(release: Release, exact: bool, records: int, squared: bool, clipping: str) -> _Moments:
+    if exact:
+        return _exact_moments(release, squared, clipping)
+    return _make_moments(release, records, squared, clipping)
 
 
-def _make_moments(release: Release, exact: bool, records: int | None, squared: bool) -> _Moments:
+def _make_moments(release: Release, records: int | None, squared: bool, clipping: str) -> _Moments:
+    """Weights for some number of records, which may have a bias; exact ones if it is None."""
     channel = release.channel
     shift = float(channel.prior @ channel.labels)
     labels = channel.labels - shift
-    first = _first_weights(release, labels, exact, shift)
-    pairs = [(first, first)]
-    second = None
-    if squared:
-        second = channel.weights(labels**2)
-        if not channel.exact(second, labels**2):
-            if exact:
-                raise ValueError(_refusal(release, "the squared label"))
-            second = channel.weights(labels**2, records)
-        pairs += [(first, second), (second, second)]
-    covariances = [channel.covariance(*pair) for pair in pairs]
+    beyond, ends, shares = channel.beyond
+    powers = [1, 2] if squared else [1]
+    weights, constants = [], []
+    for power in powers:
+        parts = (beyond - shift) ** power, (ends - shift) ** power
+        wanted = labels**power
+        if clipping == "ends":
+            wanted = wanted + channel.excess(*parts)
+        weights.append(_weights(release, power, wanted, shift, records))
+        constants.append(float(shares @ (parts[0] - parts[1])) if clipping == "average" else 0.0)
+    pairs = [(weights[0], weights[0]), (weights[0], weights[-1]), (weights[-1], weights[-1])]
+    covariances = [channel.covariance(*pair) for pair in (pairs if squared else pairs[:1])]
     # Estimates of variances: a bias of theirs is small, and no reason to refuse.
-    weights = [channel.weights(each, None if channel.full_rank else records or release.records or 1000)
-               for each in covariances]  # fmt: skip
-    means = [float(channel.prior @ each) for each in covariances]
-    return _Moments(shift, first, second, tuple(weights), tuple(means))
+    number = None if channel.full_rank else records or release.records or 1000
+    estimates = tuple(channel.weights(each, number) for each in covariances)
+    first, *second = (each + constant for each, constant in zip(weights, constants, strict=True))
+    means = tuple(float(channel.prior @ each) for each in covariances)
+    return _Moments(shift, first, second[0] if second else None, estimates, means)
 
 
-def _first_weights(release: Release, labels: np.ndarray, exact: bool, shift: float) -> np.ndarray:
-    """Weights of the outputs for the label: the output, debiased by its line, or others if they alone are exact."""
-    channel = release.channel
-    line = None
-    if release.line is not None:
+def _weights(release: Release, power: int, wanted: np.ndarray, shift: float, records: int | None) -> np.ndarray:
+    """Weights of the outputs for a power of the label: the debiased output itself where it will do."""
+    channel, line = release.channel, None
+    if power == 1 and release.line is not None:
         intercept, slope = release.line
         line = (channel.outputs - intercept) / slope - shift
-        if release.unbiased or channel.exact(line, labels):
+        if channel.exact(line, wanted):
             return line
-    weights = channel.weights(labels)
-    if channel.exact(weights, labels):
+    weights = channel.weights(wanted)
+    if channel.exact(weights, wanted):
         return weights
-    if exact:
-        raise ValueError(_refusal(release, "the label"))
-    return weights if line is None else line
+    if records is None:
+        raise ValueError(_refusal(release, "the label" if power == 1 else "the squared label"))
+    return channel.weights(wanted, records) if line is None else line
 
 
 def _refusal(release: Release, what: str) -> str:
     return (
-        f"no function of the labels of mechanism {release.mechanism} estimates {what} without bias: release with an "
-        "unbiased mechanism, or pass exact=False, which corrects on average under the prior only"
+        f"no function of the labels of mechanism {release.mechanism}, of epsilon {release.epsilon:.3g}, estimates "
+        f"{what} without bias: release with --mechanism unbiased and --center linear or none, or pass exact=False, "
+        "which corrects on average under the prior only"
     )
 
 
-def _check_target(target: str) -> None:
-    if target not in TARGETS:
-        raise ValueError(f"target must be one of {', '.join(TARGETS)}, not {target!r}")
+def _check(target: str, clipping: str) -> None:
+    for name, value, known in (("target", target, TARGETS), ("clipping", clipping, CLIPPINGS)):
+        if value not in known:
+            raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")
 
 
 def _squared(moments: _Moments, places: np.ndarray, f: np.ndarray, g: np.ndarray | None, target: str) -> Estimate:
@@ -387,7 +418,11 @@ def _table(release: Release) -> np.ndarray:
 
 
 def _tabulated(
-    release: Release, places: np.ndarray, function: Callable[[np.ndarray, np.ndarray], np.ndarray], exact: bool
+    release: Release,
+    places: np.ndarray,
+    function: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    exact: bool,
+    clipping: str,
 ) -> Callable[[str], Estimate]:
     """Mean of a function of record and label: t_i = sum over labels of weights[output, label] function(i, label).
 
@@ -400,15 +435,25 @@ def _tabulated(
         raise ValueError(_refusal(release, "the absolute error"))
     else:
         table = channel.weights(np.eye(len(channel.labels)), size)
-    terms, squares = np.empty(size), np.empty(size)
-    rows = max(_BLOCK // len(channel.labels), 1)
+    beyond, ends, shares = channel.beyond
+    at_end = [ends == channel.labels[0], ends == channel.labels[-1]]
+    mass = [channel.prior[0] or 1.0, channel.prior[-1] or 1.0]
+    terms, squares, constants = np.empty(size), np.empty(size), np.zeros(size)
+    rows = max(_BLOCK // (len(channel.labels) + 2 * len(beyond)), 1)
     for start in range(0, size, rows):
         block = np.arange(start, min(start + rows, size))
         values, weights = function(block, channel.labels[None, :]), table[places[block]]
+        excess = (function(block, beyond[None, :]) - function(block, ends[None, :])) * shares
+        if clipping == "ends":
+            for place, mask, total in zip((0, -1), at_end, mass, strict=True):
+                values[:, place] += excess[:, mask].sum(axis=1) / total
+        else:
+            constants[block] = excess.sum(axis=1)
         terms[block] = np.einsum("ij,ij->i", weights, values)
         squares[block] = np.einsum("ij,ij->i", weights, values**2)
-    value = float(terms.mean())
-    sampled = float(((terms - value) ** 2).sum()) / max(size - 1, 1)
+    whole = terms + constants
+    value = float(whole.mean())
+    sampled = float(((whole - value) ** 2).sum()) / max(size - 1, 1)
 
     def finished(target: str) -> Estimate:
         noise = float((terms**2 - squares).mean())

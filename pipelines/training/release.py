@@ -119,13 +119,15 @@ class Release:
                 f"residuals of groups by {center.groups.column!r} have ranges of their own, which labeldp.training "
                 "does not support: release without groups"
             )
+        whole_prior = None if center is None else center.prior
+        before = None if whole_prior is None else (whole_prior.labels, whole_prior.weights)
         own = utility(randomizer, mechanism.prior)
-        whole = own if center is None else clipped_utility(randomizer, center.prior)
+        whole = own if whole_prior is None else clipped_utility(randomizer, whole_prior)
         return cls(
             label,
             None if center is None else center.column,
             np.array(mechanism.domain),
-            Channel(randomizer.labels, randomizer.outputs, randomizer.probabilities(), mechanism.prior.weights),
+            Channel(randomizer.labels, randomizer.outputs, randomizer.probabilities(), mechanism.prior.weights, before),
             randomizer.mechanism,
             float(mechanism.labels_certified[0]),
             (0.0, 1.0) if own.unbiased else whole.line,

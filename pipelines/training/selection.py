@@ -33,13 +33,15 @@ def early_stopping(
     *,
     center: Any = None,
     metric: str = "mean_squared_error",
+    clipping: str = "ends",
     exact: bool = True,
 ) -> Stage:
     """Finds the stage with the least corrected metric, on records that no stage was trained on.
 
-    By the mean squared error on unbiased labels it is the stage that the error on the released labels would choose,
-    since both differ by a constant. With labels that only a line makes unbiased, and for the mean absolute error, the
-    error on the released labels chooses others. The metric of the chosen stage is too good, as the least of several.
+    By the mean squared error on unbiased labels without a center it is the stage that the error on the released labels
+    would choose, since both differ by a constant. With labels that only a line makes unbiased, and for the mean
+    absolute error, the error on the released labels chooses others. The metric of the chosen stage is too good, as the
+    least of several.
 
     Args:
       predictions: Predictions of each stage, shape (n,), such as those of `staged_predict` of scikit-learn, or of each
@@ -48,6 +50,7 @@ def early_stopping(
       release: The release.
       center: Center of each record, shape (n,), as released, if there is one.
       metric: `mean_squared_error` or `mean_absolute_error`.
+      clipping: As for `estimate`.
       exact: As for `estimate`.
 
     Returns:
@@ -59,7 +62,7 @@ def early_stopping(
     _check_metric(metric)
     best: Stage | None = None
     for index, given in enumerate(predictions):
-        found = estimate(metric, given, z, release, center=center, exact=exact)
+        found = estimate(metric, given, z, release, center=center, clipping=clipping, exact=exact)
         if best is None or found.value < best.value:
             best = Stage(index, *found)
     if best is None:
@@ -75,6 +78,7 @@ def evaluation(
     center: Any = None,
     metric: str = "mean_squared_error",
     transform: Callable[[np.ndarray], np.ndarray] | None = None,
+    clipping: str = "ends",
     exact: bool = True,
 ) -> Callable[[Any, Any], Any]:
     """Makes a custom metric for the early stopping of a library, over one validation set.
@@ -88,6 +92,7 @@ def evaluation(
       metric: `mean_squared_error` or `mean_absolute_error`.
       transform: Function of the scores that gives predictions, such as `numpy.exp` for Poisson loss; None if scores are
         predictions.
+      clipping: As for `estimate`.
       exact: As for `estimate`.
 
     Returns:
@@ -112,7 +117,7 @@ def evaluation(
                 "set out of the evaluation"
             )
         predictions = scores if transform is None else transform(scores)
-        value = estimate(metric, predictions, released, release, center=center, exact=exact).value
+        value = estimate(metric, predictions, released, release, center=center, clipping=clipping, exact=exact).value
         return (name, value, False) if library == "lightgbm" else (name, value)
 
     return function

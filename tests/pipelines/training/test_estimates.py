@@ -213,6 +213,66 @@ def test_metrics_around_a_center_are_those_of_the_residuals(made: Any, draw: Any
     assert abs(found.value - slope(f + shift, y)) < 4 * found.standard_error
 
 
+@pytest.fixture(scope="module")
+def clipped(made: Any) -> Release:
+    """A release around a center: residuals from -10 to 10, clipped to -5 to 5."""
+    channel = made("unbiased", 2)[1].channel
+    residuals = np.arange(-10.0, 11)
+    weights = np.exp(-np.abs(residuals - 1) / 3)
+    weights /= weights.sum()
+    ends = np.clip(residuals, -5, 5).astype(int) + 5
+    prior = np.bincount(ends, weights)
+    own = type(channel)(channel.labels - 5, channel.outputs - 5, channel.probabilities, prior, (residuals, weights))
+    share = float(weights[np.abs(residuals) > 5].sum())
+    return Release("y", "c", np.linspace(0, 100, 101), own, "unbiased", 2, (0.0, 1.0), True, share)
+
+
+@pytest.mark.parametrize("clipping", ["ends", "average"])
+def test_clipped_residuals_have_the_mean_of_the_histogram(clipped: Release, clipping: str) -> None:
+    """Residuals follow the histogram, each with its exact mean over the noise: sums over all of it have no bias."""
+    channel = clipped.channel
+    assert channel.whole is not None
+    residuals, weights = channel.whole
+    center, u = 40.0, 1.7
+    metrics = {
+        "mean": center + residuals,
+        "mean_squared_error": (u - residuals) ** 2,
+        "mean_absolute_error": np.abs(u - residuals),
+    }
+    for metric, true in metrics.items():
+        given = None if metric == "mean" else [center + u]
+        values = np.array([
+            estimate(metric, given, [center + output], clipped, center=[center], clipping=clipping).value
+            for output in channel.outputs
+        ])  # fmt: skip
+        means = channel.probabilities @ values
+        places = np.clip(residuals, -5, 5).astype(int) + 5
+        assert weights @ means[places] == pytest.approx(weights @ true), metric
+        # At each residual that is not clipped, `ends` has no bias of its own.
+        inside = np.abs(residuals) < 5
+        assert np.allclose(means[places][inside], true[inside]) == (clipping == "ends")
+
+
+def test_predictions_of_clipped_residuals(clipped: Release, made: Any, draw: Any) -> None:
+    """A model that predicts which residuals are clipped: `ends` covers the difference of two models, `average` not."""
+    randomizer, _ = made("unbiased", 2)
+    assert clipped.channel.whole is not None
+    rng = np.random.default_rng(3)
+    residuals = rng.choice(clipped.channel.whole[0], 4000, p=clipped.channel.whole[1])
+    center = rng.integers(20, 81, 4000).astype(float)
+    places = np.clip(residuals, -5, 5).astype(int) + 5
+    f = center + 0.5 * np.clip(residuals, -5, 5)
+    truth = np.mean((f - center - residuals) ** 2 - residuals**2)
+    covered = {"ends": 0, "average": 0}
+    for _ in range(300):
+        z = center + draw(randomizer, places, rng) - 5
+        for clipping in covered:
+            low, high = compare(f, center, z, clipped, center=center, clipping=clipping).interval()
+            covered[clipping] += int(low <= truth <= high)
+    print(f"coverage of a difference with {clipped.clipped:.0%} clipped: {covered} of 300")
+    assert covered["ends"] >= 273 > covered["average"]
+
+
 def test_biased_labels_are_refused_unless_asked(made: Any, draw: Any) -> None:
     randomizer, release = made("rr_on_bins", 2)
     rng = np.random.default_rng(6)
@@ -226,7 +286,9 @@ def test_biased_labels_are_refused_unless_asked(made: Any, draw: Any) -> None:
         lambda **more: estimate("mean_absolute_error", f, z, release, **more),
         lambda **more: compare(f, f + 1, z, release, **more),
     ):
-        with pytest.raises(ValueError, match="no function of the labels of mechanism rr_on_bins estimates"):
+        with pytest.raises(
+            ValueError, match="no function of the labels of mechanism rr_on_bins, of epsilon 2, estimates"
+        ):
             call()
         call(exact=False)
     with pytest.raises(ValueError, match="no function of the labels"):
@@ -251,6 +313,7 @@ def test_errors_name_the_argument(made: Any) -> None:
         (lambda: estimate("lift", f, z, release, fraction=1), "fraction must be above 0 and below 1"),
         (lambda: estimate("lift", f, z, release), "the estimated mean of the labels is not above 0"),
         (lambda: estimate("mean", None, z, release, target="all"), "target must be one of records, population"),
+        (lambda: estimate("mean", None, z, release, clipping="no"), "clipping must be one of ends, average"),
         (lambda: compare(f, f, z, release, metric="lift"), "metric must be one of mean_squared_error, mean_abs"),
         (lambda: compare(f, f[:2], z, release), r"g has shape \(2,\), not \(4,\)"),
         (lambda: group_means(z, [1, 2], release), r"groups have shape \(2,\), not \(4,\)"),
