@@ -19,10 +19,11 @@ records.
 Around a center, residuals beyond the range of the randomizer are clipped; `Release.clipped` is their share. That takes
 an excess g(r) - g(clipped r) off each function g, whose mean is known from the noised histogram of the residuals.
 
-- `clipping="ends"` estimates g(r) plus the mean excess of the residuals at the same end. It is right if predictions do
-  not tell residuals beyond an end from each other. Weights that jump at the ends have more variance.
-- `clipping="average"` adds the mean excess of all records to each record. Its errors are a half to a quarter as large,
-  but it is biased if predictions tell which residuals are clipped, as those of a good model do.
+- `clipping="ends"` estimates g(r) plus the mean excess of the residuals at the same end, by the weights that minimize
+  the squared bias under the prior plus the variance over the n records. The bias falls with n, if predictions do not
+  tell residuals beyond an end from each other.
+- `clipping="average"` adds the mean excess of all records to each record. It adds no variance, but is biased for any n
+  if predictions tell which residuals are clipped, as those of a good model do.
 
 What is left of the bias is in no standard error.
 
@@ -295,18 +296,7 @@ class _Moments:
 
 
 @lru_cache(maxsize=16)
-def _exact_moments(release: Release, squared: bool, clipping: str) -> _Moments:
-    return _make_moments(release, None, squared, clipping)
-
-
 def _moments(release: Release, exact: bool, records: int, squared: bool, clipping: str) -> _Moments:
-    if exact:
-        return _exact_moments(release, squared, clipping)
-    return _make_moments(release, records, squared, clipping)
-
-
-def _make_moments(release: Release, records: int | None, squared: bool, clipping: str) -> _Moments:
-    """Weights for some number of records, which may have a bias; exact ones if it is None."""
     channel = release.channel
     shift = float(channel.prior @ channel.labels)
     labels = channel.labels - shift
@@ -315,15 +305,16 @@ def _make_moments(release: Release, records: int | None, squared: bool, clipping
     weights, constants = [], []
     for power in powers:
         parts = (beyond - shift) ** power, (ends - shift) ** power
-        wanted = labels**power
-        if clipping == "ends":
-            wanted = wanted + channel.excess(*parts)
-        weights.append(_weights(release, power, wanted, shift, records))
+        found = _weights(release, power, labels**power, shift, None if exact else records)
+        if clipping == "ends" and len(beyond):
+            # Exact weights for a jump at the ends would have many times the variance on a fine grid.
+            found = found + channel.weights(channel.excess(*parts), records)
+        weights.append(found)
         constants.append(float(shares @ (parts[0] - parts[1])) if clipping == "average" else 0.0)
     pairs = [(weights[0], weights[0]), (weights[0], weights[-1]), (weights[-1], weights[-1])]
     covariances = [channel.covariance(*pair) for pair in (pairs if squared else pairs[:1])]
-    # Estimates of variances: a bias of theirs is small, and no reason to refuse.
-    number = None if channel.full_rank else records or release.records or 1000
+    # A bias of estimated variances is small, and no reason to refuse.
+    number = None if channel.full_rank else records
     estimates = tuple(channel.weights(each, number) for each in covariances)
     first, *second = (each + constant for each, constant in zip(weights, constants, strict=True))
     means = tuple(float(channel.prior @ each) for each in covariances)
@@ -411,12 +402,6 @@ def _finished(
     return Estimate(value, math.sqrt(max(variance, 0.0)))
 
 
-@lru_cache(maxsize=4)
-def _table(release: Release) -> np.ndarray:
-    """Weights of the outputs for the indicator of each label, shape (m, k)."""
-    return release.channel.weights(np.eye(len(release.channel.labels)))
-
-
 def _tabulated(
     release: Release,
     places: np.ndarray,
@@ -429,27 +414,33 @@ def _tabulated(
     The variance of the noise is the sum of t_i^2 - w_i, where w_i estimates function(i, y_i)^2 in the same way.
     """
     channel, size = release.channel, len(places)
-    if channel.full_rank:
-        table = _table(release)
+    if channel.exact_distances:
+        table = channel.table
     elif exact:
         raise ValueError(_refusal(release, "the absolute error"))
     else:
         table = channel.weights(np.eye(len(channel.labels)), size)
     beyond, ends, shares = channel.beyond
-    at_end = [ends == channel.labels[0], ends == channel.labels[-1]]
-    mass = [channel.prior[0] or 1.0, channel.prior[-1] or 1.0]
+    # Weights for the excess at each end, and their mean for each label.
+    corners = np.zeros((len(channel.labels), 2))
+    corners[0, 0], corners[-1, 1] = 1 / (channel.prior[0] or 1.0), 1 / (channel.prior[-1] or 1.0)
+    jumps = channel.weights(corners, size)
+    jump_means = channel.probabilities @ jumps
+    below = ends == channel.labels[0]
     terms, squares, constants = np.empty(size), np.empty(size), np.zeros(size)
     rows = max(_BLOCK // (len(channel.labels) + 2 * len(beyond)), 1)
     for start in range(0, size, rows):
         block = np.arange(start, min(start + rows, size))
         values, weights = function(block, channel.labels[None, :]), table[places[block]]
-        excess = (function(block, beyond[None, :]) - function(block, ends[None, :])) * shares
-        if clipping == "ends":
-            for place, mask, total in zip((0, -1), at_end, mass, strict=True):
-                values[:, place] += excess[:, mask].sum(axis=1) / total
-        else:
-            constants[block] = excess.sum(axis=1)
         terms[block] = np.einsum("ij,ij->i", weights, values)
+        if len(beyond):
+            excess = (function(block, beyond[None, :]) - function(block, ends[None, :])) * shares
+            if clipping == "ends":
+                sides = np.stack([excess[:, below].sum(axis=1), excess[:, ~below].sum(axis=1)], axis=1)
+                terms[block] += np.einsum("ij,ij->i", jumps[places[block]], sides)
+                values = values + sides @ jump_means.T
+            else:
+                constants[block] = excess.sum(axis=1)
         squares[block] = np.einsum("ij,ij->i", weights, values**2)
     whole = terms + constants
     value = float(whole.mean())

@@ -229,7 +229,7 @@ def clipped(made: Any) -> Release:
 
 @pytest.mark.parametrize("clipping", ["ends", "average"])
 def test_clipped_residuals_have_the_mean_of_the_histogram(clipped: Release, clipping: str) -> None:
-    """Residuals follow the histogram, each with its exact mean over the noise: sums over all of it have no bias."""
+    """Residuals follow the histogram, each with its mean over the noise: sums over all of it have no bias."""
     channel = clipped.channel
     assert channel.whole is not None
     residuals, weights = channel.whole
@@ -239,18 +239,25 @@ def test_clipped_residuals_have_the_mean_of_the_histogram(clipped: Release, clip
         "mean_squared_error": (u - residuals) ** 2,
         "mean_absolute_error": np.abs(u - residuals),
     }
+    places = np.clip(residuals, -5, 5).astype(int) + 5
+    # Weights for clipped residuals have the less bias, the more records there are.
+    records = 100_000
     for metric, true in metrics.items():
-        given = None if metric == "mean" else [center + u]
+        given = None if metric == "mean" else np.full(records, center + u)
         values = np.array([
-            estimate(metric, given, [center + output], clipped, center=[center], clipping=clipping).value
+            estimate(
+                metric, given, np.full(records, center + output), clipped, center=np.full(records, center),
+                clipping=clipping,
+            ).value
             for output in channel.outputs
         ])  # fmt: skip
-        means = channel.probabilities @ values
-        places = np.clip(residuals, -5, 5).astype(int) + 5
-        assert weights @ means[places] == pytest.approx(weights @ true), metric
-        # At each residual that is not clipped, `ends` has no bias of its own.
+        means = (channel.probabilities @ values)[places]
+        assert weights @ means == pytest.approx(weights @ true, rel=1e-3), metric
+        # Inside of the range, `average` is off by the mean excess.
         inside = np.abs(residuals) < 5
-        assert np.allclose(means[places][inside], true[inside]) == (clipping == "ends")
+        error = np.abs(means - true)[inside].max()
+        excess = weights @ (true - true[np.searchsorted(residuals, np.clip(residuals, -5, 5))])
+        assert error == pytest.approx(0 if clipping == "ends" else excess, abs=0.1 * excess)
 
 
 def test_predictions_of_clipped_residuals(clipped: Release, made: Any, draw: Any) -> None:
