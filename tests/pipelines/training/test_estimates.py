@@ -256,7 +256,7 @@ def test_clipped_residuals_have_the_mean_of_the_histogram(clipped: Release, clip
         # Inside of the range, `average` is off by the mean excess.
         inside = np.abs(residuals) < 5
         error = np.abs(means - true)[inside].max()
-        excess = weights @ (true - true[np.searchsorted(residuals, np.clip(residuals, -5, 5))])
+        excess = float(weights @ (true - true[np.searchsorted(residuals, np.clip(residuals, -5, 5))]))
         assert error == pytest.approx(0 if clipping == "ends" else excess, abs=0.1 * excess)
 
 
