@@ -18,7 +18,7 @@ setup: .venv/ready
 	$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
 	mkdir -p .venv/types/labeldp
 	for name in mechanisms transforms pipelines templates; do ln -sfn ../../../$$name .venv/types/labeldp/$$name; done
-	ln -sfn ../../../labeldp/__init__.py .venv/types/labeldp/__init__.py
+	for name in __init__ training; do ln -sfn ../../../labeldp/$$name.py .venv/types/labeldp/$$name.py; done
 	@touch $@
 
 demo: setup

@@ -92,7 +92,8 @@ def on_config(config: Any) -> Any:
         if page == MODULES:
             continue
         name = page.removeprefix("reference/").removesuffix(".md")
-        groups.setdefault(name.split(".")[1], []).append({name.removeprefix("labeldp."): page})
+        # The root of the package has a group of its own.
+        groups.setdefault(name.removeprefix("labeldp.").split(".")[0], []).append({name.removeprefix("labeldp."): page})
     first = [{"Overview": "reference/index.md"}, {"Modules": MODULES}]
     config.nav.append({"API reference": [*first, *({top: pages} for top, pages in groups.items())]})
     return config

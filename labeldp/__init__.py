@@ -2,7 +2,7 @@
 
 The names below are loaded when they are first used, so that `import labeldp` costs milliseconds. Those of
 `labeldp.mechanisms` need numpy and scipy only, `LabelPrivatizer` and `privatize` pyarrow as well; those of
-`labeldp.transforms` load Apache Beam.
+`labeldp.transforms` load Apache Beam. `labeldp.training` is a module of its own.
 """
 
 from __future__ import annotations
@@ -146,6 +146,8 @@ def __getattr__(name: str) -> Any:
             if hasattr(module, name):
                 value = globals()[name] = getattr(module, name)
                 return value
+    if name == "training":
+        return importlib.import_module("labeldp.training")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -22,8 +22,8 @@ ORDER = {
         "solve_randomizer", "privatize_labels", "shards", "validation",
     ),
     "pipelines": (
-        "errors", "audit", "charts", "ledger", "spec", "publish", "job", "study", "attack", "report", "api", "flags",
-        "cli",
+        "errors", "audit", "charts", "ledger", "spec", "publish", "job", "study", "attack", "report", "api", "training",
+        "flags", "cli",
     ),
 }  # fmt: skip
 """Folders and modules of each package, from the lowest to the highest. ARCHITECTURE.md says what they hold."""

@@ -150,9 +150,9 @@ def problems(member: Any) -> Iterator[str]:
 
 @cache
 def exported() -> set[str]:
-    """Names that users import: those of the package and of its two layers for pipelines of their own."""
-    faces = [importlib.import_module(name) for name in ("labeldp", "labeldp.mechanisms", "labeldp.transforms")]
-    return {name for face in faces for name in face.__all__}
+    """Names that users import: of the package, of its two layers for pipelines of their own, and of the kit."""
+    names = ("labeldp", "labeldp.mechanisms", "labeldp.transforms", "labeldp.training")
+    return {name for face in map(importlib.import_module, names) for name in face.__all__}
 
 
 @pytest.mark.parametrize("path", MODULES)

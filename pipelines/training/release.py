@@ -1,0 +1,307 @@
+"""Release as those who train on it see it: its label, its channel, and what follows from them for released labels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .channel import Channel
+
+if TYPE_CHECKING:
+    from ...mechanisms.release.label_column import LabelColumn
+    from ..api.label_privatizer import LabelPrivatizer
+    from ..spec.mechanism_file import MechanismFile
+
+# Relative to the range of the outputs and to the largest label: labels of TFRecords are float32.
+_OUTPUT_TOLERANCE, _FLOAT32 = 1e-6, 2.0**-22
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """Public facts of a release of one label that is a number.
+
+    Labels are those of the domain: a label beyond it was clamped to its end, one between two labels was rounded to one
+    of them. Around a center the randomizer takes the residual, the label minus its center, clipped to the range of its
+    labels. So everything here is about rounded and clipped labels. `clipped` is the share of clipped residuals, under
+    the noised histogram.
+
+    Attributes:
+      label: Name of the label column; None if it is not stated.
+      center: Name of the center column; None for labels without a center.
+      domain: Labels of the domain, shape (K,), float64, ascending.
+      channel: Labels of the randomizer (residuals around a center), its outputs, their probabilities, and the prior.
+      mechanism: Name of the mechanism.
+      epsilon: Certified epsilon of the labels, without those of center and histogram.
+      line: Intercept a and slope b of the debiasing line, in units of the label and without unit; (0, 1) for labels
+        that need none; None if there is no line.
+      unbiased: Whether the randomizer has no bias beyond the rounding of its weights.
+      clipped: Share of the residuals that are clipped, in [0, 1]; 0 without a center.
+      records: Number of released records; None if it is not stated.
+    """
+
+    label: str | None
+    center: str | None
+    domain: np.ndarray
+    channel: Channel
+    mechanism: str
+    epsilon: float
+    line: tuple[float, float] | None
+    unbiased: bool
+    clipped: float = 0.0
+    records: int | None = None
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str]) -> Release:
+        """Reads release.json and mechanism.json of a release and checks them; shards are not read.
+
+        The certificate of the randomizer is computed again from its integers. `labeldp audit` checks more.
+
+        Args:
+          folder: Output folder of a release of one label, or the folder of one of several labels below it.
+
+        Returns:
+          The release.
+
+        Raises:
+          InputError: If a file is missing, is not one of a release, or they do not belong together.
+          ValueError: If groups of records have ranges of their own, which are not supported.
+        """
+        from ...transforms.errors import InputError
+        from ..publish.manifest import read_manifest
+        from ..spec.label_folders import MANIFEST_NAME
+        from ..spec.mechanism_file import MECHANISM_NAME, read_mechanism_file
+
+        folder = os.fspath(folder)
+        _refuse_several(folder)
+        mechanism = read_mechanism_file(os.path.join(folder, MECHANISM_NAME))
+        manifest = read_manifest(os.path.join(folder, MANIFEST_NAME))
+        stated = (mechanism.domain[0], mechanism.domain[-1], len(mechanism.domain))
+        center = None if mechanism.center is None else mechanism.center.column
+        if (
+            manifest.mechanism_fingerprint != mechanism.randomizer.fingerprint.hex()
+            or manifest.domain != stated
+            or manifest.center != center
+        ):
+            raise InputError(
+                f"{folder}: {MANIFEST_NAME} states another mechanism than {MECHANISM_NAME}: the files do not belong "
+                "to one release; run labeldp audit"
+            )
+        return cls._of(mechanism, manifest.label, manifest.records)
+
+    @classmethod
+    def from_privatizer(cls, privatizer: LabelPrivatizer) -> Release:
+        """Takes the latest release of a `LabelPrivatizer`.
+
+        Args:
+          privatizer: A fitted privatizer.
+
+        Returns:
+          The release.
+
+        Raises:
+          NotFittedError: If there is no mechanism yet.
+        """
+        return cls._of(privatizer._latest().mechanism, privatizer.label, privatizer.records_)
+
+    @classmethod
+    def _of(cls, mechanism: MechanismFile, label: str | None, records: int | None) -> Release:
+        """Computes what follows from a checked mechanism file."""
+        from ...mechanisms.analysis.utility import clipped_utility, utility
+
+        randomizer, center = mechanism.randomizer, mechanism.center
+        if center is not None and center.groups is not None:
+            raise ValueError(
+                f"residuals of groups by {center.groups.column!r} have ranges of their own, which labeldp.training "
+                "does not support: release without groups"
+            )
+        whole_prior = None if center is None else center.prior
+        before = None if whole_prior is None else (whole_prior.labels, whole_prior.weights)
+        own = utility(randomizer, mechanism.prior)
+        whole = own if whole_prior is None else clipped_utility(randomizer, whole_prior)
+        return cls(
+            label,
+            None if center is None else center.column,
+            np.array(mechanism.domain),
+            Channel(randomizer.labels, randomizer.outputs, randomizer.probabilities(), mechanism.prior.weights, before),
+            randomizer.mechanism,
+            float(mechanism.labels_certified[0]),
+            (0.0, 1.0) if own.unbiased else whole.line,
+            own.unbiased,
+            0.0 if center is None else center.clipping(randomizer).share,
+            records,
+        )
+
+    @property
+    def noise(self) -> float:
+        """Mean variance of a debiased label given the true one, under the prior, in squared units of the label."""
+        return float(self.channel.prior @ self._variances)
+
+    def debiased(self, z: Any, center: Any = None) -> np.ndarray:
+        """Removes the bias of released labels by the line that `LabelPrivatizer.debias` uses: c + (z - c - a) / b.
+
+        c is the center, 0 without one. If `unbiased`, the labels are returned as they are: E[z] = y for every label y,
+        up to clipping. Otherwise the line is right on average under the prior, and for every label only if the mean
+        output is a linear function of the label, as with `rr`.
+
+        Args:
+          z: Released labels, shape (n,).
+          center: Center of each record, shape (n,), as released, if there is one.
+
+        Returns:
+          Debiased labels, shape (n,), float64, in units of the label; they may lie outside the domain.
+
+        Raises:
+          ValueError: If there is no line, shapes differ, a label or center is missing, or there is one too many.
+        """
+        z, around = self._read(z, center)
+        if self.unbiased:
+            return z
+        intercept, slope = self._line()
+        return around + (z - around - intercept) / slope
+
+    def likelihood(self, z: Any, center: Any = None) -> np.ndarray:
+        """Computes P(z | y) of each record for each label y of the domain.
+
+        Around a center c it is the probability of the output z - c for the residual y - c, clipped to the range of the
+        randomizer. The array takes 8 n K bytes; pass parts of the records if that is too much.
+
+        Args:
+          z: Released labels, shape (n,).
+          center: Center of each record, shape (n,), as released, if there is one.
+
+        Returns:
+          Shape (n, K), float64, probabilities in [0, 1].
+
+        Raises:
+          ValueError: If a value is no output of the mechanism, shapes differ, or a label or center is missing or one
+            too many.
+        """
+        places, around = self.places(z, center)
+        columns = self.channel.probabilities.T
+        if self.center is None:
+            return columns[places]
+        size, step = len(self.domain), self._step
+        first = round(float(self.channel.labels[0]) / step)
+        steps = np.arange(size)[None, :] - np.rint((around - self.domain[0]) / step).astype(np.intp)[:, None]
+        return columns[places[:, None], np.clip(steps - first, 0, len(self.channel.labels) - 1)]
+
+    def noise_variance(self, z: Any, center: Any = None) -> np.ndarray:
+        """Expected variance of each debiased label given what was released: E[Var(debiased | y) | z] under the prior.
+
+        The variance of a record depends on its true label, which is unknown; this is its posterior mean. Do not weight
+        the records of one release by it: a function of z is correlated with the noise of z, and biases what is learned.
+
+        Args:
+          z: Released labels, shape (n,).
+          center: Center of each record, shape (n,), as released, if there is one.
+
+        Returns:
+          Shape (n,), float64, in squared units of the label.
+
+        Raises:
+          ValueError: As for `likelihood`, or if there is no debiasing line.
+        """
+        return (self.channel.posterior @ self._variances)[self.places(z, center)[0]]
+
+    def places(self, z: Any, center: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """Finds the outputs that were drawn.
+
+        Args:
+          z: Released labels, shape (n,).
+          center: Center of each record, shape (n,), as released, if there is one.
+
+        Returns:
+          Places in `channel.outputs`, shape (n,), integers, and the centers, labels of the domain, shape (n,); 0
+          without a center.
+
+        Raises:
+          ValueError: If a value is no output of the mechanism, shapes differ, or a label or center is missing or one
+            too many.
+        """
+        z, around = self._read(z, center)
+        outputs = self.channel.outputs
+        drawn = z - around
+        places = np.searchsorted((outputs[1:] + outputs[:-1]) / 2, drawn)
+        largest = float(np.abs(z).max(initial=0.0)) + float(np.abs(outputs).max())
+        tolerance = _OUTPUT_TOLERANCE * float(np.ptp(outputs)) + _FLOAT32 * largest
+        wrong = np.abs(outputs[places] - drawn) > tolerance
+        if wrong.any():
+            what = "" if self.center is None else " around its center"
+            raise ValueError(
+                f"row {int(wrong.argmax())} of z is no output of the mechanism{what}: pass the labels as they were "
+                "released, not debiased or rounded"
+            )
+        return places, around
+
+    @cached_property
+    def _variances(self) -> np.ndarray:
+        slope = 1.0 if self.unbiased else self._line()[1]
+        outputs = self.channel.outputs / slope
+        return self.channel.covariance(outputs, outputs)
+
+    @property
+    def _step(self) -> float:
+        return float(self.domain[-1] - self.domain[0]) / (len(self.domain) - 1)
+
+    def _line(self) -> tuple[float, float]:
+        if self.line is None:
+            raise ValueError("the labels cannot be debiased: the mean released label does not rise with the true one")
+        return self.line
+
+    def _read(self, z: Any, center: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Released labels, and centers rounded as the release did."""
+        z = numbers(z, "z")
+        if self.center is None:
+            if center is not None:
+                raise ValueError("the labels of this release have no center: leave out center")
+            return z, np.zeros(len(z))
+        if center is None:
+            raise ValueError(f"center is missing: pass the column {self.center!r} of the release")
+        centers = np.asarray(center, np.float64)
+        if centers.shape != z.shape:
+            raise ValueError(f"center has shape {centers.shape}, not {z.shape} as z")
+        return z, self.domain[self._column.center_indices(centers)[0]]
+
+    @cached_property
+    def _column(self) -> LabelColumn:
+        from ...mechanisms.release.label_column import LabelColumn
+
+        return LabelColumn(self.label or "label", tuple(self.domain.tolist()), center=f"center of {self.label}")
+
+
+def numbers(values: Any, name: str, shape: Sequence[int] | None = None) -> np.ndarray:
+    """Reads finite numbers, shape (n,), or that of another argument. Raises ValueError, which names a row."""
+    found = np.asarray(values, np.float64)
+    if found.ndim != 1 or not len(found):
+        raise ValueError(f"{name} must have shape (n,) with at least one record, not {found.shape}")
+    if shape is not None and found.shape != tuple(shape):
+        raise ValueError(f"{name} has shape {found.shape}, not {tuple(shape)}")
+    missing = ~np.isfinite(found)
+    if missing.any():
+        raise ValueError(f"row {int(missing.argmax())} of {name} is missing or infinite: leave such records out")
+    return found
+
+
+def _refuse_several(folder: str) -> None:
+    """Raises InputError if a folder has several labels."""
+    import json
+
+    from ...transforms.errors import InputError
+    from ...transforms.io.filesystems import read_text
+    from ..publish.manifest import LABELS_FORMAT
+    from ..spec.label_folders import MANIFEST_NAME, several_labels
+
+    path = os.path.join(folder, MANIFEST_NAME)
+    try:
+        document = json.loads(read_text(path))
+    except (ValueError, RecursionError):
+        raise InputError(f"{path} is not a release manifest: it is no JSON") from None
+    if isinstance(document, dict) and document.get("format") == LABELS_FORMAT:
+        parts = document.get("labels")
+        names = [each.get("label") for each in parts if isinstance(each, dict)] if isinstance(parts, list) else []
+        raise InputError(several_labels(folder, [name for name in names if isinstance(name, str)]))

@@ -1,0 +1,128 @@
+"""Early stopping and choice of models by metrics that are corrected for the noise of released labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .estimates import COMPARED, estimate
+from .objectives import check_library
+from .release import Release
+
+
+class Stage(NamedTuple):
+    """Chosen stage of a boosted model, or one of several models.
+
+    Attributes:
+      index: Its place among those given, from 0.
+      value: Its corrected metric.
+      standard_error: Standard error of that metric. Differences to other stages are far more accurate: `compare`.
+    """
+
+    index: int
+    value: float
+    standard_error: float
+
+
+def early_stopping(
+    predictions: Iterable[Any],
+    z: Any,
+    release: Release,
+    *,
+    center: Any = None,
+    metric: str = "mean_squared_error",
+    clipping: str = "ends",
+    exact: bool = True,
+) -> Stage:
+    """Finds the stage with the least corrected metric, on records that no stage was trained on.
+
+    By the mean squared error on unbiased labels without a center it is the stage that the error on the released labels
+    would choose, since both differ by a constant. With labels that only a line makes unbiased, and for the mean
+    absolute error, the error on the released labels chooses others. The metric of the chosen stage is too good, as the
+    least of several.
+
+    Args:
+      predictions: Predictions of each stage, shape (n,), such as those of `staged_predict` of scikit-learn, or of each
+        of several models.
+      z: Released labels, shape (n,), as released.
+      release: The release.
+      center: Center of each record, shape (n,), as released, if there is one.
+      metric: `mean_squared_error` or `mean_absolute_error`.
+      clipping: As for `estimate`.
+      exact: As for `estimate`.
+
+    Returns:
+      The stage, its metric and its standard error.
+
+    Raises:
+      ValueError: If there is no stage, an argument is wrong, or the mechanism has no exact correction.
+    """
+    _check_metric(metric)
+    best: Stage | None = None
+    for index, given in enumerate(predictions):
+        found = estimate(metric, given, z, release, center=center, clipping=clipping, exact=exact)
+        if best is None or found.value < best.value:
+            best = Stage(index, *found)
+    if best is None:
+        raise ValueError("predictions has no stage")
+    return best
+
+
+def evaluation(
+    library: str,
+    z: Any,
+    release: Release,
+    *,
+    center: Any = None,
+    metric: str = "mean_squared_error",
+    transform: Callable[[np.ndarray], np.ndarray] | None = None,
+    clipping: str = "ends",
+    exact: bool = True,
+) -> Callable[[Any, Any], Any]:
+    """Makes a custom metric for the early stopping of a library, over one validation set.
+
+    Args:
+      library: `lightgbm` (for `feval`, which gets the name, the value and False, for less is better) or `xgboost` (for
+        `custom_metric`, which gets the name and the value), both of the native interface.
+      z: Released labels of the validation set, shape (n,), as released.
+      release: The release.
+      center: Center of each record, shape (n,), as released, if there is one.
+      metric: `mean_squared_error` or `mean_absolute_error`.
+      transform: Function of the scores that gives predictions, such as `numpy.exp` for Poisson loss; None if scores are
+        predictions.
+      clipping: As for `estimate`.
+      exact: As for `estimate`.
+
+    Returns:
+      A function of scores and data set.
+
+    Raises:
+      ValueError: If an argument is wrong; later, if the library calls it for a data set of another size.
+    """
+    check_library(library)
+    _check_metric(metric)
+    released = np.asarray(z, np.float64)
+    # Wrong labels are found here, and not in the middle of the training.
+    release.places(released, center)
+    name = f"corrected_{metric}"
+
+    def function(scores: Any, data: Any) -> Any:
+        """The metric of one round."""
+        scores = np.asarray(scores, np.float64)
+        if scores.shape != released.shape:
+            raise ValueError(
+                f"{name} is for a validation set of {len(released):,} records, not {len(scores):,}: leave the training "
+                "set out of the evaluation"
+            )
+        predictions = scores if transform is None else transform(scores)
+        value = estimate(metric, predictions, released, release, center=center, clipping=clipping, exact=exact).value
+        return (name, value, False) if library == "lightgbm" else (name, value)
+
+    return function
+
+
+def _check_metric(metric: str) -> None:
+    if metric not in COMPARED:
+        raise ValueError(f"metric must be one of {', '.join(COMPARED)}, not {metric!r}")
