@@ -21,13 +21,14 @@ GOLDEN = Path(__file__).with_name("golden_releases.json")
 RECORDS = 600
 GRID = {"label": "y", "label_min": 0, "label_max": 10, "label_step": 0.5, "epsilon": 2, "id_column": "id"}
 LABELS = {"for": "labels"}
+CELLS = {"center": "cells", "mechanism": "auto", "center_features": "f,k", "input_format": "parquet"}
 LINEAR = {"center": "linear", "mechanism": "unbiased", "center_features": "f,k"}
 FORMATS = ("csv", "parquet", "tfrecord")
 
 
-def _columns() -> dict[str, Any]:
+def _columns(records: int = RECORDS) -> dict[str, Any]:
     """Columns of the log, from integer arithmetic alone: the same on every machine."""
-    place = np.arange(RECORDS)
+    place = np.arange(records)
     drawn = (place * 7919 + 13) * 104729 % 10007
     return {
         "id": place + 1000,
@@ -58,8 +59,12 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         folder = root / f"part={'AB'[number]}"
         folder.mkdir()
         pq.write_table(part, folder / "log.parquet")
+    pq.write_table(pa.table(_columns(5 * RECORDS)), root / "many.parquet")
     (root / "values.txt").write_text("0\n1\n2\n3\n5\n8\n10\n")
-    return {format: root / f"log-*.{format}" for format in FORMATS} | {"folders": root / "part=*" / "log.parquet"}
+    return {format: root / f"log-*.{format}" for format in FORMATS} | {
+        "folders": root / "part=*" / "log.parquet",
+        "many": root / "many.parquet",
+    }
 
 
 def _jobs() -> dict[str, tuple[str, dict[str, Any]]]:
@@ -90,6 +95,8 @@ def _jobs() -> dict[str, tuple[str, dict[str, Any]]]:
         "units, linear": ("parquet", {**LINEAR, "unit_column": "user", "max_records_per_unit": 2}),
         "several labels": ("csv", {**two, **LABELS}),
         "several labels, linear": ("tfrecord", {**two, **LINEAR}),
+        "cells": ("many", {**CELLS, "output_format": "tfrecord"}),
+        "units, cells": ("many", {**CELLS, "unit_column": "user", "max_records_per_unit": 2}),
         "partitions": ("folders", {**LABELS, "partition_output": "part", "input_format": "parquet"}),
     }
 
@@ -142,6 +149,8 @@ def test_a_release_keeps_its_bytes(
     if flags.get("label_values"):
         flags = {**flags, "label_values": logs["csv"].with_name("values.txt")}
     invoke(command("privatize", {**GRID, **files, **flags})).ok()
+    if flags.get("center") == "cells":
+        assert json.loads((outputs / "out" / "center.json").read_text())["linear"]["cells"]["sums"]
     check(name, _hashes(outputs / "out"))
 
 
