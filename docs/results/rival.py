@@ -32,13 +32,13 @@ from scipy.special import ndtr
 HERE = Path(__file__).resolve().parent
 DELTA = 1e-6
 EPSILONS = (0.5, 1.0, 2.0)
-SEEDS = 5
+SEEDS, FINALISTS = 5, 3
 UNITS = 64
 """Units of the hidden layer of the network."""
-STEPS = (100, 300)
-BOUNDS = (0.3, 1.0)
+STEPS = (30, 100, 300)
+BOUNDS = (0.1, 0.3, 1.0)
 """Bounds on the norm of a record's gradient, where labels have the range from -1 to 1."""
-RATES = (0.1, 0.3, 1.0)
+RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
 MOMENTUM = 0.9
 LEAST_VARIANCE = 1e-3
 """Directions of less variance, of the mean of all, are scaled as if they had this one."""
@@ -158,15 +158,17 @@ def trained(
     return total / (steps - steps // 2)
 
 
-def trials(name: str, work: Path) -> Iterator[Trial]:
-    """Tries all configurations on one data set.
+def best(name: str, work: Path) -> Iterator[Trial]:
+    """Finds the best configuration for each model and epsilon on one data set.
+
+    All configurations are tried with the first seed, and the best `FINALISTS` with all seeds.
 
     Args:
       name: Name in `RUNS`, of a run of cells.
       work: The work folder of `run.py`, with the prepared data.
 
     Yields:
-      The trials.
+      The best trials.
     """
     given = RUNS[name]
     path = str(work / "data" / f"{given['data']}.csv")
@@ -180,37 +182,26 @@ def trials(name: str, work: Path) -> Iterator[Trial]:
         found = trained(model, features[train], labels[train], features[test], *setting, seed) * half + middle
         return float(((np.clip(found, low, high) - dataset.labels[test]) ** 2).mean())
 
-    for model, epsilon, steps, bound, rate in product(MODELS, EPSILONS, STEPS, BOUNDS, RATES):
-        setting = noise_multiplier(epsilon, steps), steps, bound, rate
-        losses = [error(model, setting, seed) for seed in range(SEEDS)]
-        yield Trial(name, model, epsilon, steps, bound, rate, float(np.mean(losses)), float(np.std(losses)))
-
-
-def best(found: list[Trial]) -> list[Trial]:
-    """Selects the trial of least loss for each run, model and epsilon.
-
-    Args:
-      found: All trials.
-
-    Returns:
-      The best ones.
-    """
-    kept: dict[tuple[str, str, float], Trial] = {}
-    for each in found:
-        key = each.run, each.model, each.epsilon
-        if key not in kept or each.loss < kept[key].loss:
-            kept[key] = each
-    return list(kept.values())
+    for model, epsilon in product(MODELS, EPSILONS):
+        settings = [
+            (noise_multiplier(epsilon, steps), steps, bound, rate)
+            for steps, bound, rate in product(STEPS, BOUNDS, RATES)
+        ]
+        screened = sorted(settings, key=lambda setting: error(model, setting, 0))[:FINALISTS]
+        losses = {setting: [error(model, setting, seed) for seed in range(SEEDS)] for setting in screened}
+        setting = min(losses, key=lambda each: np.mean(losses[each]))
+        found = losses[setting]
+        yield Trial(name, model, epsilon, *setting[1:], float(np.mean(found)), float(np.std(found)))
 
 
 if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit("usage: rival.py WORK_FOLDER [NAME ...]")
-    names = sys.argv[2:] or ["housing_cells", "communities_cells", "diamonds_cells"]
+    names = sys.argv[2:] or ["housing_cells", "communities_cells"]
     with (HERE / "rival.csv").open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(Trial._fields)
         for name in names:
-            for each in best(list(trials(name, Path(sys.argv[1])))):
+            for each in best(name, Path(sys.argv[1])):
                 writer.writerow([f"{value:.6g}" if isinstance(value, float) else value for value in each])
                 print(*each, flush=True)
